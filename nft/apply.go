@@ -68,7 +68,7 @@ func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	return p.Apply(ns, ApplyOptions{})
 }
 
-// applier is the state of a call of Apply.
+// An applier executes one call of Apply.
 type applier struct {
 	conn    *conn
 	desired rules.Ruleset
@@ -118,7 +118,8 @@ func (a *applier) close() {
 // run applies the desired rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
-	// While this call holds the lock, other calls of Apply do not change the ruleset.
+	// Concurrent changes are no reason to fail: while this call holds the lock, other calls of
+	// Apply do not change the ruleset, and this call plans again.
 	if err != nil && !needsRetry(err) && !errors.Is(err, errBusy) {
 		return err
 	}

@@ -61,27 +61,34 @@ func withGate(t *rules.Table) *rules.Table {
 
 // hasGate reports whether the table has the gate.
 func hasGate(t *rules.Table) bool {
-	return !slices.ContainsFunc(gate(), func(g rules.Chain) bool {
+	for _, g := range gate() {
 		c := t.Chain(g.Name)
-		return c == nil || !sameAttachment(&g, c) || len(c.Rules) != 1
-	})
+		if !sameAttachment(&g, c) || len(c.Rules) != 1 {
+			return false
+		}
+	}
+	return true
 }
 
-// movesCapture reports whether one base chain stops capturing and another starts capturing.
+// movesCapture reports whether, from the old table to the desired table, one base chain stops
+// capturing and another starts capturing.
 func movesCapture(want *rules.Table, old *foundTable) bool {
 	if old.dormant {
 		return false
 	}
-	after, before := capturingChains(want), capturingChains(&old.Table)
-	return !allAttached(before, after) && !allAttached(after, before)
+	before, after := capturingChains(&old.Table), capturingChains(want)
+	return attachedElsewhere(before, after) && attachedElsewhere(after, before)
 }
 
-// allAttached reports whether for each chain, others contain a chain with the same hook, type,
-// priority and policy.
-func allAttached(chains, others []*rules.Chain) bool {
-	return !slices.ContainsFunc(chains, func(c *rules.Chain) bool {
-		return !slices.ContainsFunc(others, func(o *rules.Chain) bool { return sameAttachment(c, o) })
-	})
+// attachedElsewhere reports whether one of the chains has a hook, type, priority or policy that
+// none of the others has.
+func attachedElsewhere(chains, others []*rules.Chain) bool {
+	for _, c := range chains {
+		if !slices.ContainsFunc(others, func(o *rules.Chain) bool { return sameAttachment(c, o) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // capturingChains returns the base chains that contain, or jump to, a rule that captures.
@@ -116,7 +123,8 @@ func reachesCapture(t *rules.Table, c *rules.Chain, visited map[string]bool) boo
 	return false
 }
 
-// encodeGate returns the transaction that adds the gate to the table.
+// encodeGate returns the transaction that adds the gate to the table. It replaces leftovers of the
+// gate.
 func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 	e := newEncoder(generation)
 	e.table = old
@@ -136,8 +144,8 @@ func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 // that entered a hook before the commit have left it.
 func (a *applier) commitIntermediate(s step) error {
 	err := a.conn.commit(s.intermediate)
-	lost := (*nlmsg.LostError)(nil)
-	if err == nil || errors.As(err, &lost) {
+	// If the answer was lost, the kernel may have executed the transaction.
+	if lost := (*nlmsg.LostError)(nil); err == nil || errors.As(err, &lost) {
 		a.gateAdded = true
 		if err == nil && s.intermediateReplaces {
 			a.rulesReplaced = true

@@ -88,8 +88,11 @@ func (c *conn) enlargeSendBuffer(size int) {
 	}
 }
 
-// buffers contains receive buffers. A datagram of a dump has at most 32 KiB.
-var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+// A receiveBuffer is larger than any datagram. A datagram of a dump has at most 32 KiB.
+type receiveBuffer [64 << 10]byte
+
+// buffers contains values of type *receiveBuffer.
+var buffers = sync.Pool{New: func() any { return new(receiveBuffer) }}
 
 // receive waits for one datagram and calls visit for each of its messages until visit returns true
 // or an error. It returns the results of the last call of visit.
@@ -104,7 +107,7 @@ func (c *conn) poll(visit func(nlmsg.Message) (bool, error)) (bool, error) {
 
 // receiveFlags is like receive, with flags of recvfrom(2).
 func (c *conn) receiveFlags(flags int, visit func(nlmsg.Message) (bool, error)) (bool, error) {
-	buf := buffers.Get().(*[64 << 10]byte)
+	buf := buffers.Get().(*receiveBuffer)
 	defer buffers.Put(buf)
 	datagram, err := nlmsg.Receive(c.fd, buf[:], flags)
 	if err != nil {
@@ -143,10 +146,8 @@ func (c *conn) commit(t *Transaction) error {
 	return err
 }
 
-// receiveResult receives answers up to the first error or the acknowledgement.
+// receiveResult receives answers up to the first error or the acknowledgement of the last message.
 func (c *conn) receiveResult(t *Transaction) error {
-	// The last message before the end of the batch has NLM_F_ACK.
-	last := uint32(len(t.descriptions) - 2)
 	for {
 		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR {
@@ -159,7 +160,7 @@ func (c *conn) receiveResult(t *Transaction) error {
 			case int64(m.Sequence) >= int64(len(t.descriptions)):
 				return false, nil // a late answer to an abandoned request
 			case a.Errno == 0:
-				return m.Sequence == last, nil
+				return m.Sequence == t.lastSequence(), nil
 			}
 			d := t.descriptions[m.Sequence]
 			d.rejected = t.elementAt(m.Sequence, a.Offset)
@@ -197,11 +198,12 @@ func (c *conn) request(
 	return c.exchange(h, attrs, visit)
 }
 
-// A requestHeader is the header of an nfnetlink request, and the message type of its answer.
+// A requestHeader contains the header fields of an nfnetlink request, and the message type of its
+// answer.
 type requestHeader struct {
-	msgType, answer uint16
-	flags           uint16
-	proto           uint8
+	msgType, answerType uint16
+	flags               uint16
+	proto               uint8
 }
 
 // exchange is like request, but for any nfnetlink subsystem.
@@ -216,14 +218,17 @@ func (c *conn) exchange(
 		attrs(&m)
 	}
 	m.end()
-	buf := buffers.Get().(*[64 << 10]byte)
+	buf := buffers.Get().(*receiveBuffer)
 	defer buffers.Put(buf)
 	return nlmsg.Exchange(c.fd, buf[:], m.buf, func(m nlmsg.Message) error {
-		if m.Type != h.answer || len(m.Body) < 4 {
+		// The body begins with the nfnetlink header: family, version and res_id, which contains the
+		// lower half of the generation.
+		const headerSize = 4
+		if m.Type != h.answerType || len(m.Body) < headerSize {
 			return nlmsg.ErrMalformed
 		}
 		c.lastGeneration = binary.BigEndian.Uint16(m.Body[2:])
-		visit(m.Body[0], attributes(m.Body[4:]))
+		visit(m.Body[0], attributes(m.Body[headerSize:]))
 		return nil
 	})
 }

@@ -25,6 +25,9 @@ type Transaction struct {
 // Bytes returns the encoded messages.
 func (t *Transaction) Bytes() []byte { return t.buf }
 
+// lastSequence returns the sequence number of the last message before the end of the batch.
+func (t *Transaction) lastSequence() uint32 { return uint32(len(t.descriptions) - 2) }
+
 // String lists the messages, one per line.
 func (t *Transaction) String() string {
 	b := new(strings.Builder)
@@ -210,6 +213,7 @@ func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 	return errors.Join(errs...)
 }
 
+// nextSetID returns a new id for a set in the transaction.
 func (e *encoder) nextSetID() uint32 {
 	e.lastSetID++
 	return e.lastSetID

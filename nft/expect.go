@@ -133,13 +133,18 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 		return false
 	}
 	if addr, ok := m.(rules.MatchAddr); ok {
-		return s.anonymous == (addr.Set == "") && (s.anonymous || name == addr.Set) &&
-			slices.Equal(s.addrRanges(), addr.Ranges) && s.size() == addrElementCount(addr.Ranges)
+		isNamed := addr.Set != ""
+		if isNamed && name != addr.Set || isNamed == s.anonymous {
+			return false
+		}
+		return slices.Equal(s.addrRanges(), addr.Ranges) &&
+			s.size() == addrElementCount(addr.Ranges)
 	}
 	want := newSet(m)
-	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields ||
-		s.interval != want.interval ||
-		!s.anonymous || len(s.elements) != len(want.elements) {
+	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields || !s.anonymous {
+		return false // not a set that the encoder creates
+	}
+	if s.interval != want.interval || len(s.elements) != len(want.elements) {
 		return false
 	}
 	s.sort()

@@ -85,8 +85,11 @@ func (x *expressions) copyKey(key []byte) []byte {
 	return x.keys[start:len(x.keys):len(x.keys)]
 }
 
+// add adds an expression.
 func (x *expressions) add(e expr.Any) { x.list = append(x.list, e) }
 
+// addMeta loads a meta key into the register. addSetMeta sets it from the register; addCT and
+// addSetCT do the same with a conntrack key.
 func (x *expressions) addMeta(key expr.MetaKey) {
 	x.add(appendTo(&x.metas, expr.Meta{Key: key, Register: register}))
 }
@@ -103,22 +106,26 @@ func (x *expressions) addSetCT(key expr.CtKey) {
 	x.add(appendTo(&x.cts, expr.Ct{Key: key, SourceRegister: true, Register: register}))
 }
 
+// addPayload loads a field of a header into the register.
 func (x *expressions) addPayload(p payload) {
 	x.add(appendTo(&x.payloads, expr.Payload{
 		DestRegister: register, Base: expr.PayloadBase(p.base), Offset: p.offset, Len: p.length,
 	}))
 }
 
+// addImmediate loads a constant into the register.
 func (x *expressions) addImmediate(value []byte) {
 	x.add(appendTo(&x.immediates, expr.Immediate{Register: register, Data: x.copyKey(value)}))
 }
 
+// addCmp ends the rule unless the register is equal or, if negated, unequal to the value.
 func (x *expressions) addCmp(negated bool, value []byte) {
 	x.add(appendTo(&x.cmps, expr.Cmp{
 		Op: equality(negated), Register: register, Data: x.copyKey(value),
 	}))
 }
 
+// addInterval ends the rule unless the register is in the interval or, if negated, outside of it.
 func (x *expressions) addInterval(negated bool, first, last []byte) {
 	x.add(&expr.Range{
 		Op: equality(negated), Register: register, FromData: x.copyKey(first), ToData: x.copyKey(last),
@@ -149,16 +156,19 @@ func (x *expressions) addByteorder() {
 	})
 }
 
+// addLookup ends the rule unless the set contains the register or, if negated, does not contain it.
 func (x *expressions) addLookup(negated bool, set setRef) {
 	x.add(appendTo(&x.lookups, expr.Lookup{
 		SourceRegister: register, SetName: set.name, SetID: set.id, Invert: negated,
 	}))
 }
 
+// addVerdict ends the rule with a verdict. The chain is empty if the verdict names none.
 func (x *expressions) addVerdict(kind expr.VerdictKind, chain string) {
 	x.add(appendTo(&x.verdicts, expr.Verdict{Kind: kind, Chain: chain}))
 }
 
+// addRedirect redirects to the port in the register.
 func (x *expressions) addRedirect() {
 	x.add(appendTo(&x.redirects, expr.Redir{
 		RegisterProtoMin: register, RegisterProtoMax: register, Flags: natRangeProtoSpecified,

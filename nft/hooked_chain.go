@@ -53,8 +53,8 @@ type tableID struct {
 	name   string
 }
 
-// addTable records whether a table of any family is dormant. The kernel does not call the chains of
-// a dormant table.
+// addTable records a table of any family if the table is dormant: the kernel does not call its
+// chains.
 func (u *unmodeledChains) addTable(family uint8, a attributes) {
 	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
@@ -71,9 +71,9 @@ func (u *unmodeledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
-	_, known := decodeFamily(family)
-	if hook == nil || known && number != hookNumbers[rules.Ingress] ||
-		u.dormant[tableID{family, table}] {
+	_, isFamilySupported := decodeFamily(family)
+	isSupported := isFamilySupported && number != hookNumbers[rules.Ingress]
+	if isBase := hook != nil; !isBase || isSupported || u.dormant[tableID{family, table}] {
 		return
 	}
 	c := HookedChain{

@@ -56,6 +56,7 @@ func (e *encoder) writeHash(x *expr.Hash) {
 	e.writeAttributes("hash", append(attrs, attribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
 }
 
+// fibResult returns the code of what a fib expression loads.
 func fibResult(x *expr.Fib) uint32 {
 	switch {
 	case x.ResultOIF:
@@ -68,6 +69,7 @@ func fibResult(x *expr.Fib) uint32 {
 	return unix.NFT_FIB_RESULT_UNSPEC
 }
 
+// fibFlags returns the flags of the inputs of a fib lookup.
 func fibFlags(x *expr.Fib) uint32 {
 	return flagIf(x.FlagSADDR, unix.NFTA_FIB_F_SADDR) | flagIf(x.FlagDADDR, unix.NFTA_FIB_F_DADDR) |
 		flagIf(x.FlagMARK, unix.NFTA_FIB_F_MARK) | flagIf(x.FlagIIF, unix.NFTA_FIB_F_IIF) |

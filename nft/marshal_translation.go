@@ -80,6 +80,7 @@ func portRange(minAttr, maxAttr uint16, first, last uint32) []attribute {
 	return []attribute{{minAttr, first}, {maxAttr, last}}
 }
 
+// rangeFlags returns the flags that say how the kernel selects an address or port from a range.
 func rangeFlags(random, fullyRandom, persistent bool) uint32 {
 	return flagIf(random, natRangeProtoRandom) | flagIf(fullyRandom, natRangeProtoRandomFully) |
 		flagIf(persistent, natRangePersistent)

@@ -11,14 +11,14 @@ import (
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
 		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
-			n := slices.IndexFunc(chains, func(c rules.ChainRef) bool {
+			end := slices.IndexFunc(chains, func(c rules.ChainRef) bool {
 				return c.Chain.Base.Position() != chains[0].Chain.Base.Position()
 			})
-			if n < 0 {
-				n = len(chains)
+			if end < 0 {
+				end = len(chains)
 			}
-			orderChainsAt(chains[:n])
-			chains = chains[n:]
+			orderChainsAt(chains[:end])
+			chains = chains[end:]
 		}
 	}
 }
@@ -27,13 +27,13 @@ func orderChains(rs *rules.Ruleset) {
 func orderChainsAt(chains []rules.ChainRef) {
 	changed := false
 	for from := 0; from < len(chains); {
-		to := from + 1
-		for to < len(chains) && orderedByCreation(chains[from], chains[to]) {
-			to++
+		end := from + 1
+		for end < len(chains) && orderedByCreation(chains[from], chains[end]) {
+			end++
 		}
-		slices.Reverse(chains[from:to])
-		changed = changed || to > from+1
-		from = to
+		slices.Reverse(chains[from:end])
+		changed = changed || end > from+1
+		from = end
 	}
 	// At the priority of conntrack the order relative to conntrack is unknown.
 	if !changed || chains[0].Chain.Base.Position() == rules.ConntrackPriority {

@@ -167,7 +167,6 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 		return nil, err
 	}
 	var rejections []rejection
-	last := len(t.descriptions) - 2
 	for {
 		done, err := c.receive(func(m nlmsg.Message) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR {
@@ -177,7 +176,7 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 			if err != nil {
 				return false, err
 			}
-			if int(m.Sequence) == last {
+			if m.Sequence == t.lastSequence() {
 				return true, nil
 			}
 			rejections = append(rejections, rejection{int(m.Sequence), a.Errno})

@@ -15,11 +15,12 @@ type setChange struct {
 	removed, added rules.MatchAddr
 }
 
-// changedSets returns the changes of the named sets between two tables, and whether the tables are
-// otherwise equal. It also returns false if the elements of a set in the kernel differ from the
-// encoding of its ranges.
-func changedSets(want *rules.Table, found *foundTable) ([]setChange, bool) {
-	var changes []setChange
+// changedSets returns the changes of the named sets from the found table to the desired table.
+// onlySetsDiffer is false if the tables also differ otherwise, or if the elements of a set in the
+// kernel differ from the encoding of its ranges.
+func changedSets(
+	want *rules.Table, found *foundTable,
+) (changes []setChange, onlySetsDiffer bool) {
 	foundSets := found.Sets()
 	for _, w := range want.Sets() {
 		i := slices.IndexFunc(foundSets, func(m rules.MatchAddr) bool { return m.Set == w.Set })

@@ -86,6 +86,8 @@ const (
 	typeInterface = 41
 )
 
+// interfaceNameLength is the length of a key with an interface name in bytes, with the terminating
+// zero.
 const interfaceNameLength = unix.IFNAMSIZ
 
 // messageType returns the type of an nf_tables message on the wire.
@@ -143,6 +145,7 @@ func (m *messages) addAttr(attrType uint16, value []byte) {
 	m.pad(len(value))
 }
 
+// addHeader appends the header of an attribute whose value has the length.
 func (m *messages) addHeader(attrType uint16, length int) {
 	m.buf = appendHeader(m.buf, attrType, unix.NLA_HDRLEN+length)
 }
@@ -152,6 +155,7 @@ func appendHeader(buf []byte, attrType uint16, length int) []byte {
 	return native.AppendUint16(native.AppendUint16(buf, uint16(length)), attrType)
 }
 
+// pad appends the padding after a value of the length.
 func (m *messages) pad(length int) {
 	for ; length%unix.NLA_ALIGNTO != 0; length++ {
 		m.buf = append(m.buf, 0)
@@ -186,6 +190,7 @@ func (m *messages) beginNest(attrType uint16) int {
 	return len(m.buf) - unix.NLA_HDRLEN
 }
 
+// endNest completes the nested attribute that begins at the position.
 func (m *messages) endNest(start int) {
 	native.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
 }
