@@ -118,14 +118,15 @@ func (d *ruleDecoder) addHeaderChange(text, state string) {
 	})
 }
 
-// decodeHeaderOption decodes a write of the segment size option of TCP with a constant. It ends the
-// rule for other protocols, and for packets whose options are malformed, such as an option that is
-// longer than the header (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
+// decodeHeaderOption decodes a write of the segment size option of TCP. It ends the rule for other
+// protocols, and for packets whose options are malformed, such as an option that is longer than the
+// header (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
 func (d *ruleDecoder) decodeHeaderOption(a attributes) error {
 	const segmentSize, valueOffset = 2, 2 // TCPOPT_MSS
 	value := d.load(a, unix.NFTA_EXTHDR_SREG)
 	if a.Get(unix.NFTA_EXTHDR_SREG) == nil || a.Get(unix.NFTA_EXTHDR_DREG) != nil ||
-		value.field != fieldConstant || len(value.constant) != 2 ||
+		value.noData || value.effect == rules.ReadsVarying ||
+		value.field == fieldConstant && len(value.constant) != 2 ||
 		a.Number(unix.NFTA_EXTHDR_OP) != unix.NFT_EXTHDR_OP_TCPOPT ||
 		len(a.Get(unix.NFTA_EXTHDR_TYPE)) != 1 || a.Get(unix.NFTA_EXTHDR_TYPE)[0] != segmentSize ||
 		a.Number(unix.NFTA_EXTHDR_OFFSET) != valueOffset || a.Number(unix.NFTA_EXTHDR_LEN) != 2 {
@@ -135,7 +136,15 @@ func (d *ruleDecoder) decodeHeaderOption(a attributes) error {
 		d.addCondition(rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
 	}
 	d.addUnknown("the options of TCP are well-formed", rules.Reads, "")
-	d.addHeaderChange(fmt.Sprintf("tcp option maxseg set 0x%x", value.constant),
-		"tcp option maxseg")
+	const state = "tcp option maxseg"
+	if value.field == fieldConstant {
+		d.addHeaderChange(fmt.Sprintf("tcp option maxseg set 0x%x", value.constant), state)
+		return nil
+	}
+	d.requirePending() // the load ends the rule for packets without the value
+	d.addCondition(rules.Unknown{
+		Text: "tcp option maxseg set " + value.String(), Effect: rules.WritesHeader,
+		Data: value.data, State: state,
+	})
 	return nil
 }

@@ -49,9 +49,13 @@ func (e *encoder) marshal(x expr.Any) error {
 			{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
 			{unix.NFTA_PAYLOAD_LEN, x.Len},
 		})
-	case *expr.Exthdr: // that writes an option
+	case *expr.Exthdr: // loads or, with a source register, writes an option
 		e.writeExpression("exthdr", func() {
-			e.addNumber(unix.NFTA_EXTHDR_SREG, x.SourceRegister)
+			if x.SourceRegister == 0 {
+				e.addNumber(unix.NFTA_EXTHDR_DREG, x.DestRegister)
+			} else {
+				e.addNumber(unix.NFTA_EXTHDR_SREG, x.SourceRegister)
+			}
 			e.addAttr(unix.NFTA_EXTHDR_TYPE, []byte{x.Type})
 			e.addNumber(unix.NFTA_EXTHDR_OFFSET, x.Offset)
 			e.addNumber(unix.NFTA_EXTHDR_LEN, x.Len)
@@ -102,6 +106,20 @@ func (e *encoder) marshal(x expr.Any) error {
 		}
 	}
 	return nil
+}
+
+// writeShift encodes a shift.
+func (e *encoder) writeShift(x Shift) {
+	op := uint32(bitwiseRightShift)
+	if x.Left {
+		op = bitwiseLeftShift
+	}
+	e.writeAttributes("bitwise", []attribute{
+		{unix.NFTA_BITWISE_SREG, x.Register},
+		{unix.NFTA_BITWISE_DREG, x.Register},
+		{unix.NFTA_BITWISE_LEN, x.Length},
+		{nftaBitwiseOp, op},
+	}, dataAttribute{nftaBitwiseData, native.AppendUint32(nil, x.Bits)})
 }
 
 // An attribute is a numeric attribute of an expression.

@@ -30,6 +30,10 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 		})
 	case *expr.Hash:
 		e.writeHash(x)
+	case *expr.Rt:
+		e.writeAttributes("rt", []attribute{
+			{unix.NFTA_RT_KEY, uint32(x.Key)}, {unix.NFTA_RT_DREG, x.Register},
+		})
 	default:
 		return false
 	}

@@ -30,12 +30,20 @@ type Rule struct {
 	Handle  rules.Handle
 	Line    rules.Line
 	Comment string
-	// Expressions contains values of type [expr.Any], and a [rules.Unknown] without Data in place
-	// of expressions that the source does not specify.
+	// Expressions contains values of type [expr.Any] and [Shift], and a [rules.Unknown] without Data
+	// in place of expressions that the source does not specify.
 	Expressions []any
 	// Incomplete reports that the kernel may evaluate other expressions than those in Expressions.
 	// An Unknown implies Incomplete.
 	Incomplete bool
+}
+
+// A Shift shifts the number in a register by a number of bits. Package expr lacks the expression.
+type Shift struct {
+	Register uint32
+	Length   uint32 // of the number in bytes
+	Left     bool
+	Bits     uint32
 }
 
 // A Set is a set or a map of a [Table].
@@ -123,6 +131,8 @@ func (r *Rule) encode() (rawRule, error) {
 		case rules.Unknown:
 			raw.unknowns = append(raw.unknowns, x)
 			e.writeExpression(unknownExpression, func() {})
+		case Shift:
+			e.writeShift(x)
 		case expr.Any:
 			err = e.marshal(x)
 		default:

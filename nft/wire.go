@@ -23,10 +23,14 @@ const (
 	nftSetExpr             = 0x100
 
 	nftaBitwiseOp    = 6
+	nftaBitwiseData  = 7
 	nftaBitwiseSreg2 = 8
 	// bitwiseMaskXor is NFT_BITWISE_MASK_XOR, the value of nftaBitwiseOp. Kernels before 5.6 lack
 	// the attribute, and support only this operation.
 	bitwiseMaskXor = 0
+	// bitwiseLeftShift and bitwiseRightShift are NFT_BITWISE_LSHIFT and NFT_BITWISE_RSHIFT.
+	bitwiseLeftShift  = 1
+	bitwiseRightShift = 2
 
 	nftaTProxyFamily  = 1
 	nftaTProxyRegAddr = 2

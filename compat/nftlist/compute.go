@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/google/nftables/expr"
+
+	"github.com/sluice-mesh/sluice/nft"
 )
 
 // maxNesting is the maximum depth of nested operations, and the maximum number of computations in a
@@ -35,7 +37,7 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 		operator, body = inner, innerBody
 	}
 	f, ok := c.field(key)
-	if !ok {
+	if !ok || f.bits != 0 {
 		return field{}, false
 	}
 	mask, xor := make([]byte, f.size), make([]byte, f.size)
@@ -62,6 +64,69 @@ func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, b
 		f.load(c, reg, length)
 		c.addBitwise(reg, mask[:length], xor[:length])
 	}}, true
+}
+
+// shiftedField translates a shift of a number by a constant. nft converts other numbers of several
+// bytes to host byte order first.
+func (c *compiler) shiftedField(operator string, body json.RawMessage) (field, bool) {
+	var operands []json.RawMessage
+	if json.Unmarshal(body, &operands) != nil || len(operands) != 2 {
+		return field{}, false
+	}
+	var bits int
+	fields, ok := c.nestedFields(operands[0])
+	if !ok || len(fields) != 1 || !isScalar(operands[1]) || json.Unmarshal(operands[1], &bits) != nil {
+		return field{}, false
+	}
+	f := fields[0]
+	switch {
+	case bits <= 0 || bits >= 8*f.size:
+		return field{}, false
+	case f.bits != 0 && operator == ">>" && bits == f.shift:
+		return unpacked(f)
+	case f.bits != 0 || f.kind != integer || !f.isHost || f.size != 4:
+		return field{}, false
+	}
+	return f.shiftedBy(operator == "<<", bits), true
+}
+
+// shiftedBy returns the field after a shift.
+func (f field) shiftedBy(left bool, bits int) field {
+	return field{f.datatype, func(c *compiler, reg register, length int) {
+		f.load(c, reg, length)
+		c.added = append(c.added, nft.Shift{
+			Register: reg.number(), Length: uint32(length), Left: left, Bits: uint32(bits),
+		})
+	}}
+}
+
+// unpacked returns a part of a byte as a number. Elements of named sets and of concatenations are
+// such numbers.
+func unpacked(f field) (field, bool) {
+	if f.bits != 0 && f.shift != 0 {
+		if f.size != 1 {
+			return field{}, false
+		}
+		f = f.shiftedBy(false, f.shift)
+	}
+	f.shift = 0
+	return f, true
+}
+
+// lookupFields returns the fields as the elements of a set contain them. e contains the name of the
+// set or its elements.
+func lookupFields(fields []field, e json.RawMessage) ([]field, bool) {
+	kind, _ := onlyMember(e)
+	if kind == "set" && len(fields) == 1 {
+		return fields, true
+	}
+	for i := range fields {
+		var ok bool
+		if fields[i], ok = unpacked(fields[i]); !ok {
+			return nil, false
+		}
+	}
+	return fields, true
 }
 
 // addBitwise adds the operation register = (register & mask) ^ xor.
@@ -122,6 +187,9 @@ func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, boo
 		return field{}, false
 	}
 	keys, ok := c.nestedFields(object.Key)
+	if ok {
+		keys, ok = lookupFields(keys, object.Data)
+	}
 	if !ok {
 		return field{}, false
 	}
@@ -151,6 +219,9 @@ func (c *compiler) verdictMap(body json.RawMessage) bool {
 		return false
 	}
 	keys, ok := c.fields(object.Key)
+	if ok {
+		keys, ok = lookupFields(keys, object.Data)
+	}
 	if !ok {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,9 @@ type datatype struct {
 	isPair bool
 	// isFlags reports that a comparison without an operator matches any of the bits.
 	isFlags bool
+	// bits and shift describe a field that is a part of its bytes: its length, and its distance to
+	// the lowest bit. bits is 0 for other fields.
+	bits, shift int
 	// parse returns the number with a name. It is nil if values have no names.
 	parse func(name string) (uint64, bool)
 }
@@ -29,6 +33,8 @@ const (
 	address
 	interfaceName
 	boolean
+	text      // a name of the kernel, such as a conntrack helper
+	bitNumber // of a bit that is set
 )
 
 var (
@@ -58,21 +64,49 @@ var (
 	icmpCode      = datatype{size: 1, parse: parseICMPCode}
 	icmpv6Code    = datatype{size: 1, parse: parseICMPv6Code}
 	packetType    = datatype{size: 1, parse: parsePacketType}
+	deviceType    = datatype{size: 2, isHost: true, parse: parseDeviceType}
+	weekdayType   = datatype{size: 1, parse: parseWeekday}
+	realmType     = datatype{size: 4, isHost: true, parse: parseRealm} // of a route
+	randomType    = datatype{size: 4}
+	mtuType       = datatype{size: 2, isHost: true}
+	countType     = datatype{size: 8, isHost: true} // of packets or bytes
+	labelType     = datatype{kind: bitNumber, size: 16, isHost: true, isFlags: true}
+	textType      = datatype{kind: text, size: 16}
+	eventType     = datatype{size: 4, isHost: true, isFlags: true, parse: parseEvent}
 )
+
+// bitsType returns the type of a number of bits in bytes, of which shift bits are lower.
+func bitsType(size, bits, shift int) datatype {
+	return datatype{size: size, bits: bits, shift: shift}
+}
+
+// dscpType returns the type of a class of differentiated services in bytes.
+func dscpType(size, shift int) datatype {
+	return datatype{size: size, bits: 6, shift: shift, parse: parseDSCP}
+}
+
+// ecnType returns the type of a code point of explicit congestion notification in a byte.
+func ecnType(shift int) datatype {
+	return datatype{size: 1, bits: 2, shift: shift, parse: parseECN}
+}
 
 // encodesLike reports whether two types encode values in the same way.
 func (t datatype) encodesLike(other datatype) bool {
 	return t.kind == other.kind && t.size == other.size && t.isHost == other.isHost &&
-		t.isPair == other.isPair && (t.parse == nil) == (other.parse == nil)
+		t.isPair == other.isPair && t.bits == other.bits && t.shift == other.shift &&
+		(t.parse == nil) == (other.parse == nil)
 }
 
 // number encodes a number. A number in an interval is in network byte order, because the kernel
 // compares byte by byte.
 func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
-	if t.size < 8 && n>>(8*t.size) != 0 {
+	if t.size < 8 && n>>(8*t.size) != 0 || t.bits != 0 && n>>t.bits != 0 {
 		return nil, false
 	}
-	value := binary.BigEndian.AppendUint64(nil, n)[8-t.size:]
+	n <<= t.shift
+	value := make([]byte, max(t.size, 8))
+	binary.BigEndian.PutUint64(value[len(value)-8:], n)
+	value = value[len(value)-t.size:]
 	if t.isHost && !inInterval {
 		return t.hostOrder(value), true
 	}
@@ -86,28 +120,46 @@ func (t datatype) hostOrder(value []byte) []byte {
 		return binary.NativeEndian.AppendUint16(nil, binary.BigEndian.Uint16(value))
 	case 4:
 		return binary.NativeEndian.AppendUint32(nil, binary.BigEndian.Uint32(value))
+	case 8:
+		return binary.NativeEndian.AppendUint64(nil, binary.BigEndian.Uint64(value))
+	case 16:
+		if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+			slices.Reverse(value)
+		}
 	}
 	return value
 }
 
 // scalar encodes a number, a name or an address.
 func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
-	var text string
+	var name string
 	var n uint64
-	switch isText := json.Unmarshal(e, &text) == nil && isScalar(e); {
+	switch isText := json.Unmarshal(e, &name) == nil && isScalar(e); {
 	case t.kind == address && isText:
-		a, err := netip.ParseAddr(text)
+		a, err := netip.ParseAddr(name)
 		return a.AsSlice(), err == nil && a.BitLen() == 8*t.size && a.Zone() == ""
 	case t.kind == interfaceName && isText:
 		key := make([]byte, t.size)
-		return key, copy(key, text) == len(text) && text != "" && len(text) < t.size &&
-			!strings.ContainsAny(text, "*\\\x00")
-	case t.kind == boolean:
-		var value bool
-		if json.Unmarshal(e, &value) != nil || string(e) == "null" {
+		return key, copy(key, name) == len(name) && name != "" && len(name) < t.size &&
+			!strings.ContainsAny(name, "*\\\x00")
+	case t.kind == text && isText:
+		key := make([]byte, t.size)
+		return key, copy(key, name) == len(name) && name != "" && len(name) < t.size
+	case t.kind == bitNumber:
+		if !isScalar(e) || json.Unmarshal(e, &n) != nil || n >= uint64(8*t.size) {
 			return nil, false
 		}
-		return map[bool][]byte{false: {0}, true: {1}}[value], true
+		value := make([]byte, t.size)
+		value[t.size-1-int(n)/8] = 1 << (n % 8)
+		return t.hostOrder(value), true
+	case t.kind == boolean:
+		switch string(e) {
+		case "false", "0": // with -n nft writes numbers
+			return []byte{0}, true
+		case "true", "1":
+			return []byte{1}, true
+		}
+		return nil, false
 	case t.kind != integer:
 		return nil, false
 	case isText:
@@ -115,7 +167,7 @@ func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
 			return nil, false
 		}
 		var ok bool
-		if n, ok = t.parse(text); !ok {
+		if n, ok = t.parse(name); !ok {
 			return nil, false
 		}
 	case !isScalar(e) || json.Unmarshal(e, &n) != nil:

@@ -11,13 +11,16 @@
 //   - Names of users, services and interfaces other than lo.
 //   - Sets whose elements expire, in the output of nft -s, which does not show when they expire.
 //   - Sets without elements, if no named set has elements, as in the output of nft -t.
+//   - "tproxy to" without a port in text, which nft also prints if the port is a value of a map.
+//   - Hours and dates, which depend on the time zone.
 //   - "fib ... oif 1", which is an interface or, in the output of nft -n, an existing route.
 //   - In an inet table, a rule with "reject with tcp reset", and the packets of the other family in
 //     a rule with "meta l4proto icmp" or "ipv6-icmp". Such a rule may have a condition "meta
 //     nfproto", which nft does not list.
 //
 // In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
-// package reads the latter.
+// package reads the latter. In JSON it lists the index 0 in the same way as an interface with the
+// name "0". The package reads the former. A comparison of ct label with a set is not listed at all.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be

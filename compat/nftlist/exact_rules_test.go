@@ -146,6 +146,64 @@ var exactRules = []string{
 	"tcp dport 80 counter tcp dport 80 meta mark set 5 tcp sport 7 drop",
 	"notrack",
 	`log prefix "x" level warn limit rate 1/second drop`,
+	// Shifts.
+	"meta mark set meta mark << 8",
+	"ct mark set meta mark >> 4",
+	"meta mark set ct mark << 8 | 0x10",
+	"meta mark set (meta mark & 0xff) << 8",
+	"meta mark set meta mark << 3 & 0xff tcp dport 5 drop",
+	// Parts of headers.
+	"udp length 5-8 drop",
+	"udp checksum 0 drop",
+	"tcp sequence 22 drop",
+	"tcp ackseq > 5 drop",
+	"tcp doff { 5, 6 } drop",
+	"tcp window < 100 drop",
+	"tcp urgptr != 0 drop",
+	"tcp dport 5 tcp window 7 drop",
+	"sctp vtag 5 drop",
+	"udplite csumcov 5 drop",
+	"ah spi 5 drop",
+	"esp spi { 5, 7-9 } drop",
+	"esp sequence 5 drop",
+	"udp dport 4789 @ih,32,24 0x1001 drop",
+	"@th,64,8 & 0xf0 != 0x50 drop",
+	"@nh,0,4 5 drop",
+	"@ll,0,48 0x112233445566 drop",
+	"@th,0,128 5 drop",
+	"@ih,0,32 1-5 drop",
+	"@th,160,16 { 5, 7-9 } drop",
+	"tcp option maxseg size > 500 drop",
+	"tcp option timestamp tsval 5 drop",
+	"tcp option sack right 5 drop",
+	"tcp option window count 5 drop",
+	"tcp option sack-perm exists drop",
+	"tcp option window missing drop",
+	// The connection, the route and the host.
+	"ct label 5 drop",
+	"ct label != 100 drop",
+	"ct label ! 5 drop",
+	"ct label set 5",
+	"ct label set 127",
+	`ct helper "ftp" drop`,
+	`ct helper { "ftp", "sip" } drop`,
+	"ct bytes > 500 drop",
+	"ct original packets 5-9 drop",
+	"ct reply avgpkt 7 drop",
+	"ct bytes { 5, 6 } drop",
+	"ct event set new,destroy",
+	"ct event set new",
+	"rt classid 5 drop",
+	"rt ipsec exists drop",
+	"meta rtclassid 5 drop",
+	"meta iiftype ether drop",
+	"meta iiftype { ether, loopback } drop",
+	`meta iifkind "veth" drop`,
+	`meta day "Monday" drop`,
+	`meta day { "Monday", "Tuesday" } drop`,
+	"meta random < 5 drop",
+	"meta random & 1 == 0 drop",
+	"meta priority set 0",
 }
 
 // exactRulesOf are such rules of one family. %[1]s is ip or ip6, %[2]s and %[3]s are addresses of
@@ -184,6 +242,50 @@ var exactRulesOf = []string{
 	"ct state new %[1]s saddr %[2]s tcp dport { 80, 90 } counter limit rate 3/hour drop",
 }
 
+// exactNetworkRules are such rules of IPv4, and of IPv6.
+var exactNetworkRules = map[string][]string{
+	"ip": {
+		"ip version 4 drop",
+		"ip hdrlength > 5 drop",
+		"ip dscp cs1 drop",
+		"ip dscp != 0 drop",
+		"ip dscp { cs1, af21 } drop",
+		"ip dscp { 1-5, 10 } drop",
+		"ip dscp vmap { cs1 : drop, af21 : accept }",
+		"ip dscp @classes drop",
+		"ip saddr . ip dscp { 10.0.0.1 . cs1 } drop",
+		"ip saddr . ip dscp { 10.0.0.1 . 1-5 } drop",
+		"ip dscp . tcp dport { cs1 . 80, af21 . 90 } drop",
+		"meta mark set ip dscp map { cs1 : 5 }",
+		"ip ecn ce drop",
+		"ip dscp cs1 ip ecn ce drop",
+		"ip id 5 drop",
+		"ip frag-off & 0x1fff != 0 drop",
+		"ip checksum 5 drop",
+		"icmp id 5 drop",
+		"icmp type echo-request icmp id 5 drop",
+		"icmp sequence 1-5 drop",
+		"icmp mtu > 500 drop",
+		"icmp gateway { 1, 2 } drop",
+		"icmp checksum 5 drop",
+		"rt ip nexthop 10.0.0.1 drop",
+		"rt ip nexthop { 10.0.0.1, 10.1.0.0/16 } drop",
+		"ip option lsrr exists drop",
+	},
+	"ip6": {
+		"ip6 dscp af31 drop",
+		"ip6 dscp { af31, cs1 } drop",
+		"ip6 ecn ect1 drop",
+		"ip6 flowlabel 5-7 drop",
+		"icmpv6 id 5 drop",
+		"icmpv6 mtu 1280 drop",
+		"icmpv6 max-delay 5 drop",
+		"rt ip6 nexthop fd00::1 drop",
+		"exthdr frag exists drop",
+		"exthdr hbh missing drop",
+	},
+}
+
 // exactTranslations are such rules in a chain of type nat. In inet tables they need a family.
 var exactTranslations = []string{
 	"tcp dport 80 dnat %[1]s to %[2]s",
@@ -218,6 +320,8 @@ var exactTranslations = []string{
 
 // exactAtPrerouting are such rules in a filter chain at prerouting.
 var exactAtPrerouting = []string{
+	"fib saddr . iif oif 0 drop",
+	"fib saddr . mark . iif oif 0 drop",
 	"meta l4proto tcp tproxy %[1]s to %[5]s:80",
 	"meta l4proto tcp tproxy %[1]s to :80",
 	"meta l4proto udp tproxy %[1]s to %[5]s",
@@ -265,6 +369,7 @@ const setsOf = `
 	map missing-none { type inet_service : verdict; }
 	map marks { type inet_service : mark; elements = { 22 : 5, 23 : 6 }; }
 	map services { type inet_proto . inet_service : verdict; elements = { tcp . 80 : drop, udp . 53 : goto below }; }
+	set classes { type dscp; elements = { cs1, af21 }; }
 	set pairs { type inet_service . mark; elements = { 5 . 6, 7 . 8 }; }
 `
 

@@ -64,12 +64,18 @@ func (c *compiler) field(e json.RawMessage) (field, bool) {
 		return fibField(body)
 	case "socket":
 		return socketField(body)
+	case "rt":
+		return routeField(body)
+	case "tcp option":
+		return optionField(body)
 	case "numgen":
 		return numgenField(body)
 	case "jhash", "symhash":
 		return c.hashField(kind, body)
 	case "&", "|", "^":
 		return c.bitwiseField(kind, body)
+	case "<<", ">>":
+		return c.shiftedField(kind, body)
 	}
 	return field{}, false
 }
@@ -100,8 +106,18 @@ func metaType(key string) (datatype, bool) {
 		return l4protoType, true
 	case "mark":
 		return markType, true
-	case "skuid", "skgid", "length", "cpu", "iifgroup", "oifgroup", "cgroup", "rtclassid":
+	case "skuid", "skgid", "length", "cpu", "iifgroup", "oifgroup", "cgroup":
 		return hostType, true
+	case "rtclassid":
+		return realmType, true
+	case "random":
+		return randomType, true
+	case "iiftype", "oiftype":
+		return deviceType, true
+	case "iifkind", "oifkind":
+		return textType, true
+	case "day":
+		return weekdayType, true
 	case "priority":
 		return tcType, true
 	case "protocol":
@@ -151,6 +167,14 @@ func ctType(key string) (datatype, bool) {
 		return portType, true
 	case "id":
 		return idType, true
+	case "label":
+		return labelType, true
+	case "helper":
+		return textType, true
+	case "bytes", "packets", "avgpkt":
+		return countType, true
+	case "event":
+		return eventType, true
 	case "l3proto":
 		return nfprotoType, true
 	case "protocol":
@@ -169,7 +193,7 @@ func (c *compiler) ctField(body json.RawMessage) (field, bool) {
 	key, hasKey := nft.CTKey(object.Key)
 	direction := map[string]uint32{"original": 0, "reply": 1}[object.Dir]
 	isDirected := strings.Contains(object.Key, "addr") || strings.HasPrefix(object.Key, "proto-") ||
-		object.Key == "zone" && object.Dir != ""
+		object.Dir != "" && mayHaveDirection(object.Key)
 	if !known || !hasKey || isDirected != (object.Dir != "") ||
 		object.Dir != "" && object.Dir != "original" && object.Dir != "reply" {
 		return field{}, false
@@ -179,6 +203,15 @@ func (c *compiler) ctField(body json.RawMessage) (field, bool) {
 			Key: expr.CtKey(key), Register: reg, OptDirection: isDirected, Direction: direction,
 		}
 	})
+}
+
+// mayHaveDirection reports whether the key of ct exists with a direction and without one.
+func mayHaveDirection(key string) bool {
+	switch key {
+	case "zone", "bytes", "packets", "avgpkt":
+		return true
+	}
+	return false
 }
 
 // fibField translates the result of a lookup in the routing tables (fib).

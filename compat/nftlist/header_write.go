@@ -20,8 +20,7 @@ type writableField struct {
 
 // writableFieldOf returns the field of a protocol with the name.
 func writableFieldOf(protocol, name string) (writableField, bool) {
-	dscp := datatype{size: 1, parse: parseDSCP}
-	ecn := datatype{size: 1, parse: parseECN}
+	dscp, ecn := dscpType(1, 0), ecnType(0)
 	switch protocol + " " + name {
 	case "ip dscp":
 		return writableField{dscp, 0, 2, 0x00fc, 2}, true
@@ -79,19 +78,22 @@ func (c *compiler) writeHeader(field, value json.RawMessage) bool {
 	return true
 }
 
-// writeOption translates a statement that sets the segment size option of TCP to a constant.
+// writeOption translates a statement that sets the segment size option of TCP to a constant or to
+// the size for the route.
 func (c *compiler) writeOption(option, value json.RawMessage) bool {
 	const segmentSize, valueOffset, valueLength = 2, 2, 2 // TCPOPT_MSS
 	var object struct{ Name, Field string }
 	if !exactly(option, &object) || object.Name != "maxseg" || object.Field != "size" {
 		return false
 	}
-	data, ok := portType.scalar(value, false)
-	if !ok {
+	reg := c.allocate(valueLength)
+	if data, ok := portType.scalar(value, false); ok {
+		c.add(&expr.Immediate{Register: reg.number(), Data: data})
+	} else if f, ok := c.field(value); ok && f.encodesLike(mtuType) {
+		c.loadAt(reg, []field{f}, true)
+	} else {
 		return false
 	}
-	reg := c.allocate(valueLength)
-	c.add(&expr.Immediate{Register: reg.number(), Data: data})
 	c.add(&expr.Exthdr{
 		SourceRegister: reg.number(), Type: segmentSize, Offset: valueOffset, Len: valueLength,
 		Op: unix.NFT_EXTHDR_OP_TCPOPT,

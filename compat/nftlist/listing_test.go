@@ -96,27 +96,44 @@ var knownRules = []string{
 	"fib daddr type local drop",
 	"reject",
 	"ct original ip daddr 10.0.0.1 drop",
+	"meta mark set meta mark << 8",
+	"ct mark set meta mark >> 4 tcp dport 5 drop",
+	"ip dscp cs1 drop",
+	"ip dscp cs1 meta mark set 5 ip dscp cs1 drop",
+	"limit rate 1/second ip dscp cs1 drop",
+	"udp length 5-8 drop",
+	"tcp window < 100 drop",
+	"tcp option maxseg exists drop",
+	"tcp option maxseg size > 500 drop",
+	"udp dport 4789 @ih,32,24 0x1001 meta mark set 5",
+	"ct label 5 drop",
+	"ct label set 5",
+	"ct label set 5 ct label 5 drop",
+	"ct helper \"ftp\" drop",
+	"ct packets > 5 drop",
+	"ct event set new",
+	"meta random < 5 drop",
+	"rt classid 5 drop",
+	"meta priority set 0",
+}
+
+// knownAtOutput are such rules that the kernel does not accept at prerouting.
+var knownAtOutput = []string{
+	"tcp flags syn tcp option maxseg size set rt mtu",
+	"tcp option maxseg size set rt mtu tcp dport 5 drop",
 }
 
 // unknownRules are rules that the listing states incompletely, or that the package does not
 // support.
 var unknownRules = []string{
-	"ip dscp cs1 drop",
 	`oifname { "a", "b*", "c" } drop`,
 	"tcp dport 22 jump { ip saddr 10.0.0.1 drop; accept; }",
-	"meta random < 5 drop",
 	"meta hour 5 drop",
-	"ct helper \"ftp\" drop",
-	"ct label 5 drop",
-	"ct packets > 5 drop",
 	"ip saddr set 10.0.0.1",
-	"tcp option maxseg size set rt mtu",
-	"ct event set new",
-	"tcp option maxseg exists drop",
 	"update @changing { ip daddr limit rate 1/second } drop",
 	`limit name "slow" drop`,
-	"limit rate 1/second ip dscp cs1 drop",
-	"tcp dport 80 limit rate 1/second counter ip dscp cs1 drop",
+	"limit rate 1/second meta hour 5 drop",
+	"tcp dport 80 limit rate 1/second counter meta hour 5 drop",
 	"meta l4proto icmp limit rate 1/second drop",
 }
 
@@ -142,6 +159,9 @@ func TestListingEqualsTheKernelsRules(t *testing.T) {
 	for _, rule := range knownRules {
 		check("output", rule, diff.Equivalent, mainForms...)
 		check("prerouting", rule, diff.Equivalent, mainForms[:1]...)
+	}
+	for _, rule := range knownAtOutput {
+		check("output", rule, diff.Equivalent, mainForms...)
 	}
 	for _, rule := range unknownRules {
 		check("output", rule, diff.Undecidable, mainForms[:2]...)

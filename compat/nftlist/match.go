@@ -26,6 +26,10 @@ func (c *compiler) match(body json.RawMessage) bool {
 	if kind == "fib" && string(m.Right) == "1" && bytes.Contains(left, []byte(`"oif"`)) {
 		return false // either interface 1 or, from nft -n, the condition that a route exists
 	}
+	if isPresence(kind, left) {
+		f, ok := c.presenceField(kind, left)
+		return ok && c.compare(f, m.Op, m.Right, false)
+	}
 	fields, ok := c.fields(m.Left)
 	switch {
 	case !ok:
@@ -59,6 +63,10 @@ func isSet(right json.RawMessage) bool {
 // lookup adds a lookup in a set.
 func (c *compiler) lookup(fields []field, op string, right json.RawMessage) bool {
 	if op != "==" && op != "in" && op != "!=" {
+		return false
+	}
+	fields, ok := lookupFields(fields, right)
+	if !ok {
 		return false
 	}
 	s, ok := c.sets.get(right, fields, nil, false)

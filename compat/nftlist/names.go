@@ -62,8 +62,9 @@ var (
 	}
 	protocolFamilies = nameTable{{"ipv4", unix.NFPROTO_IPV4}, {"ipv6", unix.NFPROTO_IPV6}}
 	directions       = nameTable{{"original", 0}, {"reply", 1}}
-	indexes          = nameTable{{"lo", netns.LoopbackIndex}}
-	etherTypes       = nameTable{
+	// In JSON nft writes index 0, which is no interface, as a string.
+	indexes    = nameTable{{"lo", netns.LoopbackIndex}, {"0", 0}}
+	etherTypes = nameTable{
 		{"ip", unix.ETH_P_IP},
 		{"arp", unix.ETH_P_ARP},
 		{"vlan", unix.ETH_P_8021Q},
@@ -115,6 +116,49 @@ var (
 		{"mld2-listener-report", 143},
 	}
 )
+
+// The names of other values: ARPHRD_* of linux/if_arp.h, and IPCT_* of
+// linux/netfilter/nf_conntrack_common.h.
+var (
+	deviceTypes = nameTable{
+		{"ether", unix.ARPHRD_ETHER},
+		{"ppp", unix.ARPHRD_PPP},
+		{"ipip", unix.ARPHRD_TUNNEL},
+		{"ipip6", unix.ARPHRD_TUNNEL6},
+		{"loopback", unix.ARPHRD_LOOPBACK},
+		{"sit", unix.ARPHRD_SIT},
+		{"ipgre", unix.ARPHRD_IPGRE},
+	}
+	weekdays = nameTable{
+		{"Sunday", 0},
+		{"Monday", 1},
+		{"Tuesday", 2},
+		{"Wednesday", 3},
+		{"Thursday", 4},
+		{"Friday", 5},
+		{"Saturday", 6},
+	}
+	events = nameTable{
+		{"new", 1 << 0},
+		{"related", 1 << 1},
+		{"destroy", 1 << 2},
+		{"reply", 1 << 3},
+		{"assured", 1 << 4},
+		{"protoinfo", 1 << 5},
+		{"helper", 1 << 6},
+		{"mark", 1 << 7},
+		{"seqadj", 1 << 8},
+		{"secmark", 1 << 9},
+		{"label", 1 << 10},
+	}
+)
+
+func parseDeviceType(name string) (uint64, bool) { return deviceTypes.number(name) }
+func parseWeekday(name string) (uint64, bool)    { return weekdays.number(name) }
+func parseEvent(name string) (uint64, bool)      { return events.number(name) }
+
+// parseRealm parses a realm without a name, which nft writes as a string in JSON.
+func parseRealm(name string) (uint64, bool) { return parseNumber(name) }
 
 func parseEtherType(name string) (uint64, bool)      { return etherTypes.number(name) }
 func parseIndex(name string) (uint64, bool)          { return indexes.number(name) }

@@ -16,50 +16,153 @@ type headerField struct {
 
 // headerFieldOf returns the field of a protocol with the name.
 func headerFieldOf(protocol, name string) (headerField, bool) {
-	network := func(offset uint32, t datatype) (headerField, bool) {
+	if f, ok := networkFieldOf(protocol + " " + name); ok {
+		return f, true
+	}
+	if f, ok := controlFieldOf(protocol + " " + name); ok {
+		return f, true
+	}
+	return transportFieldOf(protocol, name)
+}
+
+// networkFieldOf returns the field of IPv4 or IPv6 with the name.
+func networkFieldOf(name string) (headerField, bool) {
+	field := func(offset uint32, t datatype) (headerField, bool) {
 		return headerField{expr.PayloadBaseNetworkHeader, offset, t}, true
 	}
-	transport := func(offset uint32, t datatype) (headerField, bool) {
+	switch name {
+	case "ip version", "ip6 version":
+		return field(0, bitsType(1, 4, 4))
+	case "ip hdrlength":
+		return field(0, bitsType(1, 4, 0))
+	case "ip dscp":
+		return field(1, dscpType(1, 2))
+	case "ip ecn":
+		return field(1, ecnType(0))
+	case "ip length":
+		return field(2, portType)
+	case "ip id":
+		return field(4, portType)
+	case "ip frag-off":
+		return field(6, portType)
+	case "ip ttl":
+		return field(8, byteType)
+	case "ip protocol":
+		return field(9, protocolType)
+	case "ip checksum":
+		return field(10, portType)
+	case "ip saddr":
+		return field(12, ipv4Type)
+	case "ip daddr":
+		return field(16, ipv4Type)
+	case "ip6 dscp":
+		return field(0, dscpType(2, 6))
+	case "ip6 ecn":
+		return field(1, ecnType(4))
+	case "ip6 flowlabel":
+		return field(1, bitsType(3, 20, 0))
+	case "ip6 length":
+		return field(4, portType)
+	case "ip6 nexthdr":
+		return field(6, protocolType)
+	case "ip6 hoplimit":
+		return field(7, byteType)
+	case "ip6 saddr":
+		return field(8, ipv6Type)
+	case "ip6 daddr":
+		return field(24, ipv6Type)
+	}
+	return headerField{}, false
+}
+
+// controlFieldOf returns the field of ICMP or ICMPv6 with the name.
+func controlFieldOf(name string) (headerField, bool) {
+	field := func(offset uint32, t datatype) (headerField, bool) {
+		return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
+	}
+	switch name {
+	case "icmp type":
+		return field(0, icmpType)
+	case "icmp code":
+		return field(1, icmpCode)
+	case "icmpv6 type":
+		return field(0, icmpv6Type)
+	case "icmpv6 code":
+		return field(1, icmpv6Code)
+	case "icmp checksum", "icmpv6 checksum":
+		return field(2, portType)
+	case "icmp id", "icmpv6 id", "icmpv6 max-delay":
+		return field(4, portType)
+	case "icmp sequence", "icmpv6 sequence", "icmp mtu":
+		return field(6, portType)
+	case "icmp gateway", "icmpv6 mtu", "icmpv6 parameter-problem":
+		return field(4, idType)
+	}
+	return headerField{}, false
+}
+
+// impliedControlType returns the type of ICMP or ICMPv6 messages with a field. nft does not list
+// the condition that the message has this type. It lists the condition for fields that messages of
+// several types have, such as the identifier.
+func impliedControlType(protocol, name string) (kind byte, ok bool) {
+	switch protocol + " " + name {
+	case "icmp mtu":
+		return 3, true // ICMP_DEST_UNREACH
+	case "icmp gateway":
+		return 5, true // ICMP_REDIRECT
+	case "icmpv6 mtu":
+		return 2, true // ICMPV6_PKT_TOOBIG
+	case "icmpv6 parameter-problem":
+		return 4, true // ICMPV6_PARAMPROB
+	case "icmpv6 max-delay":
+		return 130, true // ICMPV6_MGM_QUERY
+	}
+	return 0, false
+}
+
+// transportFieldOf returns the field of a transport protocol.
+func transportFieldOf(protocol, name string) (headerField, bool) {
+	field := func(offset uint32, t datatype) (headerField, bool) {
 		return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
 	}
 	switch protocol + " " + name {
-	case "ip saddr":
-		return network(12, ipv4Type)
-	case "ip daddr":
-		return network(16, ipv4Type)
-	case "ip protocol":
-		return network(9, protocolType)
-	case "ip length":
-		return network(2, portType)
-	case "ip ttl":
-		return network(8, byteType)
-	case "ip6 saddr":
-		return network(8, ipv6Type)
-	case "ip6 daddr":
-		return network(24, ipv6Type)
-	case "ip6 nexthdr":
-		return network(6, protocolType)
-	case "ip6 length":
-		return network(4, portType)
-	case "ip6 hoplimit":
-		return network(7, byteType)
+	case "tcp sequence":
+		return field(4, idType)
+	case "tcp ackseq":
+		return field(8, idType)
+	case "tcp doff":
+		return field(12, bitsType(1, 4, 4))
+	case "tcp reserved":
+		return field(12, bitsType(1, 4, 0))
 	case "tcp flags":
-		return transport(13, tcpFlagsType)
-	case "icmp type":
-		return transport(0, icmpType)
-	case "icmp code":
-		return transport(1, icmpCode)
-	case "icmpv6 type":
-		return transport(0, icmpv6Type)
-	case "icmpv6 code":
-		return transport(1, icmpv6Code)
+		return field(13, tcpFlagsType)
+	case "tcp window":
+		return field(14, portType)
+	case "tcp checksum":
+		return field(16, portType)
+	case "tcp urgptr":
+		return field(18, portType)
+	case "udp length", "udplite csumcov":
+		return field(4, portType)
+	case "udp checksum", "udplite checksum":
+		return field(6, portType)
+	case "sctp vtag":
+		return field(4, idType)
+	case "sctp checksum":
+		return field(8, idType)
+	case "ah spi", "esp sequence":
+		return field(4, idType)
+	case "ah sequence":
+		return field(8, idType)
+	case "esp spi":
+		return field(0, idType)
 	}
 	if _, ok := transportProtocol(protocol); ok || protocol == "th" {
 		switch name {
 		case "sport":
-			return transport(0, portType)
+			return field(0, portType)
 		case "dport":
-			return transport(2, portType)
+			return field(2, portType)
 		}
 	}
 	return headerField{}, false
@@ -82,6 +185,10 @@ func transportProtocol(name string) (byte, bool) {
 		return unix.IPPROTO_ICMP, true
 	case "icmpv6":
 		return unix.IPPROTO_ICMPV6, true
+	case "ah":
+		return unix.IPPROTO_AH, true
+	case "esp":
+		return unix.IPPROTO_ESP, true
 	}
 	return 0, false
 }
@@ -91,17 +198,54 @@ func transportProtocol(name string) (byte, bool) {
 func (c *compiler) payloadField(body json.RawMessage) (field, bool) {
 	var object struct{ Protocol, Field string }
 	if !exactly(body, &object) {
-		return field{}, false
+		return rawPayloadField(body)
 	}
 	h, ok := headerFieldOf(object.Protocol, object.Field)
 	if !ok || !c.needHeader(object.Protocol) {
 		return field{}, false
 	}
-	return newField(h.datatype, func(reg uint32, length int) expr.Any {
-		return &expr.Payload{
-			DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(length),
+	if kind, ok := impliedControlType(object.Protocol, object.Field); ok {
+		c.addImplied(headerField{h.base, 0, byteType}.payload(1, byteType.size),
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{kind}})
+	}
+	return h.field(), true
+}
+
+// rawPayloadField translates a part of the packet without a name, such as @th,160,16.
+func rawPayloadField(body json.RawMessage) (field, bool) {
+	var object struct {
+		Base        string
+		Offset, Len uint32 // in bits
+	}
+	bases := map[string]expr.PayloadBase{
+		"ll": expr.PayloadBaseLLHeader, "nh": expr.PayloadBaseNetworkHeader,
+		"th": expr.PayloadBaseTransportHeader, "ih": payloadBaseInner,
+	}
+	if !exactly(body, &object) || object.Offset%8 != 0 || object.Len%8 != 0 || object.Len == 0 ||
+		object.Len > 8*maxFields {
+		return field{}, false
+	}
+	base, ok := bases[object.Base]
+	return headerField{base, object.Offset / 8, datatype{size: int(object.Len / 8)}}.field(), ok
+}
+
+// payloadBaseInner is NFT_PAYLOAD_INNER_HEADER, which package expr lacks.
+const payloadBaseInner = 3
+
+// field returns the value of the field.
+func (h headerField) field() field {
+	return field{h.datatype, func(c *compiler, reg register, length int) {
+		c.add(h.payload(reg.number(), length))
+		if h.bits != 0 {
+			mask, _ := datatype{size: h.size, shift: h.shift}.number(1<<h.bits-1, false)
+			c.addBitwise(reg, mask, make([]byte, h.size))
 		}
-	})
+	}}
+}
+
+// payload returns the expression that loads the first length bytes of the field.
+func (h headerField) payload(reg uint32, length int) *expr.Payload {
+	return &expr.Payload{DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(length)}
 }
 
 // needHeader adds the conditions that the packet has the header of a protocol. It returns false if

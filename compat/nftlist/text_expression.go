@@ -3,6 +3,7 @@ package nftlist
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // parseOperand reads the left side of a statement: an expression or a concatenation. Like all
@@ -29,12 +30,17 @@ func parseOperand(tokens []token) (int, json.RawMessage) {
 func parsePart(tokens []token) (int, json.RawMessage) {
 	size, value := parseExpression(tokens)
 	if size == 0 {
+		size, value = parseGroup(tokens)
+	}
+	if size == 0 {
 		return 0, nil
 	}
 	for operations := 0; size+1 < len(tokens) && tokens[size].kind == word; operations++ {
 		operator := tokens[size].text
-		if operator != "&" && operator != "|" && operator != "^" {
-			break
+		switch operator {
+		case "&", "|", "^", "<<", ">>":
+		default:
+			return size, value
 		}
 		count, constant := parseMask(tokens[size+1:])
 		if count == 0 || operations == maxNesting {
@@ -42,6 +48,31 @@ func parsePart(tokens []token) (int, json.RawMessage) {
 		}
 		value = encode(map[string]any{operator: []json.RawMessage{value, constant}})
 		size += 1 + count
+	}
+	return size, value
+}
+
+// parseGroup reads an operation in parentheses. It does not contain another one, because nft
+// evaluates operations from the left.
+func parseGroup(tokens []token) (int, json.RawMessage) {
+	if len(tokens) == 0 || tokens[0].kind != word || !strings.HasPrefix(tokens[0].text, "(") {
+		return 0, nil
+	}
+	end := slices.IndexFunc(tokens, func(t token) bool {
+		return t.kind == word && strings.HasSuffix(t.text, ")")
+	}) + 1
+	if end == 0 {
+		return 0, nil
+	}
+	group := slices.Clone(tokens[:end])
+	group[0].text = group[0].text[1:]
+	group[end-1].text = strings.TrimSuffix(group[end-1].text, ")")
+	if strings.HasPrefix(group[0].text, "(") {
+		return 0, nil
+	}
+	size, value := parsePart(group)
+	if size != end {
+		return 0, nil
 	}
 	return size, value
 }
@@ -63,8 +94,13 @@ func parseMapped(tokens []token) (int, json.RawMessage) {
 
 // parseExpression reads a property of packets or a computation.
 func parseExpression(tokens []token) (int, json.RawMessage) {
-	if len(tokens) > 0 && tokens[0].kind == word && omitsMeta(tokens[0].text) {
-		return 1, keyExpression("meta", tokens[0].text)
+	if len(tokens) > 0 && tokens[0].kind == word {
+		if omitsMeta(tokens[0].text) {
+			return 1, keyExpression("meta", tokens[0].text)
+		}
+		if strings.HasPrefix(tokens[0].text, "@") {
+			return parseRawPayload(tokens)
+		}
 	}
 	if len(tokens) < 2 || tokens[0].kind != word || tokens[1].kind != word {
 		return 0, nil
@@ -81,7 +117,11 @@ func parseExpression(tokens []token) (int, json.RawMessage) {
 		return parseFib(tokens)
 	case isComputation(tokens[0]):
 		return parseComputation(tokens)
-	case isProtocol(first) && second != "option":
+	case first == "rt":
+		return parseRoute(tokens)
+	case (first == "tcp" || first == "ip") && second == "option" || first == "exthdr":
+		return parseOption(tokens)
+	case isProtocol(first):
 		return 2, encode(map[string]any{
 			"payload": map[string]string{"protocol": first, "field": second},
 		})
@@ -146,6 +186,63 @@ func parseFib(tokens []token) (int, json.RawMessage) {
 		})
 	}
 	return 0, nil
+}
+
+// parseRawPayload reads @BASE,OFFSET,LENGTH.
+func parseRawPayload(tokens []token) (int, json.RawMessage) {
+	if len(tokens) < 5 || !tokens[1].isPunctuation(",") || !tokens[3].isPunctuation(",") {
+		return 0, nil
+	}
+	offset, hasOffset := parseNumber(tokens[2].text)
+	length, hasLength := parseNumber(tokens[4].text)
+	if !hasOffset || !hasLength {
+		return 0, nil
+	}
+	return 5, encode(map[string]any{"payload": map[string]any{
+		"base": tokens[0].text[1:], "offset": offset, "len": length,
+	}})
+}
+
+// parseRoute reads rt [ip|ip6] KEY.
+func parseRoute(tokens []token) (int, json.RawMessage) {
+	fields := map[string]string{}
+	size := 2
+	if tokens[1].is("ip") || tokens[1].is("ip6") {
+		fields["family"] = tokens[1].text
+		size++
+	}
+	if len(tokens) < size || tokens[size-1].kind != word {
+		return 0, nil
+	}
+	switch key := tokens[size-1].text; key {
+	case "classid", "nexthop", "mtu", "ipsec":
+		fields["key"] = key
+		return size, encode(map[string]any{"rt": fields})
+	}
+	return 0, nil // rt is also an extension header
+}
+
+// parseOption reads tcp option NAME [FIELD], ip option NAME or exthdr NAME.
+func parseOption(tokens []token) (int, json.RawMessage) {
+	kind, size := tokens[0].text, 2
+	if kind != "exthdr" {
+		kind, size = kind+" option", 3
+	}
+	if len(tokens) < size+1 || tokens[size-1].kind != word {
+		return 0, nil
+	}
+	fields := map[string]string{"name": tokens[size-1].text}
+	switch next := tokens[size].text; next {
+	case "exists", "missing", "0", "1", "==", "!=":
+		if tokens[size].is(next) {
+			return size, encode(map[string]any{kind: fields})
+		}
+	}
+	if tokens[size].kind != word {
+		return 0, nil
+	}
+	fields["field"] = tokens[size].text
+	return size + 1, encode(map[string]any{kind: fields})
 }
 
 // isComputation reports whether a token begins a computation.

@@ -103,9 +103,6 @@ func parseStatement(tokens []token) (int, statement) {
 		return size, s
 	}
 	size, left := parseOperand(tokens)
-	if size == 0 {
-		size, left = parseOption(tokens)
-	}
 	switch {
 	case size == 0 || size == len(tokens):
 		return 0, statement{}
@@ -115,16 +112,6 @@ func parseStatement(tokens []token) (int, statement) {
 		return parseVerdictMap(tokens, size, left)
 	}
 	return parseMatch(tokens, size, left)
-}
-
-// parseOption reads tcp option NAME FIELD before the word set.
-func parseOption(tokens []token) (int, json.RawMessage) {
-	if len(tokens) < 5 || !tokens[0].is("tcp") || !tokens[1].is("option") || !tokens[4].is("set") {
-		return 0, nil
-	}
-	return 4, encode(map[string]any{
-		"tcp option": map[string]string{"name": tokens[2].text, "field": tokens[3].text},
-	})
 }
 
 // parseVerdictMap reads KEY vmap MAP. The first size tokens are the key, which is already parsed.
@@ -146,10 +133,8 @@ func parseMangle(tokens []token, size int, key json.RawMessage) (int, statement)
 	}
 	count, value := parseMapped(rest)
 	if count == 0 {
-		if count, value = parseRight(rest); count != 1 {
-			return 0, statement{}
-		}
-		if !isConstant(rest[0].text) {
+		count, value = parseRight(rest)
+		if count == 0 || count > 1 && !isEventKey(key) || !isEventKey(key) && !isConstant(rest[0].text) {
 			return 0, statement{}
 		}
 	}
@@ -158,11 +143,15 @@ func parseMangle(tokens []token, size int, key json.RawMessage) (int, statement)
 	})}
 }
 
-// isConstant reports whether a word is a number, a handle of traffic control such as 1:10, or a
-// name of a value of dscp or ecn.
+// isEventKey reports whether an expression is "ct event", whose value is a list of names.
+func isEventKey(e json.RawMessage) bool { return string(e) == string(keyExpression("ct", "event")) }
+
+// isConstant reports whether a word is a number, a handle of traffic control such as 1:10 or none,
+// or a name of a value of dscp or ecn.
 func isConstant(text string) bool {
 	_, isNumber := parseNumber(text)
 	_, isDSCP := parseDSCP(text)
 	_, isECN := parseECN(text)
-	return isNumber || isDSCP || isECN || strings.Contains(text, ":")
+	_, isHandle := parseTC(text)
+	return isNumber || isDSCP || isECN || isHandle
 }
