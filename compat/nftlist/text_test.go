@@ -73,6 +73,12 @@ func TestTextOfUnknownStatements(t *testing.T) {
 		{"log prefix \"x\" queue-threshold 5 drop", `unknown(log prefix "x" queue-threshold 5) drop`},
 		{"tcp flags & (fin | syn) == syn drop", "tcp flags & (fin | syn) == syn drop"},
 		{"tcp flags ! syn drop", "tcp flags & (syn) == 0x0 drop"},
+		// The port may be a value of a map.
+		{"meta l4proto tcp tproxy to", "meta l4proto tcp unknown(tproxy to)"},
+		{
+			"meta l4proto tcp tproxy ip to 127.0.0.1",
+			"meta l4proto tcp unknown(tproxy ip to 127.0.0.1)",
+		},
 		{"meta l4proto tcp tproxy ip6 to :15006", "meta nfproto ipv6 meta l4proto tcp tproxy to :15006"},
 	} {
 		var found []string

@@ -30,6 +30,10 @@ func parseTranslation(tokens []token) (int, statement) {
 	} else if len(fields) > 0 {
 		return 0, statement{}
 	}
+	if _, hasPort := fields["port"]; s.kind == "tproxy" && !hasPort {
+		// nft does not list the port if it is a value of a map.
+		return 0, statement{}
+	}
 	count, flags := parseNATFlags(tokens[size:])
 	if count > 0 {
 		fields["flags"] = flags
