@@ -19,10 +19,13 @@ type Verdict uint8
 
 // The verdicts without an argument.
 const (
-	// the packet passes this hook's chain of this table; later chains still see it
+	// Accept ends the evaluation of the base chain. Later base chains still evaluate the packet.
 	Accept Verdict = iota
-	Drop           // the packet is gone
-	Return         // back to the rule after the jump; from a base chain, to its policy
+	// Drop drops the packet.
+	Drop
+	// Return continues with the rule after the jump to this chain. In a base chain it applies the
+	// policy.
+	Return
 )
 
 // Jump continues with another chain of the same table and returns at its end.
@@ -236,7 +239,7 @@ func (a SetMark) String() string {
 // String returns the action in nft's syntax where possible.
 func (a MixMark) String() string {
 	var terms []string
-	term := func(key string, mask uint32) {
+	addTerm := func(key string, mask uint32) {
 		switch mask {
 		case 0:
 		case ^uint32(0):
@@ -245,8 +248,8 @@ func (a MixMark) String() string {
 			terms = append(terms, fmt.Sprintf("%s & 0x%x", key, mask))
 		}
 	}
-	term("meta mark", a.Mark)
-	term("ct mark", a.ConntrackMark)
+	addTerm("meta mark", a.Mark)
+	addTerm("ct mark", a.ConntrackMark)
 	if a.Xor != 0 || len(terms) == 0 {
 		terms = append(terms, fmt.Sprintf("0x%x", a.Xor))
 	}

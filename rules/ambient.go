@@ -21,12 +21,12 @@ const (
 	AmbientRouteTable = 100
 )
 
-// DefaultProbeSourceIPv4 and DefaultProbeSourceIPv6 are the source addresses that the node gives to
-// connections of the kubelet, so that probes are not captured (HOST_PROBE_SNAT_IP,
-// HOST_PROBE_SNAT_IPV6): 169.254.7.127 and fd16:9254:7127:1337:ffff:ffff:ffff:ffff.
+// DefaultProbeSourceIPv4 returns the source address that the node gives to IPv4 connections of the
+// kubelet, so that probes are not captured (HOST_PROBE_SNAT_IP): 169.254.7.127.
 func DefaultProbeSourceIPv4() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 7, 127}) }
 
-// DefaultProbeSourceIPv6 is the IPv6 counterpart of [DefaultProbeSourceIPv4].
+// DefaultProbeSourceIPv6 is the IPv6 counterpart of [DefaultProbeSourceIPv4]
+// (HOST_PROBE_SNAT_IPV6): fd16:9254:7127:1337:ffff:ffff:ffff:ffff.
 func DefaultProbeSourceIPv6() netip.Addr {
 	return netip.AddrFrom16([16]byte{
 		0xfd, 0x16, 0x92, 0x54, 0x71, 0x27, 0x13, 0x37, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -169,9 +169,9 @@ func (c *ambientCompiler) rawOutput() Chain {
 func (c *ambientCompiler) manglePrerouting() Chain {
 	b := c.base("mangle-prerouting", Filter, Prerouting,
 		c.priority(ManglePriority, IstioManglePriority))
-	const mask = uint32(AmbientMarkMask)
+	const otherBits = ^uint32(AmbientMarkMask)
 	b.add("connections of ztunnel to the application",
-		MixMark{Conntrack: true, ConntrackMark: ^mask, Xor: AmbientMark}, fromZtunnel)
+		MixMark{Conntrack: true, ConntrackMark: otherBits, Xor: AmbientMark}, fromZtunnel)
 	return b.build()
 }
 
@@ -211,8 +211,10 @@ func (c *ambientCompiler) natOutput() Chain {
 	}
 	if c.DNS {
 		query, redirect := toPort(Single[uint16](domainPort)), RedirectTo{Port: DNSPort}
-		offLo := MatchInterface{Out: true, Not: true, Names: []InterfaceName{{Name: loopback}}}
-		b.add("DNS to ztunnel", redirect, udp, query, offLo, notFromZtunnel)
+		notToLoopback := MatchInterface{
+			Out: true, Not: true, Names: []InterfaceName{{Name: loopback}},
+		}
+		b.add("DNS to ztunnel", redirect, udp, query, notToLoopback, notFromZtunnel)
 		for _, f := range c.families {
 			b.add("DNS to ztunnel", redirect, tcp, query, c.offLoopback(f), notFromZtunnel)
 		}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -54,11 +55,12 @@ func (h *AmbientHost) Validate() error {
 		check(a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() &&
 			!a.IsMulticast(), "Pods", a, "the address of a pod")
 	}
-	check(h.ProbeMark != 0 && h.ProbeMark&(h.ProbeMark-1) == 0, "ProbeMark", h.ProbeMark,
-		"a mark with one bit")
-	check(h.Kubelet == (MatchCgroup{}) || h.Kubelet.Level > 0 && (h.Kubelet.Path == "" ||
-		h.Kubelet.Level == CgroupOf(h.Kubelet.Path).Level), "Kubelet", h.Kubelet,
-		"a cgroup with a path, a number or both, and the level of the path")
+	check(bits.OnesCount32(h.ProbeMark) == 1, "ProbeMark", h.ProbeMark, "a mark with one bit")
+	if k := h.Kubelet; k != (MatchCgroup{}) {
+		hasLevelOfPath := k.Path == "" || k.Level == CgroupOf(k.Path).Level
+		check(k.Level > 0 && hasLevelOfPath, "Kubelet", k,
+			"a cgroup with a path, a number or both, and the level of the path")
+	}
 	checkDeviations(check, h.Without)
 	return faults.orNil()
 }

@@ -82,6 +82,8 @@ func compareNamed[T any](
 	return diffs
 }
 
+// compareTables returns the differences of the chains of two tables, and the sets that only got
+// has.
 func compareTables(want, got *Table) []Difference {
 	table := want.Family.String() + " " + want.Name
 	chainName := func(c *Chain) string { return "chain " + table + " " + c.Name }
@@ -98,6 +100,7 @@ func compareTables(want, got *Table) []Difference {
 	return diffs
 }
 
+// compareChains returns the differences of two chains. where describes the chain.
 func compareChains(where string, want, got *Chain) []Difference {
 	var diffs []Difference
 	if !sameBase(want.Base, got.Base) {
@@ -121,6 +124,7 @@ func sameBase(a, b *Base) bool {
 	return sameOrder == *b
 }
 
+// compareRouting returns the differences of two routings.
 func compareRouting(want, got Routing) []Difference {
 	var diffs []Difference
 	missing := func(text string) {

@@ -11,8 +11,8 @@ import (
 // compareRules returns the differences of the rules of a chain, in time and memory that are
 // near-linear in their number.
 func compareRules(where string, want, got []Rule) []Difference {
-	n := newNumbering()
-	wantNumbers, gotNumbers := n.numbers(want), n.numbers(got)
+	numbering := newNumbering()
+	wantNumbers, gotNumbers := numbering.numbers(want), numbering.numbers(got)
 	common := commonRules(wantNumbers, gotNumbers)
 	extra := unpaired{byNumber: map[int][]int{}, byText: map[string][]int{}}
 	for i := range got {
@@ -61,6 +61,7 @@ type unpaired struct {
 	byText   map[string][]int
 }
 
+// add adds a rule with its number (see numbering).
 func (u *unpaired) add(r *Rule, number int) {
 	i := len(u.rules)
 	u.rules, u.taken = append(u.rules, r), append(u.taken, false)
@@ -111,6 +112,7 @@ func (u *unpaired) remaining(indices []int) []int {
 	return indices
 }
 
+// usesSet reports whether the rule uses a named set.
 func usesSet(r *Rule) bool {
 	return slices.ContainsFunc(r.Matches, func(m Match) bool {
 		addr, ok := m.(MatchAddr)
@@ -154,17 +156,17 @@ func rangesNotIn(a, b MatchAddr) string {
 		known[r] = true
 	}
 	var texts []string
-	n := 0
+	count := 0
 	for _, r := range a.Ranges {
 		if known[r] {
 			continue
 		}
-		if n++; n <= maxListed {
+		if count++; count <= maxListed {
 			texts = append(texts, FormatAddrRange(r))
 		}
 	}
-	if n > maxListed {
-		texts = append(texts, fmt.Sprintf("and %d more", n-maxListed))
+	if count > maxListed {
+		texts = append(texts, fmt.Sprintf("and %d more", count-maxListed))
 	}
 	return strings.Join(texts, ", ")
 }

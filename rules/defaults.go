@@ -6,9 +6,11 @@ import "net/netip"
 // pkg/config, at v0.0.0-20260827124520-eed52ebb66ad; the help of the command lists the environment
 // variables and flags.
 const (
-	// outbound capture: Envoy's virtualOutbound listener (--envoy-port)
+	// DefaultProxyPort is the port of Envoy's virtualOutbound listener, which receives captured
+	// outbound connections (--envoy-port).
 	DefaultProxyPort = 15001
-	// inbound capture: Envoy's virtualInbound listener (--inbound-capture-port)
+	// DefaultInboundCapturePort is the port of Envoy's virtualInbound listener, which receives
+	// captured inbound connections (--inbound-capture-port).
 	DefaultInboundCapturePort = 15006
 	DefaultTunnelPort         = 15008 // HBONE, never redirected (--inbound-tunnel-port)
 	DefaultProxyID            = 1337  // uid and gid of istio-proxy (--proxy-uid, --proxy-gid)
@@ -41,6 +43,7 @@ const (
 // loopback is the interface of packets from the host to itself.
 const loopback = "lo"
 
+// domainPort is the port of DNS servers.
 const domainPort = 53
 
 // DefaultLoopbackCIDR is the default of the IPv4 loopback destination
@@ -50,6 +53,7 @@ func DefaultLoopbackCIDR() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 32)
 }
 
+// loopbackCIDRv6 returns the IPv6 loopback destination.
 func loopbackCIDRv6() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
 
 // PassthroughIPv4 is the source address of the proxy's IPv4 connections to the application:

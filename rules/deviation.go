@@ -93,4 +93,5 @@ func (r *Redirect) StrictIstio() {
 	}
 }
 
+// deviates reports whether the deviation is enabled.
 func (r *Redirect) deviates(id DeviationID) bool { return !slices.Contains(r.Without, id) }

@@ -20,6 +20,7 @@ func SameAction(a, b Action) bool {
 	return a == b
 }
 
+// sameMatch reports whether two matches are equal. It ignores the names of sets.
 func sameMatch(a, b Match) bool {
 	switch a := a.(type) {
 	case MatchInterface:
@@ -64,17 +65,18 @@ type numbering struct {
 	seed maphash.Seed
 	// known contains the numbered rules by their hash. count is the number of different rules, and
 	// the last number.
-	known map[uint64][]numbered
+	known map[uint64][]numberedRule
 	count int
 }
 
-type numbered struct {
+// A numberedRule is a rule with its number.
+type numberedRule struct {
 	rule   *Rule
 	number int
 }
 
 func newNumbering() *numbering {
-	return &numbering{seed: maphash.MakeSeed(), known: map[uint64][]numbered{}}
+	return &numbering{seed: maphash.MakeSeed(), known: map[uint64][]numberedRule{}}
 }
 
 // numbers returns the numbers of the rules.
@@ -86,6 +88,7 @@ func (n *numbering) numbers(rules []Rule) []int {
 	return numbers
 }
 
+// number returns the number of the rule, which is a new one for a new rule.
 func (n *numbering) number(r *Rule) int {
 	h := hashRule(n.seed, r)
 	for _, k := range n.known[h] {
@@ -94,7 +97,7 @@ func (n *numbering) number(r *Rule) int {
 		}
 	}
 	n.count++
-	n.known[h] = append(n.known[h], numbered{r, n.count})
+	n.known[h] = append(n.known[h], numberedRule{r, n.count})
 	return n.count
 }
 
@@ -115,6 +118,7 @@ func hashRule(seed maphash.Seed, r *Rule) uint64 {
 	return h.Sum64()
 }
 
+// hashMatch adds parts of the match that sameMatch compares.
 func hashMatch(h *maphash.Hash, m Match) {
 	switch m := m.(type) {
 	case MatchInterface:

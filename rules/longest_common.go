@@ -5,10 +5,12 @@ import "slices"
 // commonSubsequence marks the rules of two lists that belong to a common subsequence.
 type commonSubsequence struct{ want, got []bool }
 
+// newCommonSubsequence returns an empty common subsequence of two lists.
 func newCommonSubsequence(want, got []int) commonSubsequence {
 	return commonSubsequence{make([]bool, len(want)), make([]bool, len(got))}
 }
 
+// add marks a rule by its positions in both lists.
 func (c commonSubsequence) add(want, got int) { c.want[want], c.got[got] = true, true }
 
 // maxCells limits the time and memory of longestCommon: about 4 MB, for a thousand rules compared
@@ -90,13 +92,15 @@ func huntSzymanski(want, got []int) commonSubsequence {
 	}
 	// ends[k] is the last pair of the subsequence of length k+1 that ends first in got.
 	var ends []*pair
-	seen := map[int]int{}
+	repetitions := map[int]int{} // of each number in want so far
 	for i, number := range want {
 		candidates := positions[number]
-		repeated := seen[number]
-		seen[number]++
-		candidates = candidates[min(max(0, repeated-maxCandidates),
-			len(candidates)):min(repeated+maxCandidates+1, len(candidates))]
+		repeated := repetitions[number]
+		repetitions[number]++
+		// Try only the repetitions in got whose place among the repetitions is similar.
+		first := min(max(0, repeated-maxCandidates), len(candidates))
+		end := min(repeated+maxCandidates+1, len(candidates))
+		candidates = candidates[first:end]
 		// In descending order, so that no pair precedes another pair with the same i.
 		for _, j := range slices.Backward(candidates) {
 			k, _ := slices.BinarySearchFunc(ends, j, func(p *pair, j int) int { return p.got - j })

@@ -127,7 +127,7 @@ type InterfaceName struct {
 	Prefix bool
 }
 
-// Contains reports whether the name or prefix matches.
+// Contains reports whether an interface with the name has this name, or begins with this prefix.
 func (n InterfaceName) Contains(name string) bool {
 	return name == n.Name || n.Prefix && strings.HasPrefix(name, n.Name)
 }
@@ -233,6 +233,7 @@ func (m MatchCgroup) String() string {
 	return fmt.Sprintf("socket cgroupv2 level %d %q", m.Level, m.Path)
 }
 
+// not returns nft's operator before a negated value.
 func not(negated bool) string {
 	if negated {
 		return "!= "
@@ -240,6 +241,7 @@ func not(negated bool) string {
 	return ""
 }
 
+// equality returns nft's operator for equal or, if negated, for different values.
 func equality(negated bool) string {
 	if negated {
 		return "!="
@@ -247,7 +249,8 @@ func equality(negated bool) string {
 	return "=="
 }
 
-// operand returns a single value, or several values as an anonymous set.
+// operand returns the right side of a comparison: a single value, or several values as an anonymous
+// set, after "!=" if negated.
 func operand[T any](negated bool, values []T, format func(T) string) string {
 	texts := make([]string, len(values))
 	for i, v := range values {

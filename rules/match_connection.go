@@ -83,6 +83,8 @@ type MatchMarkRange struct {
 func (m MatchMark) rank() int      { return rankOfMark(m.Conntrack) }
 func (m MatchMarkRange) rank() int { return rankOfMark(m.Conntrack) }
 
+// rankOfMark returns the rank of a match on a mark of the packet or, if conntrack is set, of its
+// connection.
 func rankOfMark(conntrack bool) int {
 	if conntrack {
 		return 11
@@ -90,6 +92,8 @@ func rankOfMark(conntrack bool) int {
 	return 10
 }
 
+// markKey returns nft's name of the packet's mark or, if conntrack is set, of its connection's
+// mark.
 func markKey(conntrack bool) string {
 	if conntrack {
 		return "ct mark"

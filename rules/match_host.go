@@ -140,6 +140,7 @@ func (m MatchSocket) String() string {
 	return "socket transparent " + value + kindText(m.Kind)
 }
 
+// kindText returns the kind of a lookup in parentheses, after a blank.
 func kindText(kind string) string {
 	if kind == "" {
 		return ""

@@ -258,6 +258,7 @@ func (p Packet) String() string {
 	return b.String()
 }
 
+// isICMP reports whether the packet is an ICMP or ICMPv6 message.
 func (p *Packet) isICMP() bool { return p.Protocol == ICMP || p.Protocol == ICMPv6 }
 
 // Types of ICMP messages.
@@ -291,12 +292,12 @@ const icmpv6Redirect = 137
 
 // isICMPv6Redirect reports whether the packet is a redirect of ICMPv6.
 func (p *Packet) isICMPv6Redirect() bool {
-	return p.Protocol == ICMPv6 && p.isICMP() && p.ICMPType == icmpv6Redirect
+	return p.Protocol == ICMPv6 && p.ICMPType == icmpv6Redirect
 }
 
-// defaultState returns the state that the packet probably has in conntrack. ok is false for an
-// ICMP answer, which is established or, if its request is not known, invalid, and for an ICMPv6
-// redirect.
+// defaultState returns the state that the packet probably has in conntrack. ok is false if there is
+// no probable state: for an ICMP answer, which is established or, if its request is not known,
+// invalid; and for an ICMPv6 redirect.
 func (p *Packet) defaultState() (state State, ok bool) {
 	if !p.isICMP() {
 		return New, true

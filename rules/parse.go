@@ -54,6 +54,7 @@ func ParsePorts(text string) ([]PortRange, error) {
 	return Normalize(ranges), err
 }
 
+// parsePortRange parses a port, or a range of ports.
 func parsePortRange(text string) (PortRange, error) {
 	first, last, isRange := strings.Cut(strings.Replace(text, ":", "-", 1), "-")
 	if !isRange {
@@ -80,6 +81,7 @@ func ParsePortSelection(text string) (PortSelection, error) {
 	return PortSelection{Ports: ports}, err
 }
 
+// wildcard selects all ports, addresses or groups.
 const wildcard = "*"
 
 // wildcardAmong returns an error if "*" is one of several elements of a list.
@@ -147,20 +149,19 @@ func ParseIDs(text string, lookup Lookup) ([]IDRange, error) {
 	return parseList(text, func(text string) (IDRange, error) { return parseIDRange(text, lookup) })
 }
 
+// parseIDRange parses an id, a range of ids or, if there is a lookup, a name.
 func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
 		last = first
 	}
-	// The maximum number is -1, which the kernel uses for "no id".
 	a, errA := parseID(first)
 	b, errB := parseID(last)
 	if errA == nil && errB == nil && a <= b {
 		return IDRange{a, b}, nil
 	}
-	if lookup != nil && strings.ContainsFunc(text, func(c rune) bool {
-		return c < '0' || c > '9'
-	}) {
+	isNoDigit := func(c rune) bool { return c < '0' || c > '9' }
+	if lookup != nil && strings.ContainsFunc(text, isNoDigit) {
 		id, err := lookup(text)
 		if err != nil {
 			err = fmt.Errorf(
@@ -172,9 +173,11 @@ func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 		"%q is not a numeric id (0-4294967294) nor an ascending range of ids", text)
 }
 
+// parseID parses a numeric user or group id.
 func parseID(text string) (uint32, error) {
+	const noID = 1<<32 - 1 // -1 means "no id" for the kernel
 	n, err := strconv.ParseUint(text, 10, 32)
-	if err == nil && n == 1<<32-1 {
+	if err == nil && n == noID {
 		err = strconv.ErrRange
 	}
 	return uint32(n), err
@@ -242,6 +245,7 @@ func ParseServer(text string) (netip.Addr, error) {
 	return a.Unmap().WithZone(""), nil
 }
 
+// parseList parses the elements of a list. It returns the errors of all invalid elements.
 func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
 	var values []T
 	var faults []error

@@ -226,16 +226,17 @@ func (p *Packet) setTypeAndState(o packetOptions) {
 // state or socket.
 func (p *Packet) checkOptions(o packetOptions) []error {
 	var faults []error
+	// A check has the form "the option is not given, or it applies".
 	check := func(ok bool, text string) {
 		if !ok {
 			faults = append(faults, errors.New(text))
 		}
 	}
-	out := p.Hook == Output
-	check(out || o.uid == nil && o.gid == nil && !o.socketless,
+	isOutgoing := p.Hook == Output
+	check(isOutgoing || o.uid == nil && o.gid == nil && !o.socketless,
 		"uid, gid, no-socket and kernel-socket apply only to outgoing packets: "+
 			"an incoming packet has no sending socket")
-	check(!out || !p.InAddress.IsValid() && !p.NoReversePath,
+	check(!isOutgoing || !p.InAddress.IsValid() && !p.NoReversePath,
 		"in-address and no-reverse-path apply only to incoming packets")
 	check(!p.Reply || p.State == Established || p.State == Related,
 		"reply applies only to the states established and related")
@@ -245,8 +246,9 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	check(o.hasState || !p.isICMPv6Redirect(), "the state of a redirect of ICMPv6 is needed: "+
 		"state related if Linux 6.2 or later knows the connection of the packet that it quotes, "+
 		"or state invalid")
-	check(!p.Copy || !out, "copy applies only to incoming packets")
-	check(!p.Bound || out && !o.socketless, "bound applies only to outgoing packets of a socket")
+	check(!p.Copy || !isOutgoing, "copy applies only to incoming packets")
+	check(!p.Bound || isOutgoing && !o.socketless,
+		"bound applies only to outgoing packets of a socket")
 	return faults
 }
 
@@ -297,6 +299,7 @@ func parseEndpoint(text string, protocol Protocol) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr, 0), nil
 }
 
+// parseFlags parses a list of TCP flags.
 func parseFlags(text string) (*TCPFlags, error) {
 	var flags TCPFlags
 	if text == "none" || text == "0x0" {
@@ -328,7 +331,7 @@ func parseStatus(text string) (Status, error) {
 }
 
 // parseICMP parses a type, or a type and a code.
-func parseICMP(text string) (kind, code uint8, err error) {
+func parseICMP(text string) (icmpType, code uint8, err error) {
 	first, second, hasCode := strings.Cut(text, "/")
 	a, errA := strconv.ParseUint(first, 10, 8)
 	b, errB := uint64(0), error(nil)

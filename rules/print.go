@@ -21,11 +21,12 @@ func (rs Ruleset) String() string {
 	return b.String()
 }
 
+// print writes the table with its sets and chains.
 func (t *Table) print(b *strings.Builder) {
 	fmt.Fprintf(b, "table %s %s {\n", t.Family, t.Name)
 	for _, set := range t.Sets() {
-		kind := set.Family().ipName() + "_addr"
-		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", set.Set, kind)
+		keyType := set.Family().ipName() + "_addr"
+		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", set.Set, keyType)
 		texts := make([]string, len(set.Ranges))
 		for i, r := range set.Ranges {
 			texts[i] = FormatAddrRange(r)
@@ -59,6 +60,7 @@ func (t *Table) Sets() []MatchAddr {
 	return sets
 }
 
+// print writes the chain with its rules and their comments.
 func (c *Chain) print(b *strings.Builder) {
 	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
 	if c.Base != nil {

@@ -71,14 +71,14 @@ type RolePackets struct {
 func PacketsByRule(desired, read Ruleset) []RolePackets {
 	var counters []RolePackets
 	for i := range desired.Tables {
-		want := &desired.Tables[i]
-		table := slices.IndexFunc(read.Tables, func(t Table) bool {
-			return t.Family == want.Family && t.Name == want.Name
+		desiredTable := &desired.Tables[i]
+		index := slices.IndexFunc(read.Tables, func(t Table) bool {
+			return t.Family == desiredTable.Family && t.Name == desiredTable.Name
 		})
-		for _, c := range want.Chains {
+		for _, c := range desiredTable.Chains {
 			for j := range c.Rules {
 				if role := c.Rules[j].Role; role != NoRole {
-					hits := read.Tables[table].Chain(c.Name).Rules[j].Hits
+					hits := read.Tables[index].Chain(c.Name).Rules[j].Hits
 					counters = append(counters, RolePackets{role, hits.Packets})
 				}
 			}

@@ -126,7 +126,8 @@ func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	return chains
 }
 
-// compare returns a negative number if b runs before other.
+// compare returns a negative number if b runs before other, and a positive number if it runs after
+// other.
 func (b *Base) compare(other *Base) int {
 	byPosition := cmp.Or(cmp.Compare(b.Position(), other.Position()),
 		cmp.Compare(b.Order, other.Order))

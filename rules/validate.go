@@ -81,7 +81,7 @@ func (r *Redirect) Validate() error {
 	return faults.orNil()
 }
 
-// check appends a fault unless ok. It is a [checker].
+// check appends a fault unless ok is true. It is a [checker].
 func (f *Faults) check(ok bool, field string, value any, allowed string) {
 	if !ok {
 		*f = append(*f, Fault{field, fmt.Sprintf("%q", fmt.Sprint(value)), allowed})
@@ -96,10 +96,11 @@ func (f Faults) orNil() error {
 	return f
 }
 
-// checker records a fault unless ok. The conversion of value to an interface allocates memory: for
-// long lists, the callers therefore call it only for invalid elements.
+// A checker records a fault unless ok is true. The conversion of the value to an interface
+// allocates memory. Therefore callers with a long list call the checker only for invalid elements.
 type checker func(ok bool, field string, value any, allowed string)
 
+// checkRanges checks that the first number of each range is not above its last.
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
 	for _, r := range ranges {
 		if r.First > r.Last {
@@ -108,6 +109,7 @@ func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[
 	}
 }
 
+// checkPrefixes checks that each prefix is valid.
 func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		if !p.IsValid() {
@@ -116,6 +118,7 @@ func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
 	}
 }
 
+// checkInterfaces checks the names of interfaces.
 func checkInterfaces(check checker, field string, names []InterfaceName) {
 	for _, n := range names {
 		if !validInterface(n.Name) {
@@ -124,6 +127,7 @@ func checkInterfaces(check checker, field string, names []InterfaceName) {
 	}
 }
 
+// checkDeviations checks that each deviation exists.
 func checkDeviations(check checker, ids []DeviationID) {
 	for _, id := range ids {
 		_, err := ParseDeviationID(string(id))
@@ -131,12 +135,15 @@ func checkDeviations(check checker, ids []DeviationID) {
 	}
 }
 
+// allowedLoopbackCIDR describes the prefixes for which isLoopbackCIDR is true.
 const allowedLoopbackCIDR = "an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)"
 
+// isLoopbackCIDR reports whether all addresses of the prefix are IPv4 loopback addresses.
 func isLoopbackCIDR(p netip.Prefix) bool {
 	return p.IsValid() && p.Addr().Is4() && p.Addr().IsLoopback() && p.Bits() >= 8
 }
 
+// allowedInterface describes the names that parameters may contain (see validInterface).
 const allowedInterface = "the name of an interface: 1 to 15 bytes without blank, slash or colon; " +
 	"a final + or * matches all names with this prefix"
 
