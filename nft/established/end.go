@@ -115,12 +115,16 @@ func (e *ender) run() error {
 		e.endIfBypassing(c.original, c.reply.from, &c)
 	}
 	for addrs, s := range e.sockets {
-		switch isAccepted := len(e.listeners[s.ID.SourcePort]) > 0; {
-		case tracked[addrs]:
+		if tracked[addrs] {
+			continue
+		}
+		isAccepted := len(e.listeners[s.ID.SourcePort]) > 0
+		switch {
 		case !isAccepted:
 			e.endIfBypassing(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
-		// If the peer's socket is in this namespace too, the loop processes that socket instead.
 		case e.sockets[addrs.reverse()] == nil:
+			// Otherwise the peer's socket is in this namespace too, and the loop processes it
+			// instead.
 			e.endIfBypassing(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
 		}
 	}

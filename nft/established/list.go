@@ -16,6 +16,7 @@ import (
 // the peer address of a socket.
 type pair struct{ from, to netip.AddrPort }
 
+// reverse returns the pair of the other direction.
 func (p pair) reverse() pair { return pair{p.to, p.from} }
 
 // A tuple identifies one direction of a connection.
@@ -59,13 +60,14 @@ type connectionTable struct {
 	marks map[[2]uint32]uint32
 }
 
-// attempts bounds the attempts to dump a list without a concurrent change. The result of the last
-// attempt is used even if it was interrupted, because it contains all unchanged objects.
-const attempts = 5
+// maxAttempts bounds the attempts to dump a list without a concurrent change. The result of the
+// last attempt is used even if it was interrupted, because it contains all unchanged objects.
+const maxAttempts = 5
 
-// list repeats a dump until it is not interrupted, at most attempts times.
+// list repeats a dump until it is not interrupted, at most maxAttempts times. objects names the
+// listed objects in errors.
 func list[T any](objects string, dump func() ([]T, error)) (found []T, err error) {
-	for range attempts {
+	for range maxAttempts {
 		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -145,16 +147,19 @@ func decodeEntry(f *netlink.ConntrackFlow) conntrackEntry {
 	}
 }
 
+// socketPair returns the local and the peer address of a socket.
 func socketPair(s *netlink.Socket) pair {
 	return pair{
 		addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort),
 	}
 }
 
+// addrPort converts an address and a port of package netlink.
 func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(decodeAddr(ip), port)
 }
 
+// decodeAddr converts an address of package netlink. It returns an IPv4-mapped address as IPv4.
 func decodeAddr(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()

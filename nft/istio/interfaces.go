@@ -59,6 +59,7 @@ func reroutes(r *rules.Rule) bool {
 	return jumpTarget(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
 }
 
+// isInput reports whether m matches an input interface.
 func isInput(m rules.Match) bool {
 	_, ok := matchedInterface(m, false)
 	return ok

@@ -111,6 +111,7 @@ func (l Leftovers) Lines() []string {
 // this prefix.
 func isIstio(c *rules.Chain) bool { return c.Base == nil && strings.HasPrefix(c.Name, ChainPrefix) }
 
+// withoutCount returns the actions without the counter of iptables.
 func withoutCount(actions []rules.Action) []rules.Action {
 	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool {
 		return a == rules.Action(rules.Count{})

@@ -132,6 +132,7 @@ func (n *NS) enter() error {
 	return n.enterError(err)
 }
 
+// enterError adds the name of the namespace to an error of entering it.
 func (n *NS) enterError(err error) error {
 	return fmt.Errorf("network namespace %s: enter: %w", n.name, err)
 }

@@ -152,6 +152,7 @@ func (c Change) Except(keep rules.Routing) Change {
 	return c
 }
 
+// undo removes the added objects in the reverse order of their addition, even after an error.
 func (c Change) undo(h *netlink.Handle) error {
 	var errs []error
 	for _, o := range slices.Backward(c.added) {

@@ -73,6 +73,7 @@ func newFastCheck(want rules.Routing) (*fastCheck, error) {
 	}, nil
 }
 
+// close closes the socket and releases the buffer.
 func (q *fastCheck) close() {
 	_ = unix.Close(q.fd)
 	buffers.Put(q.buf)
@@ -218,8 +219,8 @@ func (q *fastCheck) countRoute(body []byte) error {
 	metric, _ := a.HostNumber(unix.RTA_PRIORITY)
 	want := localRoute{q.currentPolicy.Family, q.currentPolicy.Table}.kernel()
 	if FamilyOf(int(body[0])) == q.currentPolicy.Family &&
-		body[1] == 0 && body[2] == 0 && body[3] == 0 &&
-		int(body[7]) == want.Type && table == q.currentPolicy.Table && device == netns.LoopbackIndex &&
+		body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
+		table == q.currentPolicy.Table && device == netns.LoopbackIndex &&
 		int(metric) == want.Priority {
 		q.routeCount++
 	}

@@ -40,7 +40,8 @@ func Delivers(ns *netns.NS, p Received) (bool, error) {
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("look up the route from %s to %s with mark 0x%x, received by %s: %w",
+		return false, fmt.Errorf(
+			"look up the route from %s to %s with mark 0x%x, received by %s: %w",
 			p.Source, p.Destination, p.Mark, p.Interface, err)
 	}
 	return len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL, nil

@@ -43,6 +43,7 @@ type request struct {
 	bytes []byte
 }
 
+// get returns the encoded request. It calls encode on first use.
 func (r *request) get(encode func() []byte) []byte {
 	r.once.Do(func() { r.bytes = encode() })
 	return r.bytes

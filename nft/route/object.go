@@ -100,6 +100,7 @@ func (r localRoute) add(h *netlink.Handle) error {
 
 func (r localRoute) remove(h *netlink.Handle) error { return h.RouteDel(r.kernel()) }
 
+// exists reports whether the table has the route.
 func (r localRoute) exists(h *netlink.Handle) (bool, error) {
 	list, err := r.list(h)
 	return slices.ContainsFunc(list, r.equals), err
@@ -157,6 +158,7 @@ func (a loopbackAddr) add(h *netlink.Handle) error { return h.AddrAdd(nil, a.ker
 
 func (a loopbackAddr) remove(h *netlink.Handle) error { return h.AddrDel(nil, a.kernel()) }
 
+// exists reports whether lo has the address.
 func (a loopbackAddr) exists(h *netlink.Handle) (bool, error) {
 	list, err := dump("addresses", func() ([]netlink.Addr, error) {
 		return h.AddrList(nil, addressFamily(a.family()))
@@ -183,6 +185,7 @@ func (a loopbackAddr) kernel() *netlink.Addr {
 	}
 }
 
+// addressFamily returns the address family of the kernel.
 func addressFamily(f rules.Family) int {
 	if f == rules.IPv6 {
 		return unix.AF_INET6

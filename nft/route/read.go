@@ -143,6 +143,7 @@ func (r foundRule) isDefault() bool {
 	return false
 }
 
+// route returns the local route in the table of the rule, which need not exist.
 func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.policy.Table} }
 
 // readRules lists the policy rules, IPv4 before IPv6.

@@ -136,8 +136,8 @@ func (b *Network) Settle(routing rules.Routing) error {
 	return nil
 }
 
-// settleTimeout is the time in seconds without any change after which an interface counts as failed.
-// The kernel's work queues take long on a busy machine.
+// settleTimeout is the time in seconds without any change after which an interface counts as
+// failed. The kernel's work queues take long on a busy machine.
 const settleTimeout = 60
 
 // WaitUsable waits until an interface and its address are usable. The kernel completes both in work

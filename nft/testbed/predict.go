@@ -120,6 +120,7 @@ func (p *proxy) listenerOn(network string, port uint16) (Name, bool) {
 	return name, ok
 }
 
+// listensTransparently reports whether the pod has a proxy with a transparent inbound listener.
 func (b *Network) listensTransparently() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,11 +6,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// maxDumps bounds the dumps of a list that changes at the same time.
+const maxDumps = 100
+
 // RetryDump repeats a netlink dump until it is consistent. Lists can change without a request: some
 // milliseconds after an address is added, duplicate address detection changes its flags.
 // After a hundred interrupted dumps RetryDump returns [netlink.ErrDumpInterrupted].
 func RetryDump[T any](dump func() ([]T, error)) (found []T, err error) {
-	for range 100 {
+	for range maxDumps {
 		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return found, err
 		}

@@ -58,6 +58,7 @@ type terminal Hop
 func (h terminal) respond(string) []Hop { return []Hop{Hop(h)} }
 func (h terminal) close()               {}
 
+// newServer returns a server without endpoints.
 func newServer(id identity, accept acceptFunc) *server {
 	return &server{
 		identity: id, accept: accept, ports: map[endpoint]bool{}, files: map[*os.File]bool{},

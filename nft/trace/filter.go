@@ -40,8 +40,8 @@ func (f Filter) expressions(h rules.Hook) []expr.Any {
 		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
 		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
 	}
-	list = append(list, addrPort(f.From, 12, 8, sourcePort)...)
-	list = append(list, addrPort(f.To, 16, 24, destinationPort)...)
+	list = append(list, addrPort(f.From, source4, source6, sourcePort)...)
+	list = append(list, addrPort(f.To, destination4, destination6, destinationPort)...)
 	if f.Port != 0 {
 		list = append(list, port(destinationPort, f.Port)...)
 	}
@@ -73,6 +73,12 @@ func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any 
 	return list
 }
 
+// Offsets of the addresses in the IPv4 and the IPv6 header.
+const (
+	source4, destination4 = 12, 16
+	source6, destination6 = 8, 24
+)
+
 // Offsets of the ports in the transport header, which are equal for TCP, UDP, SCTP, DCCP and
 // UDP-Lite.
 const (
@@ -91,12 +97,16 @@ func port(offset uint32, n uint16) []expr.Any {
 // register is the register of all expressions.
 const register = 1
 
+// meta returns the expression that loads a property of the packet.
 func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: register} }
 
+// load returns the expression that loads bytes of the packet. base is the header to which the
+// offset refers.
 func load(base expr.PayloadBase, offset, length uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}
 }
 
+// compare returns the expression that compares the loaded value with data.
 func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: register, Data: data}
 }
@@ -123,6 +133,7 @@ func firstPacket() []expr.Any {
 	}
 }
 
+// and returns the expression that clears the bits of the loaded value that are not in the mask.
 func and(length uint32, mask []byte) expr.Any {
 	return &expr.Bitwise{
 		SourceRegister: register, DestRegister: register, Len: length,

@@ -99,6 +99,7 @@ func (l *Log) open(buffer int) (err error) {
 	return nil
 }
 
+// attribute returns an attribute of a configuration message.
 func attribute(kind uint16, data ...byte) netlink.Attribute {
 	return netlink.Attribute{Type: kind, Data: data}
 }

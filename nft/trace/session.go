@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -186,6 +187,7 @@ const (
 	traceMessage  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE
 )
 
+// hasRoom reports whether another datagram may be added to the batch.
 func (b *Batch) hasRoom() bool { return len(b.Events) < maxEvents }
 
 // add decodes and adds the messages of a datagram.
@@ -210,7 +212,7 @@ func eachMessage(data []byte, add func(kind uint16, payload []byte)) {
 			return
 		}
 		add(binary.NativeEndian.Uint16(data[4:]), data[unix.NLMSG_HDRLEN:length])
-		data = data[min((int(length)+3)&^3, len(data)):]
+		data = data[min(nlmsg.Align(int(length)), len(data)):]
 	}
 }
 

@@ -62,11 +62,13 @@ func routesFilter() []unix.SockFilter {
 	}
 }
 
+// accept ends a filter and delivers the datagram, drop ends it and drops the datagram.
 var (
 	accept = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1}
 	drop   = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}
 )
 
+// load16 loads a field of 16 bits.
 func load16(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: offset}
 }
@@ -76,6 +78,7 @@ func ifEqual(n uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: n, Jt: skip}
 }
 
+// ifNotEqual skips the given number of instructions if the loaded value is not n.
 func ifNotEqual(n uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: n, Jf: skip}
 }
@@ -86,6 +89,7 @@ func networkOrder16(n uint16) uint32 {
 	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n)))
 }
 
+// networkOrder32 is like [networkOrder16], for a field of 32 bits.
 func networkOrder32(n uint32) uint32 {
 	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, n))
 }

@@ -37,6 +37,7 @@ func openIDClient() (*idClient, error) {
 	return &idClient{fd: fd}, nil
 }
 
+// close closes the socket. Later requests return [os.ErrClosed].
 func (c *idClient) close() {
 	_ = unix.Close(c.fd)
 	c.fd = -1

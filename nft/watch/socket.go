@@ -55,9 +55,10 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 		return err
 	}
 	for _, g := range groups {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP,
-			int(g)); err != nil {
-			return fmt.Errorf("join multicast group %d: %w", g, withCapability(err, "CAP_NET_ADMIN"))
+		err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(g))
+		if err != nil {
+			return fmt.Errorf("join multicast group %d: %w", g,
+				withCapability(err, "CAP_NET_ADMIN"))
 		}
 	}
 	return nil

@@ -30,6 +30,7 @@ func decodeCgroup(info []byte) ([]rules.Match, bool) {
 	return []rules.Match{m}, m.Path != ""
 }
 
+// encodeCgroup encodes a match of a path.
 func encodeCgroup(m rules.MatchCgroup) (Extension, error) {
 	switch {
 	case m.Path == "" || strings.ContainsRune(m.Path, 0):

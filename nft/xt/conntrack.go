@@ -112,6 +112,7 @@ func encodeConntrack(field uint16, not bool, state, status uint16) Extension {
 	return Extension{Name: "conntrack", Revision: revision, Data: data}
 }
 
+// encodeState encodes a match of the state.
 func encodeState(m rules.MatchState) Extension {
 	var mask uint16
 	for state, bit := range conntrackStates {
@@ -122,10 +123,12 @@ func encodeState(m rules.MatchState) Extension {
 	return encodeConntrack(stateFlag, m.Not, mask, 0)
 }
 
+// encodeStatus encodes a match of the status.
 func encodeStatus(m rules.MatchStatus) Extension {
 	return encodeConntrack(statusFlag, m.Not, 0, uint16(m.Status))
 }
 
+// encodeDirection encodes a match of the direction. The kernel's inverted direction is the reply.
 func encodeDirection(m rules.MatchDirection) Extension {
 	return encodeConntrack(directionFlag, m.Reply, 0, 0)
 }

@@ -33,8 +33,8 @@ const (
 
 // conntrackOptions are the names of the options for the fields.
 var conntrackOptions = [...]string{
-	"ctstate", "ctproto", "ctorigsrc", "ctorigdst", "ctreplsrc", "ctrepldst", "ctstatus", "ctexpire",
-	"ctorigsrcport", "ctorigdstport", "ctreplsrcport", "ctrepldstport", "ctdir",
+	"ctstate", "ctproto", "ctorigsrc", "ctorigdst", "ctreplsrc", "ctrepldst", "ctstatus",
+	"ctexpire", "ctorigsrcport", "ctorigdstport", "ctreplsrcport", "ctrepldstport", "ctdir",
 }
 
 // ConntrackFieldOf returns the field of an option, such as "--ctproto", or 0.
@@ -60,8 +60,8 @@ type Conntrack struct {
 	Prefixes [4]netip.Prefix
 }
 
-// addressFields are the fields with an address, portFields the fields with a port. firstAddress is
-// the number of the bit of the first address.
+// addressFields are the fields with an address. firstAddress is the number of the bit of the first
+// of them, and firstPort that of the first field with a port.
 const (
 	addressFields = ConntrackOriginalSource | ConntrackOriginalDestination | ConntrackReplySource |
 		ConntrackReplyDestination
@@ -107,6 +107,7 @@ var (
 	}
 )
 
+// A bitName is the name of a bit in the text of iptables-save.
 type bitName struct {
 	bit  uint32
 	name string

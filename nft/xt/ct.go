@@ -52,6 +52,7 @@ func decodeCT(revision uint32, info []byte) rules.Action {
 	return rules.SetZone{Zone: native.Uint16(info[ctZoneOffset:]), Helper: string(helper)}
 }
 
+// encodeCT encodes a CT without a helper.
 func encodeCT(flags, zone uint16) Extension {
 	data := make([]byte, ctSizes[0])
 	native.PutUint16(data, flags)

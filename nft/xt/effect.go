@@ -21,10 +21,10 @@ func MatchEffect(name string) rules.Effect {
 	switch name {
 	case "addrtype", "ah", "bpf", "cgroup", "comment", "connbytes", "connlabel", "connmark",
 		"conntrack", "cpu", "dccp", "devgroup", "dscp", "dst", "ecn", "esp", "eui64", "frag", "hbh",
-		"helper", "hl", "icmp", "icmp6", "icmpv6", "ipcomp", "iprange", "ipv6header", "ipvs", "l2tp",
-		"length", "mac", "mark", "mh", "multiport", "osf", "owner", "physdev", "pkttype", "policy",
-		"realm", "rpfilter", "rt", "sctp", "socket", "srh", "state", "string", "tcp", "tcpmss", "time",
-		"tos", "ttl", "u32", "udp", "udplite":
+		"helper", "hl", "icmp", "icmp6", "icmpv6", "ipcomp", "iprange", "ipv6header", "ipvs",
+		"l2tp", "length", "mac", "mark", "mh", "multiport", "osf", "owner", "physdev", "pkttype",
+		"policy", "realm", "rpfilter", "rt", "sctp", "socket", "srh", "state", "string", "tcp",
+		"tcpmss", "time", "tos", "ttl", "u32", "udp", "udplite":
 		return rules.Reads
 	case "limit", "statistic":
 		return rules.ReadsVarying

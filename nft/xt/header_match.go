@@ -55,6 +55,7 @@ func TOSMatchText(not bool, value, mask uint8) string {
 	return fmt.Sprintf("-m tos %s--tos 0x%02x/0x%02x", negation(not), value, mask)
 }
 
+// negation returns the text before a negated option.
 func negation(not bool) string {
 	if not {
 		return "! "

@@ -6,28 +6,35 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// markMatchSize is the size of struct xt_mark_mtinfo1 and xt_connmark_mtinfo1, which have the same
-// layout.
-const markMatchSize = 12
+// Offsets and the size of struct xt_mark_mtinfo1 and xt_connmark_mtinfo1, which have the same
+// layout. The value is at offset 0.
+const (
+	markMatchMask   = 4
+	markMatchInvert = 8
+	markMatchSize   = 12
+)
 
+// decodeMarkMatch decodes a match of the packet's mark, or of the connection's mark if conntrack is
+// true.
 func decodeMarkMatch(info []byte, conntrack bool) ([]rules.Match, bool) {
-	if len(info) < markMatchSize || info[8] > 1 {
+	if len(info) < markMatchSize || info[markMatchInvert] > 1 {
 		return nil, false
 	}
 	return []rules.Match{rules.MatchMark{
-		Conntrack: conntrack, Not: info[8] != 0, Value: native.Uint32(info),
-		Mask: native.Uint32(info[4:]),
+		Conntrack: conntrack, Not: info[markMatchInvert] != 0, Value: native.Uint32(info),
+		Mask: native.Uint32(info[markMatchMask:]),
 	}}, true
 }
 
+// encodeMarkMatch encodes a match of a mark.
 func encodeMarkMatch(m rules.MatchMark) Extension {
 	x := Extension{Name: "mark", Revision: 1, Data: make([]byte, markMatchSize)}
 	if m.Conntrack {
 		x.Name = "connmark"
 	}
 	native.PutUint32(x.Data, m.Value)
-	native.PutUint32(x.Data[4:], m.Mask)
-	x.Data[8] = flag(m.Not, 1)
+	native.PutUint32(x.Data[markMatchMask:], m.Mask)
+	x.Data[markMatchInvert] = flag(m.Not, 1)
 	return x
 }
 
@@ -47,6 +54,7 @@ func decodeMark(info []byte) rules.Action {
 	return rules.SetMark{Value: native.Uint32(info), Mask: native.Uint32(info[4:])}
 }
 
+// encodeMark encodes a struct xt_mark_tginfo2.
 func encodeMark(a rules.SetMark) Extension {
 	data := native.AppendUint32(native.AppendUint32(nil, a.Value), a.Mask)
 	return Extension{Name: "MARK", Revision: 2, Data: data}
@@ -97,12 +105,12 @@ func decodeConnmark(x Extension) rules.Action {
 		}
 		return nil
 	}
-	const all = ^uint32(0)
-	complete := c.conntrackMask == all && c.packetMask == all
+	const allBits = ^uint32(0)
+	copiesAllBits := c.conntrackMask == allBits && c.packetMask == allBits
 	switch {
-	case c.mode == connmarkSave && complete:
+	case c.mode == connmarkSave && copiesAllBits:
 		return rules.SaveMark{}
-	case c.mode == connmarkRestore && complete:
+	case c.mode == connmarkRestore && copiesAllBits:
 		return rules.RestoreMark{}
 	}
 	switch c.mode {
@@ -126,6 +134,7 @@ func fullConnmark(mode byte) connmark {
 	return connmark{mode: mode, conntrackMask: ^uint32(0), packetMask: ^uint32(0)}
 }
 
+// encodeConnmark encodes a struct xt_connmark_tginfo1.
 func encodeConnmark(c connmark) Extension {
 	data := make([]byte, connmarkSize)
 	native.PutUint32(data, c.value)

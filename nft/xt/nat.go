@@ -163,6 +163,7 @@ func decodeRedirect(family rules.Family, info []byte) rules.Action {
 	return rules.RedirectTo{Port: r.port, Last: r.lastPort}
 }
 
+// encodeRedirect encodes the structure of REDIRECT.
 func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) {
 	x, r := Extension{Name: "REDIRECT"}, natRange{port: a.Port, lastPort: a.Last}
 	if err := r.check(family); err != nil {
@@ -266,6 +267,7 @@ func (s SourceNAT) String() string {
 	return text
 }
 
+// encodeSNAT encodes the structure of SNAT in the oldest revision that supports the family.
 func encodeSNAT(family rules.Family, a rules.SNATTo) (Extension, error) {
 	r := natRange{addr: a.Addr}
 	if err := r.check(family); err != nil {
@@ -303,6 +305,7 @@ func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action 
 	return nil
 }
 
+// encodeDNAT encodes the structure of DNAT in the oldest revision that supports the family.
 func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
 	r := natRange{addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, lastPort: a.Last}
 	if !r.addr.IsValid() && r.port == 0 {

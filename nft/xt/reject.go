@@ -46,6 +46,7 @@ func decodeReject(family rules.Family, info []byte) rules.Action {
 	return rules.Reject{With: replies[with]}
 }
 
+// encodeReject encodes struct ipt_reject_info or ip6t_reject_info. An empty reply is nft's default.
 func encodeReject(family rules.Family, a rules.Reject) (Extension, error) {
 	replies, with := rejectReplies(family)
 	if a.With != "" {

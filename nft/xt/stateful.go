@@ -71,6 +71,7 @@ func rateText(average uint32) string {
 	return text
 }
 
+// decodeLimit decodes struct xt_rateinfo. The kernel uses only its other fields itself.
 func decodeLimit(data []byte) (l Limit, ok bool) {
 	if len(data) < 8 {
 		return l, false
@@ -110,7 +111,8 @@ func (s Statistic) Varies() bool {
 func (s Statistic) String() string {
 	not := map[bool]string{true: "! "}[s.Not]
 	if s.Nth {
-		return fmt.Sprintf("-m statistic --mode nth %s--every %d --packet %d", not, s.Every, s.Packet)
+		return fmt.Sprintf("-m statistic --mode nth %s--every %d --packet %d",
+			not, s.Every, s.Packet)
 	}
 	return fmt.Sprintf("-m statistic --mode random %s--probability %.11f", not,
 		float64(s.Probability)/probabilityOne)

@@ -38,6 +38,7 @@ func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Actio
 	return a
 }
 
+// encodeTProxy encodes a TPROXY of revision 1, which supports both families.
 func encodeTProxy(family rules.Family, a rules.TProxyDrop) (Extension, error) {
 	if a.Addr.IsValid() && (rules.FamilyOf(a.Addr) != family || a.Addr.IsUnspecified()) {
 		return Extension{}, fmt.Errorf(
