@@ -256,6 +256,8 @@ lint: bin/tools/golangci-lint
 # missing too. The step fuzz limits the number of runs and not the time, because go test sometimes
 # fails with "context deadline exceeded" at the end of a time limit. `make test` runs 15 random inputs
 # per property, test-race runs 20, and the step checks runs 100 without the race detector.
+# The step kernels boots each kernel with all modules, and one without nf_tables and without
+# iptables-legacy; nightly.yml runs all combinations.
 # Istio is built in the background of steps that mostly wait for virtual machines and clusters.
 ci: export SLUICE_REQUIRE = 1
 ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short test-peers and fuzz, chart-test, e2e-kernels, e2e, a short e2e-kind, release-test and e2e-istio.
@@ -269,7 +271,8 @@ ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short t
 	@echo 'ci: fuzz'; $(MAKE) --no-print-directory fuzz FUZZTIME=5000x BUDGETTIME=20x
 	@mkdir -p bin; nice -n 19 $(MAKE) --no-print-directory $(ISTIO_PROGRAMS) >bin/istio-build.log 2>&1 & \
 	trap 'kill $$! 2>/dev/null || true' EXIT; \
-	echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels LIMIT=20m; \
+	echo 'ci: kernels'; $(MAKE) --no-print-directory e2e-kernels MODULES=all LIMIT=20m; \
+	$(MAKE) --no-print-directory e2e-kernels KERNEL=5.10 MODULES=no LIMIT=20m; \
 	echo 'ci: Kubernetes'; $(MAKE) --no-print-directory e2e TESTFLAGS='-count=1 $(TESTFLAGS)'; \
 	echo 'ci: kind'; $(MAKE) --no-print-directory e2e-kind SHORT=1 TESTFLAGS='-count=1 $(TESTFLAGS)' \
 		E2E_NODE_IMAGE="$${E2E_NODE_IMAGE-$$(docker info >/dev/null 2>&1 || echo build)}"; \
