@@ -25,12 +25,13 @@ func (o Options) addressList(ipv4, ipv6 string) []string {
 	return []string{ipv4}
 }
 
-// joined returns the addressList separated by commas, as flags of Kubernetes expect it.
-func (o Options) joined(ipv4, ipv6 string) string {
+// joinedAddresses returns the addresses of addressList separated by commas, as flags of Kubernetes
+// expect them.
+func (o Options) joinedAddresses(ipv4, ipv6 string) string {
 	return strings.Join(o.addressList(ipv4, ipv6), ",")
 }
 
-// serverAddresses returns the addresses of the API server.
+// serverAddresses returns all addresses at which clients reach the API server.
 func serverAddresses() []net.IP {
 	var addresses []net.IP
 	for _, a := range []string{"127.0.0.1", "::1", nodeIPv4, nodeIPv6, gatewayIPv4, apiServiceIP} {

@@ -30,25 +30,27 @@ type authority struct {
 // A keyPair is a certificate and its key in PEM.
 type keyPair struct{ certificate, key []byte }
 
+// newAuthority creates a certificate authority with a new key.
 func newAuthority() (*authority, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	template := certificate("kubernetes")
+	template := certificateTemplate("kubernetes")
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true,
 		x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
-	own, err := x509.ParseCertificate(der)
+	parsed, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
-	return &authority{certificate: own, key: key, pem: encodePEM(certificateType, der)}, nil
+	return &authority{certificate: parsed, key: key, pem: encodePEM(certificateType, der)}, nil
 }
 
+// newKey creates a private key.
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,9 +59,9 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// certificate returns a template of a certificate. NotBefore is only a minute ago, which suffices
-// because all programs of the cluster use this machine's clock.
-func certificate(name string, groups ...string) *x509.Certificate {
+// certificateTemplate returns a template of a certificate. NotBefore is only a minute ago, which
+// suffices because all programs of the cluster use this machine's clock.
+func certificateTemplate(name string, groups ...string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
@@ -68,21 +70,22 @@ func certificate(name string, groups ...string) *x509.Certificate {
 	}
 }
 
-// client issues a client certificate for a user with groups.
-func (a *authority) client(name string, groups ...string) (keyPair, error) {
-	template := certificate(name, groups...)
+// issueClient issues a client certificate for a user with groups.
+func (a *authority) issueClient(name string, groups ...string) (keyPair, error) {
+	template := certificateTemplate(name, groups...)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return a.issue(template)
 }
 
-// server issues a server certificate for DNS names and addresses.
-func (a *authority) server(name string, names []string, addresses []net.IP) (keyPair, error) {
-	template := certificate(name)
+// issueServer issues a server certificate for DNS names and addresses.
+func (a *authority) issueServer(name string, names []string, addresses []net.IP) (keyPair, error) {
+	template := certificateTemplate(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames, template.IPAddresses = names, addresses
 	return a.issue(template)
 }
 
+// issue creates a key and signs a certificate for it. It completes the template.
 func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	key, err := newKey()
@@ -111,6 +114,7 @@ func (a *authority) kubeconfig(server string, client keyPair) ([]byte, error) {
 	return clientcmd.Write(*c)
 }
 
+// encodeKey encodes a private key in PEM.
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -119,6 +123,7 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return encodePEM("PRIVATE KEY", der), nil
 }
 
+// encodePEM encodes a DER value as a PEM block.
 func encodePEM(blockType string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
 }

@@ -26,8 +26,8 @@ type Cluster struct {
 	copyLogs func(dir string) error
 	remove   func() error
 
-	stop    sync.Once
-	stopped error
+	stopOnce sync.Once
+	stopErr  error
 }
 
 // Kubeconfig returns the path of a kubeconfig of the cluster's administrator, for use on this
@@ -66,7 +66,7 @@ func loadImage(ctx context.Context, n Node, archive string) error {
 	return withOutput(load.CombinedOutput())
 }
 
-// withOutput adds the output of a command to its error.
+// withOutput returns err with the output of the command that failed, or nil if err is nil.
 func withOutput(output []byte, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, output)
@@ -78,14 +78,14 @@ func withOutput(output []byte, err error) error {
 // E2E_KEEP=1 is set, it first prints how to access the cluster and waits for an interrupt. Further
 // calls do nothing.
 func (c *Cluster) Stop() error {
-	c.stop.Do(func() {
+	c.stopOnce.Do(func() {
 		if os.Getenv("E2E_KEEP") == "1" {
 			c.waitForInterrupt()
 		}
-		c.stopped = c.remove()
+		c.stopErr = c.remove()
 	})
-	if c.stopped != nil {
-		return errors.Join(errors.New("stop the cluster"), c.stopped)
+	if c.stopErr != nil {
+		return errors.Join(errors.New("stop the cluster"), c.stopErr)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (c *Cluster) Collect(dir string) error {
 // collectNode saves the information on a node, which does not depend on the API server.
 func collectNode(ctx context.Context, n Node, dir string) error {
 	errs := []error{os.MkdirAll(dir, 0o755)}
-	save := func(name string, argv ...string) {
+	saveCommand := func(name string, argv ...string) {
 		errs = append(errs, saveOutput(filepath.Join(dir, name), n.Command(ctx, argv...)))
 	}
 	for _, folder := range []string{"/etc/cni/net.d", "/var/log/pods"} {
@@ -51,13 +51,13 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 				os.CopyFS(filepath.Join(dir, filepath.Base(folder)), os.DirFS(n.Path(folder))))
 		}
 	}
-	save("processes.txt", "ps", "axf", "-o", "pid,ppid,user,etime,rss,args")
-	save("containers.txt", "crictl", "ps", "--all")
-	save("ruleset.txt", "sh", "-c", ruleset)
+	saveCommand("processes.txt", "ps", "axf", "-o", "pid,ppid,user,etime,rss,args")
+	saveCommand("containers.txt", "crictl", "ps", "--all")
+	saveCommand("ruleset.txt", "sh", "-c", rulesetScript)
 	entries, err := os.ReadDir(n.Path("/run/netns"))
 	for _, entry := range entries {
-		save("ruleset-"+entry.Name()+".txt", "nsenter", "--net=/run/netns/"+entry.Name(), "sh",
-			"-c", ruleset)
+		saveCommand("ruleset-"+entry.Name()+".txt", "nsenter",
+			"--net=/run/netns/"+entry.Name(), "sh", "-c", rulesetScript)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -65,23 +65,24 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// ruleset prints the rules of a network namespace. Legacy tables are read only if they exist,
+// rulesetScript prints the rules of a network namespace. Legacy tables are read only if they exist,
 // because reading creates them.
-const ruleset = `
+const rulesetScript = `
 	ip address; ip rule; ip -6 rule; ip route show table all
 	nft list ruleset
 	for family in ip ip6; do
 		if [ -s /proc/net/${family}_tables_names ]; then ${family}tables-legacy-save; fi
 	done`
 
-// saveOutput runs a command and writes its output to a file.
+// saveOutput runs a command and writes its output to a file, even if the command fails.
 func saveOutput(file string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	return errors.Join(os.WriteFile(file, out, 0o644), err)
 }
 
-// collectFailed saves the information about a cluster that did not start in dir. If dir is empty,
-// it creates a directory in defaultParent. The returned error contains the directory.
+// collectFailed saves the information about a cluster that did not start in dir, or, if dir is
+// empty, in a new directory in defaultParent. It always returns an error, which names the
+// directory.
 func (c *Cluster) collectFailed(dir, defaultParent string) error {
 	if dir == "" {
 		if err := os.MkdirAll(defaultParent, 0o755); err != nil {

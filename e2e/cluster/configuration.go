@@ -1,7 +1,8 @@
 package cluster
 
 import (
-	_ "embed"
+	"cmp"
+	_ "embed" // for the configuration
 	"encoding/json"
 	"fmt"
 )
@@ -12,14 +13,14 @@ var containerdConfiguration []byte
 // An object is a JSON object.
 type object = map[string]any
 
-// kubelet returns the configuration of the node's kubelet.
-func (o Options) kubelet() object {
+// kubeletConfiguration returns the configuration of the node's kubelet.
+func (o Options) kubeletConfiguration() object {
 	return object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
 		"authentication": object{
 			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
-			"x509": object{"clientCAFile": pki + "ca.crt"},
+			"x509": object{"clientCAFile": pkiDir + "ca.crt"},
 		},
 		"authorization": object{"mode": "Webhook"},
 		"clusterDomain": "cluster.local", "clusterDNS": []string{dnsAddress},
@@ -41,13 +42,13 @@ func (o Options) kubelet() object {
 	}
 }
 
-// proxy returns the configuration of the node's kube-proxy, which must not change the kernel-wide
-// conntrack sysctls.
-func (o Options) proxy() object {
+// proxyConfiguration returns the configuration of the node's kube-proxy. The conntrack values
+// prevent kube-proxy from changing the kernel-wide conntrack sysctls.
+func (o Options) proxyConfiguration() object {
 	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
 		"mode": "nftables", "bindAddress": "0.0.0.0",
-		"clusterCIDR":      o.joined(podRangeIPv4, podRangeIPv6),
+		"clusterCIDR":      o.joinedAddresses(podRangeIPv4, podRangeIPv6),
 		"clientConnection": object{"kubeconfig": kubeconfigPath(Proxy)},
 		"conntrack": object{
 			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
@@ -57,16 +58,13 @@ func (o Options) proxy() object {
 	}
 }
 
-// conflist returns the CNI configuration of a node. subnets are the pods' subnets, one for each
-// family.
+// conflist returns the content of the file ConflistPath of a node. subnets are the subnets of the
+// node's pods, one for each address family.
 func (o Options) conflist(subnets ...string) ([]byte, error) {
 	if o.Conflist != nil {
 		return o.Conflist, nil
 	}
-	version := o.CNIVersion
-	if version == "" {
-		version = "1.0.0"
-	}
+	version := cmp.Or(o.CNIVersion, "1.0.0")
 	var ranges [][]object
 	for _, subnet := range subnets {
 		ranges = append(ranges, []object{{"subnet": subnet}})
@@ -75,7 +73,7 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 	for _, anyAddress := range o.addressList("0.0.0.0/0", "::/0") {
 		routes = append(routes, object{"dst": anyAddress})
 	}
-	return encoded(object{
+	return encodeJSON(object{
 		"cniVersion": version, "name": "e2e",
 		"plugins": []object{
 			{
@@ -88,8 +86,8 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 	})
 }
 
-// encoded encodes an object as indented JSON.
-func encoded(o object) ([]byte, error) {
+// encodeJSON encodes an object as indented JSON.
+func encodeJSON(o object) ([]byte, error) {
 	out, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode a configuration: %w", err)

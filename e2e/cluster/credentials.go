@@ -6,10 +6,10 @@ import (
 	"errors"
 )
 
-// writeCredentials writes the certificates, keys and kubeconfigs of the cluster. server is the host
-// of the API server in kubeconfigs.
-func (d *disk) writeCredentials(o Options, ca *authority, server string) error {
-	groupsOf := map[string][]string{ // by program
+// writeCredentials writes the certificates, keys and kubeconfigs of the cluster. serverHost is the
+// address of the API server in the kubeconfigs.
+func (d *disk) writeCredentials(o Options, ca *authority, serverHost string) error {
+	groupsOf := map[string][]string{ // by the program or person that uses the kubeconfig
 		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"},
 		"admin": {"system:masters"},
 	}
@@ -21,36 +21,36 @@ func (d *disk) writeCredentials(o Options, ca *authority, server string) error {
 		case "admin":
 			name = "kubernetes-admin"
 		}
-		client, err := ca.client(name, groups...)
+		client, err := ca.issueClient(name, groups...)
 		d.err = errors.Join(d.err, err)
-		content, err := ca.kubeconfig("https://"+server+":"+apiPort, client)
+		content, err := ca.kubeconfig("https://"+serverHost+":"+apiPort, client)
 		d.err = errors.Join(d.err, err)
 		d.write(kubeconfigPath(program), content, 0o600)
 	}
-	serving, err := ca.server(APIServer, []string{
+	serving, err := ca.issueServer(APIServer, []string{
 		"localhost", o.Name, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local",
 	}, serverAddresses())
 	d.err = errors.Join(d.err, err)
 	// The API server has all rights on kubelets.
-	kubeletClient, err := ca.client("kube-apiserver-kubelet-client", "system:masters")
+	kubeletClient, err := ca.issueClient("kube-apiserver-kubelet-client", "system:masters")
 	d.err = errors.Join(d.err, err)
 	accountKey, err := newKey()
 	if d.err = errors.Join(d.err, err); d.err != nil {
 		return d.err
 	}
 	for name, p := range map[string]keyPair{"apiserver": serving, "kubelet-client": kubeletClient} {
-		d.write(pki+name+".crt", p.certificate, 0o644)
-		d.write(pki+name+".key", p.key, 0o600)
+		d.write(pkiDir+name+".crt", p.certificate, 0o644)
+		d.write(pkiDir+name+".key", p.key, 0o600)
 	}
-	d.write(pki+"ca.crt", ca.pem, 0o644)
+	d.write(pkiDir+"ca.crt", ca.pem, 0o644)
 	for name, key := range map[string]*ecdsa.PrivateKey{"accounts": accountKey, "ca": ca.key} {
 		content, err := encodeKey(key)
 		d.err = errors.Join(d.err, err)
-		d.write(pki+name+".key", content, 0o600)
+		d.write(pkiDir+name+".key", content, 0o600)
 	}
 	public, err := x509.MarshalPKIXPublicKey(accountKey.Public())
 	d.err = errors.Join(d.err, err)
-	d.write(pki+"accounts.pub", encodePEM("PUBLIC KEY", public), 0o644)
+	d.write(pkiDir+"accounts.pub", encodePEM("PUBLIC KEY", public), 0o644)
 	return d.err
 }

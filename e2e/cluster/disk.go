@@ -28,9 +28,9 @@ func (d *disk) write(path string, content []byte, mode fs.FileMode) {
 	}
 }
 
-// encode writes a configuration as JSON.
-func (d *disk) encode(path string, o object) {
-	content, err := encoded(o)
+// writeJSON writes a configuration as JSON.
+func (d *disk) writeJSON(path string, o object) {
+	content, err := encodeJSON(o)
 	d.err = errors.Join(d.err, err)
 	d.write(path, content, 0o644)
 }
@@ -42,7 +42,7 @@ func (d *disk) link(target, path string) {
 	}
 }
 
-// copyPrograms copies the files of a directory of this machine.
+// copyPrograms copies the programs in a directory of this machine to a directory of the node.
 func (d *disk) copyPrograms(from, to string) {
 	entries, err := os.ReadDir(from)
 	d.err = errors.Join(d.err, err)
@@ -53,8 +53,8 @@ func (d *disk) copyPrograms(from, to string) {
 	}
 }
 
-// system writes the files that do not depend on the container runtime and on Kubernetes.
-func (d *disk) system(o Options) {
+// writeSystem writes the files that depend neither on the container runtime nor on Kubernetes.
+func (d *disk) writeSystem(o Options) {
 	for _, folder := range []string{
 		"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv",
 	} {
@@ -65,7 +65,7 @@ func (d *disk) system(o Options) {
 	d.link("../run", "/var/run")
 	d.link("usr/bin", "/bin")
 	d.link("usr/sbin", "/sbin")
-	d.libraries()
+	d.linkLibraries()
 	d.write("/etc/passwd",
 		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"),
 		0o644)
@@ -75,28 +75,32 @@ func (d *disk) system(o Options) {
 		fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
 	d.write("/etc/resolv.conf", nil, 0o644)
 	d.write(resolvConf, nil, 0o644)
-	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
+	d.write("/etc/machine-id", machineID(), 0o444)
 }
+
+// machineID returns an ID in the form of machine-id(5): 32 hexadecimal digits. It is unique among
+// the processes of this machine that run clusters.
+func machineID() []byte { return fmt.Appendf(nil, "%032x\n", os.Getpid()) }
 
 // install writes all files that the node needs at its first boot, except credentials.
 func (d *disk) install(o Options, s *build.Software) error {
-	d.system(o)
+	d.writeSystem(o)
 	conflist, err := o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...)
 	d.err = errors.Join(d.err, err)
 	d.write(ConflistPath, conflist, 0o644)
 	d.copyPrograms(s.Plugins, "/opt/cni/bin")
-	d.write(containerdConf, containerdConfiguration, 0o644)
-	d.encode(kubeletConfig, o.kubelet())
-	d.encode(proxyConfig, o.proxy())
+	d.write(containerdConfigPath, containerdConfiguration, 0o644)
+	d.writeJSON(kubeletConfigPath, o.kubeletConfiguration())
+	d.writeJSON(proxyConfigPath, o.proxyConfiguration())
 	if d.err != nil {
 		return fmt.Errorf("write the node's disk: %w", d.err)
 	}
 	return nil
 }
 
-// libraries links the library directories into the root directory. Which of them exist in /usr
-// depends on the distribution.
-func (d *disk) libraries() {
+// linkLibraries creates the links in the root directory to the library directories in /usr. Which
+// of them exist depends on the distribution.
+func (d *disk) linkLibraries() {
 	for _, name := range []string{"lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {
 			d.link("usr/"+name, "/"+name)

@@ -12,11 +12,13 @@ import (
 // from inside the node's network namespace, because no interface leads to the node.
 type forwarder struct {
 	listener net.Listener
-	ns       func() string // returns the file of the node's network namespace
-	target   string
+	// ns returns the file of the node's network namespace. A reboot changes the file.
+	ns     func() string
+	target string // address and port in that namespace
 }
 
-// forward starts a forwarder to the address target in the namespace.
+// forward starts a forwarder to the address target in the network namespace that the file ns()
+// names.
 func forward(ns func() string, target string) (*forwarder, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

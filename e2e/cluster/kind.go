@@ -26,7 +26,7 @@ type kindCluster struct {
 	software   *build.Software
 	name       string // kind's name of the cluster
 	engine     docker.Engine
-	containers []*kindNode // the nodes
+	containers []*kindNode // the same nodes as in Cluster.nodes
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when it is ready to run pods. It
@@ -75,7 +75,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	image, err := k.image(ctx)
+	image, err := k.nodeImage(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 
 // createNodes creates the nodes with kind.
 func (k *kindCluster) createNodes(ctx context.Context, image string) error {
-	config, err := encoded(k.options.kind())
+	config, err := encodeJSON(k.options.kindConfiguration())
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (k *kindCluster) findNodes(ctx context.Context) error {
 	}
 	for _, name := range slices.Sorted(slices.Values(strings.Fields(string(out)))) {
 		n := &kindNode{cluster: k, name: name}
-		if err := n.find(ctx); err != nil {
+		if err := n.findProcess(ctx); err != nil {
 			return err
 		}
 		k.containers = append(k.containers, n)

@@ -5,20 +5,22 @@ import "strings"
 // Networks of a cluster of kind. kubeadm assigns each node a subnet of the pods' ranges, which for
 // IPv4 has 24 bits.
 const (
-	kindPodRanges, kindPodRange         = "10.244.0.0/16,fd00:244::/56", "10.244.0.0/16"
-	kindServiceRanges, kindServiceRange = serviceRangeIPv4 + "," + serviceRangeIPv6, serviceRangeIPv4
+	kindPodRange      = "10.244.0.0/16"
+	kindServiceRange  = serviceRangeIPv4
+	kindDualPodRanges = kindPodRange + ",fd00:244::/56"
+	kindDualServices  = serviceRangeIPv4 + "," + serviceRangeIPv6
 )
 
-// kind returns the configuration of kind, without a CNI plugin, because connect installs the pods'
-// network.
-func (o Options) kind() object {
+// kindConfiguration returns the configuration of kind, without a CNI plugin, because connect
+// installs the pods' network.
+func (o Options) kindConfiguration() object {
 	networking := object{
 		"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",
 		"podSubnet": kindPodRange, "serviceSubnet": kindServiceRange,
 	}
 	if o.DualStack {
 		networking["ipFamily"], networking["podSubnet"], networking["serviceSubnet"] = "dual",
-			kindPodRanges, kindServiceRanges
+			kindDualPodRanges, kindDualServices
 	}
 	return object{
 		"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "networking": networking,
@@ -45,7 +47,7 @@ func (o Options) kindKubelet() object {
 // service account of a new namespace is created late.
 func (o Options) kindControlPlane() object {
 	var args []object
-	for _, flag := range o.gated("--leader-elect=false", "--kube-api-qps=1000",
+	for _, flag := range o.withFeatureGates("--leader-elect=false", "--kube-api-qps=1000",
 		"--kube-api-burst=2000") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
 		args = append(args, object{"name": name, "value": value})
@@ -58,7 +60,7 @@ func (o Options) kindControlPlane() object {
 
 // patch encodes an object as JSON, which is valid YAML.
 func patch(o object) string {
-	text, err := encoded(o)
+	text, err := encodeJSON(o)
 	if err != nil {
 		panic(err) // cannot happen: the object contains only strings, numbers, lists and maps
 	}

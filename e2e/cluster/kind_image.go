@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// image returns the name of the node image in the engine, after loading it if necessary. An empty
-// name makes kind pull its default image.
-func (k *kindCluster) image(ctx context.Context) (string, error) {
+// nodeImage returns the name of the node image in the engine, after loading it if necessary. An
+// empty name makes kind pull its default image.
+func (k *kindCluster) nodeImage(ctx context.Context) (string, error) {
 	switch {
 	case k.options.NodeImage == BuildNodeImage:
 		return k.importImage(ctx)
@@ -28,7 +28,7 @@ func (k *kindCluster) image(ctx context.Context) (string, error) {
 	}
 }
 
-// importImage loads the built image into the engine.
+// importImage loads the built node image into the engine, and returns its name.
 func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 	name := docker.ImageOf(k.name)
 	load := k.engine.Command(ctx, "docker", "import", "--change=ENV container=docker",
@@ -52,8 +52,8 @@ func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// fetchImage pulls an image on this machine, and loads it into an engine without access to a
-// registry.
+// fetchImage pulls the node image on this machine, loads it into an engine without access to a
+// registry, and returns its name in the engine.
 func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	name := k.options.NodeImage
 	if name == "" {
@@ -90,7 +90,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	return strings.TrimSpace(loaded), nil
 }
 
-// withoutRegistry adds a hint to an error of pulling an image.
+// withoutRegistry adds a hint to an error of pulling an image: how to do without a registry.
 func withoutRegistry(err error) error {
 	return fmt.Errorf("%w\nset E2E_NODE_IMAGE=%s to build a node image without a registry", err,
 		BuildNodeImage)

@@ -27,7 +27,7 @@ func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, c.options.kind()["networking"]); diff != "" {
+			if diff := cmp.Diff(c.want, c.options.kindConfiguration()["networking"]); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -37,7 +37,7 @@ func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 func TestKindConfigurationContainsFeatureGates(t *testing.T) {
 	patches := Options{FeatureGates: map[string]bool{
 		"B": false, "A": true,
-	}}.kind()["kubeadmConfigPatches"].([]string)
+	}}.kindConfiguration()["kubeadmConfigPatches"].([]string)
 	var found struct {
 		Kind                         string
 		ControllerManager, Scheduler struct {

@@ -18,15 +18,13 @@ func (k *kindCluster) collectLogs(dir string) error {
 	defer cancel()
 	errs := []error{os.MkdirAll(dir, 0o755), k.engine.Logs(filepath.Join(dir, "docker"))}
 	for _, n := range k.containers {
-		errs = append(errs,
-			saveOutput(filepath.Join(dir, n.name+".log"),
-				k.engine.Command(ctx, "docker", "logs", n.name)))
+		errs = append(errs, saveOutput(filepath.Join(dir, n.name+".log"),
+			k.engine.Command(ctx, "docker", "logs", n.name)))
 		for _, service := range []string{Containerd, Kubelet} {
-			file := filepath.Join(dir, n.name+"-"+service+".log")
+			journal := n.Command(ctx, "journalctl", "--no-pager", "--output=short-precise",
+				"--unit="+service)
 			errs = append(errs,
-				saveOutput(file,
-					n.Command(ctx, "journalctl", "--no-pager", "--output=short-precise", "--unit="+
-						service)))
+				saveOutput(filepath.Join(dir, n.name+"-"+service+".log"), journal))
 		}
 	}
 	return errors.Join(errs...)
@@ -42,6 +40,7 @@ type lineLog struct {
 	last    []string
 }
 
+// Write implements io.Writer.
 func (l *lineLog) Write(p []byte) (int, error) {
 	const maxLines = 200 // kept for lastLines
 	l.mu.Lock()

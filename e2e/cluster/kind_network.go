@@ -18,21 +18,21 @@ import (
 // of this machine. It also copies the administrator's kubeconfig to every node.
 func (k *kindCluster) createClients() error {
 	first := k.containers[0]
-	credentials, err := os.ReadFile(first.Path(adminConfig))
+	nodeKubeconfig, err := os.ReadFile(first.Path(adminKubeconfig))
 	if err != nil {
 		return err
 	}
 	for _, n := range k.containers[1:] {
-		if err := os.WriteFile(n.Path(adminConfig), credentials, 0o600); err != nil {
+		if err := os.WriteFile(n.Path(adminKubeconfig), nodeKubeconfig, 0o600); err != nil {
 			return err
 		}
 	}
-	config, err := clientcmd.Load(credentials)
+	config, err := clientcmd.Load(nodeKubeconfig)
 	if err != nil {
 		return err
 	}
 	f, err := forward(func() string {
-		return filepath.Join(first.process(), "ns/net")
+		return filepath.Join(first.processDir(), "ns/net")
 	}, "127.0.0.1:"+apiPort)
 	if err != nil {
 		return err
@@ -41,30 +41,31 @@ func (k *kindCluster) createClients() error {
 	for _, c := range config.Clusters {
 		c.Server = "https://" + f.address()
 	}
-	outside, err := clientcmd.Write(*config)
+	kubeconfig, err := clientcmd.Write(*config)
 	if err != nil {
 		return err
 	}
-	return k.setClients(outside)
+	return k.setClients(kubeconfig)
 }
 
-// connect installs the pods' network on the nodes, and removes the taint of the control plane.
+// connect installs the pods' network on the nodes. It also removes the taint of the control plane,
+// so that pods run on every node.
 func (k *kindCluster) connect(ctx context.Context) error {
 	for _, n := range k.containers {
 		var cidrs []string
 		err := k.progress.waitUntil(ctx, n.name+" has addresses for pods", func(
 			ctx context.Context,
 		) error {
-			object, err := k.clients.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+			node, err := k.clients.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			if cidrs = object.Spec.PodCIDRs; len(cidrs) != len(k.options.addressList("", "")) {
+			if cidrs = node.Spec.PodCIDRs; len(cidrs) != len(k.options.addressList("", "")) {
 				return fmt.Errorf("pod CIDRs %q, want one for each family", cidrs)
 			}
-			object.Spec.Taints = withoutTaint(object.Spec.Taints,
+			node.Spec.Taints = withoutTaint(node.Spec.Taints,
 				"node-role.kubernetes.io/control-plane")
-			_, err = k.clients.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
+			_, err = k.clients.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
 			return err
 		})
 		if err != nil {

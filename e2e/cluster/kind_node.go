@@ -25,10 +25,11 @@ type kindNode struct {
 	pid int // process ID of systemd in the engine's PID namespace
 }
 
+// Name implements Node.
 func (n *kindNode) Name() string { return n.name }
 
-// find asks the engine for the process ID of the node's init, and stores it.
-func (n *kindNode) find(ctx context.Context) error {
+// findProcess asks the engine for the process ID of the node's systemd, and stores it.
+func (n *kindNode) findProcess(ctx context.Context) error {
 	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}",
 		n.name).Output()
 	if err != nil {
@@ -38,7 +39,7 @@ func (n *kindNode) find(ctx context.Context) error {
 	if err != nil || pid == 0 {
 		return fmt.Errorf("find node %s: process ID %q: %w", n.name, out, err)
 	}
-	if _, err := os.Stat(docker.Process(n.cluster.engine, pid)); err != nil {
+	if _, err := os.Stat(docker.ProcessDir(n.cluster.engine, pid)); err != nil {
 		return fmt.Errorf("find node %s: docker runs on a different machine than this process: %w",
 			n.name, err)
 	}
@@ -48,18 +49,19 @@ func (n *kindNode) find(ctx context.Context) error {
 	return nil
 }
 
-// process returns the /proc directory of the node's init.
-func (n *kindNode) process() string {
+// processDir returns the /proc directory of the node's systemd.
+func (n *kindNode) processDir() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return docker.Process(n.cluster.engine, n.pid)
+	return docker.ProcessDir(n.cluster.engine, n.pid)
 }
 
-func (n *kindNode) Path(file string) string { return filepath.Join(n.process(), "root", file) }
+// Path implements Node.
+func (n *kindNode) Path(file string) string { return filepath.Join(n.processDir(), "root", file) }
 
 // Listen implements Node.
 func (n *kindNode) Listen(address string) (net.Listener, error) {
-	return listen(filepath.Join(n.process(), "ns/net"), address)
+	return listen(filepath.Join(n.processDir(), "ns/net"), address)
 }
 
 // Command implements Node. It does not use docker exec, because the engine cannot kill such a
@@ -69,13 +71,13 @@ func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	for flag, ns := range map[string]string{
 		"mount": "mnt", "uts": "uts", "ipc": "ipc", "net": "net", "pid": "pid", "cgroup": "cgroup",
 	} {
-		args = append(args, "--"+flag+"="+filepath.Join(n.process(), "ns", ns))
+		args = append(args, "--"+flag+"="+filepath.Join(n.processDir(), "ns", ns))
 	}
 	args = append(args, "--wd="+n.Path("/"), "--", "/usr/bin/setpriv", "--pdeathsig", "KILL")
 	cmd := exec.CommandContext(ctx, "nsenter", append(args, argv...)...)
 	cmd.Env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root", "KUBECONFIG=" + adminConfig,
+		"HOME=/root", "KUBECONFIG=" + adminKubeconfig,
 		"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 	}
 	return cmd
@@ -100,7 +102,7 @@ func (n *kindNode) Reboot(ctx context.Context) error {
 	if err := withOutput(restart.CombinedOutput()); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
-	if err := n.find(ctx); err != nil {
+	if err := n.findProcess(ctx); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	n.cluster.progress.logf("node %s reboots", n.name)

@@ -16,7 +16,7 @@ const (
 	stoppedManifests = kubernetesDir + "/stopped"
 )
 
-// isUnit reports whether a service is a systemd unit. Other services are pods.
+// isUnit reports whether a service is a systemd unit of the node. Other services are pods.
 func isUnit(service string) bool { return service == Kubelet || service == Containerd }
 
 // StopService implements Node. The services of the control plane are static pods, which the kubelet
@@ -32,10 +32,11 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 	if err := n.move(service, manifests, stoppedManifests); err != nil {
 		return fmt.Errorf("stop %s on %s: %w", service, n.name, err)
 	}
-	return n.cluster.progress.waitUntil(ctx, service+" is stopped", func(ctx context.Context) error {
-		id, err := n.run(ctx, "crictl", "pods", "--quiet", "--state=ready",
+	condition := service + " is stopped"
+	return n.cluster.progress.waitUntil(ctx, condition, func(ctx context.Context) error {
+		pods, err := n.run(ctx, "crictl", "pods", "--quiet", "--state=ready",
 			"--namespace=kube-system", "--name=^"+service+"-")
-		if err != nil || id == "" {
+		if err != nil || pods == "" {
 			return err
 		}
 		// The kubelet waits up to 30 seconds for the end of the pod, and does not stop it at all
@@ -43,7 +44,7 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
-		_, stopErr := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(id)...)...)
+		_, stopErr := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(pods)...)...)
 		return errors.Join(errors.New("the pod was running"), err, stopErr)
 	})
 }
@@ -79,7 +80,7 @@ func (n *kindNode) move(service, from, to string) error {
 	return err
 }
 
-// containers returns the running containers of a service.
+// containers returns the IDs of a service's running containers.
 func (n *kindNode) containers(ctx context.Context, service string) []string {
 	out, err := n.run(ctx, "crictl", "ps", "--quiet", "--name=^"+service+"$")
 	if err != nil {
@@ -106,7 +107,7 @@ func (n *kindNode) KillService(ctx context.Context, service string) error {
 	})
 }
 
-// servicePID returns the process id of a service on the node.
+// servicePID returns the process ID of a service on the node.
 func (n *kindNode) servicePID(ctx context.Context, service string) (string, error) {
 	if isUnit(service) {
 		pid, err := n.run(ctx, "systemctl", "show", "--property=MainPID", "--value", service)

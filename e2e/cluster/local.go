@@ -32,7 +32,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return o.start(ctx, p, software, boot)
 }
 
-// setDefaults sets the name and the directory if they are empty.
+// setDefaults replaces an empty name and an empty directory by their defaults.
 func (o *Options) setDefaults() {
 	o.Name, o.Dir = cmp.Or(o.Name, "node"), cmp.Or(o.Dir, os.TempDir())
 }
@@ -67,10 +67,11 @@ func boot(
 		return nil, errors.Join(err, dir.Remove())
 	}
 	d := &disk{root: dir.Root()}
-	if err := errors.Join(d.install(o, software), d.writeCredentials(o, ca, "127.0.0.1")); err != nil {
+	err = errors.Join(d.install(o, software), d.writeCredentials(o, ca, "127.0.0.1"))
+	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	m, err := machine.Start(ctx, software.Node, dir, o.machine(software))
+	m, err := machine.Start(ctx, software.Node, dir, o.machineSpec(software))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func boot(
 	return c, nil
 }
 
-// newCluster returns a cluster without nodes whose control plane runs on m.
+// newCluster returns a cluster whose control plane runs on m. The caller adds the nodes.
 func newCluster(p *progress, m *machine.Machine, ca *authority) (*Cluster, error) {
 	f, err := forward(func() string {
 		return fmt.Sprintf("/proc/%d/ns/net", m.PID())
@@ -98,7 +99,7 @@ func newCluster(p *progress, m *machine.Machine, ca *authority) (*Cluster, error
 		},
 		remove: func() error { return errors.Join(f.listener.Close(), m.Close()) },
 	}
-	kubeconfig, err := ca.administrator(f.address())
+	kubeconfig, err := ca.administratorKubeconfig(f.address())
 	if err == nil {
 		err = c.setClients(kubeconfig)
 	}
@@ -108,8 +109,8 @@ func newCluster(p *progress, m *machine.Machine, ca *authority) (*Cluster, error
 	return c, nil
 }
 
-// machine returns the description of the node's machine.
-func (o Options) machine(software *build.Software) machine.Spec {
+// machineSpec returns the description of the node's machine.
+func (o Options) machineSpec(software *build.Software) machine.Spec {
 	spec := machine.Spec{
 		Hostname: o.Name, Services: o.services(nodeIPv4),
 		Binds: map[string]string{
@@ -120,7 +121,7 @@ func (o Options) machine(software *build.Software) machine.Spec {
 		Env: []string{
 			"PATH=/software/kubernetes:/software/runtime:" +
 				"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
-			"HOME=/root", "KUBECONFIG=" + adminConfig,
+			"HOME=/root", "KUBECONFIG=" + adminKubeconfig,
 			"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 		},
 	}
@@ -128,9 +129,10 @@ func (o Options) machine(software *build.Software) machine.Spec {
 	return spec
 }
 
-// administrator returns a kubeconfig of a new administrator for the API server at an address.
-func (a *authority) administrator(address string) ([]byte, error) {
-	client, err := a.client("kubernetes-admin", "system:masters")
+// administratorKubeconfig returns a kubeconfig of a new administrator for the API server at an
+// address.
+func (a *authority) administratorKubeconfig(address string) ([]byte, error) {
+	client, err := a.issueClient("kubernetes-admin", "system:masters")
 	if err != nil {
 		return nil, err
 	}

@@ -9,13 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// A localNode is a machine of package machine.
+// A localNode is a node that runs in a machine of package machine, which implements the other
+// methods of Node.
 type localNode struct {
 	*machine.Machine
 	cluster *Cluster
 	name    string
 }
 
+// Name implements Node.
 func (n *localNode) Name() string { return n.name }
 
 // Listen implements Node.

@@ -61,9 +61,9 @@ type Node interface {
 	Reboot(ctx context.Context) error
 }
 
-// listen listens on an address in the network namespace of the file namespace.
-func listen(namespace, address string) (listener net.Listener, err error) {
-	ns, err := netns.Open(namespace)
+// listen listens on a TCP address in the network namespace of a file.
+func listen(namespaceFile, address string) (listener net.Listener, err error) {
+	ns, err := netns.Open(namespaceFile)
 	if err != nil {
 		return nil, err
 	}

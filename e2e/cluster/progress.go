@@ -27,6 +27,7 @@ func newProgress(name string, log io.Writer) *progress {
 	return &progress{name: name, begin: time.Now(), limit: 2 * time.Minute, log: log}
 }
 
+// logf writes a log line.
 func (p *progress) logf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +49,8 @@ func (p *progress) waitUntil(
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, p.limit)
 	defer cancel()
-	logged := time.Now()
+	const logInterval = 5 * time.Second
+	lastLogged := time.Now()
 	last := errors.New("not checked")
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(
 		ctx context.Context,
@@ -57,8 +59,8 @@ func (p *progress) waitUntil(
 		if err := check(ctx); ctx.Err() == nil {
 			last = err
 		}
-		if time.Since(logged) > 5*time.Second {
-			logged = time.Now()
+		if time.Since(lastLogged) > logInterval {
+			lastLogged = time.Now()
 			p.logf("waiting until %s: %.150v", condition, fmt.Sprint(last))
 		}
 		return last == nil, nil

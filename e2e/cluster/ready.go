@@ -39,7 +39,9 @@ func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Soft
 		}
 	}
 	// Pods are rejected until their service account exists.
-	err := c.progress.waitUntil(ctx, "the default service account exists", func(ctx context.Context) error {
+	err := c.progress.waitUntil(ctx, "the default service account exists", func(
+		ctx context.Context,
+	) error {
 		_, err := c.clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default",
 			metav1.GetOptions{})
 		return err
@@ -69,9 +71,10 @@ func (c *Cluster) waitForReadyNode(ctx context.Context, name string, after time.
 				continue
 			}
 			// Timestamps in the API have a resolution of one second.
-			if condition.LastHeartbeatTime.Time.Before(
-				after.Truncate(time.Second).Add(time.Second)) && !after.IsZero() {
-				return fmt.Errorf("no heartbeat of the kubelet since %s", after.Format(time.TimeOnly))
+			earliest := after.Truncate(time.Second).Add(time.Second)
+			if !after.IsZero() && condition.LastHeartbeatTime.Time.Before(earliest) {
+				return fmt.Errorf("no heartbeat of the kubelet since %s",
+					after.Format(time.TimeOnly))
 			}
 			if condition.Status == corev1.ConditionTrue {
 				return nil

@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// Directories and files of a node.
+// Directories, files, sockets and addresses of a node.
 const (
-	kubernetesDir  = "/etc/kubernetes"
-	pki            = kubernetesDir + "/pki/"
-	adminConfig    = kubernetesDir + "/admin.conf"
-	kubeletConfig  = kubernetesDir + "/kubelet.yaml"
-	proxyConfig    = kubernetesDir + "/kube-proxy.yaml"
-	containerdConf = "/etc/containerd/config.toml"
-	containerdSock = "unix:/run/containerd/containerd.sock"
-	resolvConf     = "/etc/resolv-pods.conf"
+	kubernetesDir        = "/etc/kubernetes"
+	pkiDir               = kubernetesDir + "/pki/"
+	adminKubeconfig      = kubernetesDir + "/admin.conf"
+	kubeletConfigPath    = kubernetesDir + "/kubelet.yaml"
+	proxyConfigPath      = kubernetesDir + "/kube-proxy.yaml"
+	containerdConfigPath = "/etc/containerd/config.toml"
+	containerdSocket     = "unix:/run/containerd/containerd.sock"
+	resolvConf           = "/etc/resolv-pods.conf"
 	// volumePlugins replaces the default directory /usr/libexec/kubernetes, which two programs
 	// would create in the read-only /usr.
 	volumePlugins = "/var/lib/kubelet/volumeplugins"
@@ -30,11 +30,12 @@ const (
 // kubeconfigPath returns the path of a program's kubeconfig.
 func kubeconfigPath(program string) string { return kubernetesDir + "/" + program + ".conf" }
 
-// services returns the node's services in starting order. address is the address of the API server.
-func (o Options) services(address string) []machine.Service {
+// services returns the node's services in starting order. apiAddress is the address that the API
+// server advertises.
+func (o Options) services(apiAddress string) []machine.Service {
 	afterAPI := "tcp:127.0.0.1:" + apiPort
 	return []machine.Service{
-		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConf}},
+		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConfigPath}},
 		// No data is needed after a reboot of this machine, so writes need not reach the disk.
 		{Name: Etcd, Argv: []string{
 			"etcd", "--name=" + o.Name, "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
@@ -44,60 +45,61 @@ func (o Options) services(address string) []machine.Service {
 			"--initial-advertise-peer-urls=" + etcdPeerURL,
 			"--initial-cluster=" + o.Name + "=" + etcdPeerURL,
 		}},
-		{Name: APIServer, After: "tcp:127.0.0.1:2379", Argv: o.gated(
-			"kube-apiserver", "--advertise-address="+address, "--secure-port="+apiPort,
+		{Name: APIServer, After: "tcp:127.0.0.1:2379", Argv: o.withFeatureGates(
+			"kube-apiserver", "--advertise-address="+apiAddress, "--secure-port="+apiPort,
 			"--etcd-servers="+etcdURL,
-			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRangeIPv6),
+			"--service-cluster-ip-range="+o.joinedAddresses(serviceRangeIPv4, serviceRangeIPv6),
 			"--allow-privileged=true",
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-			"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"apiserver.crt",
-			"--tls-private-key-file="+pki+"apiserver.key",
-			"--kubelet-client-certificate="+pki+"kubelet-client.crt",
-			"--kubelet-client-key="+pki+"kubelet-client.key",
+			"--client-ca-file="+pkiDir+"ca.crt", "--tls-cert-file="+pkiDir+"apiserver.crt",
+			"--tls-private-key-file="+pkiDir+"apiserver.key",
+			"--kubelet-client-certificate="+pkiDir+"kubelet-client.crt",
+			"--kubelet-client-key="+pkiDir+"kubelet-client.key",
 			"--kubelet-preferred-address-types=InternalIP",
 			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-			"--requestheader-client-ca-file="+pki+"ca.crt",
+			"--requestheader-client-ca-file="+pkiDir+"ca.crt",
 			"--requestheader-allowed-names=front-proxy-client",
 			"--requestheader-username-headers=X-Remote-User",
 			"--requestheader-group-headers=X-Remote-Group",
-			"--service-account-key-file="+pki+"accounts.pub",
-			"--service-account-signing-key-file="+pki+"accounts.key",
+			"--service-account-key-file="+pkiDir+"accounts.pub",
+			"--service-account-signing-key-file="+pkiDir+"accounts.key",
 		)},
 		// With the default of 20 requests per second, the service account of a new namespace is
 		// created late.
 		{
 			Name: ControllerManager, After: afterAPI,
-			Argv: o.gated(append(authorized(ControllerManager),
+			Argv: o.withFeatureGates(append(controlPlaneArgv(ControllerManager),
 				"--kube-api-qps=1000", "--kube-api-burst=2000",
 				"--use-service-account-credentials=true",
-				"--service-account-private-key-file="+pki+"accounts.key",
-				"--root-ca-file="+pki+"ca.crt",
-				"--cluster-signing-cert-file="+pki+"ca.crt",
-				"--cluster-signing-key-file="+pki+"ca.key",
+				"--service-account-private-key-file="+pkiDir+"accounts.key",
+				"--root-ca-file="+pkiDir+"ca.crt",
+				"--cluster-signing-cert-file="+pkiDir+"ca.crt",
+				"--cluster-signing-key-file="+pkiDir+"ca.key",
 				"--flex-volume-plugin-dir="+volumePlugins,
 			)...),
 		},
 		{
 			Name: Scheduler, After: afterAPI,
-			Argv: o.gated(append(authorized(Scheduler), "--kube-api-qps=1000",
+			Argv: o.withFeatureGates(append(controlPlaneArgv(Scheduler), "--kube-api-qps=1000",
 				"--kube-api-burst=2000")...),
 		},
-		{Name: Kubelet, After: containerdSock, Argv: []string{
-			"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + kubeconfigPath(Kubelet),
+		{Name: Kubelet, After: containerdSocket, Argv: []string{
+			"kubelet", "--config=" + kubeletConfigPath, "--kubeconfig=" + kubeconfigPath(Kubelet),
 			"--hostname-override=" + o.Name,
-			"--node-ip=" + o.joined(nodeIPv4, nodeIPv6), "--v=2",
+			"--node-ip=" + o.joinedAddresses(nodeIPv4, nodeIPv6), "--v=2",
 		}},
 		{
 			Name: Proxy, After: afterAPI,
-			Argv: []string{"kube-proxy", "--config=" + proxyConfig, "--hostname-override=" +
-				o.Name},
+			Argv: []string{
+				"kube-proxy", "--config=" + proxyConfigPath, "--hostname-override=" + o.Name,
+			},
 		},
 	}
 }
 
-// authorized returns the command line of the controller manager or the scheduler, which
+// controlPlaneArgv returns the command line of the controller manager or the scheduler, which
 // authenticate and authorize requests for their metrics with the API server.
-func authorized(program string) []string {
+func controlPlaneArgv(program string) []string {
 	file := kubeconfigPath(program)
 	return []string{
 		program, "--kubeconfig=" + file, "--authentication-kubeconfig=" + file,
@@ -106,8 +108,8 @@ func authorized(program string) []string {
 	}
 }
 
-// gated returns the command line with a flag for the feature gates, if there are any.
-func (o Options) gated(argv ...string) []string {
+// withFeatureGates returns the command line with a flag for the feature gates, if there are any.
+func (o Options) withFeatureGates(argv ...string) []string {
 	if len(o.FeatureGates) == 0 {
 		return argv
 	}

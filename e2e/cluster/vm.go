@@ -25,7 +25,8 @@ var VMPrograms = map[string]string{
 	"ssh-keygen": "openssh-client", "mke2fs": "e2fsprogs", "ip": "iproute2",
 }
 
-// Names of the services of a machine that runs a virtual machine.
+// Names of the additional services of the machine that runs the control plane and a virtual
+// machine.
 const (
 	vmService         = "vm"
 	connectionService = "ssh"
@@ -41,8 +42,8 @@ func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.New("starting a cluster with a virtual machine requires root")
 	}
 	if runtime.GOARCH != "amd64" {
-		return nil, fmt.Errorf("architecture %s: a cluster with a virtual machine supports only amd64",
-			runtime.GOARCH)
+		return nil, fmt.Errorf(
+			"architecture %s: a cluster with a virtual machine supports only amd64", runtime.GOARCH)
 	}
 	o.setDefaults()
 	o.Runtime = cmp.Or(o.Runtime, Containerd)
@@ -71,7 +72,7 @@ func bootVM(
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	spec := o.machine(software)
+	spec := o.machineSpec(software)
 	spec.Hostname, spec.Addresses, spec.Routes = "control-plane", nil, nil
 	spec.Binds["/software/vm"] = software.VM
 	spec.Services = slices.DeleteFunc(o.services(gatewayIPv4), func(service machine.Service) bool {
@@ -107,11 +108,11 @@ func runsOnVMNode(service string) bool {
 
 // Files of the machine that runs the virtual machine.
 const (
-	vmDisk       = "/vm/disk.img"
-	vmInitramfs  = "/vm/initramfs"
-	vmConnect    = "/vm/connect"
-	sshDirectory = "/root/.ssh"
-	sshSocket    = "/run/ssh"
+	vmDisk          = "/vm/disk.img"
+	vmInitramfs     = "/vm/initramfs"
+	vmConnectScript = "/vm/connect" // configures the tap interface to the virtual machine
+	sshDirectory    = "/root/.ssh"
+	sshSocket       = "/run/ssh" // of the ssh connection that commands share
 )
 
 // vmServices returns the services for qemu and for the ssh connection that commands use.
@@ -126,7 +127,7 @@ func vmServices() []machine.Service {
 			"-kernel", filepath.Join("/software/vm", build.VMKernel), "-initrd", vmInitramfs,
 			"-append", "console=ttyS0 net.ifnames=0 loglevel=4 mitigations=off panic=10",
 			"-drive", "file=" + vmDisk + ",if=virtio,format=raw,cache=unsafe",
-			"-netdev", "tap,id=n,ifname=" + nodeInterface + ",script=" + vmConnect +
+			"-netdev", "tap,id=n,ifname=" + nodeInterface + ",script=" + vmConnectScript +
 				",downscript=no",
 			"-device", "virtio-net-pci,netdev=n",
 		}},

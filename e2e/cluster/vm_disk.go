@@ -19,7 +19,7 @@ import (
 // Configurations of the container runtimes.
 var (
 	//go:embed containerd-debian.toml
-	containerdOfDebian []byte
+	debianContainerdConfiguration []byte
 	//go:embed crio.toml
 	crioConfiguration []byte
 )
@@ -40,8 +40,8 @@ func (o Options) installVM(
 	ctx context.Context, dir *machine.Dir, s *build.Software, ca *authority,
 ) error {
 	d := &disk{root: dir.Root()}
-	d.system(o)
-	d.write(vmConnect, fmt.Appendf(nil,
+	d.writeSystem(o)
+	d.write(vmConnectScript, fmt.Appendf(nil,
 		"#!/bin/sh -e\nip address add %s/24 dev $1\nip link set $1 up\nip route add %s via %s\n",
 		gatewayIPv4, podRangeIPv4, nodeIPv4), 0o755)
 	d.write(sshDirectory+"/config", fmt.Appendf(nil, `Host %s
@@ -67,24 +67,24 @@ func (o Options) installVM(
 		return err
 	}
 	files := filepath.Join(dir.Path(), "node-files")
-	if err := o.nodeFiles(files, ca, public); err != nil {
+	if err := o.writeNodeFiles(files, ca, public); err != nil {
 		return err
 	}
-	cp := exec.CommandContext(ctx, "cp", "--sparse=always", filepath.Join(s.VM, build.VMDisk),
-		filepath.Join(dir.Root(), vmDisk))
+	copyDisk := exec.CommandContext(ctx, "cp", "--sparse=always",
+		filepath.Join(s.VM, build.VMDisk), filepath.Join(dir.Root(), vmDisk))
 	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, files),
-		withOutput(cp.CombinedOutput()))
+		withOutput(copyDisk.CombinedOutput()))
 }
 
-// nodeFiles writes the files that the virtual machine copies to its disk at the first boot.
-func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
+// writeNodeFiles writes the files that the virtual machine copies to its disk at the first boot.
+func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d := &disk{root: dir}
 	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
 	d.write("/etc/hosts",
 		fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
 	d.write("/etc/resolv.conf", nil, 0o644)
 	d.write(resolvConf, nil, 0o644)
-	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
+	d.write("/etc/machine-id", machineID(), 0o444)
 	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
 		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\n"+
 			"LinkLocalAddressing=no\nIPv6AcceptRA=no\n",
@@ -103,18 +103,18 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	conflist, err := o.conflist(podRangeIPv4)
 	d.err = errors.Join(d.err, err)
 	d.write(ConflistPath, conflist, 0o644)
-	d.runtime(o.Runtime)
-	kubelet := o.kubelet()
+	d.configureRuntime(o.Runtime)
+	kubelet := o.kubeletConfiguration()
 	kubelet["cgroupDriver"] = "systemd"
-	kubelet["containerRuntimeEndpoint"] = endpoint(o.Runtime)
+	kubelet["containerRuntimeEndpoint"] = runtimeEndpoint(o.Runtime)
 	for _, frequency := range []string{"nodeStatusUpdateFrequency", "nodeStatusReportFrequency"} {
 		kubelet[frequency] = "5s"
 	}
-	d.encode(kubeletConfig, kubelet)
-	d.encode(proxyConfig, o.proxy())
+	d.writeJSON(kubeletConfigPath, kubelet)
+	d.writeJSON(proxyConfigPath, o.proxyConfiguration())
 	for _, s := range o.services(gatewayIPv4) {
 		if s.Name == Kubelet || s.Name == Proxy {
-			d.unit(s, o.Runtime)
+			d.writeUnit(s, o.Runtime)
 		}
 	}
 	d.err = errors.Join(d.err, d.writeCredentials(o, ca, gatewayIPv4))
@@ -124,38 +124,38 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	return nil
 }
 
-// units is the directory of locally installed systemd units.
-const units = "/etc/systemd/system/"
+// unitDir is the directory of locally installed systemd units.
+const unitDir = "/etc/systemd/system/"
 
-// runtime configures the container runtime. It enables CRI-O. containerd is enabled by its Debian
-// package.
-func (d *disk) runtime(name string) {
+// configureRuntime configures the container runtime, and enables it at boot. Only CRI-O must be
+// enabled here, because the Debian package of containerd enables containerd.
+func (d *disk) configureRuntime(name string) {
 	if name != CRIO {
-		d.write(containerdConf, containerdOfDebian, 0o644)
+		d.write(containerdConfigPath, debianContainerdConfiguration, 0o644)
 		return
 	}
 	d.write("/etc/crio/crio.conf.d/node.conf", crioConfiguration, 0o644)
-	d.enable(CRIO)
-	d.link("/dev/null", units+Containerd+".service")
+	d.enableUnit(CRIO)
+	d.link("/dev/null", unitDir+Containerd+".service")
 }
 
-// endpoint returns the CRI endpoint of a runtime.
-func endpoint(runtime string) string {
+// runtimeEndpoint returns the CRI endpoint of a runtime.
+func runtimeEndpoint(runtime string) string {
 	return fmt.Sprintf("unix:///run/%[1]s/%[1]s.sock", runtime)
 }
 
-// unit writes the unit of a service, and enables it.
-func (d *disk) unit(s machine.Service, runtime string) {
-	d.write(units+s.Name+".service", fmt.Appendf(nil,
+// writeUnit writes the unit of a service, and enables it.
+func (d *disk) writeUnit(s machine.Service, runtime string) {
+	d.write(unitDir+s.Name+".service", fmt.Appendf(nil,
 		"[Unit]\nWants=%[1]s.service\nAfter=%[1]s.service\nStartLimitIntervalSec=0\n"+
 			"[Service]\nExecStart=/usr/local/bin/%[2]s\nRestart=always\nRestartSec=1\n",
 		runtime, strings.Join(s.Argv, " ")), 0o644)
-	d.enable(s.Name)
+	d.enableUnit(s.Name)
 }
 
-// enable enables a service at boot.
-func (d *disk) enable(service string) {
-	const wants = units + "multi-user.target.wants"
+// enableUnit makes systemd start a service at boot.
+func (d *disk) enableUnit(service string) {
+	const wants = unitDir + "multi-user.target.wants"
 	if d.err == nil {
 		d.err = os.MkdirAll(filepath.Join(d.root, wants), 0o755)
 	}

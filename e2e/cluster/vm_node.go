@@ -23,6 +23,7 @@ type vmNode struct {
 	runtime string
 }
 
+// Name implements Node.
 func (n *vmNode) Name() string { return n.name }
 
 // Listen implements Node.
@@ -40,7 +41,7 @@ func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	}
 	words := []string{
 		"env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
-		"CONTAINER_RUNTIME_ENDPOINT=" + endpoint(n.runtime),
+		"CONTAINER_RUNTIME_ENDPOINT=" + runtimeEndpoint(n.runtime),
 	}
 	for _, word := range argv {
 		words = append(words, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
@@ -145,8 +146,8 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 
 // copyJournal saves the journal of all boots.
 func (n *vmNode) copyJournal(dir string) error {
-	const limit = 2 * time.Minute
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	const timeout = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	journal, err := n.run(ctx, "journalctl", "--no-pager", "--output=short-precise", "--merge")
 	if err != nil {

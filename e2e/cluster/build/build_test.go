@@ -38,7 +38,7 @@ func newTestBuilder(t *testing.T) (*builder, *bytes.Buffer) {
 
 // countingComponent returns a component that counts its builds.
 func countingComponent(times *int, from ...string) component {
-	return component{name: "x", from: from, make: func(_ context.Context, _ *builder, out string) error {
+	return component{name: "x", inputs: from, make: func(_ context.Context, _ *builder, out string) error {
 		*times++
 		return os.WriteFile(filepath.Join(out, "made"), nil, 0o644)
 	}}
@@ -87,7 +87,7 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 func TestFailedBuildLeavesNoProgram(t *testing.T) {
 	b, _ := newTestBuilder(t)
 	wrong := errors.New("wrong")
-	p := component{name: "x", from: []string{"text"}, make: func(
+	p := component{name: "x", inputs: []string{"text"}, make: func(
 		_ context.Context, _ *builder, out string,
 	) error {
 		return errors.Join(wrong, os.WriteFile(filepath.Join(out, "half"), nil, 0o644))
@@ -134,7 +134,7 @@ func TestCompile(t *testing.T) {
 func TestImageContainsItsName(t *testing.T) {
 	b, _ := newTestBuilder(t)
 	c := compilation{module: "good", packages: []string{"."}}
-	if err := b.image(t.Context(), c, b.out, "program", "e2e.test/program:1"); err != nil {
+	if err := b.buildImage(t.Context(), c, b.out, "program", "e2e.test/program:1"); err != nil {
 		t.Fatal(err)
 	}
 	archive, err := os.ReadFile(filepath.Join(b.out, "program.tar"))
@@ -184,7 +184,7 @@ func (l lines) Write(p []byte) (int, error) {
 
 func TestSeccompUnpacksMissingHeaders(t *testing.T) {
 	b, _ := newTestBuilder(t)
-	env, err := b.seccomp(t.Context(), filepath.Join(b.out, "seccomp"))
+	env, err := b.seccompEnv(t.Context(), filepath.Join(b.out, "seccomp"))
 	if err != nil {
 		t.Fatal(err)
 	}

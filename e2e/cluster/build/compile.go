@@ -17,7 +17,7 @@ import (
 type compilation struct {
 	module   string   // directory of the module, relative to this package
 	packages []string // packages to build
-	out      string   // directory, or path of a program
+	out      string   // path of the program, or an existing directory for several programs
 	flags    []string
 	env      []string // in addition to the environment of this process
 }
@@ -25,12 +25,12 @@ type compilation struct {
 // progressInterval is the interval of progress messages.
 const progressInterval = 3 * time.Second
 
-// compile runs a compilation and reports its progress.
+// compile runs a compilation, and regularly logs how many packages it has compiled.
 func (b *builder) compile(ctx context.Context, c compilation) error {
 	begin, name := time.Now(), filepath.Base(c.out)
 	// Without -trimpath, packages that tests use too are compiled once.
 	flags := append([]string{"-buildvcs=false"}, c.flags...)
-	stale, err := b.run(ctx, c,
+	stalePackages, err := b.run(ctx, c,
 		append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 		}
 	}()
 	var messages []string
-	total, done := len(strings.Fields(stale)), 0
+	total, compiled := len(strings.Fields(stalePackages)), 0
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
 	for open := true; open; {
@@ -59,11 +59,11 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 		case line, more := <-lines:
 			open = more
 			// With -v, go build prints a line for each package. Lines with spaces are messages.
-			if done++; strings.ContainsAny(line, " \t") {
+			if compiled++; strings.ContainsAny(line, " \t") {
 				messages = append(messages, line)
 			}
 		case <-tick.C:
-			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(done, total), total,
+			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(compiled, total), total,
 				time.Since(begin).Seconds())
 		}
 	}
@@ -93,7 +93,7 @@ func (b *builder) command(ctx context.Context, c compilation, args ...string) *e
 	return cmd
 }
 
-// withStderr adds the standard error of a command to its error.
+// withStderr returns the error of exec.Cmd.Output with the command's standard error.
 func withStderr(err error) error {
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))

@@ -11,11 +11,12 @@ import (
 const crioUnit = "crio.service"
 
 // crioTags are build tags. With them, libseccomp is the only C library that CRI-O needs.
-const crioTags = "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs " +
-	"exclude_graphdriver_devicemapper btrfs_noversion netgo osusergo apparmor seccomp"
+const crioTags = "containers_image_openpgp containers_image_ostree_stub " +
+	"exclude_graphdriver_btrfs exclude_graphdriver_devicemapper btrfs_noversion netgo osusergo " +
+	"apparmor seccomp"
 
 var crio = component{
-	name: "crio", from: []string{"crio.go", "seccomp.go", "crio"},
+	name: "crio", inputs: []string{"crio.go", "seccomp.go", "crio"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
 			module: "crio", packages: []string{"github.com/cri-o/cri-o/cmd/crio"},
@@ -35,7 +36,7 @@ var crio = component{
 		if err != nil {
 			return err
 		}
-		if c.env, err = b.seccomp(ctx, filepath.Join(out, "seccomp")); err != nil {
+		if c.env, err = b.seccompEnv(ctx, filepath.Join(out, "seccomp")); err != nil {
 			return err
 		}
 		return errors.Join(os.WriteFile(filepath.Join(out, crioUnit), unit, 0o644),

@@ -16,11 +16,12 @@ import (
 const (
 	debianRelease  = "bookworm"
 	debianMirror   = "http://deb.debian.org/debian"
-	debianPackages = "systemd,conntrack,iptables,nftables,iproute2,ethtool,kmod,libseccomp2,pigz,jq,procps"
+	debianPackages = "systemd,conntrack,iptables,nftables,iproute2,ethtool,kmod,libseccomp2," +
+		"pigz,jq,procps"
 )
 
 var debian = component{
-	name: "debian", from: []string{"debian.go"},
+	name: "debian", inputs: []string{"debian.go"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		return b.bootstrap(ctx, out, debianRelease, debianPackages)
 	},
@@ -28,7 +29,7 @@ var debian = component{
 
 // bootstrap installs a release of Debian with packages into out/root.
 func (b *builder) bootstrap(ctx context.Context, out, release, packages string) error {
-	program, env, err := debootstrap(ctx, out)
+	program, env, err := findDebootstrap(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func (b *builder) bootstrap(ctx context.Context, out, release, packages string) 
 	if err := b.runLogged("debian", install); err != nil {
 		return err
 	}
-	return errors.Join(empty(
+	return errors.Join(removeContents(
 		filepath.Join(root, "dev"), filepath.Join(root, "var/cache/apt/archives"),
 		filepath.Join(root, "var/lib/apt/lists"),
 		filepath.Join(root, "usr/share/doc"), filepath.Join(root, "usr/share/man"),
@@ -53,9 +54,9 @@ func (b *builder) bootstrap(ctx context.Context, out, release, packages string) 
 	), os.RemoveAll(filepath.Join(out, "unpacked")))
 }
 
-// debootstrap returns the path and environment of the program debootstrap. If it is not installed,
-// the distribution's package is unpacked into dir.
-func debootstrap(ctx context.Context, dir string) (program string, env []string, err error) {
+// findDebootstrap returns the path of the program debootstrap and the variables that it needs. If
+// the program is not installed, the distribution's package is unpacked into dir.
+func findDebootstrap(ctx context.Context, dir string) (program string, env []string, err error) {
 	if program, err = exec.LookPath("debootstrap"); err == nil {
 		return program, nil, nil
 	}

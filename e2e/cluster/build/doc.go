@@ -1,7 +1,8 @@
 // Package build builds the software of a Kubernetes node from Go modules. Modules in subdirectories
 // pin the versions, so that the requirements of one program do not change the versions of another:
 //
-//	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS
+//	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program;
+//	            CoreDNS
 //	kind        kind
 //	crio        CRI-O
 //	runtime     containerd, its shim and ctr, runc, crictl, and the CNI plugins

@@ -12,30 +12,30 @@ import (
 )
 
 var dns = component{
-	name: "dns", from: []string{"images.go", "kubernetes"},
+	name: "dns", inputs: []string{"images.go", "kubernetes"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
 			module: "kubernetes", packages: []string{"./dns"}, flags: []string{"-ldflags", "-s -w"},
 		}
-		return b.image(ctx, c, out, "coredns", dnsImage)
+		return b.buildImage(ctx, c, out, "coredns", dnsImage)
 	},
 	set: func(s *Software, dir string) { s.DNS = filepath.Join(dir, "coredns.tar") },
 }
 
 var pause = component{
-	name: "pause", from: []string{"images.go", "../cmd/pause"},
+	name: "pause", inputs: []string{"images.go", "../cmd/pause"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
 			module: "../cmd/pause", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
 		}
-		return b.image(ctx, c, out, "pause", pauseImage)
+		return b.buildImage(ctx, c, out, "pause", pauseImage)
 	},
 	set: func(s *Software, dir string) { s.Pause = filepath.Join(dir, "pause.tar") },
 }
 
 var nodeProgram = component{
-	name: "node",
-	from: []string{"images.go", "../cmd/node", "../machine", "../../go.mod", "../../go.sum"},
+	name:   "node",
+	inputs: []string{"images.go", "../cmd/node", "../machine", "../../go.mod", "../../go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
 			module: "../cmd/node", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
@@ -46,8 +46,8 @@ var nodeProgram = component{
 	set: func(s *Software, dir string) { s.Node = filepath.Join(dir, "node") },
 }
 
-// image compiles a program to out/root/name, and packs it as an image in out/name.tar.
-func (b *builder) image(ctx context.Context, c compilation, out, name, ref string) error {
+// buildImage compiles a program to out/root/name, and packs it as an image in out/name.tar.
+func (b *builder) buildImage(ctx context.Context, c compilation, out, name, ref string) error {
 	root := filepath.Join(out, "root")
 	c.out = filepath.Join(root, name)
 	if err := errors.Join(os.Mkdir(root, 0o755), b.compile(ctx, c)); err != nil {

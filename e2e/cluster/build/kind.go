@@ -38,13 +38,13 @@ func ForKind(
 }
 
 var kind = component{
-	name: "kind", from: []string{"kind.go", "kind"},
+	name: "kind", inputs: []string{"kind.go", "kind"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 		if err != nil {
 			return err
 		}
-		if err := stockImage(filepath.Join(module, "pkg/apis/config/defaults/image.go"),
+		if err := writeDefaultImage(filepath.Join(module, "pkg/apis/config/defaults/image.go"),
 			filepath.Join(out, "image")); err != nil {
 			return err
 		}
@@ -58,8 +58,8 @@ var kind = component{
 
 var imageConstant = regexp.MustCompile(`const Image = "(.+)"`)
 
-// stockImage writes the name of the default node image in kind's source to a file.
-func stockImage(source, file string) error {
+// writeDefaultImage writes the name of the default node image in kind's source to a file.
+func writeDefaultImage(source, file string) error {
 	content, err := os.ReadFile(source)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func stockImage(source, file string) error {
 
 // crane pulls an image for a docker that has no access to a registry.
 var crane = component{
-	name: "crane", from: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
+	name: "crane", inputs: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		return b.compile(ctx, compilation{
 			module:   "../../deploy",
@@ -85,7 +85,7 @@ var crane = component{
 }
 
 var docker = component{
-	name: "docker", from: []string{"kind.go", "unpack.go", "../cmd/runc"},
+	name: "docker", inputs: []string{"kind.go", "unpack.go", "../cmd/runc"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		if err := unpack(ctx, filepath.Join(out, "unpacked"), "docker.io", "containerd",
 			"runc"); err != nil {

@@ -12,14 +12,14 @@ func TestStockImageIsKindsDefaultImage(t *testing.T) {
 		"unknown.go": "package defaults\n\nvar images []string\n",
 	})
 	file := filepath.Join(dir, "image")
-	if err := stockImage(filepath.Join(dir, "known.go"), file); err != nil {
+	if err := writeDefaultImage(filepath.Join(dir, "known.go"), file); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, file); got != "kindest/node:v1@sha256:01" {
 		t.Errorf("image %q", got)
 	}
 	for _, source := range []string{"unknown.go", "none.go"} {
-		if err := stockImage(filepath.Join(dir, source), file); err == nil {
+		if err := writeDefaultImage(filepath.Join(dir, source), file); err == nil {
 			t.Errorf("no error for %s", source)
 		}
 	}

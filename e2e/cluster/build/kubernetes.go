@@ -7,7 +7,7 @@ import (
 )
 
 var kubernetes = component{
-	name: "kubernetes", from: []string{"kubernetes.go", "kubernetes"},
+	name: "kubernetes", inputs: []string{"kubernetes.go", "kubernetes"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{module: "kubernetes", out: filepath.Join(out, "kubernetes")}
 		version, err := b.run(ctx, c, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")

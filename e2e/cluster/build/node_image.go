@@ -16,8 +16,8 @@ import (
 // node, and the images of the control plane, which the node imports at its first boot.
 var nodeImage = component{
 	name: "node-image",
-	from: slices.Concat([]string{"node_image.go", "tree.go", "docker_archive.go", "node", "kind"},
-		debian.from, kubernetes.from, containers.from, pause.from),
+	inputs: slices.Concat([]string{"node_image.go", "tree.go", "docker_archive.go", "node", "kind"},
+		debian.inputs, kubernetes.inputs, containers.inputs, pause.inputs),
 	make: func(ctx context.Context, b *builder, out string) error {
 		system, err := b.build(ctx, debian)
 		if err != nil {
@@ -39,16 +39,16 @@ var nodeImage = component{
 		if err != nil {
 			return err
 		}
-		return errors.Join(root.kindFiles(ctx, b), root.services(), root.programs(ctx, s),
-			root.containerd(ctx, s),
-			root.write("kind/version", []byte(version), 0o644), root.images(ctx, s, version))
+		return errors.Join(root.copyKindFiles(ctx, b), root.enableServices(),
+			root.installPrograms(ctx, s), root.configureContainerd(ctx, s),
+			root.write("kind/version", []byte(version), 0o644), root.writeImages(ctx, s, version))
 	},
 	set: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
 }
 
-// kindFiles copies the files of kind's node image from kind's module, and then the files in the
+// copyKindFiles copies the files of kind's node image from kind's module, and then the files in the
 // directory node, which replace some of them.
-func (t tree) kindFiles(ctx context.Context, b *builder) error {
+func (t tree) copyKindFiles(ctx context.Context, b *builder) error {
 	module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 	if err != nil {
 		return err
@@ -57,9 +57,9 @@ func (t tree) kindFiles(ctx context.Context, b *builder) error {
 		t.copy(filepath.Join(b.source, "node")))
 }
 
-// services enables and disables the same services as kind's Dockerfile, and also disables services
-// that change kernel-wide settings.
-func (t tree) services() error {
+// enableServices enables and disables the same services as kind's Dockerfile, and also disables
+// services that change kernel-wide settings.
+func (t tree) enableServices() error {
 	const units = "etc/systemd/system/"
 	errs := []error{
 		t.link("/usr/lib/systemd/systemd", "usr/sbin/init"),
@@ -92,8 +92,8 @@ func (t tree) services() error {
 	return errors.Join(append(errs, os.MkdirAll(t.path("etc/kubernetes/manifests"), 0o755))...)
 }
 
-// programs installs the programs of a node in the directories that kind uses.
-func (t tree) programs(ctx context.Context, s *Software) error {
+// installPrograms installs the programs of a node in the directories that kind uses.
+func (t tree) installPrograms(ctx context.Context, s *Software) error {
 	errs := []error{os.MkdirAll(t.path("etc/cni/net.d"), 0o755)}
 	for to, from := range map[string]string{
 		"usr/local/bin": s.Runtime, "opt/cni/bin": s.Plugins, "usr/bin": s.Kubernetes,
@@ -104,9 +104,10 @@ func (t tree) programs(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// containerd writes containerd's configuration and the base specification of containers. They are
-// like kind's, but without settings that root may not be permitted to apply on this machine.
-func (t tree) containerd(ctx context.Context, s *Software) error {
+// configureContainerd writes containerd's configuration and the base specification of containers.
+// They are like kind's, but without settings that root may not be permitted to apply on this
+// machine.
+func (t tree) configureContainerd(ctx context.Context, s *Software) error {
 	const file = "etc/containerd/config.toml"
 	content, err := os.ReadFile(t.path(file))
 	if err != nil {
@@ -118,8 +119,8 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 	if changed == string(content) || !found {
 		return fmt.Errorf("kind's %s: restrict_oom_score_adj or sandbox_image not found", file)
 	}
-	current, _, _ := strings.Cut(rest, "\n")
-	changed = strings.Replace(changed, current, `"`+pauseImage+`"`, 1)
+	kindSandboxImage, _, _ := strings.Cut(rest, "\n")
+	changed = strings.Replace(changed, kindSandboxImage, `"`+pauseImage+`"`, 1)
 
 	out, err := exec.CommandContext(ctx, filepath.Join(s.Runtime, "ctr"), "oci", "spec").Output()
 	if err != nil {
@@ -132,7 +133,7 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 	spec["hooks"] = map[string]any{
 		"createContainer": []any{map[string]any{"path": "/kind/bin/mount-product-files.sh"}},
 	}
-	if process, is := spec["process"].(map[string]any); is {
+	if process, isObject := spec["process"].(map[string]any); isObject {
 		delete(process, "rlimits")
 	}
 	base, err := json.Marshal(spec)
@@ -143,9 +144,9 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 		t.write("etc/containerd/cri-base.json", base, 0o644))
 }
 
-// images writes the archives that the node imports: the sandbox image, and one image with all names
-// that kubeadm requires.
-func (t tree) images(ctx context.Context, s *Software, version string) error {
+// writeImages writes the archives that the node imports: the sandbox image, and one image of the
+// control plane with all names that kubeadm requires.
+func (t tree) writeImages(ctx context.Context, s *Software, version string) error {
 	sandbox, err := os.ReadFile(s.Pause)
 	if err != nil {
 		return err
@@ -164,7 +165,7 @@ func (t tree) images(ctx context.Context, s *Software, version string) error {
 		t.write("kind/images/pause.tar", sandbox, 0o644),
 		os.MkdirAll(layer.path("usr/local/bin"), 0o755),
 		runIn(ctx, s.Kubernetes, "cp", "-al", ".", layer.path("usr/local/bin")),
-		layer.program(ctx, t, "/usr/sbin/nft"), // for kube-proxy
+		layer.copyProgram(ctx, t, "/usr/sbin/nft"), // for kube-proxy
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

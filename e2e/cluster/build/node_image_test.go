@@ -81,7 +81,7 @@ func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 	}
 	current := "sandbox_image = \"theirs\"\nrestrict_oom_score_adj = false\nx = 1\n"
 	put(t, string(node), map[string]string{"etc/containerd/config.toml": current})
-	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err != nil {
+	if err := node.configureContainerd(t.Context(), &Software{Runtime: runtime}); err != nil {
 		t.Fatal(err)
 	}
 	want := "sandbox_image = \"" + pauseImage + "\"\nrestrict_oom_score_adj = true\nx = 1\n"
@@ -101,7 +101,7 @@ func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 		t.Error(diff)
 	}
 	put(t, string(node), map[string]string{"etc/containerd/config.toml": "version = 9\n"})
-	if err := node.containerd(t.Context(), &Software{Runtime: runtime}); err == nil {
+	if err := node.configureContainerd(t.Context(), &Software{Runtime: runtime}); err == nil {
 		t.Error("no error for an unknown configuration")
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 var containers = component{
-	name: "runtime", from: []string{"runtime.go", "seccomp.go", "runtime"},
+	name: "runtime", inputs: []string{"runtime.go", "seccomp.go", "runtime"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		tools, err := b.run(ctx, compilation{module: "runtime"}, "list", "tool")
 		if err != nil {
@@ -39,7 +39,7 @@ var containers = component{
 				bin.packages = append(bin.packages, tool)
 			}
 		}
-		if runc.env, err = b.seccomp(ctx, filepath.Join(out, "seccomp")); err != nil {
+		if runc.env, err = b.seccompEnv(ctx, filepath.Join(out, "seccomp")); err != nil {
 			return err
 		}
 		// go build treats -o as a directory only if it exists.

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// seccomp returns the environment for building runc with libseccomp. If the headers are not
+// seccompEnv returns the environment for building a program with libseccomp. If the headers are not
 // installed, it unpacks the distribution's package into dir.
-func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err error) {
+func (b *builder) seccompEnv(ctx context.Context, dir string) (env []string, err error) {
 	env = []string{"CGO_ENABLED=1"}
 	if exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
 		return env, nil
@@ -21,37 +21,37 @@ func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err er
 		return nil, fmt.Errorf(
 			"building runc requires the headers of libseccomp: install them or apt-get: %w", err)
 	}
-	configuration, err := filepath.Glob(filepath.Join(dir, "usr/lib/*/pkgconfig"))
-	if err != nil || len(configuration) != 1 {
+	pkgConfig, err := filepath.Glob(filepath.Join(dir, "usr/lib/*/pkgconfig"))
+	if err != nil || len(pkgConfig) != 1 {
 		return nil, errors.Join(fmt.Errorf("libseccomp-dev in %s has no pkg-config file", dir), err)
 	}
 	// The cache key of go build includes these flags, but not the output of pkg-config, which
 	// contains the directory.
-	libraries := filepath.Dir(configuration[0])
-	return append(env, "PKG_CONFIG_PATH="+configuration[0], "PKG_CONFIG_SYSROOT_DIR="+dir,
+	libraries := filepath.Dir(pkgConfig[0])
+	return append(env, "PKG_CONFIG_PATH="+pkgConfig[0], "PKG_CONFIG_SYSROOT_DIR="+dir,
 		"CGO_CFLAGS=-I"+filepath.Join(dir, "usr/include"), "CGO_LDFLAGS=-L"+libraries), nil
 }
 
 // download downloads a package of the distribution into a directory. If the package is unknown, it
 // updates the package lists in that directory, without changing the system's lists.
 func download(ctx context.Context, dir, name string) error {
-	first := runIn(ctx, dir, "apt-get", "-qq", "download", name)
-	if first == nil {
+	firstErr := runIn(ctx, dir, "apt-get", "-qq", "download", name)
+	if firstErr == nil {
 		return nil
 	}
-	lists := []string{
+	options := []string{
 		"-qq", "-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o",
 		"Dir::Cache=" + filepath.Join(dir, "cache"),
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return err
 	}
-	err := runIn(ctx, dir, "apt-get", append(lists, "update")...)
+	err := runIn(ctx, dir, "apt-get", append(options, "update")...)
 	if err == nil {
-		err = runIn(ctx, dir, "apt-get", append(lists, "download", name)...)
+		err = runIn(ctx, dir, "apt-get", append(options, "download", name)...)
 	}
 	if err != nil {
-		return errors.Join(first, err)
+		return errors.Join(firstErr, err)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func Build(ctx context.Context, log io.Writer) (*Software, error) {
 func buildSoftware(
 	ctx context.Context, log io.Writer, components ...component,
 ) (*Software, error) {
-	b, unlock, err := open(ctx, log)
+	b, unlock, err := newBuilder(ctx, log)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +62,8 @@ func buildSoftware(
 	return s, b.buildAll(ctx, s, components...)
 }
 
-// open returns a builder. Other processes cannot build until unlock is called.
-func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err error) {
+// newBuilder returns a builder. Other processes cannot build until unlock is called.
+func newBuilder(ctx context.Context, log io.Writer) (b *builder, unlock func(), err error) {
 	source, err := sourceDir(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +100,8 @@ func sourceDir(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// lock ensures that one process builds at a time.
+// lock waits until no other process builds, and keeps other processes from building until unlock is
+// called.
 func (b *builder) lock() (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(b.out, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// A tree is the file system of a node that is being assembled.
+// A tree is the path of a directory in which the file system of a node is assembled.
 type tree string
 
+// path returns the path of a file of the tree on this machine.
 func (t tree) path(file string) string { return filepath.Join(string(t), file) }
 
 // write creates or replaces a file.
@@ -50,8 +51,8 @@ func (t tree) copy(from string) error {
 	})
 }
 
-// program copies a program and the libraries that it is linked with from another tree.
-func (t tree) program(ctx context.Context, from tree, file string) error {
+// copyProgram copies a program and the libraries that it is linked with from another tree.
+func (t tree) copyProgram(ctx context.Context, from tree, file string) error {
 	ldd := exec.CommandContext(ctx, "/usr/sbin/chroot", string(from), "/usr/bin/ldd", file)
 	out, err := ldd.Output()
 	if err != nil {
@@ -60,7 +61,7 @@ func (t tree) program(ctx context.Context, from tree, file string) error {
 	var errs []error
 	for _, word := range append(strings.Fields(string(out)), file) {
 		if !filepath.IsAbs(word) {
-			continue
+			continue // not a path, such as => in the output of ldd
 		}
 		file, err := filepath.EvalSymlinks(from.path(word))
 		if err != nil {

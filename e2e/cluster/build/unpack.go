@@ -31,8 +31,8 @@ func unpack(ctx context.Context, dir string, names ...string) error {
 	return nil
 }
 
-// empty removes everything in the directories, but not the directories.
-func empty(folders ...string) error {
+// removeContents removes everything in the directories, but not the directories.
+func removeContents(folders ...string) error {
 	var errs []error
 	for _, folder := range folders {
 		entries, err := os.ReadDir(folder)

@@ -45,15 +45,16 @@ var (
 	vmWithCRIO = vmComponent("vm-crio", crio)
 )
 
-// vmComponent returns the boot files of a virtual machine with additional software.
+// vmComponent returns the component of a virtual machine's boot files, with additional software on
+// its disk.
 func vmComponent(name string, extra ...component) component {
-	from := slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
-		vmSystem.from, kubernetes.from, containers.from)
-	for _, p := range extra {
-		from = append(from, p.from...)
+	inputs := slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
+		vmSystem.inputs, kubernetes.inputs, containers.inputs)
+	for _, c := range extra {
+		inputs = append(inputs, c.inputs...)
 	}
 	return component{
-		name: name, from: from,
+		name: name, inputs: inputs,
 		make: func(ctx context.Context, b *builder, out string) error {
 			system, err := b.build(ctx, vmSystem)
 			if err != nil {
@@ -102,13 +103,14 @@ func (t tree) vmPrograms(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// copyKernel copies the kernel and the uncompressed disk driver, and writes the index of modules.
+// copyKernel copies the kernel and the uncompressed disk driver from the tree to the directory out,
+// and writes an index of modules for diskinit there.
 func (t tree) copyKernel(out string) error {
-	kernel, err := t.onlyFile("boot/vmlinuz-*")
+	kernelFile, err := t.onlyFile("boot/vmlinuz-*")
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(kernel)
+	kernel, err := os.ReadFile(kernelFile)
 	if err != nil {
 		return err
 	}
@@ -121,11 +123,11 @@ func (t tree) copyKernel(out string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	plain, err := xz.NewReader(file)
+	uncompressed, err := xz.NewReader(file)
 	if err != nil {
 		return err
 	}
-	module, err := io.ReadAll(plain)
+	module, err := io.ReadAll(uncompressed)
 	if err != nil {
 		return err
 	}
@@ -142,7 +144,7 @@ func (t tree) copyKernel(out string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(out, VMKernel), content, 0o644),
+	return errors.Join(os.WriteFile(filepath.Join(out, VMKernel), kernel, 0o644),
 		os.WriteFile(filepath.Join(out, VMModule), module, 0o644),
 		os.WriteFile(filepath.Join(out, VMModules), index, 0o644))
 }

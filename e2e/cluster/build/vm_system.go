@@ -16,7 +16,7 @@ const (
 )
 
 var vmSystem = component{
-	name: "vm-system", from: []string{"vm_system.go", "debian.go"},
+	name: "vm-system", inputs: []string{"vm_system.go", "debian.go"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		if err := b.bootstrap(ctx, out, vmRelease, vmPackages); err != nil {
 			return err
@@ -43,6 +43,7 @@ func (t tree) removeUnusedProfiles() error {
 	return errors.Join(errs...)
 }
 
+// has reports whether the tree contains the file.
 func (t tree) has(file string) bool {
 	_, err := os.Lstat(t.path(file))
 	return err == nil

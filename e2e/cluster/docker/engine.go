@@ -14,7 +14,7 @@ type Engine interface {
 	// does not change the user's kubeconfig. The command is killed when ctx is done.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
-	// Proc returns the path of a proc file system in which processes have the ids that the engine
+	// Proc returns the path of a proc file system in which processes have the IDs that the engine
 	// reports.
 	Proc() string
 
@@ -42,5 +42,5 @@ func Runs(ctx context.Context) bool {
 	return exec.CommandContext(ctx, "docker", "version").Run() == nil
 }
 
-// Process returns the directory of a process in the engine's /proc.
-func Process(e Engine, pid int) string { return filepath.Join(e.Proc(), strconv.Itoa(pid)) }
+// ProcessDir returns the directory of a process in the engine's /proc.
+func ProcessDir(e Engine, pid int) string { return filepath.Join(e.Proc(), strconv.Itoa(pid)) }

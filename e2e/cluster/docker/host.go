@@ -19,10 +19,10 @@ type host struct {
 	env     []string
 	dir     string
 	remover *exec.Cmd
-	input   io.Closer // of the remover, which ends when it is closed
+	input   io.Closer // of the remover; closing it makes the remover remove the cluster
 
-	close  sync.Once
-	closed error
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // removeScript waits for the end of its input, and then removes the cluster, network, node image
@@ -38,9 +38,9 @@ const removeScript = `
 	[ -z "$left" ] || { echo "left in docker: $left" >&2; exit 1; }
 	rm -f "$3.log"`
 
-// UseHost returns the engine of this machine for a cluster. The directory of kind is first in its
-// PATH; the cluster's directory is created in parent.
-func UseHost(kind, parent, cluster string) (Engine, error) {
+// UseHost returns the engine of this machine for a cluster. The PATH of its commands begins with
+// kindDir, the directory of kind. The cluster's directory is created in parent.
+func UseHost(kindDir, parent, cluster string) (Engine, error) {
 	dir, err := os.MkdirTemp(parent, "sluice-e2e-kind-")
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 	}
 	defer func() { _ = log.Close() }()
 	h := &host{dir: dir, env: append(os.Environ(),
-		"PATH="+kind+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"PATH="+kindDir+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"KIND_EXPERIMENTAL_DOCKER_NETWORK="+cluster,
 		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
 	h.remover = exec.Command("/bin/sh", "-c", removeScript, "sh", cluster, ImageOf(cluster), dir)
@@ -69,6 +69,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 	return h, nil
 }
 
+// Command implements Engine.
 func (h *host) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	// The program env searches the command in h.env's PATH, unlike exec.Command.
 	cmd := exec.CommandContext(ctx, "env", argv...)
@@ -76,16 +77,22 @@ func (h *host) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-func (h *host) Proc() string      { return "/proc" }
-func (h *host) Dir() string       { return h.dir }
+// Proc implements Engine.
+func (h *host) Proc() string { return "/proc" }
+
+// Dir implements Engine.
+func (h *host) Dir() string { return h.dir }
+
+// Logs implements Engine. The logs of this machine's engine are not copied.
 func (h *host) Logs(string) error { return nil }
 
+// Close implements Engine.
 func (h *host) Close() error {
-	h.close.Do(func() {
+	h.closeOnce.Do(func() {
 		if err := errors.Join(h.input.Close(), h.remover.Wait()); err != nil {
 			output, _ := os.ReadFile(h.dir + ".log")
-			h.closed = fmt.Errorf("remove the cluster: %w: %s", err, output)
+			h.closeErr = fmt.Errorf("remove the cluster: %w: %s", err, output)
 		}
 	})
-	return h.closed
+	return h.closeErr
 }

@@ -70,7 +70,7 @@ func TestCloseRemovesTheClusterFromTheHostEngine(t *testing.T) {
 	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
 		t.Errorf("the directory: %v", err)
 	}
-	if got := docker.Process(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
+	if got := docker.ProcessDir(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
 		t.Errorf("the directory of this process is %s", got)
 	}
 	if err := errors.Join(e.Close(), e.Close()); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // A namespaced engine runs in an emulated machine without an outside network. It cannot pull from a
-// registry.
+// registry. The machine implements the other methods of Engine.
 type namespaced struct{ *machine.Machine }
 
 // StartNamespaced starts the engine in software.Docker in an emulated machine, whose directory it
@@ -24,18 +24,18 @@ func StartNamespaced(ctx context.Context, software *build.Software, parent strin
 	if err != nil {
 		return nil, err
 	}
-	if err := install(dir.Root()); err != nil {
+	if err := writeDisk(dir.Root()); err != nil {
 		return nil, errors.Join(fmt.Errorf("write the disk of the engine: %w", err), dir.Remove())
 	}
-	m, err := machine.Start(ctx, software.Node, dir, spec(software))
+	m, err := machine.Start(ctx, software.Node, dir, machineSpec(software))
 	if err != nil {
 		return nil, err
 	}
 	return namespaced{m}, nil
 }
 
-// spec describes the machine of the engine.
-func spec(software *build.Software) machine.Spec {
+// machineSpec describes the machine of the engine.
+func machineSpec(software *build.Software) machine.Spec {
 	const programs = "/software/docker/"
 	path := []string{"/software/kind"}
 	for _, folder := range build.DockerPath {
@@ -62,8 +62,8 @@ func spec(software *build.Software) machine.Spec {
 // dockerd is the program of the engine, and the name of its service.
 const dockerd = "dockerd"
 
-// install writes the machine's files before it boots.
-func install(root string) error {
+// writeDisk writes the machine's files before it boots.
+func writeDisk(root string) error {
 	var errs []error
 	for _, folder := range []string{"var/lib/docker", "var/log", "var/tmp", "root", "etc"} {
 		errs = append(errs, os.MkdirAll(filepath.Join(root, folder), 0o755))
@@ -81,12 +81,12 @@ func install(root string) error {
 	} {
 		errs = append(errs, os.Symlink(target, filepath.Join(root, name)))
 	}
-	return errors.Join(append(errs, libraries(root))...)
+	return errors.Join(append(errs, linkLibraries(root))...)
 }
 
-// libraries creates the library directories, with links into /usr. It always creates /lib/modules,
-// because kind mounts it into every node.
-func libraries(root string) error {
+// linkLibraries creates the library directories, with links into /usr. It always creates
+// /lib/modules, because kind mounts that directory into every node.
+func linkLibraries(root string) error {
 	var errs []error
 	for _, name := range []string{"lib32", "lib64", "libx32"} {
 		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {
@@ -105,8 +105,10 @@ func libraries(root string) error {
 	return errors.Join(errs...)
 }
 
+// Proc implements Engine.
 func (n namespaced) Proc() string { return n.Path("/proc") }
 
+// Logs implements Engine.
 func (n namespaced) Logs(dir string) error {
 	return os.CopyFS(dir, os.DirFS(filepath.Join(n.Dir(), machine.LogDir)))
 }

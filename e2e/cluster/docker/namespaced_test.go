@@ -86,7 +86,7 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 		!strings.Contains(string(log), "level=") {
 		t.Errorf("the log is %q, %v", log, err)
 	}
-	if _, err := os.Stat(filepath.Join(docker.Process(e, 1), "ns/net")); err != nil {
+	if _, err := os.Stat(filepath.Join(docker.ProcessDir(e, 1), "ns/net")); err != nil {
 		t.Error(err)
 	}
 	if err := e.Close(); err != nil {

@@ -22,36 +22,40 @@ type hierarchy struct {
 	Mount   string // mount point
 	Type    string // cgroup or cgroup2
 	Options string // options that select the hierarchy in a mount: cpu,cpuacct
-	// own is the cgroup of this process, relative to Mount.
+	// own is the directory of this process's cgroup.
 	own string
 }
 
-// parseHierarchies parses /proc/self/mountinfo and /proc/self/cgroup.
+// parseHierarchies returns the hierarchies in the contents of /proc/self/mountinfo and
+// /proc/self/cgroup. It ignores a hierarchy whose mount does not contain the process's cgroup.
 func parseHierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
-	membership := map[string]string{} // path of the process's cgroup by list of controllers
+	ownPaths := map[string]string{} // paths of the process's cgroups by list of controllers
 	for s := bufio.NewScanner(cgroup); s.Scan(); {
+		// Hierarchy ID, list of controllers, path.
 		if fields := strings.SplitN(s.Text(), ":", 3); len(fields) == 3 {
-			membership[fields[1]] = fields[2]
+			ownPaths[fields[1]] = fields[2]
 		}
 	}
 	var found []hierarchy
 	s := bufio.NewScanner(mountinfo)
 	for s.Scan() {
-		// The format is described in proc_pid_mountinfo(5).
+		// proc_pid_mountinfo(5):
+		// ID, parent, device, root, mount point, ... - type, source, superblock options.
 		front, back, _ := strings.Cut(s.Text(), " - ")
-		mount, source := strings.Fields(front), strings.Fields(back)
-		if len(mount) < 5 || len(source) < 3 || !strings.HasPrefix(source[0], "cgroup") {
+		mount, superblock := strings.Fields(front), strings.Fields(back)
+		if len(mount) < 5 || len(superblock) < 3 || !strings.HasPrefix(superblock[0], "cgroup") {
 			continue
 		}
-		h := hierarchy{Mount: mount[4], Type: source[0]}
-		if h.Type == "cgroup" {
-			h.Options = strings.Join(slices.DeleteFunc(strings.Split(source[2], ","), isFlag), ",")
+		root, fsType, options := mount[3], superblock[0], strings.Split(superblock[2], ",")
+		h := hierarchy{Mount: mount[4], Type: fsType}
+		if fsType == "cgroup" {
+			h.Options = strings.Join(slices.DeleteFunc(options, isFlag), ",")
 		}
-		own, known := membership[h.Options]
-		if !known {
+		ownPath, isMember := ownPaths[h.Options]
+		if !isMember {
 			continue
 		}
-		relative, err := filepath.Rel(mount[3], own)
+		relative, err := filepath.Rel(root, ownPath)
 		if err != nil || strings.HasPrefix(relative, "..") {
 			continue
 		}
@@ -82,12 +86,12 @@ func mountedHierarchies() ([]hierarchy, error) {
 	return parseHierarchies(mountinfo, cgroup)
 }
 
-// within moves this process into the cgroup with the name in every hierarchy, calls fn, and moves
-// the process back. It creates missing cgroups. Processes that fn starts stay in the cgroups.
-func within(hierarchies []hierarchy, name string, fn func() error) (err error) {
+// inCgroups moves this process into the cgroup with the name in every hierarchy, calls fn, and
+// moves the process back. It creates missing cgroups. Processes that fn starts stay in the cgroups.
+func inCgroups(hierarchies []hierarchy, name string, fn func() error) (err error) {
 	defer func() {
 		for _, h := range hierarchies {
-			err = errors.Join(err, join(h.own))
+			err = errors.Join(err, joinCgroup(h.own))
 		}
 	}()
 	for _, h := range hierarchies {
@@ -95,51 +99,58 @@ func within(hierarchies []hierarchy, name string, fn func() error) (err error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
-		// In cgroup v1, a new cpuset has no processors and memory nodes, and accepts no process
-		// without them.
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if h.Type != "cgroup" || !strings.Contains(h.Options, "cpuset") {
-				break
-			}
-			value, err := os.ReadFile(filepath.Join(h.Mount, file))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, file), value, 0)
-			}
-			if err != nil {
+		if h.Type == "cgroup" && strings.Contains(h.Options, "cpuset") {
+			if err := copyCpuset(h.Mount, dir); err != nil {
 				return fmt.Errorf("cgroup: %w", err)
 			}
 		}
-		if err := join(dir); err != nil {
+		if err := joinCgroup(dir); err != nil {
 			return err
 		}
 	}
 	return fn()
 }
 
-// join moves this process into a cgroup.
-func join(dir string) error {
+// copyCpuset copies the processors and memory nodes of the cgroup from to the cgroup to. In cgroup
+// v1, a new cpuset has none, and accepts no process without them.
+func copyCpuset(from, to string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(from, file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, file), value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// joinCgroup moves this process into a cgroup.
+func joinCgroup(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
 // removeCgroups removes the cgroups with the name and their descendants. Their processes have ended
 // or are ending.
 func removeCgroups(hierarchies []hierarchy, name string) error {
+	const retryTime, retryInterval = 5 * time.Second, 10 * time.Millisecond
 	var errs []error
 	for _, h := range hierarchies {
 		dir := filepath.Join(h.Mount, name)
 		err := removeTree(dir)
 		// The kernel releases a cgroup shortly after the end of its last process.
 		for begin := time.Now(); errors.Is(err, unix.EBUSY) &&
-			time.Since(begin) < 5*time.Second; err = removeTree(dir) {
-			time.Sleep(10 * time.Millisecond)
+			time.Since(begin) < retryTime; err = removeTree(dir) {
+			time.Sleep(retryInterval)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// removeTree removes directories, innermost first. It does not remove the files in a cgroup, which
-// the kernel removes with the directory.
+// removeTree removes a cgroup's directory and the directories below it, innermost first. It does
+// not remove files, which the kernel removes with their cgroup.
 func removeTree(dir string) error {
 	var folders []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -21,19 +21,19 @@ func NewDir(parent string) (*Dir, error) {
 	if err := RemoveAbandoned(parent); err != nil {
 		return nil, err
 	}
-	path, err := os.MkdirTemp(parent, prefix)
+	path, err := os.MkdirTemp(parent, namePrefix)
 	if err != nil {
 		return nil, err
 	}
 	d := &Dir{path: path}
 	// The lock file has its final name only after it is locked, because RemoveAbandoned removes
 	// directories whose lock file is not locked.
-	early := filepath.Join(path, lockFile+".new")
-	if d.lock, err = os.Create(early); err == nil {
+	unlocked := filepath.Join(path, lockFile+".new")
+	if d.lock, err = os.Create(unlocked); err == nil {
 		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX)
 	}
 	if err == nil {
-		err = os.Rename(early, filepath.Join(path, lockFile))
+		err = os.Rename(unlocked, filepath.Join(path, lockFile))
 	}
 	for _, name := range []string{LogDir, rootDir} {
 		if err == nil {
@@ -58,7 +58,7 @@ func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d
 // RemoveAbandoned removes the directories and cgroups of machines in parent whose monitor was
 // killed.
 func RemoveAbandoned(parent string) error {
-	locks, err := filepath.Glob(filepath.Join(parent, prefix+"*", lockFile))
+	locks, err := filepath.Glob(filepath.Join(parent, namePrefix+"*", lockFile))
 	if err != nil {
 		return err
 	}
@@ -74,20 +74,22 @@ func RemoveAbandoned(parent string) error {
 	return nil
 }
 
-func removeAbandoned(path string, hierarchies []hierarchy) error {
-	lock, err := os.Open(path)
+// removeAbandoned removes the directory with a lock file and its cgroups, unless a monitor has
+// locked the file.
+func removeAbandoned(lockPath string, hierarchies []hierarchy) error {
+	lock, err := os.Open(lockPath)
 	if errors.Is(err, fs.ErrNotExist) { // another process has removed it
 		return nil
 	} else if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
-		unix.EWOULDBLOCK) {
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
+	dir := filepath.Dir(lockPath)
 	return errors.Join(removeCgroups(hierarchies, filepath.Base(dir)), os.RemoveAll(dir))
 }

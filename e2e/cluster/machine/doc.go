@@ -7,8 +7,10 @@
 // reason:
 //
 //	the caller     has a Machine and sends requests
-//	 └ the monitor RunMonitor: creates the cgroups, boots the machine, finally removes cgroups and directory
-//	    └ init     Boot: the first process of the namespaces; at its end, the kernel kills all others
+//	 └ the monitor RunMonitor: creates the cgroups and boots the machine;
+//	    │          finally removes the cgroups and the directory
+//	    └ init     Boot: the first process of the namespaces; when it ends,
+//	               the kernel kills all other processes of the machine
 //
 // If the monitor itself is killed, it leaves a directory and cgroups without processes. The next
 // [NewDir] removes them.

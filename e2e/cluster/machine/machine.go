@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,10 +22,10 @@ type Machine struct {
 	dir     string
 	spec    Spec
 	monitor *exec.Cmd
-	input   interface{ Close() error } // of the monitor, which stops the machine when it is closed
+	input   io.Closer // of the monitor, which stops the machine when it is closed
 
-	calls sync.Mutex
-	conn  conn
+	calls sync.Mutex // held during a call of conn
+	conn  conn       // to the monitor
 
 	mu     sync.Mutex
 	pid    int // of init, in the PID namespace of this process; 0 while the machine is down
@@ -86,12 +87,12 @@ func (m *Machine) call(ctx context.Context, r request) (reply, error) {
 	go func() {
 		m.calls.Lock()
 		defer m.calls.Unlock()
-		got, err := m.conn.call(r)
-		done <- result{got, err}
+		answer, err := m.conn.call(r)
+		done <- result{answer, err}
 	}()
 	select {
-	case got := <-done:
-		return got.reply, got.err
+	case ended := <-done:
+		return ended.reply, ended.err
 	case <-ctx.Done():
 		return reply{}, context.Cause(ctx)
 	}
@@ -100,10 +101,10 @@ func (m *Machine) call(ctx context.Context, r request) (reply, error) {
 // Reboot kills all processes of the machine at once, which also removes its mounts and network. It
 // then boots the machine from the same root, with all services enabled.
 func (m *Machine) Reboot(ctx context.Context) error {
-	got, err := m.call(ctx, request{Do: boot})
+	answer, err := m.call(ctx, request{Do: boot})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pid = got.PID
+	m.pid = answer.PID
 	return err
 }
 

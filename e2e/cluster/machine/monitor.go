@@ -53,8 +53,8 @@ type monitor struct {
 	init        *exec.Cmd // nil if the machine is not booted
 	conn        conn      // to init
 
-	mu          sync.Mutex
-	process     *os.Process // init
+	mu          sync.Mutex  // for the fields below, which killInit uses in another goroutine
+	process     *os.Process // of the last init
 	callerEnded bool
 }
 
@@ -79,11 +79,11 @@ func (m *monitor) execute(r request) reply {
 	if m.init == nil {
 		return replyFor(errors.New("the machine is not booted"))
 	}
-	got, err := m.conn.call(r)
+	answer, err := m.conn.call(r)
 	if err != nil {
 		return replyFor(err)
 	}
-	return got
+	return answer
 }
 
 // bootInit starts init, and returns when init has set up the machine.
@@ -104,8 +104,7 @@ func (m *monitor) bootInit() error {
 	cmd.SysProcAttr = &unix.SysProcAttr{
 		Setsid: true,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
-			unix.CLONE_NEWUTS |
-			unix.CLONE_NEWCGROUP,
+			unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
 	}
 	to, err := cmd.StdinPipe()
 	if err != nil {
@@ -116,9 +115,8 @@ func (m *monitor) bootInit() error {
 		return err
 	}
 	// The root of a new cgroup namespace is the cgroup of the process that creates it.
-	if err := within(m.hierarchies, filepath.Base(m.dir), func() error {
-		return m.startInit(cmd)
-	}); err != nil {
+	err = inCgroups(m.hierarchies, filepath.Base(m.dir), func() error { return m.startInit(cmd) })
+	if err != nil {
 		return fmt.Errorf("start init: %w", err)
 	}
 	m.conn = newConn(to, from)

@@ -25,12 +25,12 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 			return err
 		}
 	}
-	for _, m := range []struct{ kind, target, options string }{
+	for _, m := range []struct{ fsType, target, options string }{
 		{"proc", "proc", ""},
 		{"sysfs", "sys", ""},
 		{"tmpfs", "run", "mode=755"},
 		// A pod in a user namespace may mount proc only if a proc mount exists in which nothing is
-		// covered. maskPaths covers files in /proc, but not in /run/proc.
+		// covered. maskSysctls covers files in /proc, but not in /run/proc.
 		{"proc", "run/proc", ""},
 		{"tmpfs", "tmp", "mode=1777"},
 		{"tmpfs", "dev", "mode=755"},
@@ -38,12 +38,12 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		{"tmpfs", "dev/shm", "mode=1777"},
 		{"mqueue", "dev/mqueue", ""},
 	} {
-		if err := mount(m.kind, filepath.Join(root, m.target), m.options); err != nil {
+		if err := mount(m.fsType, filepath.Join(root, m.target), m.options); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), maskPaths(root),
-		pivot(root)); err != nil {
+	if err := errors.Join(createDevices(root), mountCgroups(root, hierarchies),
+		maskSysctls(root), pivot(root)); err != nil {
 		return err
 	}
 	// With shared propagation, services and pods see each other's mounts.
@@ -54,13 +54,13 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 }
 
 // mount mounts a file system on a directory, which it creates.
-func mount(kind, target, options string) error {
+func mount(fsType, target, options string) error {
 	err := os.MkdirAll(target, 0o755)
 	if err == nil {
-		err = unix.Mount(kind, target, kind, 0, options)
+		err = unix.Mount(fsType, target, fsType, 0, options)
 	}
 	if err != nil {
-		return fmt.Errorf("mount %s on %s: %w", kind, target, err)
+		return fmt.Errorf("mount %s on %s: %w", fsType, target, err)
 	}
 	return nil
 }
@@ -91,8 +91,8 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// devices creates the standard device files, but none for hardware of the host.
-func devices(root string) error {
+// createDevices creates the standard device files, but none for hardware of the host.
+func createDevices(root string) error {
 	for _, name := range []string{
 		"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun",
 	} {
@@ -149,14 +149,14 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 	return nil
 }
 
-// delegate enables all controllers for the children of a cgroup v2 directory. The cgroup itself
-// must not contain processes.
+// delegate enables all controllers for the children of a cgroup v2. Because such a cgroup must not
+// contain processes, delegate first moves this process into a child.
 func delegate(cgroup string) error {
-	services := filepath.Join(cgroup, "init")
-	if err := os.Mkdir(services, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	child := filepath.Join(cgroup, "init")
+	if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := join(services); err != nil {
+	if err := joinCgroup(child); err != nil {
 		return err
 	}
 	available, err := os.ReadFile(filepath.Join(cgroup, "cgroup.controllers"))
@@ -172,20 +172,21 @@ func delegate(cgroup string) error {
 	return nil
 }
 
-// maskPaths mounts files of the machine over kernel-wide sysctls, which the kubelet reads and sets.
-// The kubelet recognizes a reboot by the new boot ID.
-func maskPaths(root string) error {
-	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+// maskSysctls mounts files of the machine over the kernel-wide sysctls that the kubelet reads and
+// sets. The kubelet recognizes a reboot by the new boot ID.
+func maskSysctls(root string) error {
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/uuid") // a new one at each read
 	if err != nil {
 		return err
 	}
 	for name, value := range map[string]string{
-		"vm/overcommit_memory":     "1\n",
-		"vm/panic_on_oom":          "0\n",
-		"kernel/panic":             "10\n",
-		"kernel/panic_on_oops":     "1\n",
-		"kernel/keys/root_maxkeys": "1000000\n", "kernel/keys/root_maxbytes": "25000000\n",
-		"kernel/random/boot_id": string(id),
+		"vm/overcommit_memory":      "1\n",
+		"vm/panic_on_oom":           "0\n",
+		"kernel/panic":              "10\n",
+		"kernel/panic_on_oops":      "1\n",
+		"kernel/keys/root_maxkeys":  "1000000\n",
+		"kernel/keys/root_maxbytes": "25000000\n",
+		"kernel/random/boot_id":     string(bootID),
 	} {
 		file := filepath.Join(root, "run/sysctl", name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

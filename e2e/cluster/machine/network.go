@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect configures the interface of the machine's network namespace, and enables forwarding.
-// Packets to addresses outside are rejected immediately instead of being dropped.
+// connect creates the interface eth0 with the addresses and routes, and enables forwarding. Packets
+// to other addresses are rejected immediately, because no route matches them.
 func connect(addresses, routes []string) error {
 	for _, name := range []string{
 		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding",

@@ -13,8 +13,10 @@ type request struct {
 	Service string `json:"service,omitempty"`
 }
 
+// A verb is what a request asks for.
 type verb string
 
+// The verbs: to boot the machine again, and to stop, start or kill a service.
 const (
 	boot         verb = "boot"
 	stopService  verb = "stop"
@@ -24,7 +26,7 @@ const (
 
 // A reply is sent for each request.
 type reply struct {
-	// PID is the process ID of init as seen by the monitor.
+	// PID is the process ID of init as seen by the monitor. Only the reply to boot contains it.
 	PID   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -35,6 +37,7 @@ type conn struct {
 	from *json.Decoder
 }
 
+// newConn returns the connection that writes to the other process and reads from it.
 func newConn(to io.Writer, from io.Reader) conn {
 	return conn{to: json.NewEncoder(to), from: json.NewDecoder(from)}
 }
@@ -42,17 +45,17 @@ func newConn(to io.Writer, from io.Reader) conn {
 // call sends a request and returns its reply. The error is the other process's, or reports that the
 // other process has ended.
 func (c conn) call(r request) (reply, error) {
-	var got reply
+	var answer reply
 	if err := c.to.Encode(r); err != nil {
-		return got, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
+		return answer, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
 	}
-	if err := c.from.Decode(&got); err != nil {
-		return got, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
+	if err := c.from.Decode(&answer); err != nil {
+		return answer, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
 	}
-	if got.Error != "" {
-		return got, errors.New(got.Error)
+	if answer.Error != "" {
+		return answer, errors.New(answer.Error)
 	}
-	return got, nil
+	return answer, nil
 }
 
 // replyFor returns the reply for an error, which may be nil.

@@ -50,5 +50,5 @@ const (
 	lockFD   = 3
 )
 
-// prefix begins the names of the directories and cgroups of machines.
-const prefix = "sluice-e2e-"
+// namePrefix begins the names of the directories and cgroups of machines.
+const namePrefix = "sluice-e2e-"

@@ -28,7 +28,7 @@ type supervisor struct {
 	changed  *sync.Cond // signals changes of the fields below; uses mu
 	enabled  map[string]bool
 	services map[int]string // names of running services by process ID
-	running  map[string]int // process IDs of running services by name
+	pids     map[string]int // process IDs of running services by name
 }
 
 // openLogs opens the services' log files, which cannot be opened after the root directory has
@@ -50,7 +50,7 @@ func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	s := &supervisor{
 		env: spec.Env, logs: logs, enabled: map[string]bool{}, services: map[int]string{},
-		running: map[string]int{},
+		pids: map[string]int{},
 	}
 	s.changed = sync.NewCond(&s.mu)
 	for _, service := range spec.Services {
@@ -65,11 +65,11 @@ func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 func (s *supervisor) run(service Service) {
 	for {
 		s.mu.Lock()
-		for !s.enabled[service.Name] || s.running[service.Name] != 0 {
+		for !s.enabled[service.Name] || s.pids[service.Name] != 0 {
 			s.changed.Wait()
 		}
 		s.mu.Unlock()
-		if service.After != "" && !listens(service.After) {
+		if service.After != "" && !acceptsConnections(service.After) {
 			time.Sleep(pollInterval)
 			continue
 		}
@@ -77,7 +77,7 @@ func (s *supervisor) run(service Service) {
 			fmt.Fprintf(s.logs[service.Name], "init: %v\n", err)
 		}
 		s.mu.Lock()
-		for s.running[service.Name] != 0 {
+		for s.pids[service.Name] != 0 {
 			s.changed.Wait()
 		}
 		s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *supervisor) start(service Service) error {
 	if err != nil {
 		return err
 	}
-	s.running[service.Name], s.services[process.Pid] = process.Pid, service.Name
+	s.pids[service.Name], s.services[process.Pid] = process.Pid, service.Name
 	s.changed.Broadcast()
 	return process.Release()
 }
@@ -143,16 +143,16 @@ func (s *supervisor) reap() {
 			fmt.Fprintf(s.logs[name], "init: process %d ended: exit status %d, signal %d\n", pid,
 				status.ExitStatus(), status.Signal())
 			delete(s.services, pid)
-			delete(s.running, name)
+			delete(s.pids, name)
 			s.changed.Broadcast()
 		}
 		s.mu.Unlock()
 	}
 }
 
-// listens reports whether a socket in the form of Service.After accepts connections.
-func listens(address string) bool {
-	network, address, _ := strings.Cut(address, ":")
+// acceptsConnections reports whether a socket in the form of Service.After accepts connections.
+func acceptsConnections(socket string) bool {
+	network, address, _ := strings.Cut(socket, ":")
 	conn, err := net.Dial(network, address)
 	if err != nil {
 		return false
@@ -170,7 +170,7 @@ func (s *supervisor) execute(r request) error {
 	if s.logs[r.Service] == nil {
 		return fmt.Errorf("%s: no such service", r.Service)
 	}
-	pid := s.running[r.Service]
+	pid := s.pids[r.Service]
 	switch r.Do {
 	case startService:
 		s.enabled[r.Service] = true
@@ -178,20 +178,20 @@ func (s *supervisor) execute(r request) error {
 		return nil
 	case stopService:
 		s.enabled[r.Service] = false
-		return s.signal(r.Service, pid, unix.SIGTERM)
+		return s.signalAndWait(r.Service, pid, unix.SIGTERM)
 	case killService:
 		if pid == 0 {
 			return fmt.Errorf("%s: not running", r.Service)
 		}
-		return s.signal(r.Service, pid, unix.SIGKILL)
+		return s.signalAndWait(r.Service, pid, unix.SIGKILL)
 	default:
 		return fmt.Errorf("%s: unknown request", r.Do)
 	}
 }
 
-// signal sends a signal to a service's process and waits until the process has ended. After
-// killTimeout it sends SIGKILL. The caller holds the mutex.
-func (s *supervisor) signal(service string, pid int, signal unix.Signal) error {
+// signalAndWait sends a signal to a service's process and waits until the process has ended. After
+// killTimeout it sends SIGKILL. The caller holds the mutex. If pid is 0, it does nothing.
+func (s *supervisor) signalAndWait(service string, pid int, signal unix.Signal) error {
 	if pid == 0 {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (s *supervisor) signal(service string, pid int, signal unix.Signal) error {
 	}
 	timer := time.AfterFunc(killTimeout, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 	defer timer.Stop()
-	for s.running[service] == pid {
+	for s.pids[service] == pid {
 		s.changed.Wait()
 	}
 	return nil

@@ -49,7 +49,8 @@ func main() {
 	}
 	if program == nil {
 		fmt.Fprintln(os.Stderr,
-			"kubernetes: want the name of a program, such as kubelet, as the program's name or first argument")
+			"kubernetes: want the name of a program, such as kubelet, as the program's name "+
+				"or first argument")
 		os.Exit(2)
 	}
 	program()

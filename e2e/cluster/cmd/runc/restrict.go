@@ -59,16 +59,17 @@ func withoutMissing(specification []byte, set map[string]bool) ([]byte, error) {
 	if err := d.Decode(&document); err != nil {
 		return nil, err
 	}
+	// The specification of a process is the same object as the member process of a container's.
 	process, isContainer := document["process"].(map[string]any)
 	if !isContainer {
 		process = document
 	}
 	capabilities, _ := process["capabilities"].(map[string]any)
-	for kind, value := range capabilities {
-		list, _ := value.([]any)
-		capabilities[kind] = slices.DeleteFunc(list, func(name any) bool {
-			known, _ := name.(string)
-			return !set[known]
+	for setName, value := range capabilities { // bounding, effective, ...
+		names, _ := value.([]any)
+		capabilities[setName] = slices.DeleteFunc(names, func(name any) bool {
+			capability, _ := name.(string)
+			return !set[capability]
 		})
 	}
 	return json.Marshal(document)

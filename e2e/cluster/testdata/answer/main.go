@@ -26,9 +26,7 @@ func main() {
 func run(verb, argument string) error {
 	switch verb {
 	case "serve":
-		return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprintln(w, "hello", r.RemoteAddr)
-		}))
+		return http.ListenAndServe(":8080", http.HandlerFunc(serve))
 	case "get":
 		response, err := http.Get(argument)
 		if err != nil {
@@ -37,7 +35,7 @@ func run(verb, argument string) error {
 		_, err = io.Copy(os.Stdout, response.Body)
 		return err
 	case "mounts":
-		return mounts(argument)
+		return countMounts(argument)
 	case "write":
 		return os.WriteFile(argument, []byte("from a pod\n"), 0o644)
 	default:
@@ -45,7 +43,11 @@ func run(verb, argument string) error {
 	}
 }
 
-func mounts(dir string) error {
+// serve answers a request with the client's address.
+func serve(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello", r.RemoteAddr) }
+
+// countMounts prints the number of network namespaces that are mounted in a directory.
+func countMounts(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
