@@ -304,6 +304,8 @@ var exactTranslations = []string{
 	"meta l4proto tcp dnat %[1]s addr . port to numgen inc mod 1 map { 0 : %[2]s . 80 }",
 	"meta l4proto tcp dnat %[1]s to %[1]s daddr . tcp dport map @targets-%[1]s",
 	"tcp dport 5 dnat %[1]s to %[1]s saddr map { %[2]s : %[3]s }:80",
+	"dnat %[1]s to %[1]s saddr map @none-%[1]s",
+	"dnat %[1]s to meta l4proto . th dport map @no-targets-%[1]s", // systemd-networkd
 	"tcp dport 5 dnat %[1]s to jhash %[1]s saddr mod 2 seed 5 map { 0 : %[2]s, 1 : %[3]s }",
 	"redirect",
 	"redirect random",
@@ -381,6 +383,8 @@ const setsOfFamily = `
 	set services-%[1]s { type %[7]s . inet_service; counter; elements = { %[2]s . 80 comment "x", %[3]s . 90 }; }
 	set ranges-%[1]s { type %[7]s . inet_service; flags interval; elements = { %[4]s . 80-90, %[2]s . 5 }; }
 	map values-%[1]s { type %[7]s : %[7]s; elements = { %[2]s : %[3]s }; }
+	map none-%[1]s { type %[7]s : %[7]s; }
+	map no-targets-%[1]s { type inet_proto . inet_service : %[7]s . inet_service; }
 	map targets-%[1]s { type %[7]s . inet_service : %[7]s . inet_service; elements = { %[2]s . 80 : %[3]s . 8080 }; }
 `
 

@@ -174,7 +174,8 @@ func (c *compiler) loadAddresses(
 }
 
 // formOfData returns the form of the values of a map: "concat", "scalar", or "range" if a value is
-// a range or a prefix. For a map that does not exist or is empty, it returns an empty string.
+// a range or a prefix. For a map that does not exist it returns an empty string, and for an empty
+// map, whose values do not matter, "scalar".
 func (c *compiler) formOfData(body json.RawMessage) string {
 	var object struct{ Data json.RawMessage }
 	if json.Unmarshal(body, &object) != nil {
@@ -185,7 +186,11 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	}
 	var name string
 	if json.Unmarshal(object.Data, &name) == nil && len(name) > 1 {
-		anonymous.Set = c.sets.in.sets[objectID{c.sets.id.family, c.sets.id.table, name[1:]}].Elements
+		m, ok := c.sets.in.sets[objectID{c.sets.id.family, c.sets.id.table, name[1:]}]
+		if ok && len(m.Elements) == 0 {
+			return "scalar"
+		}
+		anonymous.Set = m.Elements
 	} else if json.Unmarshal(object.Data, &anonymous) != nil {
 		return ""
 	}
