@@ -28,7 +28,8 @@ const (
 	Return
 )
 
-// Jump continues with another chain of the same table and returns at its end.
+// Jump continues with another chain of the same table, and at its end returns to the next rule.
+// Later actions of the rule have no effect.
 type Jump struct {
 	Chain string
 	// Goto returns to the caller of this chain instead.

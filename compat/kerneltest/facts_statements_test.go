@@ -33,6 +33,10 @@ func statementsFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
+	list.add(diff.VerdictEndsRule, "nft: statements after a jump",
+		rulesetOf(chains(rules.Inet, []string{mangleNFT, "jump { meta mark set 7; } drop"})),
+		syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 0",
+	)
 	list.add(diff.EffectsBeforeFailedMatch, "nft: a zone before a match that fails",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",

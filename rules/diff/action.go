@@ -22,8 +22,10 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 		case rules.Jump:
 			if packets = e.evaluateJump(a, packets); a.Goto {
 				e.add(&e.summary.returned, packets...)
-				return
+			} else {
+				e.add(e.next, packets...) // VerdictEndsRule
 			}
+			return
 		case rules.RedirectTo:
 			e.translate(packets,
 				target{kind: redirectTarget, hook: e.currentHook(), port: a.Port, lastPort: a.Last},

@@ -75,6 +75,7 @@ const (
 
 	EffectsBeforeFailedMatch
 	MapMissEndsRule
+	VerdictEndsRule
 	OtherFamilyFailsMatch
 	AuthenticationHeaderIsSkipped
 	ResetAnswersTCP
@@ -463,6 +464,12 @@ var factTexts = [...]factText{
 	MapMissEndsRule: {
 		"MapMissEndsRule", "a map lookup that finds no element ends the rule",
 		"nft_lookup_eval in net/netfilter/nft_lookup.c",
+	},
+	VerdictEndsRule: {
+		"VerdictEndsRule",
+		"a verdict ends the rule: after a jump the kernel continues with the next rule, even if other " +
+			"statements follow the jump, which nft accepts for a jump to a chain without a name",
+		"nft_do_chain in net/netfilter/nf_tables_core.c",
 	},
 	OtherFamilyFailsMatch: {
 		"OtherFamilyFailsMatch",
