@@ -108,11 +108,12 @@ func (a *Arguments) parseShort(letters string, rest []string) []string {
 	return rest
 }
 
-// set stores the value of a flag, which is the next argument unless isSet, and returns the
-// remaining arguments.
+// set stores the value of a flag, and returns the remaining arguments. isSet reports whether the
+// word of the flag contains the value. Otherwise the value of a Boolean is true, and the value of
+// another flag is the next argument.
 func (a *Arguments) set(f flag, value string, isSet bool, rest []string) []string {
 	switch {
-	case isSet:
+	case isSet: // value is complete
 	case f.isBool:
 		value = "true"
 	case len(rest) == 0:

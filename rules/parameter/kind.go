@@ -112,6 +112,7 @@ func (k Kind) elements() Kind {
 	return k
 }
 
+// isList reports whether the kind allows a list.
 func (k Kind) isList() bool {
 	switch k.elements() {
 	case Ports, Prefixes, Interfaces, IDs:
@@ -120,6 +121,7 @@ func (k Kind) isList() bool {
 	return false
 }
 
+// wildcard is the value that selects everything.
 const wildcard = "*"
 
 // SetOfPod parses the text in the syntax of the injector's validation (istio.io/istio
@@ -127,7 +129,8 @@ const wildcard = "*"
 // values unchanged. The syntax is stricter than the syntax of [Parameter.Set]: ranges of ports,
 // interface names with a wildcard, and names of users and groups are wrong.
 func (p *Parameter) SetOfPod(v *Values, text string) (wrong []string) {
-	isWildcard := text == wildcard && p.Kind != p.Kind.elements()
+	allowsWildcard := p.Kind != p.Kind.elements()
+	isWildcard := text == wildcard && allowsWildcard
 	if p.Kind.elements() == Ports {
 		text = strings.TrimSpace(text)
 	}

@@ -226,6 +226,7 @@ func sharedMark(p *parameter.Parameter) string {
 	return ""
 }
 
+// quoted returns the names that are not empty, in the form of Markdown.
 func quoted(names []string) string {
 	var all []string
 	for _, name := range names {
@@ -295,6 +296,7 @@ func TestInvocation(t *testing.T) {
 	}
 }
 
+// environment returns a lookup in variables of the form NAME=VALUE.
 func environment(variables ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for _, v := range variables {

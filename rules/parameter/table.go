@@ -6,11 +6,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// trafficPrefix is the prefix of the annotations that select captured traffic.
 const trafficPrefix = "traffic.sidecar.istio.io/"
 
 // ModeAnnotation is the annotation with the interception mode.
 const ModeAnnotation = "sidecar.istio.io/interceptionMode"
 
+// proxyParameters returns the parameters of the proxy.
 func proxyParameters() []Parameter {
 	return []Parameter{
 		{
@@ -67,6 +69,7 @@ func proxyParameters() []Parameter {
 	}
 }
 
+// inboundParameters returns the parameters of the capture of inbound connections.
 func inboundParameters() []Parameter {
 	return []Parameter{
 		{

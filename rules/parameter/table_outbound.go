@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// outboundParameters returns the parameters of the capture of outbound connections.
 func outboundParameters() []Parameter {
 	return []Parameter{
 		{
@@ -81,6 +82,8 @@ func outboundParameters() []Parameter {
 	}
 }
 
+// podParameters returns the parameters of the capture of DNS, and the parameters that describe the
+// pod.
 func podParameters() []Parameter {
 	return []Parameter{
 		{

@@ -11,6 +11,7 @@ import (
 // CountersAnnotation is the annotation of a pod that turns counters on or off for its rules.
 const CountersAnnotation = "sluice-mesh.github.io/counters"
 
+// buildSluiceParameters returns the parameters that Istio does not have.
 func buildSluiceParameters() []Parameter {
 	return []Parameter{
 		{
@@ -88,6 +89,7 @@ func OfConfig(field string) *Parameter {
 	return &parameters[i]
 }
 
+// parsePodAddress parses an address that can decide whether IPv6 is captured.
 func parsePodAddress(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || !rules.DecidesFamily(a) || a.IsUnspecified() || a.IsMulticast() {
@@ -96,6 +98,7 @@ func parsePodAddress(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
+// parseBackend parses the name of a backend.
 func parseBackend(text string) (string, error) {
 	if !slices.Contains(Backend.Words(), text) {
 		return "", fmt.Errorf("%q is not allowed: want %s", text, Backend.Allowed())

@@ -49,4 +49,5 @@ func checks(getenv func(string) string) int {
 	return number
 }
 
+// checksFlag is the flag of package rapid with the number of random inputs.
 const checksFlag = "rapid.checks"

@@ -26,10 +26,13 @@ func EventuallySucceeds(t testing.TB, description string, attempt func() error) 
 		func() { t.Fatalf("not successful after %s: %s: %v", eventuallyLimit, description, err) })
 }
 
-// wait calls met every 2 ms until it returns true, and fail after eventuallyLimit.
+// pollInterval is the time between two checks of a condition.
+const pollInterval = 2 * time.Millisecond
+
+// wait calls met every pollInterval until it returns true, and fail after eventuallyLimit.
 func wait(t testing.TB, met func() bool, fail func()) {
 	t.Helper()
-	for end := time.Now().Add(eventuallyLimit); !met(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(eventuallyLimit); !met(); time.Sleep(pollInterval) {
 		if time.Now().After(end) {
 			fail()
 		}

@@ -32,7 +32,8 @@ func ReplaceIPSets(t testing.TB, rs rules.Ruleset, members map[string][]netip.Ad
 						ranges = append(ranges, netipx.IPRangeFrom(a, a))
 					}
 					r.Matches[i] = rules.MatchAddr{
-						Not: listed.Not, Side: rules.Destination, Ranges: rules.NormalizeAddrs(ranges),
+						Not: listed.Not, Side: rules.Destination,
+						Ranges: rules.NormalizeAddrs(ranges),
 					}
 					replaced++
 				}

@@ -31,7 +31,7 @@ type results struct {
 	uncaught string // the last connection that was not captured
 }
 
-// load contains the calls that are repeated under load.
+// load contains the calls that are repeated under load: an outbound and an inbound connection.
 var load = []row{capturedRows[0], capturedRows[3]}
 
 // changeUnderLoad excludes and includes a prefix in turn, while connections are opened as fast as
@@ -99,7 +99,8 @@ func (t *results) replace(
 	return times, nil
 }
 
-// start opens connections of each kind, one after the other, until the returned function is called.
+// start opens the connections of load to each of their destinations, one after the other, until the
+// returned function is called.
 func (t *results) start(network *testbed.Network) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool

@@ -25,7 +25,7 @@ const (
 	exitUnexpected  = 1
 	exitError       = 2
 	exitUnsupported = 3
-	exitSignal      = 128
+	exitSignal      = 128 // plus the number of the signal
 )
 
 func main() { os.Exit(run()) }

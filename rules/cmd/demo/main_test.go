@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// demo returns the command that runs a copy of the test binary as the demonstration.
 func demo(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), path)
@@ -59,6 +60,7 @@ type host struct {
 	named string
 }
 
+// newHost returns a host that exists until the test ends.
 func newHost(t *testing.T) host { return host{netnstest.New(t), t.TempDir()} }
 
 // demo returns the command for the host. The command has its own mounts.
@@ -94,6 +96,7 @@ func (h host) leftovers(t *testing.T) []string {
 	return found
 }
 
+// testBinary returns the path of the test binary.
 func testBinary(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()

@@ -47,7 +47,8 @@ func perform(p *printer) (err error) {
 		return err
 	}
 	for _, part := range []func(*printer, *testbed.Network) error{
-		program, compareWithIstio, showCaptured, showNotCaptured, showTraced, changeUnderLoad, remove,
+		program, compareWithIstio, showCaptured, showNotCaptured, showTraced, changeUnderLoad,
+		remove,
 	} {
 		if err := part(p, network); err != nil {
 			return err
@@ -98,7 +99,7 @@ func remove(p *printer, network *testbed.Network) error {
 	if err != nil {
 		return err
 	}
-	if err := showAll(p, network, rules.Ruleset{}, rowsAfterChange); err != nil {
+	if err := showAll(p, network, rules.Ruleset{}, rowsAfterRemoval); err != nil {
 		return err
 	}
 	p.printVerdict(len(left.Tables) == 0 && left.Routing.IsZero(),
@@ -107,4 +108,5 @@ func remove(p *printer, network *testbed.Network) error {
 	return nil
 }
 
+// milliseconds returns the duration as a number of milliseconds.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -11,11 +11,11 @@ import (
 
 // printer prints the report of the demonstration, and counts unexpected results.
 type printer struct {
-	unexpected int
+	unexpected int // number of unexpected results
 
 	out   io.Writer
 	color color.Painter
-	part  int
+	part  int // number of the current part
 }
 
 // newPrinter returns a printer to f, with colors if f is a terminal that supports them.
@@ -23,6 +23,7 @@ func newPrinter(f *os.File) *printer {
 	return &printer{out: f, color: color.For(f)}
 }
 
+// printLine prints a line.
 func (p *printer) printLine(format string, args ...any) {
 	fmt.Fprintf(p.out, format+"\n", args...)
 }

@@ -62,12 +62,13 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 			if packet.Destination != call.To {
 				continue
 			}
+			const ownerKnown = true
 			packet.Owner = &c.row.caller.owner
 			if packet.Hook == rules.Prerouting {
-				packet.Owner = nil
+				packet.Owner = nil // it arrives from the neighbor
 			}
-			o, known := livetrace.Match(&rs, traced, packet, true)
-			if known && !o.Repeated {
+			o, complete := livetrace.Match(&rs, traced, packet, ownerKnown)
+			if complete && !o.Repeated {
 				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol,
 					packet.Source, packet.Destination, o.Message)
 				ok = o.Outcome == c.outcome && len(o.Differences) == 0
@@ -79,16 +80,21 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 	return nil
 }
 
+// idleTime is the time without further events after which all events have been received. The kernel
+// queues the events of a call before its answer arrives.
+const idleTime = 10 * time.Millisecond
+
 // receivePackets returns the packets of the events that the kernel has queued.
 func receivePackets(session *trace.Session) ([]trace.Packet, error) {
 	var events trace.Collector
 	for {
-		if err := session.SetDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		if err := session.SetDeadline(time.Now().Add(idleTime)); err != nil {
 			return nil, err
 		}
 		batch, err := session.Next()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return events.Take(time.Now().Add(time.Second)), nil
+			allRead := time.Now().Add(time.Second) // after the last event
+			return events.Take(allRead), nil
 		}
 		if err != nil {
 			return nil, err

@@ -28,6 +28,7 @@ var (
 	neighbor = caller{"neighbor", testbed.FromNeighbor, rules.Owner{}}
 )
 
+// String returns the caller as the report names it.
 func (c caller) String() string {
 	if c.from == testbed.FromPod {
 		return fmt.Sprintf("%s (uid %d)", c.name, c.owner.UID)
@@ -50,12 +51,15 @@ func outside(port uint16) []netip.AddrPort {
 	return endpoints(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
 }
 
+// pod returns the addresses of the pod, one of each family.
 func pod(port uint16) []netip.AddrPort { return endpoints(port, testbed.PodIP4, testbed.PodIP6) }
 
+// lo returns the loopback addresses, one of each family.
 func lo(port uint16) []netip.AddrPort {
 	return endpoints(port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 }
 
+// endpoints returns the addresses with the port.
 func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 	var endpoints []netip.AddrPort
 	for _, a := range addrs {
@@ -64,8 +68,10 @@ func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 	return endpoints
 }
 
+// by returns the path of a row.
 func by(names ...testbed.Name) []testbed.Name { return names }
 
+// capturedRows are the calls that the proxy must receive.
 var capturedRows = []row{
 	{app, "tcp", outside(80), "", by(testbed.Outbound, testbed.Outside)},
 	{app, "udp", outside(53), "DNS", by(testbed.DNS)},
@@ -74,6 +80,7 @@ var capturedRows = []row{
 	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
 }
 
+// bypassingRows are the calls that the proxy must not receive.
 var bypassingRows = []row{
 	{proxy, "tcp", outside(80), "", by(testbed.Outside)},
 	{proxy, "udp", outside(53), "DNS", by(testbed.Outside)},
@@ -86,7 +93,8 @@ var bypassingRows = []row{
 	{neighbor, "udp", pod(8080), "", by(testbed.Application)},
 }
 
-var rowsAfterChange = []row{
+// rowsAfterRemoval are the calls after the redirection was removed.
+var rowsAfterRemoval = []row{
 	{app, "tcp", outside(80), "", by(testbed.Outside)},
 	{app, "udp", outside(53), "DNS", by(testbed.Outside)},
 	{neighbor, "tcp", pod(8080), "", by(testbed.Application)},
@@ -107,6 +115,7 @@ func showCaptured(p *printer, network *testbed.Network) error {
 	return showAll(p, network, rules.MustCompile(sidecar()), rows)
 }
 
+// showNotCaptured shows the calls that the redirection must not capture.
 func showNotCaptured(p *printer, network *testbed.Network) error {
 	p.printHeading("Not captured: the connection reaches its destination directly")
 	return showAll(p, network, rules.MustCompile(sidecar()), bypassingRows)
@@ -147,9 +156,11 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 	return nil
 }
 
+// call returns the call of the row to an address.
 func (r row) call(to netip.AddrPort) testbed.Call {
 	return testbed.Call{
-		From: r.caller.from, Owner: r.caller.owner, Network: r.network, To: to, Timeout: callTimeout,
+		From: r.caller.from, Owner: r.caller.owner, Network: r.network, To: to,
+		Timeout: callTimeout,
 	}
 }
 
@@ -163,8 +174,9 @@ func (r row) captures() bool {
 // destination. The proxy cannot know the original destination of a redirected datagram.
 func (r row) asExpected(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
+	knowsDestination := r.network != "udp" || !r.captures()
 	asExpected := func(h testbed.Hop, want testbed.Name) bool {
-		return h.By == want && (h.To == to || r.network == "udp" && r.captures())
+		return h.By == want && (h.To == to || !knowsDestination)
 	}
 	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, asExpected)
 }

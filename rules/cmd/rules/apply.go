@@ -55,6 +55,7 @@ func newApplyCommand(s *system) *cobra.Command {
 	})
 }
 
+// apply runs the command in the namespace.
 func apply(s *system, ns *netns.NS, p *parameters) error {
 	if p.cleanupOnly {
 		return cleanup(s, ns, p)
@@ -92,7 +93,8 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return nil
 	}
 	if s.validate == nil {
-		return systemError(errors.New("--run-validation: this program was built without validation"))
+		return systemError(
+			errors.New("--run-validation: this program was built without validation"))
 	}
 	v := p.validation(ns, redirect)
 	v.applied = unprinted
@@ -200,7 +202,7 @@ func (s *system) program(
 		Moved: result.Moved,
 		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes,
 		Bytes:        result.Bytes,
-		Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
+		Milliseconds: milliseconds(time.Since(start)),
 	}
 	text := a.text()
 	if result.Moved {
@@ -216,6 +218,7 @@ func (s *system) program(
 	return nil, s.print(text, a)
 }
 
+// text describes the result in a line.
 func (a applyResult) text() string {
 	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.BackendName(a.Backend),
 		count(a.Rules, "rule"))

@@ -16,6 +16,7 @@ func (p *parameters) backends() ([]compat.Backend, error) {
 	return []compat.Backend{b}, err
 }
 
+// otherBackend returns the backend that is not the named one.
 func otherBackend(name compat.BackendName) compat.BackendName {
 	if name == compat.BackendNFT {
 		return compat.BackendLegacy

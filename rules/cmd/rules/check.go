@@ -72,6 +72,7 @@ type checkResult struct {
 
 func (checkResult) kind() string { return "Check" }
 
+// check runs the command in the namespace.
 func check(s *system, ns *netns.NS, p *parameters) error {
 	desired, _, err := s.desiredRuleset(p, ns)
 	if err != nil {
@@ -87,7 +88,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	}
 	var effect *foreign.Effect
 	switch {
-	case len(found.Differences) > 0:
+	case len(found.Differences) > 0: // the effect of foreign rules is not reported
 	case p.host != nil:
 		effect = &foreign.Effect{} // the node's rules capture nothing
 	default:
@@ -100,12 +101,13 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 // reportCheck prints the result. The effect of foreign rules is nil if there are differences.
 func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
 	equal := len(found.Differences) == 0
-	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)
-	if !equal {
+	var text string
+	if equal {
+		text = fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend) +
+			s.effectText(effect)
+	} else {
 		text = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
 			count(len(found.Differences), "difference"), ns, found.Backend)
-	} else {
-		text += s.effectText(effect)
 	}
 	result := checkResult{
 		ns.String(), string(found.Backend), equal,
@@ -161,6 +163,7 @@ func (s *system) differencesText(differences []rules.Difference) string {
 	return b.String()
 }
 
+// differenceText describes a difference without its position.
 func (s *system) differenceText(d rules.Difference) string {
 	line := func(description, text string) string {
 		return fmt.Sprintf("  %-10s %s", description, text)

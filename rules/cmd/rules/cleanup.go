@@ -56,6 +56,7 @@ type cleanupResult struct {
 
 func (cleanupResult) kind() string { return "Cleanup" }
 
+// cleanup runs the command in the namespace.
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	removeOwn, removeIstio := s.removeOwn, compat.RemoveIstioObjects
 	if p.dryRun {
@@ -101,7 +102,7 @@ func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, err
 			continue
 		case err != nil && selected:
 			faults = append(faults, err)
-		case len(found.Tables) == 0:
+		case len(found.Tables) == 0: // nothing to list
 		case selected:
 			keep = rules.Routing{}
 			lines = append(lines, contents(b, found)...)
@@ -175,6 +176,7 @@ func contents(b compat.Backend, rs rules.Ruleset) []string {
 	return names
 }
 
+// text lists the removed objects.
 func (c cleanupResult) text() string {
 	if len(c.Removed) == 0 {
 		return fmt.Sprintf("nothing to remove in %s\n", c.Namespace)

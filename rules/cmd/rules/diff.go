@@ -176,6 +176,7 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 }
 
 // namedSides returns the sides of --left and --right, which cannot be combined with other sides.
+// others is the number of other sides that are given.
 func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error) {
 	var faults []error
 	if p.diff.left == "" || p.diff.right == "" {
@@ -210,8 +211,8 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 
 // setsCapture reports whether a flag or a variable sets a parameter of the ruleset.
 func (in *inputs) setsCapture(s *system) bool {
-	return slices.ContainsFunc(in.settings(s.variable), func(s setting) bool {
-		return slices.Contains(captureSections, s.parameter.section)
+	return slices.ContainsFunc(in.settings(s.variable), func(set setting) bool {
+		return slices.Contains(captureSections, set.parameter.section)
 	})
 }
 

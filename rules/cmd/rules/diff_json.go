@@ -54,6 +54,7 @@ type (
 
 func (jsonDiff) kind() string { return "Diff" }
 
+// json returns the JSON form of the report.
 func (r diffReport) json() jsonDiff {
 	return jsonDiff{
 		Verdict: r.verdict(),
@@ -91,6 +92,7 @@ func (r diffReport) json() jsonDiff {
 	}
 }
 
+// outcome returns the JSON form of an outcome on the side.
 func (side *diffSide) outcome(o diff.SideOutcome) jsonSideOutcome {
 	j := jsonSideOutcome{Outcome: jsonOutcomeOf(o.Outcome), Where: side.decidedBy(o)}
 	if o.Decided != nil {

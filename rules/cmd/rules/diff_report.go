@@ -23,6 +23,7 @@ type diffReport struct {
 	unstated string
 }
 
+// newDiffReport returns the report of a decision about two sides.
 func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffReport {
 	r := diffReport{left: left, right: right, Result: result, strict: strict}
 	r.addRulesNotCompared()
@@ -30,6 +31,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	return r
 }
 
+// addNotCompared adds a text to notCompared.
 func (r *diffReport) addNotCompared(format string, args ...any) {
 	r.notCompared = append(r.notCompared, fmt.Sprintf(format, args...))
 }
@@ -170,6 +172,7 @@ func (r diffReport) countClasses() (differences, known int) {
 	return differences, known
 }
 
+// verdictColor returns the color of a verdict.
 func verdictColor(v diff.Verdict) color.Code {
 	switch v {
 	case diff.Equivalent:
@@ -187,9 +190,9 @@ func (s *system) diffText(r diffReport) string {
 	verdict := r.verdict()
 	fmt.Fprintf(b, "%s%s\n", s.color.Paint(verdictColor(verdict), string(verdict)), r.summary())
 	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.title(), r.right.title())
-	s.classTexts(b, r)
+	s.writeClasses(b, r)
 	for _, u := range r.Undecided {
-		s.undecidedText(b, r, u)
+		s.writeUndecided(b, r, u)
 	}
 	if r.MoreUndecided {
 		fmt.Fprintf(b, "\n%s\n",
@@ -250,13 +253,14 @@ func (r diffReport) summary() string {
 	return ": " + text
 }
 
+// title returns the name of the side and its notes.
 func (side *diffSide) title() string {
 	return strings.Join(append([]string{side.name}, side.notes...), "; ")
 }
 
-// classTexts writes the classes of packets. Among the classes with the same known deviations it
+// writeClasses writes the classes of packets. Among the classes with the same known deviations it
 // writes only the simplest class, unless known deviations count as differences.
-func (s *system) classTexts(b *strings.Builder, r diffReport) {
+func (s *system) writeClasses(b *strings.Builder, r diffReport) {
 	known := map[string]int{}
 	for _, c := range r.Classes {
 		known[deviationsText(c.Deviations)]++
@@ -274,22 +278,23 @@ func (s *system) classTexts(b *strings.Builder, r diffReport) {
 				s.color.Paint(color.Bold,
 					fmt.Sprintf("known deviation %s: %s of packets, the simplest is",
 						deviations, countOf(known[deviations], "class", "classes"))))
-			deviations = ""
+			deviations = "" // the heading names them
 		}
 		fmt.Fprintln(b)
-		s.classText(b, r, c, deviations)
+		s.writeClass(b, r, c, deviations)
 	}
-	switch differences, _ := r.countClasses(); {
-	case !r.More:
-	case differences > 0:
+	if !r.More {
+		return
+	}
+	if differences, _ := r.countClasses(); differences > 0 {
 		fmt.Fprintf(b, "\nand more classes of packets differ\n")
-	default:
+	} else {
 		fmt.Fprintf(b, "\nand more classes of packets differ by known deviations\n")
 	}
 }
 
-// classText writes one class of packets.
-func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, deviations string) {
+// writeClass writes one class of packets. deviations are the known deviations that its title names.
+func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, deviations string) {
 	title := conditionsText(c.Packets)
 	if deviations != "" {
 		title += " (known deviation " + deviations + ")"
@@ -304,8 +309,8 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 		r.right.decidedBy(c.Outcome.Right))
 }
 
-// undecidedText writes an undecided case.
-func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecided) {
+// writeUndecided writes an undecided case.
+func (s *system) writeUndecided(b *strings.Builder, r diffReport, u diff.Undecided) {
 	name, side := "left", r.left
 	if u.Right {
 		name, side = "right", r.right
@@ -335,12 +340,14 @@ func (r diffReport) writeRemarks(b *strings.Builder) {
 	}
 }
 
+// chainTexts returns the names of the chains.
 func chainTexts(chains []rules.ChainRef) []string {
 	return convertEach(chains, func(c *rules.ChainRef) string {
 		return chainName(rules.Step{Table: c.Table, Chain: c.Chain})
 	})
 }
 
+// deviationsText returns the ids of deviations as a phrase.
 func deviationsText(ids []rules.DeviationID) string {
 	return strings.Join(convertEach(ids, func(id *rules.DeviationID) string {
 		return string(*id)

@@ -253,7 +253,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 
 // commonFamilies returns the families for which both sides have rules.
 func commonFamilies(left, right *diffSide) []rules.Family {
-	switch cmp.Or(left.family, right.family) {
+	switch cmp.Or(left.family, right.family) { // Inet, which means both families, is zero
 	case rules.IPv4:
 		return []rules.Family{rules.IPv4}
 	case rules.IPv6:

@@ -22,6 +22,7 @@ type spec struct {
 	parameters *parameters   // of kindFlags
 }
 
+// A specKind is the kind of a source.
 type specKind uint8
 
 const (
@@ -33,6 +34,7 @@ const (
 	kindLogged // the configuration in the other side's log
 )
 
+// specForms describes the values of --left and --right in errors.
 const specForms = `want save:V4[,V6], nft:FILE, log:FILE, netns:PATH[:nft|legacy|iptables-nft] ` +
 	`or flags:"FLAG..."`
 

@@ -125,6 +125,7 @@ func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	return nil
 }
 
+// severityColor returns the color of a severity.
 func severityColor(s doctor.Severity) color.Code {
 	switch s {
 	case doctor.OK:

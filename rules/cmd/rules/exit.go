@@ -17,6 +17,7 @@ const (
 	exitInvalid     = 126 // validation failed; Istio's repair controller looks for this code
 )
 
+// exitCodesHelp is the help topic "exit-codes".
 const exitCodesHelp = `Exit codes:
 
   0    success; check: the namespace holds exactly this ruleset, and no rule of another owner makes

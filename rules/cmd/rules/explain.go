@@ -94,8 +94,9 @@ func newExplainCommand(s *system) *cobra.Command {
 				errors.New("no packet to explain, such as "+
 					"'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
 		}
-		capture := in.givenIn(captureSections)
-		p.live = p.live || len(capture) == 0 && (p.netnsPath != "" || p.pid != 0)
+		// A namespace without a parameter of the ruleset implies --live.
+		hasRuleset := len(in.givenIn(captureSections)) > 0
+		p.live = p.live || !hasRuleset && (p.netnsPath != "" || p.pid != 0)
 		return append(errs, in.rejectedWithLive(p)...)
 	}
 	cmd := &cobra.Command{
@@ -155,6 +156,7 @@ func parsePackets(texts []string) ([]rules.Packet, []error) {
 	return packets, errs
 }
 
+// explain runs the command for the packets.
 func explain(s *system, p *parameters, packets []rules.Packet) error {
 	switch {
 	case p.podFile != "":

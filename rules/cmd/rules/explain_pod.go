@@ -35,6 +35,7 @@ type podExplanation struct {
 
 func (podExplanation) kind() string { return "PodExplanation" }
 
+// A jsonNote is the JSON form of a note about a decision.
 type jsonNote struct {
 	Kind    decide.NoteKind `json:"kind"`
 	Message string          `json:"sentence"`
@@ -225,7 +226,8 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 	}}
 }
 
-// explainPackets returns explanations of the packets, as text and as objects.
+// explainPackets returns explanations of the packets, as text and as objects. deliver sets the
+// delivery of a packet; it is nil if the routes are not known.
 func (s *system) explainPackets(
 	ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget, deliver func(*rules.Trace),
 ) (string, []packetExplanation) {

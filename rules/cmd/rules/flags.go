@@ -92,8 +92,8 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 // helpAllFlag requests the description of every flag.
 const helpAllFlag = "help-all"
 
-// suggestFlag returns the text " (did you mean …)" if the error is an unknown flag similar to a
-// flag of the command.
+// suggestFlag returns a question for the end of the error if the error is an unknown flag that is
+// similar to a flag of the command.
 func (in *inputs) suggestFlag(err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -131,6 +131,7 @@ type flagValue struct {
 	p  *parameter
 }
 
+// Set implements [pflag.Value].
 func (v flagValue) Set(text string) error {
 	v.in.addValue(v.p, text)
 	return nil
@@ -150,14 +151,16 @@ func (in *inputs) addValue(p *parameter, text string) {
 func (in *inputs) joinLists() {
 	for _, p := range in.parameters {
 		if texts := in.given[p.flag]; p.list && len(texts) > 1 {
-			texts = slices.Compact(slices.DeleteFunc(texts, empty))
+			texts = slices.Compact(slices.DeleteFunc(texts, isEmpty))
 			in.given[p.flag] = []string{strings.Join(texts, ",")}
 		}
 	}
 }
 
+// String implements [pflag.Value].
 func (v flagValue) String() string { return v.p.fallback }
 
+// Type implements [pflag.Value].
 func (v flagValue) Type() string {
 	if v.p.value == "" {
 		return "bool"
@@ -165,6 +168,7 @@ func (v flagValue) Type() string {
 	return v.p.value
 }
 
+// The flags with the letter outputLetter.
 const (
 	outputFlag  = "output"
 	excludeFlag = "istio-local-outbound-ports-exclude"
@@ -180,6 +184,7 @@ type letterValue struct {
 	setPorts func(*parameters, string) error
 }
 
+// Set implements [pflag.Value].
 func (v letterValue) Set(text string) error {
 	if v.ports == nil || text == outputText || text == outputJSON {
 		v.in.given[outputFlag] = []string{text}
@@ -195,5 +200,8 @@ func (v letterValue) Set(text string) error {
 	return nil
 }
 
+// String implements [pflag.Value].
 func (letterValue) String() string { return "" }
-func (letterValue) Type() string   { return "text|json" }
+
+// Type implements [pflag.Value].
+func (letterValue) Type() string { return "text|json" }

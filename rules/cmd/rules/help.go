@@ -67,6 +67,7 @@ func printHelp(cmd *cobra.Command, _ []string) {
 	printExamples(out, cmd)
 }
 
+// printExamples prints the examples of a command.
 func printExamples(out io.Writer, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		fmt.Fprintf(out, "\nExamples:\n%s\n", cmd.Example)
@@ -97,10 +98,12 @@ func printAllHelp(root *cobra.Command) error {
 	return nil
 }
 
-// commonFlags are the parameters of istio-iptables that short help lists.
-const commonFlags = " istio-inbound-ports istio-local-exclude-ports istio-service-cidr " +
-	"istio-service-exclude-cidr istio-local-outbound-ports-exclude " +
-	"istio-inbound-interception-mode proxy-uid redirect-dns dual-stack pod-ip "
+// commonFlags are the flags of the redirection that short help lists.
+var commonFlags = []string{
+	"istio-inbound-ports", "istio-local-exclude-ports", "istio-service-cidr",
+	"istio-service-exclude-cidr", "istio-local-outbound-ports-exclude",
+	"istio-inbound-interception-mode", "proxy-uid", "redirect-dns", "dual-stack", "pod-ip",
+}
 
 // isCommon reports whether short help lists the parameter.
 func (p *parameter) isCommon() bool {
@@ -111,7 +114,7 @@ func (p *parameter) isCommon() bool {
 		sectionExplain, sectionDiff, sectionTrace, sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}
-	return p.flag != "" && strings.Contains(commonFlags, " "+p.flag+" ")
+	return slices.Contains(commonFlags, p.flag)
 }
 
 // shortColumn is the column of the descriptions in short help.
@@ -142,6 +145,7 @@ func (in *inputs) printShortHelp(cmd *cobra.Command) {
 		"print the full description, with every flag and variable")
 }
 
+// printCommands prints the commands, or if runnable is false the topics, under a title.
 func printCommands(out io.Writer, title string, parent *cobra.Command, runnable bool) {
 	fmt.Fprintf(out, "\n%s:\n", title)
 	for _, c := range parent.Commands() {
@@ -151,6 +155,7 @@ func printCommands(out io.Writer, title string, parent *cobra.Command, runnable 
 	}
 }
 
+// titleIgnored is the heading of the parameters that have no effect.
 const titleIgnored = "Accepted without effect"
 
 // printFlags prints the parameters by section.

@@ -105,13 +105,12 @@ func rulesetDocumentOf(rs rules.Ruleset) rulesetDocument {
 				}
 				return policy
 			}),
-			LoopbackAddresses: convertEach(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr {
-				return *a
-			}),
+			LoopbackAddresses: append([]netip.Addr{}, rs.Routing.LoopbackAddrs...),
 		},
 	}
 }
 
+// jsonTableOf returns the JSON form of a table.
 func jsonTableOf(t *rules.Table) jsonTable {
 	return jsonTable{
 		Family: t.Family.String(),
@@ -123,6 +122,7 @@ func jsonTableOf(t *rules.Table) jsonTable {
 	}
 }
 
+// jsonChainOf returns the JSON form of a chain.
 func jsonChainOf(c *rules.Chain) jsonChain {
 	chain := jsonChain{Name: c.Name, Rules: convertEach(c.Rules, jsonRuleOf)}
 	if b := c.Base; b != nil {
@@ -135,12 +135,15 @@ func jsonChainOf(c *rules.Chain) jsonChain {
 	return chain
 }
 
+// jsonRuleOf returns the JSON form of a rule without its counter.
 func jsonRuleOf(r *rules.Rule) jsonRule {
 	return jsonRule{
 		Text:    r.String(),
 		Comment: r.Comment,
 		Matches: convertEach(r.Matches, func(m *rules.Match) jsonMatch { return jsonMatchOf(*m) }),
-		Actions: convertEach(r.Actions, func(a *rules.Action) jsonAction { return jsonActionOf(*a) }),
+		Actions: convertEach(r.Actions, func(a *rules.Action) jsonAction {
+			return jsonActionOf(*a)
+		}),
 	}
 }
 

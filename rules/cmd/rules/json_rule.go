@@ -75,16 +75,22 @@ func jsonActionOf(action rules.Action) jsonAction {
 	return j
 }
 
+// texts returns the texts of the values.
 func texts[T fmt.Stringer](values []T) []string {
 	return convertEach(values, func(v *T) string { return (*v).String() })
 }
 
+// addressTexts returns the texts of the addresses of a match.
 func addressTexts(m rules.MatchAddr) []string {
-	return convertEach(m.Ranges, func(r *netipx.IPRange) string { return rules.FormatAddrRange(*r) })
+	return convertEach(m.Ranges, func(r *netipx.IPRange) string {
+		return rules.FormatAddrRange(*r)
+	})
 }
 
+// side returns the name of a side in JSON.
 func side(s rules.Side) string { return pick(s == rules.Destination, "destination", "source") }
 
+// pick returns the text for a condition.
 func pick(condition bool, yes, no string) string {
 	if condition {
 		return yes
@@ -92,4 +98,5 @@ func pick(condition bool, yes, no string) string {
 	return no
 }
 
+// hex returns the number in hexadecimal.
 func hex(n uint32) string { return fmt.Sprintf("%#x", n) }

@@ -95,6 +95,7 @@ func endpointsOf(h *trace.Header) livetrace.Endpoints {
 	}
 }
 
+// liveTrace traces the namespace until an end that liveTraceHelp describes.
 func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	proc := "/proc"
 	switch {
@@ -201,6 +202,7 @@ func (p *parameters) describeEnd() string {
 	return fmt.Sprintf("network namespace %s no longer exists", p.netnsPath)
 }
 
+// namespaceName returns the name of the namespace in messages.
 func namespaceName(ns *netns.NS) string {
 	if ns == nil {
 		return "the current namespace"

@@ -25,6 +25,7 @@ type tracedAnswer struct {
 
 func (tracedAnswer) kind() string { return "TracedAnswer" }
 
+// timeFormat is the format of times in the output.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
 // openAnswers starts to receive the answers, if they are to be printed.
@@ -93,6 +94,7 @@ func (t *liveTracer) lastAnswers(ctx context.Context) error {
 	return err
 }
 
+// printAnswer prints an answer.
 func (t *liveTracer) printAnswer(a livetrace.Answer) error {
 	c := a.Connection
 	line := tracedAnswer{

@@ -142,6 +142,7 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 	}
 }
 
+// must returns the descriptor. It panics if there is an error.
 func must(fd int, err error) int {
 	if err != nil {
 		panic(err)

@@ -66,7 +66,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		Time: o.Time.UTC().Format(timeFormat), Packet: o.Packet.String(),
 		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
 		To:      o.Packet.Destination.String(),
-		Outcome: string(o.Outcome), Sentence: o.Message, Path: []string{},
+		Outcome: string(o.Outcome), Sentence: o.Message, Path: append([]string{}, o.Path()...),
 		Differences: o.Differences, NotCompared: o.NotCompared,
 	}
 	if o.Packet.Hook == rules.Output {
@@ -88,7 +88,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		}
 		line.Reproducer = path
 	}
-	line.Path = append(line.Path, o.Path()...)
+
 	if o.LocalPort != 0 && (t.p.trace.verbose || t.s.json) {
 		line.Listener = "none"
 		if at, ok := t.namespace.Listener(o.Packet.Protocol, o.LocalPort); ok {

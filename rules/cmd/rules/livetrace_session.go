@@ -106,6 +106,7 @@ func (t *liveTracer) warnOfLegacy() {
 // addresses, with the time of the last packet.
 type flows map[flow]time.Time
 
+// A flow identifies a direction of a connection.
 type flow struct {
 	protocol            rules.Protocol
 	source, destination netip.AddrPort

@@ -100,7 +100,7 @@ func (s traceSummary) withTalkers() traceSummary {
 		s.Talkers = append(s.Talkers, t)
 	}
 	slices.SortFunc(s.Talkers, func(x, y traceTalker) int {
-		return cmp.Or(y.Packets-x.Packets, cmp.Compare(x.String(), y.String()),
+		return cmp.Or(cmp.Compare(y.Packets, x.Packets), cmp.Compare(x.String(), y.String()),
 			cmp.Compare(x.Sentence, y.Sentence))
 	})
 	s.Talkers = s.Talkers[:min(len(s.Talkers), maxListedTalkers)]
@@ -118,14 +118,15 @@ func (s traceSummary) String() string {
 	if s.Unanswered > 0 {
 		fmt.Fprintf(b, "%s without an answer at the end\n", count(s.Unanswered, "connection"))
 	}
-	sentences := slices.SortedFunc(maps.Keys(s.Sentences), func(x, y string) int {
-		rank := func(sentence string) int {
-			if strings.HasPrefix(sentence, "not captured") {
-				return 0
-			}
-			return 1
+	rank := func(sentence string) int {
+		if strings.HasPrefix(sentence, "not captured") {
+			return 0
 		}
-		return cmp.Or(rank(x)-rank(y), s.Sentences[y]-s.Sentences[x], cmp.Compare(x, y))
+		return 1
+	}
+	sentences := slices.SortedFunc(maps.Keys(s.Sentences), func(x, y string) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(s.Sentences[y], s.Sentences[x]),
+			cmp.Compare(x, y))
 	})
 	for _, sentence := range sentences {
 		fmt.Fprintf(b, "  %5d  %s\n", s.Sentences[sentence], sentence)

@@ -56,6 +56,7 @@ func liveTraceTable() []parameter {
 	}
 }
 
+// setFromUID sets the user of --from-uid.
 func setFromUID(p *parameters, text string) error {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
@@ -66,6 +67,7 @@ func setFromUID(p *parameters, text string) error {
 	return nil
 }
 
+// setTraceDuration sets the duration of --for.
 func setTraceDuration(p *parameters, text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
@@ -75,6 +77,7 @@ func setTraceDuration(p *parameters, text string) error {
 	return nil
 }
 
+// setTraceCount sets the number of packets of --count.
 func setTraceCount(p *parameters, text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n <= 0 {

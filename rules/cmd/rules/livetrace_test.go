@@ -139,7 +139,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 			})
 		}()
 		first := ""
-		for lines.Scan() && first == "" {
+		for lines.Scan() {
 			if strings.Contains(lines.Text(), fmt.Sprintf("> 10.9.9.9:%d uid 0", tc.port)) {
 				first = lines.Text()
 				break

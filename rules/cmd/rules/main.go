@@ -21,11 +21,15 @@ func main() {
 // prefixes, because nearly all memory stays in use until exit. The kernel's limit on the size of
 // the command line bounds the memory used.
 func raiseGCPercent(args []string) {
+	const (
+		manyBytes     = 64 << 10 // of thousands of prefixes
+		raisedPercent = 400      // instead of 100
+	)
 	size := 0
 	for _, a := range args {
 		size += len(a)
 	}
-	if size > 64<<10 {
-		debug.SetGCPercent(400)
+	if size > manyBytes {
+		debug.SetGCPercent(raisedPercent)
 	}
 }

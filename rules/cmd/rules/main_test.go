@@ -69,6 +69,7 @@ func TestNamespaceScript(t *testing.T) {
 	runScripts(t, "testdata/namespace")
 }
 
+// runScripts runs the scripts of a directory.
 func runScripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
 		Dir:                dir,
@@ -138,6 +139,7 @@ func scriptStatus(ts *testscript.TestScript, _ bool, args []string) {
 	wantStatus(ts, args[0], ts.Exec(args[1], args[2:]...))
 }
 
+// wantStatus requires the exit code of a command whose error is err.
 func wantStatus(ts *testscript.TestScript, want string, err error) {
 	got := "0"
 	if err != nil {
@@ -195,6 +197,7 @@ func scriptNetns(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 }
 
+// addresses adds the addresses to lo in the namespace of the thread.
 func addresses(prefixes []string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -18,6 +18,7 @@ const (
 	modeAmbient      // with --ambient
 )
 
+// ambientFlag selects ambient mode.
 const ambientFlag = "ambient"
 
 // otherMode returns the mode that the command line does not select.
@@ -36,8 +37,11 @@ func (in *inputs) modeFaults() []error {
 	var wrong, allowed []string
 	for i := range in.parameters {
 		p := &in.parameters[i]
-		switch isSet := len(in.given[p.flag]) > 0; {
-		case p.flag == "" || p.flag == ambientFlag:
+		if p.flag == "" || p.flag == ambientFlag {
+			continue
+		}
+		isSet := len(in.given[p.flag]) > 0
+		switch {
 		case isSet && p.mode == other:
 			wrong = append(wrong, flagName(p))
 		case p.mode != other && slices.Contains(captureSections, p.section):

@@ -25,6 +25,7 @@ func (p *parameters) inNamespace(do func(*netns.NS) error) error {
 	return do(ns)
 }
 
+// openNamespace opens the namespace that the parameters name. It returns nil for the current one.
 func (p *parameters) openNamespace() (*netns.NS, error) {
 	if err := p.namespaceNotFound(); err != nil {
 		return nil, err
@@ -51,7 +52,8 @@ func openNamed(path string) (*netns.NS, error) {
 	if strings.Contains(path, "/") {
 		return netns.Open(path)
 	}
-	for _, dir := range []string{namedNamespaces, "/var/run/netns"} {
+	const linkedDir = "/var/run/netns" // where /var/run is not a link to /run
+	for _, dir := range []string{namedNamespaces, linkedDir} {
 		named := filepath.Join(dir, path)
 		if _, err := os.Lstat(named); err == nil {
 			return netns.Open(named)

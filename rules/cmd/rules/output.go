@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 )
 
 // A document is an object that a command prints as JSON. It is a struct without the fields
@@ -54,6 +55,9 @@ func encode(d document) ([]byte, error) {
 	}
 	return append([]byte(head), fields...), nil
 }
+
+// milliseconds returns a duration as a number of milliseconds, in whole microseconds.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // count returns a number with a noun.
 func count(n int, noun string) string { return countOf(n, noun, noun+"s") }

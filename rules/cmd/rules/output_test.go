@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// fullDisk is a writer that always fails.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }

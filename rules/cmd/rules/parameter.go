@@ -34,6 +34,7 @@ type parameter struct {
 // A section groups parameters: a command has all parameters of a section or none.
 type section uint8
 
+// The sections, in the order of the help.
 const (
 	sectionProxy section = iota
 	sectionInbound
@@ -74,10 +75,12 @@ func assign[T any](to *T) func(T, error) error {
 	}
 }
 
+// setBool returns a function that sets a Boolean.
 func setBool(field func(*parameters) *bool) func(*parameters, string) error {
 	return func(p *parameters, text string) error { return assign(field(p))(rules.ParseBool(text)) }
 }
 
+// setText returns a function that sets a text to any value.
 func setText(field func(*parameters) *string) func(*parameters, string) error {
 	return func(p *parameters, text string) error { *field(p) = text; return nil }
 }
@@ -87,14 +90,15 @@ func choice(field func(*parameters) *string, allowed ...string) func(*parameters
 	return func(p *parameters, text string) error {
 		if !slices.Contains(allowed, text) {
 			return fmt.Errorf("%q is not allowed: want %s", text,
-				strings.Join(slices.DeleteFunc(slices.Clone(allowed), empty), " or "))
+				strings.Join(slices.DeleteFunc(slices.Clone(allowed), isEmpty), " or "))
 		}
 		*field(p) = text
 		return nil
 	}
 }
 
-func empty(text string) bool { return text == "" }
+// isEmpty reports whether the text is empty.
+func isEmpty(text string) bool { return text == "" }
 
 // setNetns rejects the empty path, which an unset variable of a script causes, because the current
 // namespace may be the host's.
@@ -106,6 +110,7 @@ func (p *parameters) setNetns(text string) error {
 	return nil
 }
 
+// setPID sets the process of --pid.
 func (p *parameters) setPID(text string) error {
 	pid, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || pid == 0 {
@@ -115,6 +120,7 @@ func (p *parameters) setPID(text string) error {
 	return nil
 }
 
+// setWatch sets the interval of --watch.
 func (p *parameters) setWatch(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < minWatch || d > maxWatch {
@@ -131,6 +137,7 @@ const (
 	maxWatch = time.Hour
 )
 
+// setProbeTimeout sets the time limit of --probe-timeout.
 func (p *parameters) setProbeTimeout(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {

@@ -22,24 +22,36 @@ const locateTime = 3 * time.Second
 // podName is the namespace and name of a pod, as in --pod.
 type podName struct{ namespace, name string }
 
+// String returns NAMESPACE/NAME.
 func (n podName) String() string { return n.namespace + "/" + n.name }
+
+// The limits of Kubernetes for the namespace and the name of a pod (RFC 1123).
+const (
+	maxNamespaceLength = 63
+	maxNameLength      = 253
+)
+
+// maxQuotedLength is the length to which errors shorten an invalid value.
+const maxQuotedLength = 100
 
 // parsePodName parses NAMESPACE/NAME.
 func parsePodName(words string) (podName, error) {
 	namespace, name, _ := strings.Cut(words, "/")
+	isWrong := func(c rune) bool {
+		isAllowed := 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-'
+		return !isAllowed
+	}
 	isLabel := func(label string) bool {
 		return label != "" && strings.Trim(label, "-") == label &&
-			!strings.ContainsFunc(label, func(c rune) bool {
-				return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
-			})
+			!strings.ContainsFunc(label, isWrong)
 	}
-	ok := isLabel(namespace) && len(namespace) <= 63 && len(name) <= 253
+	ok := isLabel(namespace) && len(namespace) <= maxNamespaceLength && len(name) <= maxNameLength
 	for label := range strings.SplitSeq(name, ".") {
 		ok = ok && isLabel(label)
 	}
 	if !ok {
 		return podName{}, fmt.Errorf("%s names no pod: want NAMESPACE/NAME, such as default/web",
-			text.Quote(words, 100))
+			text.Quote(words, maxQuotedLength))
 	}
 	return podName{namespace, name}, nil
 }
@@ -62,15 +74,17 @@ func (p *parameters) setPod(words string) error {
 	return nil
 }
 
+// setRunDir sets the directory of --cni-agent-run-dir.
 func (p *parameters) setRunDir(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%s is not an absolute path", text.Quote(path, 100))
+		return fmt.Errorf("%s is not an absolute path", text.Quote(path, maxQuotedLength))
 	}
 	p.runDir = path
 	return nil
 }
 
-// podFaults returns the errors about parameters that are not allowed with --pod.
+// podFaults returns the errors about parameters that are not allowed with --pod and --node. If the
+// command does not read files, it changes the file of --pod to the name of a pod.
 func (in *inputs) podFaults(p *parameters) []error {
 	var errs []error
 	if p.podFile != "" && !slices.Contains(in.sections, sectionExplain) {

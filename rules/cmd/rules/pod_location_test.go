@@ -67,6 +67,7 @@ func command(t *testing.T, runDir, stdin string, args ...string) (code int, stdo
 	return commandOn(thisSystem(), runDir, stdin, args...)
 }
 
+// commandOn is like command, with another system.
 func commandOn(s *system, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
 	var out, problems bytes.Buffer
 	s.stdin, s.stdout, s.stderr = strings.NewReader(stdin), &out, &problems

@@ -27,6 +27,7 @@ func testSystem() (*system, *bytes.Buffer) {
 	}, stderr
 }
 
+// addrs parses addresses.
 func addrs(texts ...string) []netip.Addr {
 	var list []netip.Addr
 	for _, text := range texts {

@@ -99,6 +99,7 @@ func calledCommand(s *system, args []string) *cobra.Command {
 	return nil
 }
 
+// newRootCommand returns the command without its subcommands.
 func newRootCommand(s *system) *cobra.Command {
 	cobra.EnableCommandSorting = false // help lists the commands in the order of commands
 	root := &cobra.Command{

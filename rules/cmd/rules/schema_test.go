@@ -146,4 +146,5 @@ func runRecorded(s *system, args []string) int {
 	return code
 }
 
+// oneObject reports whether the text is at most one JSON value.
 func oneObject(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 || json.Valid(text) }

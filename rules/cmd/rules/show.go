@@ -63,7 +63,8 @@ func newShowCommand(s *system) *cobra.Command {
 		Example: showExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if p.live && len(in.given["format"]) == 0 || p.live && p.format == formatJSON {
+		isFormatGiven := len(in.given["format"]) > 0
+		if p.live && (!isFormatGiven || p.format == formatJSON) {
 			return s.showLive(p)
 		}
 		return show(s, p)
@@ -74,8 +75,10 @@ func newShowCommand(s *system) *cobra.Command {
 func (in *inputs) countersFaults(p *parameters) []error {
 	var errs []error
 	for _, name := range []string{"exact", "watch"} {
+		if len(in.given[name]) == 0 {
+			continue
+		}
 		switch {
-		case len(in.given[name]) == 0:
 		case !p.live:
 			errs = append(errs, fmt.Errorf("--%s requires --live", name))
 		case len(in.given["format"]) > 0 && p.format != formatJSON:
@@ -86,6 +89,7 @@ func (in *inputs) countersFaults(p *parameters) []error {
 	return errs
 }
 
+// show prints a ruleset without counters.
 func show(s *system, p *parameters) error {
 	ruleset, err := s.rulesetOf(p)
 	if err != nil {

@@ -82,6 +82,7 @@ type statusDocument struct {
 
 func (statusDocument) kind() string { return "Status" }
 
+// statusDocumentOf returns the document of a status.
 func statusDocumentOf(s *agent.Status) statusDocument {
 	return statusDocument{
 		s.Node, s.Version, s.Time, s.Ready, append([]agent.Topic{}, s.Topics...), s.Pods, s.Drifts,
@@ -89,6 +90,7 @@ func statusDocumentOf(s *agent.Status) statusDocument {
 	}
 }
 
+// topicColor returns the color of a state.
 func topicColor(state agent.TopicState) color.Code {
 	switch state {
 	case agent.TopicOK:
@@ -101,6 +103,7 @@ func topicColor(state agent.TopicState) color.Code {
 	return color.Yellow
 }
 
+// statusText formats the status for people.
 func (s *system) statusText(found *agent.Status) string {
 	verdict, code := "ready", color.Green
 	if !found.Ready {
@@ -126,6 +129,7 @@ func (s *system) statusText(found *agent.Status) string {
 	return b.String()
 }
 
+// writeTopic writes a topic, with each fact on a line.
 func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 	facts := t.Facts
 	if len(facts) == 0 {
@@ -147,8 +151,10 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 	}
 }
 
+// timeText returns the text of a time.
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// repetitionText returns the number of occurrences of an error that has occurred several times.
 func repetitionText(e agent.LoggedError) string {
 	if e.Count < 2 {
 		return ""

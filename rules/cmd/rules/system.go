@@ -55,6 +55,7 @@ func (s *system) open(path string) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
+// userID returns the id of the user with a name.
 func userID(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -63,6 +64,7 @@ func userID(name string) (uint32, error) {
 	return numericID(u.Uid)
 }
 
+// groupID returns the id of the group with a name.
 func groupID(name string) (uint32, error) {
 	g, err := user.LookupGroup(name)
 	if err != nil {
@@ -71,6 +73,7 @@ func groupID(name string) (uint32, error) {
 	return numericID(g.Gid)
 }
 
+// numericID parses an id of package user.
 func numericID(text string) (uint32, error) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	return uint32(id), err

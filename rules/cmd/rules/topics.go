@@ -20,12 +20,14 @@ func topics() []*cobra.Command {
 	}
 }
 
+// topic returns a command that has only a help text.
 func topic(name, short string, text func() string) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { fmt.Fprint(cmd.OutOrStdout(), text()) })
 	return cmd
 }
 
+// environmentHelp returns the help topic "environment".
 func environmentHelp() string {
 	b := new(strings.Builder)
 	b.WriteString(`The variables are istio-iptables'. With --ambient, the variables of istio-cni in
@@ -59,6 +61,7 @@ NO_COLOR, if not empty, disables colors. Output that is not a terminal has no co
 	return b.String()
 }
 
+// deviationsHelp returns the help topic "deviations".
 func deviationsHelp() string {
 	b := new(strings.Builder)
 	b.WriteString(`Every new connection has the outcome that the iptables rules of istio-init give it,
@@ -73,6 +76,7 @@ except for these deviations. --without ID disables one, --strict-istio all of th
 	return b.String()
 }
 
+// jsonHelp is the help topic "json".
 const jsonHelp = `With --output json each command prints one object to stdout; warnings, errors and
 progress are objects on stderr, one a line. Each object has "version" (1) and "kind". New fields may
 be added; "version" changes when an old reader would misunderstand. rules help json-schema prints

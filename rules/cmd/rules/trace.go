@@ -66,6 +66,7 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	}
 }
 
+// chainName returns the name of the step's chain, with its table.
 func chainName(step rules.Step) string {
 	return step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name
 }
@@ -78,6 +79,7 @@ func hookText(p rules.Packet) string {
 	return p.Hook.String() + ", from " + p.InInterface
 }
 
+// stepText returns the rule of a step, its comment, and the action at which it ended early.
 func stepText(step rules.Step) string {
 	text := shorten(step.Rule().String())
 	if comment := step.Rule().Comment; comment != "" {
@@ -182,6 +184,7 @@ type (
 
 func (explanation) kind() string { return "Explanation" }
 
+// packetExplanationOf returns the JSON form of a trace.
 func packetExplanationOf(packet rules.Packet, trace rules.Trace) packetExplanation {
 	return packetExplanation{
 		Packet:  packet.String(),
@@ -194,14 +197,15 @@ func packetExplanationOf(packet rules.Packet, trace rules.Trace) packetExplanati
 		Delivery:  deliveryName(trace),
 		Passes: convertEach(trace.Passes, func(pass *rules.Pass) jsonPass {
 			return jsonPass{
-				pass.Packet.Hook.String(), pass.Packet.String(), convertEach(pass.Steps, jsonStepOf),
-				pass.MoreSteps,
+				pass.Packet.Hook.String(), pass.Packet.String(),
+				convertEach(pass.Steps, jsonStepOf), pass.MoreSteps,
 				convertEach(pass.Notes, func(n *rules.Note) string { return n.String() }),
 			}
 		}),
 	}
 }
 
+// jsonOutcomeOf returns the JSON form of an outcome.
 func jsonOutcomeOf(o rules.Outcome) jsonOutcome {
 	address := func(a netip.Addr) string {
 		if !a.IsValid() {
@@ -221,6 +225,7 @@ func jsonOutcomeOf(o rules.Outcome) jsonOutcome {
 	}
 }
 
+// jsonStepOf returns the JSON form of a step.
 func jsonStepOf(step *rules.Step) jsonStep {
 	j := jsonStep{
 		Family: step.Table.Family.String(), Table: step.Table.Name, Chain: step.Chain.Name,

@@ -100,7 +100,7 @@ func validate(s *system, v validation) error {
 	result := validationResult{
 		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(),
 		Running: r.Running, Attempts: r.Attempts,
-		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
+		Milliseconds: milliseconds(r.Duration), Checks: r.Checks,
 	}
 	if v.applied != nil {
 		err = s.printApplied(v, &result)
@@ -152,6 +152,7 @@ func (s *system) printApplied(v validation, result *validationResult) error {
 	return s.print("", *v.applied)
 }
 
+// statusColor returns the color of a status.
 func statusColor(s validator.Status) color.Code {
 	switch s {
 	case validator.OK:

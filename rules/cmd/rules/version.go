@@ -38,6 +38,7 @@ type build struct {
 
 func (build) kind() string { return "Version" }
 
+// thisBuild returns the description of this executable.
 func thisBuild() build {
 	v := build{
 		Version: cmp.Or(version, "(devel)"), Go: runtime.Version(),
@@ -61,6 +62,7 @@ func thisBuild() build {
 	return v
 }
 
+// text describes the executable in a line.
 func (v build) text() string {
 	commit := ""
 	if v.Commit != "" {

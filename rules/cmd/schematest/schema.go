@@ -117,6 +117,7 @@ func (s Schema) infer(typ reflect.Type) (*jsonschema.Schema, error) {
 	return inferred, nil
 }
 
+// constant returns the schema that allows only the value.
 func constant(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
 
 // loosen allows additional fields. It disallows null, because the programs never print it.
