@@ -166,7 +166,7 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 		r.hasCompared = true
 		r.desired.backend = found.Backend
 		r.unrepaired.reset()
-		r.inspectForeign(ns)
+		r.inspectForeign(ctx, ns)
 		r.checkAfterRepair(ctx)
 	default:
 		r.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)

@@ -57,11 +57,13 @@ func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat
 		}
 		return
 	}
-	r.repair(ns, found, description)
+	r.repair(ctx, ns, found, description)
 }
 
 // repair repairs the differences and checks the result.
-func (r *auditRun) repair(ns Namespace, found compat.Comparison, description string) {
+func (r *auditRun) repair(
+	ctx context.Context, ns Namespace, found compat.Comparison, description string,
+) {
 	r.unrepaired.repairs.ReserveN(r.now, 1)
 	unrepairable, err := r.apply(ns, r.repairBackend(found), found)
 	failure := metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure)
@@ -91,7 +93,7 @@ func (r *auditRun) repair(ns Namespace, found compat.Comparison, description str
 	r.recordEvent(redirectRepaired,
 		description+"; the redirection is restored"+r.endConnections(ns))
 	r.unrepaired.reset()
-	r.inspectForeign(ns)
+	r.inspectForeign(ctx, ns)
 }
 
 // onFailedRepair plans the next audit for the time when another repair is allowed.

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -284,6 +286,43 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 			t.Errorf("%s, %v", env.states(), env.counted)
 		}
 	})
+}
+
+// TestIPv6AddressAfterADD covers a pod that receives an IPv6 address, for example from a router,
+// after its rules were made for IPv4 only.
+func TestIPv6AddressAfterADD(t *testing.T) {
+	for _, row := range []struct{ dualStack, states, reported string }{
+		{"true", "1 drifted", "RedirectBypassed"},
+		{"false", "1 redirected", ""}, // Istio does not capture it either
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var s *fakeNamespace
+			env := startTestEnv(t, nil, func(env *testEnv) {
+				pod := meshPod("web")
+				pod.Spec.Containers[0].Env = []decide.EnvVar{
+					{Name: "ISTIO_DUAL_STACK", Value: row.dualStack},
+				}
+				s = env.addRedirected(pod)
+			})
+			if env.states() != "1 redirected" {
+				t.Error(env.states())
+			}
+			env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
+			advance(3 * time.Minute)
+			if env.states() != row.states || len(env.events) > 0 &&
+				!strings.Contains(env.events[0].Message, "IPv6 traffic of fd00::7 bypasses the proxy") {
+				t.Errorf("dual stack %s: %s, %+v", row.dualStack, env.states(), env.events)
+			}
+			if reported := env.takeEvents(); reported != row.reported {
+				t.Errorf("dual stack %s: %q", row.dualStack, reported)
+			}
+			env.set(func() { s.addresses = s.addresses[:1] })
+			advance(2 * time.Minute)
+			if env.states() != "1 redirected" {
+				t.Error(env.states())
+			}
+		})
+	}
 }
 
 // TestADecisionOverBudgetIsMadeAgain checks that a decision that exceeded its budget is repeated

@@ -1,6 +1,10 @@
 package audit
 
 import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
@@ -28,24 +32,26 @@ const retryFactor = 10
 
 // inspectForeign determines the effect of foreign rules on captured traffic of a pod whose Sluice
 // rules are as desired. The agent does not change foreign rules.
-func (r *auditRun) inspectForeign(ns Namespace) {
-	r.inspect(ns, r.rulesets.mustRuleset(r.desired.redirection),
+func (r *auditRun) inspectForeign(ctx context.Context, ns Namespace) {
+	r.inspect(ctx, ns, r.rulesets.mustRuleset(r.desired.redirection),
 		"Sluice's rules in the pod are correct", "foreign rules")
 }
 
 // inspectIstio determines whether Istio's rules in a pod without Sluice's rules capture the traffic
 // that Sluice's rules would capture. Deviations from Istio are disabled for this comparison.
-func (r *auditRun) inspectIstio(ns Namespace) {
+func (r *auditRun) inspectIstio(ctx context.Context, ns Namespace) {
 	strict := *r.desired.redirect
 	strict.StrictIstio()
-	r.inspect(ns, r.rulesets.mustRuleset(redirection{redirect: &strict}),
+	r.inspect(ctx, ns, r.rulesets.mustRuleset(redirection{redirect: &strict}),
 		"the pod has Istio's rules, which the agent does not change", "its rules")
 }
 
 // inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
 // rules in the network namespace, and sets the state of the pod. The decision is repeated when
 // rules have changed. situation and culprit are the beginning and the subject of messages.
-func (r *auditRun) inspect(ns Namespace, rs rules.Ruleset, situation, culprit string) {
+func (r *auditRun) inspect(
+	ctx context.Context, ns Namespace, rs rules.Ruleset, situation, culprit string,
+) {
 	r.state = Redirected
 	generation := r.lastEqual.found.Snapshot.Generation
 	var last *foreign.Snapshot
@@ -68,7 +74,7 @@ func (r *auditRun) inspect(ns Namespace, rs rules.Ruleset, situation, culprit st
 	found := &r.foreignEffect.snapshot
 	switch r.effect = found.Verdict(); r.effect {
 	case foreign.None:
-		r.inspectAddresses(ns, situation)
+		r.inspectAddresses(ctx, ns, situation)
 	case foreign.Bypassed:
 		r.state = Drifted
 		r.recordEvent(bypassed, situation+", but "+culprit+" let traffic bypass the proxy: "+
@@ -87,18 +93,19 @@ func (r *auditRun) inspect(ns Namespace, rs rules.Ruleset, situation, culprit st
 	}
 }
 
-// inspectAddresses determines whether the network namespace still has addresses. If the pod has
-// moved its interface to another namespace, its traffic does not meet the rules. A missing address
-// is reported only by the second audit that finds none, because the runtime may be removing the
-// sandbox.
-func (r *auditRun) inspectAddresses(ns Namespace, situation string) {
+// inspectAddresses determines whether the rules apply to the addresses that the network namespace
+// has now. If the pod has moved its interface to another namespace, its traffic does not meet the
+// rules. A missing address is reported only by the second audit that finds none, because the runtime
+// may be removing the sandbox.
+func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation string) {
 	addresses, err := ns.Addresses()
 	if err != nil {
 		r.onUnreadable(err)
 		return
 	}
-	if len(decide.GlobalAddresses(addresses)) > 0 {
+	if addresses = decide.GlobalAddresses(addresses); len(addresses) > 0 {
 		r.withoutAddress = false
+		r.inspectIPv6(ctx, addresses, situation)
 		return
 	}
 	r.state, r.nextAuditAt = Unknown, earliest(r.nextAuditAt, r.now.Add(errorBackoff))
@@ -107,4 +114,37 @@ func (r *auditRun) inspectAddresses(ns Namespace, situation string) {
 			"if its interface was moved to another namespace, its traffic bypasses the proxy")
 	}
 	r.withoutAddress = true
+}
+
+// inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address
+// after ADD had decided from its addresses not to capture IPv6. IPv6 that ADD would not capture with
+// the present addresses either is not reported, as in Istio.
+func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situation string) {
+	i := slices.IndexFunc(addresses, netip.Addr.Is6)
+	if i < 0 || r.desired.redirect == nil || r.desired.redirect.IPv6 {
+		return
+	}
+	if r.ipv6.version != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
+		object, err := r.fetchPod(ctx, r.item)
+		if err != nil {
+			r.onUnreadable(err)
+			return
+		}
+		// Ignore the error: the pod's parameters were changed to invalid ones, which capture nothing.
+		now, _, _ := decide.Parameters(object, addresses, r.Decide)
+		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: now.IPv6}
+	}
+	if r.ipv6.captured {
+		r.state = Drifted
+		r.recordEvent(bypassed, fmt.Sprintf("%s, but they do not capture IPv6, because the pod had no "+
+			"IPv6 address when they were made: IPv6 traffic of %s bypasses the proxy; "+
+			"delete the pod so that it is created again", situation, addresses[i]))
+	}
+}
+
+// An ipv6Decision is the decision whether ADD would capture IPv6 of a pod with the addresses.
+type ipv6Decision struct {
+	version   string // of the pod
+	addresses []netip.Addr
+	captured  bool
 }

@@ -63,6 +63,7 @@ type pod struct {
 	foreignEffect foreignEffect
 	// withoutAddress is set if the network namespace had no address at the last audit.
 	withoutAddress bool
+	ipv6           ipv6Decision
 	lastEvents     map[string]lastEvent // by reason
 	unrepaired     unrepaired
 	action         attempt // last deletion or label

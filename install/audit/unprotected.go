@@ -25,7 +25,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	if len(istioRules) > 0 {
 		r.Log.Debug("a pod is not repaired, because it contains Istio's rules",
 			zap.Stringer("pod", r.item.Ref), zap.Int("rules", len(istioRules)))
-		r.inspectIstio(ns)
+		r.inspectIstio(ctx, ns)
 		return
 	}
 	r.noteBypass()
@@ -105,7 +105,7 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 	}
 	r.warn("the repair cannot be stored", r.repairs.put(entry))
 	r.desired.origin, r.desired.repairedAt = fromRepair, entry.Time
-	r.inspectForeign(ns)
+	r.inspectForeign(ctx, ns)
 }
 
 // checkAfterRepair applies the policy to a pod that failed after it was repaired in place. The time
