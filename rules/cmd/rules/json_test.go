@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestEveryMatchHasJSON compares a rule for every match and action of the model with its JSON.
+// TestEveryMatchHasJSON compares each match and each action that the topic json lists with its
+// JSON.
 func TestEveryMatchHasJSON(t *testing.T) {
 	one := []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.0/8"))}
 	odd := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.6")}
@@ -54,6 +55,7 @@ func TestEveryMatchHasJSON(t *testing.T) {
 			rules.MatchOwner{Group: true, IDs: rules.Singles[uint32](7)},
 			`"match":"owner","of":"group","values":["7"]`,
 		},
+		{rules.CgroupOf("kubepods/pod1"), `"match":"cgroup","values":["kubepods/pod1"]`},
 		{
 			rules.MatchMark{Value: 0x539, Mask: ^uint32(0)},
 			`"match":"mark","of":"packet","values":["0x539"],"mask":"0xffffffff"`,
@@ -77,6 +79,8 @@ func TestEveryMatchHasJSON(t *testing.T) {
 		{rules.Jump{Chain: "c"}, `"action":"jump","chain":"c"`},
 		{rules.Jump{Chain: "c", Goto: true}, `"action":"goto","chain":"c"`},
 		{rules.RedirectTo{Port: 15001}, `"action":"redirect","port":15001`},
+		{rules.DNATPort{Port: 15053}, `"action":"dnat","port":15053`},
+		{rules.SNATTo{Addr: netip.MustParseAddr("10.0.0.1")}, `"action":"snat"`},
 		{rules.TProxy{Port: 15006}, `"action":"tproxy","port":15006`},
 		{
 			rules.TProxyDrop{Port: 15006, Value: 1, Mask: 2},
@@ -107,15 +111,16 @@ func wantJSON(t *testing.T, value any, want string) {
 // TestCompiledRulesAreKnown verifies that no rule of Compile is unknown in JSON.
 func TestCompiledRulesAreKnown(t *testing.T) {
 	r := rules.DefaultRedirect()
-	r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DropInvalid, r.KeepEstablished = rules.ModeTProxy, true, true, true, true, true
-	r.DNS = rules.DNS{Capture: true, All: true}
+	r.Mode, r.DNS = rules.ModeTProxy, rules.DNS{Capture: true, All: true}
+	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6 = true, true, true
+	r.DropInvalid, r.KeepEstablished = true, true
 	text, err := json.Marshal(jsonRulesetOf(rules.MustCompile(r)))
 	if err != nil || strings.Contains(string(text), `"unknown"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 }
 
-// TestJSONHelpNamesEveryField verifies that the topic json names each field of explain and diff.
+// TestJSONHelpNamesEveryField verifies that the topic json names each field of every document.
 func TestJSONHelpNamesEveryField(t *testing.T) {
 	var fields func(typ reflect.Type)
 	seen := map[reflect.Type]bool{}
@@ -135,7 +140,7 @@ func TestJSONHelpNamesEveryField(t *testing.T) {
 			fields(typ.Field(i).Type)
 		}
 	}
-	for _, value := range []any{packetExplanation{}, jsonDiff{}, jsonTable{}} {
-		fields(reflect.TypeOf(value))
+	for d := range documents() {
+		fields(reflect.TypeOf(d))
 	}
 }

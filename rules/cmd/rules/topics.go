@@ -77,10 +77,10 @@ except for these deviations. --without ID disables one, --strict-istio all of th
 }
 
 // jsonHelp is the help topic "json".
-const jsonHelp = `With --output json each command prints one object to stdout; warnings, errors and
-progress are objects on stderr, one a line. Each object has "version" (1) and "kind". New fields may
-be added; "version" changes when an old reader would misunderstand. rules help json-schema prints
-the JSON Schema of all kinds.
+const jsonHelp = `With --output json each command prints one object to stdout, but trace and show
+--watch print one a line; warnings, errors and progress are objects on stderr, one a line. Each
+object has "version" (1) and "kind". New fields may be added; "version" changes when an old reader
+would misunderstand. rules help json-schema prints the JSON Schema of all kinds.
 
 error, warning, progress  (Error, Warning, Progress) a field of the same name: the text
 
@@ -101,13 +101,15 @@ show (Ruleset; in other objects a RULESET)
             port       source, destination  number, or first-last
             tcp-flags                       the flags in mask that must be set
             owner      user, group          id, or first-last
+            cgroup                          path
             mark       packet, connection   hexadecimal, compared in the bits of mask
             state                           conntrack states
             unknown                         none: only text describes the match
   actions[] action, text, and the fields of the action:
             accept, drop, return
             jump, goto                      chain
-            redirect, tproxy                port
+            redirect, dnat, tproxy          port
+            snat                            none: only text describes the translation
             tproxy-or-drop                  port, value, mask
             set-mark                        value, mask
             save-mark, restore-mark         between packet and connection
@@ -131,13 +133,19 @@ apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), na
             with --run-validation: validation, the object of validate without version and kind
 check       (Check) namespace, backend, equal, differences[]: kind (missing, extra, changed,
             reordered), where, want, got; if where names a set, want and got are the elements that
-            are missing or extra; foreign: the effect of rules of other owners
+            are missing or extra
+            foreign: the effect of rules of other owners, omitted if there are differences:
+            bypasses[]: packets (a class), witness (a packet), desired, live (its outcomes), rule
+                        (that decides), reason (if no rule decides), owner (of the rule: sluice,
+                        nft, iptables-nft, iptables-legacy)
+            more (true if there are more classes), unknown[] (the reasons why outcomes are unknown),
+            exhausted (true if a limit was reached, or the rules could not be read)
 explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other
             possible fates), dependsOn[] (the conditions that select between them), unknownAt[] (the
             rules with the unknown expressions that decide, as steps[]), delivery (of a packet that
             is assigned to a transparent listener: delivered, dropped or unknown), passes[]
-            with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind,
-            sentence; ruleset (a RULESET)
+            with --pod also: pod, outcome (skip, redirect, ambient, undecided), reason, sentence,
+            notes[]: kind, sentence; ruleset (a RULESET)
             fate:     text, captured, dropped, rejected (the reply to the sender), redirect and
                       redirectLast (a port or the first and the last of several), toHost
                       (redirected, of a protocol without ports), dnat and dnatLast (ports),
@@ -161,9 +169,23 @@ diff        (Diff) verdict (equivalent, different, cannot decide), left, right: 
             undecided[]: side (left, right), text, where, rule, witness; moreUndecided (true if not
                          all are listed)
             routing[]    differences as of check; notCompared[]
-validate    (Validation) namespace, outcome (works, fails, captures nothing, not decided), running
-            (a proxy), attempts, milliseconds, checks[]: name, packet (see rules explain), expected,
-            found, status (ok, failed, not checked), reason, next
+trace       one object a line: a TracedPacket for each packet, a TracedAnswer for each answer, and
+            at the end a TraceSummary
+            (TracedPacket) time, packet (see rules explain), direction (in, out), protocol, from, to
+            (before translation), uid, pid, process, container (of the sender), outcome (captured,
+            not-captured, dropped), sentence, path[] (the rules that it met), listener (its address,
+            or none), differences[] (from the model), notCompared (the reason), reproducer (a file)
+            (TracedAnswer) time, protocol, from, to (of an earlier packet), answer (connected,
+            refused, reset, answered, timed out), by (the destination after translation), mark and
+            zone (of conntrack)
+            (TraceSummary) packets, lost (events), differences, unanswered (connections), sentences
+            (the number of packets by sentence), talkers[] (connections that are not captured):
+            sentence, from, uid, process, to, packets
+validate    (Validation) namespace, outcome (works, works as far as checked, fails, captures
+            nothing, not decided), notChecked[] (kinds of checks), running (a proxy), attempts,
+            milliseconds, checks[]: name, kind, proves (false if it would be ok without rules too),
+            packet (see rules explain), expected, found, status (ok, failed, not checked), reason,
+            next
 cleanup     (Cleanup) namespace, dryRun, removed[] (with dryRun: the objects that would be removed)
 doctor      (Doctor) namespace, kernel, node (with --node), verdict (works, degraded, prevented),
             findings[]: topic, severity (ok, note, warning, problem), verdict (a sentence), next,
