@@ -15,7 +15,8 @@ func changeRows(t Tools) []Row {
 	after.OtherPrefix = true
 	row := func(id, name string, roundsFactor float64, peers ...programmer) Row {
 		r := Row{
-			ID: id, Topic: "Running pod", Name: name, RoundsFactor: roundsFactor, Plotted: report.Wall,
+			ID: id, Topic: "Running pod", Name: name, RoundsFactor: roundsFactor,
+			Plotted: report.Wall,
 			Candidates: []Candidate{
 				changeInProcess(coldName, false, before, after),
 				changeInProcess(readName, true, before, after),
@@ -23,20 +24,21 @@ func changeRows(t Tools) []Row {
 			},
 		}
 		for _, p := range peers {
-			r.Candidates = append(r.Candidates, t.changeCandidate(p, p.reconciling(), before, after))
+			r.Candidates = append(r.Candidates,
+				t.changeCandidate(p, p.reconciling(), before, after))
 		}
 		return r
 	}
 	const name = "one of 1000 excluded prefixes changes, under traffic"
-	first := row("change", name, 2, istioNative)
-	first.Note = "Meanwhile an application in the pod sends 5,000 datagrams per second over lo to " +
-		"another one, which answers each; an unanswered datagram counts as lost. The time in process " +
-		"ends when the kernel has committed the transaction; the socket is closed later, in the " +
-		"background. Sluice first reads and compares all rules and prefixes, and writes only the " +
-		"changed prefix. \"" + readName + "\" is a repair by the agent, which has read the rules " +
-		"before; the kernel rejects the transaction if they have changed since then, and the agent " +
-		"reads them again."
-	first.Goals = []report.Goal{
+	fast := row("change", name, 2, istioNative)
+	fast.Note = "Meanwhile an application in the pod sends 5,000 datagrams per second over lo to " +
+		"another one, which answers each; an unanswered datagram counts as lost. The time in " +
+		"process ends when the kernel has committed the transaction; the socket is closed later, " +
+		"in the background. Sluice first reads and compares all rules and prefixes, and writes " +
+		"only the changed prefix. \"" + readName + "\" is a repair by the agent, which has read " +
+		"the rules before; the kernel rejects the transaction if they have changed since then, " +
+		"and the agent reads them again."
+	fast.Goals = []report.Goal{
 		{Entry: readName, Quantity: report.Wall, Limit: 1e-3},
 		{Entry: coldName, Quantity: report.Wall, Limit: 1e-3},
 		{Entry: readName, Quantity: report.Lost, Zero: true},
@@ -44,25 +46,25 @@ func changeRows(t Tools) []Row {
 		{Entry: rulesApply.name, Quantity: report.Lost, Zero: true},
 	}
 	return []Row{
-		first, row("change-iptables", name+", beside iptables", 0.2, istioLegacy, istioNFT),
+		fast, row("change-iptables", name+", beside iptables", 0.2, istioLegacy, istioNFT),
 	}
 }
 
-// changeCandidate returns a candidate that changes a pod's rules with the second programmer's
-// commands. The first programmer has written the rules.
-func (t Tools) changeCandidate(first, second programmer, before, after Sidecar) Candidate {
-	return Candidate{Name: second.name, Kind: second.kind, Prepare: func() (Task, error) {
-		prepare := func(ns *netns.NS) error { return first.run(t, ns, before) }
+// changeCandidate returns a candidate in a pod for which writer has written the rules of the sidecar
+// before. The commands of changer replace them by the rules of the sidecar after.
+func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar) Candidate {
+	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
+		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }
 		return podTask(prepare, func(ns *netns.NS) (Task, error) {
-			commands, err := second.commands(t, ns, after)
+			commands, err := changer.commands(t, ns, after)
 			return underTraffic(ns, inSequence(commands)), err
 		})
 	}}
 }
 
-// changeInProcess returns a candidate that changes a pod's rules in this process and has compiled
-// the ruleset before. If readsBefore is true, it has also read the pod's rules before, like the
-// agent.
+// changeInProcess returns a candidate that changes a pod's rules in this process. The ruleset is
+// compiled before the measurement. If readsBefore is true, the pod's rules are also read before the
+// measurement, as the agent does.
 func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candidate {
 	var old, desired rules.Ruleset
 	return Candidate{
@@ -96,7 +98,7 @@ func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candi
 	}
 }
 
-// underTraffic returns the task with datagrams that are sent in the pod meanwhile. Its cost
+// underTraffic returns the task with datagrams that are sent in the pod while it runs. Its cost
 // includes the lost datagrams.
 func underTraffic(ns *netns.NS, task Task) Task {
 	do := task.Do

@@ -24,9 +24,9 @@ type Command struct {
 	NS *netns.NS
 }
 
-// exec returns the command and the file for its output. Input and output are files and not pipes,
-// because a pipe would need goroutines of this process, which affect the measured time.
-func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
+// prepare returns the command and the file for its output. Input and output are files and not
+// pipes, because a pipe would need goroutines of this process, which affect the measured time.
+func (c *Command) prepare() (cmd *exec.Cmd, out *os.File, err error) {
 	in, err := memoryFile(c.Stdin)
 	if err != nil {
 		return nil, nil, err
@@ -54,9 +54,10 @@ func memoryFile(content []byte) (*os.File, error) {
 	return file, err
 }
 
-// do calls execute in the command's namespace. An error contains the output of the command.
-func (c *Command) do(execute func(*exec.Cmd) error) error {
-	cmd, out, err := c.exec()
+// withCmd calls execute with the prepared command in the command's namespace. An error contains the
+// output of the command.
+func (c *Command) withCmd(execute func(*exec.Cmd) error) error {
+	cmd, out, err := c.prepare()
 	if err != nil {
 		return err
 	}
@@ -70,11 +71,11 @@ func (c *Command) do(execute func(*exec.Cmd) error) error {
 }
 
 // Task returns the task of executing the command.
-func (c *Command) Task() Task { return Task{Do: c.run, Count: c.traced} }
+func (c *Command) Task() Task { return Task{Do: c.measure, Count: c.countResources} }
 
-// run executes the command, and returns its cost.
-func (c *Command) run() (s Sample, err error) {
-	err = c.do(func(cmd *exec.Cmd) error {
+// measure executes the command, and returns its time and CPU time.
+func (c *Command) measure() (s Sample, err error) {
+	err = c.withCmd(func(cmd *exec.Cmd) error {
 		begin := time.Now()
 		err := cmd.Run()
 		wall := time.Since(begin)
@@ -91,13 +92,13 @@ func (c *Command) run() (s Sample, err error) {
 
 // Run executes the command without measuring it.
 func (c *Command) Run() error {
-	return c.do(func(cmd *exec.Cmd) error { return cmd.Run() })
+	return c.withCmd(func(cmd *exec.Cmd) error { return cmd.Run() })
 }
 
 // Output executes the command without measuring it, and returns its output.
 func (c *Command) Output() ([]byte, error) {
 	var output []byte
-	err := c.do(func(cmd *exec.Cmd) error {
+	err := c.withCmd(func(cmd *exec.Cmd) error {
 		if err := cmd.Run(); err != nil {
 			return err
 		}
@@ -111,9 +112,10 @@ func (c *Command) Output() ([]byte, error) {
 	return output, err
 }
 
-// inSequence returns the task of executing commands one after the other.
+// inSequence returns the task of executing commands one after the other. Its memory is that of the
+// command that needs most; its other costs are sums.
 func inSequence(commands []*Command) Task {
-	runAll := func(sum Sample, execute func(*Command) (Sample, error)) (Sample, error) {
+	runAll := func(total Sample, execute func(*Command) (Sample, error)) (Sample, error) {
 		for _, c := range commands {
 			s, err := execute(c)
 			if err != nil {
@@ -121,18 +123,20 @@ func inSequence(commands []*Command) Task {
 			}
 			for q, value := range s {
 				if q == report.Memory {
-					sum[q] = max(sum[q], value)
+					total[q] = max(total[q], value)
 					continue
 				}
-				sum[q] += value
+				total[q] += value
 			}
 		}
-		return sum, nil
+		return total, nil
 	}
 	return Task{
-		Do: func() (Sample, error) { return runAll(Sample{}, (*Command).run) },
+		Do: func() (Sample, error) { return runAll(Sample{}, (*Command).measure) },
 		Count: func() (Sample, error) {
-			return runAll(Sample{report.Executed: float64(len(commands) - 1)}, (*Command).traced)
+			// The first command counts as the candidate's own program.
+			furtherCommands := Sample{report.Executed: float64(len(commands) - 1)}
+			return runAll(furtherCommands, (*Command).countResources)
 		},
 	}
 }

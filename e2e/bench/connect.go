@@ -26,7 +26,9 @@ func connectRows(t Tools) []Row {
 		Candidates: []Candidate{t.connectCandidate("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
-	entryName := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
+	entryName := func(p programmer, prefixes int) string {
+		return fmt.Sprintf("%s, %d prefixes", p.name, prefixes)
+	}
 	sluice := rulesApply
 	sluice.name = "Sluice"
 	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
@@ -39,20 +41,22 @@ func connectRows(t Tools) []Row {
 	const minimumRatio = 0.97
 	for i, n := range sizes {
 		row.Goals = append(row.Goals, report.Goal{
-			Entry: entryName(sluice, n), Quantity: report.Rate, Others: []string{entryName(istioLegacy, n)},
-			Factor: minimumRatio,
+			Entry: entryName(sluice, n), Quantity: report.Rate,
+			Others: []string{entryName(istioLegacy, n)}, Factor: minimumRatio,
 		})
 		if i > 0 {
 			row.Goals = append(row.Goals, report.Goal{
-				Entry: entryName(sluice, n), Quantity: report.Rate, Others: []string{entryName(sluice, 0)}, Factor: minimumRatio,
+				Entry: entryName(sluice, n), Quantity: report.Rate,
+				Others: []string{entryName(sluice, 0)}, Factor: minimumRatio,
 			})
 		}
 	}
 	return []Row{row}
 }
 
-// connectCandidate returns a candidate that opens connections in the same pod in all rounds. If p
-// is nil, the pod has no rules. background runs in the pod meanwhile; it may be nil.
+// connectCandidate returns a candidate that opens connections in the same pod in all rounds. p has
+// written the pod's rules; if it is nil, the pod has none. background runs in the pod meanwhile; it
+// may be nil.
 func (t Tools) connectCandidate(
 	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
 ) Candidate {
@@ -103,8 +107,8 @@ func (t Tools) connectCandidate(
 // A proxyListener is a pod with a listener on the proxy's port.
 type proxyListener struct {
 	ns       *netns.NS
-	listener int
-	done     chan struct{}
+	listener int           // file descriptor
+	done     chan struct{} // closed when accept has returned
 }
 
 // listenInPod creates a pod whose listener accepts connections until close.
@@ -144,6 +148,7 @@ func (l *proxyListener) listen() (err error) {
 	return unix.Listen(l.listener, 1024)
 }
 
+// accept accepts and closes connections until the listener is shut down.
 func (l *proxyListener) accept() {
 	defer close(l.done)
 	for {
@@ -155,12 +160,14 @@ func (l *proxyListener) accept() {
 	}
 }
 
+// close closes the listener and the pod's namespace.
 func (l *proxyListener) close() error {
 	err := unix.Shutdown(l.listener, unix.SHUT_RDWR)
 	<-l.done
 	return errors.Join(err, unix.Close(l.listener), l.ns.Close())
 }
 
+// connect opens a connection and closes it.
 func connect(to *unix.SockaddrInet4) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

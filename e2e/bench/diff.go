@@ -11,12 +11,18 @@ func diffRows(t Tools) []Row {
 	for _, c := range []struct {
 		id, name string
 		sidecar  Sidecar
-		limit    float64
+		limit    float64 // goal in seconds; 0 for none
 	}{
 		{"diff", "default parameters, IPv4 pod", Sidecar{WithoutDNS: true, IPv4Only: true}, 5e-3},
 		{"diff-dual", "dual-stack pod with DNS capture", Sidecar{}, 0},
-		{"diff-1000", "the same with " + excludedPrefixes(1000), Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 200e-3},
-		{"diff-10000", "the same with 10000 excluded IPv4 prefixes", Sidecar{IPv4Prefixes: 10_000}, 3},
+		{
+			"diff-1000", "the same with " + excludedPrefixes(1000),
+			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 200e-3,
+		},
+		{
+			"diff-10000", "the same with 10000 excluded IPv4 prefixes",
+			Sidecar{IPv4Prefixes: 10_000}, 3,
+		},
 	} {
 		const name = "rules diff"
 		row := Row{
@@ -29,8 +35,8 @@ func diffRows(t Tools) []Row {
 		rows = append(rows, row)
 	}
 	rows[0].Note = "The whole process: the parameters are compared with the rules that the real " +
-		"istio-iptables has created, as printed by iptables-save and ip6tables-save. They contain one " +
-		"rule per prefix. No peer can make this comparison."
+		"istio-iptables has created, as printed by iptables-save and ip6tables-save. They " +
+		"contain one rule per prefix. No peer can make this comparison."
 	return rows
 }
 

@@ -11,10 +11,13 @@ import (
 
 // Names of candidates that goals refer to.
 const (
-	rawName, emptyName, nftName = "the same netlink messages, prepared", "empty Go program", "nft -f"
-	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
-	readName                    = "Sluice in process, rules already read"
-	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
+	rawName    = "the same netlink messages, prepared"
+	emptyName  = "empty Go program"
+	nftName    = "nft -f"
+	coldName   = "Sluice in process"
+	cachedName = "Sluice in process, batch cached"
+	readName   = "Sluice in process, rules already read"
+	legacyName = "iptables-restore and ip6tables-restore, legacy"
 )
 
 // inProcessRows returns rows that measure the library, from parameters to committed rules.
@@ -29,7 +32,8 @@ func inProcessRows() []Row {
 	}{{"fresh", 0, 30, 1.15}, {"fresh-1000", 1000, 5, 1.2}, {"fresh-10000", 10_000, 1, 1.2}} {
 		s := Sidecar{IPv4Prefixes: c.prefixes, IPv6Prefixes: c.prefixes}
 		goals := []report.Goal{{
-			Entry: cachedName, Quantity: report.Wall, Others: []string{rawName}, Factor: c.cachedRatio,
+			Entry: cachedName, Quantity: report.Wall, Others: []string{rawName},
+			Factor: c.cachedRatio,
 		}}
 		if c.prefixes == 0 {
 			goals = append(goals, report.Goal{
@@ -37,15 +41,15 @@ func inProcessRows() []Row {
 			})
 		}
 		rows = append(rows, Row{
-			ID: c.id, Topic: topic, Name: excludedPrefixes(c.prefixes), RoundsFactor: c.roundsFactor, Goals: goals,
-			Plotted:    report.Wall,
+			ID: c.id, Topic: topic, Name: excludedPrefixes(c.prefixes),
+			RoundsFactor: c.roundsFactor, Goals: goals, Plotted: report.Wall,
 			Candidates: []Candidate{rawCandidate(s), coldCandidate(s), cachedCandidate(s)},
 		})
 	}
 	rows[0].Note = "The parameters describe an injected dual-stack pod with DNS capture. " +
 		"\"In process\" is the time from parameters to committed rules. \"Batch cached\" omits " +
-		"compiling and encoding, as for many pods with the same parameters. Creating the namespace is " +
-		"not included."
+		"compiling and encoding, as for many pods with the same parameters. Creating the " +
+		"namespace is not included."
 	return rows
 }
 
@@ -57,8 +61,8 @@ func excludedPrefixes(n int) string {
 	return fmt.Sprintf("%d excluded prefixes per family", n)
 }
 
-// podTask returns a task in a new pod, which must redirect connections after the task. prepare may
-// be nil; it runs in the pod before the task is created.
+// podTask returns a task in a new pod. The pod must redirect connections after the task. prepare
+// may be nil; it runs in the pod before the task is created.
 func podTask(
 	prepare func(*netns.NS) error, newTask func(*netns.NS) (Task, error),
 ) (task Task, err error) {

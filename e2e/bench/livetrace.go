@@ -8,9 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -33,9 +36,10 @@ func traceRows(t Tools) []Row {
 	connect := Row{
 		ID: "trace-connect", Topic: "Live trace", RoundsFactor: 4, Plotted: report.Rate,
 		Name: "new connections of a pod with our rules while they are traced",
-		Note: "As new connections above. The traces run in processes that share the cores with the " +
-			"connections, and print to /dev/null. rules trace traces at most 1000 packets per second " +
-			"at each hook; nft monitor trace traces the first packet of every connection.",
+		Note: "As new connections above. The traces run in processes that share the cores with " +
+			"the connections, and print to /dev/null. rules trace traces at most 1000 packets " +
+			"per second at each hook; nft monitor trace traces the first packet of every " +
+			"connection.",
 		Candidates: []Candidate{t.connectCandidate(name, report.Floor, &sluice, Sidecar{}, nil)},
 	}
 	packets := Row{
@@ -62,11 +66,11 @@ func traceRows(t Tools) []Row {
 type backgroundProgram func(ns *netns.NS) (end func(), err error)
 
 // start starts the program. A nil backgroundProgram starts nothing.
-func (d backgroundProgram) start(ns *netns.NS) (end func(), err error) {
-	if d == nil {
+func (b backgroundProgram) start(ns *netns.NS) (end func(), err error) {
+	if b == nil {
 		return func() {}, nil
 	}
-	return d(ns)
+	return b(ns)
 }
 
 // rulesTrace returns the program rules trace with the flags.
@@ -88,18 +92,21 @@ func (t Tools) rulesTrace(flags ...string) backgroundProgram {
 	}
 }
 
-// selectFirst traces the first packet of each connection.
-const selectFirst = `table inet monitored {
-	chain output { type filter hook output priority raw; tcp flags & (fin|syn|rst|ack) == syn meta nftrace set 1; }
+// traceFirstPackets contains rules that trace the first packet of each connection.
+const traceFirstPackets = `table inet monitored {
+	chain output {
+		type filter hook output priority raw
+		tcp flags & (fin|syn|rst|ack) == syn meta nftrace set 1
+	}
 }`
 
 // nftMonitor starts nft monitor trace. It is a backgroundProgram.
 func (t Tools) nftMonitor(ns *netns.NS) (func(), error) {
-	c, err := t.Command(ns, "nft", []byte(selectFirst), "-f", "-")
+	c, err := t.Command(ns, "nft", []byte(traceFirstPackets), "-f", "-")
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.run(); err != nil {
+	if err := c.Run(); err != nil {
 		return nil, err
 	}
 	if c, err = t.Command(ns, "nft", nil, "monitor", "trace"); err != nil {
@@ -110,15 +117,20 @@ func (t Tools) nftMonitor(ns *netns.NS) (func(), error) {
 
 // waitForNetlinkGroup waits until the process has joined a multicast group of NETLINK_NETFILTER.
 func waitForNetlinkGroup(pid int, _ io.Reader) error {
-	const netfilter, timeout = "12", 10 * time.Second
+	const timeout = 10 * time.Second
+	netfilter := strconv.Itoa(unix.NETLINK_NETFILTER)
 	for begin := time.Now(); time.Since(begin) < timeout; time.Sleep(time.Millisecond) {
 		sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/netlink", pid))
 		if err != nil {
 			return err
 		}
 		for line := range strings.Lines(string(sockets)) {
-			f := strings.Fields(line) // sk, protocol, port id, groups, ...
-			if len(f) > 3 && f[1] == netfilter && f[2] == fmt.Sprint(pid) && f[3] != "00000000" {
+			fields := strings.Fields(line) // socket, protocol, port ID, groups, ...
+			if len(fields) < 4 {
+				continue
+			}
+			protocol, portID, groups := fields[1], fields[2], fields[3]
+			if protocol == netfilter && portID == strconv.Itoa(pid) && groups != "00000000" {
 				return nil
 			}
 		}
@@ -126,8 +138,8 @@ func waitForNetlinkGroup(pid int, _ io.Reader) error {
 	return errors.New("nft monitor trace has not joined a netlink group")
 }
 
-// background starts the command, whose output is discarded, waits until it works, and returns a
-// function that ends it. waitReady waits until the command works.
+// background starts the command, calls waitReady, which waits until the command works, and returns
+// a function that ends the command. The output of the command is discarded.
 func (c *Command) background(
 	waitReady func(pid int, stderr io.Reader) error,
 ) (end func(), err error) {

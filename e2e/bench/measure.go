@@ -20,17 +20,18 @@ func Measure(row Row, rounds int) report.Row {
 	}
 	runs := make([]*candidateRun, len(row.Candidates))
 	for i := range row.Candidates {
-		runs[i] = startCandidate(&row.Candidates[i])
+		runs[i] = openCandidate(&row.Candidates[i])
 	}
 	for round := range rounds {
 		for i := range runs {
-			runs[(i+round)%len(runs)].round()
+			runs[(i+round)%len(runs)].runRound()
 		}
 	}
 	for _, r := range runs {
 		r.end()
 		if r.err != nil {
-			result.Omitted = append(result.Omitted, report.Omission{Name: r.Name, Text: r.err.Error()})
+			result.Omitted = append(result.Omitted,
+				report.Omission{Name: r.Name, Text: r.err.Error()})
 			continue
 		}
 		result.Entries = append(result.Entries, r.entry())
@@ -38,18 +39,18 @@ func Measure(row Row, rounds int) report.Row {
 	return result
 }
 
-// A candidateRun is a candidate of a row.
+// A candidateRun is a candidate of a row with its measured values.
 type candidateRun struct {
 	*Candidate
-	counted Sample
+	counted Sample // of the first run, which is not timed
 	samples map[report.Quantity][]float64
-	end     func()
+	end     func() // removes the resources that Candidate.Open created
 	// err is the reason for omitting the candidate.
 	err error
 }
 
-// startCandidate opens the candidate and runs the task once without measuring it.
-func startCandidate(c *Candidate) *candidateRun {
+// openCandidate opens the candidate, and runs its task once without timing it.
+func openCandidate(c *Candidate) *candidateRun {
 	r := &candidateRun{Candidate: c, samples: map[report.Quantity][]float64{}, end: func() {}}
 	if c.Open != nil {
 		end, err := c.Open()
@@ -69,8 +70,8 @@ func startCandidate(c *Candidate) *candidateRun {
 	return r
 }
 
-// round runs the task once.
-func (r *candidateRun) round() {
+// runRound runs and measures the task once, unless an earlier run has failed.
+func (r *candidateRun) runRound() {
 	if r.err != nil {
 		return
 	}
@@ -96,7 +97,7 @@ func (r *candidateRun) entry() report.Entry {
 	return e
 }
 
-// runOnce prepares the task, runs and checks it, and undoes it.
+// runOnce prepares a task, calls do with it, checks that the task was performed, and undoes it.
 func (c *Candidate) runOnce(do func(Task) (Sample, error)) (Sample, error) {
 	task, err := c.Prepare()
 	if err != nil {

@@ -32,22 +32,22 @@ func emptyNATChain(name, extra string) programmer {
 
 // packetRows returns the row that measures packets of established flows.
 func packetRows(t Tools) []Row {
-	untracked, tracked := emptyNATChain("one empty NAT chain, without conntrack", ""),
-		emptyNATChain("one empty NAT chain", trackingChain)
+	untracked := emptyNATChain("one empty NAT chain, without conntrack", "")
+	tracked := emptyNATChain("one empty NAT chain", trackingChain)
 	const plain, dns = "Sluice", "Sluice, DNS captured"
 	row := Row{
 		ID: "packets", Topic: "Packets of established flows",
 		Name: "sequential datagrams over lo", Plotted: report.Rate, RoundsFactor: 5,
-		Note: "Per second of CPU time. The cost comes from conntrack, which a redirect needs and which " +
-			"processes every packet. An empty NAT chain does not enable conntrack. Therefore there are " +
-			"two variants of the empty chain: without conntrack, and with conntrack enabled by a rule " +
-			"in a chain that no hook calls. The flow has been answered, and no rule redirects it. DNS " +
-			"capture needs chains that see every packet.",
+		Note: "Per second of CPU time. The cost comes from conntrack, which a redirect needs and " +
+			"which processes every packet. An empty NAT chain does not enable conntrack. " +
+			"Therefore there are two variants of the empty chain: without conntrack, and with " +
+			"conntrack enabled by a rule in a chain that no hook calls. The flow has been " +
+			"answered, and no rule redirects it. DNS capture needs chains that see every packet.",
 		Goals: []report.Goal{
 			{Entry: plain, Quantity: report.Rate, Others: []string{tracked.name}, Factor: 0.97},
 			{
-				Entry: dns, Quantity: report.Rate, Others: []string{istioLegacy.name + ", DNS captured"},
-				Factor: 0.97,
+				Entry: dns, Quantity: report.Rate,
+				Others: []string{istioLegacy.name + ", DNS captured"}, Factor: 0.97,
 			},
 		},
 		Candidates: []Candidate{
@@ -135,24 +135,4 @@ func threadTime(do func() error) (time.Duration, error) {
 	}
 	err = errors.Join(err, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &end))
 	return time.Duration(end.Nano() - begin.Nano()), err
-}
-
-// establish sends a datagram and a reply. Conntrack then treats the flow as established.
-func (t *traffic) establish() error {
-	if err := t.pass(); err != nil {
-		return err
-	}
-	answer := traffic{client: t.server, server: t.client}
-	return answer.pass()
-}
-
-// pass sends a datagram and receives it from the other socket. The kernel delivers it before send
-// returns.
-func (t *traffic) pass() error {
-	var buf [64]byte
-	if _, err := unix.Write(t.client, buf[:]); err != nil {
-		return err
-	}
-	_, err := unix.Read(t.server, buf[:])
-	return err
 }

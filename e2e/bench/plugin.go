@@ -14,7 +14,7 @@ import (
 // CNIVersion is the version of the specification in all configurations.
 const CNIVersion = "1.0.0"
 
-// A Plugin is a CNI plugin at the end of a chain.
+// A Plugin is a CNI plugin at the end of a chain of plugins.
 type Plugin struct {
 	Name string
 	Kind report.Kind
@@ -31,12 +31,12 @@ type Plugin struct {
 // A Pod is the part of CNI_ARGS about a pod.
 type Pod struct {
 	Namespace, Name, UID string
-	// Annotations are passed to the plugin like a suitably configured containerd does; nil for a
-	// runtime that does not pass them.
+	// Annotations are passed to the plugin as containerd passes them if it is configured to; nil
+	// for a runtime that does not pass them.
 	Annotations map[string]string
 }
 
-// attachments counts the attachments, so that each has a unique id.
+// attachments counts the attachments, so that each has a unique container ID.
 var attachments atomic.Int64
 
 // Add returns a candidate that runs ADD for the pod, each time in a new namespace. redirected says
@@ -47,13 +47,13 @@ func (p *Plugin) Add(pod Pod, redirected bool) Candidate {
 		if err != nil {
 			return Task{}, err
 		}
-		undo := func() {
-			// Remove the record of the attachment.
+		task := p.command("ADD", pod, a).Task()
+		task.Check = func() error { return checkRedirected(a.NS, redirected) }
+		task.Undo = func() {
+			// DEL removes the plugin's record of the attachment.
 			_ = p.command("DEL", pod, a).Run()
 			_ = a.NS.Close()
 		}
-		task := p.command("ADD", pod, a).Task()
-		task.Check, task.Undo = func() error { return checkRedirected(a.NS, redirected) }, undo
 		return task, nil
 	}}
 }

@@ -11,36 +11,44 @@ import (
 // processRows returns rows that measure processes that program a new pod.
 func processRows(t Tools) []Row {
 	const topic = "New pod, separate process"
+	wallGoal := func(other string, factor float64) report.Goal {
+		return report.Goal{
+			Entry: rulesApply.name, Quantity: report.Wall, Others: []string{other}, Factor: factor,
+		}
+	}
 	goals := []report.Goal{
-		{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{initNative.name}, Factor: 0.1},
-		{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{istioNative.name}, Factor: 0.1},
-		{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{nftName}, Factor: 1},
+		wallGoal(initNative.name, 0.1), wallGoal(istioNative.name, 0.1), wallGoal(nftName, 1),
 		{Entry: rulesApply.name, Quantity: report.Executed, Zero: true},
 	}
 	programmers := []programmer{
 		rulesApply, rulesLegacy, initNative, initAuto, istioNative, istioLegacy, istioNFT,
 		istioAuto,
 	}
-	fewProgrammers := []programmer{rulesApply, rulesLegacy, initNative, istioNative, istioLegacy}
+	// The last row has fewer programmers, which shortens the run.
+	fewerProgrammers := []programmer{
+		rulesApply, rulesLegacy, initNative, istioNative, istioLegacy,
+	}
 	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals,
 		programmers)
 	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands are `rules apply FLAGS`, with "+
-		"`--backend legacy` for iptables-legacy; `istio-iptables FLAGS`, with `--native-nftables` for "+
-		"istio-nftables, and with `--force-iptables-binary legacy` or `nft` for the variants; "+
-		"`pilot-agent istio-iptables FLAGS`, which the istio-init container executes; `nft -f -` with "+
-		"the ruleset of Sluice as `nft -nn list ruleset` prints it; `iptables-legacy-restore` and then "+
-		"`ip6tables-legacy-restore` with the output of `-save` after istio-iptables. Excluded prefixes "+
-		"are the value of `-x`.", shellQuote(Sidecar{}.Flags()))
+		"`--backend legacy` for iptables-legacy; `istio-iptables FLAGS`, with "+
+		"`--native-nftables` for istio-nftables, and with `--force-iptables-binary legacy` or "+
+		"`nft` for the variants; `pilot-agent istio-iptables FLAGS`, which the istio-init "+
+		"container executes; `nft -f -` with the ruleset of Sluice as `nft -nn list ruleset` "+
+		"prints it; `iptables-legacy-restore` and then `ip6tables-legacy-restore` with the "+
+		"output of `-save` after istio-iptables. Excluded prefixes are the value of `-x`.",
+		shellQuote(Sidecar{}.Flags()))
 	return []Row{
 		first,
-		t.processRow("process-1000", topic, excludedPrefixes(1000), Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5,
-			goals, programmers),
+		t.processRow("process-1000", topic, excludedPrefixes(1000),
+			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5, goals, programmers),
 		t.processRow("process-10000", topic, "10000 excluded IPv4 prefixes",
-			Sidecar{IPv4Prefixes: 10_000}, 0.2, goals, fewProgrammers),
+			Sidecar{IPv4Prefixes: 10_000}, 0.2, goals, fewerProgrammers),
 	}
 }
 
-// shellQuote returns arguments in shell syntax.
+// shellQuote returns arguments in shell syntax. It quotes only empty arguments and asterisks, which
+// suffices for the sidecar's flags.
 func shellQuote(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -52,13 +60,14 @@ func shellQuote(args []string) string {
 	return strings.Join(words, " ")
 }
 
+// processRow returns the row in which the programmers, nft and iptables-restore program a new pod.
 func (t Tools) processRow(
 	id, topic, name string, s Sidecar, roundsFactor float64, goals []report.Goal,
 	programmers []programmer,
 ) Row {
 	row := Row{
-		ID: id, Topic: topic, Name: name, RoundsFactor: roundsFactor, Goals: goals, Plotted: report.Wall,
-		Candidates: []Candidate{t.emptyCandidate()},
+		ID: id, Topic: topic, Name: name, RoundsFactor: roundsFactor, Goals: goals,
+		Plotted: report.Wall, Candidates: []Candidate{t.emptyCandidate()},
 	}
 	for _, p := range programmers {
 		row.Candidates = append(row.Candidates, t.newPodCandidate(p, s))
@@ -139,9 +148,10 @@ func (t Tools) restoreCandidate(s Sidecar) Candidate {
 	})
 }
 
-// loadCandidate returns a candidate whose commands load rules that write has written before.
+// loadCandidate returns a candidate whose commands load rules. saveRules obtains the text of these
+// rules before all rounds.
 func (t Tools) loadCandidate(
-	name string, write func() error, commands func(*netns.NS) ([]*Command, error),
+	name string, saveRules func() error, commands func(*netns.NS) ([]*Command, error),
 ) Candidate {
 	p := programmer{name: name, commands: func(
 		_ Tools, ns *netns.NS, _ Sidecar,
@@ -149,7 +159,7 @@ func (t Tools) loadCandidate(
 		return commands(ns)
 	}}
 	c := t.newPodCandidate(p, Sidecar{})
-	c.Open = func() (func(), error) { return func() {}, write() }
+	c.Open = func() (func(), error) { return func() {}, saveRules() }
 	return c
 }
 

@@ -12,13 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A rawNetlink applies a ruleset by sending messages that were encoded before the measurement. Its
-// time is the lower bound for every program.
+// A rawNetlink applies a ruleset by sending messages that were encoded before the measurement: a
+// request to add an address to lo, and a transaction with the rules. Its time is the lower bound
+// for every program.
 type rawNetlink struct{ rules, address []byte }
 
 // newRawNetlink encodes a ruleset whose routing consists of one address of lo.
 func newRawNetlink(rs rules.Ruleset) (rawNetlink, error) {
-	t, err := nft.Encode(rs)
+	batch, err := nft.Encode(rs)
 	if err != nil {
 		return rawNetlink{}, err
 	}
@@ -28,11 +29,11 @@ func newRawNetlink(rs rules.Ruleset) (rawNetlink, error) {
 	}
 	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
 		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
-	msg := nl.NewIfAddrmsg(unix.AF_INET6)
-	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, 1 // lo
-	address.AddData(msg)
+	header := nl.NewIfAddrmsg(unix.AF_INET6)
+	header.Prefixlen, header.Flags, header.Index = 128, unix.IFA_F_NODAD, 1 // lo
+	address.AddData(header)
 	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rs.Routing.LoopbackAddrs[0].AsSlice()))
-	return rawNetlink{t.Bytes(), address.Serialize()}, nil
+	return rawNetlink{rules: batch.Bytes(), address: address.Serialize()}, nil
 }
 
 // apply sends the messages in the namespace.
@@ -63,6 +64,7 @@ func exchange(protocol int, request []byte) error {
 	if _, err := unix.Read(fd, answer[:]); err != nil {
 		return os.NewSyscallError("read", err)
 	}
+	// The acknowledgment contains a negative error number, or 0.
 	if errno := int32(nl.NativeEndian().Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
 		return fmt.Errorf("refused: %w", unix.Errno(-errno))
 	}

@@ -9,19 +9,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// againRows returns rows that apply rules that are already in place.
-func againRows(t Tools) []Row {
+// reapplyRows returns rows that apply rules that the pod already has.
+func reapplyRows(t Tools) []Row {
 	const topic = "Rules applied again, unchanged"
 	row := Row{
 		ID: "again", Topic: topic, Name: "no excluded prefixes", Plotted: report.Wall,
-		Note: "istio-iptables runs one process per rule to check that the rule exists, and does not " +
-			"check their order. istio-nftables always rewrites its rules. Sluice reads all rules from " +
-			"the kernel, compares them, and writes nothing.",
+		Note: "istio-iptables runs one process per rule to check that the rule exists, and does " +
+			"not check their order. istio-nftables always rewrites its rules. Sluice reads all " +
+			"rules from the kernel, compares them, and writes nothing.",
 		Goals: []report.Goal{
 			{Entry: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
 			{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{emptyName}, Factor: 2},
 		},
-		Candidates: []Candidate{t.emptyCandidate(), againInProcess(Sidecar{})},
+		Candidates: []Candidate{t.emptyCandidate(), reapplyInProcess(Sidecar{})},
 	}
 	for _, p := range []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
 		row.Candidates = append(row.Candidates, Candidate{
@@ -40,14 +40,14 @@ func againRows(t Tools) []Row {
 		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
 			ID: fmt.Sprint("again-", n), Topic: topic, Name: excludedPrefixes(n), RoundsFactor: 1,
-			Candidates: []Candidate{againInProcess(s), first},
+			Candidates: []Candidate{reapplyInProcess(s), first},
 		})
 	}
 	return rows
 }
 
-// againInProcess returns a candidate that applies unchanged rules in this process.
-func againInProcess(s Sidecar) Candidate {
+// reapplyInProcess returns a candidate that applies unchanged rules in this process.
+func reapplyInProcess(s Sidecar) Candidate {
 	var rs rules.Ruleset
 	return Candidate{
 		Name: coldName, Kind: report.Sluice,

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -21,24 +22,28 @@ type applier = func(*netns.NS) error
 // restartRows returns the row that programs all pods of a node in one process.
 func restartRows() []Row {
 	s := Sidecar{}
-	raw := rawCandidate(s)
 	cold := nodeCandidate(coldName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
-		return func(ns *netns.NS) error { return requireCreated(nft.Apply(ns, rules.MustCompile(r))) }, nil
+		return func(ns *netns.NS) error {
+			return requireCreated(nft.Apply(ns, rules.MustCompile(r)))
+		}, nil
 	})
 	cached := nodeCandidate(cachedName, report.Sluice, s, func(r rules.Redirect) (applier, error) {
 		p, err := nft.Prepare(rules.MustCompile(r))
-		return func(ns *netns.NS) error { return requireCreated(p.Apply(ns, nft.ApplyOptions{})) }, err
+		return func(ns *netns.NS) error {
+			return requireCreated(p.Apply(ns, nft.ApplyOptions{}))
+		}, err
 	})
-	floor := nodeCandidate(raw.Name, raw.Kind, s, func(r rules.Redirect) (applier, error) {
+	floor := nodeCandidate(rawName, report.Floor, s, func(r rules.Redirect) (applier, error) {
 		raw, err := newRawNetlink(rules.MustCompile(r))
 		return raw.apply, err
 	})
 	return []Row{{
 		ID: "restart", Topic: "Node restart",
-		Name: "250 new pods, one goroutine per core", RoundsFactor: 0.5,
-		Plotted: report.Wall,
-		Note: "Memory kept is the growth of the heap after all pods are programmed, measured after a " +
-			"garbage collection.",
+		Name:         fmt.Sprintf("%d new pods, one goroutine per core", restartPods),
+		RoundsFactor: 0.5,
+		Plotted:      report.Wall,
+		Note: "Memory kept is the growth of the heap after all pods are programmed, measured " +
+			"after a garbage collection.",
 		Goals: []report.Goal{
 			{Entry: coldName, Quantity: report.Wall, Others: []string{rawName}, Factor: 1.5},
 			{Entry: coldName, Quantity: report.Kept, Limit: 100e3},
@@ -47,8 +52,8 @@ func restartRows() []Row {
 	}}
 }
 
-// nodeCandidate returns a candidate that programs all pods of a node with the applier that
-// newApplier returns.
+// nodeCandidate returns a candidate that programs all pods of a node with the applier from
+// newApplier.
 func nodeCandidate(
 	name string, kind report.Kind, s Sidecar, newApplier func(rules.Redirect) (applier, error),
 ) Candidate {
@@ -87,7 +92,7 @@ func nodeCandidate(
 
 // programAll programs the pods with one goroutine for each core.
 func programAll(pods []*netns.NS, apply applier) (Sample, error) {
-	before := heap()
+	heapBefore := heapSize()
 	begin := time.Now()
 	next := make(chan *netns.NS)
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -106,12 +111,12 @@ func programAll(pods []*netns.NS, apply applier) (Sample, error) {
 	group.Wait()
 	duration := time.Since(begin)
 	return Sample{
-		report.Wall: duration.Seconds(), report.Kept: max(heap()-before, 0),
+		report.Wall: duration.Seconds(), report.Kept: max(heapSize()-heapBefore, 0),
 	}, errors.Join(errs...)
 }
 
-// heap returns the size of the heap in use.
-func heap() float64 {
+// heapSize returns the size of the heap in use, in bytes.
+func heapSize() float64 {
 	runtime.GC()
 	runtime.GC() // the second collection frees the contents of sync.Pool
 	var m runtime.MemStats

@@ -17,11 +17,11 @@ type Row struct {
 	Goals        []report.Goal
 }
 
-// A Candidate is one way to perform the task.
+// A Candidate is one way to perform the task of a row.
 type Candidate struct {
 	Name string
 	Kind report.Kind
-	// Open creates resources for all rounds, and returns a function that removes them; it may be
+	// Open creates resources for all rounds, and returns a function that removes them. Open may be
 	// nil.
 	Open func() (end func(), err error)
 	// Prepare prepares a single run of the task, such as a new network namespace.
@@ -44,7 +44,7 @@ type Task struct {
 // A Sample is the cost of a run of a task.
 type Sample map[report.Quantity]float64
 
-// timed returns a task that runs do in this process and measures its time.
+// timed returns the task of calling do in this process. Its cost is the time.
 func timed(do func() error) Task {
 	return Task{Do: func() (Sample, error) {
 		begin := time.Now()

@@ -4,6 +4,6 @@ import "slices"
 
 // Rows returns the rows that need no API server.
 func Rows(t Tools) []Row {
-	return slices.Concat(inProcessRows(), processRows(t), againRows(t), changeRows(t),
+	return slices.Concat(inProcessRows(), processRows(t), reapplyRows(t), changeRows(t),
 		restartRows(), connectRows(t), packetRows(t), traceRows(t), diffRows(t))
 }

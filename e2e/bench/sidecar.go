@@ -18,13 +18,13 @@ type Sidecar struct {
 	WithoutDNS bool
 	// IPv4Only makes the pod IPv4-only.
 	IPv4Only bool
-	// OtherPrefix changes the last prefix of IPv4.
+	// OtherPrefix replaces the last IPv4 prefix by another one.
 	OtherPrefix bool
 }
 
-// Flags returns flags that both istio-iptables and Sluice accept. The pod's addresses are not among
-// the flags, because both programs look them up. Linux limits an argument to 128 KiB, which is
-// sufficient for 10,000 prefixes of IPv4.
+// Flags returns the parameters as flags that both istio-iptables and Sluice accept. The pod's
+// addresses are not among the flags, because both programs look them up. Linux limits an argument
+// to 128 KiB, which is sufficient for 10,000 IPv4 prefixes.
 func (s Sidecar) Flags() []string {
 	flags := []string{
 		"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x",
@@ -40,13 +40,16 @@ func (s Sidecar) Flags() []string {
 	return flags
 }
 
+// prefixes returns the excluded prefixes.
 func (s Sidecar) prefixes() []string {
 	list := make([]string, 0, s.IPv4Prefixes+s.IPv6Prefixes)
+	// Only even numbers are used in the last byte or group of a prefix, so that no two prefixes are
+	// adjacent. 128 even bytes and 10 second bytes give 1280 prefixes for each first byte.
 	for i := range s.IPv4Prefixes {
 		list = append(list, fmt.Sprintf("%d.%d.%d.0/24", 1+i/1280, i/128%10, i%128*2))
 	}
 	for i := range s.IPv6Prefixes {
-		list = append(list, fmt.Sprintf("fd00:%x::/32", i<<1))
+		list = append(list, fmt.Sprintf("fd00:%x::/32", i*2))
 	}
 	if s.OtherPrefix {
 		list[s.IPv4Prefixes-1] = "192.0.2.0/24"

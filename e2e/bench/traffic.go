@@ -15,10 +15,10 @@ import (
 // traffic is a client and a server in a pod. The client sends datagrams over lo, and the server
 // replies to each.
 type traffic struct {
-	client, server int
+	client, server int           // file descriptors of the sockets
 	started        chan struct{} // closed after the first reply or after replyTimeout
-	quit           chan struct{}
-	done           chan struct{}
+	quit           chan struct{} // closed to end the traffic
+	done           chan struct{} // closed when run has returned
 	sent, answered int
 	gap            time.Duration // longest time between two replies
 	err            error
@@ -88,28 +88,28 @@ func (t *traffic) run(quit <-chan struct{}) {
 	defer signalStarted()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	last := time.Now()
-	var deadline time.Time
-	for next := last; ; {
+	lastReply := time.Now()
+	var deadline time.Time // of the last replies; zero until quit is closed
+	for next := lastReply; ; {
 		if deadline.IsZero() {
 			// Write fails if netfilter drops the datagram at output. It then counts as lost.
 			_, _ = unix.Write(t.client, []byte("ping"))
 			t.sent++
 		}
-		n, err := t.echo()
+		replies, err := t.echo()
 		if err != nil {
 			t.err = err
 			return
 		}
 		now := time.Now()
-		t.gap = max(t.gap, now.Sub(last))
-		if n > 0 {
-			last = now
+		t.gap = max(t.gap, now.Sub(lastReply))
+		if replies > 0 {
+			lastReply = now
 		}
-		if n > 0 || now.Sub(last) > replyTimeout {
+		if replies > 0 || now.Sub(lastReply) > replyTimeout {
 			signalStarted()
 		}
-		t.answered += n
+		t.answered += replies
 		if !deadline.IsZero() && (t.answered == t.sent || now.After(deadline)) {
 			return
 		}
@@ -130,9 +130,9 @@ func (t *traffic) run(quit <-chan struct{}) {
 	}
 }
 
-// echo replies to all received datagrams, and returns the number of replies that the client
-// received.
-func (t *traffic) echo() (answers int, err error) {
+// echo makes the server reply to all datagrams that it has received, and returns the number of
+// replies that the client has received.
+func (t *traffic) echo() (replies int, err error) {
 	var buf [64]byte
 	for _, fd := range []int{t.server, t.client} {
 		for {
@@ -144,13 +144,13 @@ func (t *traffic) echo() (answers int, err error) {
 				return 0, fmt.Errorf("traffic: %w", err)
 			}
 			if fd == t.client {
-				answers++
+				replies++
 				continue
 			}
 			_, _ = unix.Write(fd, buf[:n])
 		}
 	}
-	return answers, nil
+	return replies, nil
 }
 
 // stop ends the traffic, and returns the number of datagrams without a reply and the longest time
@@ -161,4 +161,25 @@ func (t *traffic) stop() (lost int, gap time.Duration, err error) {
 	return t.sent - t.answered, t.gap, errors.Join(t.err, t.close())
 }
 
+// establish sends a datagram and a reply. Conntrack then treats the flow as established.
+func (t *traffic) establish() error {
+	if err := t.pass(); err != nil {
+		return err
+	}
+	reply := traffic{client: t.server, server: t.client}
+	return reply.pass()
+}
+
+// pass sends a datagram from the client and receives it at the server. The kernel delivers the
+// datagram before the send call returns.
+func (t *traffic) pass() error {
+	var buf [64]byte
+	if _, err := unix.Write(t.client, buf[:]); err != nil {
+		return err
+	}
+	_, err := unix.Read(t.server, buf[:])
+	return err
+}
+
+// close closes the sockets.
 func (t *traffic) close() error { return errors.Join(unix.Close(t.client), unix.Close(t.server)) }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Ids of the rows that the extrapolation uses, and names of the entries for the plugin with and
+// IDs of the rows that the extrapolation uses, and names of the entries for the plugin with and
 // without an agent.
 const (
 	AddRow       = "add"
@@ -37,8 +37,8 @@ type pluginCost struct {
 
 // extrapolation renders the extrapolation of the measured costs to larger nodes and clusters.
 func extrapolation(r Results) string {
-	columns := pluginCosts(r)
-	if columns == nil {
+	costs := pluginCosts(r)
+	if costs == nil {
 		return ""
 	}
 	var b strings.Builder
@@ -53,9 +53,9 @@ and provides them to the plugin over a socket; for a pod that the watch has not 
 Without the agent, the plugin of Sluice sends the same requests as istio-cni. The CPU times do not include agents and API servers.
 
 `, size(float64(r.Pod.Bytes)), nodePods, watchEvents, thousands(clusterNodes), rolloutHours)
-	b.WriteString(costTable("a node", nodePods, r.Pod.Bytes, columns))
+	b.WriteString(costTable("a node", nodePods, r.Pod.Bytes, costs))
 	b.WriteString("\n")
-	b.WriteString(costTable("the cluster", nodePods*clusterNodes, r.Pod.Bytes, columns))
+	b.WriteString(costTable("the cluster", nodePods*clusterNodes, r.Pod.Bytes, costs))
 	return b.String()
 }
 
@@ -66,64 +66,69 @@ func pluginCosts(r Results) []pluginCost {
 	if add == nil || del == nil || r.Pod.Bytes == 0 {
 		return nil
 	}
-	cost := func(name string, requests int) (pluginCost, bool) {
-		a, d := add.Entry(name), del.Entry(name)
-		if a == nil || d == nil {
-			return pluginCost{}, false
+	// costOf returns nil if ADD or DEL of the plugin was not measured.
+	costOf := func(name string, requests int) *pluginCost {
+		addEntry, delEntry := add.Entry(name), del.Entry(name)
+		if addEntry == nil || delEntry == nil {
+			return nil
 		}
-		return pluginCost{name, requests, a.Values[CPU].Median, d.Values[CPU].Median}, true
+		return &pluginCost{
+			name, requests, addEntry.Values[CPU].Median, delEntry.Values[CPU].Median,
+		}
 	}
-	withAgent, ok1 := cost(WithAgent, 0)
-	withoutAgent, ok2 := cost(WithoutAgent, 1)
-	var istio pluginCost
+	withAgent, withoutAgent := costOf(WithAgent, 0), costOf(WithoutAgent, 1)
+	var fastestPeer *pluginCost
 	for _, e := range add.Entries {
-		p, ok := cost(e.Name, 1)
-		if ok && e.Kind == Peer && (istio.name == "" || p.addCPU < istio.addCPU) {
-			istio = p
+		if e.Kind != Peer {
+			continue
+		}
+		peer := costOf(e.Name, 1)
+		if peer != nil && (fastestPeer == nil || peer.addCPU < fastestPeer.addCPU) {
+			fastestPeer = peer
 		}
 	}
-	if !ok1 || !ok2 || istio.name == "" {
+	if withAgent == nil || withoutAgent == nil || fastestPeer == nil {
 		return nil
 	}
-	return []pluginCost{istio, withAgent, withoutAgent}
+	return []pluginCost{*fastestPeer, *withAgent, *withoutAgent}
 }
 
-// costTable returns the table of a restart of all pods of the scope.
-func costTable(scope string, pods, podBytes int, columns []pluginCost) string {
+// costTable returns the table of a restart of all pods of the scope, with a column for each plugin.
+func costTable(scope string, pods, podBytes int, costs []pluginCost) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", scope, thousands(pods))
-	for _, p := range columns {
-		fmt.Fprintf(&b, " %s |", p.name)
+	for _, c := range costs {
+		fmt.Fprintf(&b, " %s |", c.name)
 	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(columns)) + "\n")
-	line := func(description, arithmetic string, value func(pluginCost) string) {
+	b.WriteString("\n|---|---|" + strings.Repeat("---:|", len(costs)) + "\n")
+	writeLine := func(description, arithmetic string, value func(pluginCost) string) {
 		fmt.Fprintf(&b, "| %s | %s |", description, arithmetic)
-		for _, p := range columns {
-			fmt.Fprintf(&b, " %s |", value(p))
+		for _, c := range costs {
+			fmt.Fprintf(&b, " %s |", value(c))
 		}
 		b.WriteString("\n")
 	}
 	n := float64(pods)
-	line("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)),
-		func(p pluginCost) string { return thousands(pods * p.requests) })
-	line("TLS connections for them", fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
-		func(p pluginCost) string { return thousands(pods * p.requests) })
-	line("bytes of the responses", "requests × size of a pod", func(p pluginCost) string {
-		return size(n * float64(p.requests*podBytes))
-	})
-	line("bytes watched", fmt.Sprintf("%s × %d events × size of a pod", thousands(pods),
-		watchEvents),
+	writeLine("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)),
+		func(c pluginCost) string { return thousands(pods * c.requests) })
+	writeLine("TLS connections for them",
+		fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
+		func(c pluginCost) string { return thousands(pods * c.requests) })
+	writeLine("bytes of the responses", "requests × size of a pod",
+		func(c pluginCost) string { return size(n * float64(c.requests*podBytes)) })
+	writeLine("bytes watched",
+		fmt.Sprintf("%s × %d events × size of a pod", thousands(pods), watchEvents),
 		func(pluginCost) string { return size(n * watchEvents * float64(podBytes)) })
-	line("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)",
-		thousands(pods)), func(p pluginCost) string {
-		return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(p.addCPU+p.delCPU)), thousands(pods),
-			duration(p.addCPU), duration(p.delCPU))
-	})
-	if pods > nodePods {
-		line("requests per second", fmt.Sprintf("requests / %d h",
-			rolloutHours), func(p pluginCost) string {
-			return threeDigits(n * float64(p.requests) / (rolloutHours * 3600))
+	writeLine("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)", thousands(pods)),
+		func(c pluginCost) string {
+			return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(c.addCPU+c.delCPU)),
+				thousands(pods), duration(c.addCPU), duration(c.delCPU))
 		})
+	if pods > nodePods {
+		writeLine("requests per second", fmt.Sprintf("requests / %d h", rolloutHours),
+			func(c pluginCost) string {
+				return threeDigits(n * float64(c.requests) / (rolloutHours * 3600))
+			})
 	}
 	return b.String()
 }

@@ -75,22 +75,23 @@ func CheckFigures(path string, r Results) error {
 	return figuresBlock.Check(path, table)
 }
 
-// figures renders the table. It returns an error if a figure was not measured.
+// figures renders the table of the figures. It returns an error if a figure was not measured.
 func (r *Results) figures() (string, error) {
 	version, _, _ := strings.Cut(r.Machine.Kernel, "-")
-	if parts := strings.Split(version, "."); len(parts) > 2 {
-		version = parts[0] + "." + parts[1]
+	if numbers := strings.Split(version, "."); len(numbers) > 2 {
+		version = numbers[0] + "." + numbers[1]
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Five figures from [RESULTS.md](e2e/bench/RESULTS.md), which `make bench` writes; "+
-		"medians on %d cores, Linux %s:\n\n| task | Sluice | compared with |\n|---|---|---|\n",
+	fmt.Fprintf(&b, "Five figures from [RESULTS.md](e2e/bench/RESULTS.md), "+
+		"which `make bench` writes; medians on %d cores, Linux %s:\n\n"+
+		"| task | Sluice | compared with |\n|---|---|---|\n",
 		r.Machine.Cores, version)
 	for _, f := range figures {
 		row := r.Row(f.resultRow)
 		if row == nil {
 			return "", fmt.Errorf("the row %q was not measured", f.resultRow)
 		}
-		own, err := f.value(row, f.sluice)
+		sluice, err := f.value(row, f.sluice)
 		if err != nil {
 			return "", err
 		}
@@ -102,12 +103,12 @@ func (r *Results) figures() (string, error) {
 			}
 			peer = value + ": " + peer
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, own, peer)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.title, sluice, peer)
 	}
 	return b.String(), nil
 }
 
-// value returns the medians of the entry with the name.
+// value returns the medians of the figure's quantities, measured for the entry with the name.
 func (f figure) value(row *Row, name string) (string, error) {
 	entry := row.Entry(name)
 	if entry == nil {
@@ -115,9 +116,10 @@ func (f figure) value(row *Row, name string) (string, error) {
 	}
 	texts := make([]string, len(f.quantities))
 	for i, q := range f.quantities {
-		summary, ok := entry.Values[q]
-		if !ok {
-			return "", fmt.Errorf("%s of %q in the row %q was not measured", q.title(), name, f.resultRow)
+		summary, isMeasured := entry.Values[q]
+		if !isMeasured {
+			return "", fmt.Errorf("%s of %q in the row %q was not measured", q.title(), name,
+				f.resultRow)
 		}
 		texts[i] = q.format(summary.Median)
 		if q == Rate {

@@ -24,19 +24,20 @@ type Goal struct {
 
 // A verdict is the result for a goal.
 type verdict struct {
-	// expected describes the goal; got is the entry's formatted value.
+	// expected describes the goal. got is the formatted ratio, or the entry's formatted value if
+	// the goal does not compare entries.
 	expected, got string
 	isMet         bool
 	// value is the entry's value.
 	value Summary
-	// worst is the other entry for which the ratio is worst; nil if the goal does not compare
-	// entries.
+	// worst is the other entry with which the comparison is worst, and ratio is the ratio to its
+	// value. worst is nil if the goal does not compare entries.
 	worst *Entry
 	ratio float64
 }
 
-// check returns the verdict on the goal, or false if a required entry is missing in the row.
-func (g Goal) check(r *Row) (verdict, bool) {
+// judge returns the verdict on the goal, or false if a required entry is missing in the row.
+func (g Goal) judge(r *Row) (verdict, bool) {
 	entry := r.Entry(g.Entry)
 	if entry == nil {
 		return verdict{}, false
@@ -95,10 +96,13 @@ func (g Goal) sign() string {
 	return "≤"
 }
 
-// formatRatio formats a ratio. A small ratio is formatted as a fraction, such as 1/10.
-func formatRatio(f float64) string {
-	if inverse := 1 / f; f < 0.6 && math.Abs(inverse-math.Round(inverse)) < 1e-9 {
+// formatRatio formats a ratio. The inverse of an integer from 2 on is formatted as a fraction, such
+// as 1/10.
+func formatRatio(ratio float64) string {
+	const roundingError = 1e-9
+	inverse := 1 / ratio
+	if inverse > 1.5 && math.Abs(inverse-math.Round(inverse)) < roundingError {
 		return fmt.Sprintf("1/%.0f", inverse)
 	}
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", f), "0"), ".")
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", ratio), "0"), ".")
 }

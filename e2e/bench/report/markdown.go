@@ -35,7 +35,7 @@ func Markdown(r Results) []byte {
 	}
 	b.WriteString(extrapolation(r))
 	b.WriteString(soakSection(r.Soak))
-	b.WriteString(loadSection(r.Scale))
+	b.WriteString(scaleSection(r.Scale))
 	return []byte(b.String())
 }
 
@@ -43,16 +43,16 @@ func Markdown(r Results) []byte {
 func machineSection(r Results) string {
 	var b strings.Builder
 	m := r.Machine
-	fmt.Fprintf(&b,
-		"Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds unless a table gives another number.\n\n",
+	fmt.Fprintf(&b, "Machine: %s, %d cores, %s of memory, Linux %s, %s. "+
+		"%d rounds unless a table gives another number.\n\n",
 		m.CPU, m.Cores, size(float64(m.Memory)), m.Kernel, m.Go, r.Rounds)
 	b.WriteString("| program | version | size |\n|---|---|---:|\n")
 	for _, p := range r.Programs {
-		text := ""
+		programSize := ""
 		if p.Size > 0 {
-			text = size(float64(p.Size))
+			programSize = size(float64(p.Size))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", p.Name, p.Version, text)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", p.Name, p.Version, programSize)
 	}
 	return b.String()
 }
@@ -60,12 +60,13 @@ func machineSection(r Results) string {
 // goalTable returns the table of the goals.
 func goalTable(rows []Row) string {
 	var b strings.Builder
-	b.WriteString("\n## Goals\n\n| quantity | Sluice | compared with | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
+	b.WriteString("\n## Goals\n\n" +
+		"| quantity | Sluice | compared with | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
 	for i := range rows {
 		row := &rows[i]
 		for _, g := range row.Goals {
-			v, ok := g.check(row)
-			if !ok {
+			v, isMeasured := g.judge(row)
+			if !isMeasured {
 				continue
 			}
 			own := g.Quantity.format(v.value.Median)
@@ -102,7 +103,7 @@ func Table(row Row) string {
 			strings.TrimPrefix(reason.Name+": "+abridged(oneLine(reason.Text)), ": "))
 	}
 	for _, g := range row.Goals {
-		if v, ok := g.check(&row); ok {
+		if v, isMeasured := g.judge(&row); isMeasured {
 			b.WriteString("\n" + g.sentence(v) + "\n")
 		}
 	}
@@ -115,23 +116,23 @@ func Table(row Row) string {
 // writeEntries writes the table of the row's entries.
 func writeEntries(b *strings.Builder, row Row) {
 	columns := row.columns()
-	head, rule := "| |", "|---|"
+	head, delimiters := "| |", "|---|"
 	for _, c := range columns {
 		head += " " + c.title() + " |"
-		rule += "---:|"
-		if c.compared() {
+		delimiters += "---:|"
+		if c.hasRatios() {
 			head += " ratio |"
-			rule += "---:|"
+			delimiters += "---:|"
 		}
 	}
-	fmt.Fprintf(b, "%s\n%s\n", head, rule)
+	fmt.Fprintf(b, "%s\n%s\n", head, delimiters)
 	reference := row.reference()
 	for i := range row.Entries {
 		e := &row.Entries[i]
 		line := "| " + e.label() + " |"
 		for _, c := range columns {
 			line += " " + c.cell(e) + " |"
-			if c.compared() {
+			if c.hasRatios() {
 				line += " " + c.ratio(e, reference) + " |"
 			}
 		}
@@ -177,10 +178,11 @@ func (e *Entry) label() string {
 	return e.Name
 }
 
-// compared reports whether the quantity has a column of ratios.
-func (q Quantity) compared() bool { return q.properties().compared }
+// hasRatios reports whether the quantity has a column of ratios.
+func (q Quantity) hasRatios() bool { return q.properties().hasRatios }
 
-// cell returns the entry's median and quartiles.
+// cell returns the entry's median, and the quartiles unless they are equal. It is empty if the
+// entry has no value.
 func (q Quantity) cell(e *Entry) string {
 	s, ok := e.Values[q]
 	switch {
@@ -201,15 +203,15 @@ func (q Quantity) ratio(e, reference *Entry) string {
 	return threeDigits(e.Values[q].Median/reference.Values[q].Median) + "×"
 }
 
-// sentence describes the goal and the result.
+// sentence describes the goal and its verdict.
 func (g Goal) sentence(v verdict) string {
 	end := "met."
 	if !v.isMet {
 		end = "**missed**."
 	}
 	if v.worst == nil {
-		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Entry, v.expected, v.got,
-			end)
+		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
+			v.got, end)
 	}
 	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
 		v.worst.Name, v.got, end)
@@ -218,8 +220,8 @@ func (g Goal) sentence(v verdict) string {
 // oneLine returns the text on one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// maxReason is the maximum length of a reason in bytes. It is needed because some programs log all
-// their parameters when they fail.
+// maxReason is the maximum length in bytes of the reason for omitting a candidate. It is needed
+// because some programs log all their parameters when they fail.
 const maxReason = 300
 
 // abridged returns the text without its middle if it is longer than maxReason. The start names the

@@ -54,16 +54,18 @@ func plotOf(r Results, topic string) (topicPlot, bool) {
 	return topicPlot{fileName(topic), c}, len(c.groups) > 0
 }
 
-// fileName returns the topic in lower case, with a hyphen in place of other characters.
+// fileName returns the name of a topic's plot: the words of the topic in lower case, separated by
+// hyphens.
 func fileName(topic string) string {
-	letter := func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+	lettersAndSpaces := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
 			return r
+		case r == '\'':
+			return -1 // removed
+		default:
+			return ' '
 		}
-		if r == '\'' {
-			return -1
-		}
-		return ' '
-	}
-	return strings.Join(strings.Fields(strings.Map(letter, strings.ToLower(topic))), "-") + ".svg"
+	}, strings.ToLower(topic))
+	return strings.Join(strings.Fields(lettersAndSpaces), "-") + ".svg"
 }

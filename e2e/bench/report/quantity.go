@@ -11,17 +11,15 @@ type Quantity string
 
 // The quantities, and their units.
 const (
-	Wall Quantity = "wall" // time from start to end, in seconds
-	CPU  Quantity = "cpu"  // CPU time of the processes and their children, in seconds
-	// maximum resident memory of the largest process, in bytes
-	Memory   Quantity = "memory"
-	Executed Quantity = "executed" // programs executed besides the candidate's own
-	Lost     Quantity = "lost"     // lost packets
+	Wall     Quantity = "wall"     // time from start to end, in seconds
+	CPU      Quantity = "cpu"      // CPU time of the processes and their children, in seconds
+	Memory   Quantity = "memory"   // maximum resident memory of the largest process, in bytes
+	Executed Quantity = "executed" // number of executed programs besides the candidate's own
+	Lost     Quantity = "lost"     // number of lost packets
 	Gap      Quantity = "gap"      // longest time without an answer, in seconds
-	Rate     Quantity = "rate"     // per second; larger is better
-	// growth of the heap in use during the task, in bytes
-	Kept  Quantity = "kept"
-	Share Quantity = "share" // CPU time as a share of one core
+	Rate     Quantity = "rate"     // connections or packets per second; larger is better
+	Kept     Quantity = "kept"     // growth of the heap in use during the task, in bytes
+	Share    Quantity = "share"    // CPU time as a share of one core
 )
 
 // quantities describes the quantities in the order of the columns.
@@ -48,8 +46,8 @@ type properties struct {
 	Quantity
 	title  string
 	format func(float64) string
-	// compared is true if ratios of the quantity are meaningful.
-	compared bool
+	// hasRatios is true if ratios of the quantity are meaningful.
+	hasRatios bool
 }
 
 // properties returns the properties of the quantity. An unknown quantity has a general format.
@@ -91,9 +89,11 @@ func size(bytes float64) string {
 	return threeDigits(bytes/1e12) + " TB"
 }
 
+// count formats a number without decimals.
 func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 
-func percent(part float64) string { return threeDigits(part*100) + " %" }
+// percent formats a share of 1 as a percentage.
+func percent(share float64) string { return threeDigits(share*100) + " %" }
 
 // threeDigits formats a number with three significant digits, and no decimals if it has three
 // digits before the point.

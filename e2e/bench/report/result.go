@@ -5,6 +5,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -67,6 +68,7 @@ type Row struct {
 }
 
 // An Omission is a candidate, or with an empty name a whole row, that was omitted from the results.
+// Text is the reason.
 type Omission struct {
 	Name string `json:"name,omitempty"`
 	Text string `json:"why"`
@@ -106,9 +108,11 @@ func Summarize(values []float64) Summary {
 		return Summary{}
 	}
 	sorted := slices.Sorted(slices.Values(values))
-	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
+	quantile := func(q float64) float64 {
+		return sorted[int(math.Round(q*float64(len(sorted)-1)))]
+	}
 	return Summary{
-		Median: at(0.5), FirstQuartile: at(0.25), ThirdQuartile: at(0.75),
+		Median: quantile(0.5), FirstQuartile: quantile(0.25), ThirdQuartile: quantile(0.75),
 		Minimum: sorted[0], Samples: len(sorted),
 	}
 }
@@ -122,7 +126,7 @@ func (r *Row) Entry(name string) *Entry {
 	return &r.Entries[i]
 }
 
-// Row returns the row with the id, or nil.
+// Row returns the row with the ID, or nil.
 func (r *Results) Row(id string) *Row {
 	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.ID == id })
 	if i < 0 {

@@ -20,6 +20,7 @@ type group struct {
 	bars    []bar
 }
 
+// A bar shows the value of a quantity.
 type bar struct {
 	name  string
 	value float64
@@ -30,7 +31,14 @@ type bar struct {
 const (
 	chartWidth, nameWidth, valueWidth = 820, 320, 90
 	barHeight, barGap                 = 16, 5
-	headHeight, groupHeight           = 34, 26
+	titleHeight, headingHeight        = 34, 26
+
+	// The baseline of a text is this far below the upper edge of the title, heading or bar.
+	titleBaseline, headingBaseline, barBaseline = 20, 17, 12
+
+	// margin is to the left of the title and headings, and between a name and its bar. valueMargin
+	// is between a bar and its value.
+	margin, valueMargin = 8, 6
 )
 
 // style contains colors for light and dark pages.
@@ -47,37 +55,36 @@ const logarithmicRatio = 20
 // svg renders the chart.
 func (c chart) svg() string {
 	axis := c.axis()
-	height := headHeight + barGap
+	height := titleHeight + barGap
 	for _, g := range c.groups {
-		height += groupHeight + len(g.bars)*(barHeight+barGap)
+		height += headingHeight + len(g.bars)*(barHeight+barGap)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b,
-		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n",
-		chartWidth, height, chartWidth, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `+
+		`width="%d" height="%d" role="img">`+"\n", chartWidth, height, chartWidth, height)
 	fmt.Fprintf(&b, "<title>%s</title>\n%s\n", html.EscapeString(c.title), style)
 	title := c.title + " (" + c.unit
 	if axis.logarithmic {
 		title += ", logarithmic"
 	}
-	text(&b, "title", 8, 20, "start", title+")")
+	text(&b, "title", margin, titleBaseline, "start", title+")")
 	for _, tick := range axis.ticks {
 		x := nameWidth + axis.position(tick)
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x,
-			headHeight, x, height-barGap)
+			titleHeight, x, height-barGap)
 	}
-	y := headHeight
+	top := titleHeight
 	for _, g := range c.groups {
-		text(&b, "head", 8, float64(y+17), "start", g.heading)
-		y += groupHeight
+		text(&b, "head", margin, float64(top+headingBaseline), "start", g.heading)
+		top += headingHeight
 		for _, bar := range g.bars {
 			length := max(axis.position(bar.value), 1)
-			middle := float64(y + barHeight - 4)
-			text(&b, "", nameWidth-8, middle, "end", bar.name)
+			baseline := float64(top + barBaseline)
+			text(&b, "", nameWidth-margin, baseline, "end", bar.name)
 			fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n",
-				class(bar.kind), nameWidth, y, length, barHeight)
-			text(&b, "", nameWidth+length+6, middle, "start", c.format(bar.value))
-			y += barHeight + barGap
+				class(bar.kind), nameWidth, top, length, barHeight)
+			text(&b, "", nameWidth+length+valueMargin, baseline, "start", c.format(bar.value))
+			top += barHeight + barGap
 		}
 	}
 	b.WriteString("</svg>\n")
@@ -92,7 +99,7 @@ func class(k Kind) string {
 	return string(k)
 }
 
-// text writes a text element.
+// text writes a text element. x is its start or end, as anchor says, and y its baseline.
 func text(b *strings.Builder, class string, x, y float64, anchor, content string) {
 	attribute := ""
 	if class != "" {
@@ -105,35 +112,38 @@ func text(b *strings.Builder, class string, x, y float64, anchor, content string
 // An axis maps values to pixels.
 type axis struct {
 	logarithmic bool
-	from, to    float64
-	ticks       []float64
+	from, to    float64   // values at the start and at the end of the axis
+	ticks       []float64 // values with a grid line
 }
 
 // axis returns an axis for all values of the chart.
 func (c chart) axis() axis {
-	least, most := math.Inf(1), 0.0
+	smallest, largest := math.Inf(1), 0.0
 	for _, g := range c.groups {
 		for _, bar := range g.bars {
 			if bar.value > 0 {
-				least = min(least, bar.value)
+				smallest = min(smallest, bar.value)
 			}
-			most = max(most, bar.value)
+			largest = max(largest, bar.value)
 		}
 	}
-	if most == 0 {
+	if largest == 0 {
 		return axis{to: 1}
 	}
-	if most/least < logarithmicRatio {
-		step := math.Pow(10, math.Floor(math.Log10(most)))
-		a := axis{to: most}
-		for tick := step; tick <= most; tick += step {
+	if largest/smallest < logarithmicRatio {
+		step := math.Pow(10, math.Floor(math.Log10(largest)))
+		a := axis{to: largest}
+		for tick := step; tick <= largest; tick += step {
 			a.ticks = append(a.ticks, tick)
 		}
 		return a
 	}
-	// The axis begins below the smallest value, so that the bar of that value has a length.
-	a := axis{logarithmic: true, from: math.Pow(10, math.Floor(math.Log10(least)-0.2)), to: most}
-	for tick := a.from * 10; tick <= most; tick *= 10 {
+	// The axis begins at a power of ten at least this factor below the smallest value, so that the
+	// bar of that value has a length.
+	const logarithmOfFactor = 0.2
+	start := math.Pow(10, math.Floor(math.Log10(smallest)-logarithmOfFactor))
+	a := axis{logarithmic: true, from: start, to: largest}
+	for tick := a.from * 10; tick <= largest; tick *= 10 {
 		a.ticks = append(a.ticks, tick)
 	}
 	return a

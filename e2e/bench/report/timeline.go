@@ -18,6 +18,7 @@ type timeline struct {
 	seconds, values []float64
 }
 
+// Number of charts side by side, and dimensions of a chart.
 const (
 	timelineColumns               = 2
 	timelineWidth, timelineHeight = 14 * vg.Centimeter, 5 * vg.Centimeter

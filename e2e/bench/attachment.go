@@ -29,7 +29,7 @@ var (
 )
 
 // NewAttachment creates the namespace of an IPv4 pod. Different numbers give different container
-// ids.
+// IDs.
 func NewAttachment(number int) (*Attachment, error) {
 	ns, err := newPod(&podIPv4)
 	if err != nil {
@@ -41,7 +41,8 @@ func NewAttachment(number int) (*Attachment, error) {
 // NewPod creates the namespace of a dual-stack pod.
 func NewPod() (*netns.NS, error) { return newPod(&podIPv4, &podIPv6) }
 
-// newPod creates a namespace with the addresses on lo, because the interface does not matter.
+// newPod creates a namespace with the addresses on lo, which suffices because the rules do not
+// depend on the interface of the addresses.
 func newPod(addresses ...*net.IPNet) (*netns.NS, error) {
 	ns, err := netns.New()
 	if err != nil {
@@ -73,7 +74,7 @@ func newPod(addresses ...*net.IPNet) (*netns.NS, error) {
 // Path returns the path of the namespace for other processes.
 func (a *Attachment) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), a.NS.FD()) }
 
-// PrevResult returns the result of the previous plugin.
+// PrevResult returns the CNI result of the previous plugin.
 func (a *Attachment) PrevResult() map[string]any {
 	return map[string]any{
 		"cniVersion": CNIVersion,

@@ -22,14 +22,14 @@ type footprint struct {
 	executed int   // programs, without the command itself
 }
 
-// traced executes the command under ptrace, and returns its memory and the number of executed
-// programs. It does not return the time, because ptrace makes the command slow. The memory is not
-// taken from wait4, which would include the memory of this process before exec.
-func (c *Command) traced() (Sample, error) {
+// countResources executes the command under ptrace, and returns its memory and the number of
+// executed programs. It does not return the time, because ptrace makes the command slow. The memory
+// is not taken from wait4, which would include the memory of this process before exec.
+func (c *Command) countResources() (Sample, error) {
 	var f footprint
 	// All ptrace requests must come from the thread that started the process.
-	err := c.do(func(cmd *exec.Cmd) error {
-		runtime.LockOSThread() // do locks the thread only if it enters a namespace
+	err := c.withCmd(func(cmd *exec.Cmd) error {
+		runtime.LockOSThread() // withCmd locks the thread only if it enters a namespace
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}
 		if err := cmd.Start(); err != nil {
@@ -46,14 +46,16 @@ func (c *Command) traced() (Sample, error) {
 	return Sample{report.Memory: float64(f.memory), report.Executed: float64(f.executed)}, err
 }
 
-const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE |
-	unix.PTRACE_O_TRACEEXEC |
-	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
+// traceOptions trace descendants too, stop each process at its exec and before its exit, and kill
+// all of them if this process ends.
+const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
+	unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEEXIT |
+	unix.PTRACE_O_EXITKILL
 
 // traceProcesses waits for the process root and all its descendants, and returns the exit status of
 // root.
 func (f *footprint) traceProcesses(root int) (status int, err error) {
-	known := map[int]bool{}
+	known := map[int]bool{} // IDs of the threads that have stopped before
 	for {
 		var ws unix.WaitStatus
 		// __WNOTHREAD excludes children of other threads, such as those of other benchmarks.
@@ -80,16 +82,16 @@ func (f *footprint) traceProcesses(root int) (status int, err error) {
 }
 
 // recordStop records an exec or exit of a thread that has stopped, and returns the signal with
-// which the thread continues.
+// which the thread continues; 0 for none.
 func (f *footprint) recordStop(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
-	first := !known[pid]
+	isFirstStop := !known[pid]
 	known[pid] = true
 	switch {
-	case first && len(known) == 1:
+	case isFirstStop && len(known) == 1:
 		// This is the command itself, after its exec.
 		_ = unix.PtraceSetOptions(pid, traceOptions)
 		return 0
-	case first && ws.StopSignal() == unix.SIGSTOP:
+	case isFirstStop && ws.StopSignal() == unix.SIGSTOP:
 		return 0 // initial stop of a new thread or process
 	case ws.StopSignal() != unix.SIGTRAP:
 		return int(ws.StopSignal())
@@ -106,7 +108,7 @@ func (f *footprint) recordStop(pid int, ws unix.WaitStatus, known map[int]bool) 
 }
 
 // LargestMemory returns the maximum resident memory of a process since its exec, in bytes. pid may
-// also be the id of a thread of the process.
+// also be the ID of a thread of the process.
 func LargestMemory(pid int) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
