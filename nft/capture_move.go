@@ -163,7 +163,7 @@ func (a *applier) removeGateAfter(failure error) error {
 	if a.rulesReplaced {
 		a.result.Outcome = Replaced
 	}
-	e := newEncoder(0)
+	e := newEncoder(anyGeneration)
 	e.table = &a.desired.Tables[0]
 	for _, c := range gate() {
 		e.deleteWithRules(&c)
@@ -181,8 +181,8 @@ func (a *applier) removeGateAfter(failure error) error {
 	}
 	a.result.Outcome = Replaced
 	return errors.Join(failure,
-		fmt.Errorf("the rules were replaced, but they drop new TCP connections until they are applied"+
-			" again, because the chains gate-* cannot be deleted: %w", err))
+		fmt.Errorf("the rules were replaced, but they drop new TCP connections until they are "+
+			"applied again, because the chains gate-* cannot be deleted: %w", err))
 }
 
 // deleteWithRules deletes a chain and its rules.

@@ -117,8 +117,11 @@ type encoder struct {
 	deletes      bool
 }
 
+// anyGeneration makes the kernel accept a batch whatever the generation of the ruleset is.
+const anyGeneration = 0
+
 // newEncoder starts a batch. The kernel rejects the batch if the ruleset has another generation
-// than the given one; 0 means any generation.
+// than the given one, unless it is anyGeneration.
 func newEncoder(generation uint32) *encoder {
 	// The capacity is sufficient for the ruleset of most pods.
 	e := &encoder{

@@ -17,8 +17,8 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 		attrs := []attribute{
 			{unix.NFTA_NAT_TYPE, uint32(x.Type)}, {unix.NFTA_NAT_FAMILY, x.Family},
 		}
-		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent) | flagIf(x.Prefix, natRangeNetmap) |
-			flagIf(x.RegProtoMin != 0, natRangeProtoSpecified)
+		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent) |
+			flagIf(x.Prefix, natRangeNetmap) | flagIf(x.RegProtoMin != 0, natRangeProtoSpecified)
 		if x.RegAddrMin != 0 {
 			flags |= natRangeMapIPs
 			attrs = append(attrs, attribute{unix.NFTA_NAT_REG_ADDR_MIN, x.RegAddrMin},
@@ -33,8 +33,9 @@ func (e *encoder) writeTranslation(x expr.Any) bool {
 		if flags != 0 { // unlike for the other expressions, the flags precede the ports
 			attrs = append(attrs, attribute{unix.NFTA_MASQ_FLAGS, flags})
 		}
-		e.writeNAT("masq", attrs, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,
-			unix.NFTA_MASQ_REG_PROTO_MAX, x.RegProtoMin, x.RegProtoMax), 0, 0)
+		attrs = append(attrs, portRange(unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX,
+			x.RegProtoMin, x.RegProtoMax)...)
+		e.writeAttributes("masq", attrs)
 	case *expr.TProxy:
 		attrs := []attribute{{nftaTProxyFamily, uint32(x.Family)}}
 		if x.RegAddr != 0 {
@@ -72,7 +73,8 @@ func (e *encoder) writeNAT(
 	e.writeAttributes(name, attrs)
 }
 
-// portRange returns the attributes with the registers of a range of ports, or none if first is 0.
+// portRange returns the attributes with the registers of the first and the last port of a range, or
+// none if first is 0.
 func portRange(minAttr, maxAttr uint16, first, last uint32) []attribute {
 	if first == 0 {
 		return nil

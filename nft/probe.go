@@ -121,7 +121,7 @@ func probe() ([]Support, error) {
 // probe offers a table for each feature to the kernel, in one transaction that cannot succeed.
 func (c *conn) probe() ([]Support, error) {
 	support := []Support{{Feature: FeatureNetlink}}
-	e := newEncoder(0)
+	e := newEncoder(anyGeneration)
 	var featureOf []int // the index in support for each message
 	for _, p := range probes() {
 		t := p.table(len(support))

@@ -14,7 +14,7 @@ import (
 func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	table := rules.Table{Name: "foreign"}
 	return commitWithoutPause(t, ns, func(i int) *Transaction {
-		e := newEncoder(0)
+		e := newEncoder(anyGeneration)
 		e.table = &table
 		if i == 0 {
 			_ = e.writeTable(&table)

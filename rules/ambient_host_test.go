@@ -22,6 +22,7 @@ func ambientHost() rules.AmbientHost {
 	return h
 }
 
+// compileHost returns the ruleset of a node.
 func compileHost(t testing.TB, h rules.AmbientHost) rules.Ruleset {
 	t.Helper()
 	rs, err := rules.CompileAmbientHost(h)
@@ -86,8 +87,9 @@ func TestEachAmbientHostParameterMatters(t *testing.T) {
 		change(&changed)
 		r := diff.Decide(diff.Side{Ruleset: compileHost(t, plain), RoutingKnown: true},
 			diff.Side{Ruleset: compileHost(t, changed), RoutingKnown: true}, diff.Options{})
-		if r.Verdict(true) != diff.Different {
-			t.Errorf("%s: %s", name, r.Verdict(true))
+		const strict = true // deviations count as differences
+		if verdict := r.Verdict(strict); verdict != diff.Different {
+			t.Errorf("%s: %s", name, verdict)
 		}
 	}
 	byUser := plain

@@ -8,6 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// network returns a network that exists until the test ends. It skips the test if a privilege or a
+// program is missing.
 func network(t testing.TB) *kerneltest.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)

@@ -67,8 +67,9 @@ func (d *decision) compareScopes() {
 	}
 	if !result.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
 		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
-		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.spaces) > 0 {
-			untracked.undecided, untracked.moreUndecided = nil, false
+		d.result.UntrackedOpen = len(untracked.undecided) > 0
+		if len(untracked.spaces) > 0 {
+			untracked.undecided, untracked.moreUndecided = nil, false // see UntrackedOpen
 			result = untracked
 		}
 	}
@@ -106,6 +107,7 @@ type scopeResult struct {
 	moreUndecided bool
 }
 
+// differs reports whether packets differ or are undecided.
 func (r scopeResult) differs() bool { return len(r.spaces) > 0 || len(r.undecided) > 0 }
 
 // decideScope compares the packets of a scope that enter at some hooks.
@@ -214,7 +216,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		s.given[boundKey] = false
 	}
 	if !sendsResets(d.sides.Left) && !sendsResets(d.sides.Right) {
-		s.resets, s.excluded = none, s.resets
+		s.excluded, s.resets = s.resets, none
 	}
 	if f == rules.IPv6 && (comparesProtocols(d.sides.Left, true) ||
 		comparesProtocols(d.sides.Right, true)) {
@@ -279,7 +281,7 @@ func (w *walk) addReached(reached map[*rules.Chain]bool) {
 }
 
 // addUndecided adds the reasons why packets are undecided, each reason once for a rule.
-func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
+func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 	if !s.exist(c.undecided) {
 		return
 	}
@@ -298,12 +300,12 @@ func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 		u.Witness = s.witness(packets)
 		d.result.Undecided = append(d.result.Undecided, u)
 	}
-	for i, w := range sides {
-		reached := make([]set, len(w.unsupported))
+	for _, w := range []*walk{left, right} {
+		reached := make([]set, len(w.unsupported)) // the undecided packets, by expression
 		for _, f := range w.ended.list {
 			if f.undecided != 0 {
-				reached[f.undecided-1] = w.or(reached[f.undecided-1],
-					s.and(s.possibly(f.packets), c.undecided))
+				i := f.undecided - 1
+				reached[i] = w.or(reached[i], s.and(s.possibly(f.packets), c.undecided))
 			}
 		}
 		for j, u := range w.unsupported {
@@ -311,7 +313,7 @@ func (d *decision) addUndecided(s *space, c comparison, sides ...*walk) {
 				return
 			}
 			if s.exist(reached[j]) {
-				add(Undecided{Right: i == 1, Text: u.text, Step: u.step}, reached[j])
+				add(Undecided{Right: w == right, Text: u.text, Step: u.step}, reached[j])
 			}
 		}
 	}
@@ -340,7 +342,10 @@ func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 	return false
 }
 
-func isOfLeft(u Undecided) bool  { return !u.Right }
+// isOfLeft reports whether the reason is a rule of the left side.
+func isOfLeft(u Undecided) bool { return !u.Right }
+
+// isOfRight reports whether the reason is a rule of the right side.
 func isOfRight(u Undecided) bool { return u.Right }
 
 // sameRule reports whether two reasons have the same text and belong to the same rule.

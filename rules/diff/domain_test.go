@@ -156,6 +156,7 @@ func TestFieldsThatDoNotApplyMakeAPacketImpossible(t *testing.T) {
 	}
 }
 
+// must returns the value. It panics if there is an error.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
