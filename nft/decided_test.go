@@ -168,8 +168,8 @@ func TestSetsThatMayBeFull(t *testing.T) {
 	}
 }
 
-// TestIndexesOfInterfacesAreNotComparedAcrossNamespaces compares rules with equal indexes, which are
-// of other interfaces in another namespace, except the index of lo.
+// TestIndexesOfInterfacesAreNotComparedAcrossNamespaces compares rules with equal indexes, which
+// are of other interfaces in another namespace, except the index of lo.
 func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 	a, b := netnstest.New(t), netnstest.New(t)
 	side := func(ns *netns.NS, rule string) diff.Side {

@@ -30,8 +30,8 @@ type Rule struct {
 	Handle  rules.Handle
 	Line    rules.Line
 	Comment string
-	// Expressions contains values of type [expr.Any] and [Shift], and a [rules.Unknown] without Data
-	// in place of expressions that the source does not specify.
+	// Expressions contains values of type [expr.Any] and [Shift], and a [rules.Unknown] without
+	// Data in place of expressions that the source does not specify.
 	Expressions []any
 	// Incomplete reports that the kernel may evaluate other expressions than those in Expressions.
 	// An Unknown implies Incomplete.
@@ -212,7 +212,7 @@ func (e *encoder) writeSetElement(el *SetElement) {
 		e.addNumber(unix.NFTA_SET_ELEM_FLAGS, flags)
 	}
 	if el.Expires {
-		e.addNumber64(unix.NFTA_SET_ELEM_EXPIRATION, 1)
+		e.addNumber64(unix.NFTA_SET_ELEM_EXPIRATION, 1) // any time
 	}
 	e.endNest(n)
 }

@@ -39,8 +39,8 @@ func ambientMatrix(t testing.TB) []string {
 	return runs
 }
 
-// decidedRuns returns every third run, or all in the long form. A decision of two rulesets takes about
-// 50 ms.
+// decidedRuns returns every third run, or all in the long form. A decision of two rulesets takes
+// about 50 ms.
 func decidedRuns(runs []string) (decided []string) {
 	for i, run := range runs {
 		if long() || i%3 == 0 {

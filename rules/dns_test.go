@@ -19,7 +19,10 @@ func servers(texts ...string) func(*rules.Redirect) {
 
 func TestDNSParameters(t *testing.T) {
 	all := func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }
-	const appQuery, proxyQuery = "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1337"
+	const (
+		appQuery   = "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000"
+		proxyQuery = "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1337"
+	)
 	runParameterTests(t, []parameterTest{
 		{"no capture", func(*rules.Redirect) {}, []row{
 			{"a query over UDP is not captured", appQuery, uncaptured},

@@ -44,21 +44,22 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, saved, savedTo = 1, 2, 3
 	ports := []uint16{control, saved, savedTo}
+	portOf := func(i int) uint16 { return uint16(100 + i) } // of the ith packet of arrivals
 	for i := range arrivals {
-		ports = append(ports, uint16(100+i))
+		ports = append(ports, portOf(i))
 	}
 	if _, err := nft.Apply(pair.Pod, counting(ports, saved, savedTo)); err != nil {
 		t.Fatal(err)
 	}
 	sender := newSender(t, pair)
 	for i, tc := range arrivals {
-		sender.send(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to), uint16(100+i))
+		sender.send(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to), portOf(i))
 	}
 	sender.send(pair.NeighborIP4, netip.MustParseAddr("127.0.0.1"), saved)
 	sender.send(pair.NeighborIP4, pair.PodIP4, control)
 	hits := waitForHit(t, pair.Pod, control)
 	for i, tc := range arrivals {
-		port := uint16(100 + i)
+		port := portOf(i)
 		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1,
 			hits[fmt.Sprint("input ", port)] == 1
 		if atRules != tc.atRules || arrives != tc.arrives {
@@ -67,7 +68,7 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 		}
 		p := rules.Packet{
 			Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.UDP,
-			Source:      netip.AddrPortFrom(netip.MustParseAddr(tc.from), 40000),
+			Source:      netip.AddrPortFrom(netip.MustParseAddr(tc.from), senderPort),
 			Destination: netip.AddrPortFrom(netip.MustParseAddr(tc.to), port),
 		}
 		// Routing drops packets to 127.0.0.1 unless a rule has redirected them.
@@ -143,6 +144,7 @@ type sender struct {
 	fd4, fd6 int
 }
 
+// newSender returns a sender that can send until the test ends.
 func newSender(t *testing.T, pair netnstest.Pair) sender {
 	t.Helper()
 	s := sender{t: t, pair: pair}
@@ -162,20 +164,24 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 	return s
 }
 
+// senderPort is the source port of the packets.
+const senderPort = 40000
+
 // send sends a UDP packet. The link leads to the pod regardless of the header.
 func (s sender) send(from, to netip.Addr, port uint16) {
 	s.t.Helper()
-	udp := binary.BigEndian.AppendUint16(nil, 40000)
+	const udpLength, ipv4Length, hops = 8, 28, 64
+	udp := binary.BigEndian.AppendUint16(nil, senderPort)
 	udp = binary.BigEndian.AppendUint16(udp, port)
-	udp = append(udp, 0, 8, 0, 0)
+	udp = append(udp, 0, udpLength, 0, 0)
 	var err error
 	if from.Is4() {
-		header := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+		header := []byte{0x45, 0, 0, ipv4Length, 0, 0, 0, 0, hops, unix.IPPROTO_UDP, 0, 0}
 		header = append(append(header, from.AsSlice()...), to.AsSlice()...)
 		err = unix.Sendto(s.fd4, append(header, udp...), 0,
 			&unix.SockaddrInet4{Addr: s.pair.PodIP4.As4()})
 	} else {
-		header := []byte{0x60, 0, 0, 0, 0, 8, unix.IPPROTO_UDP, 64}
+		header := []byte{0x60, 0, 0, 0, 0, udpLength, unix.IPPROTO_UDP, hops}
 		header = append(append(header, from.AsSlice()...), to.AsSlice()...)
 		err = unix.Sendto(s.fd6, append(header, udp...), 0,
 			&unix.SockaddrInet6{Addr: s.pair.PodIP6.As16()})

@@ -52,61 +52,62 @@ func statementsFacts() (list factList) {
 	)
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		list.add(diff.SocketMatchRestoresMark,
-			string(p)+": the socket's mark before a match that fails", rulesetOf(xtables(p, "mangle",
-				"PREROUTING -p tcp -m socket --nowildcard --restore-skmark -m mark --mark 0xdead -j DROP")),
-			in("eth0", rules.TCP, "10.9.9.9:1000",
-				"10.244.1.5:15006"), "to 10.244.1.5:15006 mark 0x100 connection mark 0x0 zone 0")
+			string(p)+": the socket's mark before a match that fails",
+			rulesetOf(xtables(p, "mangle", "PREROUTING -p tcp -m socket --nowildcard "+
+				"--restore-skmark -m mark --mark 0xdead -j DROP")),
+			in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
+			"to 10.244.1.5:15006 mark 0x100 connection mark 0x0 zone 0")
 	}
-	for _, family := range []string{"10.9.9.9:80", "[2001:db8::9]:80"} {
-		from := "10.244.1.5:1000"
-		if family[0] == '[' {
-			from = "[fd00:1::2]:1000"
-		}
+	for _, c := range []struct{ source, destination string }{
+		{"10.244.1.5:1000", "10.9.9.9:80"}, {"[fd00:1::2]:1000", "[2001:db8::9]:80"},
+	} {
 		reset := rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "0"), "reject with tcp reset",
 		}))
-		list.add(diff.ResetAnswersTCP, "a reset answers a packet of TCP to "+family, reset,
-			out(0, rules.TCP, from, family), "dropped, answered with tcp reset")
-		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+family, reset,
-			with(out(0, rules.TCP, from, family), func(p *rules.Packet) {
+		packet := out(0, rules.TCP, c.source, c.destination)
+		list.add(diff.ResetAnswersTCP, "a reset answers a packet of TCP to "+c.destination, reset,
+			packet, "dropped, answered with tcp reset")
+		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+c.destination, reset,
+			with(packet, func(p *rules.Packet) {
 				p.Flags, p.State = rules.RST, rules.Invalid
 			}), "dropped")
 	}
 	for _, c := range []struct {
-		source, with string
-		bound        bool
-		want         string
+		source, reply string
+		bound         bool
+		want          string
 	}{
 		{"10.244.1.5:1000", "icmp port-unreachable", false, "dropped, answered with icmp 3/3"},
 		{"11.0.0.1:1000", "icmp port-unreachable", false, "dropped"},
 		{"11.0.0.1:1000", "icmp port-unreachable", true, "dropped, answered with icmp 3/3"},
 		{"11.0.0.1:1000", "tcp reset", true, "dropped"},
 	} {
-		name := "a rejection with " + c.with + " of a packet redirected at output from " + c.source
+		name := "a rejection with " + c.reply + " of a packet redirected at output from " + c.source
 		if c.bound {
 			name += " by a bound socket"
 		}
 		list.add(diff.RejectFromLoopbackNeedsLocalSource, name,
 			rulesetOf(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
-				[]string{base("filter", "output", "0"), "reject with " + c.with},
+				[]string{base("filter", "output", "0"), "reject with " + c.reply},
 			)),
 			with(out(0, rules.TCP, c.source, "10.9.9.9:80"), func(p *rules.Packet) {
 				p.Bound, p.OutInterface = c.bound, "eth0"
 			}), c.want)
 	}
-	for with, want := range map[string]string{
+	for reply, want := range map[string]string{
 		"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3",
 	} {
+		reject := []string{mangleNFT, "meta l4proto tcp reject with " + reply}
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
-			"a rejection with "+with+" of a packet that arrives for a loopback address",
-			rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
+			"a rejection with "+reply+" of a packet that arrives for a loopback address",
+			rulesetOf(chains(rules.Inet, reject)),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
-			"a rejection with "+with+" of a packet that arrives by lo from another source",
+			"a rejection with "+reply+" of a packet that arrives by lo from another source",
 			rulesetOf(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
-				[]string{mangleNFT, "meta l4proto tcp reject with " + with},
+				reject,
 			)),
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
@@ -136,7 +137,7 @@ func statementsFacts() (list factList) {
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
 		)), outward, "dropped")
 	const unreachable, answer = "icmpv6 port-unreachable", "dropped, answered with ipv6-icmp 1/4"
-	for _, c := range []struct{ source, with, plain, onLoopback string }{
+	for _, c := range []struct{ source, reply, plain, onLoopback string }{
 		{"[fe80::9]:1000", unreachable, answer, "dropped"},
 		{"[fe80::5]:1000", unreachable, answer, "dropped"}, // of this host
 		{"[2001:db9::9]:1000", unreachable, answer, answer},
@@ -145,15 +146,14 @@ func statementsFacts() (list factList) {
 			"dropped, answered with tcp reset",
 		},
 	} {
-		name := "a rejection with " + c.with + " of a packet from " + c.source
+		name := "a rejection with " + c.reply + " of a packet from " + c.source
 		packet := out(0, rules.TCP, c.source, "[2001:db9::1]:80")
 		toThisHost := out(0, rules.TCP, c.source, "[fd00:10:244:1::5]:80")
-		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
+		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.reply}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name, rulesetOf(chains(rules.Inet, reject)),
-			packet,
-			c.plain)
+			packet, c.plain)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+" to this host",
 			rulesetOf(chains(rules.Inet, reject)), toThisHost, c.plain)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", redirected",
