@@ -49,7 +49,7 @@ func (s *space) compareBypass(left, right *walk) comparison {
 		}
 	}
 	unknown := s.or(unknownLeft, s.and(unknownRight, s.unite(captured)))
-	s.divideByUnknowns(&c, s.unite(differing), unknown)
+	s.divideByUnknowns(&c, s.unite(differing), unknown, s.drawsOfOneSide(left, right))
 	return c
 }
 

@@ -98,18 +98,47 @@ func (s *space) compare(left, right *walk) comparison {
 			compareWith(&rights.list[j])
 		}
 	}
-	s.divideByUnknowns(&c, s.unite(differing), s.or(unknownLeft, unknownRight))
+	s.divideByUnknowns(&c, s.unite(differing), s.or(unknownLeft, unknownRight),
+		s.drawsOfOneSide(left, right))
 	return c
+}
+
+// drawsOfOneSide returns the variables of random matches of rules that only one side has.
+func (s *space) drawsOfOneSide(left, right *walk) map[int]bool {
+	var found map[int]bool
+	for i := range s.list {
+		if key := s.list[i].key; left.draws[key] != right.draws[key] {
+			storeIn(&found, i, true)
+		}
+	}
+	return found
 }
 
 // divideByUnknowns divides the differing packets into those that differ for all values of the
 // unknowns (differences) and those that differ for some values (undecided).
-func (s *space) divideByUnknowns(c *comparison, differing, unknown set) {
-	certain := s.minus(s.certainly(s.or(differing, unknown)), s.possibly(unknown))
+//
+// Usually a random match of a rule that only one side has, draws, is independent of the matches of
+// the other side. But two rules may differ only because the model does not support a part of one of
+// them. Then both rules draw alike. Packets whose result depends on an unknown therefore differ
+// only if they differ for all results of draws.
+func (s *space) divideByUnknowns(c *comparison, differing, unknown set, draws map[int]bool) {
+	affected := s.or(differing, unknown)
+	certain := s.minus(s.certainly(affected), s.possibly(unknown))
 	if !s.hasUnknowns {
 		certain = differing
 	}
-	c.differsIf = s.minus(s.or(differing, unknown), certain)
+	if len(draws) > 0 {
+		forSome := func(packets set) set {
+			return s.project(packets, func(bit uint32) bool {
+				i, ok := s.variableOf(bit)
+				return !ok || !draws[i]
+			})
+		}
+		dependent := forSome(s.minus(s.possibly(affected), certain))
+		always := s.not(forSome(s.not(certain)))
+		certain = s.minus(certain, s.minus(dependent, always))
+	}
+	c.differsIf = s.minus(affected, certain)
 	c.undecided = s.possibly(c.differsIf)
 	taken, possible := none, s.or(s.possibly(differing), c.undecided)
 	for i := range c.differences {

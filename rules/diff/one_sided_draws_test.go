@@ -1,0 +1,51 @@
+package diff_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestRandomMatchesOfRulesWithUnknownParts compares rules with the same random match, of which one
+// side has an unsupported part. That the part makes the rules different is unknown, so it is also
+// unknown whether the random matches agree.
+func TestRandomMatchesOfRulesWithUnknownParts(t *testing.T) {
+	limit := rules.Unknown{Text: "limit rate 5/second", Effect: rules.ReadsVarying}
+	unknown := rules.Unknown{Text: "xt strange", Effect: rules.Reads}
+	redirected := when(rules.RedirectTo{Port: 1}, tcp, limit)
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{
+			"an unknown action", ruleset(natIn(redirected)),
+			ruleset(natIn(when(rules.Unknown{Text: "redirect to :1"}, tcp, limit))),
+			diff.Undecidable,
+		},
+		{
+			"an unknown condition", ruleset(mangleIn(when(setMark(1, 1), tcp, limit))),
+			ruleset(mangleIn(when(setMark(1, 1), tcp, unknown, limit))), diff.Undecidable,
+		},
+		{
+			"known actions", ruleset(natIn(redirected)),
+			ruleset(natIn(when(rules.RedirectTo{Port: 2}, tcp, limit))), diff.Different,
+		},
+		{
+			"another unknown rule for other packets",
+			ruleset(natIn(redirected, when(rules.Drop, protocol(rules.UDP), unknown))),
+			ruleset(natIn(when(rules.RedirectTo{Port: 2}, tcp, limit))), diff.Different,
+		},
+		{
+			"a difference for each result of the random match",
+			ruleset(mangleIn(when(setMark(1, 1), tcp, unknown, limit), when(rules.Drop, tcp))),
+			ruleset(mangleIn(when(setMark(1, 1), tcp, limit))), diff.Different,
+		},
+	} {
+		r := decide(tc.left, tc.right)
+		if got := r.Verdict(true); got != tc.want {
+			t.Errorf("%s: %s, want %s: %v %v", tc.name, got, tc.want, classes(r), r.Undecided)
+		}
+	}
+}
