@@ -28,6 +28,9 @@ func Decide(left, right Side, o Options) Result {
 				break
 			}
 		}
+		if len(d.spaces) == 0 && len(d.result.Undecided) > 0 && d.sameRules() {
+			d.result.Undecided, d.result.MoreUndecided = nil, false
+		}
 	})
 	d.describeClasses()
 	if left.RoutingKnown && right.RoutingKnown {

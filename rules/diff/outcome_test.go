@@ -157,11 +157,6 @@ func TestUndecidedPackets(t *testing.T) {
 	if r.Verdict(false) != diff.Different {
 		t.Error("port 83 must differ: no unknown rule applies to it")
 	}
-	onlyUnknown := ruleset(mangleIn(when(rules.Drop, rules.Unknown{Text: "xt strange"})))
-	if r := decide(onlyUnknown, onlyUnknown); r.Verdict(false) != diff.Undecidable ||
-		len(r.Classes) > 0 {
-		t.Errorf("an unknown rule is decided: %v", classes(r))
-	}
 	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
 	if r := decide(circle, circle); r.Verdict(true) != diff.Undecidable ||

@@ -182,23 +182,30 @@ func otherHooksText(rs *rules.Ruleset) (string, map[string]bool) {
 	states := map[string]bool{}
 	isOther := func(h rules.Hook) bool { return !isCompared(h) }
 	eachChainFrom(rs, isOther, func(t *rules.Table, c *rules.Chain) {
-		fmt.Fprintf(text, "chain %s %s %s", t.Family, t.Name, c.Name)
-		if c.Base != nil {
-			fmt.Fprintf(text, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
-		}
+		writeChain(text, t, c)
 		for state := range writtenIn(c) {
 			states[state] = true
 		}
 		for j := range c.Rules {
-			r := &c.Rules[j]
-			fmt.Fprintf(text, "\n%s %s", r, unknownData(r))
-			if slices.ContainsFunc(r.Actions, writesConnectionMark) {
+			if slices.ContainsFunc(c.Rules[j].Actions, writesConnectionMark) {
 				states[connectionMarks] = true
 			}
 		}
-		text.WriteString("\n")
 	})
 	return text.String(), states
+}
+
+// writeChain writes the text of a chain. The texts of two chains are equal only if the chains are.
+func writeChain(to *strings.Builder, t *rules.Table, c *rules.Chain) {
+	fmt.Fprintf(to, "chain %s %s %s", t.Family, t.Name, c.Name)
+	if c.Base != nil {
+		fmt.Fprintf(to, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
+	}
+	for j := range c.Rules {
+		r := &c.Rules[j]
+		fmt.Fprintf(to, "\n%s %s", r, unknownData(r))
+	}
+	to.WriteString("\n")
 }
 
 // eachChainFrom calls fn once for each chain that packets may reach from base chains at some hooks,

@@ -1,0 +1,88 @@
+package diff_test
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestUnknownActionsOfEqualRules compares rules with an unsupported action. It may do anything, but
+// it does the same on both sides if all rules are equal.
+func TestUnknownActionsOfEqualRules(t *testing.T) {
+	queue := rules.Unknown{Text: "-j NFQUEUE --queue-num 1"}
+	other := rules.Unknown{Text: "-j NFQUEUE --queue-num 2"}
+	withData := func(data string) rules.Ruleset {
+		return ruleset(mangleIn(when(rules.Unknown{Text: "target X revision 0", Data: data}, tcp)))
+	}
+	listed := when(rules.Drop, rules.Unknown{Text: "@list", Effect: rules.Reads, Data: rules.NoData})
+	ofFamily := func(f rules.Family, list ...rules.Rule) rules.Table {
+		return rules.Table{
+			Family: f, Name: "t", Chains: []rules.Chain{mangleIn(list...)},
+		}
+	}
+	tables := func(list ...rules.Table) rules.Ruleset { return rules.Ruleset{Tables: list} }
+	equal := ruleset(mangleIn(when(queue, tcp)))
+	owned := func(xtables bool) rules.Ruleset {
+		return tables(rules.Table{
+			Family: rules.IPv4, Name: "t", XTables: xtables, Chains: []rules.Chain{
+				mangleOut(when(queue, tcp), when(rules.Drop, rules.MatchOwner{IDs: rules.Singles[uint32](1)})),
+			},
+		})
+	}
+	for _, tc := range []struct {
+		name        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{"the same action", equal, equal, diff.Equivalent},
+		{"another parameter", equal, ruleset(mangleIn(when(other, tcp))), diff.Undecidable},
+		{"another condition", equal, ruleset(mangleIn(when(queue, tcp, toPort(1)))), diff.Undecidable},
+		{
+			"a later rule that only one side has", equal,
+			ruleset(mangleIn(when(queue, tcp), when(rules.Count{}, tcp), when(rules.Drop, marked(1, 1), tcp))),
+			diff.Undecidable,
+		},
+		{
+			"a rule at a hook that is not evaluated", equal,
+			ruleset(mangleIn(when(queue, tcp)), base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp))),
+			diff.Undecidable,
+		},
+		{
+			"an empty chain that only one side has", equal,
+			ruleset(mangleIn(when(queue, tcp)), base(rules.Filter, rules.Input, 0)), diff.Equivalent,
+		},
+		{
+			"an empty chain of NAT that only one side has", equal,
+			ruleset(mangleIn(when(queue, tcp)), natIn()), diff.Undecidable,
+		},
+		{"the same bytes", withData("a"), withData("a"), diff.Equivalent},
+		{"other bytes", withData("a"), withData("b"), diff.Undecidable},
+		{"an object that was not read", withData(rules.NoData), withData(rules.NoData), diff.Undecidable},
+		{
+			"another rule with a list that was not read",
+			ruleset(mangleIn(when(queue, tcp), listed)), ruleset(mangleIn(when(queue, tcp), listed)),
+			diff.Undecidable,
+		},
+		{
+			"the order of tables with chains of equal priority",
+			tables(ofFamily(rules.IPv4, when(queue, tcp)), ofFamily(rules.Inet, when(rules.Drop, tcp))),
+			tables(ofFamily(rules.Inet, when(rules.Drop, tcp)), ofFamily(rules.IPv4, when(queue, tcp))),
+			diff.Undecidable,
+		},
+		{"a match of another backend", owned(true), owned(false), diff.Undecidable},
+	} {
+		r := decide(tc.left, tc.right)
+		if got := r.Verdict(true); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	// Only the compared families matter.
+	left := tables(ofFamily(rules.IPv4, when(queue, tcp)), ofFamily(rules.IPv6, when(rules.Drop, tcp)))
+	r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: equal}, diff.Options{
+		Families: []rules.Family{rules.IPv4},
+	})
+	if got := r.Verdict(true); got != diff.Equivalent {
+		t.Errorf("rules of a family that is not compared: %s", got)
+	}
+}
