@@ -174,7 +174,7 @@ func (d *headerDecoder) takeInverted(bit uint8) bool {
 // iptables sets the bytes of the mask for a complete name and its zero byte, or for a prefix only.
 func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
-	if i.Mask == [len(i.Mask)]byte{} {
+	if i.Mask == [len(i.Mask)]byte{} && d.invert&invert == 0 {
 		return
 	}
 	name, _, isComplete := bytes.Cut(i.Name[:length], []byte{0})

@@ -152,7 +152,8 @@ func TestDecodeRules(t *testing.T) {
 		},
 		{rules.IPv6, "-t raw -j CT --zone 1", "counter ct zone set 1"},
 		{rules.IPv4, "-t raw -j CT --notrack", "counter notrack"},
-		{rules.IPv4, "-t raw -j CT --zone-orig 2", "counter unknown(target CT revision 2)"},
+		{rules.IPv4, "! -o + -j DROP", `oifname != "*" counter drop`},
+		{rules.IPv4, "-t raw -j CT --zone-orig 2", "counter unknown(-j CT --zone-orig 2)"},
 		{
 			rules.IPv4, "-t nat -p tcp -j REDIRECT --to-ports 15001",
 			"meta l4proto tcp counter redirect to :15001",

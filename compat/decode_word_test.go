@@ -79,9 +79,14 @@ func optionCases(f rules.Family) []optionCase {
 	types := rules.AddrTypes
 	const all = ^uint32(0)
 	v4, v6 := rules.IPv4, rules.IPv6
-	natRevision := map[rules.Family]string{
-		v4: "target DNAT revision 2", v6: "target DNAT revision 2",
-	}[f]
+	mask, bits, addressAndPorts := "255.255.255.255", 32, "10.0.0.8:80-90"
+	if f == v6 {
+		mask, bits = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 128
+		addressAndPorts = "[fd00::8]:80-90"
+	}
+	recent := func(condition string) string {
+		return fmt.Sprintf("-m recent %s --name x --mask %s --rsource", condition, mask)
+	}
 	return []optionCase{
 		{table: "mangle", rule: "-m addrtype --dst-type LOCAL", matches: list(
 			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Local)})},
@@ -102,21 +107,21 @@ func optionCases(f rules.Family) []optionCase {
 		{
 			table: "mangle", rule: "-m addrtype --dst-type UNICAST",
 			only:    v6,
-			matches: reads("match addrtype revision 1"),
+			matches: reads("-m addrtype --dst-type UNICAST"),
 		},
 		{
 			table: "mangle", rule: "-m addrtype --dst-type LOCAL,UNICAST",
 			only:    v6,
-			matches: reads("match addrtype revision 1"),
+			matches: reads("-m addrtype --dst-type UNICAST,LOCAL"),
 		},
 		{
 			table: "mangle", rule: "-m addrtype --dst-type UNREACHABLE",
 			only:    v6,
-			matches: reads("match addrtype revision 1"),
+			matches: reads("-m addrtype --dst-type UNREACHABLE"),
 		},
 		{
 			table: "mangle", rule: "-m addrtype --dst-type LOCAL --limit-iface-in",
-			matches: reads("match addrtype revision 1"),
+			matches: reads("-m addrtype --dst-type LOCAL --limit-iface-in"),
 		},
 
 		{table: "mangle", rule: "-m conntrack --ctstate SNAT", matches: state(false, rules.SNAT)},
@@ -261,24 +266,28 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --set",
-			actions: writes(rules.Writes, "match recent revision 1", "recent x"),
+			actions: writes(rules.Writes, recent("--set"), "recent x"),
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --update",
-			actions: writes(rules.ReadsAndWrites, "match recent revision 1", "recent x"),
+			actions: writes(rules.ReadsAndWrites, recent("--update"), "recent x"),
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --rcheck",
-			matches: history("match recent revision 1", "recent x"),
+			matches: history(recent("--rcheck"), "recent x"),
 		},
-		{table: "mangle", rule: "-m quota --quota 1000", matches: history("match quota revision 0", "")},
+		{table: "mangle", rule: "-m quota --quota 1000", matches: history("-m quota --quota 1000", "")},
 		{
 			table: "mangle", rule: "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name x",
-			actions: writes(rules.ReadsAndWrites, "match hashlimit revision 3", "hashlimit x"),
+			actions: writes(rules.ReadsAndWrites, fmt.Sprintf("-m hashlimit --hashlimit-name x "+
+				"--hashlimit-upto 1/200000us --hashlimit-burst 5 --hashlimit-htable-gcinterval 1000 "+
+				"--hashlimit-htable-expire 1000 --hashlimit-srcmask %d --hashlimit-dstmask %d", bits,
+				bits), "hashlimit x"),
 		},
 		{
 			table: "mangle", rule: "-m connlimit --connlimit-above 3",
-			actions: doesUnknown("match connlimit revision 1"),
+			actions: doesUnknown(fmt.Sprintf(
+				"-m connlimit --connlimit-above 3 --connlimit-mask %d --connlimit-saddr", bits)),
 		},
 		{
 			table: "mangle", rule: `-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,
@@ -387,11 +396,11 @@ func optionCases(f rules.Family) []optionCase {
 		{table: "raw", rule: "-j CT --notrack", actions: does(rules.Notrack{})},
 		{table: "raw", rule: "-j NOTRACK", actions: does(rules.Notrack{})},
 		{table: "raw", rule: "-j CT --zone 7", actions: does(rules.SetZone{Zone: 7})},
-		{table: "raw", rule: "-j CT --zone-orig 7", actions: doesUnknown("target CT revision 2")},
-		{table: "raw", rule: "-j CT --zone-reply mark", actions: doesUnknown("target CT revision 2")},
+		{table: "raw", rule: "-j CT --zone-orig 7", actions: doesUnknown("-j CT --zone-orig 7")},
+		{table: "raw", rule: "-j CT --zone-reply mark", actions: doesUnknown("-j CT --zone-reply mark")},
 		{
 			table: "raw", rule: "-j CT --ctevents new,destroy",
-			actions: doesUnknown("target CT revision 2"),
+			actions: doesUnknown("-j CT --ctevents 0x5"),
 		},
 
 		{table: "nat", rule: "-p tcp -j REDIRECT", actions: does(rules.RedirectTo{})},
@@ -409,7 +418,7 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{
 			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80-90 --random",
-			actions: doesUnknown("target REDIRECT revision 0"),
+			actions: doesUnknown("redirect to :80-90 random"),
 		},
 		{
 			table: "nat", rule: "-j DNAT --to-destination {8}",
@@ -425,7 +434,7 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{
 			table: "nat", rule: "-j DNAT --to-destination {6}-{8} --persistent",
-			actions: doesUnknown(natRevision),
+			actions: doesUnknown(fmt.Sprintf("dnat to %s-%s persistent", addr(6), addr(8))),
 		},
 		{
 			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80",
@@ -439,11 +448,11 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{
 			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80-90/100",
-			actions: doesUnknown(natRevision),
+			actions: doesUnknown("target DNAT revision 2"),
 		},
 		{
 			table: "nat", rule: "-p tcp -j DNAT --to-destination [{8}]:80-90 --random",
-			actions: doesUnknown(natRevision),
+			actions: doesUnknown("dnat to " + addressAndPorts + " random"),
 		},
 
 		{
@@ -547,15 +556,15 @@ func optionCases(f rules.Family) []optionCase {
 			}),
 			actions: does(xt.TCPMSS(500)),
 		},
-		{table: "mangle", rule: "-j TEE --gateway {8}", actions: doesUnknown("target TEE revision 1")},
+		{table: "mangle", rule: "-j TEE --gateway {8}", actions: doesUnknown("-j TEE --gateway " + addr(8).String())},
 		{
 			table: "mangle", rule: "-j CLASSIFY --set-class 1:1",
 			actions: does(xt.Classify(1<<16 | 1)),
 		},
-		{table: "nat", rule: "-j NETMAP --to {8}", actions: doesUnknown("target NETMAP revision 0")},
+		{table: "nat", rule: "-j NETMAP --to {8}", actions: doesUnknown(fmt.Sprintf("-j NETMAP --to %s/%d", addr(8), bits))},
 		{
 			table: "mangle", rule: "-j NFQUEUE --queue-num 1",
-			actions: doesUnknown("target NFQUEUE revision 3"),
+			actions: doesUnknown("-j NFQUEUE --queue-num 1"),
 		},
 	}
 }

@@ -88,7 +88,7 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangePersistent) != 0 {
 		text := ""
 		if ok && addr.IsValid() {
-			text = d.sourceText(xt.SourceNAT{Addr: addr, LastAddr: last}, a, unix.NFTA_NAT_FLAGS,
+			text = d.sourceText(xt.Translation{Addr: addr, LastAddr: last}, a, unix.NFTA_NAT_FLAGS,
 				unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 		}
 		if err := d.limitNAT(family); err != nil {
@@ -101,24 +101,24 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 
 // decodeMasquerade decodes source NAT to an address that the kernel selects.
 func (d *ruleDecoder) decodeMasquerade(a attributes) error {
-	return sourceTranslation{d.sourceText(xt.SourceNAT{Masquerade: true}, a, unix.NFTA_MASQ_FLAGS,
+	return sourceTranslation{d.sourceText(xt.Translation{Kind: xt.Masquerade}, a, unix.NFTA_MASQ_FLAGS,
 		unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}
 }
 
 // sourceText adds the ports and flags to a translation of the source, and returns the text that
 // identifies it, as for xtables. It returns an empty text if the ports or flags are not known.
 func (d *ruleDecoder) sourceText(
-	s xt.SourceNAT, a attributes, flagsAttr, minAttr, maxAttr uint16,
+	t xt.Translation, a attributes, flagsAttr, minAttr, maxAttr uint16,
 ) string {
 	flags := a.Number(flagsAttr)
 	const known = natRangeMapIPs | natRangeProtoSpecified | natRangeProtoRandom |
 		natRangeProtoRandomFully | natRangePersistent
 	var ok bool
-	if s.Port, s.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 {
+	if t.Port, t.Last, ok = d.natPorts(a, minAttr, maxAttr); !ok || flags&^known != 0 {
 		return ""
 	}
-	s.SetFlags(flags)
-	return s.String()
+	t.SetFlags(flags)
+	return t.String()
 }
 
 // decodeNAT decodes source NAT and destination NAT.

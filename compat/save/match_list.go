@@ -102,10 +102,13 @@ var openMatches = [...]openExtension{
 		--hashlimit-srcmask= --hashlimit-dstmask= --hashlimit-name= --hashlimit-burst=
 		--hashlimit-htable-size= --hashlimit-htable-max= --hashlimit-htable-gcinterval=
 		--hashlimit-htable-expire= --hashlimit-rate-interval= --hashlimit-rate-match`},
-	{name: "quota", options: "--quota="},
-	{name: "time", options: `--datestart= --datestop= --timestart= --timestop= --monthdays=
+	{name: "quota", match: (*moduleReader).matchQuota, options: "--quota="},
+	{name: "time", match: (*moduleReader).matchTime, options: `--datestart= --datestop= --timestart= --timestop= --monthdays=
 		--weekdays= --kerneltz --contiguous --utc --localtz`},
-	{name: "string", options: "--from= --to= --algo= --string= --hex-string= --icase"},
+	{
+		name: "string", match: (*moduleReader).matchString,
+		options: "--from= --to= --algo= --string= --hex-string= --icase",
+	},
 	{name: "set", match: (*moduleReader).matchSet, options: `--match-set== --set== --return-nomatch
 		--update-counters --update-subcounters --packets-eq= --packets-lt= --packets-gt=
 		--bytes-eq= --bytes-lt= --bytes-gt=`},
@@ -117,12 +120,15 @@ var openMatches = [...]openExtension{
 	{name: "policy", options: `--dir= --pol= --reqid= --spi= --proto= --mode= --tunnel-src=
 		--tunnel-dst= --strict --next`},
 	{name: "cgroup", match: (*moduleReader).matchCgroup, options: "--path= --cgroup="},
-	{name: "connbytes", options: "--connbytes= --connbytes-dir= --connbytes-mode="},
-	{name: "connlimit", options: `--connlimit-upto= --connlimit-above= --connlimit-mask=
+	{
+		name: "connbytes", match: (*moduleReader).matchConnBytes,
+		options: "--connbytes= --connbytes-dir= --connbytes-mode=",
+	},
+	{name: "connlimit", match: (*moduleReader).matchConnLimit, options: `--connlimit-upto= --connlimit-above= --connlimit-mask=
 		--connlimit-saddr --connlimit-daddr`},
 	{name: "length", match: (*moduleReader).matchLength, options: "--length="},
-	{name: "mac", options: "--mac-source="},
-	{name: "pkttype", options: "--pkt-type="},
+	{name: "mac", match: (*moduleReader).matchMAC, options: "--mac-source="},
+	{name: "pkttype", match: (*moduleReader).matchPacketType, options: "--pkt-type="},
 	{name: "tos", match: (*moduleReader).matchTOS, options: "--tos="},
 	{name: "dscp", match: (*moduleReader).matchDSCP, options: "--dscp= --dscp-class="},
 	{
@@ -131,10 +137,10 @@ var openMatches = [...]openExtension{
 	},
 	{name: "hl", match: (*moduleReader).matchHopLimit, options: "--hl-eq= --hl-lt= --hl-gt="},
 	{name: "ecn", options: "--ecn-ip-ect= --ecn-tcp-cwr --ecn-tcp-ece"}, //nolint:misspell // ECT
-	{name: "u32", options: "--u32="},
+	{name: "u32", match: (*moduleReader).matchU32, options: "--u32="},
 	{name: "bpf", options: "--bytecode= --object-pinned="},
 	{name: "realm", options: "--realm="},
-	{name: "helper", options: "--helper="},
+	{name: "helper", match: (*moduleReader).matchHelper, options: "--helper="},
 	{name: "nfacct", match: (*moduleReader).matchNFAcct, options: "--nfacct-name="},
 	{name: "osf", options: "--genre= --ttl= --log="},
 	{name: "cpu", options: "--cpu="},
@@ -142,7 +148,7 @@ var openMatches = [...]openExtension{
 	{name: "esp", options: "--espspi="},
 	{name: "ah", options: "--ahspi= --ahlen= --ahres"},
 	{name: "ipcomp", options: "--ipcompspi= --compres"},
-	{name: "tcpmss", options: "--mss="},
+	{name: "tcpmss", match: (*moduleReader).matchTCPMSS, options: "--mss="},
 	{name: "ipvs", options: "--ipvs --vproto= --vaddr= --vport= --vdir= --vmethod= --vportctl="},
 	{name: "l2tp", options: "--tid= --sid= --pversion= --type="},
 	{name: "frag", options: "--fragid= --fraglen= --fragres --fragfirst --fragmore --fraglast"},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -12,6 +13,10 @@ import (
 // because the type of an address then depends on the interface.
 func (r *moduleReader) matchAddrType() []rules.Match {
 	var list []rules.Match
+	t := xt.AddrTypeMatch{
+		LimitIn:  r.option("--limit-iface-in") != nil,
+		LimitOut: r.option("--limit-iface-out") != nil,
+	}
 	for _, o := range r.options {
 		switch o.name {
 		case "--src-type", "--dst-type":
@@ -19,11 +24,13 @@ func (r *moduleReader) matchAddrType() []rules.Match {
 			if o.name == "--dst-type" {
 				m.Side = rules.Destination
 			}
+			t.Types[m.Side], t.Not[m.Side] = m.Types, m.Not
 			list = append(list, m)
 		default:
 			r.isUnknown = true
 		}
 	}
+	r.text = t.String()
 	if len(list) == 0 {
 		r.fail(r.flag, "--src-type or --dst-type after it")
 	}
@@ -42,17 +49,8 @@ func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 		}
 		set |= rules.AddrTypes(t)
 	}
-	r.isUnknown = r.isUnknown || !isModeled(r.family, set)
+	r.isUnknown = r.isUnknown || !xt.ModelsAddrTypes(r.family, set)
 	return set
-}
-
-// isModeled reports whether a list of types has the same meaning in the match addrtype and in the
-// model. For IPv6 this is true only of LOCAL alone and MULTICAST alone: the other types overlap and
-// differ from the types of routes, and an address must have all types of the list (match_type6 in
-// net/netfilter/xt_addrtype.c).
-func isModeled(f rules.Family, set rules.AddrTypeSet) bool {
-	return f != rules.IPv6 || set == rules.AddrTypes(rules.Local) ||
-		set == rules.AddrTypes(rules.Multicast)
 }
 
 // addAddrType writes the match addrtype.
@@ -66,9 +64,9 @@ func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 	switch {
 	case len(names) == 0:
 		return fmt.Errorf("%s: iptables compares one type or more", m)
-	case !isModeled(p.table.Family, m.Types):
+	case !xt.ModelsAddrTypes(p.table.Family, m.Types):
 		return fmt.Errorf(
-			"%s: ip6tables has other types, and only local and multicast are the same", m)
+			"%s: ip6tables has other types, and only local, anycast and multicast are the same", m)
 	}
 	p.add("-m", "addrtype")
 	side := map[rules.Side]string{

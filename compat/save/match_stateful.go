@@ -47,12 +47,6 @@ func limitRate(text string) (average uint32, ok bool) {
 	return 0, false
 }
 
-// matchHashlimit parses the match hashlimit. Rules with the same name share their counters.
-func (r *moduleReader) matchHashlimit() []rules.Match {
-	r.isUnknown, r.state = true, xt.StateOfHashLimit(r.optionValue("--hashlimit-name", ""))
-	return nil
-}
-
 // matchStatistic parses the match statistic. Its result differs between equal packets unless it has
 // the probability 0 or 1 or matches every packet.
 func (r *moduleReader) matchStatistic() []rules.Match {
@@ -83,7 +77,8 @@ func (r *moduleReader) matchStatistic() []rules.Match {
 // matchRecent parses the match recent, which uses a named list of addresses. --set adds the
 // packet's address and always matches (recent_mt in net/netfilter/xt_recent.c).
 func (r *moduleReader) matchRecent() []rules.Match {
-	r.isUnknown = true
+	text, ok := r.recentText()
+	r.setText(ok, text)
 	r.state = xt.StateOfRecent(r.optionValue("--name", "DEFAULT"))
 	set := r.option("--set")
 	switch {

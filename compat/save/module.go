@@ -118,7 +118,10 @@ func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
 // words of the rule, for example because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m or -j, and the name
-	for _, o := range r.options {
+	for i, o := range r.options {
+		if r.option(o.name) != &r.options[i] {
+			return rawText(r.module.words), false // a repeated option
+		}
 		words += 1 + r.extension.optionSpelled(o.name).values
 		if o.not {
 			words++

@@ -316,11 +316,11 @@ var ruleCases = []ruleCase{
 	},
 	{
 		"nat", "-p tcp -j REDIRECT --to-ports 80-90 --random",
-		"meta l4proto tcp counter unknown(-j REDIRECT --to-ports 80-90 --random)",
+		"meta l4proto tcp counter unknown(redirect to :80-90 random)",
 	},
 	{
 		"nat", "-p tcp -j REDIRECT --random",
-		"meta l4proto tcp counter unknown(-j REDIRECT --random)",
+		"meta l4proto tcp counter unknown(redirect random)",
 	},
 	{
 		"nat", "-p tcp -j REDIRECT --to-ports 0",
@@ -354,8 +354,16 @@ var ruleCases = []ruleCase{
 		"meta l4proto tcp counter unknown(-j DNAT --to-destination 10.0.0.1:80-90/8000)",
 	},
 	{
+		"nat", "-p tcp -j DNAT --to-destination 10.0.0.1-10.0.0.9:80 --random",
+		"meta l4proto tcp counter dnat ip to 10.0.0.1-10.0.0.9:80",
+	},
+	{
+		"nat", "-p tcp -j DNAT --to-destination 10.0.0.1:80-90 --persistent",
+		"meta l4proto tcp counter dnat ip to 10.0.0.1:80-90",
+	},
+	{
 		"nat", "-j DNAT --to-destination 10.0.0.1-10.0.0.9 --persistent",
-		"counter unknown(-j DNAT --to-destination 10.0.0.1-10.0.0.9 --persistent)",
+		"counter unknown(dnat to 10.0.0.1-10.0.0.9 persistent)",
 	},
 	{
 		"6 nat", "-p tcp -j DNAT --to-destination [fd00::1]:80",
@@ -368,7 +376,7 @@ var ruleCases = []ruleCase{
 	{"6 nat", "-j DNAT --to-destination fd00::1", "counter dnat ip6 to fd00::1"},
 	{
 		"nat", "-j DNAT --to-destination 10.0.0.1 --random",
-		"counter unknown(-j DNAT --to-destination 10.0.0.1 --random)",
+		"counter unknown(dnat to 10.0.0.1 random)",
 	},
 	{"nat", "-j MASQUERADE", "counter unknown(masquerade)"},
 	{"filter", "-j NFLOG --nflog-group 5", "counter"},
@@ -381,7 +389,7 @@ var ruleCases = []ruleCase{
 	{
 		"filter",
 		"-m limit --limit 5/min -p tcp --dport 80 -m hashlimit --hashlimit-upto 1/sec --hashlimit-name -s -j DROP",
-		"tcp dport 80 unknown(-m limit --limit 5/min --limit-burst 5) unknown(-m hashlimit --hashlimit-upto 1/sec --hashlimit-name -s) counter drop",
+		"tcp dport 80 unknown(-m limit --limit 5/min --limit-burst 5) unknown(-m hashlimit --hashlimit-name -s --hashlimit-upto 1/1000000us --hashlimit-burst 5 --hashlimit-htable-gcinterval 1000 --hashlimit-htable-expire 1000 --hashlimit-srcmask 32 --hashlimit-dstmask 32) counter drop",
 	},
 	{
 		"filter", "-m policy --dir in --pol ipsec --proto esp",
@@ -486,7 +494,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 		{
 			"filter", "-m string --string a --algo bm",
 			[]rules.Match{rules.Unknown{
-				Text: "-m string --string a --algo bm", Effect: rules.Reads,
+				Text: `-m string --string "a" --algo bm`, Effect: rules.Reads,
 			}},
 			nil,
 		},
@@ -523,7 +531,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 		},
 		{
 			"filter", "-m time ! --weekdays Mon",
-			[]rules.Match{rules.Unknown{Text: "-m time ! --weekdays Mon", Effect: rules.Reads}},
+			[]rules.Match{rules.Unknown{Text: "-m time --weekdays 2,3,4,5,6,7", Effect: rules.Reads}},
 			nil,
 		},
 		{
@@ -568,7 +576,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 				rules.Unknown{Text: "-m fancy --do it"},
 				rules.Require{Match: rules.MatchMark{Value: 2, Mask: ^uint32(0)}},
 				rules.Require{Match: rules.Unknown{
-					Text: "-m string --string a --algo bm", Effect: rules.Reads,
+					Text: `-m string --string "a" --algo bm`, Effect: rules.Reads,
 				}},
 			},
 		},

@@ -89,11 +89,14 @@ var openTargets = [...]openExtension{
 		name: "MASQUERADE", target: (*moduleReader).targetMasquerade,
 		options: "--to-ports= --random --random-fully",
 	},
-	{name: "NETMAP", options: "--to="},
+	{name: "NETMAP", target: (*moduleReader).targetNETMAP, options: "--to="},
 	{name: "SET", target: (*moduleReader).targetSet, options: `--add-set== --del-set== --map-set==
 		--timeout= --exist --map-mark --map-prio --map-queue`},
-	{name: "TEE", options: "--gateway= --oif="},
-	{name: "NFQUEUE", options: "--queue-num= --queue-balance= --queue-bypass --queue-cpu-fanout"},
+	{name: "TEE", target: (*moduleReader).targetTEE, options: "--gateway= --oif="},
+	{
+		name: "NFQUEUE", target: (*moduleReader).targetQueue,
+		options: "--queue-num= --queue-balance= --queue-bypass --queue-cpu-fanout",
+	},
 	{name: "SECMARK", options: "--selctx="},
 	{name: "CONNSECMARK", options: "--save --restore"},
 	{name: "CLASSIFY", target: (*moduleReader).targetClassify, options: "--set-class="},

@@ -16,8 +16,10 @@ func (r *moduleReader) targetRedirect() rules.Action {
 	if o != nil {
 		a.Port, a.Last = r.natPorts(o.values[0], o.values[0].text)
 	}
-	// With an option for random ports the kernel selects any port of a range.
-	r.isUnknown = r.isUnknown || r.isRandom() && (o == nil || a.Last != 0)
+	if r.isRandom() && (a.Port == 0 || a.Last != 0) {
+		// The kernel selects any port of a range.
+		r.unknownTranslation(xt.Translation{Kind: xt.Redirect, Port: a.Port, Last: a.Last})
+	}
 	return a
 }
 
@@ -38,17 +40,22 @@ func (r *moduleReader) targetDNAT() rules.Action {
 	if ports != "" {
 		a.Port, a.Last = r.natPorts(w, strings.TrimPrefix(ports, ":"))
 	}
+	switch {
+	case addresses != "":
+		a.Addr, a.LastAddr = r.natAddresses(w, addresses)
+	case ports == "":
+		r.fail(w, "an address, a port, or both")
+	}
+	// The options apply to the selection from a range.
+	if r.isRandom() && (ports == "" || a.Last != 0) ||
+		r.option("--persistent") != nil && a.LastAddr.IsValid() {
+		r.unknownTranslation(xt.Translation{
+			Kind: xt.DestinationNAT, Addr: a.Addr, LastAddr: a.LastAddr, Port: a.Port, Last: a.Last,
+		})
+	}
 	if addresses == "" {
-		r.isUnknown = r.isUnknown || r.isRandom() && a.Last != 0
-		if ports == "" {
-			r.fail(w, "an address, a port, or both")
-		}
 		return rules.DNATPort{Port: a.Port, Last: a.Last}
 	}
-	a.Addr, a.LastAddr = r.natAddresses(w, addresses)
-	isRange := a.Last != 0 || a.LastAddr.IsValid()
-	persistent := r.option("--persistent") != nil
-	r.isUnknown = r.isUnknown || r.isRandom() && (ports == "" || isRange) || persistent && isRange
 	return a
 }
 
@@ -68,7 +75,7 @@ func (r *moduleReader) targetSNAT() rules.Action {
 		}
 		return rules.SNATTo{Addr: a}
 	}
-	var s xt.SourceNAT
+	var s xt.Translation
 	if addresses != "" {
 		s.Addr, s.LastAddr = r.natAddresses(w, addresses)
 	}
@@ -80,7 +87,7 @@ func (r *moduleReader) targetSNAT() rules.Action {
 
 // targetMasquerade parses the target MASQUERADE, for which the kernel selects the address.
 func (r *moduleReader) targetMasquerade() rules.Action {
-	s := xt.SourceNAT{Masquerade: true}
+	s := xt.Translation{Kind: xt.Masquerade}
 	if o := r.option("--to-ports"); o != nil {
 		s.Port, s.Last = r.natPorts(o.values[0], o.values[0].text)
 	}
@@ -88,14 +95,20 @@ func (r *moduleReader) targetMasquerade() rules.Action {
 }
 
 // unknownSourceNAT records a translation to a source that the kernel selects.
-func (r *moduleReader) unknownSourceNAT(s xt.SourceNAT) rules.Action {
-	s.Random, s.FullyRandom = r.option("--random") != nil, r.option("--random-fully") != nil
-	s.Persistent = r.option("--persistent") != nil
-	if !r.isUnknown {
-		r.text = s.String()
-	}
-	r.isUnknown, r.effect = true, rules.TranslatesSource
+func (r *moduleReader) unknownSourceNAT(t xt.Translation) rules.Action {
+	r.unknownTranslation(t)
+	r.effect = rules.TranslatesSource
 	return nil
+}
+
+// unknownTranslation records a translation that the model does not represent.
+func (r *moduleReader) unknownTranslation(t xt.Translation) {
+	t.Random, t.FullyRandom = r.option("--random") != nil, r.option("--random-fully") != nil
+	t.Persistent = r.option("--persistent") != nil
+	if !r.isUnknown {
+		r.text = t.String()
+	}
+	r.isUnknown = true
 }
 
 // isRandom reports whether the kernel selects ports at random.

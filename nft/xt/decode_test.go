@@ -384,8 +384,15 @@ func TestDecodeMatch(t *testing.T) {
 				Side: rules.Destination, Not: true, Types: rules.AddrTypes(rules.ResolvedType),
 			},
 		}},
-		{"--limit-iface-in", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(4)), nil},
-		{"--limit-iface-out", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(8)), nil},
+		{
+			"--limit-iface-in", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(4)),
+			reads("-m addrtype --dst-type LOCAL --limit-iface-in"),
+		},
+		{
+			"--limit-iface-out", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(8)),
+			reads("-m addrtype --dst-type LOCAL --limit-iface-out"),
+		},
+		{"an unknown flag of addrtype", nil, "addrtype", 1, pack([]uint16{0, 4}, numbers(16)), nil},
 		{
 			"a type that does not exist", nil, "addrtype", 1,
 			pack([]uint16{0, 0x1000}, numbers(0)), nil,
@@ -595,9 +602,12 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{
 			"--to-ports 15001-15002 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15002),
-			nil,
+			rules.Unknown{Text: "redirect to :15001-15002 random"},
 		},
-		{"--random", rules.IPv4, "REDIRECT", 0, nat4(1, 4, 0, 0), nil},
+		{
+			"--random", rules.IPv4, "REDIRECT", 0, nat4(1, 4, 0, 0),
+			rules.Unknown{Text: "redirect random"},
+		},
 		{"reversed ports", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 2, 1), nil},
 		{"ports from 0 on", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 0, 9), nil},
 		{
@@ -647,7 +657,8 @@ func TestDecodeTarget(t *testing.T) {
 		{
 			"--to-destination fd00::1-fd00::2 --persistent", rules.IPv6, "DNAT", 2,
 			pack(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{2},
-				zeros(8)), nil,
+				zeros(8)),
+			rules.Unknown{Text: "dnat to fd00::1-fd00::2 persistent"},
 		},
 		{
 			"reversed addresses", rules.IPv6, "DNAT", 2,
@@ -749,14 +760,23 @@ func TestDecodeTarget(t *testing.T) {
 		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), rules.Notrack{}},
 		{"-j NOTRACK of newer iptables", rules.IPv6, "CT", 2, zone(3, 0, 72), rules.Notrack{}},
 		{"NOTRACK", rules.IPv4, "NOTRACK", 0, nil, rules.Notrack{}},
-		{"--zone-orig 1", rules.IPv4, "CT", 2, zone(4, 1, 72), nil},
-		{"--zone mark", rules.IPv4, "CT", 2, zone(16, 0, 72), nil},
+		{
+			"--zone-orig 1", rules.IPv4, "CT", 2, zone(4, 1, 72),
+			rules.Unknown{Text: "-j CT --zone-orig 1"},
+		},
+		{
+			"--zone mark", rules.IPv4, "CT", 2, zone(16, 0, 72),
+			rules.Unknown{Text: "-j CT --zone mark"},
+		},
 		{
 			"--zone 1 --helper ftp", rules.IPv4, "CT", 2,
 			zone(0, 1, 72, append(zeros(8), "ftp"...)...),
 			rules.SetZone{Zone: 1, Helper: "ftp"},
 		},
-		{"--zone 1 --ctevents new", rules.IPv4, "CT", 2, zone(0, 1, 72, 1), nil},
+		{
+			"--zone 1 --ctevents new", rules.IPv4, "CT", 2, zone(0, 1, 72, 1),
+			rules.Unknown{Text: "-j CT --zone 1 --ctevents 0x1"},
+		},
 		{
 			"a helper and a pointer of the kernel", rules.IPv4, "CT", 0,
 			pack(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),

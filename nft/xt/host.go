@@ -52,7 +52,7 @@ func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.
 		if types == 0 {
 			continue // the kernel does not compare the address, even if negated
 		}
-		if types&^allAddrTypes != 0 || family == rules.IPv6 && !isRouteType6(types) {
+		if types&^allAddrTypes != 0 || !ModelsAddrTypes(family, types) {
 			return nil, false
 		}
 		found = append(found, rules.MatchAddrType{
@@ -62,12 +62,12 @@ func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.
 	return found, true
 }
 
-// isRouteType6 reports whether the kernel compares the set with the type of a route in IPv6, as it
-// does in IPv4. For other sets match_type6 (net/netfilter/xt_addrtype.c) differs: UNICAST is
-// every address that is not multicast, including local addresses; UNICAST,LOCAL is the intersection
-// of both; and UNREACHABLE is every rejecting route.
-func isRouteType6(types rules.AddrTypeSet) bool {
-	return types&^rules.AddrTypes(rules.Local, rules.Anycast) == 0 ||
+// ModelsAddrTypes reports whether the kernel compares the set of types with the type of a route, as
+// it does for every set in IPv4. For other sets in IPv6 match_type6 (net/netfilter/xt_addrtype.c)
+// differs: UNICAST is every address that is not multicast, including local addresses; UNICAST,LOCAL
+// is the intersection of both; and UNREACHABLE is every rejecting route.
+func ModelsAddrTypes(family rules.Family, types rules.AddrTypeSet) bool {
+	return family != rules.IPv6 || types&^rules.AddrTypes(rules.Local, rules.Anycast) == 0 ||
 		types == rules.AddrTypes(rules.Multicast)
 }
 

@@ -41,7 +41,7 @@ type natRange struct {
 	addr, lastAddr netip.Addr
 	port, lastPort uint16
 	// flags are the decoded flags. isComplete reports that a decoded structure has only flags that
-	// [SourceNAT] has, so that the range and the flags describe the structure completely.
+	// [Translation] has, so that the range and the flags describe the structure completely.
 	flags      uint32
 	isComplete bool
 }
@@ -97,6 +97,30 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) 
 	return r, ok
 }
 
+// text returns a text that identifies the translation. ok is false if the range does not describe
+// it completely.
+func (r natRange) text(kind TranslationKind) (text string, ok bool) {
+	isEmpty := !r.addr.IsValid() && r.port == 0
+	if !r.isComplete || isEmpty && kind == DestinationNAT ||
+		r.addr.IsValid() && (kind == Masquerade || kind == Redirect) {
+		return "", false
+	}
+	t := Translation{
+		Kind: kind, Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort,
+	}
+	t.SetFlags(r.flags)
+	return t.String(), true
+}
+
+// unknownDestinationNAT returns a translation of the destination that the model does not represent.
+func unknownDestinationNAT(r natRange, kind TranslationKind, x Extension) rules.Action {
+	u := unknownTarget(x, rules.AnyEffect)
+	if text, ok := r.text(kind); ok {
+		u.Text, u.Data = text, ""
+	}
+	return u
+}
+
 // encode4 encodes a struct nf_nat_ipv4_multi_range_compat.
 func (r natRange) encode4() []byte {
 	data := make([]byte, rangeSize4)
@@ -148,17 +172,17 @@ func (r natRange) check(family rules.Family) error {
 }
 
 // decodeRedirect decodes the structure of REDIRECT. For IPv4 it equals revision 0 of DNAT.
-func decodeRedirect(family rules.Family, info []byte) rules.Action {
+func decodeRedirect(family rules.Family, x Extension) rules.Action {
 	var r natRange
 	var ok bool
 	switch family {
 	case rules.IPv4:
-		r, ok = decodeRange4(info)
+		r, ok = decodeRange4(x.Data)
 	case rules.IPv6:
-		r, ok = decodeRange(family, info, rangeSize)
+		r, ok = decodeRange(family, x.Data, rangeSize)
 	}
 	if !ok || r.addr.IsValid() {
-		return nil
+		return unknownDestinationNAT(r, Redirect, x)
 	}
 	return rules.RedirectTo{Port: r.port, Last: r.lastPort}
 }
@@ -202,55 +226,61 @@ func decodeMasquerade(family rules.Family, x Extension) rules.Action {
 // unknownSourceNAT returns a translation to a source that the range does not determine.
 func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 	u := unknownTarget(x, rules.TranslatesSource)
-	masquerade := x.Name == "MASQUERADE"
-	if r.isComplete && (!masquerade || !r.addr.IsValid()) {
-		s := SourceNAT{
-			Masquerade: masquerade,
-			Addr:       r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort,
-		}
-		s.SetFlags(r.flags)
-		u.Text, u.Data = s.String(), "" // the text identifies the translation
+	kind := SourceNAT
+	if x.Name == "MASQUERADE" {
+		kind = Masquerade
+	}
+	if text, ok := r.text(kind); ok {
+		u.Text, u.Data = text, ""
 	}
 	return u
 }
 
-// A SourceNAT is a translation of the source for which the kernel selects the address or the port.
+// A Translation is a translation of addresses for which the kernel selects the address or the port.
 // A zero address or port means that the rule does not limit the selection. A range of one value has
-// no last value. Like a [Limit], a SourceNAT has the same text if it was read as an extension of
+// no last value. Like a [Limit], a Translation has the same text if it was read as an extension of
 // xtables and if it was read as an expression of nftables.
-type SourceNAT struct {
-	Masquerade                      bool
+type Translation struct {
+	Kind                            TranslationKind
 	Addr, LastAddr                  netip.Addr
 	Port, Last                      uint16
 	Random, FullyRandom, Persistent bool
 }
 
+// TranslationKind is the kind of a [Translation].
+type TranslationKind uint8
+
+// The kinds.
+const (
+	SourceNAT TranslationKind = iota
+	Masquerade
+	DestinationNAT
+	Redirect
+)
+
 // SetFlags sets Random, FullyRandom and Persistent from flags of NAT (NF_NAT_RANGE_* in
 // linux/netfilter/nf_nat.h).
-func (s *SourceNAT) SetFlags(flags uint32) {
-	s.Random, s.FullyRandom = flags&natRandom != 0, flags&natRandomFully != 0
-	s.Persistent = flags&natPersistent != 0
+func (t *Translation) SetFlags(flags uint32) {
+	t.Random, t.FullyRandom = flags&natRandom != 0, flags&natRandomFully != 0
+	t.Persistent = flags&natPersistent != 0
 }
 
 // String returns the translation in nft's syntax.
-func (s SourceNAT) String() string {
-	text, to := "snat", ""
-	if s.Masquerade {
-		text = "masquerade"
-	}
-	if s.Addr.IsValid() {
-		to = s.Addr.String()
-		if s.LastAddr.IsValid() {
-			to += "-" + s.LastAddr.String()
+func (t Translation) String() string {
+	text, to := [...]string{"snat", "masquerade", "dnat", "redirect"}[t.Kind], ""
+	if t.Addr.IsValid() {
+		to = t.Addr.String()
+		if t.LastAddr.IsValid() {
+			to += "-" + t.LastAddr.String()
 		}
-		if s.Port != 0 && s.Addr.Is6() {
+		if t.Port != 0 && t.Addr.Is6() {
 			to = "[" + to + "]"
 		}
 	}
-	if s.Port != 0 {
-		to += fmt.Sprintf(":%d", s.Port)
-		if s.Last != 0 {
-			to += fmt.Sprintf("-%d", s.Last)
+	if t.Port != 0 {
+		to += fmt.Sprintf(":%d", t.Port)
+		if t.Last != 0 {
+			to += fmt.Sprintf("-%d", t.Last)
 		}
 	}
 	if to != "" {
@@ -259,7 +289,7 @@ func (s SourceNAT) String() string {
 	for _, flag := range [...]struct {
 		name string
 		set  bool
-	}{{"random", s.Random}, {"fully-random", s.FullyRandom}, {"persistent", s.Persistent}} {
+	}{{"random", t.Random}, {"fully-random", t.FullyRandom}, {"persistent", t.Persistent}} {
 		if flag.set {
 			text += " " + flag.name
 		}
@@ -294,15 +324,15 @@ func decodeAnyRange(family rules.Family, revision uint32, info []byte) (r natRan
 }
 
 // decodeDNAT decodes the structures of DNAT.
-func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action {
-	r, ok := decodeAnyRange(family, revision, info)
+func decodeDNAT(family rules.Family, x Extension) rules.Action {
+	r, ok := decodeAnyRange(family, x.Revision, x.Data)
 	switch {
 	case ok && r.addr.IsValid():
 		return rules.DNATTo{Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.lastPort}
 	case ok && r.port != 0:
 		return rules.DNATPort{Port: r.port, Last: r.lastPort}
 	}
-	return nil
+	return unknownDestinationNAT(r, DestinationNAT, x)
 }
 
 // encodeDNAT encodes the structure of DNAT in the oldest revision that supports the family.

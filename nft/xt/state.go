@@ -30,6 +30,7 @@ const (
 	recentSet         = 1 << 1
 	recentUpdate      = 1 << 2
 	recentRemove      = 1 << 3
+	recentTTL         = 1 << 4
 	recentReap        = 1 << 5
 	recentFlagsOffset = 8
 	recentNameOffset  = 10

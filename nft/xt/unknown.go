@@ -21,6 +21,10 @@ func unknownMatch(family rules.Family, x Extension) rules.Unknown {
 		u.Text = text
 		return u
 	}
+	if text, ok := decodedText(family, x); ok {
+		u.Text = text
+		return withState(u, x)
+	}
 	u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
 	return withState(u, x)
 }

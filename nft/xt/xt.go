@@ -103,6 +103,9 @@ func DecodeTarget(family rules.Family, x Extension) rules.Action {
 	if action := decodeTarget(family, x); action != nil {
 		return action
 	}
+	if text, ok := targetText(family, x); ok {
+		return rules.Unknown{Text: text}
+	}
 	return unknownTarget(x, rules.AnyEffect)
 }
 
@@ -114,9 +117,9 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 	case key{"CONNMARK", 1}, key{"CONNMARK", 2}:
 		return decodeConnmark(x)
 	case key{"REDIRECT", 0}:
-		return decodeRedirect(family, x.Data)
+		return decodeRedirect(family, x)
 	case key{"DNAT", 0}, key{"DNAT", 1}, key{"DNAT", 2}:
-		return decodeDNAT(family, x.Revision, x.Data)
+		return decodeDNAT(family, x)
 	case key{"REJECT", 0}:
 		return decodeReject(family, x.Data)
 	case key{"TPROXY", 0}, key{"TPROXY", 1}:

@@ -1,0 +1,319 @@
+package save
+
+import (
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// This file parses further matches that the model does not represent. Package xt gives the same
+// text to the same match in the kernel. A match with other options, or with values that the kernel
+// rejects, keeps the words of the rule.
+
+// onlyNegates reports whether no option except those with the names is negated.
+func (r *moduleReader) onlyNegates(names ...string) bool {
+	return !slices.ContainsFunc(r.options, func(o option) bool {
+		return o.not && !slices.Contains(names, o.name)
+	})
+}
+
+// isNot reports whether the option was given and is negated.
+func (r *moduleReader) isNot(name string) bool {
+	o := r.option(name)
+	return o != nil && o.not
+}
+
+// setText records that the match or target is unknown. The text is used only if ok is true.
+func (r *moduleReader) setText(ok bool, text string) {
+	r.isUnknown = true
+	if ok {
+		r.text = text
+	}
+}
+
+// indexOption returns the index of the value of an option in a list.
+func (r *moduleReader) indexOption(name string, list []string) (i int, ok bool) {
+	i = slices.Index(list, r.optionValue(name, ""))
+	return max(i, 0), i >= 0
+}
+
+// matchTCPMSS parses the match tcpmss.
+func (r *moduleReader) matchTCPMSS() []rules.Match {
+	first, last, ok := numberRange(r.optionValue("--mss", ""), 16)
+	return r.unknownWithText(ok, xt.TCPMSSMatchText(r.isNegated(), uint16(first), uint16(last)))
+}
+
+// matchConnBytes parses the match connbytes. Its negation exchanges the bounds.
+func (r *moduleReader) matchConnBytes() []rules.Match {
+	firstText, lastText, _ := strings.Cut(r.optionValue("--connbytes", ""), ":")
+	first, ok := number(firstText, 64)
+	last, lastValid := number(lastText, 64)
+	if lastText == "" { // a single number is the lower bound
+		last, lastValid = ^uint64(0), true
+	}
+	mode, modeValid := r.indexOption("--connbytes-mode", xt.ConnBytesModes[:])
+	direction, directionValid := r.indexOption("--connbytes-dir", xt.ConnBytesDirections[:])
+	ok = ok && lastValid && modeValid && directionValid && first <= last &&
+		r.onlyNegates("--connbytes")
+	c := xt.ConnBytes{From: first, To: last, Mode: uint8(mode), Direction: uint8(direction)}
+	if r.isNot("--connbytes") {
+		c.From, c.To = last, first
+	}
+	r.setText(ok, c.String())
+	return nil
+}
+
+// matchConnLimit parses the match connlimit.
+func (r *moduleReader) matchConnLimit() []rules.Match {
+	c, name := xt.ConnLimit{Above: true}, "--connlimit-above"
+	if r.option(name) == nil {
+		c.Above, name = false, "--connlimit-upto"
+	}
+	n, ok := r.numberOption(name, 32)
+	c.Limit, c.Above = uint32(n), c.Above != r.isNot(name)
+	c.Bits = map[rules.Family]int{rules.IPv4: 32, rules.IPv6: 128}[r.family]
+	if mask := r.option("--connlimit-mask"); mask != nil {
+		bits, valid := number(mask.values[0].text, 8)
+		ok, c.Bits = ok && valid && int(bits) <= c.Bits, int(bits)
+	}
+	c.Destination = r.option("--connlimit-daddr") != nil
+	given := func(a, b string) bool { return r.option(a) != nil && r.option(b) != nil }
+	r.setText(ok && r.onlyNegates(name) && !given("--connlimit-above", "--connlimit-upto") &&
+		!given("--connlimit-saddr", "--connlimit-daddr"), c.String())
+	return nil
+}
+
+// matchMAC parses the match mac.
+func (r *moduleReader) matchMAC() []rules.Match {
+	address, err := net.ParseMAC(r.optionValue("--mac-source", ""))
+	return r.unknownWithText(err == nil && len(address) == 6, xt.MACMatchText(r.isNegated(), address))
+}
+
+// matchHelper parses the match helper.
+func (r *moduleReader) matchHelper() []rules.Match {
+	name := r.optionValue("--helper", "")
+	return r.unknownWithText(len(name) < 30, xt.HelperMatchText(r.isNegated(), name))
+}
+
+// matchPacketType parses the match pkttype.
+func (r *moduleReader) matchPacketType() []rules.Match {
+	i, ok := r.indexOption("--pkt-type", xt.PacketTypes[:])
+	return r.unknownWithText(ok, xt.PacketTypeText(r.isNegated(), i))
+}
+
+// matchQuota parses the match quota.
+func (r *moduleReader) matchQuota() []rules.Match {
+	n, ok := r.numberOption("--quota", 64)
+	return r.unknownWithText(ok, xt.QuotaText(r.isNegated(), n))
+}
+
+// recentText returns the text of the match recent.
+func (r *moduleReader) recentText() (text string, ok bool) {
+	m := xt.Recent{Name: r.optionValue("--name", "DEFAULT")}
+	allOnes := map[rules.Family]string{
+		rules.IPv4: "255.255.255.255", rules.IPv6: "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+	}[r.family]
+	var err error
+	m.Mask, err = netip.ParseAddr(r.optionValue("--mask", allOnes))
+	seconds, secondsValid := number(r.optionValue("--seconds", "0"), 32)
+	hits, hitsValid := number(r.optionValue("--hitcount", "0"), 32)
+	ok = err == nil && rules.FamilyOf(m.Mask) == r.family && secondsValid && hitsValid
+	m.Seconds, m.HitCount = uint32(seconds), uint32(hits)
+	conditions := 0
+	for _, o := range r.options {
+		m.Flags |= xt.RecentFlag(o.name)
+		switch o.name {
+		case "--set", "--rcheck", "--update", "--remove":
+			conditions++
+			m.Not = o.not
+		default:
+			ok = ok && !o.not
+		}
+	}
+	m.Destination = r.option("--rdest") != nil
+	return m.String(), ok && conditions == 1 && len(m.Name) < 200 &&
+		(r.option("--rsource") == nil || !m.Destination)
+}
+
+// matchString parses the match string.
+func (r *moduleReader) matchString() []rules.Match {
+	m := xt.StringMatch{
+		Algorithm:  r.optionValue("--algo", ""),
+		IgnoreCase: r.option("--icase") != nil,
+	}
+	from, fromValid := number(r.optionValue("--from", "0"), 16)
+	to, toValid := number(r.optionValue("--to", "65535"), 16)
+	m.From, m.To = uint16(from), uint16(to)
+	text, hexText := r.option("--string"), r.option("--hex-string")
+	ok := false
+	switch {
+	case text != nil && hexText == nil:
+		m.Pattern, m.Not, ok = []byte(text.values[0].text), text.not, true
+	case hexText != nil && text == nil:
+		m.Pattern, ok = hexPattern(hexText.values[0].text)
+		m.Not = hexText.not
+	}
+	r.setText(ok && fromValid && toValid && r.onlyNegates("--string", "--hex-string") &&
+		len(m.Pattern) > 0 && len(m.Pattern) <= xt.MaxPattern && m.Algorithm != "" &&
+		len(m.Algorithm) <= xt.MaxAlgorithm, m.String())
+	return nil
+}
+
+// hexPattern parses a pattern whose parts between two | are hexadecimal (parse_hex_string in
+// extensions/libxt_string.c). It returns false for a pattern with escaped characters.
+func hexPattern(text string) (pattern []byte, ok bool) {
+	if strings.Contains(text, `\`) {
+		return nil, false
+	}
+	parts := strings.Split(text, "|")
+	for i, part := range parts {
+		if i%2 == 0 {
+			pattern = append(pattern, part...)
+			continue
+		}
+		for field := range strings.FieldsSeq(part) {
+			data, err := hex.DecodeString(field)
+			if err != nil {
+				return nil, false
+			}
+			pattern = append(pattern, data...)
+		}
+	}
+	return pattern, len(parts)%2 == 1
+}
+
+// matchHashlimit parses the match hashlimit. Rules with the same name share their counters.
+func (r *moduleReader) matchHashlimit() []rules.Match {
+	name := r.optionValue("--hashlimit-name", "")
+	r.state = xt.StateOfHashLimit(name)
+	h := xt.HashLimit{Name: name}
+	limit := r.option("--hashlimit-upto")
+	if above := r.option("--hashlimit-above"); above != nil {
+		limit, h.Above = above, limit == nil
+	}
+	ok := limit != nil && h.Above == (r.option("--hashlimit-above") != nil) && r.onlyNegates() &&
+		r.option("--hashlimit") == nil && r.option("--hashlimit-rate-match") == nil &&
+		r.option("--hashlimit-rate-interval") == nil
+	var unit uint64 // in seconds
+	if ok {
+		h.Average, unit, ok = hashLimitRate(limit.values[0].text)
+	}
+	numbers := []struct {
+		name         string
+		defaultValue uint64
+		most         uint64
+		to           func(uint64)
+	}{
+		{"burst", 5, 1<<32 - 1, func(n uint64) { h.Burst = n }},
+		{"htable-size", 0, 1<<32 - 1, func(n uint64) { h.Size = uint32(n) }},
+		{"htable-max", 0, 1<<32 - 1, func(n uint64) { h.Max = uint32(n) }},
+		{"htable-gcinterval", 1000, 1<<32 - 1, func(n uint64) { h.Interval = uint32(n) }},
+		{"htable-expire", 1000 * unit, 1<<32 - 1, func(n uint64) { h.Expire = uint32(n) }},
+		{"srcmask", r.addressBits(), r.addressBits(), func(n uint64) { h.SourceBits = uint8(n) }},
+		{"dstmask", r.addressBits(), r.addressBits(), func(n uint64) { h.DestinationBits = uint8(n) }},
+	}
+	for _, n := range numbers {
+		value, valid := n.defaultValue, true
+		if o := r.option("--hashlimit-" + n.name); o != nil {
+			value, valid = number(o.values[0].text, 64)
+		}
+		ok = ok && valid && value <= n.most
+		n.to(value)
+	}
+	if modes := r.option("--hashlimit-mode"); modes != nil {
+		for mode := range strings.SplitSeq(modes.values[0].text, ",") {
+			i := slices.Index(xt.HashLimitModes[:], mode)
+			ok = ok && i >= 0
+			h.Mode |= 1 << max(i, 0)
+		}
+	}
+	r.setText(ok, h.String())
+	return nil
+}
+
+// addressBits returns the number of bits of an address of the family.
+func (r *moduleReader) addressBits() uint64 {
+	if r.family == rules.IPv4 {
+		return 32
+	}
+	return 128
+}
+
+// hashLimitRate parses a rate such as "5/sec", and returns the time between two packets in
+// microseconds, and the unit of the rate in seconds (parse_rate in extensions/libxt_hashlimit.c).
+func hashLimitRate(text string) (average, unit uint64, ok bool) {
+	const microseconds = 1000000
+	rate, name, _ := strings.Cut(text, "/")
+	n, isNumber := number(rate, 31)
+	for _, u := range [...]struct {
+		name    string
+		seconds uint64
+	}{{"second", 1}, {"minute", 60}, {"hour", 60 * 60}, {"day", 24 * 60 * 60}} {
+		if name != "" && strings.HasPrefix(u.name, name) && isNumber && n > 0 {
+			return microseconds * u.seconds / n, u.seconds, n/u.seconds <= microseconds
+		}
+	}
+	return 0, 0, false
+}
+
+// matchU32 parses the match u32.
+func (r *moduleReader) matchU32() []rules.Match {
+	program, ok := u32Program(r.optionValue("--u32", ""))
+	return r.unknownWithText(ok, xt.U32Text(r.isNegated(), program))
+}
+
+// u32Program converts a program of u32 to the format of iptables-save: tests such as
+// "START&MASK>>SHIFT=FIRST:LAST,VALUE", separated by "&&", with hexadecimal numbers.
+func u32Program(text string) (string, bool) {
+	var tests []string
+	for test := range strings.SplitSeq(strings.ReplaceAll(text, " ", ""), "&&") {
+		location, values, _ := strings.Cut(test, "=")
+		start, ok := u32Numbers(location, "&", "<<", ">>", "@")
+		compared, valid := u32Numbers(values, ",", ":")
+		if !ok || !valid {
+			return "", false
+		}
+		tests = append(tests, start+"="+compared)
+	}
+	return strings.Join(tests, "&&"), true
+}
+
+// u32Numbers converts the numbers between separators to hexadecimal. A range of one value becomes
+// the value.
+func u32Numbers(text string, separators ...string) (string, bool) {
+	var converted strings.Builder
+	for last, afterColon := "", false; ; {
+		end := strings.IndexFunc(text, func(c rune) bool { return strings.ContainsRune("&<>@,:", c) })
+		if end < 0 {
+			end = len(text)
+		}
+		n, ok := number(text[:end], 32)
+		if !ok {
+			return "", false
+		}
+		value := "0x" + strconv.FormatUint(n, 16)
+		if afterColon && value == last {
+			value = ""
+		} else if afterColon {
+			value = ":" + value
+		}
+		converted.WriteString(value)
+		if text = text[end:]; text == "" {
+			return converted.String(), true
+		}
+		i := slices.IndexFunc(separators, func(s string) bool { return strings.HasPrefix(text, s) })
+		if i < 0 || afterColon && separators[i] == ":" {
+			return "", false
+		}
+		text = text[len(separators[i]):]
+		if last, afterColon = value, separators[i] == ":"; !afterColon {
+			converted.WriteString(separators[i])
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package save
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// This file parses targets that the model does not represent. Package xt gives the same text to the
+// same target in the kernel.
+
+// targetQueue parses the target NFQUEUE.
+func (r *moduleReader) targetQueue() rules.Action {
+	first, last, isRange := strings.Cut(r.optionValue("--queue-balance", ""), ":")
+	number1, ok := number(first, 16)
+	number2, lastValid := number(last, 16)
+	if number := r.option("--queue-num"); r.option("--queue-balance") == nil {
+		number1, ok = 0, true
+		if number != nil {
+			number1, ok = r.numberOption("--queue-num", 16)
+		}
+		number2, lastValid = number1, true
+	} else {
+		ok = ok && isRange && number == nil
+	}
+	q := xt.Queue{
+		First: uint16(number1), Last: uint16(number2), Bypass: r.option("--queue-bypass") != nil,
+		CPUFanout: r.option("--queue-cpu-fanout") != nil,
+	}
+	r.setText(ok && lastValid && q.First <= q.Last, q.String())
+	return nil
+}
+
+// targetTEE parses the target TEE.
+func (r *moduleReader) targetTEE() rules.Action {
+	gateway, ok := r.address(r.optionValue("--gateway", ""))
+	device := r.optionValue("--oif", "")
+	r.setText(ok && len(device) < 16, xt.TEEText(gateway, device))
+	return nil
+}
+
+// targetNETMAP parses the target NETMAP.
+func (r *moduleReader) targetNETMAP() rules.Action {
+	address, mask, hasMask := strings.Cut(r.optionValue("--to", ""), "/")
+	a, ok := r.address(address)
+	bits, maskValid := a.BitLen(), true
+	if hasMask {
+		bits, maskValid = r.maskBits(mask, bits)
+	}
+	r.setText(ok && maskValid && bits >= 0, xt.NETMAPText(netip.PrefixFrom(a, bits)))
+	return nil
+}
+
+// setConntrackText records a target CT that the model does not represent.
+func (r *moduleReader) setConntrackText() {
+	c, zones, ok := xt.ConntrackTarget{}, 0, true
+	for _, o := range r.options {
+		value, valid := o.values[0].text, true
+		switch o.name {
+		case "--zone", "--zone-orig", "--zone-reply":
+			zones++
+			c.ZoneFlags = map[string]uint16{
+				"--zone-orig": xt.ZoneOriginal, "--zone-reply": xt.ZoneReply,
+			}[o.name]
+			var n uint64
+			if value == "mark" {
+				c.ZoneFlags |= xt.ZoneFromMark
+			} else {
+				n, valid = number(value, 16)
+			}
+			c.Zone = uint16(n)
+		case "--ctevents":
+			c.Events, valid = eventBits(value, xt.ConntrackEvents[:])
+		case "--expevents":
+			c.ExpectedEvents, valid = eventBits(value, xt.ExpectationEvents[:])
+		case "--helper":
+			c.Helper, valid = value, len(value) < 16
+		case "--timeout":
+			c.Timeout, valid = value, len(value) < 32
+		default:
+			valid = false
+		}
+		ok = ok && valid
+	}
+	r.setText(ok && zones <= 1, c.String())
+}
+
+// eventBits parses a list of events.
+func eventBits(text string, names []string) (bits uint32, ok bool) {
+	for name := range strings.SplitSeq(text, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return 0, false
+		}
+		bits |= 1 << i
+	}
+	return bits, true
+}

@@ -1,0 +1,85 @@
+package xt
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// A HashLimit is the match hashlimit (struct xt_hashlimit_mtinfo3) with a limit in packets.
+type HashLimit struct {
+	Name  string
+	Above bool
+	// Average is the time between two packets in microseconds.
+	Average, Burst uint64
+	// Mode contains the bits of HashLimitModes.
+	Mode                        uint32
+	Size, Max, Interval, Expire uint32 // of the table; 0 if the kernel determines Size or Max
+	RateInterval                uint32
+	SourceBits, DestinationBits uint8
+}
+
+// HashLimitModes are the values of --hashlimit-mode in the order of their bits
+// (XT_HASHLIMIT_HASH_DIP and others).
+var HashLimitModes = [...]string{"dstip", "dstport", "srcip", "srcport"}
+
+// Bits of struct hashlimit_cfg3.mode: the address and ports, inversion, and limits in bytes.
+const (
+	hashLimitModes  = 1<<len(HashLimitModes) - 1
+	hashLimitInvert = 1 << len(HashLimitModes)
+)
+
+// String returns the text, with the parameters that are not 0.
+func (h HashLimit) String() string {
+	compares := "upto"
+	if h.Above {
+		compares = "above"
+	}
+	var modes []string
+	for i, mode := range HashLimitModes {
+		if h.Mode&(1<<i) != 0 {
+			modes = append(modes, mode)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "-m hashlimit --hashlimit-name %s --hashlimit-%s 1/%dus --hashlimit-burst %d",
+		h.Name, compares, h.Average, h.Burst)
+	if modes != nil {
+		fmt.Fprintf(&b, " --hashlimit-mode %s", strings.Join(modes, ","))
+	}
+	for _, n := range [...]struct {
+		name  string
+		value uint32
+	}{
+		{"htable-size", h.Size},
+		{"htable-max", h.Max},
+		{"htable-gcinterval", h.Interval},
+		{"htable-expire", h.Expire},
+		{"rate-interval", h.RateInterval},
+		{"srcmask", uint32(h.SourceBits)},
+		{"dstmask", uint32(h.DestinationBits)},
+	} {
+		if n.value != 0 {
+			fmt.Fprintf(&b, " --hashlimit-%s %d", n.name, n.value)
+		}
+	}
+	return b.String()
+}
+
+// hashLimitText decodes struct xt_hashlimit_mtinfo3. It returns false for a limit in bytes.
+func hashLimitText(data []byte) (string, bool) {
+	const nameSize, configOffset, size = 255, 256, 304
+	if len(data) < size {
+		return "", false
+	}
+	name, _, _ := bytes.Cut(data[:nameSize], []byte{0})
+	c := data[configOffset:]
+	mode := native.Uint32(c[16:])
+	return HashLimit{
+		Name: string(name), Above: mode&hashLimitInvert != 0,
+		Average: native.Uint64(c), Burst: native.Uint64(c[8:]), Mode: mode & hashLimitModes,
+		Size: native.Uint32(c[20:]), Max: native.Uint32(c[24:]), Interval: native.Uint32(c[28:]),
+		Expire: native.Uint32(c[32:]), RateInterval: native.Uint32(c[36:]), SourceBits: c[40],
+		DestinationBits: c[41],
+	}.String(), mode&^(hashLimitModes|hashLimitInvert) == 0
+}
