@@ -18,8 +18,9 @@ import (
 // TestAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped.
 func TestAuthenticationHeaders(t *testing.T) {
 	const (
-		legacy  = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
-		native  = "table ip6 a {\nchain c {\ntype filter hook output priority -300;\nmeta l4proto tcp counter\nmeta l4proto ah counter\n}\n}\n"
+		legacy = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
+		native = "table ip6 a {\nchain c {\ntype filter hook output priority -300;\n" +
+			"meta l4proto tcp counter\nmeta l4proto ah counter\n}\n}\n"
 		program = "ip6tables-"
 	)
 	var read [2]rules.Ruleset
@@ -45,7 +46,8 @@ func TestAuthenticationHeaders(t *testing.T) {
 			chain := live.Ruleset.BaseChains(rules.Output)[0].Chain
 			for j, want := range tc.hits {
 				if got := chain.Rules[j].Hits.Packets; got != want {
-					t.Errorf("the kernel: %s matches %d packets, want %d", &chain.Rules[j], got, want)
+					t.Errorf("the kernel: %s matches %d packets, want %d", &chain.Rules[j],
+						got, want)
 				}
 			}
 			read[min(i, 1)] = live.Ruleset

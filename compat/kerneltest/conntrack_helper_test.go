@@ -14,9 +14,13 @@ import (
 // master and traverses no NAT chain. Otherwise it traverses the NAT chains.
 func TestHelpersAffectNAT(t *testing.T) {
 	const (
-		assigns    = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\nchain c {\ntype filter hook output priority 0;\nudp dport { 69, 6969 } ct helper set \"tftp\"\n}\n}\n"
-		translates = "table ip translates {\nchain c {\ntype nat hook output priority -100;\nudp dport 6969 dnat to 10.244.1.1:69\n}\n}\n"
-		redirects  = "table ip redirects {\nchain c {\ntype nat hook prerouting priority -100;\nudp dport 40000 redirect to :41000\n}\n}\n"
+		assigns = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\n" +
+			"chain c {\ntype filter hook output priority 0;\n" +
+			"udp dport { 69, 6969 } ct helper set \"tftp\"\n}\n}\n"
+		translates = "table ip translates {\nchain c {\ntype nat hook output priority -100;\n" +
+			"udp dport 6969 dnat to 10.244.1.1:69\n}\n}\n"
+		redirects = "table ip redirects {\nchain c {\ntype nat hook prerouting priority -100;\n" +
+			"udp dport 40000 redirect to :41000\n}\n}\n"
 	)
 	for _, tc := range []struct {
 		name, rules string

@@ -32,7 +32,8 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			"a reply", "udp dport 9",
 			[]int{4000, 9, 4000},
 			[2][]string{
-				{"output priority -300; udp sport 9 drop"}, {"output priority -100; udp sport 9 drop"},
+				{"output priority -300; udp sport 9 drop"},
+				{"output priority -100; udp sport 9 drop"},
 			},
 			[2]uint64{0, 1},
 		},
@@ -45,8 +46,8 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 	} {
 		var sides [2]diff.Side
 		for i, drops := range tc.drops {
-			text := "table ip a {\nchain reads {\ntype filter hook output priority 0;\n" + tc.reads +
-				" ct state established counter meta mark set 7\n}\n"
+			text := "table ip a {\nchain reads {\ntype filter hook output priority 0;\n" +
+				tc.reads + " ct state established counter meta mark set 7\n}\n"
 			for j, chain := range drops {
 				text += fmt.Sprintf("chain drops%d {\ntype filter hook %s\n}\n", j, chain)
 			}
@@ -63,8 +64,8 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			chains := live.Tables[0].Chains
 			reads := slices.IndexFunc(chains, func(c rules.Chain) bool { return c.Name == "reads" })
 			if got := chains[reads].Rules[0].Hits.Packets; got != tc.hits[i] {
-				t.Errorf("%s dropped at %s: the kernel has %d packets of an established connection, want %d",
-					tc.name, drops, got, tc.hits[i])
+				t.Errorf("%s dropped at %s: the kernel has %d packets of an established "+
+					"connection, want %d", tc.name, drops, got, tc.hits[i])
 			}
 			sides[i] = diff.Side{Ruleset: *live}
 		}

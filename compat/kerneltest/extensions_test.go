@@ -33,15 +33,18 @@ func TestExtensionsOfRules(t *testing.T) {
 			"iptables-nft in a table to which nft has added a chain",
 			func(run func(input, name string, args ...string)) {
 				run("", "iptables-nft", "-t", "raw", "-A", "OUTPUT", "-j", "CT", "--zone", "5")
-				run("", "iptables-nft", "-t", "raw", "-A", "OUTPUT", "-m", "connmark", "--mark", "0",
-					"-j", "MARK", "--or-mark", "1")
-				run("add chain ip raw other { type filter hook input priority 5; }\n", "nft", "-f", "-")
+				run("", "iptables-nft", "-t", "raw", "-A", "OUTPUT", "-m", "connmark",
+					"--mark", "0", "-j", "MARK", "--or-mark", "1")
+				run("add chain ip raw other { type filter hook input priority 5; }\n",
+					"nft", "-f", "-")
 			}, false,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
-			tc.load(func(input, name string, args ...string) { istiotest.Run(t, ns, input, name, args...) })
+			tc.load(func(input, name string, args ...string) {
+				istiotest.Run(t, ns, input, name, args...)
+			})
 			sendUDP(t, ns)
 			want := map[bool]uint32{false: 1}[tc.native]
 			live := readLive(t, ns)

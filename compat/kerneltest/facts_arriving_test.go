@@ -30,7 +30,10 @@ var arrivals = []struct {
 	},
 	{0, "for IPv4 loopback", "10.244.1.1", "127.0.0.1", true, false},
 	{0, "an ordinary packet of IPv6", "fd00:10:244:1::1", "fd00:10:244:1::5", true, true},
-	{diff.IPv6LoopbackIsDroppedEarly, "from IPv6 loopback", "::1", "fd00:10:244:1::5", false, false},
+	{
+		diff.IPv6LoopbackIsDroppedEarly, "from IPv6 loopback", "::1",
+		"fd00:10:244:1::5", false, false,
+	},
 	{diff.IPv6LoopbackIsDroppedEarly, "for IPv6 loopback", "fd00:10:244:1::1", "::1", false, false},
 	{
 		diff.MulticastSourceIsDropped, "from an IPv6 multicast address", "ff02::1",

@@ -29,7 +29,8 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsNew, name+": a zone in raw, then the state of an established connection",
+		list.add(diff.TemplateIsNew,
+			name+": a zone in raw, then the state of an established connection",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -66,7 +67,8 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.StatusNeedsConnection, name+": in raw, ctdir without a connection",
-			rulesetOf(xtables(p, "raw", "PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw",
+				"PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then direction ORIGINAL",
@@ -165,21 +167,27 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 untracked",
 		)
 		list.add(diff.TemplateIsNew, name+": CT does not end the chain",
-			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw",
+				"PREROUTING -j CT --zone 5", "PREROUTING -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.StatusNeedsConnection,
 			name+": SNAT is no status of a packet without connection",
-			rulesetOf(xtables(p, "raw", "PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "raw",
+				"PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
 	}
 	list.add(diff.TemplateIsNew, "nft: a zone in raw, then ct state new",
-		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct state new meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{
+			rawNFT, "ct zone set 5", "ct state new meta mark set 9",
+		})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark 0",
-		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{
+			rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9",
+		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NoConnectionBeforeConntrack, "nft: in raw, ct state invalid",
@@ -313,7 +321,9 @@ func beforeConntrackFacts() (list factList) {
 // after it.
 func atConntrackFacts() (list factList) {
 	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
-		rulesetOf(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "ct zone set 5"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("filter", "prerouting", "-200"), "ct zone set 5",
+		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.ConntrackPriorityTies, "nft: state at -200",
@@ -353,8 +363,10 @@ func atConntrackFacts() (list factList) {
 	)
 	list.add(diff.ConntrackPriorityTies,
 		"nft: notrack at -200 of an invalid packet on lo that has a template",
-		rulesetOf(chains(rules.Inet, []string{base("filter", "prerouting", "-300"), "ct zone set 5"},
-			[]string{base("filter", "prerouting", "-200"), "notrack"})),
+		rulesetOf(chains(rules.Inet,
+			[]string{base("filter", "prerouting", "-300"), "ct zone set 5"},
+			[]string{base("filter", "prerouting", "-200"), "notrack"},
+		)),
 		with(out(0, rules.TCP, "192.0.2.9:1000", "127.0.0.6:80"), func(p *rules.Packet) {
 			p.Flags, p.State = rules.FIN, rules.Invalid
 		}),
@@ -380,7 +392,9 @@ func atConntrackFacts() (list factList) {
 	)
 	list.add(diff.NFTReadsTemplateStateOnly,
 		"nft: connection mark after zone for an invalid packet",
-		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9",
+		})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)

@@ -98,16 +98,22 @@ func natFacts() (list factList) {
 		)
 	}
 	list.add(diff.ErrorsSkipNAT, "nft: ICMP errors do not enter NAT",
-		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("nat", "prerouting", "-100") + " policy drop;",
+		})),
 		with(in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), related),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.ErrorsSkipNAT, "nft: echo requests enter NAT",
-		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("nat", "prerouting", "-100") + " policy drop;",
+		})),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), "dropped",
 	)
 	list.add(diff.NATDecidesOnce, "nft: a known new connection does not enter NAT",
-		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("nat", "prerouting", "-100") + " policy drop;",
+		})),
 		with(udp, func(p *rules.Packet) { p.Status = rules.StatusConfirmed }),
 		"to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -120,7 +126,9 @@ func natFacts() (list factList) {
 		)
 	}
 	list.add(diff.UntrackedSkipsNAT, "nft: invalid packets do not enter NAT",
-		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("nat", "prerouting", "-100") + " policy drop;",
+		})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)
@@ -145,7 +153,9 @@ func natFacts() (list factList) {
 		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.NATDecidesOnce, "a packet to lo does not enter NAT at prerouting",
-		rulesetOf(chains(rules.Inet, []string{base("nat", "prerouting", "-100") + " policy drop;"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("nat", "prerouting", "-100") + " policy drop;",
+		})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)

@@ -12,12 +12,16 @@ import (
 func routesFacts() (list factList) {
 	list.add(diff.LinkLocalKeepsInterface,
 		"a mark does not route an IPv6 packet for a link-local address again",
-		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("route", "output", "-150"), "meta mark set 0x539",
+		})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[fe80::9]:80"),
 		"to [fe80::9]:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "a mark routes an IPv6 packet for a global address again",
-		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("route", "output", "-150"), "meta mark set 0x539",
+		})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[2001:db8::9]:80"),
 		"to [2001:db8::9]:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
@@ -140,14 +144,19 @@ func routesFacts() (list factList) {
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not route again",
-		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("filter", "output", "-150"), "meta mark set 0x539",
+		})),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain routes again",
-		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("route", "output", "-150"), "meta mark set 0x539",
+		})),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark set in a route chain and cleared in a filter chain",
+	list.add(diff.MarkChangeReroutes,
+		"nft: a mark set in a route chain and cleared in a filter chain",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -211,7 +220,8 @@ func routesFacts() (list factList) {
 		bound, "to 127.0.0.1:15001 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.BoundSocketKeepsInterface,
-		"a packet of a bound socket that is translated to a loopback address leaves by its interface",
+		"a packet of a bound socket that is translated to a loopback address "+
+			"leaves by its interface",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "dnat ip to 127.0.0.6"},
 			[]string{base("filter", "prerouting", "-95"), "meta l4proto tcp drop"},
@@ -240,8 +250,9 @@ func routesFacts() (list factList) {
 		}
 		list.add(diff.UnspecifiedAddressIsReplaced,
 			"a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
-			rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set " +
-				c.mark})),
+			rulesetOf(chains(rules.Inet, []string{
+				base("route", "output", "-150"), "meta mark set " + c.mark,
+			})),
 			with(out(0, rules.UDP, from, c.to), func(p *rules.Packet) {
 				p.Bound, p.OutInterface = true, "lo"
 			}), c.want,
@@ -266,17 +277,22 @@ func routesFacts() (list factList) {
 	}
 	list.add(diff.BoundSocketKeepsInterface,
 		"a mark does not route a packet of a bound socket to this host",
-		rulesetOf(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("route", "output", "-150"), "meta mark set 0x539",
+		})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	marked := with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
-	list.add(diff.MarkChangeReroutesLoopback, "a packet on lo because of its mark, with another mark",
+	list.add(diff.MarkChangeReroutesLoopback,
+		"a packet on lo because of its mark, with another mark",
 		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet on lo because of its mark, with another mark set in a filter chain",
-		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 1"})),
+		rulesetOf(chains(rules.Inet, []string{
+			base("filter", "output", "-150"), "meta mark set 1",
+		})),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackTraversedOutput, "a packet to lo passes output first",
@@ -318,7 +334,10 @@ func routesFacts() (list factList) {
 		name: "the type of the destination of a redirected connection",
 		ruleset: rulesetOf(chains(
 			rules.Inet,
-			[]string{base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001"},
+			[]string{
+				base("nat", "output", "-100"),
+				"meta mark 1 meta l4proto tcp redirect to :15001",
+			},
 			[]string{base("filter", "output", "-150"), "fib daddr type local meta mark set 5"},
 			[]string{base("filter", "output", "0"), "fib daddr type local meta mark set 7"},
 		)),

@@ -68,7 +68,9 @@ func socketsFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 0:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyAssignsSocket, "nft: tproxy and then drop",
-		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp tproxy to :15006", "drop"})),
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "meta l4proto tcp tproxy to :15006", "drop",
+		})),
 		syn, "dropped",
 	)
 	list.add(diff.TProxyNeedsTCPOrUDP, "nft: tproxy of ICMP ends the rule",
@@ -110,7 +112,8 @@ func socketsFacts() (list factList) {
 		with(syn, established),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 means the packet's port",
+	list.add(diff.TProxyPortZeroIsDestinationPort,
+		"legacy: TPROXY of port 0 means the packet's port",
 		rulesetOf(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
@@ -152,9 +155,9 @@ func socketsFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		without := fact{
 			of: diff.NoListenerDrops, name: string(p) + ": TPROXY without a listener",
-			ruleset: rulesetOf(xtables(p,
-				"mangle",
-				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")), packet: syn, want: "dropped",
+			ruleset: rulesetOf(xtables(p, "mangle",
+				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
+			packet: syn, want: "dropped",
 		}
 		list = append(list, without)
 	}
@@ -170,11 +173,13 @@ func socketsFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated user, without a socket",
-			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle",
+				"OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated group, without a socket",
-			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle",
+				"OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
@@ -200,11 +205,13 @@ func socketsFacts() (list factList) {
 			alone, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists without a socket",
-			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle",
+				"OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists with a socket",
-			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
+			rulesetOf(xtables(p, "mangle",
+				"OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
@@ -252,12 +259,14 @@ func socketsFacts() (list factList) {
 	)
 	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is not invalid",
-		rulesetOf(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
+		rulesetOf(xtables(legacy, "raw",
+			"OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
 	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is untracked",
-		rulesetOf(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
+		rulesetOf(xtables(legacy, "raw",
+			"OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
 	list.add(diff.EntersUntracked, "nft: in raw a packet that enters untracked is untracked",

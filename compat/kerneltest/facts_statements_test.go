@@ -30,7 +30,9 @@ func statementsFacts() (list factList) {
 	)
 	list.add(diff.MapMissEndsRule,
 		"nft: setting a mark from a map without a matching element ends the rule",
-		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop",
+		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.VerdictEndsRule, "nft: statements after a jump",
@@ -111,7 +113,8 @@ func statementsFacts() (list factList) {
 			)),
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
-	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of a packet that a mark routes to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource,
+		"a rejection of a packet that a mark routes to this host",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
@@ -177,7 +180,9 @@ func statementsFacts() (list factList) {
 // familiesFacts returns facts about rules of inet tables that match one family.
 func familiesFacts() (list factList) {
 	list.add(diff.OtherFamilyFailsMatch, "nft: contradictory families",
-		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop"})),
+		rulesetOf(chains(rules.Inet, []string{
+			mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop",
+		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.OtherFamilyFailsMatch, "nft: an IPv4 address in a chain for IPv6 only",

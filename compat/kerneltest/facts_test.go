@@ -195,12 +195,14 @@ func TestKernelFacts(t *testing.T) {
 				f.then(&p)
 			}
 			outcome, alternatives := kerneltest.Explain(&live.Ruleset, p)
-			predicted := outcome.Undecided != "" || kerneltest.Predicts(&p, outcome, effect, listeners)
+			predicted := outcome.Undecided != "" ||
+				kerneltest.Predicts(&p, outcome, effect, listeners)
 			for _, a := range alternatives {
 				predicted = predicted || kerneltest.Predicts(&p, a, effect, listeners)
 			}
 			if !predicted {
-				disagree(t, "the kernel: %s\nthe model: %s %+v\n%s", effect, outcome, outcome, f.ruleset)
+				disagree(t, "the kernel: %s\nthe model: %s %+v\n%s", effect, outcome, outcome,
+					f.ruleset)
 			}
 		})
 	}

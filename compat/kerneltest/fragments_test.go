@@ -65,7 +65,8 @@ func TestFragments(t *testing.T) {
 			rule: port + "tcp dport 81 notrack\n", meets: true,
 		},
 		{
-			name: "what is sent untracked over lo is not reassembled", hook: "prerouting priority -150",
+			name: "what is sent untracked over lo is not reassembled",
+			hook: "prerouting priority -150",
 			rule: port + "ct state new counter\n", before: notrack, meets: true,
 		},
 		{
@@ -81,7 +82,8 @@ func TestFragments(t *testing.T) {
 			ns := netnstest.New(t)
 			const seen = "ip frag-off & 0x1fff != 0 counter\n"
 			if tc.before != "" {
-				istiotest.Run(t, ns, "table ip b {\nchain c {\n"+tc.before+"}\n}\n", "nft", "-f", "-")
+				istiotest.Run(t, ns, "table ip b {\nchain c {\n"+tc.before+"}\n}\n",
+					"nft", "-f", "-")
 			}
 			hook := "type filter hook " + tc.hook + ";\n"
 			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+seen+tc.rule+"}\n}\n", "nft",
@@ -93,7 +95,9 @@ func TestFragments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool { return t.Name == "a" })
+			a := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool {
+				return t.Name == "a"
+			})
 			hits := live.Ruleset.Tables[a].Chains[0].Rules[0].Hits.Packets
 			if (hits > 0) != tc.meets {
 				t.Errorf("the kernel: %d fragments in the chain, want some: %t", hits, tc.meets)

@@ -27,11 +27,14 @@ import (
 func TestResets(t *testing.T) {
 	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
-		chain early { type filter hook output priority -300; ct state related counter meta mark set 7
+		chain early { type filter hook output priority -300;
+			ct state related counter meta mark set 7
 		}
-		chain nat { type nat hook output priority -100; tcp sport 81 counter redirect to :99
+		chain nat { type nat hook output priority -100;
+			tcp sport 81 counter redirect to :99
 		}
-		chain answers { type filter hook prerouting priority -150; tcp dport 81 reject with tcp reset
+		chain answers { type filter hook prerouting priority -150;
+			tcp dport 81 reject with tcp reset
 		}
 	}`, "nft", "-f", "-")
 	err := network.Neighbor.Do(func() error {
@@ -51,7 +54,8 @@ func TestResets(t *testing.T) {
 				c.Rules[0].Hits.Packets)
 		}
 	}
-	const reset = "out tcp 10.244.1.5:81 > 10.244.1.1:4000 dev eth0 no-socket state related reply flags rst,ack"
+	const reset = "out tcp 10.244.1.5:81 > 10.244.1.1:4000 dev eth0 no-socket state related " +
+		"reply flags rst,ack"
 	got := diff.Explain(live, parsed(t, reset)).Outcome
 	if want := (rules.Outcome{Mark: 7}); got != want {
 		t.Errorf("the model: %s, want: %s", got, want)
@@ -92,9 +96,10 @@ func TestErrorsOfTheKernel(t *testing.T) {
 				t.Errorf("the kernel has counted %d errors, want 1", hits)
 			}
 			protocol := map[string]string{"ip": "icmp", "ip6": "ipv6-icmp"}[tc.family]
-			packet := fmt.Sprintf("out %s %s > %[2]s kernel-socket state related reply icmp %s", protocol,
-				tc.address, tc.code)
-			if got := diff.Explain(live, parsed(t, packet)).Outcome; got != (rules.Outcome{Mark: 7}) {
+			packet := fmt.Sprintf("out %s %s > %[2]s kernel-socket state related reply icmp %s",
+				protocol, tc.address, tc.code)
+			got := diff.Explain(live, parsed(t, packet)).Outcome
+			if got != (rules.Outcome{Mark: 7}) {
 				t.Errorf("the model: %s, want: mark 0x7", got)
 			}
 			packet += " status confirmed"
@@ -163,7 +168,8 @@ func TestRedirectsOfTranslatedConnections(t *testing.T) {
 			t.Errorf("the kernel, status %s: %v redirects before and after NAT, want %v", tc.status,
 				hits, tc.hits)
 		}
-		packet := "out icmp 127.0.0.1 > 127.0.0.1 uid 0 icmp 5/1 state related reply status " + tc.status
+		packet := "out icmp 127.0.0.1 > 127.0.0.1 uid 0 icmp 5/1 state related reply status " +
+			tc.status
 		got := diff.Explain(live, parsed(t, packet))
 		if dropped := tc.hits[1] == 0; got.Outcome.Dropped != dropped || dropped &&
 			len(got.Passes[0].Notes) == 0 {
@@ -233,7 +239,8 @@ func TestCopies(t *testing.T) {
 		t.Errorf("the kernel has counted %d packets with a connection, want 1", early.Hits.Packets)
 	}
 	early.Actions = append(early.Actions, rules.Drop)
-	const copied = "in udp 10.244.1.5:4000 > 224.1.1.1:5000 dev eth0 status confirmed dst-type multicast copy"
+	const copied = "in udp 10.244.1.5:4000 > 224.1.1.1:5000 dev eth0 status confirmed " +
+		"dst-type multicast copy"
 	if got := diff.Explain(live, parsed(t, copied)).Outcome; !got.Dropped {
 		t.Errorf("the model: %s, want: dropped", got)
 	}
@@ -277,7 +284,8 @@ func TestKernelSockets(t *testing.T) {
 				{"--uid-owner", "5", "!", "--gid-owner", "6", "-j", "MARK", "--or-mark", "64"},
 			} {
 				istiotest.Run(t, ns, "", program, append([]string{
-					"-t", "mangle", "-A", "OUTPUT", "-p", "tcp", "--tcp-flags", "RST", "RST", "-m", "owner",
+					"-t", "mangle", "-A", "OUTPUT", "-p", "tcp", "--tcp-flags", "RST", "RST",
+					"-m", "owner",
 				}, match...)...)
 			}
 			istiotest.Run(t, ns, `table ip native {
@@ -301,8 +309,10 @@ func TestKernelSockets(t *testing.T) {
 			if kernel := matchedMarks(live); kernel != want {
 				t.Errorf("the kernel: rules of mark %#x, want %#x", kernel, want)
 			}
-			const reset = "out tcp 127.0.0.1:81 > 127.0.0.1:4000 kernel-socket state established reply flags rst,ack"
-			if got := diff.Explain(live, parsed(t, reset)).Outcome; got.Mark != want || got.Undecided != "" {
+			const reset = "out tcp 127.0.0.1:81 > 127.0.0.1:4000 kernel-socket state established " +
+				"reply flags rst,ack"
+			got := diff.Explain(live, parsed(t, reset)).Outcome
+			if got.Mark != want || got.Undecided != "" {
 				t.Errorf("the model: %s, want mark %#x", got, want)
 			}
 		})

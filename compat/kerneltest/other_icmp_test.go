@@ -39,7 +39,8 @@ func TestICMPOfTheOtherFamily(t *testing.T) {
 					return err
 				}
 				defer c.Close()
-				_, _ = c.Write([]byte{tc.echoRequest, 0, 0, 0, 0, 0, 0, 0}) // EPERM if it is dropped
+				// The error is EPERM if the packet is dropped.
+				_, _ = c.Write([]byte{tc.echoRequest, 0, 0, 0, 0, 0, 0, 0})
 				return nil
 			})
 			if err != nil {

@@ -57,7 +57,8 @@ func TestSourceOfTranslatedConnection(t *testing.T) {
 		return "table ip a {\nchain reads {\ntype filter hook postrouting priority " + priority +
 			";\n" + reads + "}\n}\n"
 	}
-	const translates = "table ip b {\nchain translates {\ntype nat hook postrouting priority 100;\nsnat to 127.0.0.5\n}\n}\n"
+	const translates = "table ip b {\nchain translates {\n" +
+		"type nat hook postrouting priority 100;\nsnat to 127.0.0.5\n}\n}\n"
 	sides := map[string]diff.Side{}
 	for priority, hits := range map[string]uint64{"50": 0, "150": 2} {
 		ns := netnstest.New(t)

@@ -15,9 +15,12 @@ import (
 // determine whether such a chain can set a zone.
 func TestChainsAtConntracksPriority(t *testing.T) {
 	const (
-		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\nct zone set 5\n}\n}\n"
-		tracks  = "table ip b {\nchain c {\ntype filter hook output priority 5;\nct state new counter\n}\n}\n"
-		counts  = "table ip c {\nchain c {\ntype filter hook output priority 10;\nct zone 5 counter\nct zone 0 counter\n}\n}\n"
+		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\n" +
+			"ct zone set 5\n}\n}\n"
+		tracks = "table ip b {\nchain c {\ntype filter hook output priority 5;\n" +
+			"ct state new counter\n}\n}\n"
+		counts = "table ip c {\nchain c {\ntype filter hook output priority 10;\n" +
+			"ct zone 5 counter\nct zone 0 counter\n}\n}\n"
 	)
 	for _, tc := range []struct {
 		name   string
