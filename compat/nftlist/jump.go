@@ -9,8 +9,9 @@ import (
 // maxJumps is the maximum depth of jumps in the kernel (NFT_JUMP_STACK_SIZE).
 const maxJumps = 16
 
-// checkJumps returns an error if a rule jumps to a missing chain, or if jumps form a cycle or are
-// deeper than the kernel allows.
+// checkJumps returns an error if a rule jumps to a missing chain, or if jumps from a base chain form
+// a cycle or are deeper than the kernel allows. The kernel does not check the jumps of other chains
+// (nft_table_validate in net/netfilter/nf_tables_api.c).
 func checkJumps(t *rules.Table) error {
 	depths := map[string]int{} // the depth of jumps from each visited chain, by name
 	chains := make(map[string]*rules.Chain, len(t.Chains))
@@ -33,12 +34,7 @@ func checkJumps(t *rules.Table) error {
 				if !ok {
 					continue
 				}
-				target := chains[jump.Chain]
-				if target == nil {
-					return 0, fmt.Errorf("chain %s %s %s jumps to %q, which is not listed",
-						t.Family, t.Name, c.Name, jump.Chain)
-				}
-				below, err := visit(target, depth+1)
+				below, err := visit(chains[jump.Chain], depth+1)
 				if err != nil {
 					return 0, err
 				}
@@ -52,9 +48,31 @@ func checkJumps(t *rules.Table) error {
 		depths[c.Name] = deepest
 		return deepest, nil
 	}
+	if err := checkTargets(t, chains); err != nil {
+		return err
+	}
 	for i := range t.Chains {
+		if t.Chains[i].Base == nil {
+			continue
+		}
 		if _, err := visit(&t.Chains[i], 0); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkTargets returns an error if a rule jumps to a missing chain. chains contains the chains of
+// the table by name.
+func checkTargets(t *rules.Table, chains map[string]*rules.Chain) error {
+	for i := range t.Chains {
+		for j := range t.Chains[i].Rules {
+			for _, a := range t.Chains[i].Rules[j].Actions {
+				if jump, ok := a.(rules.Jump); ok && chains[jump.Chain] == nil {
+					return fmt.Errorf("chain %s %s %s jumps to %q, which is not listed", t.Family,
+						t.Name, t.Chains[i].Name, jump.Chain)
+				}
+			}
 		}
 	}
 	return nil
