@@ -75,8 +75,10 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 func TestSetsThatRulesChange(t *testing.T) {
 	const (
 		sets = "set s { type ipv4_addr; flags dynamic; }\nset u { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }\n" +
-			"set v { type ipv4_addr; flags dynamic; elements = { 10.0.0.2 }; }\n"
-		read, add = "ip saddr @s drop\n", "add @s { ip saddr }\n"
+			"set v { type ipv4_addr; flags dynamic; elements = { 10.0.0.2 }; }\n" +
+			"set l { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 limit rate over 1/second }; }\n"
+		read, add  = "ip saddr @s drop\n", "add @s { ip saddr }\n"
+		addLimited = "add @s { ip saddr limit rate 1/second }\n"
 	)
 	for _, tc := range []struct {
 		name, left, right string
@@ -92,6 +94,15 @@ func TestSetsThatRulesChange(t *testing.T) {
 		{"a set that one side adds to", add + read, read, diff.Undecidable},
 		{"additions for different packets", "tcp dport 80 " + add + read, add + read, diff.Undecidable},
 		{"additions of different keys", "add @s { ip daddr }\n" + read, add + read, diff.Undecidable},
+		{
+			// The limit decides for each lookup whether it matches (nft_lookup_eval).
+			"additions with a limit", read + addLimited, read + read + addLimited, diff.Undecidable,
+		},
+		{
+			"elements with a limit", "ip saddr @l drop", "ip saddr @l drop\nip saddr @l drop",
+			diff.Undecidable,
+		},
+		{"a limit that a rule does not read", addLimited, addLimited, diff.Equivalent},
 		{
 			"labels of a connection", "ct label set 1\nct label 1 drop", "ct label 1 drop",
 			diff.Undecidable,

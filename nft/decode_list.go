@@ -27,7 +27,10 @@ func (s *decodedSet) state(name string) string {
 func (d *ruleDecoder) listMatch(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {
-	if !s.isDynamic || s.hasLimits || s.verdicts != nil || s.data != nil {
+	if !s.isDynamic || s.verdicts != nil || s.data != nil {
+		return nil, false
+	}
+	if s.load(); s.hasLimits {
 		return nil, false
 	}
 	m := rules.MatchListed{Not: negated, List: "@" + name, State: s.state(name)}
@@ -46,7 +49,6 @@ func (d *ruleDecoder) listMatch(
 		parts = append(parts, op.String())
 	}
 	m.Parts = strings.Join(parts, " . ")
-	s.load()
 	m.Contents = s.contents
 	return m, true
 }

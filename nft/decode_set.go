@@ -197,12 +197,12 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 			s.unsupportedReason = "set element with an object"
 		case unix.NFTA_SET_ELEM_EXPR:
 			if affectsMatch(value) {
-				s.unsupportedReason = "set element with expressions"
+				s.unsupportedReason, s.hasLimits = "set element with expressions", true
 			}
 		case nftaSetElemExpressions:
 			wellFormed := len(value) > 0 && attributes(value).Each(func(_ uint16, e []byte) {
 				if affectsMatch(e) {
-					s.unsupportedReason = "set element with expressions"
+					s.unsupportedReason, s.hasLimits = "set element with expressions", true
 				}
 			})
 			if !wellFormed {

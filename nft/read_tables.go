@@ -201,15 +201,26 @@ func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int
 			if !e.HasText(unix.NFTA_EXPR_NAME, "dynset") {
 				return
 			}
-			name := attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)
-			if s := sets[name]; s != nil {
+			change := attributes(e.Get(unix.NFTA_EXPR_DATA))
+			if s := sets[change.Text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
 				s.isDynamic = true
+				s.hasLimits = s.hasLimits || addsLimit(change)
 			}
 		})
 	}
 	for _, r := range raw {
 		r.chain.Rules = append(r.chain.Rules, decodeRules(budget, family, sets, r)...)
 	}
+}
+
+// addsLimit reports whether the elements that a dynset expression adds have an expression that
+// decides whether they match.
+func addsLimit(dynset attributes) bool {
+	found := affectsMatch(dynset.Get(unix.NFTA_DYNSET_EXPR))
+	attributes(dynset.Get(nftaDynsetExpressions)).Each(func(_ uint16, e []byte) {
+		found = found || affectsMatch(e)
+	})
+	return found
 }
 
 // decodeFamily returns the family with the kernel's number, and whether the model supports it.
