@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"slices"
+
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -37,12 +39,40 @@ func (e *encoder) writeStateful(x expr.Any) bool {
 			e.addNumber(unix.NFTA_DYNSET_OP, x.Operation)
 			e.addText(unix.NFTA_DYNSET_SET_NAME, x.SetName)
 			e.addNumber64(unix.NFTA_DYNSET_TIMEOUT, uint64(x.Timeout.Milliseconds()))
+			e.writeElementExpressions(x.Exprs)
 			e.addNumber(unix.NFTA_DYNSET_FLAGS, 0)
 		})
 	default:
 		return false
 	}
 	return true
+}
+
+// writeElementExpressions encodes the expressions of the elements that a rule adds to a set. They
+// are limits and counters.
+func (e *encoder) writeElementExpressions(list []expr.Any) {
+	if len(list) == 0 {
+		return
+	}
+	start := len(e.buf)
+	for _, x := range list {
+		if counter, ok := x.(*expr.Counter); ok {
+			e.writeCounter(counter)
+		} else {
+			e.writeStateful(x)
+		}
+	}
+	expressions := slices.Clone(e.buf[start:])
+	e.buf = e.buf[:start]
+	if len(list) == 1 {
+		n := e.beginNest(unix.NFTA_DYNSET_EXPR)
+		e.buf = append(e.buf, expressions[unix.NLA_HDRLEN:]...)
+		e.endNest(n)
+		return
+	}
+	n := e.beginNest(nftaDynsetExpressions)
+	e.buf = append(e.buf, expressions...)
+	e.endNest(n)
 }
 
 // flagIf returns the flag if isSet, and 0 otherwise.

@@ -105,8 +105,7 @@ func (c *compiler) translate(s statement) bool {
 		}
 		return ok
 	case "log":
-		c.add(&expr.Log{})
-		return !bytes.Contains(s.body, []byte("queue"))
+		return c.log(s.body)
 	case "notrack":
 		c.add(&expr.Notrack{})
 		return isNull

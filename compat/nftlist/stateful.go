@@ -43,6 +43,18 @@ func (c *compiler) object(kind int, body json.RawMessage) bool {
 	return true
 }
 
+// log translates the statement log, whose options do not affect packets.
+func (c *compiler) log(body json.RawMessage) bool {
+	var options struct {
+		Prefix, Level  string
+		Group, Snaplen json.RawMessage
+		Flags          flagNames
+		QueueThreshold json.RawMessage `json:"queue-threshold"`
+	}
+	c.add(&expr.Log{})
+	return len(body) == 0 || string(body) == "null" || exactly(body, &options)
+}
+
 // counter translates the statement counter.
 func (c *compiler) counter(body json.RawMessage) bool {
 	if c.object(objectCounter, body) {
@@ -135,11 +147,26 @@ func (c *compiler) connectionLimit(body json.RawMessage) bool {
 	return true
 }
 
+// elementExpression translates a statement of an element: a limit or a counter.
+func (c *compiler) elementExpression(s statement) (expr.Any, bool) {
+	if s.kind != "limit" && s.kind != "counter" {
+		return nil, false
+	}
+	limited := compiler{sets: c.sets}
+	if !limited.translate(s) || len(limited.added) != 1 {
+		return nil, false
+	}
+	e, ok := limited.added[0].(expr.Any)
+	_, isObject := e.(*expr.Objref)
+	return e, ok && !isObject
+}
+
 // changeSet translates a statement that adds an element to a set or deletes it.
 func (c *compiler) changeSet(body json.RawMessage) bool {
 	var change struct {
-		Op, Set string
-		Elem    json.RawMessage
+		Op, Set    string
+		Elem       json.RawMessage
+		Statements []statement `json:"stmt"`
 	}
 	if !exactly(body, &change) {
 		return false
@@ -164,6 +191,13 @@ func (c *compiler) changeSet(body json.RawMessage) bool {
 			return false
 		}
 		key, x.Timeout = with.Val, time.Duration(with.Timeout)*time.Second
+	}
+	for _, s := range change.Statements {
+		e, ok := c.elementExpression(s)
+		if !ok {
+			return false
+		}
+		x.Exprs = append(x.Exprs, e)
 	}
 	fields, ok := c.fields(key)
 	if !ok {

@@ -1,6 +1,7 @@
 package nftlist
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 )
@@ -148,7 +149,7 @@ func parseConnectionObject(tokens []token) (int, statement) {
 	return 0, statement{}
 }
 
-// parseSetChange reads add|update|delete @SET { KEY [timeout TIME] }.
+// parseSetChange reads add|update|delete @SET { KEY [timeout TIME] [LIMIT|COUNTER]... }.
 func parseSetChange(tokens []token) (int, statement) {
 	if len(tokens) < 5 || !strings.HasPrefix(tokens[1].text, "@") || !tokens[2].isPunctuation("{") {
 		return 0, statement{}
@@ -166,12 +167,23 @@ func parseSetChange(tokens []token) (int, statement) {
 		key = encode(map[string]any{"elem": map[string]any{"val": key, "timeout": seconds}})
 		size += 2
 	}
+	fields := map[string]any{"op": tokens[0].text, "set": tokens[1].text, "elem": key}
+	var statements []map[string]json.RawMessage
+	for size < len(tokens) && (tokens[size].is("limit") || tokens[size].is("counter")) {
+		count, s := parseStatement(tokens[size:])
+		if count == 0 {
+			return 0, statement{}
+		}
+		statements = append(statements, map[string]json.RawMessage{s.kind: s.body})
+		size += count
+	}
+	if len(statements) > 0 {
+		fields["stmt"] = statements
+	}
 	if size >= len(tokens) || !tokens[size].isPunctuation("}") {
 		return 0, statement{}
 	}
-	return size + 1, statement{kind: "set", body: encode(map[string]any{
-		"op": tokens[0].text, "set": tokens[1].text, "elem": key,
-	})}
+	return size + 1, statement{kind: "set", body: encode(fields)}
 }
 
 // parseSeconds parses a time such as 1d2h3m4s and returns it in seconds.

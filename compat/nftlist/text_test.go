@@ -70,7 +70,7 @@ func TestTextOfUnknownStatements(t *testing.T) {
 		{`meta time "2024-01-01 00:00:00" drop`, `unknown(meta time "2024-01-01 00:00:00") drop`},
 		{`iifname "@s" drop`, `unknown(iifname "@s") drop`},
 		{`log prefix "a # b; c } d" level warn drop`, "counter drop"},
-		{"log prefix \"x\" queue-threshold 5 drop", `unknown(log prefix "x" queue-threshold 5) drop`},
+		{"log prefix \"queue\" group 5 queue-threshold 5 drop", "counter drop"},
 		{"tcp flags & (fin | syn) == syn drop", "tcp flags & (fin | syn) == syn drop"},
 		{"tcp flags ! syn drop", "tcp flags & (syn) == 0x0 drop"},
 		// The port may be a value of a map.
