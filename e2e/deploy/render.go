@@ -20,7 +20,7 @@ import (
 // ChartDir is the directory of the chart, relative to this package.
 const ChartDir = "../../install/chart"
 
-// Namespace is the namespace of all renderings.
+// Namespace is the namespace of the release in all renderings.
 const Namespace = "istio-system"
 
 // Options describes the cluster and the action of Helm. The zero value is helm install without
@@ -82,11 +82,11 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 	if err != nil {
 		return Rendering{}, fmt.Errorf("render the chart: %w", err)
 	}
-	return sorted(files)
+	return newRendering(files)
 }
 
-// sorted returns the rendered files as a Rendering.
-func sorted(files map[string]string) (Rendering, error) {
+// newRendering sorts the objects of rendered files.
+func newRendering(files map[string]string) (Rendering, error) {
 	var r Rendering
 	for _, name := range slices.Collect(maps.Keys(files)) {
 		if strings.HasSuffix(name, "NOTES.txt") {

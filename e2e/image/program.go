@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// machines maps GOARCH to ELF machines.
+// machines contains the ELF machine of each GOARCH.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // checkProgram returns an error if content is not a program or library for the platform's
@@ -36,7 +36,8 @@ func checkProgram(content []byte, p Platform) error {
 		}
 		loader := strings.Trim(string(path), "/\x00")
 		if _, err := fs.Stat(p.Root, loader); err != nil {
-			return fmt.Errorf("not static: the image does not contain its dynamic loader %s", loader)
+			return fmt.Errorf("not static: the image does not contain its dynamic loader %s",
+				loader)
 		}
 	}
 	return nil

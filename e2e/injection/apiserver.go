@@ -28,20 +28,20 @@ type key struct {
 
 // keyOf parses the path of a request. It returns false if the path identifies neither an object nor
 // a collection.
-func keyOf(request string) (key, bool) {
-	words := strings.Split(strings.Trim(request, "/"), "/")
-	version := 2
+func keyOf(urlPath string) (key, bool) {
+	words := strings.Split(strings.Trim(urlPath, "/"), "/")
+	versionLength := 2 // api, version
 	if words[0] == "apis" {
-		version = 3
+		versionLength = 3 // apis, group, version
 	}
-	if len(words) <= version {
+	if len(words) <= versionLength {
 		return key{}, false
 	}
-	k, rest := key{}, words[version:]
+	k, rest := key{}, words[versionLength:]
 	if rest[0] == "namespaces" && len(rest) > 2 {
 		k.namespace, rest = rest[1], rest[2:]
 	}
-	k.resource = path.Join(append(words[:version:version], rest[0])...)
+	k.resource = path.Join(append(words[:versionLength:versionLength], rest[0])...)
 	if len(rest) > 1 {
 		k.name = rest[1]
 	}
@@ -65,8 +65,8 @@ func (s *apiServer) get(k key) json.RawMessage {
 	return s.objects[k]
 }
 
-// list returns the objects of a collection in the order of namespace and name. Without a namespace
-// in the key, it returns the objects of all namespaces.
+// list returns the objects of a collection in the order of namespace and name. An empty namespace
+// or name in the key stands for all.
 func (s *apiServer) list(k key) []json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,9 @@ func (s *apiServer) list(k key) []json.RawMessage {
 	for _, o := range slices.SortedFunc(maps.Keys(s.objects), func(a, b key) int {
 		return strings.Compare(path.Join(a.namespace, a.name), path.Join(b.namespace, b.name))
 	}) {
-		if o.resource == k.resource && (k.namespace == "" ||
-			o.namespace == k.namespace) && (k.name == "" || o.name == k.name) {
+		inNamespace := k.namespace == "" || o.namespace == k.namespace
+		hasName := k.name == "" || o.name == k.name
+		if o.resource == k.resource && inNamespace && hasName {
 			found = append(found, s.objects[o])
 		}
 	}

@@ -32,7 +32,7 @@ const startTimeout = time.Minute
 // Istiod is a running istiod. Its methods are safe for concurrent use.
 type Istiod struct {
 	dir    string // contains kubeconfig and log
-	log    string
+	log    string // path of the log
 	ns     *netns.NS
 	api    *apiServer
 	server *http.Server
@@ -59,6 +59,7 @@ func Start(
 	return i, nil
 }
 
+// start creates the fake cluster, starts istiod, and returns when istiod is ready.
 func (i *Istiod) start(
 	ctx context.Context, tools Tools, in Installation, namespaces []corev1.Namespace,
 ) error {
@@ -144,7 +145,7 @@ func (i *Istiod) awaitReady(ctx context.Context) error {
 		if response, err := i.client.Do(request); err == nil {
 			_ = response.Body.Close()
 			if response.StatusCode == http.StatusOK {
-				return i.trust()
+				return i.trustCA()
 			}
 		}
 		select {
@@ -166,9 +167,9 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// trust makes the client trust istiod's self-signed CA, as the webhook configuration does in a
-// cluster.
-func (i *Istiod) trust() error {
+// trustCA makes the client trust istiod's self-signed CA, as the webhook configuration makes the API
+// server of a cluster trust it.
+func (i *Istiod) trustCA() error {
 	var secret corev1.Secret
 	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", systemNamespace, "istio-ca-secret"}),
 		&secret); err != nil {
@@ -185,11 +186,12 @@ func (i *Istiod) trust() error {
 
 // logTail returns the end of istiod's log.
 func (i *Istiod) logTail() string {
+	const maxBytes = 4096 // enough to see why istiod failed
 	text, err := os.ReadFile(i.log)
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-4096):])
+	return string(text[max(0, len(text)-maxBytes):])
 }
 
 // Close stops istiod and removes its files and namespace.

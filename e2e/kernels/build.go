@@ -16,11 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// binaries maps the path of a program in a machine to the module that contains its source, and to
-// the arguments of the go command that compiles it.
+// binaries contains Sluice's programs by their path in a machine.
 var binaries = map[string]struct {
-	module string
-	args   []string
+	module string   // directory of the module that contains the source
+	args   []string // of the go command that compiles the program
 }{
 	"/init":               {"e2e", []string{"build", "./kernels/cmd/guest"}},
 	factsPath:             {"e2e", []string{"build", "./kernels/cmd/facts"}},
@@ -30,7 +29,8 @@ var binaries = map[string]struct {
 	testPath("compat"):    {".", []string{"test", "./compat", "-c"}},
 }
 
-// build compiles static programs into dir, at the same paths as in a machine.
+// build compiles the binaries into dir, at the same paths as in a machine. root is the root
+// directory of the checkout.
 func build(ctx context.Context, root, arch, dir string) error {
 	for target, b := range binaries {
 		output, err := filepath.Abs(filepath.Join(dir, target))
@@ -52,7 +52,7 @@ func build(ctx context.Context, root, arch, dir string) error {
 	return nil
 }
 
-// inputs describes the content of an initramfs.
+// inputs are the files from which an initramfs is made, and the settings of its machine.
 type inputs struct {
 	root            string // root directory of the checkout
 	kernel          string // directory of the unpacked kernel
@@ -86,14 +86,14 @@ func (in inputs) writeInitramfs(file string) (err error) {
 	for _, applet := range []string{"sh", "cat"} {
 		a.Link("/usr/bin/"+applet, "/bin/busybox")
 	}
-	trees := map[string]string{in.binaries: "", in.programs: ""}
+	targets := map[string]string{in.binaries: "", in.programs: ""} // by source directory
 	for _, pkg := range testPackages {
 		source := filepath.Join(in.root, pkg, "testdata")
 		if _, err := os.Stat(source); err == nil {
-			trees[source] = "/sluice/" + pkg + "/testdata"
+			targets[source] = "/sluice/" + pkg + "/testdata"
 		}
 	}
-	for source, target := range trees {
+	for source, target := range targets {
 		if err := a.Tree(target, source); err != nil {
 			return err
 		}

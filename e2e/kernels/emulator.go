@@ -15,8 +15,8 @@ import (
 // emulatorPackages maps architectures to the Debian packages of their emulators.
 var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}
 
-// Required reports whether missing programs or packages are an error, because SLUICE_REQUIRE=1 or
-// CI=true.
+// Required reports whether missing programs or packages are an error. They are if SLUICE_REQUIRE=1
+// or CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
 // InstallEmulators installs the emulators of the tasks' architectures with [Install].

@@ -27,7 +27,7 @@ func (s ModuleSet) auto() compat.BackendName {
 	return compat.BackendLegacy
 }
 
-// has reports whether the machine supports the backend. It is true for auto.
+// has reports whether a machine with these modules supports the backend. It is true for auto.
 func (s ModuleSet) has(name compat.BackendName) bool {
 	switch name {
 	case compat.BackendNFT:

@@ -40,52 +40,52 @@ type Facts struct {
 	MissingNFT, MissingLegacy []string `json:",omitempty"`
 }
 
-// A record contains the output and the result of each step of a machine.
-type record struct {
-	release string
-	lines   map[string][]string
-	exits   map[string]guest.Exit
+// A console contains what a machine has reported: its kernel, and the output and the exit of each
+// step.
+type console struct {
+	release string                // of the kernel, as in uname -r
+	lines   map[string][]string   // by step
+	exits   map[string]guest.Exit // by step
 }
 
-func newRecord() *record {
-	return &record{lines: map[string][]string{}, exits: map[string]guest.Exit{}}
+// newConsole returns an empty console.
+func newConsole() *console {
+	return &console{lines: map[string][]string{}, exits: map[string]guest.Exit{}}
 }
 
 // add adds an event of the machine.
-func (r *record) add(e guest.Event) {
+func (c *console) add(e guest.Event) {
 	switch {
 	case e.Kernel != "":
-		r.release = e.Kernel
+		c.release = e.Kernel
 	case e.Line != nil:
-		r.lines[e.Step] = append(r.lines[e.Step], *e.Line)
+		c.lines[e.Step] = append(c.lines[e.Step], *e.Line)
 	case e.Exit != nil:
-		r.exits[e.Step] = *e.Exit
+		c.exits[e.Step] = *e.Exit
 	}
 }
 
 // output returns the output of a step.
-func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
+func (c *console) output(step string) string { return strings.Join(c.lines[step], "\n") }
 
-// check returns the result of a machine. The error contains all unexpected results.
-func (r *record) check(k Kernel, s ModuleSet) (Result, error) {
+// result returns the result of the machine. The error contains all unexpected results.
+func (c *console) result(k Kernel, s ModuleSet) (Result, error) {
 	result := Result{
-		Kernel: k, Modules: s, Release: r.release, Refused: map[compat.BackendName]string{},
+		Kernel: k, Modules: s, Release: c.release, Refused: map[compat.BackendName]string{},
 	}
 	var errs []error
 	for _, name := range backends {
-		errs = append(errs, r.checkBackend(&result, name))
+		errs = append(errs, c.checkBackend(&result, name))
 	}
-	if err := r.checkStep(stepDoctor); err != nil {
+	if err := c.checkStep(stepDoctor); err != nil {
 		errs = append(errs, fmt.Errorf("rules doctor reports that capture does not work: %w", err))
 	}
-	if err := errors.Join(r.checkStep(stepFacts), r.decode(stepFacts, &result.Facts)); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, c.checkStep(stepFacts), c.decode(stepFacts, &result.Facts))
 	errs = append(errs, checkFeatures("nf_tables", s.NFT, result.Facts.MissingNFT),
 		checkFeatures("iptables-legacy", s.Legacy, result.Facts.MissingLegacy))
 	for _, pkg := range testPackages {
 		tests := testsOf(pkg, s)
-		failed := r.failed(pkg, tests)
+		failed := c.failed(pkg, tests)
 		result.Tests += len(tests)
 		result.Passed += len(tests) - len(failed)
 		for _, test := range failed {
@@ -95,11 +95,11 @@ func (r *record) check(k Kernel, s ModuleSet) (Result, error) {
 	return result, errors.Join(errs...)
 }
 
-// checkBackend adds the result of rules apply with the backend. It returns an error if the result
-// does not match the module set.
-func (r *record) checkBackend(result *Result, name compat.BackendName) error {
+// checkBackend adds the outcome of rules apply with the backend to the result. It returns an error
+// if the outcome does not match the module set.
+func (c *console) checkBackend(result *Result, name compat.BackendName) error {
 	step := stepApply + string(name)
-	backend, refusal, err := r.applied(step)
+	backend, refusal, err := c.appliedBackend(step)
 	if err != nil {
 		return err
 	}
@@ -119,16 +119,19 @@ func (r *record) checkBackend(result *Result, name compat.BackendName) error {
 	}
 	if backend != want {
 		return fmt.Errorf("%s: applied by %s, want %s: %s", step, cmp.Or(backend.String(), "none"),
-			want, r.output(step))
+			want, c.output(step))
 	}
-	return errors.Join(r.checkStep(step), r.checkStep(stepCheck+string(name)),
-		r.checkStep(stepClean+string(name)))
+	return errors.Join(c.checkStep(step), c.checkStep(stepCheck+string(name)),
+		c.checkStep(stepClean+string(name)))
 }
 
-// applied returns the backend that rules apply used, or the error that it printed as refusal.
-func (r *record) applied(step string) (backend compat.BackendName, refusal string, err error) {
+// appliedBackend returns the backend that rules apply used, or as refusal the error that it
+// printed.
+func (c *console) appliedBackend(
+	step string,
+) (backend compat.BackendName, refusal string, err error) {
 	var refusals []string
-	for d := json.NewDecoder(strings.NewReader(r.output(step))); ; {
+	for d := json.NewDecoder(strings.NewReader(c.output(step))); ; {
 		var object struct {
 			Backend compat.BackendName
 			Error   string
@@ -137,7 +140,7 @@ func (r *record) applied(step string) (backend compat.BackendName, refusal strin
 		case errors.Is(err, io.EOF):
 			return backend, strings.Join(refusals, "; "), nil
 		case err != nil:
-			return "", "", fmt.Errorf("%s: %w: %s", step, err, r.output(step))
+			return "", "", fmt.Errorf("%s: %w: %s", step, err, c.output(step))
 		case object.Error != "":
 			refusals = append(refusals, object.Error)
 		case object.Backend != "":
@@ -147,21 +150,24 @@ func (r *record) applied(step string) (backend compat.BackendName, refusal strin
 }
 
 // checkStep returns an error if the step failed or did not run.
-func (r *record) checkStep(step string) error {
-	exit, ok := r.exits[step]
+func (c *console) checkStep(step string) error {
+	exit, hasRun := c.exits[step]
 	switch {
-	case !ok:
+	case !hasRun:
 		return fmt.Errorf("%s: not run", step)
-	case exit.Error != "" || exit.Code != 0:
-		return fmt.Errorf("%s: exit code %d %s\n%s", step, exit.Code, exit.Error, r.output(step))
+	case hasFailed(exit):
+		return fmt.Errorf("%s: exit code %d %s\n%s", step, exit.Code, exit.Error, c.output(step))
 	}
 	return nil
 }
 
-// decode decodes the output of a step, which is JSON.
-func (r *record) decode(step string, into any) error {
-	if err := json.Unmarshal([]byte(r.output(step)), into); err != nil {
-		return fmt.Errorf("%s: %w: %s", step, err, r.output(step))
+// hasFailed reports whether a step has failed.
+func hasFailed(exit guest.Exit) bool { return exit.Error != "" || exit.Code != 0 }
+
+// decode decodes the output of a step, which is JSON, and stores it in target.
+func (c *console) decode(step string, target any) error {
+	if err := json.Unmarshal([]byte(c.output(step)), target); err != nil {
+		return fmt.Errorf("%s: %w: %s", step, err, c.output(step))
 	}
 	return nil
 }
@@ -174,19 +180,22 @@ func checkFeatures(backend string, available bool, missing []string) error {
 	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
-// failed returns the tests that failed or did not run.
-func (r *record) failed(pkg string, tests []string) []string {
+// failed returns the tests that failed or did not run. If all passed, but their program failed, it
+// returns a description of that failure.
+func (c *console) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
-	for _, line := range r.lines[stepTests+pkg] {
-		if rest, ok := strings.CutPrefix(line, "--- PASS: "); ok {
+	for _, line := range c.lines[stepTests+pkg] {
+		if rest, isPass := strings.CutPrefix(line, "--- PASS: "); isPass {
 			name, _, _ := strings.Cut(rest, " ")
 			passed[name] = true
 		}
 	}
 	failed := slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return passed[test] })
-	if exit := r.exits[stepTests+pkg]; len(failed) == 0 && len(tests) > 0 && (exit.Code != 0 ||
-		exit.Error != "") {
-		failed = append(failed, fmt.Sprintf("go test: exit code %d %s", exit.Code, exit.Error))
+	if len(failed) > 0 || len(tests) == 0 {
+		return failed
 	}
-	return failed
+	if exit := c.exits[stepTests+pkg]; hasFailed(exit) {
+		return []string{fmt.Sprintf("go test: exit code %d %s", exit.Code, exit.Error)}
+	}
+	return nil
 }

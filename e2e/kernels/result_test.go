@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// recorded returns the record of a machine with the modules on which everything passed.
-func recorded(s ModuleSet) *record {
-	r := newRecord()
-	r.add(guest.Event{Kernel: "5.10.0"})
-	addLine := func(step, text string) { r.add(guest.Event{Step: step, Line: &text}) }
+// successful returns the console of a machine with the modules on which everything passed.
+func successful(s ModuleSet) *console {
+	c := newConsole()
+	c.add(guest.Event{Kernel: "5.10.0"})
+	addLine := func(step, text string) { c.add(guest.Event{Step: step, Line: &text}) }
 	for _, step := range newSteps(s) {
 		code := 0
 		switch verb, name, _ := strings.Cut(step.Name, " "); {
@@ -42,14 +42,14 @@ func recorded(s ModuleSet) *record {
 				addLine(step.Name, "--- PASS: "+test+" (0.01s)")
 			}
 		}
-		r.add(guest.Event{Step: step.Name, Exit: &guest.Exit{Code: code}})
+		c.add(guest.Event{Step: step.Name, Exit: &guest.Exit{Code: code}})
 	}
-	return r
+	return c
 }
 
 func TestCheckAcceptsExpectedResults(t *testing.T) {
 	for _, s := range ModuleSets {
-		result, err := recorded(s).check(Kernels[0], s)
+		result, err := successful(s).result(Kernels[0], s)
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
@@ -71,51 +71,51 @@ func TestCheckReportsUnexpectedResults(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		modules ModuleSet
-		change  func(r *record)
+		change  func(c *console)
 		want    string
 	}{
-		{"auto selects the wrong backend", all, func(r *record) {
-			r.lines[stepApply+"auto"] = []string{`{"backend":"legacy"}`}
+		{"auto selects the wrong backend", all, func(c *console) {
+			c.lines[stepApply+"auto"] = []string{`{"backend":"legacy"}`}
 		}, "apply auto: applied by iptables-legacy, want nft"},
-		{"auto selects no backend", noNFT, func(r *record) {
-			r.lines[stepApply+"auto"] = []string{`{"error":"no"}`}
+		{"auto selects no backend", noNFT, func(c *console) {
+			c.lines[stepApply+"auto"] = []string{`{"error":"no"}`}
 		}, "apply auto: applied by none, want iptables-legacy"},
-		{"a missing backend succeeds", noLegacy, func(r *record) {
-			r.lines[stepApply+"legacy"] = []string{`{"backend":"legacy"}`}
+		{"a missing backend succeeds", noLegacy, func(c *console) {
+			c.lines[stepApply+"legacy"] = []string{`{"backend":"legacy"}`}
 		}, "want an error"},
-		{"an error does not name what is missing", noNFT, func(r *record) {
-			r.lines[stepApply+"nft"] = []string{`{"error":"invalid argument (CONFIG_IT)"}`}
+		{"an error does not name what is missing", noNFT, func(c *console) {
+			c.lines[stepApply+"nft"] = []string{`{"error":"invalid argument (CONFIG_IT)"}`}
 		}, "no kernel option and module in the error"},
-		{"the command crashes", all, func(r *record) {
-			r.lines[stepApply+"nft"] = []string{"panic: no"}
+		{"the command crashes", all, func(c *console) {
+			c.lines[stepApply+"nft"] = []string{"panic: no"}
 		}, "apply nft: "},
-		{"a check finds a difference", all, func(r *record) {
-			r.exits[stepCheck+"legacy"] = guest.Exit{Code: 1}
+		{"a check finds a difference", all, func(c *console) {
+			c.exits[stepCheck+"legacy"] = guest.Exit{Code: 1}
 		}, "check legacy: exit code 1"},
-		{"rules doctor reports a failure", all, func(r *record) {
-			r.exits[stepDoctor] = guest.Exit{Code: 3}
+		{"rules doctor reports a failure", all, func(c *console) {
+			c.exits[stepDoctor] = guest.Exit{Code: 3}
 		}, "rules doctor reports"},
-		{"the facts are missing", all, func(r *record) {
-			delete(r.exits, stepFacts)
+		{"the facts are missing", all, func(c *console) {
+			delete(c.exits, stepFacts)
 		}, "facts: not run"},
-		{"the kernel lacks a feature of an available backend", all, func(r *record) {
-			r.lines[stepFacts] = []string{`{"MissingNFT":["TPROXY"]}`}
+		{"the kernel lacks a feature of an available backend", all, func(c *console) {
+			c.lines[stepFacts] = []string{`{"MissingNFT":["TPROXY"]}`}
 		}, "lacks features of nf_tables: TPROXY"},
-		{"a test fails", all, func(r *record) {
-			lines := r.lines[stepTests+"compat"]
+		{"a test fails", all, func(c *console) {
+			lines := c.lines[stepTests+"compat"]
 			lines[0] = strings.Replace(lines[0], "PASS", "FAIL", 1)
 		}, "compat: TestThisKernelSupportsIPTablesLegacy did not pass"},
-		{"a test did not run", all, func(r *record) {
-			r.lines[stepTests+"nft"] = r.lines[stepTests+"nft"][1:]
+		{"a test did not run", all, func(c *console) {
+			c.lines[stepTests+"nft"] = c.lines[stepTests+"nft"][1:]
 		}, "nft: TestThisKernelSupportsEverything did not pass"},
-		{"all tests pass, but go test fails", all, func(r *record) {
-			r.exits[stepTests+"nft"] = guest.Exit{Code: 1}
+		{"all tests pass, but go test fails", all, func(c *console) {
+			c.exits[stepTests+"nft"] = guest.Exit{Code: 1}
 		}, "nft: go test: exit code 1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := recorded(row.modules)
-			row.change(r)
-			if _, err := r.check(Kernels[0], row.modules); err == nil ||
+			c := successful(row.modules)
+			row.change(c)
+			if _, err := c.result(Kernels[0], row.modules); err == nil ||
 				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("error %v, want %q", err, row.want)
 			}

@@ -57,7 +57,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	var wg sync.WaitGroup
 	ready := map[string]bool{}
 	for i, t := range tasks {
-		// Machines of previous tasks run meanwhile.
+		// While this goroutine prepares a task, the machines of previous tasks run.
 		in, err := r.prepare(ctx, f, t.Kernel, ready)
 		if err != nil {
 			errs[i] = err
@@ -75,8 +75,9 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	return results, errors.Join(errs...)
 }
 
-// prepare downloads, unpacks and compiles the inputs of a kernel's machines that are missing. ready
-// contains the kernels and architectures that were prepared before.
+// prepare downloads, unpacks and compiles those inputs of a kernel's machines that are missing, and
+// returns all inputs except the steps and the excluded modules. ready contains the names of the
+// kernels and architectures that were prepared before.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
 ) (inputs, error) {
@@ -125,7 +126,7 @@ func (r *Run) unpackPrograms(ctx context.Context, f *fetcher, arch, dir string) 
 	})
 }
 
-// runTask boots a machine and checks its results.
+// runTask boots a machine, lets it run the steps, and returns the result.
 func (r *Run) runTask(ctx context.Context, t Task, in inputs) (Result, error) {
 	in.guestSteps, in.excludedModules = newSteps(t.Modules), t.Modules.Without
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(t.String())
@@ -140,20 +141,20 @@ func (r *Run) runTask(ctx context.Context, t Task, in inputs) (Result, error) {
 	}
 	defer func() { _ = log.Close() }()
 
-	record := newRecord()
+	output := newConsole()
 	m := machine.Machine{
 		Arch: t.Kernel.Arch, Kernel: filepath.Join(in.kernel, imageFile), Initramfs: initramfs,
 		Limit: r.Limit, Log: log,
 	}
 	r.logf("Linux %s: booting", t)
 	used, err := m.Run(ctx, func(e guest.Event) {
-		record.add(e)
+		output.add(e)
 		r.report(t, e)
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := record.check(t.Kernel, t.Modules)
+	result, err := output.result(t.Kernel, t.Modules)
 	if err != nil {
 		return result, fmt.Errorf("%w\nthe console's output is in %s", err, log.Name())
 	}

@@ -9,8 +9,10 @@ import (
 )
 
 // introduction is the text before the table in e2e/README.md.
-const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu. Each kernel boots with all modules, and\n" +
-	"without the modules of one backend. On each, `make e2e-kernels` runs the tests of the backends that\n" +
+const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu. " +
+	"Each kernel boots with all modules, and\n" +
+	"without the modules of one backend. On each, `make e2e-kernels` runs the tests of the " +
+	"backends that\n" +
 	"depend on the kernel, including tests with real connections:\n\n"
 
 // Table returns the results in Markdown, without times and patch versions.
@@ -19,16 +21,16 @@ func Table(results []Result) string {
 	text.WriteString(introduction)
 	text.WriteString("| Linux | modules | `--backend auto` chooses | `--backend nft` | " +
 		"`--backend legacy` | optional features | tests passed |\n|---|---|---|---|---|---|---|\n")
-	var messages []string
+	var refusals []string // in the order of their footnotes
 	for _, r := range results {
 		cell := func(backend compat.BackendName) string {
-			rejection := r.Refused[backend]
-			if rejection == "" {
+			refusal := r.Refused[backend]
+			if refusal == "" {
 				return "works"
 			}
-			i := slices.Index(messages, rejection)
+			i := slices.Index(refusals, refusal)
 			if i < 0 {
-				i, messages = len(messages), append(messages, rejection)
+				i, refusals = len(refusals), append(refusals, refusal)
 			}
 			return "rejected " + strings.Repeat("*", i+1)
 		}
@@ -37,8 +39,8 @@ func Table(results []Result) string {
 			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.optional(),
 			r.Passed, r.Tests)
 	}
-	for i, m := range messages {
-		fmt.Fprintf(&text, "\n%s `%s`\n", escape(strings.Repeat("*", i+1)), m)
+	for i, refusal := range refusals {
+		fmt.Fprintf(&text, "\n%s `%s`\n", escape(strings.Repeat("*", i+1)), refusal)
 	}
 	return text.String()
 }

@@ -33,18 +33,18 @@ func unpackOnce(dir string, fill func(dir string) error) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	part, err := os.MkdirTemp(filepath.Dir(dir), ".part-*")
+	temporary, err := os.MkdirTemp(filepath.Dir(dir), ".part-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(part) }()
-	if err := errors.Join(os.Chmod(part, 0o755), fill(part)); err != nil {
+	defer func() { _ = os.RemoveAll(temporary) }()
+	if err := errors.Join(os.Chmod(temporary, 0o755), fill(temporary)); err != nil {
 		return err
 	}
-	return os.Rename(part, dir)
+	return os.Rename(temporary, dir)
 }
 
-// unpackKernel extracts the kernel and its network modules from a package.
+// unpackKernel extracts the kernel and the modules that a machine needs from a package.
 func unpackKernel(deb, dir string) error {
 	var candidates kmod.Index
 	files := map[string][]byte{}
@@ -55,7 +55,7 @@ func unpackKernel(deb, dir string) error {
 		if !candidateModules.MatchString(f.Name) {
 			return nil
 		}
-		content, err := plainModule(f)
+		content, err := uncompressedModule(f)
 		if err != nil {
 			return err
 		}
@@ -97,8 +97,8 @@ var candidateModules = regexp.MustCompile(
 var selectedModules = regexp.MustCompile(
 	`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
 
-// plainModule returns the uncompressed content of a module.
-func plainModule(f debian.File) ([]byte, error) {
+// uncompressedModule returns the uncompressed content of a module.
+func uncompressedModule(f debian.File) ([]byte, error) {
 	if !strings.HasSuffix(f.Name, ".xz") {
 		return io.ReadAll(f.Content)
 	}
@@ -131,6 +131,7 @@ var machineFiles = regexp.MustCompile(`^/(bin/|lib|etc/protocols$|` +
 	`usr/sbin/(nft|ip6?tables-(legacy|nft)(-save|-restore)?|xtables-(legacy|nft)-multi)$|` +
 	`usr/lib/[^/]*/(lib[^/]*\.so|xtables/))`)
 
+// write creates a file with the content.
 func write(file string, content io.Reader) error {
 	f, err := os.Create(file)
 	if err != nil {

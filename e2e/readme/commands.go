@@ -2,9 +2,9 @@ package readme
 
 import "strings"
 
-// Commands returns the commands in the code blocks of a section of a Markdown text, in order.
-// section is the heading of second level. A backslash continues a command on the next line. Empty
-// lines and comment lines are omitted.
+// Commands returns the commands in the code blocks of a section of a Markdown text, in order. The
+// section has the heading "## " and section. A backslash continues a command on the next line.
+// Empty lines and comment lines are omitted.
 func Commands(text, section string) []string {
 	var commands []string
 	var command string
@@ -16,8 +16,8 @@ func Commands(text, section string) []string {
 			continue
 		}
 		if !inBlock {
-			if title, ok := strings.CutPrefix(line, "## "); ok {
-				inSection = title == section
+			if heading, isHeading := strings.CutPrefix(line, "## "); isHeading {
+				inSection = heading == section
 			}
 			continue
 		}

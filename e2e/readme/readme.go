@@ -50,27 +50,27 @@ func (b Block) Check(path, content string) error {
 	if err != nil || current == content {
 		return err
 	}
-	var lines strings.Builder
-	for _, side := range []struct{ sign, lines, other string }{
+	var differing strings.Builder
+	for _, side := range []struct{ sign, text, other string }{
 		{"-", current, content}, {"+", content, current},
 	} {
-		for line := range strings.Lines(side.lines) {
+		for line := range strings.Lines(side.text) {
 			if !strings.Contains(side.other, line) {
-				lines.WriteString(side.sign + line)
+				differing.WriteString(side.sign + line)
 			}
 		}
 	}
 	return fmt.Errorf("%s: %s: %w, run %s:\n%s", path, b.Name, ErrDifferent, b.Command,
-		lines.String())
+		differing.String())
 }
 
 // split returns the text before the block, its content and the text after it.
 func (b Block) split(path, text string) (before, content, after string, err error) {
-	before, rest, ok := strings.Cut(text, b.begin())
-	content, after, ended := strings.Cut(rest, b.end())
-	if !ok || !ended {
-		return "", "", "", fmt.Errorf("%s: no markers of the block %s: want the lines %q and %q", path,
-			b.Name, strings.TrimSpace(b.begin()), strings.TrimSpace(b.end()))
+	before, rest, hasBegin := strings.Cut(text, b.begin())
+	content, after, hasEnd := strings.Cut(rest, b.end())
+	if !hasBegin || !hasEnd {
+		return "", "", "", fmt.Errorf("%s: no markers of the block %s: want the lines %q and %q",
+			path, b.Name, strings.TrimSpace(b.begin()), strings.TrimSpace(b.end()))
 	}
 	return before, content, after, nil
 }

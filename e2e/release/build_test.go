@@ -139,7 +139,7 @@ func checkRegistry(t *testing.T, r *Release) string {
 		t.Fatal(err)
 	}
 	checkSigned(t, r, r.chartRef())
-	return checkSigned(t, r, r.ref())
+	return checkSigned(t, r, r.imageRef())
 }
 
 // checkSigned verifies the signature of an artifact in its registry, and returns the artifact's
@@ -180,7 +180,7 @@ func checkChart(t *testing.T, r *Release, digest string) {
 	charts := "oci://" + r.Hub + "/charts"
 	manifest := command(t, r.Out, helm, "template", "sluice", charts+"/sluice", "--version",
 		"0.2.0", "--plain-http", "-n", "istio-system")
-	if want := fmt.Sprintf("image: %q", r.ref()+"@"+digest); !strings.Contains(manifest, want) {
+	if want := fmt.Sprintf("image: %q", r.imageRef()+"@"+digest); !strings.Contains(manifest, want) {
 		t.Errorf("the chart does not contain %s:\n%s", want, manifest)
 	}
 }

@@ -18,15 +18,17 @@ type change struct {
 	Description string `json:"description"`
 }
 
-// changes returns the changes of the version for Artifact Hub, as YAML.
-func (r *Release) changes() (string, error) {
+// changesYAML returns the changes of the version for Artifact Hub, as YAML.
+func (r *Release) changesYAML() (string, error) {
 	log, err := os.ReadFile(filepath.Join(r.Source, changeLog))
 	if err != nil {
 		return "", fmt.Errorf("change log: %w", err)
 	}
 	entries := changesOf(string(log), r.Version)
 	if len(entries) == 0 {
-		entries = []change{{"changed", "No section in the repository's change log about " + r.Version}}
+		entries = []change{{
+			"changed", "No section in the repository's change log about " + r.Version,
+		}}
 	}
 	text, err := yaml.Marshal(entries)
 	return string(text), err
@@ -35,7 +37,7 @@ func (r *Release) changes() (string, error) {
 // changesOf returns the entries of a change log for a version. It omits sections whose kind
 // Artifact Hub does not support.
 func changesOf(log, version string) []change {
-	kinds := map[string]string{
+	kindOf := map[string]string{ // by the heading of a section
 		"Added": "added", "Changed": "changed", "Deprecated": "deprecated", "Removed": "removed",
 		"Fixed": "fixed", "Security": "security",
 	}
@@ -50,8 +52,9 @@ func changesOf(log, version string) []change {
 			name, _, _ := strings.Cut(strings.TrimPrefix(line, "## "), " ")
 			kind, isVersion = "", name == version
 		case strings.HasPrefix(line, "### "):
-			kind = kinds[strings.TrimPrefix(line, "### ")]
+			kind = kindOf[strings.TrimPrefix(line, "### ")]
 		case !isVersion || kind == "":
+			// The line belongs to another version or to an unsupported section.
 		case isEntry:
 			entries = append(entries, change{kind, text})
 		case isContinued && len(entries) > 0:

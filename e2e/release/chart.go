@@ -13,9 +13,9 @@ import (
 // chartDir is the directory of the chart in the checkout.
 const chartDir = "install/chart"
 
-// chart writes the packaged chart. It sets the version, the changes from the change log, and the
+// addChart writes the packaged chart. It sets the version, the changes from the change log, and the
 // digest of the image, so that nodes pull exactly this image.
-func (r *Release) chart(digest string) error {
+func (r *Release) addChart(imageDigest string) error {
 	dir := os.DirFS(filepath.Join(r.Source, chartDir))
 	var files []file
 	err := fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -32,22 +32,23 @@ func (r *Release) chart(digest string) error {
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
-	changes, err := r.changes()
+	changes, err := r.changesYAML()
 	if err != nil {
 		return err
 	}
-	const indent = "\n    "
+	const metadata, values, indentedLine = "sluice/Chart.yaml", "sluice/values.yaml", "\n    "
+	number := r.versionNumber()
 	for _, edit := range []struct{ name, from, to string }{
-		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.versionNumber() + "\n"},
-		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.versionNumber() + "\n"},
-		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() +
-			"\n"},
+		{metadata, "\nversion: 0.1.0\n", "\nversion: " + number + "\n"},
+		{metadata, "\nappVersion: 0.1.0\n", "\nappVersion: " + number + "\n"},
+		{metadata, "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.imageRef() + "\n"},
 		{
-			"sluice/Chart.yaml", indent + "- kind: added\n      description: First version\n",
-			indent + strings.ReplaceAll(strings.TrimSpace(changes), "\n", indent) + "\n",
+			metadata, indentedLine + "- kind: added\n      description: First version\n",
+			indentedLine + strings.ReplaceAll(strings.TrimSpace(changes), "\n", indentedLine) +
+				"\n",
 		},
-		{"sluice/values.yaml", "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
-		{"sluice/values.yaml", "\ndigest: \"\"\n", "\ndigest: " + digest + "\n"},
+		{values, "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
+		{values, "\ndigest: \"\"\n", "\ndigest: " + imageDigest + "\n"},
 	} {
 		i := slices.IndexFunc(files, func(f file) bool { return f.name == edit.name })
 		if i < 0 || strings.Count(string(files[i].content), edit.from) != 1 {

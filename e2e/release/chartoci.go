@@ -62,23 +62,29 @@ func newChartArtifact(archive []byte) (v1.Image, error) {
 	return partial.CompressedToImage(c)
 }
 
+// RawConfigFile implements partial.CompressedImageCore.
 func (c *chartArtifact) RawConfigFile() ([]byte, error) { return c.config, nil }
 
-func (c *chartArtifact) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+// MediaType implements partial.CompressedImageCore.
+func (c *chartArtifact) MediaType() (types.MediaType, error) {
+	return types.OCIManifestSchema1, nil
+}
 
+// RawManifest implements partial.CompressedImageCore.
 func (c *chartArtifact) RawManifest() ([]byte, error) { return c.manifest, nil }
 
+// LayerByDigest implements partial.CompressedImageCore.
 func (c *chartArtifact) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) {
 	return c.layer, nil // the only layer
 }
 
 // chartMetadata returns the Chart.yaml of a packaged chart.
 func chartMetadata(archive []byte) ([]byte, error) {
-	files, err := gzip.NewReader(bytes.NewReader(archive))
+	uncompressed, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
 		return nil, fmt.Errorf("chart: %w", err)
 	}
-	for r := tar.NewReader(files); ; {
+	for r := tar.NewReader(uncompressed); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil, errors.New("chart: contains no Chart.yaml")

@@ -26,10 +26,12 @@ var manuals = []struct{ source, program, section string }{
 
 // completionNames maps shells to the file names under which they load a completion script for
 // rules.
-var completionNames = map[string]string{"bash": "rules.bash", "fish": "rules.fish", "zsh": "_rules"}
+var completionNames = map[string]string{
+	"bash": "rules.bash", "fish": "rules.fish", "zsh": "_rules",
+}
 
-// documents generates the man pages and completion scripts.
-func (r *Release) documents(ctx context.Context) (documents, error) {
+// generateDocuments generates the man pages and completion scripts.
+func (r *Release) generateDocuments(ctx context.Context) (documents, error) {
 	var d documents
 	for _, m := range manuals {
 		text, err := os.ReadFile(filepath.Join(r.Source, m.source))
@@ -82,15 +84,16 @@ var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
 // withoutTarget removes the target of a link to a file of the checkout, which a man page cannot
 // open.
 func withoutTarget(text string) string {
-	m := link.FindStringSubmatch(text)
-	if strings.HasPrefix(m[2], "https:") {
+	match := link.FindStringSubmatch(text)
+	linkText, target := match[1], match[2]
+	if strings.HasPrefix(target, "https:") {
 		return text
 	}
-	return m[1]
+	return linkText
 }
 
-// files returns the documents with their paths in an archive.
-func (d documents) files() []file {
+// archiveFiles returns the documents with their paths in an archive.
+func (d documents) archiveFiles() []file {
 	var files []file
 	for _, f := range d.completions {
 		files = append(files, file{"completions/" + f.name, f.mode, f.content})

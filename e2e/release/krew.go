@@ -53,10 +53,13 @@ func (r *Release) addKrew() error {
 		Spec: krewSpec{
 			Version: r.Version, Homepage: Home,
 			ShortDescription: "Trace, explain and check mesh redirection",
-			Description: "Runs the command rules in the Sluice agent on the node of a pod: traces connections,\n" +
-				"explains which rules a packet meets, checks the rules of a pod, and shows the state of all\n" +
+			Description: "Runs the command rules in the Sluice agent on the node of a pod: " +
+				"traces connections,\n" +
+				"explains which rules a packet meets, checks the rules of a pod, and shows the " +
+				"state of all\n" +
 				"nodes.\n",
-			Caveats: "The user needs permission to get pods and to create pods/exec in the agent's namespace.\n",
+			Caveats: "The user needs permission to get pods and to create pods/exec in the " +
+				"agent's namespace.\n",
 		},
 	}
 	for _, arch := range Architectures {

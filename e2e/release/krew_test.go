@@ -88,7 +88,7 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 	r := newRelease(t)
 	program := filepath.Join(t.TempDir(), Client)
 	command(t, r.Source, "go", "build", "-ldflags", "-X main.version="+r.Version, "-o", program,
-		packages[Client])
+		sourceDirs[Client])
 	built, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)

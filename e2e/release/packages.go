@@ -51,12 +51,14 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		contents = append(contents, packagedFile{completionPaths[c.name], c})
 	}
 	info := &nfpm.Info{
-		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.versionNumber(), Release: "1",
+		Name: "sluice-rules", Arch: arch, Platform: "linux",
+		Version: r.versionNumber(), Release: "1",
 		Section: "net", Priority: "optional",
 		Maintainer: "The Sluice authors <maintainers@sluice-mesh.github.io>", Vendor: "Sluice",
 		Homepage: Home, License: "Apache-2.0",
-		Description: "Program, check, explain and compare the traffic redirection of Istio sidecars",
-		MTime:       r.Time, DisableGlobbing: true,
+		Description: "Program, check, explain and compare the traffic redirection of Istio " +
+			"sidecars",
+		MTime: r.Time, DisableGlobbing: true,
 	}
 	info.RPM.BuildHost = "sluice"
 	for _, c := range contents {
@@ -75,17 +77,8 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		format   string
 		packager nfpm.Packager
 	}{{"deb", deb.Default}, {"rpm", rpm.DefaultRPM}} {
-		// Package changes the info and its contents. Therefore each packager gets a copy.
-		copied := *info
-		copied.Contents = nil
-		for _, c := range info.Contents {
-			content, fileInfo := *c, *c.FileInfo
-			content.FileInfo = &fileInfo
-			copied.Contents = append(copied.Contents, &content)
-		}
-		prepared := nfpm.WithDefaults(&copied)
 		var out bytes.Buffer
-		if err := p.packager.Package(prepared, &out); err != nil {
+		if err := p.packager.Package(nfpm.WithDefaults(copyOf(info)), &out); err != nil {
 			return fmt.Errorf("%s package for %s: %w", p.format, arch, err)
 		}
 		if err := r.add(fmt.Sprintf("sluice-rules_%s_%s.%s", r.versionNumber(), arch, p.format),
@@ -94,4 +87,16 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		}
 	}
 	return nil
+}
+
+// copyOf returns a copy of the info with copies of its contents, because a packager changes both.
+func copyOf(info *nfpm.Info) *nfpm.Info {
+	copied := *info
+	copied.Contents = nil
+	for _, c := range info.Contents {
+		content, fileInfo := *c, *c.FileInfo
+		content.FileInfo = &fileInfo
+		copied.Contents = append(copied.Contents, &content)
+	}
+	return &copied
 }

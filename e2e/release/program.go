@@ -11,7 +11,9 @@ import (
 )
 
 // buildPrograms builds the programs for an architecture, and returns their content by name.
-func (r *Release) buildPrograms(ctx context.Context, arch string) (built map[string][]byte, err error) {
+func (r *Release) buildPrograms(
+	ctx context.Context, arch string,
+) (built map[string][]byte, err error) {
 	dir, err := os.MkdirTemp("", "release")
 	if err != nil {
 		return nil, err
@@ -22,7 +24,7 @@ func (r *Release) buildPrograms(ctx context.Context, arch string) (built map[str
 		"-o", dir + "/",
 	}
 	for _, name := range []string{Agent, Plugin, Rules, Client} {
-		args = append(args, packages[name])
+		args = append(args, sourceDirs[name])
 	}
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = r.Source
@@ -32,7 +34,7 @@ func (r *Release) buildPrograms(ctx context.Context, arch string) (built map[str
 		return nil, fmt.Errorf("go build for %s: %w\n%s", arch, err, bytes.TrimSpace(out))
 	}
 	built = map[string][]byte{}
-	for name := range packages {
+	for name := range sourceDirs {
 		if built[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
 			return nil, err
 		}
@@ -42,7 +44,7 @@ func (r *Release) buildPrograms(ctx context.Context, arch string) (built map[str
 
 // runOutput runs a program of the checkout on this machine, and returns its output.
 func (r *Release) runOutput(ctx context.Context, name string, args ...string) ([]byte, error) {
-	c := exec.CommandContext(ctx, "go", append([]string{"run", packages[name]}, args...)...)
+	c := exec.CommandContext(ctx, "go", append([]string{"run", sourceDirs[name]}, args...)...)
 	c.Dir = r.Source
 	var stderr bytes.Buffer
 	c.Stderr = &stderr

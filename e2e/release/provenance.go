@@ -44,11 +44,11 @@ type runDetails struct {
 
 // addProvenance writes the SLSA provenance of the artifacts and the image. All times are the time
 // of the commit, so that the file is reproducible.
-func (r *Release) addProvenance(digest string) error {
+func (r *Release) addProvenance(imageDigest string) error {
 	s := statement{
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",
 		Subject: []subject{{
-			r.ref(), map[string]string{"sha256": strings.TrimPrefix(digest, "sha256:")},
+			r.imageRef(), map[string]string{"sha256": strings.TrimPrefix(imageDigest, "sha256:")},
 		}},
 		Predicate: provenance{
 			BuildDefinition: buildDefinition{

@@ -54,6 +54,7 @@ func (r *Release) pushChart(ctx context.Context) error {
 	return remote.Write(tag, chart, remoteOptions(ctx)...)
 }
 
+// remoteOptions returns the options of a push: the context, and the credentials of "docker login".
 func remoteOptions(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
@@ -91,19 +92,19 @@ func pushLayout(ctx context.Context, archive string) (err error) {
 	return nil
 }
 
-// push pushes the image or image index that m describes.
+// push pushes the image or image index in a layout's index that m describes.
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, m v1.Descriptor) error {
 	options := remoteOptions(ctx)
 	if m.MediaType.IsIndex() {
-		content, err := index.ImageIndex(m.Digest)
+		imageIndex, err := index.ImageIndex(m.Digest)
 		if err != nil {
 			return err
 		}
-		return remote.WriteIndex(tag, content, options...)
+		return remote.WriteIndex(tag, imageIndex, options...)
 	}
-	content, err := index.Image(m.Digest)
+	image, err := index.Image(m.Digest)
 	if err != nil {
 		return err
 	}
-	return remote.Write(tag, content, options...)
+	return remote.Write(tag, image, options...)
 }

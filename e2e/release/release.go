@@ -33,8 +33,8 @@ const (
 	Client = "kubectl-sluice"
 )
 
-// packages contains the directories of the programs.
-var packages = map[string]string{
+// sourceDirs contains the directories of the programs in the checkout.
+var sourceDirs = map[string]string{
 	Agent: "./install/cmd/sluice-node", Plugin: "./plugin/cmd/sluice-cni",
 	Rules:  "./rules/cmd/rules",
 	Client: "./install/cmd/kubectl-sluice",
@@ -66,28 +66,28 @@ type artifact struct {
 	sha256 string
 }
 
-// version matches a semantic version without build metadata, which OCI tags do not allow.
-var version = regexp.MustCompile(
+// validVersion matches a semantic version without build metadata, which OCI tags do not allow.
+var validVersion = regexp.MustCompile(
 	`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z][0-9A-Za-z.-]*)?$`)
 
 // versionNumber returns the version without the prefix v.
 func (r *Release) versionNumber() string { return strings.TrimPrefix(r.Version, "v") }
 
-// ref returns the full name of the image.
-func (r *Release) ref() string { return r.Hub + "/sluice:" + r.versionNumber() }
+// imageRef returns the full name of the image.
+func (r *Release) imageRef() string { return r.Hub + "/sluice:" + r.versionNumber() }
 
 // chartRef returns the full name of the chart.
 func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.versionNumber() }
 
+// chartName returns the file name of the packaged chart.
 func (r *Release) chartName() string { return "sluice-" + r.versionNumber() + ".tgz" }
 
 // validate returns an error that lists all invalid fields.
 func (r *Release) validate() error {
 	var errs []error
-	if !version.MatchString(r.Version) {
-		errs = append(errs,
-			fmt.Errorf("version %q: must be a semantic version with the prefix v and without build "+
-				"metadata, such as v0.2.0", r.Version))
+	if !validVersion.MatchString(r.Version) {
+		errs = append(errs, fmt.Errorf("version %q: must be a semantic version with the prefix v "+
+			"and without build metadata, such as v0.2.0", r.Version))
 	}
 	if r.Hub == "" || strings.ContainsAny(r.Hub, " @") {
 		errs = append(errs,
@@ -107,7 +107,7 @@ func (r *Release) Build(ctx context.Context) error {
 	if err := os.MkdirAll(r.Out, 0o755); err != nil {
 		return err
 	}
-	programs := map[string]map[string][]byte{}
+	programs := map[string]map[string][]byte{} // content by architecture and name
 	for _, arch := range Architectures {
 		r.step("programs for " + arch)
 		built, err := r.buildPrograms(ctx, arch)
@@ -117,27 +117,27 @@ func (r *Release) Build(ctx context.Context) error {
 		programs[arch] = built
 	}
 	r.step("manuals and completions")
-	docs, err := r.documents(ctx)
+	docs, err := r.generateDocuments(ctx)
 	if err != nil {
 		return err
 	}
 	for _, arch := range Architectures {
 		r.step("archives and packages for " + arch)
-		if err := r.archives(arch, programs[arch], docs); err != nil {
+		if err := r.addArchives(arch, programs[arch], docs); err != nil {
 			return err
 		}
 	}
 	r.step("image")
-	digest, err := r.image(programs)
+	imageDigest, err := r.addImage(programs)
 	if err != nil {
 		return err
 	}
 	r.step("chart")
-	if err := r.chart(digest); err != nil {
+	if err := r.addChart(imageDigest); err != nil {
 		return err
 	}
 	r.step("krew manifest, provenance, checksums and signatures")
-	return r.finish(digest)
+	return r.finish(imageDigest)
 }
 
 // step reports the start of a step.
@@ -154,7 +154,7 @@ func (r *Release) add(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.Out, name), content, 0o644)
 }
 
-// checksum returns the checksum of an artifact.
+// checksum returns the SHA-256 of an artifact in hexadecimal.
 func (r *Release) checksum(name string) (string, error) {
 	i := slices.IndexFunc(r.artifacts, func(a artifact) bool { return a.name == name })
 	if i < 0 {
@@ -163,13 +163,13 @@ func (r *Release) checksum(name string) (string, error) {
 	return r.artifacts[i].sha256, nil
 }
 
-// archives writes the archives, packages and SPDX documents for an architecture.
-func (r *Release) archives(arch string, programs map[string][]byte, docs documents) error {
+// addArchives writes the archives, packages and SPDX documents for an architecture.
+func (r *Release) addArchives(arch string, programs map[string][]byte, docs documents) error {
 	license, err := os.ReadFile(filepath.Join(r.Source, "LICENSE"))
 	if err != nil {
 		return err
 	}
-	files := append([]file{{"LICENSE", 0o644, license}}, docs.files()...)
+	files := append([]file{{"LICENSE", 0o644, license}}, docs.archiveFiles()...)
 	for _, name := range slices.Sorted(slices.Values([]string{Agent, Plugin, Rules, Client})) {
 		files = append(files, file{name, 0o755, programs[name]})
 		if err := r.addSBOM(name, arch, programs[name]); err != nil {
@@ -187,10 +187,12 @@ func (r *Release) archives(arch string, programs map[string][]byte, docs documen
 	return r.addPackages(arch, programs[Rules], license, docs)
 }
 
+// archiveName returns the file name of an archive for an architecture.
 func (r *Release) archiveName(name, arch string) string {
 	return fmt.Sprintf("%s_%s_linux_%s.tar.gz", name, r.versionNumber(), arch)
 }
 
+// addArchive writes an archive of the files.
 func (r *Release) addArchive(name string, files []file) error {
 	content, err := tarGzip(files, r.Time)
 	if err != nil {
@@ -199,9 +201,10 @@ func (r *Release) addArchive(name string, files []file) error {
 	return r.add(name, content)
 }
 
-// image writes the image and returns its digest.
-func (r *Release) image(programs map[string]map[string][]byte) (string, error) {
-	spec := image.Sluice(r.ref())
+// addImage writes the image and returns its digest. programs contains the content of the programs
+// by architecture and name.
+func (r *Release) addImage(programs map[string]map[string][]byte) (string, error) {
+	spec := image.Sluice(r.imageRef())
 	spec.Labels["org.opencontainers.image.revision"] = r.Commit
 	spec.Labels["org.opencontainers.image.created"] = r.Time.UTC().Format(time.RFC3339)
 	for _, arch := range Architectures {
@@ -223,18 +226,21 @@ func (r *Release) image(programs map[string]map[string][]byte) (string, error) {
 	return report.Digest, r.add(r.imageName(), out.Bytes())
 }
 
-func (r *Release) imageName() string { return fmt.Sprintf("sluice_%s_image.tar", r.versionNumber()) }
+// imageName returns the file name of the image.
+func (r *Release) imageName() string {
+	return fmt.Sprintf("sluice_%s_image.tar", r.versionNumber())
+}
 
 // finish writes the files that depend on other artifacts.
-func (r *Release) finish(digest string) error {
+func (r *Release) finish(imageDigest string) error {
 	if err := r.addKrew(); err != nil {
 		return err
 	}
-	if err := r.addProvenance(digest); err != nil {
+	if err := r.addProvenance(imageDigest); err != nil {
 		return err
 	}
 	if r.Key != nil {
-		if err := r.addSignatures(digest); err != nil {
+		if err := r.addSignatures(imageDigest); err != nil {
 			return err
 		}
 	}

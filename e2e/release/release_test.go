@@ -96,7 +96,7 @@ func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
 		}
 	}
 	for _, v := range []string{"v0.2.0", "v10.0.1-rc.1"} {
-		if !version.MatchString(v) {
+		if !validVersion.MatchString(v) {
 			t.Errorf("%s is rejected", v)
 		}
 	}
@@ -105,7 +105,7 @@ func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
 func TestChartHasVersionAndDigest(t *testing.T) {
 	r := newRelease(t)
 	digest := "sha256:" + strings.Repeat("0", 64)
-	if err := r.chart(digest); err != nil {
+	if err := r.addChart(digest); err != nil {
 		t.Fatal(err)
 	}
 	files := unpack(t, r.read(t, "sluice-0.2.0.tgz"), r.Time)
@@ -121,7 +121,7 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 		t.Errorf("%v %v", chart, values["digest"])
 	}
 	if hub := values["global"].(map[string]any)["hub"]; hub != r.Hub ||
-		!strings.Contains(files["sluice/Chart.yaml"], "image: "+r.ref()+"\n") {
+		!strings.Contains(files["sluice/Chart.yaml"], "image: "+r.imageRef()+"\n") {
 		t.Errorf("hub %v, %s", hub, files["sluice/Chart.yaml"])
 	}
 	annotations := chart["annotations"].(map[string]any)
@@ -197,7 +197,7 @@ func TestSignatures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.chart(digest); err != nil {
+	if err := r.addChart(digest); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.finish(digest); err != nil {
@@ -228,7 +228,7 @@ func TestSignatures(t *testing.T) {
 			t.Error("no error for a wrong signature")
 		}
 	}
-	image, err := newImageSignature(key, r.ref(), digest)
+	image, err := newImageSignature(key, r.imageRef(), digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestProvenanceContainsEachArtifact(t *testing.T) {
 	for _, subject := range s.Subject {
 		names = append(names, subject.Name)
 	}
-	if !slices.Equal(names, []string{r.ref(), "a", "b"}) ||
+	if !slices.Equal(names, []string{r.imageRef(), "a", "b"}) ||
 		s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != r.Commit {
 		t.Errorf("%v %+v", names, s)
 	}

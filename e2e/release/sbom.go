@@ -44,8 +44,9 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 			Created:  r.Time.UTC().Format(time.RFC3339),
 		},
 		Packages: []*spdx.Package{main},
-		Relationships: []*spdx.Relationship{relation("DOCUMENT", common.TypeRelationshipDescribe,
-			"Program")},
+		Relationships: []*spdx.Relationship{
+			newRelationship("DOCUMENT", common.TypeRelationshipDescribe, "Program"),
+		},
 	}
 	addModule := func(module, moduleVersion string) {
 		id := common.ElementID(fmt.Sprintf("Module-%d", len(document.Packages)))
@@ -60,7 +61,7 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 			}},
 		})
 		document.Relationships = append(document.Relationships,
-			relation("Program", common.TypeRelationshipDependsOn, id))
+			newRelationship("Program", common.TypeRelationshipDependsOn, id))
 	}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -76,9 +77,12 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 	return r.add(fileName, out.Bytes())
 }
 
-func relation(from common.ElementID, kind string, to common.ElementID) *spdx.Relationship {
+// newRelationship returns a relationship of two elements of the document.
+func newRelationship(
+	from common.ElementID, relationshipType string, to common.ElementID,
+) *spdx.Relationship {
 	return &spdx.Relationship{
-		RefA: common.DocElementID{ElementRefID: from}, Relationship: kind,
+		RefA: common.DocElementID{ElementRefID: from}, Relationship: relationshipType,
 		RefB: common.DocElementID{ElementRefID: to},
 	}
 }

@@ -32,11 +32,11 @@ func ParseKey(pem, password []byte) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("private key: %w", err)
 	}
-	k, ok := key.(*ecdsa.PrivateKey)
-	if !ok {
+	ecdsaKey, isECDSA := key.(*ecdsa.PrivateKey)
+	if !isECDSA {
 		return nil, fmt.Errorf("private key: type %T; must be an ECDSA key", key)
 	}
-	return k, nil
+	return ecdsaKey, nil
 }
 
 // sign returns the signature of a text in the format of `cosign sign-blob`. The signature is
@@ -94,7 +94,8 @@ func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, err
 	})
 }
 
-// VerifyImage returns an error if signature does not contain a valid signature of the digest.
+// VerifyImage returns an error if the image signature does not contain a valid signature of the
+// digest.
 func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error {
 	manifest, err := signature.Manifest()
 	if err != nil {
@@ -129,7 +130,7 @@ func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error 
 }
 
 // addSignatures writes the signatures of the image and the chart as OCI layouts.
-func (r *Release) addSignatures(digest string) error {
+func (r *Release) addSignatures(imageDigest string) error {
 	archive, err := os.ReadFile(filepath.Join(r.Out, r.chartName()))
 	if err != nil {
 		return err
@@ -143,13 +144,13 @@ func (r *Release) addSignatures(digest string) error {
 		return err
 	}
 	return errors.Join(
-		r.addSignature(r.imageSignatureName(), r.ref(), digest),
+		r.addSignature(r.imageSignatureName(), r.imageRef(), imageDigest),
 		r.addSignature(r.chartSignatureName(), r.chartRef(), chartDigest.String()),
 	)
 }
 
-// addSignature writes the signature of the artifact with the name ref and the digest.
-func (r *Release) addSignature(file, ref, digest string) error {
+// addSignature writes the signature of the image or chart ref with the digest to a file.
+func (r *Release) addSignature(fileName, ref, digest string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {
 		return err
@@ -163,13 +164,15 @@ func (r *Release) addSignature(file, ref, digest string) error {
 	if err := image.WriteLayout(&out, signatureRef, signature); err != nil {
 		return err
 	}
-	return r.add(file, out.Bytes())
+	return r.add(fileName, out.Bytes())
 }
 
+// imageSignatureName returns the file name of the image's signature.
 func (r *Release) imageSignatureName() string {
 	return fmt.Sprintf("sluice_%s_image-signature.tar", r.versionNumber())
 }
 
+// chartSignatureName returns the file name of the chart's signature.
 func (r *Release) chartSignatureName() string {
 	return fmt.Sprintf("sluice_%s_chart-signature.tar", r.versionNumber())
 }

@@ -22,8 +22,10 @@ func environment() []parameter {
 			together("interfaces", "ISTIO_EXCLUDE_INTERFACES=net1", "KUBE_VIRT_INTERFACES=eth1"),
 			together("dns", "REDIRECT_DNS=true", "CAPTURE_ALL_DNS=true"),
 			together("dns by the agent's variable", "ISTIO_META_DNS_CAPTURE=true"),
-			together("agent's variable disables dns", "REDIRECT_DNS=true", "ISTIO_META_DNS_CAPTURE=false"),
-			together("agent's variable enables dns", "REDIRECT_DNS=false", "ISTIO_META_DNS_CAPTURE=1"),
+			together("agent's variable disables dns", "REDIRECT_DNS=true",
+				"ISTIO_META_DNS_CAPTURE=false"),
+			together("agent's variable enables dns", "REDIRECT_DNS=false",
+				"ISTIO_META_DNS_CAPTURE=1"),
 			together("drop-invalid", "DROP_INVALID=true"),
 			together("old variable of drop-invalid", "INVALID_DROP=true"),
 			together("flag overrides variable", "istio-inbound-ports=80", "ISTIO_INBOUND_PORTS=*",
@@ -32,7 +34,8 @@ func environment() []parameter {
 				"ISTIO_INBOUND_PORTS=", "ISTIO_SERVICE_CIDR="),
 		}},
 		{group: "dual stack by environment", alone: true, pods: []pod{unflagged}, values: []value{
-			together("DUAL_STACK", "DUAL_STACK=true"), together("ISTIO_DUAL_STACK", "ISTIO_DUAL_STACK=true"),
+			together("DUAL_STACK", "DUAL_STACK=true"),
+			together("ISTIO_DUAL_STACK", "ISTIO_DUAL_STACK=true"),
 			together("ISTIO_DUAL_STACK overrides", "DUAL_STACK=true", "ISTIO_DUAL_STACK=false"),
 			together("flag overrides variable", "dual-stack", "DUAL_STACK=false"),
 		}},
@@ -101,7 +104,8 @@ func refused() []parameter {
 		{
 			group: "refused by Istio for the mark", alone: true, modes: []string{tproxy},
 			values: refuse(
-				istioOnly("iptables accepts a hexadecimal mark, but Istio's code for routes does not"),
+				istioOnly("iptables accepts a hexadecimal mark, "+
+					"but Istio's code for routes does not"),
 				together("hexadecimal", "istio-inbound-tproxy-mark=0x539")),
 		},
 		{group: "refused by Istio for the number", alone: true, values: refuse(
@@ -117,14 +121,18 @@ func refused() []parameter {
 		{group: "refused by Sluice for a boolean", alone: true, values: refuse(
 			sluiceOnly("Istio treats an invalid variable as unset"),
 			together("word", "DUAL_STACK=banana"))},
-		{group: "refused by Sluice for the mark", alone: true, modes: []string{tproxy}, values: refuse(
-			sluiceOnly("this mark identifies the proxy's connections to its own pod, "+
-				"and cannot mark captured packets"),
-			together("1338", "istio-inbound-tproxy-mark=1338"))},
+		{
+			group: "refused by Sluice for the mark", alone: true, modes: []string{tproxy},
+			values: refuse(
+				sluiceOnly("this mark identifies the proxy's connections to its own pod, "+
+					"and cannot mark captured packets"),
+				together("1338", "istio-inbound-tproxy-mark=1338")),
+		},
 		{
 			group: "refused by Sluice for the table", alone: true, modes: []string{tproxy},
 			values: refuse(
-				sluiceOnly("a local default route in the main table would make all addresses local"),
+				sluiceOnly("a local default route in the main table "+
+					"would make all addresses local"),
 				together("main", "istio-inbound-tproxy-route-table=254")),
 		},
 	}

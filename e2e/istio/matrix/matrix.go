@@ -16,16 +16,22 @@ import (
 // removes a flag ("~proxy-uid"). The names of variables are in upper case.
 type setting string
 
-// A parameter is a row of the matrix: the parameter that is varied, and its values.
+// name returns the name of the flag or variable.
+func (s setting) name() string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(string(s), "~"), "=")
+	return name
+}
+
+// A parameter is a row of the matrix: a parameter that is varied, and its values.
 type parameter struct {
-	group string
+	group string // name of the row
 	// values contains the values, which are tested separately.
 	values []value
 	// pods and modes are combined with each value. The default is an IPv4 pod and REDIRECT.
 	pods  []pod
 	modes []string
-	// alone excludes the values from random combinations. idle is true if the values prevent that
-	// rules are created.
+	// alone excludes the values from random combinations. idle is true if the program creates no
+	// rules with the values.
 	alone, idle bool
 }
 
@@ -44,6 +50,7 @@ type pod struct {
 	settings  []setting
 }
 
+// The pods and modes with which values are combined.
 var (
 	v4        = pod{"v4", istio.IPv4Pod, nil}
 	v6        = pod{"v6", istio.IPv6Pod, nil}
@@ -58,6 +65,7 @@ const (
 	redirect = "REDIRECT"
 	tproxy   = "TPROXY"
 
+	// usualResolvConf is the resolv.conf of a pod.
 	usualResolvConf = "search default.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
 )
 
@@ -78,7 +86,7 @@ func Single() []istio.Configuration {
 				for _, pod := range orDefault(p.pods, v4) {
 					c := configure(pod, v.resolvConf, modeSetting(mode), v.settings)
 					c.Group, c.Idle, c.Refused = p.group, p.idle, v.refused
-					c.Name = strings.Join([]string{p.group, plain(v.name), pod.name}, "/")
+					c.Name = strings.Join([]string{p.group, withoutSeparators(v.name), pod.name}, "/")
 					if len(p.modes) > 1 {
 						c.Name += "/" + mode
 					}
@@ -90,6 +98,7 @@ func Single() []istio.Configuration {
 	return configurations
 }
 
+// modeSetting returns the setting of the interception mode.
 func modeSetting(mode string) []setting {
 	return []setting{setting("istio-inbound-interception-mode=" + mode)}
 }
@@ -107,15 +116,11 @@ func orDefault[T any](values []T, defaultValue T) []T {
 func configure(p pod, resolvConf string, settings ...[]setting) istio.Configuration {
 	chosen := slices.Clone(base)
 	for _, s := range append(slices.Concat(settings...), p.settings...) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(string(s), "~"), "=")
-		same := func(other setting) bool {
-			n, _, _ := strings.Cut(string(other), "=")
-			return n == name
-		}
-		i := slices.IndexFunc(chosen, same)
-		switch removes := s[0] == '~'; {
-		case removes:
-			chosen = slices.DeleteFunc(chosen, same)
+		hasSameName := func(other setting) bool { return other.name() == s.name() }
+		i := slices.IndexFunc(chosen, hasSameName)
+		switch isRemoval := s[0] == '~'; {
+		case isRemoval:
+			chosen = slices.DeleteFunc(chosen, hasSameName)
 		case i >= 0:
 			chosen[i] = s
 		default:
@@ -127,7 +132,7 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 		c.ResolvConf = usualResolvConf
 	}
 	for _, s := range chosen {
-		if name, _, _ := strings.Cut(string(s), "="); strings.ToUpper(name) == name {
+		if name := s.name(); strings.ToUpper(name) == name {
 			c.Env = append(c.Env, string(s))
 		} else {
 			c.Args = append(c.Args, "--"+string(s))
@@ -136,10 +141,12 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 	return c
 }
 
-// plain replaces the characters of a name that have a meaning in names of Go tests.
-func plain(name string) string { return strings.NewReplacer("/", "_", " ", "_").Replace(name) }
+// withoutSeparators replaces the characters of a name that have a meaning in names of Go tests.
+func withoutSeparators(name string) string {
+	return strings.NewReplacer("/", "_", " ", "_").Replace(name)
+}
 
-// each returns a value for each text, which sets the flag or variable to it.
+// each returns a value for each of the texts. The value sets the flag or variable to the text.
 func each(name string, texts ...string) []value {
 	values := make([]value, len(texts))
 	for i, t := range texts {
@@ -165,8 +172,11 @@ func many(n int, element func(i int) string) string {
 	return strings.Join(texts, ",")
 }
 
+// prefix4 returns one of 65,536 IPv4 prefixes.
 func prefix4(i int) string { return fmt.Sprintf("10.%d.%d.0/24", i/256, i%256) }
+
+// prefix6 returns one of 65,536 IPv6 prefixes.
 func prefix6(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }
 
-// groupID returns a group id. The ids are not adjacent, so that they do not form ranges.
+// groupID returns a group ID. The IDs are not adjacent, so that they do not form ranges.
 func groupID(i int) string { return strconv.Itoa(2000 + 2*i) }

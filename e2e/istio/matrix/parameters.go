@@ -7,8 +7,8 @@ import (
 
 // parameters returns all parameters, grouped like istio-iptables' flags.
 func parameters() []parameter {
-	return slices.Concat(completeConfigurations(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
-		environment(), actions(), refused())
+	return slices.Concat(completeConfigurations(), proxy(), inbound(), outbound(), owners(),
+		interfaces(), dns(), environment(), actions(), refused())
 }
 
 // completeConfigurations returns combinations of settings that real pods have.
@@ -42,6 +42,7 @@ func completeConfigurations() []parameter {
 	}
 }
 
+// proxy returns the parameters that describe the proxy and how packets reach it.
 func proxy() []parameter {
 	return []parameter{
 		{group: "envoy-port", values: each("envoy-port", "1", "12345", "65535")},
@@ -99,6 +100,7 @@ func proxy() []parameter {
 	}
 }
 
+// inbound returns the parameters of inbound connections.
 func inbound() []parameter {
 	return []parameter{
 		{
@@ -127,6 +129,7 @@ func inbound() []parameter {
 	}
 }
 
+// outbound returns the parameters of outbound connections.
 func outbound() []parameter {
 	return []parameter{
 		{
@@ -182,6 +185,7 @@ func outbound() []parameter {
 	}
 }
 
+// owners returns the parameters of the groups whose connections are captured or excluded.
 func owners() []parameter {
 	return []parameter{
 		{
@@ -217,6 +221,7 @@ func owners() []parameter {
 	}
 }
 
+// interfaces returns the parameters of interfaces, and the parameter for invalid packets.
 func interfaces() []parameter {
 	return []parameter{
 		{
@@ -257,6 +262,7 @@ func interfaces() []parameter {
 	}
 }
 
+// dns returns the parameters of DNS capture.
 func dns() []parameter {
 	resolvers := func(name string, servers ...string) value {
 		v := value{name: name, settings: []setting{"redirect-dns"}, resolvConf: "options ndots:5\n"}
@@ -274,7 +280,8 @@ func dns() []parameter {
 		{group: "resolv.conf", values: []value{
 			resolvers("four servers", "10.96.0.10", "10.96.0.11", "10.96.0.12", "10.96.0.13"),
 			resolvers("twice the same", "10.96.0.10", "10.96.0.10"),
-			resolvers("a scoped server", "10.96.0.10", "fe80::1%eth0"), resolvers("loopback of IPv6", "::1"),
+			resolvers("a scoped server", "10.96.0.10", "fe80::1%eth0"),
+			resolvers("loopback of IPv6", "::1"),
 			resolvers("127.0.0.1", "127.0.0.1"),
 			{
 				name: "comments", settings: []setting{"redirect-dns"},

@@ -35,15 +35,15 @@ func Files(deb string, fn func(File) error) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	data, err := member(bufio.NewReader(file), "data.tar.xz")
+	compressed, err := member(bufio.NewReader(file), "data.tar.xz")
 	if err != nil {
 		return fmt.Errorf("package %s: %w", deb, err)
 	}
-	plain, err := xz.NewReader(data)
+	uncompressed, err := xz.NewReader(compressed)
 	if err != nil {
 		return fmt.Errorf("package %s: %w", deb, err)
 	}
-	archive := tar.NewReader(plain)
+	archive := tar.NewReader(uncompressed)
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -71,10 +71,11 @@ func Files(deb string, fn func(File) error) error {
 	}
 }
 
-// member returns a member of an ar(5) archive. After the first line, each member has a header of 60
-// bytes and its content, padded to an even length.
+// member returns the content of a member of an ar(5) archive. After the first line, each member has
+// a header and its content, padded to an even length. The header contains the name and, in decimal,
+// the size of the content.
 func member(r io.Reader, name string) (io.Reader, error) {
-	const magic, headerSize, sizeBegin, sizeEnd = "!<arch>\n", 60, 48, 58
+	const magic, headerSize, nameEnd, sizeBegin, sizeEnd = "!<arch>\n", 60, 16, 48, 58
 	firstLine := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, firstLine); err != nil || string(firstLine) != magic {
 		return nil, errors.New("not an ar archive")
@@ -89,7 +90,7 @@ func member(r io.Reader, name string) (io.Reader, error) {
 			return nil, fmt.Errorf("archive member has an invalid size %q",
 				header[sizeBegin:sizeEnd])
 		}
-		if strings.TrimRight(string(header[:16]), " /") == name {
+		if strings.TrimRight(string(header[:nameEnd]), " /") == name {
 			return io.LimitReader(r, size), nil
 		}
 		if _, err := io.CopyN(io.Discard, r, size+size%2); err != nil {

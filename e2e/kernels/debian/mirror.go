@@ -51,26 +51,26 @@ func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	return file, nil
 }
 
-// writeVerified writes the content to a temporary file, and renames it to file if its checksum is
-// correct.
-func writeVerified(file, want string, content io.Reader) error {
+// writeVerified writes the content to a temporary file, and renames that to file if the checksum of
+// the content is the wanted one.
+func writeVerified(file, wantSHA256 string, content io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	part, err := os.CreateTemp(filepath.Dir(file), ".part-*")
+	temporary, err := os.CreateTemp(filepath.Dir(file), ".part-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(part.Name()) }()
+	defer func() { _ = os.Remove(temporary.Name()) }()
 	hash := sha256.New()
-	_, err = io.Copy(io.MultiWriter(part, hash), content)
-	if err := errors.Join(err, part.Close()); err != nil {
+	_, err = io.Copy(io.MultiWriter(temporary, hash), content)
+	if err := errors.Join(err, temporary.Close()); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
-		return fmt.Errorf("checksum of the mirror's file is %s, want %s", got, want)
+	if got := hex.EncodeToString(hash.Sum(nil)); got != wantSHA256 {
+		return fmt.Errorf("checksum of the mirror's file is %s, want %s", got, wantSHA256)
 	}
-	return os.Rename(part.Name(), file)
+	return os.Rename(temporary.Name(), file)
 }
 
 // Index lists the packages of a source whose names match one of the patterns.
@@ -81,11 +81,11 @@ func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Pack
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}
 	defer func() { _ = body.Close() }()
-	plain, err := xz.NewReader(bufio.NewReader(body))
+	uncompressed, err := xz.NewReader(bufio.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}
-	packages, err := parseIndex(plain, s, patterns)
+	packages, err := parseIndex(uncompressed, s, patterns)
 	if err != nil {
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}

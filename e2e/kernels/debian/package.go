@@ -37,8 +37,8 @@ func (p Package) String() string {
 
 // Match reports whether the package's name matches the pattern (path.Match).
 func (p Package) Match(pattern string) bool {
-	ok, err := path.Match(pattern, p.Name)
-	return ok && err == nil
+	matches, err := path.Match(pattern, p.Name)
+	return matches && err == nil
 }
 
 // line formats the package as a line of a list, with fields separated by spaces.
@@ -66,7 +66,7 @@ func ParseList(text string) ([]Package, error) {
 		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
 			continue
 		}
-		f := strings.Fields(line)
+		f := strings.Fields(line) // as Package.line writes them
 		if len(f) != 7 {
 			return nil, fmt.Errorf("list of packages, line %d: %d fields, want 7: "+
 				"archive suite arch name version sha256 path", number, len(f))

@@ -29,7 +29,7 @@ func TestKernelOutputIsNotAnEvent(t *testing.T) {
 	if e, ok, err := ParseEvent("[    4.3] reboot: Power down\n"); ok || err != nil {
 		t.Errorf("%v, ok %v, error %v", e, ok, err)
 	}
-	if _, ok, err := ParseEvent(mark + `{"Step":"te[  3.0] oops` + "\n"); !ok || err == nil {
+	if _, ok, err := ParseEvent(eventPrefix + `{"Step":"te[  3.0] oops` + "\n"); !ok || err == nil {
 		t.Errorf("ok %v, error %v, want an error for a damaged event", ok, err)
 	}
 }

@@ -71,7 +71,7 @@ func run(s Step, report func(line string)) Exit {
 	if err := cmd.Start(); err != nil {
 		return Exit{Code: -1, Error: err.Error()}
 	}
-	eachLine(out, report)
+	reportLines(out, report)
 	err = cmd.Wait()
 	exit := Exit{Code: cmd.ProcessState.ExitCode(), Took: time.Since(begin)}
 	var exitErr *exec.ExitError
@@ -84,8 +84,8 @@ func run(s Step, report func(line string)) Exit {
 	return exit
 }
 
-// eachLine reports each line until the end of r.
-func eachLine(r io.Reader, report func(line string)) {
+// reportLines reports each line until the end of r.
+func reportLines(r io.Reader, report func(line string)) {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
@@ -98,22 +98,22 @@ func eachLine(r io.Reader, report func(line string)) {
 	}
 }
 
-// Modprobe loads the module with the requested name or alias.
-func Modprobe(request string) error {
+// Modprobe loads the module with the name or alias.
+func Modprobe(nameOrAlias string) error {
 	var modules kmod.Index
 	if err := readJSON(ModulesFile, &modules); err != nil {
 		return err
 	}
-	return modules.Load(request)
+	return modules.Load(nameOrAlias)
 }
 
-// readJSON decodes a file.
-func readJSON(file string, into any) error {
+// readJSON decodes a file, and stores the value in target.
+func readJSON(file string, target any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	if err := json.Unmarshal(text, target); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil

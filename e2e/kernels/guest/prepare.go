@@ -18,7 +18,7 @@ const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 // prepare mounts file systems, makes this program the kernel's modprobe, sets environment variables
 // and sets the link lo up.
 func prepare() error {
-	for _, m := range []struct{ kind, target string }{
+	for _, m := range []struct{ fsType, target string }{
 		{"proc", "/proc"},
 		{"sysfs", "/sys"},
 		{"devtmpfs", "/dev"},
@@ -28,7 +28,8 @@ func prepare() error {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil &&
+		// The kernel may have mounted /dev already.
+		if err := unix.Mount(m.fsType, m.target, m.fsType, 0, ""); err != nil &&
 			!errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}

@@ -56,8 +56,9 @@ type Exit struct {
 	Error string `json:",omitempty"`
 }
 
-// mark begins each event in the console's output.
-const mark = "\x1esluice "
+// eventPrefix begins each event in the console's output. It begins with the ASCII record separator,
+// which the kernel does not print.
+const eventPrefix = "\x1esluice "
 
 // line formats the event as a line of the console.
 func (e Event) line() string {
@@ -65,13 +66,13 @@ func (e Event) line() string {
 	if err != nil {
 		panic(err) // every field can be encoded
 	}
-	return mark + string(text) + "\n"
+	return eventPrefix + string(text) + "\n"
 }
 
-// ParseEvent parses a line of the console. ok is false for a line that the kernel printed.
-func ParseEvent(line string) (e Event, ok bool, err error) {
-	_, text, ok := strings.Cut(line, mark)
-	if !ok {
+// ParseEvent parses a line of the console. isEvent is false for a line that the kernel printed.
+func ParseEvent(line string) (e Event, isEvent bool, err error) {
+	_, text, isEvent := strings.Cut(line, eventPrefix)
+	if !isEvent {
 		return Event{}, false, nil
 	}
 	if err := json.Unmarshal([]byte(strings.TrimRight(text, "\r\n")), &e); err != nil {

@@ -13,13 +13,13 @@ func (ix Index) Only(matches func(Module) bool) Index {
 	included := map[string]bool{}
 	var include func(name string)
 	include = func(name string) {
-		m, ok := ix.named(name)
-		if !ok || included[name] {
+		m, exists := ix.named(name)
+		if !exists || included[name] {
 			return
 		}
 		included[name] = true
-		for _, need := range m.Needs {
-			include(need)
+		for _, dependency := range m.Needs {
+			include(dependency)
 		}
 	}
 	for _, m := range ix {
@@ -36,11 +36,16 @@ func (ix Index) Without(names ...string) Index {
 	for _, name := range names {
 		removed[name] = true
 	}
+	needsRemoved := func(m Module) bool {
+		return slices.ContainsFunc(m.Needs, func(dependency string) bool {
+			return removed[dependency]
+		})
+	}
 	// Repeat until no further module depends on a removed one.
 	for before := -1; len(removed) != before; {
 		before = len(removed)
 		for _, m := range ix {
-			if slices.ContainsFunc(m.Needs, func(need string) bool { return removed[need] }) {
+			if needsRemoved(m) {
 				removed[m.Name] = true
 			}
 		}
@@ -50,8 +55,8 @@ func (ix Index) Without(names ...string) Index {
 
 // Order returns the modules to load for the name or alias of a module, dependencies first. It
 // returns no modules for an unknown name, and an error for a missing dependency.
-func (ix Index) Order(request string) ([]Module, error) {
-	request = plain(request)
+func (ix Index) Order(nameOrAlias string) ([]Module, error) {
+	nameOrAlias = withUnderscores(nameOrAlias)
 	var order []Module
 	var add func(m Module) error
 	add = func(m Module) error {
@@ -59,11 +64,11 @@ func (ix Index) Order(request string) ([]Module, error) {
 			return nil
 		}
 		for _, name := range m.Needs {
-			need, ok := ix.named(name)
-			if !ok {
+			dependency, exists := ix.named(name)
+			if !exists {
 				return fmt.Errorf("module %s needs module %s, which is missing", m.Name, name)
 			}
-			if err := add(need); err != nil {
+			if err := add(dependency); err != nil {
 				return err
 			}
 		}
@@ -71,7 +76,7 @@ func (ix Index) Order(request string) ([]Module, error) {
 		return nil
 	}
 	for _, m := range ix {
-		if m.Name == request || slices.Contains(m.Aliases, request) {
+		if m.Name == nameOrAlias || slices.Contains(m.Aliases, nameOrAlias) {
 			if err := add(m); err != nil {
 				return nil, err
 			}

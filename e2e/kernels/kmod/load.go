@@ -10,13 +10,13 @@ import (
 
 // Load loads the module with a name or alias, and its dependencies, unless they are already loaded.
 // It returns an error for an unknown name.
-func (ix Index) Load(request string) error {
-	order, err := ix.Order(request)
+func (ix Index) Load(nameOrAlias string) error {
+	order, err := ix.Order(nameOrAlias)
 	if err != nil {
 		return err
 	}
 	if len(order) == 0 {
-		return fmt.Errorf("no module %s", request)
+		return fmt.Errorf("no module %s", nameOrAlias)
 	}
 	for _, m := range order {
 		if err := insert(m); err != nil {

@@ -18,7 +18,7 @@ type Module struct {
 	// Aliases contains the names by which the kernel requests the module, with underscores, such as
 	// "nft_expr_redir".
 	Aliases []string
-	// Needs contains the names of the modules that it depends on.
+	// Needs contains the names of the modules that this module depends on.
 	Needs []string
 }
 
@@ -32,22 +32,22 @@ func Describe(file io.ReaderAt) (Module, error) {
 	if section == nil {
 		return Module{}, fmt.Errorf("read a module: no section .modinfo")
 	}
-	info, err := section.Data()
+	modinfo, err := section.Data()
 	if err != nil {
 		return Module{}, fmt.Errorf("read a module's .modinfo: %w", err)
 	}
 	var m Module
-	for entry := range strings.SplitSeq(string(info), "\x00") {
-		key, value, _ := strings.Cut(entry, "=")
+	for property := range strings.SplitSeq(string(modinfo), "\x00") {
+		key, value, _ := strings.Cut(property, "=")
 		switch key {
 		case "name":
-			m.Name = plain(value)
+			m.Name = withUnderscores(value)
 		case "alias":
-			m.Aliases = append(m.Aliases, plain(value))
+			m.Aliases = append(m.Aliases, withUnderscores(value))
 		case "depends":
 			for name := range strings.SplitSeq(value, ",") {
 				if name != "" {
-					m.Needs = append(m.Needs, plain(name))
+					m.Needs = append(m.Needs, withUnderscores(name))
 				}
 			}
 		}
@@ -58,5 +58,5 @@ func Describe(file io.ReaderAt) (Module, error) {
 	return m, nil
 }
 
-// plain replaces - in a name by _, because the kernel treats both characters alike.
-func plain(name string) string { return strings.ReplaceAll(name, "-", "_") }
+// withUnderscores replaces - in a name by _, because the kernel treats both characters alike.
+func withUnderscores(name string) string { return strings.ReplaceAll(name, "-", "_") }

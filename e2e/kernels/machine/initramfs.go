@@ -18,18 +18,18 @@ import (
 // Close returns the first error.
 type Initramfs struct {
 	out   *bufio.Writer
-	seen  map[string]bool
-	inode int   // number of the last entry
-	size  int64 // bytes written
+	added map[string]bool // names of the entries
+	inode int             // number of the last entry
+	size  int64           // bytes written
 	err   error
 }
 
 // NewInitramfs starts an archive that contains the console of the first process.
 func NewInitramfs(w io.Writer) *Initramfs {
-	a := &Initramfs{out: bufio.NewWriter(w), seen: map[string]bool{}}
-	a.parents("/dev/console")
+	a := &Initramfs{out: bufio.NewWriter(w), added: map[string]bool{}}
+	a.addParents("/dev/console")
 	const console = 5<<8 | 1 // major, minor
-	a.entry("/dev/console", unixCharacter|0o600, 0, console)
+	a.writeHeader("/dev/console", unixCharacter|0o600, 0, console)
 	return a
 }
 
@@ -43,23 +43,23 @@ const (
 
 // Bytes adds a file.
 func (a *Initramfs) Bytes(name string, perm fs.FileMode, content []byte) {
-	a.file(name, perm, int64(len(content)), strings.NewReader(string(content)))
+	a.addFile(name, perm, int64(len(content)), strings.NewReader(string(content)))
 }
 
 // Copy adds a copy of a file of the host.
 func (a *Initramfs) Copy(name string, perm fs.FileMode, source string) {
 	file, err := os.Open(source)
 	if err != nil {
-		a.fail(err)
+		a.recordError(err)
 		return
 	}
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
-		a.fail(err)
+		a.recordError(err)
 		return
 	}
-	a.file(name, perm, info.Size(), file)
+	a.addFile(name, perm, info.Size(), file)
 }
 
 // Tree adds copies of the files below a directory of the host.
@@ -88,58 +88,62 @@ func (a *Initramfs) Link(name, target string) {
 	if !a.begin(name) {
 		return
 	}
-	a.entry(name, unixLink|0o777, int64(len(target)), 0)
+	a.writeHeader(name, unixLink|0o777, int64(len(target)), 0)
 	a.write(strings.NewReader(target))
 }
 
 // Close ends the archive.
 func (a *Initramfs) Close() error {
-	a.entry("/TRAILER!!!", 0, 0, 0)
-	a.fail(a.out.Flush())
+	a.writeHeader("/TRAILER!!!", 0, 0, 0)
+	a.recordError(a.out.Flush())
 	return a.err
 }
 
-// file adds a regular file.
-func (a *Initramfs) file(name string, perm fs.FileMode, size int64, content io.Reader) {
+// addFile adds a regular file.
+func (a *Initramfs) addFile(name string, perm fs.FileMode, size int64, content io.Reader) {
 	if !a.begin(name) {
 		return
 	}
-	a.entry(name, unixRegular|int(perm.Perm()), size, 0)
+	a.writeHeader(name, unixRegular|int(perm.Perm()), size, 0)
 	a.write(content)
 }
 
-// begin adds the parents of a new entry. It returns false if an entry with the name exists.
+// begin prepares a new entry by adding its parents. It returns false, after recording an error, if
+// an entry with the name exists.
 func (a *Initramfs) begin(name string) bool {
-	if a.seen[name] {
-		a.fail(fmt.Errorf("%s was added twice", name))
+	if a.added[name] {
+		a.recordError(fmt.Errorf("%s was added twice", name))
 		return false
 	}
-	a.seen[name] = true
-	a.parents(name)
+	a.added[name] = true
+	a.addParents(name)
 	return true
 }
 
-// parents adds the missing parent directories of a name.
-func (a *Initramfs) parents(name string) {
+// addParents adds the missing parent directories of a name.
+func (a *Initramfs) addParents(name string) {
 	var missing []string
-	for dir := path.Dir(name); dir != "/" && !a.seen[dir]; dir = path.Dir(dir) {
-		a.seen[dir] = true
+	for dir := path.Dir(name); dir != "/" && !a.added[dir]; dir = path.Dir(dir) {
+		a.added[dir] = true
 		missing = append(missing, dir)
 	}
 	slices.Reverse(missing)
 	for _, dir := range missing {
-		a.entry(dir, unixDirectory|0o755, 0, 0)
+		a.writeHeader(dir, unixDirectory|0o755, 0, 0)
 	}
 }
 
-// entry writes the header of an entry in the format newc: hexadecimal numbers, then the name,
+// writeHeader writes the header of an entry in the format newc: hexadecimal numbers, then the name,
 // padded to a multiple of four bytes.
-func (a *Initramfs) entry(name string, mode int, size int64, device int) {
+func (a *Initramfs) writeHeader(name string, mode int, size int64, device int) {
 	name = strings.TrimPrefix(name, "/")
 	a.inode++
-	header := "070701"
+	const uid, gid, links, time, checksum = 0, 0, 1, 0, 0
+	const diskMajor, diskMinor = 0, 0 // of the device that contains the file
+	header := "070701"                // magic number
 	for _, field := range []int{
-		a.inode, mode, 0, 0, 1, 0, int(size), 0, 0, device >> 8, device & 0xff, len(name) + 1, 0,
+		a.inode, mode, uid, gid, links, time, int(size), diskMajor, diskMinor,
+		device >> 8, device & 0xff, len(name) + 1, checksum,
 	} {
 		header += fmt.Sprintf("%08x", field)
 	}
@@ -149,15 +153,15 @@ func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 // write copies the content and pads it to a multiple of four bytes.
 func (a *Initramfs) write(r io.Reader) {
 	n, err := io.Copy(a.out, r)
-	a.fail(err)
+	a.recordError(err)
 	a.size += n
 	for ; a.size%4 != 0; a.size++ {
-		a.fail(a.out.WriteByte(0))
+		a.recordError(a.out.WriteByte(0))
 	}
 }
 
-// fail records the first error.
-func (a *Initramfs) fail(err error) {
+// recordError stores the first error.
+func (a *Initramfs) recordError(err error) {
 	if a.err == nil && err != nil {
 		a.err = fmt.Errorf("initramfs: %w", err)
 	}

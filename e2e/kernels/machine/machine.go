@@ -25,11 +25,11 @@ type Machine struct {
 	Log io.Writer
 }
 
-// An emulator is the command line of qemu for an architecture.
+// An emulator is qemu for an architecture.
 type emulator struct {
 	program string
-	args    []string
-	console string
+	args    []string // arguments of qemu for this architecture only
+	console string   // the kernel's name of the console
 }
 
 // emulators maps architectures to emulators. amd64 excludes cx16, because qemu stops all processors
@@ -57,8 +57,8 @@ func (m Machine) Run(ctx context.Context, report func(guest.Event)) (time.Durati
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit,
 		fmt.Errorf("not finished after %s", m.Limit))
 	defer cancel()
-	e, ok := emulators[m.Arch]
-	if !ok {
+	e, known := emulators[m.Arch]
+	if !known {
 		return 0, fmt.Errorf("no emulator for %s", m.Arch)
 	}
 	args := append([]string{
@@ -105,13 +105,13 @@ func listen(console io.Reader, report func(guest.Event)) (done bool, tail string
 			const maxLines = 20 // enough to see why a machine stopped
 			last = append(last, line)
 			last = last[max(0, len(last)-maxLines):]
-			e, ok, err := guest.ParseEvent(line)
+			e, isEvent, err := guest.ParseEvent(line)
 			switch {
 			case err != nil:
 				return false, strings.Join(last, ""), err
-			case ok && e.Failed != "":
+			case isEvent && e.Failed != "":
 				return false, strings.Join(last, ""), fmt.Errorf("guest: %s", e.Failed)
-			case ok:
+			case isEvent:
 				done = done || e.Done
 				report(e)
 			}

@@ -21,8 +21,8 @@ const (
 	// diskModule is the kernel module of the disk driver.
 	diskModule = "virtio_blk"
 	disk       = "/dev/vda"
-	root       = "/root"
-	systemInit = "/sbin/init"
+	root       = "/root"      // mount point of the disk in the initramfs
+	systemInit = "/sbin/init" // first process of the system on the disk
 	// copiedFile is a file that exists on the disk after the first boot.
 	copiedFile = root + "/var/lib/diskinit"
 )
@@ -35,11 +35,13 @@ func main() {
 
 // run prepares the disk and executes the system's init. It returns only on failure.
 func run() error {
-	for _, m := range []struct{ kind, target string }{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
+	for _, m := range []struct{ fsType, target string }{
+		{"proc", "/proc"}, {"devtmpfs", "/dev"},
+	} {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil {
+		if err := unix.Mount(m.fsType, m.target, m.fsType, 0, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}

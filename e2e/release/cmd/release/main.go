@@ -41,7 +41,8 @@ func run(ctx context.Context) error {
 	flag.StringVar(&r.Out, "o", "dist", "directory to write to")
 	flag.StringVar(&r.Hub, "hub", "ghcr.io/sluice-mesh",
 		"registry and path of the image and the chart")
-	push := flag.Bool("push", false, "push the image, the chart and their signatures to the registry")
+	push := flag.Bool("push", false,
+		"push the image, the chart and their signatures to the registry")
 	flag.Parse()
 	var err error
 	if r.Commit, r.Time, err = head(ctx, r.Source); err != nil {
