@@ -27,6 +27,7 @@ const (
 	ResolvedType   // RTN_XRESOLVE, which no kernel has any more
 )
 
+// addrTypeNames are nft's names of the types.
 var addrTypeNames = [...]string{
 	"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable",
 	"prohibit", "throw", "nat", "xresolve",

@@ -17,6 +17,7 @@ import (
 // same, or reports the packet as undecided.
 func TestNATWithoutConntrack(t *testing.T) {
 	const natChain = "chain n {\ntype nat hook output priority -100; policy drop;\n%s\n}\n"
+	both := [2]bool{true, true}
 	for _, tc := range []struct {
 		name, nat, filter string
 		dropped           [2]bool // IPv4, IPv6
@@ -26,20 +27,14 @@ func TestNATWithoutConntrack(t *testing.T) {
 		{"no rule", "", "", [2]bool{}, true},
 		{"a rule without a translation", "tcp dport 9 counter accept", "", [2]bool{}, true},
 		{"notrack", "", "tcp dport 9 notrack", [2]bool{}, true},
-		{"a state", "", "ct state new counter", [2]bool{true, true}, true},
-		{
-			"a state in a set", "", "ct state . udp dport { new . 7 } counter",
-			[2]bool{true, true}, true,
-		},
-		{"a connection mark", "", "tcp dport 9 ct mark set 1", [2]bool{true, true}, true},
-		{"a zone", "", "tcp dport 9 ct zone set 1", [2]bool{true, true}, true},
-		{"an unknown field", "", "ct id 5 counter", [2]bool{true, true}, false},
-		{"redirect", "tcp dport 9 redirect", "", [2]bool{true, true}, true},
-		{
-			"redirect of IPv4", "meta nfproto ipv4 tcp dport 9 redirect", "",
-			[2]bool{true, true}, true,
-		},
-		{"dnat to a port", "tcp dport 9 dnat to :8", "", [2]bool{true, true}, true},
+		{"a state", "", "ct state new counter", both, true},
+		{"a state in a set", "", "ct state . udp dport { new . 7 } counter", both, true},
+		{"a connection mark", "", "tcp dport 9 ct mark set 1", both, true},
+		{"a zone", "", "tcp dport 9 ct zone set 1", both, true},
+		{"an unknown field", "", "ct id 5 counter", both, false},
+		{"redirect", "tcp dport 9 redirect", "", both, true},
+		{"redirect of IPv4", "meta nfproto ipv4 tcp dport 9 redirect", "", both, true},
+		{"dnat to a port", "tcp dport 9 dnat to :8", "", both, true},
 		{"dnat to IPv4", "tcp dport 9 dnat ip to 127.0.0.1", "", [2]bool{true, false}, true},
 		{"dnat to IPv6", "tcp dport 9 dnat ip6 to ::1", "", [2]bool{false, true}, true},
 	} {

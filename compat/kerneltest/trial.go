@@ -32,11 +32,10 @@ type Failure struct {
 // String returns everything that is needed to reproduce the failure.
 func (f Failure) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text,
-		"seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d redirect to %s\n", f.Seed,
-		f.Listeners,
-		f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode,
-		f.Packet.InAddress)
+	fmt.Fprintf(&text, "seed %d, listeners %t\n%s", f.Seed, f.Listeners, f.Ruleset)
+	p := &f.Packet
+	fmt.Fprintf(&text, "packet %s status %s reply %t icmp %d/%d redirect to %s\n", p, p.Status,
+		p.Reply, p.ICMPType, p.ICMPCode, p.InAddress)
 	for _, outcome := range f.Predicted {
 		fmt.Fprintf(&text, "predicted %s %+v\n", outcome, outcome)
 	}
@@ -129,14 +128,17 @@ func modelLacksSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
 	return ""
 }
 
-// Trial draws a ruleset and packets and compares the model with the kernel for each packet.
+// Trial draws a ruleset and packets and compares the model with the kernel for each packet. If the
+// kernel refuses the ruleset, Trial draws another one. In a quarter of the trials the listeners are
+// closed.
 func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 	t = Counts{Undecided: map[string]int{}, Unsendable: map[string]int{}}
 	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
 		drawn := g.Packets(n, packets)
-		comparisons, ambiguous, err := n.compare(rs, drawn, !g.oneIn(4))
+		withListeners := !g.oneIn(4)
+		comparisons, ambiguous, err := n.compare(rs, drawn, withListeners)
 		if IsRefused(err) {
 			t.Refused++
 			continue
