@@ -118,6 +118,11 @@ var filterWords = [][]string{
 	{"socket mark 5 accept", "reads(socket mark 0x05000000) | accept"},
 	{"socket wildcard 0 accept", "reads(socket wildcard 0x00) | accept"},
 	{"meta mark set ct mark", "| meta mark set ct mark"},
+	{"meta mark set meta mark << 4", "| writes mark(meta mark set meta mark << 4)"},
+	{
+		"ct mark set (meta mark & 0xff) >> 3 accept",
+		"| writes ct mark(ct mark set meta mark & 0xff000000 >> 3) accept",
+	},
 	{"meta mark set meta mark and 0xff xor 0x1", "| meta mark set meta mark & 0xff ^ 0x1"},
 	{"ct mark set ct mark or 0x8", "| ct mark set ct mark & 0xfffffff7 ^ 0x8"},
 	{"ct mark set ct mark and 0x7", "| ct mark set ct mark & 0x7"},

@@ -111,9 +111,25 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 		}
 		source := d.load(a, attr)
 		op.dependOn(source)
+		if shift, ok := shiftText(name, a); ok {
+			op.text = source.String() + shift
+			continue
+		}
 		op.text += " of " + source.String()
 	}
 	return d.storePending(a, kind.destination, op)
+}
+
+// shiftText returns the operator and the number of bits of a shift of 4 bytes in nft's syntax.
+func shiftText(name string, a attributes) (string, bool) {
+	bits, ok := hostNumber(constantValue(a, nftaBitwiseData))
+	if name != "bitwise" || !ok || a.Number(unix.NFTA_BITWISE_LEN) != 4 {
+		return "", false
+	}
+	operator, ok := map[uint32]string{
+		bitwiseLeftShift: "<<", bitwiseRightShift: ">>",
+	}[a.Number(nftaBitwiseOp)]
+	return fmt.Sprintf(" %s %d", operator, bits), ok
 }
 
 // words returns the number of 4-byte registers that length bytes occupy.
