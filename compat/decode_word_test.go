@@ -240,10 +240,10 @@ func optionCases(f rules.Family) []optionCase {
 			table: "mangle", rule: "-m socket --transparent --nowildcard",
 			matches: list(rules.MatchSocket{Kind: "nowildcard"}),
 		},
-		{table: "mangle", rule: "-m socket", matches: reads("match socket revision 3")},
+		{table: "mangle", rule: "-m socket", matches: reads("-m socket")},
 		{
 			table: "mangle", rule: "-m socket --nowildcard",
-			matches: reads("match socket revision 3"),
+			matches: reads("-m socket --nowildcard"),
 		},
 		{table: "raw", rule: "-m rpfilter", matches: list(rules.MatchReversePath{})},
 		{
@@ -338,7 +338,7 @@ func optionCases(f rules.Family) []optionCase {
 			notNFT:  true, // package nft does not read Require yet
 			matches: list(rules.MatchInterface{Names: interfaceNames("lo")}),
 			actions: does(
-				rules.Unknown{Text: "match socket revision 3"},
+				rules.Unknown{Text: "-m socket --restore-skmark"},
 				rules.Require{Match: rules.Unknown{
 					Text: "-m length --length 100", Effect: rules.Reads,
 				}},
@@ -349,7 +349,7 @@ func optionCases(f rules.Family) []optionCase {
 			table:   "mangle",
 			rule:    "-m length --length 100 -m socket --transparent --restore-skmark",
 			matches: reads("-m length --length 100"),
-			actions: does(rules.Unknown{Text: "match socket revision 3"}),
+			actions: does(rules.Unknown{Text: "-m socket --transparent --restore-skmark"}),
 		},
 
 		{

@@ -132,6 +132,25 @@ func TestSavedExtensionsEqualTheKernels(t *testing.T) {
 			"-m pkttype ! --pkt-type broadcast -j DROP", "-m pkttype --pkt-type unicast -j DROP",
 			"-m quota --quota 1000 -j DROP", "-m quota ! --quota 1000 -j DROP",
 		}},
+		{"physdev", both, "*mangle\n-A PREROUTING ", []string{
+			"-m physdev --physdev-in eth0 -j DROP", "-m physdev ! --physdev-in eth0 -j DROP",
+			"-m physdev --physdev-in eth+ -j DROP", "-m physdev --physdev-in eth -j DROP",
+			"-m physdev ! --physdev-is-in -j DROP", "-m physdev --physdev-is-in -j DROP",
+			"-m physdev --physdev-in v0 ! --physdev-is-bridged -j DROP",
+		}},
+		{"socket", both, "*mangle\n-A PREROUTING ", []string{
+			"-m socket -j DROP", "-m socket --nowildcard -j DROP", "-m socket --restore-skmark -j DROP",
+			"-m socket --transparent --restore-skmark -j DROP", "-m socket --transparent -j DROP",
+		}},
+		{"frag", v6, mangle, []string{
+			"-m frag --fragid 5 -j DROP", "-m frag ! --fragid 5:10 -j DROP", "-m frag --fragfirst -j DROP",
+			"-m frag --fragid 5 --fragmore --fragres -j DROP", "-m frag --fraglast -j DROP",
+		}},
+		{"ipv6header", v6, mangle, []string{
+			"-m ipv6header --header hop,frag -j DROP", "-m ipv6header ! --header hop,frag -j DROP",
+			"-m ipv6header --header hop,frag --soft -j DROP", "-m ipv6header --header esp,auth -j DROP",
+			"-m ipv6header --header none,prot,dst,route -j DROP",
+		}},
 		{"TEE", v4, mangle, []string{
 			"-j TEE --gateway 10.0.0.1", "-j TEE --gateway 10.0.0.2", "-j TEE --gateway 10.0.0.1 --oif lo",
 		}},

@@ -115,7 +115,7 @@ var openMatches = [...]openExtension{
 	{name: "rateest", match: (*moduleReader).matchRateest, options: `--rateest= --rateest1= --rateest2=
 		--rateest-delta --rateest-bps --rateest-pps --rateest-bps1= --rateest-pps1=
 		--rateest-bps2= --rateest-pps2= --rateest-lt --rateest-gt --rateest-eq`},
-	{name: "physdev", options: `--physdev-in= --physdev-out= --physdev-is-in --physdev-is-out
+	{name: "physdev", match: (*moduleReader).matchPhysicalDevice, options: `--physdev-in= --physdev-out= --physdev-is-in --physdev-is-out
 		--physdev-is-bridged`},
 	{name: "policy", options: `--dir= --pol= --reqid= --spi= --proto= --mode= --tunnel-src=
 		--tunnel-dst= --strict --next`},
@@ -151,13 +151,18 @@ var openMatches = [...]openExtension{
 	{name: "tcpmss", match: (*moduleReader).matchTCPMSS, options: "--mss="},
 	{name: "ipvs", options: "--ipvs --vproto= --vaddr= --vport= --vdir= --vmethod= --vportctl="},
 	{name: "l2tp", options: "--tid= --sid= --pversion= --type="},
-	{name: "frag", options: "--fragid= --fraglen= --fragres --fragfirst --fragmore --fraglast"},
+	{
+		name: "frag", match: (*moduleReader).matchFragment,
+		options: "--fragid= --fraglen= --fragres --fragfirst --fragmore --fraglast",
+	},
 	{name: "hbh", options: "--hbh-len= --hbh-opts="},
 	{name: "dst", options: "--dst-len= --dst-opts="},
 	{name: "rt", options: `--rt-type= --rt-segsleft= --rt-len= --rt-0-addrs= --rt-0-res
 		--rt-0-not-strict`},
 	{name: "mh", options: "--mh-type="},
-	{name: "ipv6header", options: "--header= --soft"},
+	{
+		name: "ipv6header", match: (*moduleReader).matchHeaders, options: "--header= --soft",
+	},
 	{name: "cluster", options: `--cluster-total-nodes= --cluster-local-node=
 		--cluster-local-nodemask= --cluster-hash-seed=`},
 	{name: "connlabel", match: (*moduleReader).matchConnlabel, options: "--label= --set"},

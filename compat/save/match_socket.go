@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -101,6 +102,13 @@ func (r *moduleReader) matchSocket() []rules.Match {
 		r.isUnknown, r.effect = true, rules.AnyEffect
 	}
 	r.isUnknown = r.isUnknown || r.option("--transparent") == nil
+	var flags uint8
+	for i, option := range xt.SocketOptions {
+		if r.option(option) != nil {
+			flags |= 1 << i
+		}
+	}
+	r.text = xt.SocketText(flags)
 	r.rejectNegations()
 	return []rules.Match{m}
 }

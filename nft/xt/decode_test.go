@@ -409,14 +409,18 @@ func TestDecodeMatch(t *testing.T) {
 			[]byte{3, 0, 0, 0},
 			[]rules.Match{rules.MatchSocket{Kind: "nowildcard"}},
 		},
-		{"a socket that need not be transparent", nil, "socket", 3, []byte{2}, nil},
+		{
+			"a socket that need not be transparent", nil, "socket", 3,
+			[]byte{2},
+			reads("-m socket --nowildcard"),
+		},
 		{"a socket match of the oldest revision", nil, "socket", 0, nil, nil},
 		{
 			"a truncated socket match", nil, "socket", 2, nil,
 			[]rules.Match{rules.Unknown{Text: "match socket revision 2"}},
 		},
 		{"--transparent --restore-skmark", nil, "socket", 3, []byte{5}, []rules.Match{
-			rules.Unknown{Text: "match socket revision 3", Data: "\x05"},
+			rules.Unknown{Text: "-m socket --transparent --restore-skmark"},
 		}},
 
 		{"rpfilter", nil, "rpfilter", 0, []byte{0}, []rules.Match{rules.MatchReversePath{}}},

@@ -336,6 +336,14 @@ func decodedText(family rules.Family, x Extension) (string, bool) {
 			native.Uint32(data[12:]), native.Uint32(data[16:]), data[20], data[21]&local != 0,
 			data[21]&contiguous != 0,
 		}.String(), data[21]&^(local|contiguous) == 0
+	case k == key{"physdev", 0}:
+		return physicalDeviceText(data)
+	case x.Name == "socket" && x.Revision >= 1 && x.Revision <= 3 && len(data) >= 1:
+		return SocketText(data[0]), data[0] < 1<<len(SocketOptions)
+	case k == key{"frag", 0}:
+		return fragmentText(data)
+	case k == key{"ipv6header", 0}:
+		return headersText(data)
 	case k == key{"u32", 0}:
 		return u32Text(data)
 	case k == key{"hashlimit", 3}:
