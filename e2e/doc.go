@@ -2,7 +2,8 @@
 // kernel or programs of Istio. Because it is separate, users of Sluice do not get its dependencies.
 // The package contains no code. The module contains:
 //
-//	istio         runs Istio's programs in network namespaces, and compares their rules with Sluice's
+//	istio         runs Istio's programs in network namespaces, and compares their rules with
+//	              Sluice's
 //	istio/cmd     the programs, built from Istio's packages at the version in go.mod
 //	istio/matrix  the configurations for the comparison
 //	injection     injects pods with istiod, and compares Sluice's rules with istio-init's

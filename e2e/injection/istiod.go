@@ -167,8 +167,8 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// trustCA makes the client trust istiod's self-signed CA, as the webhook configuration makes the API
-// server of a cluster trust it.
+// trustCA makes the client trust istiod's self-signed CA. In a cluster, the webhook configuration
+// makes the API server trust that CA.
 func (i *Istiod) trustCA() error {
 	var secret corev1.Secret
 	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", systemNamespace, "istio-ca-secret"}),

@@ -16,13 +16,13 @@ type AmbientConfiguration struct {
 	IPv6, DNS bool // settings of the node
 	// PodDNS is an annotation of the pod: "true", "false", or empty to use the setting of the node.
 	PodDNS        string
-	BypassInbound bool
-	Interfaces    []string
+	BypassInbound bool     // annotation of the pod
+	Interfaces    []string // annotation of the pod: interfaces whose inbound traffic is outbound
 	// IPv4Source and IPv6Source are the source addresses of probes.
 	IPv4Source, IPv6Source netip.Addr
 }
 
-// String returns the configuration in a line.
+// String returns the configuration on one line.
 func (c AmbientConfiguration) String() string { return strings.Join(c.environment(), " ") }
 
 // environment returns the configuration as environment variables of the program istio-ambient.
@@ -36,9 +36,9 @@ func (c AmbientConfiguration) environment() []string {
 	}
 }
 
-// HasPrefix reports whether one of the interfaces is a prefix of names, such as tap+. istio-cni's
-// nftables backend rejects prefixes.
-func (c AmbientConfiguration) HasPrefix() bool {
+// HasInterfacePrefix reports whether one of the interfaces is a prefix of names, such as tap+.
+// istio-cni's nftables backend rejects prefixes.
+func (c AmbientConfiguration) HasInterfacePrefix() bool {
 	return strings.Contains(strings.Join(c.Interfaces, ","), "+")
 }
 
@@ -88,7 +88,8 @@ func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 	var configurations []AmbientConfiguration
 	for len(configurations) < n {
 		c := AmbientConfiguration{
-			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0, PodDNS: pick(r, []string{"", "", "true", "false"}),
+			IPv6: r.IntN(3) > 0, DNS: r.IntN(2) > 0,
+			PodDNS:        pick(r, []string{"", "", "true", "false"}),
 			BypassInbound: r.IntN(3) == 0,
 			IPv4Source:    pick(r, ipv4Sources), IPv6Source: pick(r, ipv6Sources),
 		}

@@ -50,7 +50,7 @@ func (c PodChange) hasIPv6() bool {
 	return slices.ContainsFunc(c.Addresses, func(a netip.Addr) bool { return a.Unmap().Is6() })
 }
 
-// String returns the configuration in a line.
+// String returns the configuration on one line.
 func (c AmbientHostConfiguration) String() string {
 	return fmt.Sprintf("%s %s=%d %s", strings.Join(c.environment(), " "), c.Kubelet, c.KubeletUID,
 		strings.ReplaceAll(strings.TrimSuffix(c.changes(), "\n"), "\n", ", "))
@@ -74,8 +74,8 @@ func (c AmbientHostConfiguration) changes() string {
 }
 
 // FailsWithoutIPv6 reports whether istio-cni fails because a pod has an IPv6 address although IPv6
-// is off. The iptables backend cannot add and remove the address, the nftables backend cannot
-// remove it.
+// is off. The iptables backend can neither add nor remove the address. The nftables backend can add
+// it, but cannot remove it.
 func (c AmbientHostConfiguration) FailsWithoutIPv6(nftables bool) bool {
 	return !c.IPv6 && slices.ContainsFunc(c.Changes, func(change PodChange) bool {
 		return change.hasIPv6() && (change.Remove || !nftables)
@@ -176,14 +176,15 @@ func RandomAmbientHosts(seed uint64, n int) []AmbientHostConfiguration {
 	return configurations
 }
 
-// randomChanges returns n changes. Three of five add a new pod; the others remove a pod or add it
-// again. A new pod may get an address of a removed pod.
+// randomChanges returns n changes. On average, three of five add a new pod; the others remove a pod
+// or add it again. A new pod may get an address of a removed pod.
 func randomChanges(r *rand.Rand, n int) []PodChange {
+	const removePod, addPodAgain = 0, 1 // other numbers: add a new pod
 	var changes, present []PodChange
 	used := map[netip.Addr]bool{}
 	for i := range n {
-		kind := r.IntN(5)
-		if len(present) == 0 || kind > 1 {
+		action := r.IntN(5)
+		if len(present) == 0 || action > addPodAgain {
 			pod := PodChange{
 				UID:       fmt.Sprintf("%08d-aaaa-4bbb-8ccc-0123456789ab", i),
 				Addresses: randomPodAddresses(r, used),
@@ -193,7 +194,7 @@ func randomChanges(r *rand.Rand, n int) []PodChange {
 		}
 		j := r.IntN(len(present))
 		pod := present[j]
-		if kind == 0 {
+		if action == removePod {
 			pod.Remove = true
 			present = slices.Delete(present, j, j+1)
 			for _, a := range pod.Addresses {
@@ -210,11 +211,11 @@ func randomChanges(r *rand.Rand, n int) []PodChange {
 func randomPodAddresses(r *rand.Rand, used map[netip.Addr]bool) []netip.Addr {
 	unused := func(networks []string) netip.Addr {
 		for {
-			a := netip.MustParseAddr(pick(r, networks)).As16()
-			a[15] += byte(r.IntN(1 << (1 + r.IntN(8))))
-			addr := netip.AddrFrom16(a)
+			bytes := netip.MustParseAddr(pick(r, networks)).As16()
+			bytes[15] += byte(r.IntN(1 << (1 + r.IntN(8)))) // small numbers are more frequent
+			addr := netip.AddrFrom16(bytes)
 			if r.IntN(10) > 0 {
-				addr = addr.Unmap()
+				addr = addr.Unmap() // otherwise, an IPv4 address stays mapped to IPv6
 			}
 			if !used[addr.Unmap()] {
 				used[addr.Unmap()] = true
@@ -222,13 +223,14 @@ func randomPodAddresses(r *rand.Rand, used map[netip.Addr]bool) []netip.Addr {
 			}
 		}
 	}
+	const onlyIPv6, onlyIPv4 = 0, 1 // other numbers: both
 	var addresses []netip.Addr
-	kind := r.IntN(4)
-	if kind != 0 {
+	families := r.IntN(4)
+	if families != onlyIPv6 {
 		addresses = append(addresses,
 			unused([]string{"10.244.1.0", "10.244.1.0", "192.168.7.0", "100.64.0.0"}))
 	}
-	if kind != 1 {
+	if families != onlyIPv4 {
 		addresses = append(addresses,
 			unused([]string{"fd00:10:244:1::", "fd00:10:244:1::", "2001:db8::ff00"}))
 	}

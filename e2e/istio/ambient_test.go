@@ -41,10 +41,10 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 					switch {
 					case err != nil:
 						t.Fatal(err)
-					case nftables && c.HasPrefix() && result.Status != 0:
+					case nftables && c.HasInterfacePrefix() && result.Status != 0:
 						rejected.Add(1)
 						continue
-					case result.Status != 0 || nftables && c.HasPrefix():
+					case result.Status != 0 || nftables && c.HasInterfacePrefix():
 						t.Fatalf("nftables %t: status %d: %s", nftables, result.Status,
 							lastLines(result.Errors+result.Output, 5))
 					}

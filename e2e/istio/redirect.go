@@ -21,16 +21,17 @@ type input struct {
 	flag, short string
 	variables   []string
 	isBool      bool
-	set         func(r *rules.Redirect, text string) error
+	// set parses the text and stores the value.
+	set func(r *rules.Redirect, text string) error
 }
 
-// set returns a function that parses a text and stores the value in a field of a Redirect.
-func set[T any](
+// setter returns a function that parses a text and stores the value in a field of a Redirect.
+func setter[T any](
 	parse func(string) (T, error), field func(*rules.Redirect) *T,
 ) func(*rules.Redirect, string) error {
 	return func(r *rules.Redirect, text string) error {
-		v, err := parse(text)
-		*field(r) = v
+		value, err := parse(text)
+		*field(r) = value
 		return err
 	}
 }
@@ -38,106 +39,124 @@ func set[T any](
 // inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This list
 // is independent of the list in Sluice's command, so that a test can compare them.
 func inputs() []input {
-	type r = *rules.Redirect
-	ports := func(field func(r) *[]rules.PortRange) func(r, string) error {
-		return set(rules.ParsePorts, field)
+	type redirect = *rules.Redirect
+	ports := func(field func(redirect) *[]rules.PortRange) func(redirect, string) error {
+		return setter(rules.ParsePorts, field)
 	}
-	names := func(field func(r) *[]rules.InterfaceName) func(r, string) error {
-		return set(rules.ParseInterfaces, field)
+	interfaces := func(field func(redirect) *[]rules.InterfaceName) func(redirect, string) error {
+		return setter(rules.ParseInterfaces, field)
 	}
-	isBool := func(field func(r) *bool) func(r, string) error { return set(rules.ParseBool, field) }
+	boolean := func(field func(redirect) *bool) func(redirect, string) error {
+		return setter(rules.ParseBool, field)
+	}
 	return []input{
-		{flag: "envoy-port", short: "p", set: set(rules.ParsePort, func(r r) *uint16 {
-			return &r.ProxyPort
-		})},
-		{flag: "inbound-capture-port", short: "z", set: set(rules.ParsePort, func(r r) *uint16 {
-			return &r.InboundCapturePort
-		})},
-		{flag: "inbound-tunnel-port", short: "e", set: set(rules.ParsePort, func(r r) *uint16 {
-			return &r.TunnelPort
-		})},
-		{flag: "proxy-uid", short: "u", set: set(parseUsers, func(r r) *[]rules.IDRange {
-			return &r.ProxyUIDs
-		})},
-		{flag: "proxy-gid", short: "g", set: set(parseGroups, func(r r) *[]rules.IDRange {
-			return &r.ProxyGIDs
-		})},
+		{
+			flag: "envoy-port", short: "p",
+			set: setter(rules.ParsePort, func(r redirect) *uint16 { return &r.ProxyPort }),
+		},
+		{
+			flag: "inbound-capture-port", short: "z",
+			set: setter(rules.ParsePort, func(r redirect) *uint16 { return &r.InboundCapturePort }),
+		},
+		{
+			flag: "inbound-tunnel-port", short: "e",
+			set: setter(rules.ParsePort, func(r redirect) *uint16 { return &r.TunnelPort }),
+		},
+		{
+			flag: "proxy-uid", short: "u",
+			set: setter(parseUsers, func(r redirect) *[]rules.IDRange { return &r.ProxyUIDs }),
+		},
+		{
+			flag: "proxy-gid", short: "g",
+			set: setter(parseGroups, func(r redirect) *[]rules.IDRange { return &r.ProxyGIDs }),
+		},
 		{
 			flag: "istio-inbound-interception-mode", short: "m",
-			set: set(rules.ParseMode, func(r r) *rules.Mode { return &r.Mode }),
+			set: setter(rules.ParseMode, func(r redirect) *rules.Mode { return &r.Mode }),
 		},
 		{
 			flag: "istio-inbound-tproxy-mark", short: "t",
-			set: set(rules.ParseMark, func(r r) *uint32 {
+			set: setter(rules.ParseMark, func(r redirect) *uint32 {
 				return &r.TProxyMark
 			}),
 		},
 		{
 			flag: "istio-inbound-tproxy-route-table", short: "r",
-			set: set(rules.ParseMark, func(r r) *uint32 { return &r.TProxyRouteTable }),
+			set: setter(rules.ParseMark, func(r redirect) *uint32 { return &r.TProxyRouteTable }),
 		},
 		{
 			flag: "istio-inbound-ports", short: "b",
-			set: set(rules.ParsePortSelection, func(r r) *rules.PortSelection {
+			set: setter(rules.ParsePortSelection, func(r redirect) *rules.PortSelection {
 				return &r.InboundPorts
 			}),
 		},
-		{flag: "istio-local-exclude-ports", short: "d", set: ports(func(r r) *[]rules.PortRange {
-			return &r.InboundExcludePorts
-		})},
+		{
+			flag: "istio-local-exclude-ports", short: "d",
+			set: ports(func(r redirect) *[]rules.PortRange { return &r.InboundExcludePorts }),
+		},
 		{
 			flag: "istio-service-cidr", short: "i",
-			set: set(rules.ParsePrefixSelection, func(r r) *rules.PrefixSelection {
+			set: setter(rules.ParsePrefixSelection, func(r redirect) *rules.PrefixSelection {
 				return &r.OutboundCIDRs
 			}),
 		},
 		{
 			flag: "istio-service-exclude-cidr", short: "x",
-			set: set(rules.ParsePrefixes, func(r r) *[]netip.Prefix {
+			set: setter(rules.ParsePrefixes, func(r redirect) *[]netip.Prefix {
 				return &r.OutboundExcludeCIDRs
 			}),
 		},
-		{flag: "istio-outbound-ports", short: "q", set: ports(func(r r) *[]rules.PortRange {
-			return &r.OutboundPorts
-		})},
+		{
+			flag: "istio-outbound-ports", short: "q",
+			set: ports(func(r redirect) *[]rules.PortRange { return &r.OutboundPorts }),
+		},
 		{
 			flag: "istio-local-outbound-ports-exclude", short: "o",
-			set: ports(func(r r) *[]rules.PortRange { return &r.OutboundExcludePorts }),
+			set: ports(func(r redirect) *[]rules.PortRange { return &r.OutboundExcludePorts }),
 		},
-		{flag: "istio-exclude-interfaces", short: "c", set: names(func(r r) *[]rules.InterfaceName {
-			return &r.ExcludeInterfaces
-		})},
-		{flag: "kube-virt-interfaces", short: "k", set: names(func(r r) *[]rules.InterfaceName {
-			return &r.RerouteInterfaces
-		})},
+		{
+			flag: "istio-exclude-interfaces", short: "c",
+			set: interfaces(func(r redirect) *[]rules.InterfaceName {
+				return &r.ExcludeInterfaces
+			}),
+		},
+		{
+			flag: "kube-virt-interfaces", short: "k",
+			set: interfaces(func(r redirect) *[]rules.InterfaceName {
+				return &r.RerouteInterfaces
+			}),
+		},
 		{
 			flag: "redirect-dns", variables: []string{"ISTIO_META_DNS_CAPTURE"}, isBool: true,
-			set: isBool(func(r r) *bool { return &r.DNS.Capture }),
+			set: boolean(func(r redirect) *bool { return &r.DNS.Capture }),
 		},
-		{flag: "capture-all-dns", isBool: true, set: isBool(func(r r) *bool { return &r.DNS.All })},
+		{
+			flag: "capture-all-dns", isBool: true,
+			set: boolean(func(r redirect) *bool { return &r.DNS.All }),
+		},
 		{
 			flag: "drop-invalid", variables: []string{"INVALID_DROP"}, isBool: true,
-			set: isBool(func(r r) *bool { return &r.DropInvalid }),
+			set: boolean(func(r redirect) *bool { return &r.DropInvalid }),
 		},
 		{
 			flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, isBool: true,
-			set: isBool(func(r r) *bool { return &r.IPv6 }),
+			set: boolean(func(r redirect) *bool { return &r.IPv6 }),
 		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS"},
-			set: set(parseGroupSelection, func(r r) *rules.GroupSelection {
+			set: setter(parseGroupSelection, func(r redirect) *rules.GroupSelection {
 				return &r.OwnerGroups
 			}),
 		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
-			set: set(parseGroups, func(r r) *[]rules.IDRange {
+			set: setter(parseGroups, func(r redirect) *[]rules.IDRange {
 				return &r.OwnerGroupsExclude
 			}),
 		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
-			set: set(rules.ParseLoopbackCIDR, func(r r) *netip.Prefix {
+			set: setter(rules.ParseLoopbackCIDR, func(r redirect) *netip.Prefix {
 				return &r.LoopbackCIDR
 			}),
 		},
@@ -149,14 +168,14 @@ func inputs() []input {
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
-	inputs := inputs()
-	flags, err := parseFlags(inputs, c.Args)
+	parameters := inputs()
+	flags, err := parseFlags(parameters, c.Args)
 	if err != nil {
 		return r, err
 	}
 	var errs []error
-	for _, in := range inputs {
-		if text, ok := c.value(in, flags); ok {
+	for _, in := range parameters {
+		if text, isSet := c.value(in, flags); isSet {
 			errs = append(errs, in.set(&r, text))
 		}
 	}
@@ -184,7 +203,8 @@ func parseFlags(inputs []input, args []string) (*pflag.FlagSet, error) {
 	return flags, flags.Parse(args)
 }
 
-// value returns the text to which an input is set, and false if it is not set.
+// value returns the text to which an input is set, and false if it is not set. Like Istio, it
+// ignores a variable of a boolean input with an invalid value.
 func (c Configuration) value(in input, flags *pflag.FlagSet) (string, bool) {
 	if in.flag != "" && flags.Changed(in.flag) {
 		return flags.Lookup(in.flag).Value.String(), true
@@ -196,14 +216,16 @@ func (c Configuration) value(in input, flags *pflag.FlagSet) (string, bool) {
 			variables...)
 	}
 	var last string
-	var found bool
+	var isSet bool
 	for _, v := range variables {
-		text, ok := c.variable(v)
-		if _, err := strconv.ParseBool(text); ok && (!in.isBool || err == nil) {
-			last, found = text, true
+		text, exists := c.variable(v)
+		_, boolErr := strconv.ParseBool(text)
+		isIgnored := in.isBool && boolErr != nil
+		if exists && !isIgnored {
+			last, isSet = text, true
 		}
 	}
-	return last, found
+	return last, isSet
 }
 
 // complete sets the fields that depend on the pod.
@@ -231,13 +253,18 @@ func (c Configuration) complete(r *rules.Redirect) {
 	r.DNS.Capture = len(r.DNS.Servers) > 0
 }
 
-func parseUsers(text string) ([]rules.IDRange, error)  { return rules.ParseIDs(text, lookupUser) }
+// parseUsers parses a list of users, which may be names of this machine's users.
+func parseUsers(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookupUser) }
+
+// parseGroups parses a list of groups, which may be names of this machine's groups.
 func parseGroups(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookupGroup) }
 
+// parseGroupSelection parses a list of groups, or a text that selects all.
 func parseGroupSelection(text string) (rules.GroupSelection, error) {
 	return rules.ParseGroupSelection(text, lookupGroup)
 }
 
+// lookupUser returns the ID of a user of this machine.
 func lookupUser(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -246,6 +273,7 @@ func lookupUser(name string) (uint32, error) {
 	return parseID(u.Uid)
 }
 
+// lookupGroup returns the ID of a group of this machine.
 func lookupGroup(name string) (uint32, error) {
 	g, err := user.LookupGroup(name)
 	if err != nil {
@@ -254,7 +282,7 @@ func lookupGroup(name string) (uint32, error) {
 	return parseID(g.Gid)
 }
 
-// parseID parses a numeric user or group id.
+// parseID parses a numeric user or group ID.
 func parseID(text string) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {

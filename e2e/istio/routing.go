@@ -48,9 +48,12 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 	return found, nil
 }
 
-// readPolicies returns the policy rules of a family.
+// readPolicies returns the policy rules of a family that match a mark and select a table with a
+// local route. number is the kernel's number of the family.
 func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
-	list, err := testbed.RetryDump(func() ([]netlink.Rule, error) { return netlink.RuleList(number) })
+	list, err := testbed.RetryDump(func() ([]netlink.Rule, error) {
+		return netlink.RuleList(number)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -37,9 +37,9 @@ func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, err
 		return Result{}, err
 	}
 	// The mount is visible only to the program and its children.
-	const bind = `mount --bind "$0" /etc/resolv.conf && exec "$@"`
+	const script = `mount --bind "$0" /etc/resolv.conf && exec "$@"`
 	cmd := exec.Command("unshare",
-		append([]string{"--mount", "sh", "-c", bind, resolvConf, string(p)}, args...)...)
+		append([]string{"--mount", "sh", "-c", script, resolvConf, string(p)}, args...)...)
 	cmd.Env = append(environment(dir), c.Env...)
 	return run(ns, cmd)
 }
@@ -55,8 +55,8 @@ func Save(ns *netns.NS, program string) (string, error) {
 	return r.Output, err
 }
 
-// environment returns an environment with the sbin directories in PATH and the iptables lock in
-// dir.
+// environment returns an environment with the sbin directories in PATH and, unless dir is empty,
+// with the iptables lock in dir.
 func environment(dir string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
 	if dir != "" {

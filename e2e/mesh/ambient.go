@@ -48,8 +48,10 @@ func Ztunnel(namespace string) *appsv1.DaemonSet {
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
-					Containers:                    []corev1.Container{c},
-					Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+					Containers: []corev1.Container{c},
+					Tolerations: []corev1.Toleration{{
+						Operator: corev1.TolerationOpExists,
+					}},
 					PriorityClassName:             "system-node-critical",
 					TerminationGracePeriodSeconds: new(int64(5)),
 					AutomountServiceAccountToken:  new(bool),

@@ -96,7 +96,9 @@ func transparentSecurity() *corev1.SecurityContext {
 
 // validation returns the init container istio-validation, which runs Sluice's command.
 func validation(pod *corev1.Pod) corev1.Container {
-	annotation := func(key, fallback string) string { return cmp.Or(pod.Annotations[key], fallback) }
+	annotation := func(key, defaultValue string) string {
+		return cmp.Or(pod.Annotations[key], defaultValue)
+	}
 	excluded := strings.TrimSuffix("15090,15021,"+annotation(ExcludeInboundPorts, ""), ",") +
 		",15020"
 	c := Container(ValidationContainer,

@@ -86,7 +86,7 @@ func Single() []istio.Configuration {
 				for _, pod := range orDefault(p.pods, v4) {
 					c := configure(pod, v.resolvConf, modeSetting(mode), v.settings)
 					c.Group, c.Idle, c.Refused = p.group, p.idle, v.refused
-					c.Name = strings.Join([]string{p.group, withoutSeparators(v.name), pod.name}, "/")
+					c.Name = p.group + "/" + withoutSeparators(v.name) + "/" + pod.name
 					if len(p.modes) > 1 {
 						c.Name += "/" + mode
 					}

@@ -114,6 +114,7 @@ func datagram(to string, r *path.Report) error {
 	if err := conn.SetDeadline(time.Now().Add(tryTimeout)); err != nil {
 		return err
 	}
+	// The server answers every datagram, whatever its content.
 	if _, err := conn.Write([]byte("?")); err != nil {
 		return err
 	}

@@ -30,7 +30,9 @@ type Expected struct {
 }
 
 // Captured returns the path from one mesh pod to another.
-func Captured(server string) Expected { return Expected{Server: server, Outbound: true, Inbound: true} }
+func Captured(server string) Expected {
+	return Expected{Server: server, Outbound: true, Inbound: true}
+}
 
 // Check returns nil if there was a response and the request took exactly the expected path. The
 // error describes the first deviation.

@@ -106,7 +106,9 @@ func exchange(
 func (p *pod) newTransport() *http2.Transport {
 	return &http2.Transport{
 		AllowHTTP: true,
-		DialTLSContext: func(_ context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+		DialTLSContext: func(
+			_ context.Context, network, addr string, _ *tls.Config,
+		) (net.Conn, error) {
 			to, err := netip.ParseAddrPort(addr)
 			if err != nil {
 				return nil, err

@@ -50,13 +50,14 @@ func changePod(set addressset.AddressSetManager, words []string) error {
 	for _, word := range words[2:] {
 		a, err := netip.ParseAddr(word)
 		switch {
-		case err != nil:
+		case err != nil: // invalid address
 		case verb == "add":
 			err = set.AddIP(a, unix.IPPROTO_TCP, uid, true)
 		case verb == "remove":
-			var other string
-			if other, err = set.ClearEntriesWithIPAndComment(a, uid); other != "" {
-				err = fmt.Errorf("remove %s of pod %s: the address belongs to pod %s", a, uid, other)
+			var otherUID string
+			if otherUID, err = set.ClearEntriesWithIPAndComment(a, uid); otherUID != "" {
+				err = fmt.Errorf("remove %s of pod %s: the address belongs to pod %s", a, uid,
+					otherUID)
 			}
 		default:
 			err = fmt.Errorf("%q: want \"add\" or \"remove\"", verb)

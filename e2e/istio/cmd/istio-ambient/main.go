@@ -30,13 +30,15 @@ func main() {
 	}
 }
 
+// run writes the rules of a pod or of a node.
 func run() error {
 	sources, err := addresses("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6")
 	if err != nil {
 		return err
 	}
 	shared := config.AmbientConfig{
-		EnableIPv6: isTrue("AMBIENT_IPV6"), RedirectDNS: isTrue("AMBIENT_DNS_CAPTURE"), Reconcile: true,
+		EnableIPv6: isTrue("AMBIENT_IPV6"), RedirectDNS: isTrue("AMBIENT_DNS_CAPTURE"),
+		Reconcile:            true,
 		HostProbeSNATAddress: sources[0], HostProbeV6SNATAddress: sources[1],
 	}
 	useNFTables := isTrue("NATIVE_NFTABLES")
@@ -76,9 +78,10 @@ func programPod(manager trafficmanager.TrafficRuleManager) error {
 	return manager.CreateInpodRules(scopes.CNIAgent, overrides)
 }
 
+// isTrue reports whether an environment variable is "true".
 func isTrue(variable string) bool { return os.Getenv(variable) == "true" }
 
-// addresses parses environment variables.
+// addresses returns the addresses in environment variables.
 func addresses(variables ...string) ([]netip.Addr, error) {
 	parsed := make([]netip.Addr, len(variables))
 	for i, name := range variables {

@@ -34,7 +34,8 @@ func argument(flags *flag.FlagSet, args []string) (string, error) {
 func runGet(ctx context.Context, caller string, args []string) error {
 	flags, wait := clientFlags("get")
 	captured := flags.Bool("captured", false, "fail unless both proxies forward the request")
-	keepOpen := flags.Bool("hold", false, "keep the connection open until the end of standard input")
+	keepOpen := flags.Bool("hold", false,
+		"keep the connection open until the end of standard input")
 	url, err := argument(flags, args)
 	if err != nil {
 		return err

@@ -4,7 +4,8 @@
 //	mesh ztunnel [-socket PATH] [-mesh CIDR,CIDR] a replacement for ztunnel
 //	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers
 //	mesh dns [-at :53]                            a DNS server
-//	mesh get [-wait 5s] [-captured] [-hold] URL   sends a request; -captured: fails unless both proxies forward it
+//	mesh get [-wait 5s] [-captured] [-hold] URL   sends a request; with -captured, it fails
+//	                                              unless both proxies forward the request
 //	mesh udp [-wait 5s] ADDRESS:PORT              sends a datagram
 //	mesh lookup [-wait 5s] [-tcp] [-6] NAME       sends a DNS query
 //
