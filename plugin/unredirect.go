@@ -18,7 +18,8 @@ import (
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
 // unless another attachment needs them. Rules without a record stay, because a container of the pod
-// may have installed them.
+// may have installed them. removed is also true if the sandbox has no namespace any more, in which
+// case the rules are gone.
 func (c *call) unredirect() (removed bool, err error) {
 	if !c.wasRedirected() || len(c.otherAttachments()) > 0 {
 		return false, nil
@@ -50,9 +51,9 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 	return err
 }
 
-// checkUnredirected fails if the namespace of a pod that is not redirected contains Sluice rules.
-// Rules are allowed if another attachment is redirected, or if the decision leaves open whether the
-// pod has an istio-init container, which may have installed them.
+// checkUnredirected fails if the namespace of a pod that must not be redirected contains rules of
+// Sluice. Rules are allowed if another attachment is redirected, or if the decision leaves open
+// whether the pod has an istio-init container: it may run Sluice's command rules.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil
@@ -60,13 +61,13 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 	installed, err := compat.InstalledBackends(c.sandbox.ns)
 	var found []string
 	for _, backend := range installed {
-		const format = "rules of Sluice exist in %s, but the pod is not redirected (%s)"
+		const format = "rules of Sluice exist in %s, but the pod must not be redirected (%s)"
 		found = append(found, fmt.Sprintf(format, backend.Name(), reason))
 	}
 	switch {
 	case len(found) > 0:
 		err = errors.Join(errors.New(strings.Join(found, "\n")), err)
-		message := fmt.Sprintf("pod %s contains rules but should not be redirected", c.ref.Shown())
+		message := fmt.Sprintf("pod %s has rules of Sluice, but must not be redirected", c.ref.Shown())
 		return cniError(CodeDrift, message, err)
 	case err != nil:
 		return c.rulesReadError(err)

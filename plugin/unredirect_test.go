@@ -136,11 +136,11 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 	}{
 		{
 			"it has no proxy", "plain", nil, `"backend":"auto"`, decide.NoProxyContainer,
-			"rules of Sluice exist in nft, but the pod is not redirected (no-proxy-container)",
+			"rules of Sluice exist in nft, but the pod must not be redirected (no-proxy-container)",
 		},
 		{
 			"it has opted out", "opt-out-label", nil, `"backend":"auto"`, decide.OptOutLabel,
-			"rules of Sluice exist in nft, but the pod is not redirected (opt-out-label)",
+			"rules of Sluice exist in nft, but the pod must not be redirected (opt-out-label)",
 		},
 		{"it has istio-init", "istio-init", nil, `"backend":"auto"`, decide.IstioInit, ""},
 		{

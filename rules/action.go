@@ -9,7 +9,7 @@ import (
 // An Action is what a rule does with a packet. The implementations are the types of this file and
 // [Unknown].
 type Action interface {
-	// String returns the action in nft's syntax.
+	// String returns the action in nft's syntax, if nft has one for it.
 	String() string
 	action()
 }
@@ -32,7 +32,7 @@ const (
 // Later actions of the rule have no effect.
 type Jump struct {
 	Chain string
-	// Goto returns to the caller of this chain instead.
+	// If Goto is set, the end of Chain returns to the caller of the chain that contains this rule.
 	Goto bool
 }
 
@@ -92,7 +92,8 @@ type RestoreMark struct{}
 // mark & Mark) ^ (connection mark & ConntrackMark) ^ Xor. If MixMark reads or writes the connection
 // mark, it has no effect on a packet without a connection.
 type MixMark struct {
-	Conntrack           bool
+	Conntrack bool
+	// Mark and ConntrackMark are masks: the bits that the result contains of the two marks.
 	Mark, ConntrackMark uint32
 	Xor                 uint32
 }
@@ -177,12 +178,13 @@ func (a DNATTo) String() string {
 
 // destination returns the addresses, and the ports if they are translated.
 func (a DNATTo) destination() string {
-	text := a.Addr.String()
+	format := netip.Addr.String
 	if a.Port != 0 {
-		text = addrText(a.Addr)
+		format = addrText
 	}
+	text := format(a.Addr)
 	if a.LastAddr.IsValid() && a.LastAddr != a.Addr {
-		text += "-" + a.LastAddr.String()
+		text += "-" + format(a.LastAddr)
 	}
 	return text + portText(a.Port, a.Last)
 }
@@ -209,7 +211,7 @@ func addrText(a netip.Addr) string {
 	return a.String()
 }
 
-// String returns the action in iptables' syntax, because nft has no equivalent.
+// String returns the action in the form of iptables -L, because nft has no syntax for it.
 func (a TProxyDrop) String() string {
 	addr := "0.0.0.0"
 	if a.Addr.IsValid() {

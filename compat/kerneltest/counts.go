@@ -10,7 +10,7 @@ import (
 // Counts counts pairs of a ruleset and a packet by the result of comparing the model with the
 // kernel.
 type Counts struct {
-	// Refused counts the additional rulesets that a program rejected.
+	// Rulesets counts the rulesets that were loaded, Refused the others, which a program rejected.
 	Rulesets, Refused int
 	// Agree counts the pairs for which the prediction is right.
 	Agree int
@@ -18,8 +18,9 @@ type Counts struct {
 	UnknownMarks int
 	// Undecided counts the pairs for which the model has no prediction, by cause.
 	Undecided map[string]int
-	// Unsendable counts the packets that could not be sent, by cause. They are not in Pairs.
-	Unsendable map[string]int
+	// NotCompared counts, by cause, the packets that could not be sent as described, or whose
+	// sockets the model cannot represent. They are not in Pairs.
+	NotCompared map[string]int
 	// Ambiguous counts the pairs for which the prediction is wrong, but the order of chains of the
 	// ruleset is unknown.
 	Ambiguous int
@@ -48,7 +49,7 @@ func (t *Counts) IPTables() Share {
 	return sum
 }
 
-// Pairs returns the number of pairs whose packet was sent.
+// Pairs returns the number of compared pairs.
 func (t *Counts) Pairs() int {
 	return t.Agree + sumCounts(t.Undecided) + t.Ambiguous + len(t.Failures)
 }
@@ -69,7 +70,7 @@ func (t *Counts) Add(other Counts) {
 		t.ByProgram[programs] = Share{sum.Undecided + share.Undecided, sum.Pairs + share.Pairs}
 	}
 	addCounts(&t.Undecided, other.Undecided)
-	addCounts(&t.Unsendable, other.Unsendable)
+	addCounts(&t.NotCompared, other.NotCompared)
 }
 
 // addCounts adds the counts by cause. It creates the map *to if it is nil.
@@ -96,7 +97,7 @@ func (t *Counts) String() string {
 	undecided := Share{sumCounts(t.Undecided), t.Pairs()}
 	var text strings.Builder
 	fmt.Fprintf(&text,
-		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), "+
+		"%d rulesets (%d more were refused), %d pairs: %d agree (%d of them with unknown marks), "+
 			"%d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
 		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, undecided.Undecided,
 		undecided.Percent(), t.Ambiguous, len(t.Failures))
@@ -122,6 +123,6 @@ func (t *Counts) String() string {
 		}
 	}
 	listCauses("undecided", t.Undecided)
-	listCauses("not sent", t.Unsendable)
+	listCauses("not compared", t.NotCompared)
 	return text.String()
 }

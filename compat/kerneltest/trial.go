@@ -132,7 +132,7 @@ func modelLacksSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
 // kernel refuses the ruleset, Trial draws another one. In a quarter of the trials the listeners are
 // closed.
 func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
-	t = Counts{Undecided: map[string]int{}, Unsendable: map[string]int{}}
+	t = Counts{Undecided: map[string]int{}, NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
@@ -150,7 +150,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 		for _, c := range comparisons {
 			switch {
 			case c.err != nil:
-				t.Unsendable[causeOf(c.err)]++
+				t.NotCompared[causeOf(c.err)]++
 			case c.undecided != "":
 				t.Undecided[c.undecided]++
 			case c.agrees:

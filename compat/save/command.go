@@ -123,26 +123,26 @@ func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	return nil
 }
 
-// deleteChain deletes a chain. Like the kernel, it rejects a chain that has rules or to which a
-// rule jumps.
-func (p *parser) deleteChain(c *chain, flag word) *SyntaxError {
+// deleteChain deletes a chain. Like iptables, it rejects a built-in chain, a chain that has rules,
+// and one to which a rule jumps. Errors are at the given word.
+func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	switch {
 	case c.base != nil:
-		return p.errorAt(flag, "a chain that is not built in")
+		return p.errorAt(at, "a chain that is not built in")
 	case c.rules.length > 0:
-		return p.errorAt(flag, "an empty chain to delete: %s has rules", c.name)
+		return p.errorAt(at, "an empty chain to delete: %s has rules", c.name)
 	case c.jumps == 0:
 		p.table().remove(c)
 		return nil
 	case p.errs.areMany():
 		// Do not search for the rule that jumps, because this error will not be reported.
-		return p.errorAt(flag, "a chain to delete that no rule jumps to")
+		return p.errorAt(at, "a chain to delete that no rule jumps to")
 	}
-	return p.errorAt(flag, "a chain to delete that no rule jumps to: %s does",
+	return p.errorAt(at, "a chain to delete that no rule jumps to: a rule of chain %s does",
 		p.table().callerOf(c).name)
 }
 
-// ruleCommand parses the rest of -A, -I or -D.
+// ruleCommand parses the rest of -A, -I or -D, and executes the command.
 func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *SyntaxError {
 	if len(words) == 0 {
 		return p.errorAtEnd("a chain")
@@ -185,16 +185,19 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	if c.merged {
 		const want = "no number: a rule of chain %s has more than %d combinations of addresses, " +
-			"and is read as one"
+			"and is read as a single rule, so that the numbers of rules are unknown"
 		return 0, p.errorAt(w, want, c.name, maxCombinations)
 	}
-	last := c.rules.length
+	last, what := c.rules.length, "the number of a rule of chain"
 	if name == "-I" {
-		last++ // a new rule can follow the last rule
+		last, what = last+1, "a position in chain" // a new rule can follow the last rule
 	}
 	n, err := strconv.Atoi(w.raw)
-	if err != nil || n < 1 || n > last {
-		return 0, p.errorAt(w, "the number of a rule of chain %s, from 1 to %d", c.name, last)
+	switch {
+	case last == 0:
+		return 0, p.errorAt(w, "no number: chain %s has no rules", c.name)
+	case err != nil || n < 1 || n > last:
+		return 0, p.errorAt(w, "%s %s, from 1 to %d", what, c.name, last)
 	}
 	return n - 1, nil
 }

@@ -114,7 +114,7 @@ func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 	for _, command := range []string{"-D OUTPUT 1", "-I OUTPUT 2 -j DROP"} {
 		_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n-A OUTPUT "+many+command+
 			"\nCOMMIT\n"))
-		const want = "want no number: a rule of chain OUTPUT has more than 4096 combinations of addresses, and is read as one"
+		const want = "want no number: a rule of chain OUTPUT has more than 4096 combinations of addresses, and is read as a single rule, so that the numbers of rules are unknown"
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", command, err)
 		}
@@ -228,7 +228,7 @@ func TestParseChainsThatAreCreatedAndDeleted(t *testing.T) {
 	}
 	const text = "*filter\n-N A\n-N B\n-A INPUT -j B\n-F INPUT\n-A A -j B\n-D A -j B\n-A INPUT -m mark --mark 1 -j B\n-X B\nCOMMIT\n"
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(text))
-	if want := `f:9:4: "B": want a chain to delete that no rule jumps to: INPUT does`; err == nil ||
+	if want := `f:9:4: "B": want a chain to delete that no rule jumps to: a rule of chain INPUT does`; err == nil ||
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

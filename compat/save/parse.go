@@ -147,7 +147,7 @@ func (p *parser) readLine() *SyntaxError {
 		p.skipsTable = !first.is("COMMIT")
 		return nil
 	case !p.isTableOpen:
-		return p.outsideError(p.errorAt(first, "a table to begin, such as *nat"))
+		return p.outsideError(p.errorAt(first, "the first line of a table, such as *nat"))
 	case first.is("COMMIT"):
 		p.isTableOpen = false
 		if len(words) > 1 {

@@ -197,7 +197,7 @@ func TestParseDoesNotChangeNames(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
-		{"*nat\nCOMMIT\n-A OUTPUT", `f:3:1: "-A": want a table to begin, such as *nat`},
+		{"*nat\nCOMMIT\n-A OUTPUT", `f:3:1: "-A": want the first line of a table, such as *nat`},
 		{"*bridge\nCOMMIT", `f:1:2: "bridge": want a table: raw, mangle, nat, filter or security`},
 		{"*nat x", `f:1:6: "x": want nothing after the name of the table`},
 		{"* nat\n*raw\nCOMMIT", `f:2:1: "*raw": want COMMIT of table nat before another begins`},
@@ -245,11 +245,11 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			"*nat\n-I OUTPUT 2 -j DROP\nCOMMIT",
-			`f:2:11: "2": want the number of a rule of chain OUTPUT, from 1 to 1`,
+			`f:2:11: "2": want a position in chain OUTPUT, from 1 to 1`,
 		},
 		{
 			"*nat\n-D OUTPUT 1\nCOMMIT",
-			`f:2:11: "1": want the number of a rule of chain OUTPUT, from 1 to 0`,
+			`f:2:11: "1": want no number: chain OUTPUT has no rules`,
 		},
 		{"*nat\n-D OUTPUT -j DROP\nCOMMIT", `f:2:11: "-j DROP": want a rule of chain OUTPUT`},
 		{"*nat\n-X OUTPUT\nCOMMIT", `f:2:4: "OUTPUT": want a chain that is not built in`},
@@ -259,7 +259,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			"*nat\n-N A\n-A OUTPUT -g A\n-X\nCOMMIT",
-			`f:4:1: "-X": want a chain to delete that no rule jumps to: OUTPUT does`,
+			`f:4:1: "-X": want a chain to delete that no rule jumps to: a rule of chain OUTPUT does`,
 		},
 		{"*nat\n-A OUTPUT -m comment --comment \"a\nCOMMIT", `f:2:32: "\"": want a closing quote`},
 

@@ -17,7 +17,7 @@ type textKind struct {
 // textKinds returns the kinds that LooksLike recognizes. A special kind precedes a general kind.
 func textKinds() []textKind {
 	return []textKind{
-		{"an empty text, which iptables-save prints only where there are no tables", isEmpty},
+		{"an empty text", isEmpty},
 		{"binary data", contains(`\x00`)},
 		{"the output of nft -j list ruleset", jsonWith(`"nftables"`)},
 		{"the output of kubectl with -o json", jsonWith(`"apiVersion"`)},
@@ -97,7 +97,10 @@ func noTableError(file, text string, first *SyntaxError) *SyntaxError {
 	if first != nil {
 		*e = *first
 	}
-	e.Want = "a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints" +
+	e.Want = "the first line of a table, such as *nat, as iptables-save or ip6tables-save prints it" +
 		LooksLike(text)
+	if strings.TrimSpace(text) == "" {
+		e.Want += ", which iptables-save prints only where there are no tables"
+	}
 	return e
 }

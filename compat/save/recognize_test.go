@@ -12,7 +12,7 @@ import (
 // For a text of another kind Parse returns one error, with the position, the expected text, and the
 // likely kind of the text.
 func TestParseRecognizesOtherTexts(t *testing.T) {
-	const want = ": want a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints"
+	const want = ": want the first line of a table, such as *nat, as iptables-save or ip6tables-save prints it"
 	for _, tc := range []struct{ text, at, kind string }{
 		{
 			"", "f:1:1: the line ends",

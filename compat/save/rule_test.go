@@ -371,7 +371,7 @@ var ruleCases = []ruleCase{
 	},
 	{
 		"6 nat", "-p tcp -j DNAT --to-destination [fd00::1-fd00::9]:80",
-		"meta l4proto tcp counter dnat ip6 to [fd00::1]-fd00::9:80",
+		"meta l4proto tcp counter dnat ip6 to [fd00::1]-[fd00::9]:80",
 	},
 	{"6 nat", "-j DNAT --to-destination fd00::1", "counter dnat ip6 to fd00::1"},
 	{

@@ -172,7 +172,7 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		{"a release without ambient mode", "{}", configMap{}, false},
 	} {
 		_, err := deploy.Render(parse(t, c.values),
-			deploy.Options{Upgraded: "sluice", Cluster: c.settings})
+			deploy.Options{UpgradedRelease: "sluice", Cluster: c.settings})
 		if (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.reason, err)
 		}

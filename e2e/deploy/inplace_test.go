@@ -82,7 +82,7 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 	} {
 		for _, scope := range []string{"all", "cluster", "namespace"} {
 			_, err := deploy.Render(parse(t, "global: {resourceScope: "+scope+"}"),
-				deploy.Options{Upgraded: c.release, Cluster: c.cluster})
+				deploy.Options{UpgradedRelease: c.release, Cluster: c.cluster})
 			if (err != nil) != c.refused {
 				t.Errorf("%s, scope %s: %v", c.reason, scope, err)
 			}
@@ -101,7 +101,7 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 
 // The chart can be rendered without a cluster.
 func TestUpgradeWithoutACluster(t *testing.T) {
-	if _, err := deploy.Render(nil, deploy.Options{Upgraded: "istio-cni"}); err != nil {
+	if _, err := deploy.Render(nil, deploy.Options{UpgradedRelease: "istio-cni"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,18 +23,18 @@ const ChartDir = "../../install/chart"
 // Namespace is the namespace of the release in all renderings.
 const Namespace = "istio-system"
 
-// Options describes the cluster and the action of Helm. The zero value is helm install without
-// access to a cluster.
+// Options describes the cluster and the action of Helm. With the zero value, Render renders like helm
+// template.
 type Options struct {
-	// Kubernetes is the version of the cluster. The default is a recent version.
+	// Kubernetes is the version of the cluster. The default is the one that Helm's libraries have in
+	// tests. It is not compared with the chart's kubeVersion.
 	Kubernetes string
 	// Service is the value of .Release.Service. The default is Helm.
 	Service string
-	// Upgraded is the name of the release to upgrade. If it is empty, the release sluice is
+	// UpgradedRelease is the name of the release to upgrade. If it is empty, the release sluice is
 	// installed.
-	Upgraded string
-	// Cluster serves lookups of the chart. If it is nil, lookups find nothing, as with helm
-	// template.
+	UpgradedRelease string
+	// Cluster answers the function lookup of templates. If it is nil, lookup finds nothing.
 	Cluster engine.ClientProvider
 }
 
@@ -44,11 +44,11 @@ type Rendering struct {
 	Objects []string
 	// Hooks contains the hooks as YAML.
 	Hooks []string
-	// Notes is the text that Helm prints.
+	// Notes is the rendered file NOTES.txt.
 	Notes string
 }
 
-// Render renders the chart with the values. Its error is the error that Helm prints.
+// Render renders the chart with the values. Its error wraps the error of Helm's libraries.
 func Render(values map[string]any, o Options) (Rendering, error) {
 	chart, err := loader.LoadDir(ChartDir)
 	if err != nil {
@@ -63,11 +63,11 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 		capabilities.KubeVersion = *version
 	}
 	renderValues, err := util.ToRenderValues(chart, values, common.ReleaseOptions{
-		Name: cmp.Or(o.Upgraded, "sluice"), Namespace: Namespace, IsInstall: o.Upgraded == "",
-		IsUpgrade: o.Upgraded != "",
+		Name: cmp.Or(o.UpgradedRelease, "sluice"), Namespace: Namespace, IsInstall: o.UpgradedRelease == "",
+		IsUpgrade: o.UpgradedRelease != "",
 	}, capabilities)
 	if err != nil {
-		return Rendering{}, fmt.Errorf("merge the values: %w", err)
+		return Rendering{}, fmt.Errorf("merge and validate the values: %w", err)
 	}
 	if o.Service != "" {
 		renderValues["Release"].(map[string]any)["Service"] = o.Service

@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// An apiServer is a fake API server. It supports create, get and list, without schema,
-// authentication or resource versions. The zero value has no objects. It is safe for concurrent
-// use.
+// An apiServer is a fake API server. It supports create, update, get, list, and watches without
+// events. It has no schema, authentication or resource versions: a create of an existing object
+// replaces the object. The zero value has no objects. It is safe for concurrent use.
 type apiServer struct {
 	mu      sync.Mutex
 	objects map[key]json.RawMessage

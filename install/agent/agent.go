@@ -78,7 +78,8 @@ type Agent struct {
 // server. After this time the plugin sends the request itself.
 const fetchTimeout = 700 * time.Millisecond
 
-// New returns an agent that has not been started. The error lists all invalid settings.
+// New returns an agent that has not been started. The error lists the invalid settings that the
+// first failing step found.
 func New(o Options) (*Agent, error) {
 	element, parsed, err := Element(o.Settings)
 	if err != nil {
@@ -117,7 +118,7 @@ func New(o Options) (*Agent, error) {
 		Kubeconfig: parsed.Kubeconfig, Timeout: fetchTimeout, RequestTimeout: fetchTimeout,
 	})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
-		if err := a.prepareAudit(api); err != nil {
+		if err := a.preparePods(api); err != nil {
 			return nil, err
 		}
 	}
@@ -154,7 +155,7 @@ func (a *Agent) ownRunnables() []Runnable {
 	return runnables
 }
 
-// prepareServing creates the server for the plugin.
+// prepareServing creates the server of the agent's socket, and its probe.
 func (a *Agent) prepareServing(element []byte) {
 	o := serve.Options{
 		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache,
@@ -164,7 +165,7 @@ func (a *Agent) prepareServing(element []byte) {
 		Log:    a.reporter.logPluginLine, Added: a.reporter.countAdd,
 		Answered: a.reporter.countAnswer,
 		Failed: func(err error) {
-			a.options.Log.Warn("the agent's socket", zap.Error(err))
+			a.options.Log.Warn("a request on the agent's socket failed", zap.Error(err))
 		},
 	}
 	if a.ambient != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// prepareAudit creates the pod cache and the auditor.
-func (a *Agent) prepareAudit(api *apiclient.Client) error {
+// preparePods creates the pod cache and the auditor, which the server and ambient mode use too.
+func (a *Agent) preparePods(api *apiclient.Client) error {
 	v := a.options.Settings
 	policy, err := repair.New(v)
 	if err != nil {

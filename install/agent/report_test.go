@@ -126,8 +126,8 @@ func TestTokenReports(t *testing.T) {
 	tokenChanged := token.Status{Failed: 2, Rejected: 1, Published: 1, Origin: token.Projected}
 	d.reportToken(tokenChanged)
 	d.wantLogs(
-		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",
-		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig",
+		"warn the plugin's kubeconfig cannot be written", "warn the plugin's kubeconfig cannot be written",
+		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig cannot be written",
 	)
 	d.wantMetrics(
 		`sluice_token_publications_total{result="error"} 2`,

@@ -35,17 +35,18 @@ func (r *reporter) reportToken(s token.Status) {
 		}
 	}
 	if s.Published > last.Published {
-		r.log.Info("the plugin's kubeconfig was written", zap.String("token", string(s.Origin)),
+		r.log.Info("the plugin's kubeconfig was written", zap.String("token_origin", string(s.Origin)),
 			zap.Time("expires", s.Expiry))
 		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Success), 1)
 	}
-	if s.Failed > last.Failed {
+	if s.Failed > last.Failed { // also if there was no token to write
 		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Failure), 1)
 		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationKubeconfig), 1)
 	}
-	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
+	r.logChange("the plugin's kubeconfig cannot be written", s.Problem, last.Problem)
 	r.logChange("the plugin lacks a permission", s.Forbidden, last.Forbidden)
-	// During an outage only its start is logged: each error has another text, with the duration.
+	// Log only the start and the end of an outage: each error differs, because it contains the
+	// duration.
 	if s.Unavailable == nil || last.Unavailable == nil {
 		r.logChange("the API server does not reply to requests with the plugin's kubeconfig",
 			s.Unavailable, last.Unavailable)

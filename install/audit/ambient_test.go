@@ -104,7 +104,7 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		}
 		if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
 			!strings.Contains(env.events[0].Message, `process "nft", pid 4711`) ||
-			!strings.Contains(env.events[0].Message, "2 were ended") {
+			!strings.Contains(env.events[0].Message, "or may: 2 ended") {
 			t.Errorf("events %+v", env.events)
 		}
 		repaired := lines.FilterMessage("pod repaired").FilterField(zap.String("mode", "ambient"))

@@ -24,21 +24,21 @@ type Outcome string
 
 // The outcomes.
 const (
-	Success  Outcome = "success"   // from the cache
-	Fetched  Outcome = "fetched"   // from the API server
-	NotFound Outcome = "not_found" // no object has the name and UID
+	Success  Outcome = "success"   // answered without fetching an object from the API server
+	Fetched  Outcome = "fetched"   // answered with an object from the API server
+	NotFound Outcome = "not_found" // there is no such object
 	Refused  Outcome = "refused"   // the API server denied access
-	Failed   Outcome = "error"     // no answer is available
+	Failed   Outcome = "error"     // any other error
 )
 
-// serve reads one request and, unless it is a notification, replies.
+// serve reads one request, and replies to it unless it is a notification or cannot be parsed.
 func (s *Server) serve(conn *net.UnixConn) error {
 	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
 	receiver := agent.NewReceiver(conn)
 	defer receiver.Close()
 	text, err := agent.ReadFrame(receiver, agent.MaxRequest)
 	if errors.Is(err, io.EOF) {
-		return nil // a liveness probe: another agent connected and closed without a request
+		return nil // an agent of an earlier version tested whether this one listens
 	}
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
@@ -64,7 +64,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	return s.reply(conn, body, err)
 }
 
-// notify handles requests without a reply: log lines and results of ADD.
+// notify handles requests without a reply: log lines and reports of ADD.
 func (s *Server) notify(r *agent.Request) error {
 	if r.Verb == agent.NotifyLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
@@ -75,7 +75,7 @@ func (s *Server) notify(r *agent.Request) error {
 		return nil
 	}
 	if r.Add == nil {
-		return errors.New("add: the request has no result")
+		return errors.New("add: the request contains no report")
 	}
 	if err := r.Add.Validate(); err != nil {
 		return fmt.Errorf("add: %w", err)

@@ -148,7 +148,7 @@ func TestInvalidRequests(t *testing.T) {
 		},
 		{
 			"an empty ADD report", `{"version":1,"verb":"add"}`,
-			"add: the request has no result", "",
+			"add: the request contains no report", "",
 		},
 		{
 			"an ADD report with an unknown result", `{"version":1,"verb":"add","add":{"result":"x"}}`,

@@ -13,9 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addForeign adds to found the rules without a route, the foreign rules with our priority, and the
-// foreign routes in the tables of our rules.
-func addForeign(h *netlink.Handle, policyRules []foundRule, found *rules.Routing) error {
+// addUnroutedAndForeign adds to found the rules of this package whose route is missing (Unrouted),
+// and, as Others, foreign rules with [rules.PolicyPriority] and foreign routes in the tables of this
+// package's rules.
+func addUnroutedAndForeign(h *netlink.Handle, policyRules []foundRule, found *rules.Routing) error {
 	var listed []localRoute // their tables were already listed
 	for _, r := range policyRules {
 		switch {
@@ -45,7 +46,8 @@ func addForeign(h *netlink.Handle, policyRules []foundRule, found *rules.Routing
 	return nil
 }
 
-// ruleText formats a rule like the ip command. It omits rare selectors.
+// ruleText formats a rule like the ip command. It omits rare selectors, and actions other than the
+// lookup of a table.
 func ruleText(r foundRule) string {
 	k := r.kernel
 	words := []string{fmt.Sprintf("ip -%d rule priority %d", r.policy.Family, k.Priority)}
@@ -70,12 +72,12 @@ func ruleText(r foundRule) string {
 	return strings.Join(words, " ")
 }
 
-// routeType returns the ip command's name of a route type, or "" for types that only the kernel
-// sets.
+// routeType returns the ip command's name of a route type, or "" for an unknown type.
 func routeType(number int) string {
 	names := [...]string{
 		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local",
-		unix.RTN_BROADCAST: "broadcast", unix.RTN_BLACKHOLE: "blackhole",
+		unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
+		unix.RTN_MULTICAST: "multicast", unix.RTN_BLACKHOLE: "blackhole",
 		unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	}
 	if number < 0 || number >= len(names) {

@@ -36,21 +36,21 @@ func InSync(want rules.Routing) bool {
 // errInconclusive is the error of a fast check that cannot confirm the routing.
 var errInconclusive = errors.New("the fast check is inconclusive")
 
-// A fastCheck compares the routing of the socket's namespace with the wanted routing.
+// A fastCheck compares the routing of the socket's namespace with the wanted routing. For ensureFast
+// it can also add ::6.
 type fastCheck struct {
 	fd   int
 	want rules.Routing
 	// found reports for each wanted policy route whether its rule exists.
-	found          []bool
-	isAnswered     bool // the request about ::6 was answered
-	hasPassthrough bool // ::6 exists
-	// addsPassthrough reports that the request adds ::6 instead of querying it, and added that ::6
-	// was added.
-	addsPassthrough, added bool
-	// currentPolicy is the policy route whose table is being listed, and routeCount is the number
-	// of routes in the table that equal its route.
+	found           []bool
+	isAnswered      bool // the request about ::6 was answered
+	hasPassthrough  bool // ::6 exists
+	addsPassthrough bool // the request adds ::6 instead of querying it
+	added           bool // the request has added ::6
+	// currentPolicy is the policy route whose table is being listed, and hasRoute reports whether
+	// the table contains its route.
 	currentPolicy rules.PolicyRoute
-	routeCount    int
+	hasRoute      bool
 	buf           *[bufferSize]byte
 }
 
@@ -79,8 +79,8 @@ func (q *fastCheck) close() {
 	buffers.Put(q.buf)
 }
 
-// query reads ::6 and the policy rules. It returns an error if a policy rule with our priority is
-// not wanted, or if the answer is inconclusive.
+// query determines whether ::6 exists, and reads the policy rules. It returns an error if a policy
+// rule with [rules.PolicyPriority] is not wanted, or if the answer is inconclusive.
 func (q *fastCheck) query() error { return q.send(queryRequest()) }
 
 // addPassthrough is like query, but adds ::6 if it is missing.
@@ -91,7 +91,7 @@ func (q *fastCheck) addPassthrough() error {
 
 // send sends a request about ::6 and the policy rules.
 func (q *fastCheck) send(request []byte) error {
-	err := q.list(request)
+	err := q.exchange(request)
 	if err == nil && !q.isAnswered {
 		return errInconclusive
 	}
@@ -113,20 +113,21 @@ func (q *fastCheck) checkComplete() error {
 		return err
 	}
 	for _, p := range q.want.Policies {
-		q.currentPolicy, q.routeCount = p, 0
-		if err := q.list(routesRequest(p)); err != nil {
+		q.currentPolicy, q.hasRoute = p, false
+		if err := q.exchange(routesRequest(p)); err != nil {
 			return err
 		}
-		if q.routeCount == 0 {
+		if !q.hasRoute {
 			return errInconclusive
 		}
 	}
 	return nil
 }
 
-// list sends a dump request and calls checkMessage for each message of the answer. The socket is
-// non-blocking: the first part of the answer is available when the request is sent.
-func (q *fastCheck) list(request []byte) error {
+// exchange sends requests, the last of which is for a dump, and calls checkMessage for each message
+// of the answers. The socket is non-blocking: the first part of an answer is available when the
+// request is sent, and each read makes the kernel produce the next part.
+func (q *fastCheck) exchange(request []byte) error {
 	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.checkMessage)
 	if err == nil && interrupted {
 		return errInconclusive
@@ -134,8 +135,9 @@ func (q *fastCheck) list(request []byte) error {
 	return err
 }
 
-// checkMessage records whether ::6 exists, checks a policy rule, or counts a route. It returns
-// errInconclusive for a message that does not confirm the wanted routing.
+// checkMessage records whether ::6 exists, and which policy rules and route exist. It returns
+// errInconclusive for a message that contradicts the wanted routing or is malformed, and ignores
+// messages about other objects.
 func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	switch m.Type {
 	case unix.RTM_NEWADDR:
@@ -157,13 +159,13 @@ func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	case unix.RTM_NEWRULE:
 		return q.checkRule(m.Body)
 	case unix.RTM_NEWROUTE:
-		return q.countRoute(m.Body)
+		return q.checkRoute(m.Body)
 	}
 	return nil
 }
 
-// checkRule returns an error for an unwanted policy rule with our priority, regardless of its
-// owner.
+// checkRule records a wanted policy rule. It returns an error for an unwanted one with
+// [rules.PolicyPriority], regardless of its owner, and for a malformed one.
 func (q *fastCheck) checkRule(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive
@@ -207,9 +209,9 @@ func (q *fastCheck) checkRule(body []byte) error {
 	return nil
 }
 
-// countRoute counts the routes that are equal to the route of the current policy. The body begins
-// with a struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope and type.
-func (q *fastCheck) countRoute(body []byte) error {
+// checkRoute records a route that is equal to the route of the current policy. The body begins with
+// a struct rtmsg: family, dst_len, src_len, tos, table, protocol, scope and type.
+func (q *fastCheck) checkRoute(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive
 	}
@@ -222,7 +224,7 @@ func (q *fastCheck) countRoute(body []byte) error {
 		body[1] == 0 && body[2] == 0 && body[3] == 0 && int(body[7]) == want.Type &&
 		table == q.currentPolicy.Table && device == netns.LoopbackIndex &&
 		int(metric) == want.Priority {
-		q.routeCount++
+		q.hasRoute = true
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func FuzzFastCheck(f *testing.F) {
 		if q.found[0] && !bytes.Contains(data, mark) {
 			t.Errorf("found a rule without its mark in %x", data)
 		}
-		if q.routeCount > 0 && len(data) < unix.NLMSG_HDRLEN+unix.SizeofRtMsg {
+		if q.hasRoute && len(data) < unix.NLMSG_HDRLEN+unix.SizeofRtMsg {
 			t.Errorf("found a route in %x", data)
 		}
 	})

@@ -36,7 +36,7 @@ func Read(ns *netns.NS) (rules.Routing, error) {
 	if err != nil {
 		return rules.Routing{}, err
 	}
-	return found, addForeign(h, policyRules, &found)
+	return found, addUnroutedAndForeign(h, policyRules, &found)
 }
 
 // ReadAll returns the policy routes of any priority, including Istio's. It

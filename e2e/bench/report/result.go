@@ -17,7 +17,7 @@ type Results struct {
 	// Rounds is the default number of rounds.
 	Rounds int   `json:"rounds"`
 	Rows   []Row `json:"rows"`
-	// Pod describes the pod of the extrapolations.
+	// Pod is the pod whose size the extrapolation to nodes and clusters uses.
 	Pod Pod `json:"pod"`
 	// Soak is the result of the last soak test, which runs separately; nil if there is none.
 	Soak *Soak `json:"soak,omitempty"`
@@ -89,7 +89,8 @@ type Kind string
 const (
 	Peer   Kind = ""
 	Sluice Kind = "ours"
-	Floor  Kind = "floor" // lower bound
+	// Floor does only the minimum that the task requires: the lowest cost or the highest rate.
+	Floor Kind = "floor"
 )
 
 // A Summary is the distribution of a quantity over the rounds.

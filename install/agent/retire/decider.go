@@ -9,13 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A Decider watches the agent's DaemonSet. It is safe for concurrent use.
+// A Decider decides whether the agent removes the plugin from the node. It is safe for concurrent
+// use.
 type Decider struct {
 	options Options
 
-	mu      sync.Mutex
-	isKnown bool               // the DaemonSet has been requested successfully
-	last    *cluster.DaemonSet // nil if it does not exist
+	mu sync.Mutex
+	// hasWatched is set when Run has received the first state of the DaemonSet. watched is the last
+	// state; it is nil if the DaemonSet does not exist.
+	hasWatched bool
+	watched    *cluster.DaemonSet
 }
 
 // Options are the options of a [Decider].
@@ -25,18 +28,18 @@ type Options struct {
 	DaemonSet cluster.Name
 	// NodeName is the agent's node.
 	NodeName string
-	// Patience is the time limit for requests to the API server; 3 s if it is 0.
-	Patience time.Duration
-	// WatchFailed, unless nil, is called if the DaemonSet cannot be watched.
+	// Timeout limits a call of Decide with all its requests; 3 s if it is 0.
+	Timeout time.Duration
+	// WatchFailed, unless nil, is called with each error of the watch.
 	WatchFailed func(error)
 }
 
-const defaultPatience = 3 * time.Second
+const defaultTimeout = 3 * time.Second
 
-// New returns a decider without information.
+// New returns a decider. It knows the DaemonSet only while its method Run runs.
 func New(o Options) *Decider {
-	if o.Patience == 0 {
-		o.Patience = defaultPatience
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
 	}
 	return &Decider{options: o}
 }
@@ -46,32 +49,33 @@ func (dec *Decider) Run(ctx context.Context) {
 	dec.options.Client.WatchDaemonSet(ctx, dec.options.DaemonSet, func(d *cluster.DaemonSet) {
 		dec.mu.Lock()
 		defer dec.mu.Unlock()
-		dec.isKnown, dec.last = true, d
+		dec.hasWatched, dec.watched = true, d
 	}, dec.options.WatchFailed)
 }
 
-// Decide decides with the current objects in the API server. It repeats failed requests within the
-// time limit, and then decides with the DaemonSet that was seen last.
+// Decide decides with the current objects in the API server. It repeats failed requests until the
+// timeout, except refused ones. Without the objects it decides to remove the plugin only if the
+// DaemonSet was deleted, or was being deleted, when Run received its last state.
 func (dec *Decider) Decide(ctx context.Context) Decision {
-	ctx, cancel := context.WithTimeout(ctx, dec.options.Patience)
+	ctx, cancel := context.WithTimeout(ctx, dec.options.Timeout)
 	defer cancel()
-	var last error
+	var lastErr error
 	for {
 		decision, err := dec.query(ctx)
 		if err == nil {
 			return decision
 		}
 		// If the time limit interrupted the request, the error before it is more specific.
-		if last == nil || ctx.Err() == nil {
-			last = err
+		if lastErr == nil || ctx.Err() == nil {
+			lastErr = err
 		}
 		if cluster.IsRefused(err) { // a retry would have the same result
-			return dec.decideFromCache(last)
+			return dec.decideFromWatch(lastErr)
 		}
 		select {
 		case <-ctx.Done():
-			return dec.decideFromCache(last)
-		case <-time.After(dec.options.Patience / 6):
+			return dec.decideFromWatch(lastErr)
+		case <-time.After(dec.options.Timeout / 6):
 		}
 	}
 }
@@ -100,17 +104,17 @@ func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	return decide(name, d, n), nil
 }
 
-// decideFromCache decides with the DaemonSet that was seen last. lastErr is the reason why the API
-// server could not be asked.
-func (dec *Decider) decideFromCache(lastErr error) Decision {
+// decideFromWatch decides with the last state of the DaemonSet that Run has received. lastErr is the
+// reason why the API server did not return the objects.
+func (dec *Decider) decideFromWatch(lastErr error) Decision {
 	dec.mu.Lock()
 	defer dec.mu.Unlock()
-	if dec.isKnown {
-		if v := decideByDeletion(dec.options.DaemonSet, dec.last); v.Remove {
-			v.Reason += " (last known state; the API server does not reply)"
+	if dec.hasWatched {
+		if v := decideByDeletion(dec.options.DaemonSet, dec.watched); v.Remove {
+			v.Reason += fmt.Sprintf(" (last known state; a request failed: %v)", lastErr)
 			return v
 		}
 	}
 	return Decision{Reason: fmt.Sprintf(
-		"the API server does not confirm that no agent will run on this node: %v", lastErr)}
+		"an agent may follow on this node, because the API server does not say otherwise: %v", lastErr)}
 }

@@ -51,7 +51,7 @@ const brief = 2 * time.Second
 // newDecider returns a decider with a time limit for its requests.
 func (b *testNode) newDecider(timeout time.Duration) *retire.Decider {
 	return retire.New(retire.Options{
-		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: timeout,
+		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Timeout: timeout,
 	})
 }
 
@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 		{"the API server is unavailable", "", func(b *testNode) {
 			b.Stop()
 			b.decider = b.newDecider(brief)
-		}, false, "does not confirm"},
+		}, false, "an agent may follow on this node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds

@@ -55,6 +55,8 @@ func jsonActionOf(action rules.Action) jsonAction {
 		j.Action, j.Port = "redirect", a.Port
 	case rules.DNATPort:
 		j.Action, j.Port = "dnat", a.Port
+	case rules.DNATTo:
+		j.Action, j.Port = "dnat", a.Port
 	case rules.SNATTo:
 		j.Action = "snat"
 	case rules.TProxy:

@@ -80,6 +80,7 @@ func TestEveryMatchHasJSON(t *testing.T) {
 		{rules.Jump{Chain: "c", Goto: true}, `"action":"goto","chain":"c"`},
 		{rules.RedirectTo{Port: 15001}, `"action":"redirect","port":15001`},
 		{rules.DNATPort{Port: 15053}, `"action":"dnat","port":15053`},
+		{rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80}, `"action":"dnat","port":80`},
 		{rules.SNATTo{Addr: netip.MustParseAddr("10.0.0.1")}, `"action":"snat"`},
 		{rules.TProxy{Port: 15006}, `"action":"tproxy","port":15006`},
 		{

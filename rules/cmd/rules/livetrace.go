@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +27,7 @@ Print the first packet of each new connection in a network namespace as it happe
 the deciding rule. The rules of all owners are traced, in nf_tables (including iptables-nft) and
 iptables-legacy.
 
-With --verbose, or as JSON, also its path: each rule that it met in order, with the conntrack state
+With --verbose, or as JSON, also its path: the rules that it matched and the policies, in order, with the conntrack state
 and the mark where they change, and whether a socket listens on the port to which it is delivered;
 and the answer, when conntrack reports it: connected, refused, reset, timed out, or answered for a
 protocol without connections. An entry of conntrack that a program deletes before an answer looks as
@@ -36,15 +36,17 @@ if the connection is refused.
 The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes
 nothing else. The kernel removes it when the command ends for any reason, from Linux 5.12 on. In a
 kernel without nf_tables it is a chain sluice_trace of iptables-legacy. What a killed command leaves
-is removed by the next trace, apply or cleanup, and by the node agent. At most 1000 packets a second
-are traced at each hook. Of TCP the segments that open a connection are traced from the first chain
-on, of other protocols the packets before the first answer from conntrack on. For each packet the
-path that rules explain predicts is compared with the path in the kernel; a difference is printed
-with the packet in the syntax of rules explain.
+is removed by the next trace, apply or cleanup, and by the node agent.
 
-The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network
-namespace has ended, and then prints a summary, in which connections that are not captured come
-first, with their senders.`
+TCP segments that open a connection are traced from the first chain on. Packets of other protocols
+are traced until the first answer, but only in the chains after conntrack; in a kernel without
+nf_tables all of them are traced. At each hook at most 1000 segments and 1000 other packets a second
+are traced. The path of each packet in the kernel is compared with the prediction of "rules
+explain". Packet and ruleset of the first difference are written to a file, which is named.
+
+The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
+network namespace was removed, and then prints a summary, in which connections that are not captured
+come first, with their senders.`
 
 const liveTraceExamples = `  rules trace --pid 4711
   rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v
@@ -72,7 +74,7 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 // idleTime is the time without further events of a packet after which the packet is printed.
 const idleTime = 50 * time.Millisecond
 
-// A liveTracer prints the events of a session.
+// A liveTracer prints the first packets of connections in a namespace, and the answers to them.
 type liveTracer struct {
 	s         *system
 	p         *parameters
@@ -184,7 +186,8 @@ func (t *liveTracer) trace(ctx context.Context) error {
 	return nil
 }
 
-// describeEnd returns a sentence if the pod or namespace no longer exists, otherwise "".
+// describeEnd returns the reason why the trace must end: the process of --pid has ended, or the file
+// of the namespace was removed. Otherwise it returns "".
 func (p *parameters) describeEnd() string {
 	if p.pid != 0 {
 		if errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
@@ -192,14 +195,17 @@ func (p *parameters) describeEnd() string {
 		}
 		return ""
 	}
-	if _, err := os.Stat(p.netnsPath); !strings.Contains(p.netnsPath, "/") ||
-		!errors.Is(err, os.ErrNotExist) {
+	name := cmp.Or(p.netnsPath, p.networkNamespace)
+	if name == "" {
+		return "" // the current namespace
+	}
+	if _, err := os.Stat(fileOfNamespace(name)); !errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
 	if p.located != nil {
 		return fmt.Sprintf("pod %s has ended", p.pod)
 	}
-	return fmt.Sprintf("network namespace %s no longer exists", p.netnsPath)
+	return fmt.Sprintf("network namespace %s no longer exists", name)
 }
 
 // namespaceName returns the name of the namespace in messages.

@@ -69,6 +69,48 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	}
 }
 
+// TestTraceEndsWithItsNamedNamespace covers a namespace that is given by its name in ip-netns(8).
+func TestTraceEndsWithItsNamedNamespace(t *testing.T) {
+	ns := netnstest.New(t)
+	name := fmt.Sprint("sluice-trace-test-", os.Getpid())
+	file := filepath.Join(namedNamespaces, name)
+	if err := os.MkdirAll(namedNamespaces, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() {
+		_ = unix.Unmount(file, unix.MNT_DETACH)
+		_ = os.Remove(file)
+	}
+	t.Cleanup(remove)
+	if err := ns.Do(func() error {
+		return unix.Mount("/proc/thread-self/ns/net", file, "", unix.MS_BIND, "")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stderr, errs := io.Pipe()
+	s := thisSystem()
+	s.stdout, s.stderr = io.Discard, errs
+	done := make(chan int, 1)
+	go func() {
+		done <- run(s, []string{"trace", "--netns", name})
+		_ = errs.Close()
+	}()
+	if _, err := io.ReadFull(stderr, make([]byte, 1)); err != nil { // the trace has started
+		t.Fatal(err)
+	}
+	remove()
+	text, err := io.ReadAll(stderr)
+	if err != nil || !strings.Contains(string(text), "namespace "+name+" no longer exists") {
+		t.Errorf("got %q, %v, want a message that the namespace no longer exists", text, err)
+	}
+	if code := <-done; code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
 func TestTraceEndsWithItsProcess(t *testing.T) {
 	ns := netnstest.New(t)
 	child := exec.Command("sleep", "1000")

@@ -47,20 +47,27 @@ func (p *parameters) openNamespace() (*netns.NS, error) {
 // namedNamespaces is the directory of the named namespaces of ip-netns(8).
 const namedNamespaces = "/run/netns"
 
-// openNamed opens a namespace by its path, or by its name in ip-netns(8).
-func openNamed(path string) (*netns.NS, error) {
-	if strings.Contains(path, "/") {
-		return netns.Open(path)
+// fileOfNamespace returns the path of a namespace that is given by its path, or by its name in
+// ip-netns(8).
+func fileOfNamespace(pathOrName string) string {
+	if strings.Contains(pathOrName, "/") {
+		return pathOrName
 	}
 	const linkedDir = "/var/run/netns" // where /var/run is not a link to /run
 	for _, dir := range []string{namedNamespaces, linkedDir} {
-		named := filepath.Join(dir, path)
+		named := filepath.Join(dir, pathOrName)
 		if _, err := os.Lstat(named); err == nil {
-			return netns.Open(named)
+			return named
 		}
 	}
+	return pathOrName
+}
+
+// openNamed opens a namespace by its path, or by its name in ip-netns(8).
+func openNamed(pathOrName string) (*netns.NS, error) {
+	path := fileOfNamespace(pathOrName)
 	ns, err := netns.Open(path)
-	if errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, unix.ENOENT) && !strings.Contains(path, "/") {
 		return nil, fmt.Errorf(
 			"there is no network namespace %q in %s, and no file of this name: %w", path,
 			namedNamespaces, unix.ENOENT)
