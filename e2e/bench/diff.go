@@ -17,11 +17,13 @@ func diffRows(t Tools) []Row {
 		{"diff-dual", "dual-stack pod with DNS capture", Sidecar{}, 0},
 		{
 			"diff-1000", "the same with " + excludedPrefixes(1000),
-			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 200e-3,
+			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000},
+			200e-3,
 		},
 		{
 			"diff-10000", "the same with 10000 excluded IPv4 prefixes",
-			Sidecar{IPv4Prefixes: 10_000}, 3,
+			Sidecar{IPv4Prefixes: 10_000},
+			3,
 		},
 	} {
 		const name = "rules diff"

@@ -5,10 +5,10 @@ import "strings"
 // Networks of a cluster of kind. kubeadm assigns each node a subnet of the pods' ranges, which for
 // IPv4 has 24 bits.
 const (
-	kindPodRange      = "10.244.0.0/16"
-	kindServiceRange  = serviceRangeIPv4
-	kindDualPodRanges = kindPodRange + ",fd00:244::/56"
-	kindDualServices  = serviceRangeIPv4 + "," + serviceRangeIPv6
+	kindPodRange          = "10.244.0.0/16"
+	kindServiceRange      = serviceRangeIPv4
+	kindDualPodRanges     = kindPodRange + ",fd00:244::/56"
+	kindDualServiceRanges = serviceRangeIPv4 + "," + serviceRangeIPv6
 )
 
 // kindConfiguration returns the configuration of kind, without a CNI plugin, because connect
@@ -20,7 +20,7 @@ func (o Options) kindConfiguration() object {
 	}
 	if o.DualStack {
 		networking["ipFamily"], networking["podSubnet"], networking["serviceSubnet"] = "dual",
-			kindDualPodRanges, kindDualServices
+			kindDualPodRanges, kindDualServiceRanges
 	}
 	return object{
 		"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "networking": networking,
@@ -58,7 +58,7 @@ func (o Options) kindControlPlane() object {
 	}
 }
 
-// patch encodes an object as JSON, which is valid YAML.
+// patch returns the text of a patch: an object as JSON, which is valid YAML.
 func patch(o object) string {
 	text, err := encodeJSON(o)
 	if err != nil {
