@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTwoProcessesInstallAtOnce begins each round in an empty namespace.
+// TestTwoProcessesInstallAtOnce begins each round in an empty namespace. After the timeout of the
+// lock, which a busy machine may reach, the routes may be those of the other ruleset.
 func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -25,6 +26,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	}
 	outcomes := map[string]int{}
 	for range repetitions(50, 1000) {
+		start := time.Now()
 		for i, p := range appliers {
 			p.writeLine(t, names[i])
 		}
@@ -35,7 +37,9 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 			}
 			outcomes[outcome]++
 		}
-		checkOneOf(t, ns, names...)
+		if time.Since(start) < netns.LockTimeout {
+			checkOneOf(t, ns, names...)
+		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +77,7 @@ func TestEightInstallersAtOnce(t *testing.T) {
 		names = append(names, e.name)
 	}
 	for range repetitions(3, 50) {
-		atOnce(t, len(examples), func(i int) error {
+		locked := atOnce(t, len(examples), func(i int) error {
 			for j := range examples {
 				if _, err := Apply(ns, example(names[(i+j)%len(names)])); err != nil {
 					return err
@@ -81,7 +85,9 @@ func TestEightInstallersAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		checkOneOf(t, ns, names...)
+		if locked {
+			checkOneOf(t, ns, names...)
+		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +131,7 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	names := []string{"tproxy-dual", "exclusions-dual"}
 	for range repetitions(10, 100) {
-		atOnce(t, 4, func(i int) error {
+		locked := atOnce(t, 4, func(i int) error {
 			for range 3 {
 				if i%2 == 0 {
 					if _, err := Apply(ns, example(names[i/2])); err != nil {
@@ -144,7 +150,7 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Tables) > 0 {
+		if locked && len(got.Tables) > 0 {
 			want := [2]rules.Ruleset{example(names[0]), example(names[1])}
 			if !rules.Equal(want[0], got) && !rules.Equal(want[1], got) {
 				t.Fatalf("neither ruleset:\n%s", got)
@@ -213,8 +219,10 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 	})
 }
 
-// atOnce calls do in n goroutines, which start together.
-func atOnce(t *testing.T, n int, do func(i int) error) {
+// atOnce calls do in n goroutines, which start together. locked reports that all of them ended within
+// the timeout of the lock, so that no call has continued without the lock. A call may fail because
+// other calls change the ruleset during every attempt to read it.
+func atOnce(t *testing.T, n int, do func(i int) error) (locked bool) {
 	t.Helper()
 	var ready, done sync.WaitGroup
 	begin := make(chan struct{})
@@ -228,13 +236,15 @@ func atOnce(t *testing.T, n int, do func(i int) error) {
 		})
 	}
 	ready.Wait()
+	start := time.Now()
 	close(begin)
 	done.Wait()
 	for _, err := range errs {
-		if err != nil {
+		if err != nil && !errors.Is(err, errBusy) {
 			t.Fatal(err)
 		}
 	}
+	return time.Since(start) < netns.LockTimeout
 }
 
 // checkOneOf checks that the namespace has exactly one of the examples, with its routing.

@@ -2,9 +2,11 @@ package nft
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -186,7 +188,21 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 		// The expression may write to any register.
 		d.registers = [registerCount]*operand{}
 	}
-	d.addUnknown(unknownText(name, err), effect, d.identity())
+	d.addUnknown(unknownText(name, err), effect, d.unknownData(name, a))
+}
+
+// unknownData returns the data of an expression that the model cannot represent. Expressions with
+// equal data are equal.
+func (d *ruleDecoder) unknownData(name string, a attributes) string {
+	data := d.identity()
+	switch {
+	case name == "objref" || name == "flow_offload":
+		return rules.NoData // of the object only the name is read
+	case name == "dup" && a.Get(unix.NFTA_DUP_SREG_DEV) != nil && d.indexScope != (netns.ID{}) &&
+		data != rules.NoData:
+		return fmt.Sprintf("%s index in %v", data, d.indexScope)
+	}
+	return data
 }
 
 // noEffect decodes an expression that does not affect the packet in the model.
