@@ -288,6 +288,7 @@ func FuzzDecodeHeader(f *testing.F) {
 		[]byte{255, 0, 0, 0}, uint16(6), byte(0), byte(1))
 	f.Add(true, []byte("tap+"), []byte("\xff\xff\xff"), make([]byte, 16), []byte{15: 1},
 		uint16(300), byte(3), byte(0x7f))
+	f.Add(true, []byte("+"), []byte{}, []byte{1}, []byte{1}, uint16(0), byte(0), byte(2))
 	f.Fuzz(func(
 		t *testing.T, isIPv6 bool, name, nameMask, addr, addrMask []byte, protocol uint16,
 		flags, invert byte,
@@ -309,8 +310,10 @@ func FuzzDecodeHeader(f *testing.F) {
 		copy(h.In.Mask[:], nameMask)
 		matches := decodeHeader(family, h)
 		text := (&rules.Rule{Matches: matches}).String()
-		if requested := h.In.Mask != (xtables.Interface{}).Mask; requested != strings.Contains(text,
-			"if") && !strings.Contains(text, "interface") {
+		// An inverted comparison of no byte is never met.
+		requestsInterface := h.In.Mask != (xtables.Interface{}).Mask ||
+			invert&(xtables.InvertIn|xtables.InvertOut) != 0
+		if requestsInterface != strings.Contains(text, "if") && !strings.Contains(text, "interface") {
 			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
 		}
 		// Without a mask the kernel compares an IPv4 address with 0.0.0.0, and does not compare an
