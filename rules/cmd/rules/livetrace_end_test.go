@@ -69,6 +69,24 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	}
 }
 
+// startTraceOf starts rules trace with arguments that name the namespace, and returns after its
+// first message. done receives the exit code.
+func startTraceOf(t *testing.T, args ...string) (stderr io.Reader, done <-chan int) {
+	t.Helper()
+	messages, errs := io.Pipe()
+	s := thisSystem()
+	s.stdout, s.stderr = io.Discard, errs
+	code := make(chan int, 1)
+	go func() {
+		code <- run(s, append([]string{"trace"}, args...))
+		_ = errs.Close()
+	}()
+	if _, err := io.ReadFull(messages, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return messages, code
+}
+
 // TestTraceEndsWithItsNamedNamespace covers a namespace that is given by its name in ip-netns(8).
 func TestTraceEndsWithItsNamedNamespace(t *testing.T) {
 	ns := netnstest.New(t)
@@ -90,17 +108,7 @@ func TestTraceEndsWithItsNamedNamespace(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	stderr, errs := io.Pipe()
-	s := thisSystem()
-	s.stdout, s.stderr = io.Discard, errs
-	done := make(chan int, 1)
-	go func() {
-		done <- run(s, []string{"trace", "--netns", name})
-		_ = errs.Close()
-	}()
-	if _, err := io.ReadFull(stderr, make([]byte, 1)); err != nil { // the trace has started
-		t.Fatal(err)
-	}
+	stderr, done := startTraceOf(t, "--netns", name)
 	remove()
 	text, err := io.ReadAll(stderr)
 	if err != nil || !strings.Contains(string(text), "namespace "+name+" no longer exists") {
@@ -117,18 +125,7 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 	if err := ns.Do(child.Start); err != nil {
 		t.Fatal(err)
 	}
-	stderr, errs := io.Pipe()
-	s := thisSystem()
-	s.stdout, s.stderr = io.Discard, errs
-	done := make(chan int, 1)
-	go func() {
-		done <- run(s, []string{"trace", "--pid", strconv.Itoa(child.Process.Pid)})
-		_ = errs.Close()
-	}()
-	first := make([]byte, 1)
-	if _, err := io.ReadFull(stderr, first); err != nil {
-		t.Fatal(err)
-	}
+	stderr, done := startTraceOf(t, "--pid", strconv.Itoa(child.Process.Pid))
 	_ = child.Process.Kill()
 	_ = child.Wait()
 	text, err := io.ReadAll(stderr)
