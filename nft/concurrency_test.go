@@ -16,7 +16,7 @@ import (
 )
 
 // TestTwoProcessesInstallAtOnce begins each round in an empty namespace. After the timeout of the
-// lock, which a busy machine may reach, the routes may be those of the other ruleset.
+// lock, which a busy machine may reach, the other ruleset may determine the routes.
 func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

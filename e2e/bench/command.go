@@ -112,8 +112,8 @@ func (c *Command) Output() ([]byte, error) {
 	return output, err
 }
 
-// inSequence returns the task of executing commands one after the other. Its memory is that of the
-// command that needs most; its other costs are sums.
+// inSequence returns the task of executing commands one after the other. Its memory is the maximum
+// of the commands; its other costs are sums.
 func inSequence(commands []*Command) Task {
 	runAll := func(total Sample, execute func(*Command) (Sample, error)) (Sample, error) {
 		for _, c := range commands {

@@ -61,7 +61,7 @@ type Conntrack struct {
 }
 
 // addressFields are the fields with an address. firstAddress is the number of the bit of the first
-// of them, and firstPort that of the first field with a port.
+// of them, and firstPort is the number of the bit of the first field with a port.
 const (
 	addressFields = ConntrackOriginalSource | ConntrackOriginalDestination | ConntrackReplySource |
 		ConntrackReplyDestination

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// This file describes the matches physdev, socket and those of IPv6 extension headers, like
-// match_text.go.
+// This file describes the matches physdev, socket, frag and ipv6header, like match_text.go.
 
 // A PhysicalDevice is the match physdev (struct xt_physdev_info). In and Out are names of ports of
 // a bridge; a prefix ends in +. Set and Not contain bits of PhysicalDeviceOptions.

@@ -65,7 +65,8 @@ func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 	for hook := range rules.Ingress {
 		for _, c := range rs.BaseChains(hook) {
 			if applies(c.Table) && !idle(c.Chain) {
-				order = append(order, chainName(c))
+				order = append(order,
+					fmt.Sprintf("%s %q %q", c.Table.Family, c.Table.Name, c.Chain.Name))
 			}
 		}
 	}

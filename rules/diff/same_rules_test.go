@@ -56,6 +56,18 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			"an empty chain of NAT that only one side has", equal,
 			ruleset(mangleIn(when(queue, tcp)), natIn()), diff.Undecidable,
 		},
+		{
+			"a text that contains two rules", ruleset(mangleIn(when(queue), when(other))),
+			ruleset(mangleIn(when(rules.Unknown{
+				Text: queue.Text + ") \nunknown(" + other.Text,
+			}))), diff.Undecidable,
+		},
+		{
+			"a text that contains two actions",
+			ruleset(mangleIn(rules.Rule{Actions: []rules.Action{queue, other}})),
+			ruleset(mangleIn(when(rules.Unknown{Text: queue.Text + ") unknown(" + other.Text}))),
+			diff.Undecidable,
+		},
 		{"the same bytes", withData("a"), withData("a"), diff.Equivalent},
 		{"other bytes", withData("a"), withData("b"), diff.Undecidable},
 		{"an object that was not read", withData(rules.NoData), withData(rules.NoData), diff.Undecidable},

@@ -196,14 +196,23 @@ func otherHooksText(rs *rules.Ruleset) (string, map[string]bool) {
 }
 
 // writeChain writes the text of a chain. The texts of two chains are equal only if the chains are.
+// Therefore it quotes each part: names and unsupported parts, which the owner of a namespace can
+// choose, may contain the text of other parts.
 func writeChain(to *strings.Builder, t *rules.Table, c *rules.Chain) {
-	fmt.Fprintf(to, "chain %s %s %s", t.Family, t.Name, c.Name)
+	fmt.Fprintf(to, "chain %s %q %q", t.Family, t.Name, c.Name)
 	if c.Base != nil {
 		fmt.Fprintf(to, " %s %d %t", c.Base.Hook, c.Base.Priority, c.Base.Drop)
 	}
 	for j := range c.Rules {
 		r := &c.Rules[j]
-		fmt.Fprintf(to, "\n%s %s", r, unknownData(r))
+		to.WriteString("\nrule")
+		for _, m := range r.Matches {
+			fmt.Fprintf(to, " %T %q", m, m)
+		}
+		for _, a := range r.Actions {
+			fmt.Fprintf(to, " %T %q", a, a)
+		}
+		fmt.Fprintf(to, " %q", unknownData(r))
 	}
 	to.WriteString("\n")
 }
