@@ -71,8 +71,8 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 	return first, second
 }
 
-// The lists of this file contain texts with the placeholders of nftDraw.fill. Their constructs are
-// rarer than those of nftDraw.match, nftDraw.statement and nftDraw.verdict.
+// The lists of this file contain texts with the placeholders of nftDraw.fill. Programs
+// use them less often than the texts that nftDraw.match, nftDraw.statement and nftDraw.verdict draw.
 
 // Matches of all hooks.
 var wideMatches = []string{

@@ -25,78 +25,81 @@ func headerFieldOf(protocol, name string) (headerField, bool) {
 	return transportFieldOf(protocol, name)
 }
 
+// atNetwork and atTransport return a field at an offset of the network or the transport header.
+func atNetwork(offset uint32, t datatype) (headerField, bool) {
+	return headerField{expr.PayloadBaseNetworkHeader, offset, t}, true
+}
+
+func atTransport(offset uint32, t datatype) (headerField, bool) {
+	return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
+}
+
 // networkFieldOf returns the field of IPv4 or IPv6 with the name.
 func networkFieldOf(name string) (headerField, bool) {
-	field := func(offset uint32, t datatype) (headerField, bool) {
-		return headerField{expr.PayloadBaseNetworkHeader, offset, t}, true
-	}
 	switch name {
 	case "ip version", "ip6 version":
-		return field(0, bitsType(1, 4, 4))
+		return atNetwork(0, bitsType(1, 4, 4))
 	case "ip hdrlength":
-		return field(0, bitsType(1, 4, 0))
+		return atNetwork(0, bitsType(1, 4, 0))
 	case "ip dscp":
-		return field(1, dscpType(1, 2))
+		return atNetwork(1, dscpType(1, 2))
 	case "ip ecn":
-		return field(1, ecnType(0))
+		return atNetwork(1, ecnType(0))
 	case "ip length":
-		return field(2, portType)
+		return atNetwork(2, portType)
 	case "ip id":
-		return field(4, portType)
+		return atNetwork(4, portType)
 	case "ip frag-off":
-		return field(6, portType)
+		return atNetwork(6, portType)
 	case "ip ttl":
-		return field(8, byteType)
+		return atNetwork(8, byteType)
 	case "ip protocol":
-		return field(9, protocolType)
+		return atNetwork(9, protocolType)
 	case "ip checksum":
-		return field(10, portType)
+		return atNetwork(10, portType)
 	case "ip saddr":
-		return field(12, ipv4Type)
+		return atNetwork(12, ipv4Type)
 	case "ip daddr":
-		return field(16, ipv4Type)
+		return atNetwork(16, ipv4Type)
 	case "ip6 dscp":
-		return field(0, dscpType(2, 6))
+		return atNetwork(0, dscpType(2, 6))
 	case "ip6 ecn":
-		return field(1, ecnType(4))
+		return atNetwork(1, ecnType(4))
 	case "ip6 flowlabel":
-		return field(1, bitsType(3, 20, 0))
+		return atNetwork(1, bitsType(3, 20, 0))
 	case "ip6 length":
-		return field(4, portType)
+		return atNetwork(4, portType)
 	case "ip6 nexthdr":
-		return field(6, protocolType)
+		return atNetwork(6, protocolType)
 	case "ip6 hoplimit":
-		return field(7, byteType)
+		return atNetwork(7, byteType)
 	case "ip6 saddr":
-		return field(8, ipv6Type)
+		return atNetwork(8, ipv6Type)
 	case "ip6 daddr":
-		return field(24, ipv6Type)
+		return atNetwork(24, ipv6Type)
 	}
 	return headerField{}, false
 }
 
 // controlFieldOf returns the field of ICMP or ICMPv6 with the name.
 func controlFieldOf(name string) (headerField, bool) {
-	field := func(offset uint32, t datatype) (headerField, bool) {
-		return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
-	}
 	switch name {
 	case "icmp type":
-		return field(0, icmpType)
+		return atTransport(0, icmpType)
 	case "icmp code":
-		return field(1, icmpCode)
+		return atTransport(1, icmpCode)
 	case "icmpv6 type":
-		return field(0, icmpv6Type)
+		return atTransport(0, icmpv6Type)
 	case "icmpv6 code":
-		return field(1, icmpv6Code)
+		return atTransport(1, icmpv6Code)
 	case "icmp checksum", "icmpv6 checksum":
-		return field(2, portType)
+		return atTransport(2, portType)
 	case "icmp id", "icmpv6 id", "icmpv6 max-delay":
-		return field(4, portType)
+		return atTransport(4, portType)
 	case "icmp sequence", "icmpv6 sequence", "icmp mtu":
-		return field(6, portType)
+		return atTransport(6, portType)
 	case "icmp gateway", "icmpv6 mtu", "icmpv6 parameter-problem":
-		return field(4, idType)
+		return atTransport(4, idType)
 	}
 	return headerField{}, false
 }
@@ -122,47 +125,44 @@ func impliedControlType(protocol, name string) (kind byte, ok bool) {
 
 // transportFieldOf returns the field of a transport protocol.
 func transportFieldOf(protocol, name string) (headerField, bool) {
-	field := func(offset uint32, t datatype) (headerField, bool) {
-		return headerField{expr.PayloadBaseTransportHeader, offset, t}, true
-	}
 	switch protocol + " " + name {
 	case "tcp sequence":
-		return field(4, idType)
+		return atTransport(4, idType)
 	case "tcp ackseq":
-		return field(8, idType)
+		return atTransport(8, idType)
 	case "tcp doff":
-		return field(12, bitsType(1, 4, 4))
+		return atTransport(12, bitsType(1, 4, 4))
 	case "tcp reserved":
-		return field(12, bitsType(1, 4, 0))
+		return atTransport(12, bitsType(1, 4, 0))
 	case "tcp flags":
-		return field(13, tcpFlagsType)
+		return atTransport(13, tcpFlagsType)
 	case "tcp window":
-		return field(14, portType)
+		return atTransport(14, portType)
 	case "tcp checksum":
-		return field(16, portType)
+		return atTransport(16, portType)
 	case "tcp urgptr":
-		return field(18, portType)
+		return atTransport(18, portType)
 	case "udp length", "udplite csumcov":
-		return field(4, portType)
+		return atTransport(4, portType)
 	case "udp checksum", "udplite checksum":
-		return field(6, portType)
+		return atTransport(6, portType)
 	case "sctp vtag":
-		return field(4, idType)
+		return atTransport(4, idType)
 	case "sctp checksum":
-		return field(8, idType)
+		return atTransport(8, idType)
 	case "ah spi", "esp sequence":
-		return field(4, idType)
+		return atTransport(4, idType)
 	case "ah sequence":
-		return field(8, idType)
+		return atTransport(8, idType)
 	case "esp spi":
-		return field(0, idType)
+		return atTransport(0, idType)
 	}
 	if _, ok := transportProtocol(protocol); ok || protocol == "th" {
 		switch name {
 		case "sport":
-			return field(0, portType)
+			return atTransport(0, portType)
 		case "dport":
-			return field(2, portType)
+			return atTransport(2, portType)
 		}
 	}
 	return headerField{}, false
