@@ -133,33 +133,6 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	return w
 }
 
-// hasNATChain reports whether the ruleset has a NAT chain for the family.
-func hasNATChain(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f).Chain != nil }
-
-// NATDiffers reports whether only one of the rulesets has a NAT chain for the family. Decide does
-// not compare the consequences: only on that side, the kernel translates known connections
-// (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c) and drops some ICMP redirects
-// (NATDropsRedirects).
-func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
-	return hasNATChain(left, f) != hasNATChain(right, f)
-}
-
-// natChain returns a NAT chain for the family, or the zero value.
-func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
-	for i := range rs.Tables {
-		t := &rs.Tables[i]
-		if !appliesTo(t, f) {
-			continue
-		}
-		for j := range t.Chains {
-			if b := t.Chains[j].Base; b != nil && b.Type == rules.NAT {
-				return rules.ChainRef{Table: t, Chain: &t.Chains[j]}
-			}
-		}
-	}
-	return rules.ChainRef{}
-}
-
 // storeIn sets an element of a map, and creates the map if it is nil. Maps are created lazily,
 // because Explain does not need most of them.
 func storeIn[K comparable, V any](to *map[K]V, key K, value V) {
@@ -273,36 +246,6 @@ func (w *walk) evaluateTied(afterConntrack *chainPosition, in []flow) []flow {
 	return out.list
 }
 
-// dropRedirects drops the ICMP redirects about connections that NAT translates
-// (NATDropsRedirects).
-func (w *walk) dropRedirects(in []flow) []flow {
-	if w.family != rules.IPv4 || !w.shared.hasNAT[w.family] {
-		return in
-	}
-	redirects := w.natRedirects()
-	if redirects == none {
-		return in
-	}
-	var out flows
-	for _, f := range in {
-		if f.tracking == untracked {
-			w.add(&out, f)
-			continue
-		}
-		dropped, others := w.split(f, redirects)
-		w.add(&out, others)
-		if dropped.packets != none {
-			dropped.dropped = true
-			w.add(&w.ended, dropped)
-			if w.single != nil {
-				hook := &w.traversals[len(w.traversals)-1]
-				hook.droppedRedirects = w.or(hook.droppedRedirects, dropped.packets)
-			}
-		}
-	}
-	return out.list
-}
-
 // The positions of all NAT chains (NATRunsTogether): destinationNATPosition at prerouting and
 // output, sourceNATPosition at postrouting (NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
 // linux/netfilter_ipv4.h).
@@ -361,68 +304,4 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 		hook.bases = append(hook.bases, traversal)
 	}
 	return out.list
-}
-
-// enterNAT returns the packets that traverse a NAT chain, and adds the others to out
-// (FirstNATMapping, skipsNAT).
-func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
-	// NAT is undecided for the connections of these packets. ICMP errors in state related are
-	// translated like the connection to which they are related.
-	undecided := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
-	if resets := w.and(w.resets, undecided); resets != none {
-		undecided = w.minus(undecided, w.and(resets, w.variable(variable{
-			key: "NAT before the reset", kind: unknownBit,
-			text: "whether NAT was decided for the connection before the reset",
-		})))
-	}
-	skip := func(f flow, fact Fact) {
-		w.add(out, f)
-		if w.single != nil && f.packets != none {
-			if traversal.skipped == nil {
-				traversal.skipped = map[Fact]set{}
-			}
-			traversal.skipped[fact] = w.or(traversal.skipped[fact], f.packets)
-		}
-	}
-	var entering []flow
-	for _, f := range in {
-		w.meter.step()
-		switch {
-		case f.tracking == untracked:
-			skip(f, UntrackedSkipsNAT)
-			continue
-		case f.mapped && !traversal.position.atPostrouting: // the destination is determined
-			skip(f, NATDecidesOnce)
-			continue
-		case f.snatAction != "": // the source is determined
-			skip(f, NATDecidesOnce)
-			continue
-		}
-		if w.shared.hasHelper {
-			var following flow
-			following, f = w.split(f, w.followsMaster())
-			skip(following, ExpectationFollowsMaster)
-		}
-		f, without := w.split(f, w.withConntrack(traversal.position.chain.Chain))
-		skip(without, NATNeedsConntrack)
-		enters, skips := w.split(f, undecided)
-		connected, invalid := w.split(skips, w.connected)
-		icmpErrors, decided := w.split(connected, w.and(w.isICMP, w.stateIs(rules.Related)))
-		skip(icmpErrors, ErrorsSkipNAT)
-		skip(decided, NATDecidesOnce)
-		skip(invalid, UntrackedSkipsNAT)
-		entering = append(entering, enters)
-	}
-	return entering
-}
-
-// followsMaster returns the packets whose connection was expected by a conntrack helper, so that
-// its NAT mapping follows its master connection (ExpectationFollowsMaster).
-func (w *walk) followsMaster() set {
-	related := w.minus(w.stateIs(rules.Related), w.isICMP)
-	return w.and(related, w.variable(variable{
-		key: "follows its master", kind: random,
-		text: "the connection was expected by a conntrack helper and uses the NAT mapping of its " +
-			"master connection",
-	}))
 }

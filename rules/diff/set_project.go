@@ -1,0 +1,91 @@
+package diff
+
+// This file contains the operations on decision diagrams that depend on the bits of the nodes.
+
+// project returns the packets that are in the set for some value of the bits that are not kept
+// (existential quantification).
+func (d *diagrams) project(s set, kept func(bit uint32) bool) set {
+	if s <= all {
+		return s
+	}
+	d.newRound()
+	var visit func(set) set
+	visit = func(s set) set {
+		if s <= all {
+			return s
+		}
+		if known := d.projected[s]; known.round == d.round {
+			return known.value
+		}
+		d.meter.step()
+		n := d.nodes[s]
+		no := visit(n.no)
+		var united set
+		switch {
+		case kept(n.bit):
+			united = d.node(n.bit, no, visit(n.yes))
+		case no == all:
+			united = all
+		default:
+			united = d.or(no, visit(n.yes))
+		}
+		d.projected[s] = projection{d.round, united}
+		return united
+	}
+	return visit(s)
+}
+
+// A projection is the result of project for a node, valid in one round.
+type projection struct {
+	round uint32
+	value set
+}
+
+// newRound invalidates the cached results of project.
+func (d *diagrams) newRound() {
+	if len(d.projected) < len(d.nodes) {
+		d.meter.alloc(int64(cap(d.nodes)) * projectionSize)
+		d.meter.release(int64(len(d.projected)) * projectionSize)
+		d.projected = make([]projection, cap(d.nodes))
+	}
+	d.round++
+}
+
+// support calls do once for each bit on which the set depends.
+func (d *diagrams) support(s set, do func(bit uint32)) {
+	d.newRound()
+	bits := map[uint32]bool{}
+	var visit func(set)
+	visit = func(s set) {
+		if s <= all || d.projected[s].round == d.round {
+			return
+		}
+		d.meter.step()
+		d.projected[s].round = d.round
+		n := d.nodes[s]
+		if !bits[n.bit] {
+			bits[n.bit] = true
+			do(n.bit)
+		}
+		visit(n.no)
+		visit(n.yes)
+	}
+	visit(s)
+}
+
+// visitNodes calls do for the bit of each node of a set that has not been visited, with the bits of
+// its lower nodes, and adds these nodes to visited.
+func (d *diagrams) visitNodes(s set, visited map[set]bool, do func(bit uint32)) {
+	for s > all && !visited[s] {
+		d.meter.charge(textSteps)
+		d.meter.alloc(visitSize)
+		visited[s] = true
+		n := d.nodes[s]
+		do(n.bit)
+		d.visitNodes(n.no, visited, do)
+		s = n.yes
+	}
+}
+
+// visitSize is the size of a visited node in a map in bytes.
+const visitSize = 16
