@@ -22,7 +22,7 @@ HUB ?= ghcr.io/sluice-mesh
 TAG ?= $(VERSION)
 ARCHITECTURES ?= amd64 arm64
 # Prerequisites of release-test, and of the tests on a cluster.
-RELEASE_PREREQUISITES = build bin/istio-cni bin/istio-iptables $(addprefix bin/e2e/,helm install-cni mesh)
+RELEASE_PREREQUISITES = build bin/tools/gotestsum bin/istio-cni bin/istio-iptables $(addprefix bin/e2e/,helm install-cni mesh)
 CLUSTER_PREREQUISITES = image $(RELEASE_PREREQUISITES)
 # Tests that use istiod, the module that builds istiod, and programs of Istio that these tests run.
 ISTIO_TESTS = ^Test(Istio|InjectedPods|InvalidAnnotations|SampleInjection|Command)$$
@@ -52,7 +52,10 @@ BENCHTIME ?= 300ms
 stripped = -buildvcs=false -ldflags '-s -w'
 # The user builds, and only the test binary runs as root.
 e2e-test = go test -C e2e -exec "'$(CURDIR)/.ci/as-root'"
-# Prints the results and the output of go test -v, without a line for each start of a test.
+# Prints the output of tests as they run, and the output of the failed ones again at the end.
+# progress omits the line for each start of a test.
+gotestsum = $(CURDIR)/bin/tools/gotestsum --format standard-verbose --hide-summary skipped --
+e2e-suite = cd e2e; $(gotestsum) -exec "'$(CURDIR)/.ci/as-root'"
 progress = grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
@@ -155,14 +158,14 @@ bench-packages: ## Run the Go benchmarks of all packages COUNT (6) times; BASE=f
 	@.ci/test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) $(TESTFLAGS) ./... | tee bin/bench.out
 	@bin/tools/benchstat $(BASE) bin/bench.out
 
-# -p 1 and -v are explained at test-peers.
+# -p 1 is explained at test-peers.
 e2e: export SLUICE_REQUIRE = 1
 e2e: export E2E_PROVIDER ?= local
 e2e: $(CLUSTER_PREREQUISITES)
 e2e: ## Build Kubernetes, and run the tests on a cluster in namespaces (root or sudo); E2E_KEEP=1 keeps the cluster until Ctrl-C.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@$(e2e-test) -p 1 -v -timeout 30m -skip '^Test(Istio|Release)$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
+	@$(e2e-suite) -p 1 -timeout 30m -skip '^Test(Istio|Release)$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
 		$(progress)
 
 # Tests of e2e-kind. With SHORT=1: installation of the chart, traffic through both proxies, repair of
@@ -176,7 +179,7 @@ e2e-kind: $(CLUSTER_PREREQUISITES)
 e2e-kind: ## Run the tests of e2e on a kind cluster with two nodes (root or sudo); SHORT=1 runs a subset, E2E_NODE_IMAGE=build builds the node image without a registry.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@$(e2e-test) -p 1 -v -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
+	@$(e2e-suite) -p 1 -timeout 40m -run '$(KIND_TESTS)' $(TESTFLAGS) \
 		$(KIND_PACKAGES) | $(progress)
 
 # Like e2e. The rule of bin/e2e/istio/pilot-discovery builds all of Istio's programs and charts.
@@ -186,7 +189,7 @@ e2e-istio: $(CLUSTER_PREREQUISITES) $(ISTIO_PROGRAMS)
 e2e-istio: ## Run tests with pods that istiod injects and istio-validation checks (root or sudo).
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@$(e2e-test) -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
+	@$(e2e-suite) -p 1 -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
 		$(progress)
 
 # Like e2e. Root also builds the file system of the virtual machine from Debian's packages.
@@ -194,10 +197,10 @@ e2e-node: export SLUICE_REQUIRE = 1
 e2e-node: export E2E_PROVIDER = vm
 e2e-node: export RUNTIME ?= containerd
 e2e-node: ARCHITECTURES = $(shell go env GOARCH)
-e2e-node: build image $(addprefix bin/e2e/,helm mesh)
+e2e-node: build image bin/tools/gotestsum $(addprefix bin/e2e/,helm mesh)
 e2e-node: ## Run tests on a virtual machine with Debian's kernel, systemd and containerd (root or sudo); RUNTIME=crio uses CRI-O.
 	@cd e2e; go run ./cluster/cmd/software
-	@$(e2e-test) -count=1 -v -timeout 60m -run '^TestNode$$' $(TESTFLAGS) ./suite | \
+	@$(e2e-suite) -count=1 -timeout 60m -run '^TestNode$$' $(TESTFLAGS) ./suite | \
 		$(progress)
 
 e2e-kernels: ## Run tests on older kernels under qemu; UPDATE=1 writes the table in e2e/README.md, KERNEL=5.10 selects a kernel.
@@ -237,10 +240,10 @@ release-test: ## Build a release twice and compare, verify signatures, and run t
 	go mod tidy -C e2e/release -diff
 	go mod tidy -C e2e/release/krew -diff
 	cd e2e/release && ../../bin/tools/golangci-lint run
-	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | $(progress)
+	@cd e2e/release; SLUICE_LONG=1 $(gotestsum) -count=1 $(TESTFLAGS) ./... | $(progress)
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@$(e2e-test) -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
+	@$(e2e-suite) -count=1 -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
 		$(progress)
 
 lint: ## Check formatting, and run linters, which include the analyzers of go vet.
@@ -332,7 +335,11 @@ bin/cni/bridge: .ci/tools/go.mod .ci/tools/go.sum
 		github.com/containernetworking/plugins/plugins/{main/bridge,main/ptp,meta/portmap,ipam/host-local}
 	@touch $@
 
-# The rule of golangci-lint builds all tools.
+bin/tools/gotestsum: .ci/tools/go.mod .ci/tools/go.sum
+	CGO_ENABLED=0 go build -C .ci/tools $(stripped) -o ../../bin/tools/ gotest.tools/gotestsum
+	@touch $@
+
+# Builds all tools.
 bin/tools/golangci-lint: .ci/tools/go.mod .ci/tools/go.sum
 	CGO_ENABLED=0 go build -C .ci/tools -o ../../bin/tools/ $$(go list -C .ci/tools tool | grep -v containernetworking)
 	@touch $@
