@@ -74,6 +74,34 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 	})
 }
 
+// TestMissingAddressIsReportedAfterAWhile checks that a pod without an address is reported only if it
+// still has none after a while, however often it is audited: while the runtime removes a sandbox,
+// events of its rules cause audits.
+func TestMissingAddressIsReportedAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
+		for range 5 {
+			env.change(s, func() { s.addresses = nil })
+			advance(2 * time.Second)
+		}
+		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
+			t.Errorf("after 10 s: %s, reported %q", env.states(), reported)
+		}
+		advance(20 * time.Second)
+		if reported := env.takeEvents(); reported != "RedirectUnknown" || env.states() != "1 unknown" {
+			t.Errorf("after 30 s: %s, reported %q", env.states(), reported)
+		}
+		env.change(s, func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
+		advance(time.Second)
+		env.change(s, func() { s.addresses = nil })
+		advance(10 * time.Second)
+		if reported := env.takeEvents(); reported != "" {
+			t.Errorf("10 s after the address was lost again: reported %q", reported)
+		}
+	})
+}
+
 // TestRecordsThatCannotBeRead checks that pods whose desired state is unknown are counted as such,
 // instead of as pods outside of the mesh.
 func TestRecordsThatCannotBeRead(t *testing.T) {

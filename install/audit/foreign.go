@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -95,8 +96,8 @@ func (r *auditRun) inspect(
 
 // inspectAddresses determines whether the rules apply to the addresses that the network namespace
 // has now. If the pod has moved its interface to another namespace, its traffic does not meet the
-// rules. A missing address is reported only by the second audit that finds none, because the runtime
-// may be removing the sandbox.
+// rules. An address that is missing for less than errorBackoff is not reported, because the runtime
+// may be removing the sandbox; rules and addresses that this removes cause further audits meanwhile.
 func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation string) {
 	addresses, err := ns.Addresses()
 	if err != nil {
@@ -104,16 +105,18 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 		return
 	}
 	if addresses = decide.GlobalAddresses(addresses); len(addresses) > 0 {
-		r.withoutAddress = false
+		r.withoutAddressSince = time.Time{}
 		r.inspectIPv6(ctx, addresses, situation)
 		return
 	}
 	r.state, r.nextAuditAt = Unknown, earliest(r.nextAuditAt, r.now.Add(errorBackoff))
-	if r.withoutAddress {
+	if r.withoutAddressSince.IsZero() {
+		r.withoutAddressSince = r.now
+	}
+	if r.now.Sub(r.withoutAddressSince) >= errorBackoff {
 		r.recordEvent(effectUnknown, situation+", but its network namespace has no address: "+
 			"if its interface was moved to another namespace, its traffic bypasses the proxy")
 	}
-	r.withoutAddress = true
 }
 
 // inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address

@@ -100,9 +100,6 @@ func TestAMovedInterfaceIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
-	rulestest.Eventually(t, "the reason is reported", func() bool {
-		return strings.Contains(r.takeEvents(), "RedirectUnknown")
-	})
 }
 
 // stands reports whether a namespace has the desired state.

@@ -61,12 +61,13 @@ type pod struct {
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	// withoutAddress is set if the network namespace had no address at the last audit.
-	withoutAddress bool
-	ipv6           ipv6Decision
-	lastEvents     map[string]lastEvent // by reason
-	unrepaired     unrepaired
-	action         attempt // last deletion or label
+	// withoutAddressSince is the time of the first of the latest audits that found no address in the
+	// network namespace. It is zero if the last audit found one.
+	withoutAddressSince time.Time
+	ipv6                ipv6Decision
+	lastEvents          map[string]lastEvent // by reason
+	unrepaired          unrepaired
+	action              attempt // last deletion or label
 	// actedVersion is the version of the object for which no action is needed any more, because the
 	// pod was deleted or labeled, or has changed since.
 	actedVersion string
