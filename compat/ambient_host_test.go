@@ -164,7 +164,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			live := readLive(t, node, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
-			if v := r.Verdict(true); v != diff.Equivalent {
+			if v := r.StrictVerdict(); v != diff.Equivalent {
 				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v", v, r.Classes, r.Undecided)
 			}
 			for _, tc := range []struct {
@@ -211,7 +211,7 @@ func TestProbesByUser(t *testing.T) {
 			live := readLive(t, node, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
-			if v := r.Verdict(true); v != diff.Equivalent {
+			if v := r.StrictVerdict(); v != diff.Equivalent {
 				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v", v, r.Classes, r.Undecided)
 			}
 		})

@@ -35,7 +35,7 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 			live := readLive(t, ns, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
-			if v := r.Verdict(true); v != diff.Equivalent {
+			if v := r.StrictVerdict(); v != diff.Equivalent {
 				t.Errorf("%s\n%v\n%v\n%v", v, r.Classes, r.Undecided, r.Routing)
 			}
 			if removed, err := b.Remove(ns); err != nil || !removed {

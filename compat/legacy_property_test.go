@@ -19,7 +19,7 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	rs = withConntrack(rs)
 	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 	result := diff.Decide(side(rs), side(translated), diff.Options{})
-	if result.Verdict(true) == diff.Equivalent {
+	if result.StrictVerdict() == diff.Equivalent {
 		wantSameOutcomes(t, &rs, &translated)
 		return
 	}

@@ -115,7 +115,7 @@ func TestSavedHeaderMatchesEqualTheKernelsMatches(t *testing.T) {
 				}
 				result := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: tables}}, held,
 					diff.Options{Families: []rules.Family{f}})
-				if got := result.Verdict(true); got != diff.Equivalent {
+				if got := result.StrictVerdict(); got != diff.Equivalent {
 					t.Errorf("seed %d, %s with %v: %s\n%s", seed, name, b, got,
 						rulesThatDiffer(tables[0], held.Ruleset.Tables[0]))
 				}
@@ -172,7 +172,7 @@ func TestSavedRandomMatchesEqualTheKernelsMatches(t *testing.T) {
 			}
 			result := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: tables}}, held[with],
 				diff.Options{Families: []rules.Family{f}})
-			if got := result.Verdict(true); got != want {
+			if got := result.StrictVerdict(); got != want {
 				t.Errorf("seed %d, %s with %v: %s, want %s\n%s\n%s", seed, name, with, got, want,
 					printed, held[with].Ruleset)
 			}

@@ -54,7 +54,7 @@ func TestSavedSourceNATEqualsTheKernels(t *testing.T) {
 					for j, side := range sides {
 						result := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: tables}},
 							side, diff.Options{Families: []rules.Family{f}})
-						got := result.Verdict(true)
+						got := result.StrictVerdict()
 						if (got == diff.Equivalent) != (i == j) {
 							t.Errorf("%s of %v with %s in %v: %s", list[i], a, list[j], b, got)
 						}

@@ -185,7 +185,7 @@ func testSaved(t *testing.T, f rules.Family, command string, list []string) {
 		for i, left := range saved {
 			for j, right := range held {
 				result := diff.Decide(left, right, diff.Options{Families: []rules.Family{f}})
-				if got := result.Verdict(true); (got == diff.Equivalent) != (i == j) {
+				if got := result.StrictVerdict(); (got == diff.Equivalent) != (i == j) {
 					t.Errorf("%v: the saved rule %s and the loaded rule %s: %s", variant, list[i],
 						list[j], got)
 				}

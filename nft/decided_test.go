@@ -63,7 +63,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	t.Helper()
 	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
-	if got := r.Verdict(true); got != want {
+	if got := r.StrictVerdict(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, u := range r.Undecided {
@@ -126,7 +126,7 @@ func TestSetsThatRulesChange(t *testing.T) {
 				sides[i].Ruleset = rs
 			}
 			r := diff.Decide(sides[0], sides[1], diff.Options{})
-			if got := r.Verdict(true); got != tc.want {
+			if got := r.StrictVerdict(); got != tc.want {
 				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})
@@ -173,7 +173,7 @@ func TestSetsThatMayBeFull(t *testing.T) {
 		{"size 9;", "size 9; limit rate 1/second;", drop, diff.Undecidable},
 	} {
 		r := diff.Decide(side(tc.left, tc.rule), side(tc.right, tc.rule), diff.Options{})
-		if got := r.Verdict(true); got != tc.want {
+		if got := r.StrictVerdict(); got != tc.want {
 			t.Errorf("%s | %s: %s: %s, want %s", tc.left, tc.right, tc.rule, got, tc.want)
 		}
 	}
@@ -215,7 +215,7 @@ func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 			want  diff.Verdict
 		}{{side(a, rule), diff.Equivalent}, {side(b, rule), want}} {
 			r := diff.Decide(in, tc.other, diff.Options{})
-			if got := r.Verdict(true); got != tc.want {
+			if got := r.StrictVerdict(); got != tc.want {
 				t.Errorf("%s: %s, want %s", rule, got, tc.want)
 			}
 		}
@@ -263,7 +263,7 @@ func TestMapsOfStatesThatAChainChanges(t *testing.T) {
 		},
 	} {
 		r := diff.Decide(side(tc.mapped), side(tc.list), diff.Options{})
-		if got := r.Verdict(true); got != tc.want {
+		if got := r.StrictVerdict(); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -196,8 +196,8 @@ func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 		}
 		r := diff.Decide(diff.Side{Ruleset: compileAmbient(t, a), RoutingKnown: true, Ambient: &a},
 			diff.Side{Ruleset: recordedNFT(t, run)}, diff.Options{})
-		if r.Verdict(false) != diff.Equivalent || r.Verdict(true) != diff.Different {
-			t.Errorf("%s: %s, strictly %s\n%v", filepath.Base(run), r.Verdict(false), r.Verdict(true),
+		if r.Verdict() != diff.Equivalent || r.StrictVerdict() != diff.Different {
+			t.Errorf("%s: %s, strictly %s\n%v", filepath.Base(run), r.Verdict(), r.StrictVerdict(),
 				r.Classes)
 		}
 		for _, c := range r.Classes {
@@ -220,7 +220,7 @@ func wantDifferentOnlyIn(
 		if slices.Contains(families, f) {
 			want = diff.Different
 		}
-		if v := r.Verdict(true); v != want {
+		if v := r.StrictVerdict(); v != want {
 			t.Errorf("%s, IPv%d: %s, want %s\n%v\n%v", backend, f, v, want, r.Classes, r.Undecided)
 		}
 	}

@@ -86,8 +86,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 				r := diff.Decide(diff.Side{
 					Ruleset: compileHost(t, h), RoutingKnown: true, AmbientHost: &h,
 				}, diff.Side{Ruleset: backend.recorded}, diff.Options{})
-				if r.Verdict(false) != diff.Equivalent || r.Verdict(true) != diff.Different {
-					t.Errorf("%s, strictly %s\n%v\n%v", r.Verdict(false), r.Verdict(true), r.Classes,
+				if r.Verdict() != diff.Equivalent || r.StrictVerdict() != diff.Different {
+					t.Errorf("%s, strictly %s\n%v\n%v", r.Verdict(), r.StrictVerdict(), r.Classes,
 						r.Undecided)
 				}
 				// Packets of the kubelet's user are probes without either deviation.
@@ -106,8 +106,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 				}
 				r = diff.Decide(diff.Side{Ruleset: without, RoutingKnown: true},
 					diff.Side{Ruleset: backend.recorded}, diff.Options{})
-				if r.Verdict(true) != diff.Equivalent {
-					t.Errorf("without the deviation: %s\n%v\n%v", r.Verdict(true), r.Classes, r.Undecided)
+				if r.StrictVerdict() != diff.Equivalent {
+					t.Errorf("without the deviation: %s\n%v\n%v", r.StrictVerdict(), r.Classes, r.Undecided)
 				}
 			})
 		}

@@ -87,8 +87,7 @@ func TestEachAmbientHostParameterMatters(t *testing.T) {
 		change(&changed)
 		r := diff.Decide(diff.Side{Ruleset: compileHost(t, plain), RoutingKnown: true},
 			diff.Side{Ruleset: compileHost(t, changed), RoutingKnown: true}, diff.Options{})
-		const strict = true // deviations count as differences
-		if verdict := r.Verdict(strict); verdict != diff.Different {
+		if verdict := r.StrictVerdict(); verdict != diff.Different {
 			t.Errorf("%s: %s", name, verdict)
 		}
 	}

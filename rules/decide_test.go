@@ -33,7 +33,7 @@ func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
 			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
-			if _, isLeftover := leftovers[c.name]; (result.Verdict(true) == diff.Equivalent) == isLeftover {
+			if _, isLeftover := leftovers[c.name]; (result.StrictVerdict() == diff.Equivalent) == isLeftover {
 				t.Errorf("equivalent: %t\n%s", !isLeftover, describe(result))
 			}
 		})
@@ -49,7 +49,7 @@ func TestDefaultRulesDifferOnlyByDeviations(t *testing.T) {
 			left := side(compile(t, c.redirect))
 			left.Redirect = &c.redirect
 			result := diff.Decide(left, side(c.ruleset), diff.Options{})
-			if result.Verdict(false) != diff.Equivalent {
+			if result.Verdict() != diff.Equivalent {
 				t.Errorf("a difference without a deviation:\n%s", describe(result))
 			}
 		})
@@ -64,12 +64,12 @@ func TestRandomStrictRulesAreEquivalentToTheReference(t *testing.T) {
 			return // a TPROXY decision with all deviations takes half a second
 		}
 		result := diff.Decide(named(r), side(istioReference(r)), diff.Options{})
-		if result.Verdict(false) != diff.Equivalent {
+		if result.Verdict() != diff.Equivalent {
 			t.Fatalf("a difference without a deviation:\n%s", describe(result))
 		}
 		r.StrictIstio()
 		if result := diff.Decide(named(r), side(istioReference(r)),
-			diff.Options{}); result.Verdict(true) != diff.Equivalent {
+			diff.Options{}); result.StrictVerdict() != diff.Equivalent {
 			t.Fatalf("a difference without deviations:\n%s", describe(result))
 		}
 	})
@@ -191,9 +191,9 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 		if names := strings.Join(slices.Compact(got), " "); names != tc.want {
 			t.Errorf("%s: %q, want %q\n%s", tc.name, names, tc.want, describe(result))
 		}
-		if result.Verdict(false) != diff.Equivalent ||
-			(result.Verdict(true) == diff.Equivalent) != (tc.want == "") {
-			t.Errorf("%s: %s, strictly %s", tc.name, result.Verdict(false), result.Verdict(true))
+		if result.Verdict() != diff.Equivalent ||
+			(result.StrictVerdict() == diff.Equivalent) != (tc.want == "") {
+			t.Errorf("%s: %s, strictly %s", tc.name, result.Verdict(), result.StrictVerdict())
 		}
 	}
 	plain := strict
@@ -204,7 +204,7 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
 		}
 	}
-	if result.Verdict(false) == diff.Equivalent || len(result.Classes[0].Deviations) > 0 ||
+	if result.Verdict() == diff.Equivalent || len(result.Classes[0].Deviations) > 0 ||
 		len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
 		t.Errorf("classes with deviations are not the last ones:\n%s", describe(result))
 	}
@@ -264,7 +264,7 @@ func BenchmarkDecide(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if result := diff.Decide(left, right,
-					diff.Options{}); (result.Verdict(true) == diff.Equivalent) == bench.differs {
+					diff.Options{}); (result.StrictVerdict() == diff.Equivalent) == bench.differs {
 					b.Fatalf("different: %t\n%s", !bench.differs, describe(result))
 				}
 			}

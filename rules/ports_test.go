@@ -73,8 +73,8 @@ func TestMergedPortsAreEquivalent(t *testing.T) {
 		}
 		result := diff.Decide(diff.Side{Ruleset: joined}, diff.Side{Ruleset: single},
 			diff.Options{})
-		if result.Verdict(true) != diff.Equivalent {
-			t.Fatalf("%s: %+v", result.Verdict(true), result)
+		if result.StrictVerdict() != diff.Equivalent {
+			t.Fatalf("%s: %+v", result.StrictVerdict(), result)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			sides[i] = diff.Side{Ruleset: *live}
 		}
 		r := diff.Decide(sides[0], sides[1], diff.Options{})
-		if got := r.Verdict(true); got != diff.Undecidable {
+		if got := r.StrictVerdict(); got != diff.Undecidable {
 			t.Errorf("%s: %s, want %s", tc.name, got, diff.Undecidable)
 		}
 	}

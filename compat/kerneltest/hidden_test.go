@@ -79,12 +79,12 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 			if dropped != "dropped" || passes == dropped {
 				t.Errorf("the kernel: %s and %s", dropped, passes)
 			}
-			if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
+			if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
 				t.Error("the decision is equivalent")
 			}
 			if r := diff.Decide(right, right,
-				diff.Options{}); (r.Verdict(true) == diff.Equivalent) != tc.sameAsItself {
-				t.Errorf("a ruleset and itself: %s, want equivalent %t", r.Verdict(true),
+				diff.Options{}); (r.StrictVerdict() == diff.Equivalent) != tc.sameAsItself {
+				t.Errorf("a ruleset and itself: %s, want equivalent %t", r.StrictVerdict(),
 					tc.sameAsItself)
 			}
 		})

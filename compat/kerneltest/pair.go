@@ -108,7 +108,7 @@ func (n *Network) checkPair(
 		diff.Side{Ruleset: r.model, RoutingKnown: true}, diff.Options{})
 	test := pairTest{counts: counts, left: &l, right: &r, result: result}
 	// Strictly: deviations from Istio's rules are differences like others.
-	test.verdict = result.Verdict(true)
+	test.verdict = result.StrictVerdict()
 	counts.addVerdict(test.verdict)
 
 	if left.Has("--on-port 0") || right.Has("--on-port 0") {

@@ -40,11 +40,11 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 		t.Errorf("the kernel: %d packets from the new source, %d without a translation", translated,
 			untranslated)
 	}
-	if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
+	if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
 		t.Error("rulesets with and without the translation are equivalent")
 	}
-	if r := diff.Decide(left, left, diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("a ruleset and itself: %s", r.Verdict(true))
+	if r := diff.Decide(left, left, diff.Options{}); r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("a ruleset and itself: %s", r.StrictVerdict())
 	}
 }
 
@@ -86,7 +86,7 @@ func TestSourceOfTranslatedConnection(t *testing.T) {
 		}
 	}
 	r := diff.Decide(sides["50"], sides["150"], diff.Options{})
-	if r.Verdict(true) == diff.Equivalent {
+	if r.StrictVerdict() == diff.Equivalent {
 		t.Error("the rules before and after the translation are said to be equivalent")
 	}
 }

@@ -52,13 +52,13 @@ func TestNFTTemplateIsShared(t *testing.T) {
 		other := load(reads, list)
 		r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *other},
 			diff.Options{})
-		if r.Verdict(true) == diff.Equivalent {
+		if r.StrictVerdict() == diff.Equivalent {
 			t.Errorf("a condition on the template's mark is equivalent to %q", list)
 		}
 	}
 	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional},
 		diff.Options{})
-	if r.Verdict(true) != diff.Equivalent {
-		t.Errorf("a ruleset and itself: %s", r.Verdict(true))
+	if r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("a ruleset and itself: %s", r.StrictVerdict())
 	}
 }

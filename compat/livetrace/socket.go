@@ -61,31 +61,25 @@ type Process struct {
 	Container string
 }
 
-// Endpoints are the addresses of a packet before NAT, which its sender's socket has too.
-type Endpoints struct {
-	Protocol            rules.Protocol
-	Source, Destination netip.AddrPort
-}
-
-// Processes returns the senders of the packets with these endpoints. It omits endpoints whose
-// socket is closed or unknown. If no visible process has the socket open, PID is 0 and GID equals
-// UID. Processes reads the sockets and the processes once for all endpoints.
-func (n *Namespace) Processes(packets []Endpoints) map[Endpoints]Process {
-	senders := map[Endpoints]*netlink.Socket{}
+// Processes returns the processes that opened the connections. It omits connections whose socket is
+// closed or unknown. If no visible process has the socket open, PID is 0 and GID equals UID.
+// Processes reads the sockets and the processes once for all connections.
+func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
+	senders := map[Connection]*netlink.Socket{}
 	for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP} {
-		wanted := map[uint16][]Endpoints{} // by source port
-		for _, e := range packets {
-			if e.Protocol == protocol {
-				wanted[e.Source.Port()] = append(wanted[e.Source.Port()], e)
+		wanted := map[uint16][]Connection{} // by source port
+		for _, c := range connections {
+			if c.Protocol == protocol {
+				wanted[c.Source.Port()] = append(wanted[c.Source.Port()], c)
 			}
 		}
 		if len(wanted) == 0 {
 			continue
 		}
 		for s := range n.sockets(protocol) {
-			for _, e := range wanted[s.ID.SourcePort] {
-				if senders[e] == nil && isSender(s, e) {
-					senders[e] = s
+			for _, c := range wanted[s.ID.SourcePort] {
+				if senders[c] == nil && isSender(s, c) {
+					senders[c] = s
 				}
 			}
 		}
@@ -95,25 +89,25 @@ func (n *Namespace) Processes(packets []Endpoints) map[Endpoints]Process {
 		inodes[s.INode] = true
 	}
 	openedBy := n.processesWithSockets(inodes)
-	processes := make(map[Endpoints]Process, len(senders))
-	for e, s := range senders {
+	processes := make(map[Connection]Process, len(senders))
+	for c, s := range senders {
 		p := openedBy[s.INode]
 		p.Owner.UID = s.UID
 		if p.PID == 0 {
 			p.Owner.GID = s.UID
 		}
-		processes[e] = p
+		processes[c] = p
 	}
 	return processes
 }
 
-// isSender reports whether the socket may have sent a packet with the endpoints. The caller has
+// isSender reports whether the socket may have sent packets of the connection. The caller has
 // compared the source port.
-func isSender(s *netlink.Socket, e Endpoints) bool {
+func isSender(s *netlink.Socket, c Connection) bool {
 	local := localAddr(s)
-	return (local == e.Source.Addr() || local.IsUnspecified()) &&
-		(s.ID.DestinationPort == e.Destination.Port() ||
-			s.ID.DestinationPort == 0 && e.Protocol == rules.UDP)
+	return (local == c.Source.Addr() || local.IsUnspecified()) &&
+		(s.ID.DestinationPort == c.Destination.Port() ||
+			s.ID.DestinationPort == 0 && c.Protocol == rules.UDP)
 }
 
 // sockets iterates over the TCP or UDP sockets of the namespace, first of IPv4, then of IPv6. Some

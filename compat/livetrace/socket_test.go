@@ -77,16 +77,16 @@ func TestProcesses(t *testing.T) {
 	want := livetrace.Process{
 		Owner: rules.Owner{UID: 0, GID: 8}, PID: 4711, Name: "curl", Container: id,
 	}
-	var packets []livetrace.Endpoints
-	senders := map[livetrace.Endpoints]livetrace.Process{}
+	var packets []livetrace.Connection
+	senders := map[livetrace.Connection]livetrace.Process{}
 	for port := range uint16(100) {
-		e := livetrace.Endpoints{
+		e := livetrace.Connection{
 			Protocol: rules.UDP, Source: local,
 			Destination: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		}
 		packets, senders[e] = append(packets, e), want
 	}
-	packets = append(packets, livetrace.Endpoints{
+	packets = append(packets, livetrace.Connection{
 		Protocol: rules.UDP, Destination: packets[1].Destination,
 		Source: netip.AddrPortFrom(local.Addr(), local.Port()+1),
 	})

@@ -81,7 +81,7 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 		result := diff.Decide(diff.Side{Ruleset: held}, diff.Side{Ruleset: listed}, diff.Options{
 			Families: []rules.Family{rules.IPv4, rules.IPv6}, Budget: diff.DefaultBudget,
 		})
-		verdict := result.Verdict(true)
+		verdict := result.StrictVerdict()
 		if len(listing.Undecided) > 0 {
 			verdict = diff.Undecidable
 		}

@@ -80,7 +80,7 @@ func TestCostlyTextsAreDecided(t *testing.T) {
 			result := diff.Decide(read(), read(), diff.Options{
 				Families: []rules.Family{rules.IPv4}, Budget: diff.Budget{Memory: 512 << 20},
 			})
-			if verdict := result.Verdict(true); verdict != diff.Equivalent {
+			if verdict := result.StrictVerdict(); verdict != diff.Equivalent {
 				t.Errorf("%s: %s", verdict, result.Exhausted)
 			}
 		})

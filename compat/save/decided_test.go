@@ -78,7 +78,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 				r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: tc.other}, diff.Options{
 					MaxClasses: 3, Families: []rules.Family{familyOfFile(name)},
 				})
-				if got := r.Verdict(false); got != tc.want || len(r.Undecided) > 0 {
+				if got := r.Verdict(); got != tc.want || len(r.Undecided) > 0 {
 					t.Errorf("%s, want %s; undecided:", got, tc.want)
 				}
 				for _, u := range r.Undecided {

@@ -155,7 +155,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := diff.Decide(mangled(t, tc.left), mangled(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
-			if got := r.Verdict(true); got != tc.want {
+			if got := r.StrictVerdict(); got != tc.want {
 				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})
@@ -244,7 +244,7 @@ func TestHelpersAreCompared(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
-			if got := r.Verdict(true); got != tc.want {
+			if got := r.StrictVerdict(); got != tc.want {
 				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})

@@ -30,8 +30,8 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *c
 		others = usualDifferences
 	}
 	r := decideWithout(sluiceRules, istioRules, others)
-	if r.Verdict(false) != diff.Equivalent {
-		t.Errorf("%s\n%s", r.Verdict(false), describe(r))
+	if r.Verdict() != diff.Equivalent {
+		t.Errorf("%s\n%s", r.Verdict(), describe(r))
 	}
 	if named, want := deviationsOf(r),
 		slices.Sorted(slices.Values(s.deviations)); !slices.Equal(named, want) {
@@ -39,7 +39,7 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *c
 	}
 	for i, o := range others {
 		if r := decideWithout(sluiceRules, istioRules,
-			slices.Delete(slices.Clone(others), i, i+1)); r.Verdict(false) != diff.Different {
+			slices.Delete(slices.Clone(others), i, i+1)); r.Verdict() != diff.Different {
 			t.Errorf("difference does not occur: %s", o.name)
 		}
 	}

@@ -92,9 +92,9 @@ func compareAmbientHost(
 	if slices.ContainsFunc(h.Pods, func(a netip.Addr) bool { return h.IPv6 || a.Unmap().Is4() }) {
 		want = diff.Different
 	}
-	if r.Verdict(false) != diff.Equivalent || r.Verdict(true) != want {
-		t.Errorf("%s\nnftables %t: %s, strictly %s, want %s\n%v\n%v", c, nftables, r.Verdict(false),
-			r.Verdict(true), want, r.Classes, r.Undecided)
+	if r.Verdict() != diff.Equivalent || r.StrictVerdict() != want {
+		t.Errorf("%s\nnftables %t: %s, strictly %s, want %s\n%v\n%v", c, nftables, r.Verdict(),
+			r.StrictVerdict(), want, r.Classes, r.Undecided)
 	}
 	if want == diff.Different && !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 		return slices.Equal(c.Deviations, []rules.DeviationID{deviation})
@@ -110,8 +110,8 @@ func compareAmbientHost(
 		rs.Tables[i].XTables = !nftables
 	}
 	r = diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true}, istioSide, diff.Options{})
-	if r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nnftables %t, without %s: %s\n%v\n%v", c, nftables, deviation, r.Verdict(true),
+	if r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("%s\nnftables %t, without %s: %s\n%v\n%v", c, nftables, deviation, r.StrictVerdict(),
 			r.Classes, r.Undecided)
 	}
 	return want == diff.Different

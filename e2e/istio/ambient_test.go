@@ -75,11 +75,11 @@ func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) 
 	istioRules.Routing = readRouting(t, ns)
 	r := diff.Decide(diff.Side{Ruleset: sluiceRules, RoutingKnown: true, Ambient: &a},
 		diff.Side{Ruleset: istioRules, RoutingKnown: true}, diff.Options{})
-	if r.Verdict(true) == diff.Equivalent && len(r.Routing) == 0 {
+	if r.StrictVerdict() == diff.Equivalent && len(r.Routing) == 0 {
 		return true
 	}
-	if !nftables || a.IPv6 || r.Verdict(false) != diff.Equivalent {
-		t.Errorf("nftables %t: %s\n%v\n%v\n%v", nftables, r.Verdict(false), r.Classes, r.Undecided,
+	if !nftables || a.IPv6 || r.Verdict() != diff.Equivalent {
+		t.Errorf("nftables %t: %s\n%v\n%v\n%v", nftables, r.Verdict(), r.Classes, r.Undecided,
 			r.Routing)
 	}
 	for _, c := range r.Classes {

@@ -36,9 +36,9 @@ func (s testCase) checkApplied(t *testing.T, istioSide diff.Side) {
 		}
 		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istioSide,
 			diff.Options{})
-		if r.Verdict(true) != diff.Equivalent {
+		if r.StrictVerdict() != diff.Equivalent {
 			t.Errorf("%s\nrules apply with backend %s and istio-iptables: %s\n%s", s,
-				backend, r.Verdict(true),
+				backend, r.StrictVerdict(),
 				describe(r, backend, "istio-iptables"))
 		}
 	}

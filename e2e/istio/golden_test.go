@@ -58,7 +58,7 @@ func TestRecordedRuns(t *testing.T) {
 			if leftovers[name] != "" {
 				want = diff.Different
 			}
-			if got := r.Verdict(true); got != want {
+			if got := r.StrictVerdict(); got != want {
 				t.Errorf("%s\nstrict rules and recorded rules: %s, want %s (%s)\n%s", s, got,
 					want, leftovers[name],
 					describe(r, "Sluice", "recorded"))

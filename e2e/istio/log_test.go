@@ -24,8 +24,8 @@ func (s testCase) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 			log.Failure, log.DryRun, log.FromInput)
 	}
 	r := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}, saved, diff.Options{})
-	if r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nlog and iptables-save: %s\n%s", s, r.Verdict(true),
+	if r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("%s\nlog and iptables-save: %s\n%s", s, r.StrictVerdict(),
 			describe(r, "log", "iptables-save"))
 	}
 	if s.namesOwners() {

@@ -80,7 +80,7 @@ func (n *differenceCounter) checkNative(t *testing.T, s testCase, legacy rules.R
 		return diff.Decide(left, diff.Side{Ruleset: legacy, RoutingKnown: true},
 			diff.Options{MaxClasses: 3})
 	}
-	if r := compare(""); r.Verdict(true) != diff.Equivalent {
+	if r := compare(""); r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("%s\nistio-nftables and istio-iptables differ without a known finding:\n%s", s,
 			describe(r, "istio-nftables", "istio-iptables"))
 		return
@@ -91,7 +91,7 @@ func (n *differenceCounter) checkNative(t *testing.T, s testCase, legacy rules.R
 		if !rules.Equal(allRepaired, s.repaired(native, f.id)) {
 			r = compare(f.id)
 		}
-		found := r.Verdict(true) == diff.Different
+		found := r.StrictVerdict() == diff.Different
 		if want := f.expected(s.redirect); found != want {
 			t.Errorf("%s\nfinding %s: %t, want %t (%s)\n%s", s, f.id, found, want, f.description,
 				describe(r, "istio-nftables", "istio-iptables"))

@@ -23,7 +23,7 @@ func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
 			want = diff.Different
 		}
 		r := compareWithEmpty(t, ns)
-		if got := r.Verdict(true); result.Status != 0 || got != want {
+		if got := r.StrictVerdict(); result.Status != 0 || got != want {
 			t.Errorf("%s %s\nexit status %d, compared with no rules: %s, want %s\n%s", variant, c,
 				result.Status, got, want,
 				describe(r, "istio", "no rules"))
@@ -37,7 +37,7 @@ func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := compareWithEmpty(t, ns); result.Status != 0 || r.Verdict(true) != diff.Equivalent {
+	if r := compareWithEmpty(t, ns); result.Status != 0 || r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("%s\nrules apply: exit status %d, rules in the namespace:\n%s", c, result.Status,
 			describe(r, "rules", "no rules"))
 	}

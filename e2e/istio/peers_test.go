@@ -86,8 +86,8 @@ func (s testCase) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	}
 	r := diff.Decide(diff.Side{Ruleset: live, RoutingKnown: true},
 		diff.Side{Ruleset: saved, RoutingKnown: true}, diff.Options{})
-	if r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nthe kernel and iptables-save: %s\n%s", s, r.Verdict(true),
+	if r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("%s\nthe kernel and iptables-save: %s\n%s", s, r.StrictVerdict(),
 			describe(r, "kernel", "iptables-save"))
 	}
 }
@@ -117,13 +117,13 @@ func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 	istioSide := diff.Side{Ruleset: istioRules, RoutingKnown: true}
 
 	if r := diff.Decide(s.strictSide(), istioSide,
-		diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nstrict rules and istio-iptables: %s\n%s", s, r.Verdict(true),
+		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("%s\nstrict rules and istio-iptables: %s\n%s", s, r.StrictVerdict(),
 			describe(r, "Sluice", "istio-iptables"))
 	}
 	r := diff.Decide(s.sluiceSide(), istioSide, diff.Options{})
-	if r.Verdict(false) != diff.Equivalent {
-		t.Errorf("%s\ndefault rules and istio-iptables: %s\n%s", s, r.Verdict(false),
+	if r.Verdict() != diff.Equivalent {
+		t.Errorf("%s\ndefault rules and istio-iptables: %s\n%s", s, r.Verdict(),
 			describe(r, "Sluice", "istio-iptables"))
 	}
 	if want, got := deviationsExpected(s.redirect), deviationsOf(r); !maps.Equal(want, got) {

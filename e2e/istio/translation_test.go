@@ -20,8 +20,8 @@ func (s testCase) checkTranslation(t *testing.T) {
 		Ruleset: rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}, RoutingKnown: true,
 	}
 	if r := diff.Decide(s.sluiceSide(), translated,
-		diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nrules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true),
+		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("%s\nrules for nf_tables and for iptables-legacy: %s\n%s", s, r.StrictVerdict(),
 			describe(r, "nf_tables", "iptables-legacy"))
 	}
 }

@@ -155,7 +155,7 @@ func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 		if len(result.Classes) == 0 ||
 			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
 				result.Classes[0].Witness.OutInterface != "other" {
-			t.Errorf("%s: %s, %v", name, result.Verdict(true), result.Classes)
+			t.Errorf("%s: %s, %v", name, result.StrictVerdict(), result.Classes)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 		},
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
-		if got := r.Verdict(true); got != tc.want {
+		if got := r.StrictVerdict(); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 		left.Tables[0].Family, right.Tables[0].Family = rules.Inet, rules.Inet
 		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Families: []rules.Family{family}})
-		if got := r.Verdict(true); got != want {
+		if got := r.StrictVerdict(); got != want {
 			t.Errorf("NAT to an IPv4 address, packets of %s: %s, want %s", family, got, want)
 		}
 	}

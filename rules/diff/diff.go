@@ -89,12 +89,20 @@ const (
 )
 
 // Verdict summarizes the result. A difference takes precedence over undecided packets. Known
-// deviations count as differences only if strict is true. Classes that the result omits (see
-// Result.More) do not change the verdict, because known deviations are omitted first.
-func (r *Result) Verdict(strict bool) Verdict {
-	differs := func(c Class) bool { return strict || len(c.Deviations) == 0 }
+// deviations do not count as differences. Classes that the result omits (see Result.More) do not
+// change the verdict, because known deviations are omitted first.
+func (r *Result) Verdict() Verdict {
+	isUnexplained := func(c Class) bool { return len(c.Deviations) == 0 }
+	return r.summarize(slices.ContainsFunc(r.Classes, isUnexplained))
+}
+
+// StrictVerdict is Verdict with known deviations that count as differences.
+func (r *Result) StrictVerdict() Verdict { return r.summarize(len(r.Classes) > 0) }
+
+// summarize returns the verdict. differs reports whether a class of the result counts as a difference.
+func (r *Result) summarize(differs bool) Verdict {
 	switch {
-	case len(r.Routing) > 0, slices.ContainsFunc(r.Classes, differs):
+	case len(r.Routing) > 0 || differs:
 		return Different
 	case len(r.Undecided) > 0 || r.Exhausted != "":
 		return Undecidable

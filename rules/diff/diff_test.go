@@ -211,7 +211,7 @@ func TestEquivalentRulesets(t *testing.T) {
 			ruleset(base(rules.Filter, rules.Input, 0, when(drop))), ruleset(),
 		},
 	} {
-		if r := decide(tc.left, tc.right); r.Verdict(true) != diff.Equivalent {
+		if r := decide(tc.left, tc.right); r.StrictVerdict() != diff.Equivalent {
 			t.Errorf("%s: %v, undecided %v", tc.name, classes(r), r.Undecided)
 		}
 	}

@@ -24,8 +24,8 @@ func TestDrawsOfDifferentForms(t *testing.T) {
 		{"-m limit --limit 1/sec", "-m limit --limit 2/sec", diff.Different},
 		{"-m limit --limit 1/sec", "-m limit --limit 1/sec", diff.Equivalent},
 	} {
-		if r := decide(limit(tc.left), limit(tc.right)); r.Verdict(true) != tc.want {
-			t.Errorf("%s and %s: %s, want %s", tc.left, tc.right, r.Verdict(true), tc.want)
+		if r := decide(limit(tc.left), limit(tc.right)); r.StrictVerdict() != tc.want {
+			t.Errorf("%s and %s: %s, want %s", tc.left, tc.right, r.StrictVerdict(), tc.want)
 		}
 	}
 	text := rules.Unknown{Text: "limit rate 1/second", Effect: rules.ReadsVarying}
@@ -41,11 +41,11 @@ func TestDrawsOfDifferentForms(t *testing.T) {
 		{ruleset(), diff.Different},
 	} {
 		left := ruleset(mangleIn(when(rules.Drop, text)))
-		if r := decide(left, tc.right); r.Verdict(true) != tc.want {
-			t.Errorf("a text and %v: %s, want %s", tc.right, r.Verdict(true), tc.want)
+		if r := decide(left, tc.right); r.StrictVerdict() != tc.want {
+			t.Errorf("a text and %v: %s, want %s", tc.right, r.StrictVerdict(), tc.want)
 		}
 	}
-	if r := decide(limit("-m limit --limit 1/sec"), ruleset()); r.Verdict(true) != diff.Different {
-		t.Errorf("a limit and no rule: %s", r.Verdict(true))
+	if r := decide(limit("-m limit --limit 1/sec"), ruleset()); r.StrictVerdict() != diff.Different {
+		t.Errorf("a limit and no rule: %s", r.StrictVerdict())
 	}
 }

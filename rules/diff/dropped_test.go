@@ -129,7 +129,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 		},
 	} {
 		r := decide(tc.left, tc.right)
-		if got := r.Verdict(true); got != tc.want {
+		if got := r.StrictVerdict(); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
@@ -148,8 +148,8 @@ func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
 			base(rules.Filter, rules.Prerouting, 10, unknown))
 	}
 	r := decide(side(-300), side(-50))
-	if r.Verdict(true) != diff.Undecidable || len(r.Undecided) == 0 {
-		t.Fatalf("%s, %v", r.Verdict(true), r.Undecided)
+	if r.StrictVerdict() != diff.Undecidable || len(r.Undecided) == 0 {
+		t.Fatalf("%s, %v", r.StrictVerdict(), r.Undecided)
 	}
 	for _, u := range r.Undecided {
 		if !strings.Contains(u.Text, "sampled") {
@@ -178,7 +178,7 @@ func TestStatesOfOtherFamilies(t *testing.T) {
 	} {
 		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Families: []rules.Family{family}})
-		if got := r.Verdict(true); got != want {
+		if got := r.StrictVerdict(); got != want {
 			t.Errorf("%s: %s, want %s", family, got, want)
 		}
 	}

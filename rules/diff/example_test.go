@@ -46,7 +46,7 @@ func ExampleDecide() {
 	right := rules.MustCompile(r)
 
 	result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right}, diff.Options{})
-	fmt.Println(result.Verdict(true))
+	fmt.Println(result.StrictVerdict())
 	for _, class := range result.Classes {
 		fmt.Println(class)
 	}

@@ -44,7 +44,7 @@ func TestRandomMatchesOfRulesWithUnknownParts(t *testing.T) {
 		},
 	} {
 		r := decide(tc.left, tc.right)
-		if got := r.Verdict(true); got != tc.want {
+		if got := r.StrictVerdict(); got != tc.want {
 			t.Errorf("%s: %s, want %s: %v %v", tc.name, got, tc.want, classes(r), r.Undecided)
 		}
 	}

@@ -154,12 +154,12 @@ func TestUndecidedPackets(t *testing.T) {
 			t.Errorf("a class contains undecided packets: %s", c.Witness)
 		}
 	}
-	if r.Verdict(false) != diff.Different {
+	if r.Verdict() != diff.Different {
 		t.Error("port 83 must differ: no unknown rule applies to it")
 	}
 	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
-	if r := decide(circle, circle); r.Verdict(true) != diff.Undecidable ||
+	if r := decide(circle, circle); r.StrictVerdict() != diff.Undecidable ||
 		r.Undecided[0].Text != "jump a" {
 		t.Errorf("a loop of jumps is decided: %v", r.Undecided)
 	}
@@ -186,7 +186,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if len(r.Unreachable.Right) > 0 || r.Verdict(true) != diff.Equivalent {
+	if len(r.Unreachable.Right) > 0 || r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("unreachable chains affect the result: %v, %v", r.Unreachable.Right, r.Undecided)
 	}
 	// After an unknown rule, the reachable chains are not known.
@@ -239,8 +239,8 @@ func TestChainsAtOtherHooksAreListed(t *testing.T) {
 		if d := cmp.Diff(tc.want, got); d != "" {
 			t.Errorf("families %v (-want +got)\n%s", tc.families, d)
 		}
-		if len(r.Unreachable.Left) > 0 || r.Verdict(true) != tc.verdict {
-			t.Errorf("families %v: %s, unreachable %v", tc.families, r.Verdict(true),
+		if len(r.Unreachable.Left) > 0 || r.StrictVerdict() != tc.verdict {
+			t.Errorf("families %v: %s, unreachable %v", tc.families, r.StrictVerdict(),
 				r.Unreachable.Left)
 		}
 	}
@@ -332,8 +332,8 @@ func TestRouting(t *testing.T) {
 			len(r.Routing) != tc.routes {
 			t.Errorf("%s: %v, compared %t, %v", tc.name, classes(r), r.RoutingCompared, r.Routing)
 		}
-		if (r.Verdict(true) == diff.Equivalent) != (!tc.packets && tc.routes == 0) {
-			t.Errorf("%s: %s", tc.name, r.Verdict(true))
+		if (r.StrictVerdict() == diff.Equivalent) != (!tc.packets && tc.routes == 0) {
+			t.Errorf("%s: %s", tc.name, r.StrictVerdict())
 		}
 	}
 }
@@ -433,7 +433,7 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 		},
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
-		if got := r.Verdict(true); (got == diff.Equivalent) != tc.equivalent {
+		if got := r.StrictVerdict(); (got == diff.Equivalent) != tc.equivalent {
 			t.Errorf("%s: %s", tc.name, got)
 		}
 	}
@@ -473,11 +473,11 @@ func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 				base(rules.Filter, rules.Prerouting, priority, when(setMark(1, 1), m)))}
 		}
 		r := diff.Decide(at(-150), at(0), diff.Options{})
-		if got := r.Verdict(true); got != diff.Undecidable {
+		if got := r.StrictVerdict(); got != diff.Undecidable {
 			t.Errorf("%s before and after NAT: %s, want %s", name, got, diff.Undecidable)
 		}
 		r = diff.Decide(at(-50), at(0), diff.Options{})
-		if got := r.Verdict(true); got != diff.Equivalent {
+		if got := r.StrictVerdict(); got != diff.Equivalent {
 			t.Errorf("%s after NAT: %s, want %s", name, got, diff.Equivalent)
 		}
 	}
@@ -542,15 +542,15 @@ func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 		}
 		both, each := when(flips, tc.both), []rules.Rule{when(flips, tc.one), when(flips, tc.other)}
 		r := diff.Decide(at(110, both), at(110, each...), diff.Options{})
-		if got := r.Verdict(true); got != diff.Equivalent {
+		if got := r.StrictVerdict(); got != diff.Equivalent {
 			t.Errorf("%s in one rule and in two after NAT: %s, want %s", tc.name, got, diff.Equivalent)
 		}
 		r = diff.Decide(at(110, both), at(110, each[0]), diff.Options{})
-		if got := r.Verdict(true); got == diff.Equivalent {
+		if got := r.StrictVerdict(); got == diff.Equivalent {
 			t.Errorf("%s: a rule and a part of it after NAT: %s", tc.name, got)
 		}
 		r = diff.Decide(at(90, both), at(110, both), diff.Options{})
-		if got := r.Verdict(true); got != diff.Undecidable {
+		if got := r.StrictVerdict(); got != diff.Undecidable {
 			t.Errorf("%s before and after NAT: %s, want %s", tc.name, got, diff.Undecidable)
 		}
 	}

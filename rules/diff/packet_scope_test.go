@@ -24,7 +24,7 @@ func TestResetsAreComparedIfARuleSendsThem(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			input := base(rules.Filter, rules.Input, 0, when(tc.action, tcp))
 			got := decide(ruleset(matchesResets, input), ruleset(input))
-			if verdict := got.Verdict(true); verdict != tc.verdict {
+			if verdict := got.StrictVerdict(); verdict != tc.verdict {
 				t.Errorf("%s, want %s", verdict, tc.verdict)
 			}
 		})

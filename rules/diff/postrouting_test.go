@@ -71,7 +71,7 @@ func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right},
 			diff.Options{Families: []rules.Family{rules.IPv4}})
-		if v := r.Verdict(true); v != tc.want {
+		if v := r.StrictVerdict(); v != tc.want {
 			t.Errorf("%s: %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
 		}
 	}

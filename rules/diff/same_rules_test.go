@@ -85,7 +85,7 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 		{"a match of another backend", owned(true), owned(false), diff.Undecidable},
 	} {
 		r := decide(tc.left, tc.right)
-		if got := r.Verdict(true); got != tc.want {
+		if got := r.StrictVerdict(); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 	r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: equal}, diff.Options{
 		Families: []rules.Family{rules.IPv4},
 	})
-	if got := r.Verdict(true); got != diff.Equivalent {
+	if got := r.StrictVerdict(); got != diff.Equivalent {
 		t.Errorf("rules of a family that is not compared: %s", got)
 	}
 }

@@ -201,7 +201,7 @@ func TestImpossibleInterfaceNames(t *testing.T) {
 			}}
 		}
 		r := Decide(sides[0], sides[1], Options{})
-		if got := r.Verdict(true); got != Equivalent {
+		if got := r.StrictVerdict(); got != Equivalent {
 			t.Errorf("a rule for interface %q: %s, witness %s", n, got, r.Classes[0].Witness)
 		}
 	}

@@ -17,10 +17,10 @@ func TestSocketsBeforeConntrack(t *testing.T) {
 			when(rules.Drop, rules.MatchSocket{Kind: rules.NFTSocket})),
 			base(rules.Filter, rules.Prerouting, -50, when(setMark(1, everyBit), tcp)))
 	}
-	if r := decide(at(-300), at(-150)); r.Verdict(true) == diff.Equivalent {
+	if r := decide(at(-300), at(-150)); r.StrictVerdict() == diff.Equivalent {
 		t.Error("a socket match before conntrack and one after it are decided to be equivalent")
 	}
-	if r := decide(at(-160), at(-150)); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("two socket matches after conntrack: %s", r.Verdict(true))
+	if r := decide(at(-160), at(-150)); r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("two socket matches after conntrack: %s", r.StrictVerdict())
 	}
 }

@@ -86,7 +86,7 @@ func TestValuesDependOnStates(t *testing.T) {
 				}}}}
 			}
 			r := Decide(side(tc.left), side(tc.right), Options{Families: []rules.Family{rules.IPv4}})
-			if got := r.Verdict(true); got != tc.want {
+			if got := r.StrictVerdict(); got != tc.want {
 				t.Errorf("%s, want %s: %+v %+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})

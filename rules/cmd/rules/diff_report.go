@@ -133,7 +133,7 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 				Ruleset: rules.MustCompile(tried), RoutingKnown: true, Redirect: &tried,
 			}
 			result := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
-			if result.Verdict(r.strict) == diff.Equivalent {
+			if r.verdictOf(&result) == diff.Equivalent {
 				r.unstated = fmt.Sprintf(
 					"%s does not state %s: with %s instead of %s there is no difference", log.name,
 					unstatedLoopback, prefix, given)
@@ -149,11 +149,19 @@ const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 // verdict returns the answer. The answer is "cannot decide" if the order of some chains is a guess,
 // or if there is no difference but a fact about a whole side is unknown.
 func (r diffReport) verdict() diff.Verdict {
-	verdict := r.Verdict(r.strict)
+	verdict := r.verdictOf(&r.Result)
 	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknownCount() > 0 {
 		return diff.Undecidable
 	}
 	return verdict
+}
+
+// verdictOf returns the verdict of a result. Known deviations count as differences with --strict.
+func (r diffReport) verdictOf(result *diff.Result) diff.Verdict {
+	if r.strict {
+		return result.StrictVerdict()
+	}
+	return result.Verdict()
 }
 
 // unknownCount returns the number of unknown facts about whole sides.

@@ -84,15 +84,15 @@ type liveTracer struct {
 	ruleset   rules.Ruleset
 	stale     bool // the live ruleset has changed since it was read
 	collector trace.Collector
-	processes map[livetrace.Endpoints]livetrace.Process
+	processes map[livetrace.Connection]livetrace.Process
 	flows     flows
 	answers   *livetrace.Answers // nil if they are not printed
 	summary   traceSummary
 }
 
-// endpointsOf returns the endpoints of the packet with the header.
-func endpointsOf(h *trace.Header) livetrace.Endpoints {
-	return livetrace.Endpoints{
+// connectionOf returns the connection of the packet with the header.
+func connectionOf(h *trace.Header) livetrace.Connection {
+	return livetrace.Connection{
 		Protocol: h.Protocol, Source: h.Source, Destination: h.Destination,
 	}
 }
@@ -113,7 +113,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	defer namespace.Close()
 	t := &liveTracer{
 		s: s, p: p, ns: ns, namespace: namespace,
-		processes: map[livetrace.Endpoints]livetrace.Process{},
+		processes: map[livetrace.Connection]livetrace.Process{},
 	}
 	ctx, stop := s.traceContext(p)
 	defer stop()
@@ -228,27 +228,27 @@ func (t *liveTracer) readRuleset() error {
 // findSenders looks up the senders of the events' packets. It must be called before the packets are
 // printed, because their sockets may be closed soon.
 func (t *liveTracer) findSenders(events []trace.Event) {
-	owners := map[livetrace.Endpoints]*rules.Owner{} // nil if the event does not have the owner
+	owners := map[livetrace.Connection]*rules.Owner{} // nil if the event does not have the owner
 	for _, e := range events {
 		if e.Header == nil || e.In != 0 {
 			continue
 		}
-		endpoints := endpointsOf(e.Header)
-		if _, known := t.processes[endpoints]; !known && owners[endpoints] == nil {
-			owners[endpoints] = e.Owner
+		connection := connectionOf(e.Header)
+		if _, known := t.processes[connection]; !known && owners[connection] == nil {
+			owners[connection] = e.Owner
 		}
 	}
 	if len(owners) == 0 {
 		return
 	}
 	processes := t.namespace.Processes(slices.Collect(maps.Keys(owners)))
-	for endpoints, owner := range owners {
-		p, found := processes[endpoints]
+	for connection, owner := range owners {
+		p, found := processes[connection]
 		if owner != nil {
 			p.Owner, found = *owner, true // the event has the owner even of a closed socket
 		}
 		if found {
-			t.processes[endpoints] = p
+			t.processes[connection] = p
 		}
 	}
 }
@@ -275,8 +275,8 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if p.Header() == nil || t.isCountReached() {
 			continue
 		}
-		sender, known := t.processes[endpointsOf(p.Header())]
-		delete(t.processes, endpointsOf(p.Header()))
+		sender, known := t.processes[connectionOf(p.Header())]
+		delete(t.processes, connectionOf(p.Header()))
 		if t.source.session != nil && !p.Selected() {
 			continue // traced for another program
 		}
