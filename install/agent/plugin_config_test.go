@@ -97,7 +97,7 @@ func TestNodeSettings(t *testing.T) {
 		s.CNIConfFileName != "10-calico.conflist" || s.Resync != time.Minute || !s.Chained {
 		t.Errorf("settings: %+v", s)
 	}
-	if !s.OwnPod("istio-system", "sluice-node-x7k2p") || s.OwnPod("shop", "sluice-node-x7k2p") {
+	if !s.IsAgentPod("istio-system", "sluice-node-x7k2p") || s.IsAgentPod("shop", "sluice-node-x7k2p") {
 		t.Error("uninstallation would wait for the agent's own sandbox, or not wait for another one")
 	}
 }

@@ -125,7 +125,8 @@ func links(s Settings) []string {
 	return paths
 }
 
-// hasPlugins reports whether a directory contains configurations of plugins.
+// hasPlugins reports whether a directory contains files with the extension .conf, from which a list
+// loads plugins.
 func hasPlugins(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -137,7 +138,8 @@ func hasPlugins(dir string) bool {
 var errGone = errors.New(
 	"it was removed on the node; the agent cannot access a directory that was created in its place")
 
-// checkExists returns errGone if a mounted directory was removed on the node.
+// checkExists returns an error if a directory does not exist. The error wraps errGone if the
+// directory is mounted and was removed on the node.
 func checkExists(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && info.Sys().(*syscall.Stat_t).Nlink == 0 {

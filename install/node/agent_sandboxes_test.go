@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -65,15 +66,21 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 
 func TestLeftoverNamesThePluginThatSandboxesNeed(t *testing.T) {
 	for want, l := range map[string]node.Leftover{
-		"/bin/x stays, as the plugin, because the removal of 2 sandboxes needs it": {
+		"/bin/x is kept because the removal of 2 sandboxes needs it": {
 			Path: "/bin/x", References: 2,
 		},
-		"/bin/x stays, as a no-op plugin, because the removal of 3 sandboxes needs it, 1 of which belong to the agent's pods": {
+		"/bin/x is kept because /conf/a names it": {Path: "/bin/x", NamedBy: "/conf/a"},
+		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because the removal of 3 sandboxes needs it, 1 of which belong to the agent's pods": {
 			Path: "/bin/x", References: 3, AgentPods: 1, Noop: true,
 		},
-		"/bin/x stays, as a no-op plugin, because the removal of 1 sandboxes needs it, all of the agent's own pods, which end after the agent" +
-			", and because /conf/a names it: pods that use that file do not start until it is written again without the plugin": {
+		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because the removal of 1 sandboxes needs it, " +
+			"all of them sandboxes of the agent's own pods, which end after the agent, and because /conf/a names it; " +
+			"pods that use this configuration do not start until the plugin is removed from it": {
 			Path: "/bin/x", References: 1, AgentPods: 1, NamedBy: "/conf/a", Noop: true,
+		},
+		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because " +
+			"it is unknown whether sandboxes need it for their removal (permission denied)": {
+			Path: "/bin/x", ReferencesErr: os.ErrPermission, Noop: true,
 		},
 	} {
 		if got := l.String(); got != want {

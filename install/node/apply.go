@@ -10,25 +10,25 @@ import (
 )
 
 // apply applies targets in order and stops at the first error. It returns the paths of changed
-// files, and an error for each journal entry that could not be written although the change was
-// made.
+// files. recordErrors contains an error for each journal entry that could not be written or removed,
+// and that does not prevent the change of its file.
 func (n *Node) apply(
 	s Settings, j *journal.Journal, targets []Target,
-) (changed []string, unrecorded []error, err error) {
+) (changed []string, recordErrors []error, err error) {
 	for _, t := range targets {
 		path := filepath.Join(s.CNIConfDir, t.Name)
 		if t.Entry != nil {
 			if err := j.Record(confKey(t.Name), *t.Entry); err != nil {
 				if !isRecordOptional(j, t) {
-					return changed, unrecorded, err
+					return changed, recordErrors, err
 				}
-				unrecorded = append(unrecorded, fmt.Errorf(
+				recordErrors = append(recordErrors, fmt.Errorf(
 					"write the journal entry of %s, which another program changed: %w", t.Name, err))
 			}
 		}
 		if !t.isDone() {
 			if err := t.write(path); err != nil {
-				return changed, unrecorded, err
+				return changed, recordErrors, err
 			}
 			changed = append(changed, path)
 			n.conflicts.noteWritten(t.Name)
@@ -36,12 +36,12 @@ func (n *Node) apply(
 		if t.Forget {
 			n.conflicts.noteReleased(t.Name)
 			if err := j.Forget(confKey(t.Name)); err != nil {
-				unrecorded = append(unrecorded, fmt.Errorf(
+				recordErrors = append(recordErrors, fmt.Errorf(
 					"remove the journal entry of %s, which Sluice no longer manages: %w", t.Name, err))
 			}
 		}
 	}
-	return changed, unrecorded, nil
+	return changed, recordErrors, nil
 }
 
 // isRecordOptional reports whether a change may be made although its journal entry cannot be

@@ -61,7 +61,8 @@ func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 		"(chattr -i), or unmount what is mounted there (umount)", path, found, desired, cause)
 }
 
-// countFailed counts err if it is the error of a failed write.
+// countFailed counts err if it is the error of a failed write: of a file in CNIBinDir as "binary",
+// of another file, such as the journal, as "configuration".
 func (n *Node) countFailed(s Settings, err error) {
 	var failed *file.Error
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
@@ -74,7 +75,7 @@ func (n *Node) countFailed(s Settings, err error) {
 	n.totals.FailedWrites[part]++
 }
 
-// maxVersions is the maximum number of recorded versions of the plugin.
+// maxVersions is the maximum number of recorded versions of an executable.
 const maxVersions = 16
 
 // versions returns the checksums of the installed versions of an executable.
@@ -83,9 +84,9 @@ func versions(j *journal.Journal, name string) []string {
 	return e.Versions
 }
 
-// putVersion writes a journal entry for a version of an executable and copies the executable. If
-// the entry cannot be written, the executable is copied only if the journal already has an entry
-// for the name.
+// putVersion writes a journal entry for a version of an executable, unless it exists, and copies the
+// executable with [executables.put], whose results it returns. If the entry cannot be written, the
+// executable is copied only if the journal already has an entry for the name.
 func (n *Node) putVersion(
 	j *journal.Journal, name, source string, status *Status,
 ) (changed, foreignChange bool, err error) {
@@ -109,8 +110,9 @@ func (n *Node) putVersion(
 	return n.executables.put(name, source)
 }
 
-// putNoop writes a journal entry for the no-op executable and copies the executable. The checksum
-// in the entry identifies the copy for later versions, which have another no-op executable.
+// putNoop writes a journal entry for the no-op executable, unless it exists, and copies the
+// executable. The checksum in the entry identifies the copy for later versions, which have another
+// no-op executable.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -198,7 +200,7 @@ func (n *Node) countReferences(s Settings, now time.Time) (map[string]ReferenceC
 	if n.references != nil && now.Sub(n.countedAt) < maxCountAge {
 		return n.references, nil
 	}
-	references, err := References(s.ResultDirs, s.OwnPod)
+	references, err := References(s.ResultDirs, s.IsAgentPod)
 	if err != nil {
 		return nil, fmt.Errorf("read the cached results of the container runtime: %w", err)
 	}

@@ -74,8 +74,9 @@ func (p *planner) replacementList(single string) (string, bool) {
 	return "", false
 }
 
-// reportSkipped reports an invalid file. If first is set, the file sorts before the first valid
-// file and therefore affects runtimes, unless Sluice's configuration sorts before it.
+// reportSkipped reports an invalid file, unless a program may still be writing it. If first is set,
+// the file sorts before the first valid file and therefore affects runtimes, unless Sluice's
+// configuration sorts before it.
 func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
@@ -126,7 +127,8 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 	return skippedFirst[i].Name, true
 }
 
-// updatePrimary sets Primary to the file that runtimes use if this is not the chosen one.
+// updatePrimary compares the chosen file with the file that runtimes use. If they differ, it reports
+// this, and sets Primary to the latter if pods have no redirection with it, or if it is unreadable.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.reportNotInUse(chosen, first)
@@ -136,11 +138,11 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	}
 }
 
-// reportNotInUse reports that another configuration sorts before the named one, unless the other
-// one delegates to the named one. If it cannot be determined to which configuration it delegates
-// ([chain.Unclear]), pods may have no redirection. The problem is nevertheless not blocking,
-// because otherwise a node that delegates to the named configuration through the API server or
-// another directory would never become ready.
+// reportNotInUse reports that another configuration, first, sorts before the named one, unless first
+// delegates to the named one. The problem is not blocking if first contains the plugin. It is not
+// blocking either if it cannot be determined to which configuration first delegates
+// ([chain.Unclear]), although pods may have no redirection then: otherwise a node that delegates to
+// the named configuration through the API server or another directory would never become ready.
 func (p *planner) reportNotInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {

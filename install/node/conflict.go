@@ -12,7 +12,7 @@ import (
 type ConflictingWriter struct {
 	// File is the name of a configuration, or the path of an executable.
 	File string
-	// Plugin is the plugin of the last write that identifies the program; empty for an executable.
+	// Plugin is the plugin that identifies the program that wrote last; empty for an executable.
 	Plugin string
 	// Writer is the name of the program, as far as the plugin identifies it.
 	Writer string

@@ -94,8 +94,9 @@ func (p *planner) leftovers() []string {
 }
 
 // planCopy maintains a copy of the primary configuration with the plugin. If another program uses
-// the copy's name, or if the agent cannot read the first file, the plugin is inserted into the
-// primary configuration instead.
+// the copy's name, or if there is no copy yet and the agent cannot read the first file, the plugin
+// is inserted into the primary configuration instead. If the primary configuration sorts before the
+// copy, the plugin is inserted into both.
 func (p *planner) planCopy() {
 	name := p.IstioOwnedCNIConfigFileName
 	current, exists := p.found.Files[name]
@@ -172,7 +173,7 @@ func (p *planner) planStandalone() {
 	p.releaseOthers(name)
 }
 
-// journalEntry returns the journal entry of a file that the agent creates.
+// journalEntry returns the journal entry of a file, or a new one for a file that the agent creates.
 func (p *planner) journalEntry(name string) journal.Entry {
 	if e, ok := p.found.Entries[name]; ok {
 		return e
@@ -180,7 +181,7 @@ func (p *planner) journalEntry(name string) journal.Entry {
 	return journal.Entry{Kind: journal.Created}
 }
 
-// isForeign reports whether a file was created by another program and does not contain the plugin.
+// isForeign reports whether another program wrote the content of a file, without the plugin.
 func (p *planner) isForeign(name string) bool {
 	return !p.found.hasPlugin(name, p.Type) &&
 		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)

@@ -32,7 +32,7 @@ const (
 // Directories contains the states of the managed directories.
 type Directories struct {
 	Configuration, Binary DirectoryState
-	// Why is the reason if a state is unknown.
+	// Why is the reason if a state is unknown; if both are, of the state of Binary.
 	Why string
 }
 
@@ -43,9 +43,9 @@ const (
 	// remountAfter is the time for which a directory must differ from the node's directory before
 	// the agent restarts for new mounts. A directory that was moved may be moved back.
 	remountAfter = 2 * time.Second
-	// remountAfterFailure replaces remountAfter for a directory that never was the node's
-	// directory. It is longer, because new mounts will probably not help.
-	remountAfterFailure = 5 * time.Minute
+	// remountAfterNeverSame replaces remountAfter for a directory that this process has never found
+	// to be the node's directory. It is longer, because new mounts will probably not help.
+	remountAfterNeverSame = 5 * time.Minute
 )
 
 // directories tracks whether this process manages the directories that the runtime uses. It is not
@@ -56,7 +56,7 @@ type directories struct {
 
 // A mount is the state of a mounted directory, or of a file in a mounted directory.
 type mount struct {
-	root    string    // first known path of the mount's root in its file system; empty if unknown
+	root    string    // first known result of mountRoot; empty if unknown
 	wasSame bool      // the state was Same at some time
 	since   time.Time // time when the state became Replaced; zero in other states
 }
@@ -74,21 +74,22 @@ func (d *directories) mountOf(onNode string) *mount {
 	return m
 }
 
-// check compares the agent's directories, the configuration in use and the plugin with the files at
-// the same paths on the node, and adds problems to a status.
+// check compares CNIConfDir and CNIBinDir, and the configuration in use and the plugin's executable
+// in these directories, with the files at NodeCNIConfDir and NodeCNIBinDir on the node. It sets
+// Directories and Remount of the status, and adds problems to it.
 func (d *directories) check(s Settings, status *Status) {
-	root, rootErr := "", errors.New("the runtime's root directory is not configured")
+	runtimeRoot, rootErr := "", errors.New("the runtime's root directory is not configured")
 	if s.RuntimeRoot != nil {
-		root, rootErr = s.RuntimeRoot()
+		runtimeRoot, rootErr = s.RuntimeRoot()
 	}
 	compare := func(dir, onNode, name string) DirectoryState {
 		m := d.mountOf(onNode)
-		found, err := m.compare(dir, root, onNode, rootErr)
+		found, err := m.compare(dir, runtimeRoot, onNode, rootErr)
 		m.report(found, status, onNode, true)
 		if found == Same && name != "" {
 			path := filepath.Join(onNode, name)
 			m = d.mountOf(path)
-			found, err = compareFile(filepath.Join(dir, name), root, path)
+			found, err = compareFile(filepath.Join(dir, name), runtimeRoot, path)
 			m.report(found, status, path, false)
 		}
 		if found == Unknown {
@@ -100,11 +101,12 @@ func (d *directories) check(s Settings, status *Status) {
 	status.Directories.Binary = compare(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
 }
 
-// compare returns the state of a directory of this process. If the node's root is not accessible,
-// only a moved or removed directory is detected, by its path in its file system.
-func (m *mount) compare(dir, root, onNode string, rootErr error) (DirectoryState, error) {
+// compare returns the state of a directory of this process. rootErr is the error if the runtime's
+// root directory is unknown. If that directory is not accessible, only a moved or removed directory
+// is detected, by a change of mountRoot.
+func (m *mount) compare(dir, runtimeRoot, onNode string, rootErr error) (DirectoryState, error) {
 	if rootErr == nil {
-		found, err := compareFile(dir, root, onNode)
+		found, err := compareFile(dir, runtimeRoot, onNode)
 		if found != Unknown {
 			return found, nil
 		}
@@ -123,8 +125,9 @@ func (m *mount) compare(dir, root, onNode string, rootErr error) (DirectoryState
 	return Unknown, rootErr
 }
 
-// report adds a problem if a directory, or a file in a directory, is not the node's, and decides
-// whether new mounts are needed.
+// report adds a problem to the status if a directory, or a file in a directory, is not the one on
+// the node, and sets Remount of the status if new mounts are needed. It never sets Remount for a
+// file that was different from the start.
 func (m *mount) report(found DirectoryState, status *Status, onNode string, isDir bool) {
 	switch found {
 	case Missing:
@@ -137,17 +140,23 @@ func (m *mount) report(found DirectoryState, status *Status, onNode string, isDi
 		if m.since.IsZero() {
 			m.since = status.At
 		}
-		status.add(newProblem(DirectoryReplaced, true,
-			"%s is no longer the one that is mounted in the agent: "+
-				"on the node it was moved, replaced or mounted over, and the runtime uses the new one; "+
-				"pods that start now may have no redirection, or not start; "+
-				"the agent exits, so that the kubelet restarts it with new mounts", onNode))
+		var remedy string
 		switch duration := status.At.Sub(m.since); {
 		case m.wasSame:
+			remedy = "it was moved, replaced or mounted over, and the agent exits soon, " +
+				"so that the kubelet restarts it with new mounts"
 			status.Remount = status.Remount || duration >= remountAfter
 		case isDir:
-			status.Remount = status.Remount || duration >= remountAfterFailure
+			remedy = fmt.Sprintf("check the settings of the agent's directories; the agent exits "+
+				"after %v, so that the kubelet restarts it with new mounts", remountAfterNeverSame)
+			status.Remount = status.Remount || duration >= remountAfterNeverSame
+		default:
+			remedy = "unmount what is mounted over it on the node (umount)"
 		}
+		status.add(newProblem(DirectoryReplaced, true,
+			"%s on the node is not the one that is mounted in the agent, and the runtime uses the one "+
+				"on the node: pods that start now may have no redirection, or not start; %s", onNode,
+			remedy))
 	case Same:
 		m.wasSame, m.since = true, time.Time{}
 	case Unknown:
@@ -155,11 +164,12 @@ func (m *mount) report(found DirectoryState, status *Status, onNode string, isDi
 	}
 }
 
-// compareFile compares a file of this process with the file at a path under a root directory. It
-// repeats the comparison of different files, because the file may be replaced in between.
-func compareFile(path, root, onNode string) (found DirectoryState, err error) {
+// compareFile compares a file of this process with the file at onNode under the runtime's root
+// directory. Unless they are the same, it repeats the comparison, because the file may have been
+// replaced between the two readings.
+func compareFile(path, runtimeRoot, onNode string) (found DirectoryState, err error) {
 	for range 3 {
-		found, err = compareOnce(path, root, onNode)
+		found, err = compareOnce(path, runtimeRoot, onNode)
 		if found == Same {
 			break
 		}
@@ -167,8 +177,9 @@ func compareFile(path, root, onNode string) (found DirectoryState, err error) {
 	return found, err
 }
 
-// compareOnce compares the file at path with the file at onNode under root once.
-func compareOnce(path, root, onNode string) (DirectoryState, error) {
+// compareOnce compares the file at path with the file at onNode under the runtime's root directory.
+// It returns Same if there is no file at path.
+func compareOnce(path, runtimeRoot, onNode string) (DirectoryState, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Same, nil // another check reports the missing file
@@ -176,13 +187,13 @@ func compareOnce(path, root, onNode string) (DirectoryState, error) {
 	if err != nil {
 		return Unknown, err
 	}
-	target, err := file.ResolveIn(root, onNode)
+	target, err := file.ResolveIn(runtimeRoot, onNode)
 	if err != nil {
-		return missingOrUnknown(root, err)
+		return missingOrUnknown(runtimeRoot, err)
 	}
 	there, err := os.Stat(target)
 	if err != nil {
-		return missingOrUnknown(root, err)
+		return missingOrUnknown(runtimeRoot, err)
 	}
 	if !os.SameFile(here, there) {
 		return Replaced, nil
@@ -190,21 +201,21 @@ func compareOnce(path, root, onNode string) (DirectoryState, error) {
 	return Same, nil
 }
 
-// missingOrUnknown returns Missing if the error means that the file does not exist, and Unknown if
-// the node's root is not accessible.
-func missingOrUnknown(root string, err error) (DirectoryState, error) {
+// missingOrUnknown returns Missing if err means that a file does not exist and the runtime's root
+// directory is accessible. Otherwise it returns Unknown with the reason.
+func missingOrUnknown(runtimeRoot string, err error) (DirectoryState, error) {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return Unknown, err
 	}
-	if _, rootErr := os.Stat(filepath.Join(root, "/.")); rootErr != nil {
+	if _, rootErr := os.Stat(filepath.Join(runtimeRoot, "/.")); rootErr != nil {
 		return Unknown, rootErr
 	}
 	return Missing, nil
 }
 
-// mountRoot returns the current path, in its file system, of the root of the mount at a directory
-// (proc_pid_mountinfo(5)). It changes when the directory is moved on the node, and shows that it
-// was removed.
+// mountRoot returns which directory of its file system is mounted at dir: the field root of
+// proc_pid_mountinfo(5). The path changes when the directory is moved on the node, and ends in
+// //deleted after the directory was removed.
 func mountRoot(dir string) (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

@@ -12,12 +12,13 @@
 // changes a foreign file, it writes a journal entry with the original bytes. If the journal cannot
 // be written, the agent still manages files that already have a journal entry.
 //
-// Uninstallation removes the configuration first, and an executable only when no cached result of a
-// runtime names it. The node is then in its original state. If cached results of running pods or of
-// the agent's pod, or a copy of the configuration that Multus made, still name an executable, it is
-// replaced with a no-op executable, and the journal is kept, until the next uninstallation. The
-// no-op executable is not removed at the last DEL, because the runtime repeats a DEL if another
-// plugin of the chain fails.
+// Uninstallation removes the plugin from the configuration first, and an executable only when no
+// cached result of a runtime and no other configuration names it. The node is then in its original
+// state. If cached results of running pods or of the agent's pod, or a copy of the configuration
+// that Multus made, still name an executable, or if the cached results cannot be read, the
+// executable is replaced with a no-op executable, and the journal is kept, until the next
+// uninstallation. The no-op executable is not removed at the last DEL, because the runtime repeats a
+// DEL if another plugin of the chain fails.
 //
 // # Choice of the configuration
 //

@@ -118,8 +118,9 @@ func (x *executables) exists(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// put makes the executable a copy of source. changed means that put has written the executable, and
-// foreignChange that another program had removed or changed it.
+// put makes the executable a copy of source. changed means that put has written the executable.
+// foreignChange means that another program had removed the executable, or replaced it with a file
+// that is not a copy of source.
 func (x *executables) put(name, source string) (changed, foreignChange bool, err error) {
 	foreignChange = x.hasForeignChange(name, source)
 	if same, err := x.sameContent(name, source); err == nil && same {
@@ -132,8 +133,8 @@ func (x *executables) put(name, source string) (changed, foreignChange bool, err
 	return changed, foreignChange, err
 }
 
-// hasForeignChange reports whether the executable is not the file that was last compared with
-// source.
+// hasForeignChange reports whether the executable was removed or changed since it was last compared
+// with source. It returns false if it was never compared, or cannot be read.
 func (x *executables) hasForeignChange(name, source string) bool {
 	c, ok := x.comparisons[pair{name, source}]
 	if !ok {
@@ -143,6 +144,7 @@ func (x *executables) hasForeignChange(name, source string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && here != c.executable
 }
 
+// remove removes the executable with the name, if it exists.
 func (x *executables) remove(name string) error {
 	x.discardComparison(name)
 	_, err := file.Remove(filepath.Join(x.dir, name))

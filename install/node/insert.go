@@ -18,8 +18,8 @@ func (p *planner) insert(choice chain.Choice) {
 	p.edit(choice.Name, choice.List, true)
 }
 
-// edit corrects the plugin's element in a list. In the configuration in use it also removes the
-// plugins that Sluice's plugin replaces.
+// edit inserts the plugin's element into a list, or corrects it. In the configuration in use it also
+// removes the plugins that Sluice's plugin replaces.
 func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	var types []string
 	if inUse {
@@ -122,8 +122,9 @@ func (p *planner) addTarget(t Target, e journal.Entry) bool {
 	return true
 }
 
-// isInsertionBlocked reports whether ReadyToInsert fails. If the plugin is already in a
-// configuration, it returns false without calling ReadyToInsert, because the plugin must stay.
+// isInsertionBlocked reports whether ReadyToInsert fails. If the plugin is in a configuration, or
+// the journal has an entry of a configuration, it returns false without calling ReadyToInsert,
+// because the plugin must stay in the chain.
 func (p *planner) isInsertionBlocked(name string) bool {
 	if p.ReadyToInsert == nil || len(p.found.Entries) > 0 {
 		return false

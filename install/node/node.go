@@ -28,6 +28,7 @@ type Node struct {
 	wasInstalled  bool // Status.Installed of the last reconciliation
 	totals        Totals
 	tempRemoved   bool // temporary files of killed processes were removed
+	entriesNoted  bool // the files with a journal entry were passed to conflicts.noteWritten
 	references    map[string]ReferenceCount
 	countedAt     time.Time // time when references were counted
 }
@@ -114,8 +115,9 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// withLock calls do with the journal while no other process changes the node's files. damage is the
-// error if the journal is damaged, and readOnly the error if it cannot be written.
+// withLock calls do with the journal while it holds the lock in the state directory: no other agent
+// or uninstallation changes the node's files. damage is the error if the journal is damaged, and
+// readOnly the error if it cannot be written. If the journal cannot be read, do is not called.
 func (n *Node) withLock(
 	ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error,
 ) error {
@@ -137,6 +139,9 @@ func (n *Node) withLock(
 func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.tempRemoved {
 		n.removeTemporary(s, status)
+	}
+	if !n.entriesNoted {
+		n.entriesNoted = true
 		for name := range confEntries(j) {
 			// The files had the desired content at the end of the last process. If they do not have
 			// it now, another program has changed them.
@@ -151,22 +156,23 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	n.addConflicts(status)
 }
 
-// removeTemporary removes temporary files of killed processes.
+// removeTemporary removes temporary files of killed processes, and sets tempRemoved unless it fails.
 func (n *Node) removeTemporary(s Settings, status *Status) {
 	n.tempRemoved = true
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
-		if _, err := file.Sweep(dir); err != nil {
+		if _, err := file.RemoveTemporary(dir); err != nil {
 			n.tempRemoved = false
-			n.addHarmless(status, fmt.Errorf("sweep %s: %w", dir, err))
+			n.addHarmless(status, fmt.Errorf("remove temporary files from %s: %w", dir, err))
 		}
 	}
 }
 
-// maxAttempts is the maximum number of attempts to apply the desired state. An attempt fails if
-// another program writes a file at the same time.
+// maxAttempts is the maximum number of attempts to apply the desired state while other programs
+// write the same files.
 const maxAttempts = 5
 
-// configure applies the desired state of the configuration directory.
+// configure applies the desired state of the configuration directory. outdated is the result of
+// install.
 func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdated bool) {
 	var err error
 	for range maxAttempts {
@@ -174,16 +180,16 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		if found, err = n.readState(s, j); err != nil {
 			break
 		}
-		status.incomplete = n.invalidFiles.mark(status.At, found.Files, n.wasInstalled)
+		status.incomplete = n.invalidFiles.markIncomplete(status.At, found.Files, n.wasInstalled)
 		relaxed := n.conflicts.relaxedAt(status.At)
 		relaxed.Outdated = outdated
 		state := Desired(s, found, relaxed)
 		n.noteConflicts(s, found, state, status.At)
 		var changed []string
-		var unrecorded []error
-		changed, unrecorded, err = n.apply(s, j, Compare(state))
-		for _, u := range unrecorded {
-			n.addHarmless(status, u)
+		var recordErrors []error
+		changed, recordErrors, err = n.apply(s, j, PendingTargets(state))
+		for _, e := range recordErrors {
+			n.addHarmless(status, e)
 		}
 		status.Changes = append(status.Changes, changed...)
 		status.Primary, status.Plugins = state.Primary, state.Plugins

@@ -111,7 +111,7 @@ const all = 1 << 20
 // pass makes one reconciliation of the node.
 func (h *history) pass() {
 	for range 4 {
-		missing := node.Compare(node.Desired(h.settings, h.found, node.Relaxed{}))
+		missing := node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{}))
 		if len(missing) == 0 {
 			h.check()
 			return
@@ -203,17 +203,17 @@ func lives(t *rapid.T) {
 				false: node.DefaultStandaloneFileName,
 			}[h.settings.Chained]
 		case 8: // a reconciliation that is killed
-			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Relaxed{})),
+			h.apply(node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{})),
 				rapid.IntRange(0, 6).Draw(t, "after"))
 		default:
 			h.pass()
 		}
 	}
 	if rapid.Bool().Draw(t, "killed") {
-		h.apply(node.Compare(node.Released(h.settings, h.found)),
+		h.apply(node.PendingTargets(node.Released(h.settings, h.found)),
 			rapid.IntRange(0, 6).Draw(t, "after"))
 	}
-	h.apply(node.Compare(node.Released(h.settings, h.found)), all)
+	h.apply(node.PendingTargets(node.Released(h.settings, h.found)), all)
 	remaining := map[string]string{}
 	for name, f := range h.found.Files {
 		remaining[name] = string(f.Data)

@@ -24,7 +24,8 @@ type ReferenceCount struct {
 // plugin. For DEL, a runtime that uses this cache, such as CRI-O, runs the named executables even
 // if the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose
 // pod is unknown does not count as the agent's. Directories that do not exist and files that are
-// not cached results are ignored.
+// not cached results are ignored. If the error is not nil, results that cannot be read are missing
+// in the counts.
 func References(
 	dirs []string, isAgent func(namespace, pod string) bool,
 ) (map[string]ReferenceCount, error) {

@@ -65,7 +65,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 		"a number":        {`7`, 0},
 	} {
 		tn.cacheArgs("one", row.args, "calico", "sluice-cni")
-		got, err := node.References([]string{tn.path("results")}, tn.settings.OwnPod)
+		got, err := node.References([]string{tn.path("results")}, tn.settings.IsAgentPod)
 		use := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
 		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": use, "sluice-cni": use},
 			got); diff != "" || err != nil {
@@ -74,7 +74,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 	}
 }
 
-func TestOwnPods(t *testing.T) {
+func TestIsAgentPod(t *testing.T) {
 	s := newTestNode(t).settings
 	for _, row := range []struct {
 		name, namespace, pod string
@@ -94,12 +94,12 @@ func TestOwnPods(t *testing.T) {
 		{"a pod with an empty suffix", "istio-system", "sluice-node-", false},
 		{"an unknown pod", "", "", false},
 	} {
-		if got := s.OwnPod(row.namespace, row.pod); got != row.want {
+		if got := s.IsAgentPod(row.namespace, row.pod); got != row.want {
 			t.Errorf("%s: %v", row.name, got)
 		}
 	}
-	if (node.Settings{}).OwnPod("", "-x") ||
-		(node.Settings{AgentNamespace: "istio-system"}).OwnPod("istio-system", "-x") {
+	if (node.Settings{}).IsAgentPod("", "-x") ||
+		(node.Settings{AgentNamespace: "istio-system"}).IsAgentPod("istio-system", "-x") {
 		t.Error("an agent without a name has pods")
 	}
 }

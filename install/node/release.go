@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Released returns the state of the configuration directory without Sluice. Files that no other
-// program has changed get their original bytes; other files keep their current bytes without
-// Sluice's element. Plugins that Sluice's plugin replaced are inserted again if their executable
-// exists.
+// Released returns the state of the configuration directory without Sluice. Files that the agent
+// created are removed. Edited files that no other program has changed get their original bytes;
+// other files keep their current bytes without Sluice's element. Plugins that Sluice's plugin
+// replaced are inserted again if their executable exists, and otherwise left out.
 func Released(s Settings, f Actual) State {
 	var state State
 	names := maps.Clone(f.Entries)
@@ -72,13 +72,13 @@ func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged
 }
 
 // removePlugin returns the text of a list that another program has changed, without Sluice's
-// element and with the elements that Sluice's element replaced.
+// element. It inserts the elements that Sluice's element replaced; see reinsertReplaced.
 func removePlugin(s Settings, f Actual, data []byte, e journal.Entry) []byte {
 	return reinsertReplaced(f, removeTypes(data, []string{s.Type}), e)
 }
 
-// reinsertReplaced inserts the elements that Sluice's element replaced into a list that does not
-// contain them.
+// reinsertReplaced inserts into a list each element that Sluice's element replaced, if the
+// executable of its plugin exists and the list does not contain the plugin.
 func reinsertReplaced(f Actual, data []byte, e journal.Entry) []byte {
 	for _, raw := range e.Replaced {
 		list, err := chain.Parse(data)

@@ -11,7 +11,7 @@ import (
 
 const (
 	// retryInterval is the maximum time between reconciliations while the node has a blocking
-	// problem.
+	// problem, or while the directories cannot be watched.
 	retryInterval = time.Second
 	// minInterval is the minimum time between two reconciliations, and conflictInterval the minimum
 	// time while there is a conflicting writer.
@@ -21,13 +21,14 @@ const (
 
 // Run reconciles the node until ctx ends: when the directories or the targets of links in them
 // change, after [Node.Wake], and at least every [Settings.Resync]. If publish is not nil, Run calls
-// it with the status of each reconciliation. When Run ends, the plugin stays installed.
+// publish with the status of each reconciliation. Run returns the cause of ctx; the plugin stays
+// installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.currentSettings()
 	registration, err := journal.RegisterAgent(s.StateDir)
 	if err != nil {
-		// The error is ignored: without a registration, only a manual uninstallation is not
-		// rejected while the agent runs.
+		// Ignore the error: the only effect is that a manual uninstallation is not rejected while
+		// the agent runs.
 		registration = nil
 	}
 	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
@@ -35,22 +36,22 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	for {
 		// Renew the watch before the reconciliation: a change between them would not be detected if
 		// the order were reversed.
-		pollErr := watch.Renew(links(n.currentSettings())...)
+		watchErr := watch.Renew(links(n.currentSettings())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if pollErr != nil {
+		if watchErr != nil {
 			n.mu.Lock()
 			n.status.add(newProblem(WatchFailed, false, "cannot watch the directories, "+
-				"so changes are detected by polling every second: %v", pollErr))
+				"so changes are detected by polling every second: %v", watchErr))
 			status = n.status
 			n.mu.Unlock()
 		}
 		if publish != nil {
 			publish(status)
 		}
-		if !n.sleep(ctx, status, pollErr != nil) {
+		if !n.sleep(ctx, status, watchErr != nil) {
 			break
 		}
 	}

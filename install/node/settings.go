@@ -13,17 +13,18 @@ import (
 )
 
 // Settings describes the desired state of the node. Fields that correspond to values of Istio's
-// chart have the same names.
+// chart have the same names. A value in parentheses is the default of its field; see
+// [Settings.WithDefaults].
 type Settings struct {
 	// CNIBinDir and CNIConfDir are the directories of the executables and of the network
 	// configurations, as this process sees them. They must exist.
 	CNIBinDir, CNIConfDir string
 	// RuntimeRoot returns the path of the runtime's root directory: /proc/PID/root of a process
-	// that the runtime started. Each reconciliation compares CNIBinDir and CNIConfDir with
+	// in the runtime's mount namespace. Each reconciliation compares CNIBinDir and CNIConfDir with
 	// NodeCNIBinDir and NodeCNIConfDir below this root. If RuntimeRoot is nil or returns an error,
 	// it is unknown whether the runtime uses the same directories.
 	RuntimeRoot func() (string, error)
-	// NodeCNIBinDir and NodeCNIConfDir are the paths of the directories for the runtime.
+	// NodeCNIBinDir and NodeCNIConfDir are the paths of these directories as the runtime sees them.
 	NodeCNIBinDir, NodeCNIConfDir string
 	// CNIConfFileName is the file to insert the plugin into. If it is empty, the plugin is inserted
 	// into the first valid file, which runtimes use. If another file sorts before the named file,
@@ -39,10 +40,11 @@ type Settings struct {
 	// configuration is written, which Multus runs for pods that request its network.
 	Chained bool
 	// IstioOwnedCNIConfig leaves the primary configuration unchanged and maintains a copy of it
-	// with the plugin.
+	// with the plugin. It has no effect without Chained.
 	IstioOwnedCNIConfig bool
-	// IstioOwnedCNIConfigFileName is the name of this copy (02-istio-cni.conflist), which must sort
-	// before the primary configuration.
+	// IstioOwnedCNIConfigFileName is the name of this copy (02-istio-cni.conflist). If the primary
+	// configuration sorts before the copy, the plugin is inserted into the primary configuration
+	// too, with a problem.
 	IstioOwnedCNIConfigFileName string
 	// CNIConfGroupRead makes a stand-alone configuration readable by its group: mode 0640 instead
 	// of 0600.
@@ -57,9 +59,10 @@ type Settings struct {
 	// Binaries maps the names of the executables to install into CNIBinDir to the paths of their
 	// sources. One must have the name Type.
 	Binaries map[string]string
-	// Noop is the path of the no-op executable. It replaces removed executables while cached
-	// results of the runtime name them. If it is empty, uninstallation leaves these executables in
-	// place.
+	// Noop is the path of the no-op executable. It is written to the path of an executable of
+	// ReplacedTypes that is missing while cached results of the runtime name it. Uninstallation also
+	// replaces executables with it that cached results or configurations still name. If Noop is
+	// empty, uninstallation leaves these executables in place.
 	Noop string
 	// ReplacedTypes contains the types of plugins that the plugin replaces (istio-cni).
 	// Uninstallation restores them. Elements with ambient_enabled are not replaced.
@@ -71,13 +74,13 @@ type Settings struct {
 	// ResultDirs contains the directories in which runtimes cache results of ADD
 	// (/var/lib/cni/results and /var/lib/cni/cache/results).
 	ResultDirs []string
-	// AgentNamespace is the namespace of the agent's pods, AgentDaemonSet the name of their
+	// AgentNamespace is the namespace of the agent's pods, and AgentDaemonSet is the name of their
 	// DaemonSet and of the uninstall job. If either is empty, no pod is identified as the agent's.
-	// See [Settings.OwnPod].
+	// See [Settings.IsAgentPod].
 	AgentNamespace, AgentDaemonSet string
 	// ReadyToInsert, unless nil, is called by the goroutine of the reconciliation before the plugin
-	// is inserted for the first time. An error prevents the insertion, so that no pod uses a plugin
-	// that cannot work.
+	// is inserted while no configuration contains the plugin and the journal has no entry of a
+	// configuration. An error prevents the insertion, so that no pod uses a plugin that cannot work.
 	ReadyToInsert func() error
 	// Resync is the maximum time between reconciliations (10 s).
 	Resync time.Duration
@@ -92,7 +95,7 @@ const (
 	defaultResync             = 10 * time.Second
 )
 
-// WithDefaults returns the settings with defaults for empty ones.
+// WithDefaults returns the settings with the defaults of empty fields.
 func (s Settings) WithDefaults() Settings {
 	s.IstioOwnedCNIConfigFileName = cmp.Or(s.IstioOwnedCNIConfigFileName, DefaultOwnedFileName)
 	if !s.Chained {
@@ -110,7 +113,8 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// Validate returns an error with all invalid settings.
+// Validate returns an error with all invalid settings, or nil. It expects the settings of
+// [Settings.WithDefaults].
 func (s Settings) Validate() error {
 	var errs []error
 	require := func(ok bool, format string, args ...any) {
@@ -145,9 +149,9 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// OwnPod reports whether a pod belongs to the agent or the uninstall job: it is in their namespace,
-// and its name is AgentDaemonSet, a dash, and a suffix without dashes.
-func (s Settings) OwnPod(namespace, pod string) bool {
+// IsAgentPod reports whether a pod belongs to the agent's DaemonSet or to the uninstall job. It
+// compares the namespace, and the name: AgentDaemonSet, a dash, and a suffix without dashes.
+func (s Settings) IsAgentPod(namespace, pod string) bool {
 	suffix, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
 	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&
 		found && suffix != "" && !strings.Contains(suffix, "-")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Status is the result of the last reconciliation. It is a value and may be kept.
+// Status is the result of a reconciliation. It is a value and may be kept.
 type Status struct {
 	// At is the time when the reconciliation began; zero before the first one.
 	At time.Time
@@ -24,8 +24,8 @@ type Status struct {
 	Remount bool
 	// ConflictingWriters contains the current conflicting writers.
 	ConflictingWriters []ConflictingWriter
-	// Noops contains the types of plugins whose executable was replaced with the no-op executable,
-	// because sandboxes still need it.
+	// Noops contains the types of replaced plugins whose executable is the no-op executable, because
+	// their own executable is missing and sandboxes still need it.
 	Noops []string
 	// Changes contains the paths of the files that the reconciliation changed.
 	Changes []string

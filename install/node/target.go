@@ -11,8 +11,8 @@ import (
 type Target struct {
 	// Name is the name without the directory.
 	Name string
-	// Current is the current content; nil if the file does not exist. If the file has another
-	// content when the target is applied, it is not overwritten.
+	// Current is the content that was read; nil if the file does not exist. If the file has another
+	// content when the target is applied, the file is left unchanged, with an error.
 	Current []byte
 	// Content is the desired content; nil if the file must not exist.
 	Content []byte
@@ -24,7 +24,7 @@ type Target struct {
 	Forget bool
 }
 
-// isDone reports whether the file has the desired content.
+// isDone reports whether the file has the desired content, or does not exist and must not exist.
 func (t Target) isDone() bool {
 	return (t.Current == nil) == (t.Content == nil) && bytes.Equal(t.Current, t.Content)
 }
@@ -42,17 +42,19 @@ type State struct {
 	Problems []Problem
 }
 
-// Compare returns the targets that are not applied yet, in order.
-func Compare(desired State) []Target {
-	var missing []Target
+// PendingTargets returns the targets that still have to be applied, in order: the content of the
+// file or its journal entry must change.
+func PendingTargets(desired State) []Target {
+	var pending []Target
 	for _, t := range desired.Files {
 		if !t.isDone() || t.Entry != nil || t.Forget {
-			missing = append(missing, t)
+			pending = append(pending, t)
 		}
 	}
-	return missing
+	return pending
 }
 
+// report adds a problem.
 func (s *State) report(reason Reason, blocking bool, format string, args ...any) {
 	s.Problems = append(s.Problems, newProblem(reason, blocking, format, args...))
 }

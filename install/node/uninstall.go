@@ -19,48 +19,60 @@ import (
 type Report struct {
 	// Changed are the paths of the files that were restored, changed or removed.
 	Changed []string
-	// Left are the executables that cannot be removed yet.
+	// Left are the executables that are not removed yet.
 	Left []Leftover
 }
 
-// A Leftover is an executable that remains because sandboxes need it for their removal, or because
-// a foreign configuration names it. A later run removes it.
+// A Leftover is an executable that remains because sandboxes need it, or may need it, for their
+// removal, or because a foreign configuration names it. A later Uninstall removes it when nothing
+// names it.
 type Leftover struct {
 	Path string
-	// References is the number of sandboxes whose cached result names the executable.
+	// References is the number of sandboxes whose cached result names the executable; 0 if
+	// ReferencesErr is set.
 	References int
-	// AgentPods is the number of these sandboxes that belong to the agent's pods, which exist until
-	// the agent has ended.
+	// AgentPods is the number of these sandboxes that belong to pods of the agent's DaemonSet or of
+	// the uninstall job. These sandboxes remain until this process has ended.
 	AgentPods int
+	// ReferencesErr is the error if the cached results cannot be read, so that it is unknown whether
+	// sandboxes need the executable.
+	ReferencesErr error
 	// NamedBy is the path of the first configuration that names the executable, such as a copy that
 	// Multus made; empty if no configuration names the executable.
 	NamedBy string
-	// Noop is set if the executable was replaced with the no-op executable.
+	// Noop is set if the executable was replaced with the no-op executable, whose ADD fails and
+	// whose other commands succeed.
 	Noop bool
 }
 
 func (l Leftover) String() string {
-	description := "the plugin"
-	if l.Noop {
-		description = "a no-op plugin"
-	}
 	var reasons []string
-	if l.References > 0 {
+	switch {
+	case l.ReferencesErr != nil:
+		reasons = append(reasons,
+			fmt.Sprintf("it is unknown whether sandboxes need it for their removal (%v)", l.ReferencesErr))
+	case l.References > 0:
 		reasons = append(reasons,
 			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.agentPodsText()))
 	}
 	if l.NamedBy != "" {
-		reasons = append(reasons, fmt.Sprintf("%s names it: pods that use that file do not start "+
-			"until it is written again without the plugin", l.NamedBy))
+		reasons = append(reasons, fmt.Sprintf("%s names it", l.NamedBy))
 	}
-	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, description,
-		strings.Join(reasons, ", and because "))
+	text := l.Path
+	if l.Noop {
+		text += " was replaced with a no-op plugin that rejects ADD, and"
+	}
+	text += " is kept because " + strings.Join(reasons, ", and because ")
+	if l.Noop && l.NamedBy != "" {
+		text += "; pods that use this configuration do not start until the plugin is removed from it"
+	}
+	return text
 }
 
 func (l Leftover) agentPodsText() string {
 	switch {
 	case l.AgentPods == l.References:
-		return ", all of the agent's own pods, which end after the agent"
+		return ", all of them sandboxes of the agent's own pods, which end after the agent"
 	case l.AgentPods > 0:
 		return fmt.Sprintf(", %d of which belong to the agent's pods", l.AgentPods)
 	}
@@ -70,38 +82,39 @@ func (l Leftover) agentPodsText() string {
 const (
 	// pollInterval is the interval for reading cached results.
 	pollInterval = 500 * time.Millisecond
-	// reloadDelay is the time for which a runtime may use its previous configuration: containerd
-	// reads the new one after some tenths of a second, and must then create a sandbox and cache its
-	// result.
+	// reloadDelay is the time after a change of the configuration in which runtimes may still cache
+	// results of the previous one. containerd reads a new configuration after some tenths of a
+	// second. A sandbox whose creation began with the previous one caches its result later still.
 	reloadDelay = 2 * time.Second
 )
 
-// Uninstall removes the plugin from the configurations, and then removes the executables when no
-// cached result of a runtime names the plugin. It waits for such results to disappear, at most for
-// the duration patience. It does not wait for the sandboxes of the agent's pods, which end after
-// the agent. Executables that cached results or copies of the configuration still name are replaced
-// with the no-op executable, and the journal is kept until nothing is left. Uninstall may be
-// repeated, even after a kill. It returns [journal.ErrAgentRunning] while an agent runs, because
-// the agent would install the plugin again.
-func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
+// Uninstall removes the plugin from the configurations, and then removes the executables that no
+// cached result of a runtime and no configuration names. It waits until no cached result names the
+// plugin, but at most for the timeout, and not for the sandboxes of the agent's pods, which end
+// after the agent. Executables that are still named, or that cached results may name because these
+// cannot be read, are replaced with the no-op executable if [Settings.Noop] is set, and the journal
+// is kept until nothing is left. Uninstall may be repeated, even after a kill. The error wraps
+// [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
+func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, error) {
 	n.reconcileLock.Lock()
 	defer n.reconcileLock.Unlock()
 	s := n.currentSettings()
-	// Recorded writes are forgotten, so that later changes of the files are not conflicts.
-	n.conflicts, n.tempRemoved = newConflicts(), false
+	// Forget the writes of the agent, so that later changes of the files are not conflicts.
+	n.conflicts, n.entriesNoted = newConflicts(), false
 	var report Report
 	if err := journal.CheckNoAgent(s.StateDir); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
-	// With a damaged journal the element is removed from the current content.
+	// A damaged journal is no error: then the plugin is removed from the current content of the
+	// files, because their original content is unknown.
 	if err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
 		return n.restoreConfigurations(s, j, &report)
 	}); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
-	references := waitForReferences(ctx, s, patience, len(report.Changed) > 0)
+	references, referencesErr := waitUntilUnreferenced(ctx, s, timeout, len(report.Changed) > 0)
 	err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
-		return n.removeExecutables(s, j, references, &report)
+		return n.removeExecutables(s, j, references, referencesErr, &report)
 	})
 	if err == nil && len(report.Left) == 0 {
 		err = discardState(ctx, s.StateDir)
@@ -115,7 +128,7 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 // restoreConfigurations removes the plugin from the configuration directory; see [Released].
 func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Report) error {
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
-		if _, err := file.Sweep(dir); err != nil {
+		if _, err := file.RemoveTemporary(dir); err != nil {
 			return err
 		}
 	}
@@ -131,25 +144,25 @@ func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Rep
 			return err
 		}
 		var changed []string
-		var unrecorded []error
-		changed, unrecorded, err = n.apply(s, j, Compare(Released(s, found)))
+		var recordErrors []error
+		changed, recordErrors, err = n.apply(s, j, PendingTargets(Released(s, found)))
 		report.Changed = append(report.Changed, changed...)
 		if !errors.Is(err, file.ErrChanged) {
-			err = errors.Join(append(unrecorded, err)...)
+			err = errors.Join(append(recordErrors, err)...)
 			break
 		}
 	}
 	return err
 }
 
-// waitForReferences waits until cached results name the plugin only for the agent's own pods, at
-// most for patience, and returns the final references; see [References]. If the results cannot be
-// read, each executable counts as named. After a change of the configuration it waits at least
-// reloadDelay, in which new results may appear.
-func waitForReferences(
-	ctx context.Context, s Settings, patience time.Duration, justChanged bool,
-) map[string]ReferenceCount {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// waitUntilUnreferenced waits until no cached result names the plugin, except results of the agent's
+// own pods, or until the timeout has elapsed. If the configuration has just changed, it waits for
+// reloadDelay first, because new results may appear in this time. It returns the result of the last
+// call of [References].
+func waitUntilUnreferenced(
+	ctx context.Context, s Settings, timeout time.Duration, justChanged bool,
+) (map[string]ReferenceCount, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -158,30 +171,26 @@ func waitForReferences(
 		settled = settled.Add(reloadDelay)
 	}
 	for {
-		references, err := References(s.ResultDirs, s.OwnPod)
-		if err != nil {
-			references = map[string]ReferenceCount{}
-			for _, plugin := range append(slices.Clone(s.ReplacedTypes), s.Type) {
-				references[plugin] = ReferenceCount{Sandboxes: 1}
-			}
-		}
+		references, err := References(s.ResultDirs, s.IsAgentPod)
 		count := references[s.Type]
-		if count.Sandboxes == count.AgentPods && !time.Now().Before(settled) {
-			return references
+		if err == nil && count.Sandboxes == count.AgentPods && !time.Now().Before(settled) {
+			return references, nil
 		}
 		select {
 		case <-ctx.Done():
-			return references
+			return references, err
 		case <-ticker.C:
 		}
 	}
 }
 
-// removeExecutables removes Sluice's executables except those that are still named.
+// removeExecutables removes Sluice's executables. Executables that are still named, or may be named
+// because referencesErr is not nil, are replaced with the no-op executable if there is one.
 func (n *Node) removeExecutables(
-	s Settings, j *journal.Journal, references map[string]ReferenceCount, report *Report,
+	s Settings, j *journal.Journal, references map[string]ReferenceCount, referencesErr error,
+	report *Report,
 ) error {
-	named, err := mentionedBy(s.CNIConfDir)
+	namedBy, err := mentionedBy(s.CNIConfDir)
 	if err != nil {
 		return err
 	}
@@ -190,9 +199,12 @@ func (n *Node) removeExecutables(
 	})
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
 		path := filepath.Join(s.CNIBinDir, name)
-		count := references[name]
-		isNamed := count.Sandboxes > 0 || named[name] != ""
-		if isNamed && n.executables.exists(name) {
+		var count ReferenceCount
+		if referencesErr == nil {
+			count = references[name]
+		}
+		isNeeded := referencesErr != nil || count.Sandboxes > 0 || namedBy[name] != ""
+		if isNeeded && n.executables.exists(name) {
 			isNoop := slices.Contains(noops, name)
 			if !isNoop && s.Noop != "" {
 				status := Status{}
@@ -203,7 +215,8 @@ func (n *Node) removeExecutables(
 				isNoop = true
 			}
 			report.Left = append(report.Left, Leftover{
-				path, count.Sandboxes, count.AgentPods, named[name], isNoop,
+				Path: path, References: count.Sandboxes, AgentPods: count.AgentPods,
+				ReferencesErr: referencesErr, NamedBy: namedBy[name], Noop: isNoop,
 			})
 			continue
 		}

@@ -2,10 +2,13 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	gort "runtime"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -193,6 +196,35 @@ func TestWithoutANoopThePluginIsKept(t *testing.T) {
 	if len(report.Left) != 1 || report.Left[0].Noop || tn.read("bin/sluice-cni") != pluginV1 {
 		t.Errorf("%+v", report)
 	}
+}
+
+// TestExecutableIsKeptIfTheCachedResultsCannotBeRead checks that the report says that the number of
+// sandboxes is unknown.
+func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	before := tn.everything()
+	tn.mustBeInstalled(tn.reconcile())
+	tn.cache("one", "calico", "sluice-cni")
+	resultDirs := tn.settings.ResultDirs
+	tn.put("unreadable", "")
+	tn.settings.ResultDirs = append(slices.Clone(resultDirs), tn.path("unreadable"))
+	report := tn.uninstall()
+	if len(report.Left) != 1 || report.Left[0].References != 0 || !report.Left[0].Noop ||
+		!errors.Is(report.Left[0].ReferencesErr, syscall.ENOTDIR) {
+		t.Fatalf("left: %+v", report.Left)
+	}
+	if message := report.Left[0].String(); !contains(message, "unknown") ||
+		!contains(message, tn.path("unreadable")) || contains(message, "1 sandboxes") {
+		t.Errorf("reported: %s", message)
+	}
+	tn.remove("unreadable")
+	tn.remove("results/net-one-eth0")
+	tn.settings.ResultDirs = resultDirs
+	if report := tn.uninstall(); len(report.Left) != 0 {
+		t.Errorf("without sandboxes: %+v", report)
+	}
+	tn.mustBeRestored(before)
 }
 
 func TestInstalledAgainOverANoop(t *testing.T) {

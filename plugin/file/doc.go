@@ -10,8 +10,8 @@
 // [WriteNoSync] only writes and renames, for state that need not survive a crash of the node.
 //
 // The other functions return errors of type [*Error], which describe the state of the file. The
-// functions may be called concurrently and by several processes; but [Sweep] must not run during a
-// write.
+// functions may be called concurrently and by several processes; but [RemoveTemporary] must not run
+// during a write.
 package file
 
 import "strings"

@@ -52,10 +52,10 @@ func RemoveIf(path string, old []byte) error {
 	return nil
 }
 
-// Sweep removes temporary files of killed processes from dir, and returns their names. No other
-// process may use this package in dir at the same time: hold a lock. A missing directory is not an
-// error.
-func Sweep(dir string) ([]string, error) {
+// RemoveTemporary removes temporary files of killed processes from dir, and returns their names. No
+// other process may use this package in dir at the same time: hold a lock. A missing directory is
+// not an error.
+func RemoveTemporary(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -63,7 +63,7 @@ func Sweep(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var swept []string
+	var removed []string
 	var errs []error
 	for _, e := range entries {
 		if !isTemporary(e.Name()) || !e.Type().IsRegular() {
@@ -73,7 +73,7 @@ func Sweep(dir string) ([]string, error) {
 			errs = append(errs, err)
 			continue
 		}
-		swept = append(swept, e.Name())
+		removed = append(removed, e.Name())
 	}
-	return swept, errors.Join(errs...)
+	return removed, errors.Join(errs...)
 }

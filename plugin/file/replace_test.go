@@ -173,20 +173,20 @@ func TestRemoveReportsARemovedFileIfTheDirectoryCannotBeSynced(t *testing.T) {
 	}
 }
 
-func TestSweep(t *testing.T) {
+func TestRemoveTemporary(t *testing.T) {
 	dir := t.TempDir()
 	createFile(t, filepath.Join(dir, ".sluice-123.tmp"), "half")
 	for _, foreign := range []string{"10-calico.conflist", ".sluice-notes", ".other-1.tmp"} {
 		createFile(t, filepath.Join(dir, foreign), "theirs")
 	}
-	swept, err := file.Sweep(dir)
-	if err != nil || len(swept) != 1 || swept[0] != ".sluice-123.tmp" {
-		t.Errorf("%v, %v", swept, err)
+	removed, err := file.RemoveTemporary(dir)
+	if err != nil || len(removed) != 1 || removed[0] != ".sluice-123.tmp" {
+		t.Errorf("%v, %v", removed, err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
 		t.Errorf("%d of 3 foreign files remain", len(entries))
 	}
-	if swept, err := file.Sweep(filepath.Join(dir, "absent")); err != nil || swept != nil {
-		t.Errorf("no directory: %v, %v", swept, err)
+	if removed, err := file.RemoveTemporary(filepath.Join(dir, "absent")); err != nil || removed != nil {
+		t.Errorf("no directory: %v, %v", removed, err)
 	}
 }

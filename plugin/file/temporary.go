@@ -136,5 +136,5 @@ func sameStream(a, b io.Reader) (bool, error) {
 	}
 }
 
-// drop removes the temporary file. If that fails, [Sweep] removes it later.
+// drop removes the temporary file. If that fails, [RemoveTemporary] removes it later.
 func (t *temporary) drop() { _ = os.Remove(t.path) }
