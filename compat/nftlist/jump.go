@@ -6,25 +6,28 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxJumps is the maximum depth of jumps in the kernel (NFT_JUMP_STACK_SIZE).
-const maxJumps = 16
+// maxJumps is the maximum number of nested jumps from a base chain, including gotos: the kernel
+// rejects the chain at level NFT_JUMP_STACK_SIZE, 16, with EMLINK (nft_chain_validate in
+// net/netfilter/nf_tables_api.c).
+const maxJumps = 15
 
 // checkJumps returns an error if a rule jumps to a missing chain, or if jumps from a base chain form
-// a cycle or are deeper than the kernel allows. The kernel does not check the jumps of other chains
-// (nft_table_validate in net/netfilter/nf_tables_api.c).
+// a cycle or are more deeply nested than the kernel allows. The kernel does not check the jumps of
+// chains that no base chain reaches (nft_table_validate).
 func checkJumps(t *rules.Table) error {
-	depths := map[string]int{} // the depth of jumps from each visited chain, by name
+	nested := map[string]int{} // number of nested jumps from each visited chain, by name
 	chains := make(map[string]*rules.Chain, len(t.Chains))
 	for i := range t.Chains {
 		chains[t.Chains[i].Name] = &t.Chains[i]
 	}
-	var visit func(c *rules.Chain, depth int) (int, error)
-	visit = func(c *rules.Chain, depth int) (int, error) {
-		if known, visited := depths[c.Name]; visited {
+	// visit returns the number of nested jumps from a chain that level nested jumps reach.
+	var visit func(c *rules.Chain, level int) (int, error)
+	visit = func(c *rules.Chain, level int) (int, error) {
+		if known, visited := nested[c.Name]; visited {
 			return known, nil
 		}
-		if depth > maxJumps {
-			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or deeper than %d",
+		if level > maxJumps {
+			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or more than %d are nested",
 				t.Family, t.Name, c.Name, maxJumps)
 		}
 		deepest := 0
@@ -34,18 +37,18 @@ func checkJumps(t *rules.Table) error {
 				if !ok {
 					continue
 				}
-				below, err := visit(chains[jump.Chain], depth+1)
+				below, err := visit(chains[jump.Chain], level+1)
 				if err != nil {
 					return 0, err
 				}
 				deepest = max(deepest, below+1)
 			}
 		}
-		if deepest > maxJumps {
-			return 0, fmt.Errorf("chain %s %s %s: the jumps are deeper than %d", t.Family, t.Name,
+		if level+deepest > maxJumps {
+			return 0, fmt.Errorf("chain %s %s %s: more than %d jumps are nested", t.Family, t.Name,
 				c.Name, maxJumps)
 		}
-		depths[c.Name] = deepest
+		nested[c.Name] = deepest
 		return deepest, nil
 	}
 	if err := checkTargets(t, chains); err != nil {

@@ -197,6 +197,41 @@ func TestListingWithALoopThatNoPacketReaches(t *testing.T) {
 	}
 }
 
+// TestListingWithNestedJumps verifies that a listing with the maximum number of nested jumps is
+// read, and that the listing and the kernel reject the next one.
+func TestListingWithNestedJumps(t *testing.T) {
+	ns := newNamespace(t)
+	const maximum = 15
+	for _, verb := range []string{"jump", "goto"} {
+		for _, base := range []string{"a", "z"} { // the base chain is before or after the others
+			text := func(jumps int) string {
+				text := fmt.Sprintf("table ip t {\n\tchain c%02d {\n\t}\n", jumps)
+				for i := jumps - 1; i > 0; i-- {
+					text += fmt.Sprintf("\tchain c%02d {\n\t\t%s c%02d\n\t}\n", i, verb, i+1)
+				}
+				return text + fmt.Sprintf("\tchain %s {\n\t\ttype filter hook output priority 0; "+
+					"policy accept;\n\t\t%s c01\n\t}\n}\n", base, verb)
+			}
+			ns.load(t, text(maximum))
+			for form, verdict := range ns.compare(t, mainForms...) {
+				if verdict != diff.Equivalent {
+					t.Errorf("%s, nft %s: %v", verb, form, verdict)
+				}
+			}
+			tooMany := text(maximum + 1)
+			if _, err := ns.run(t, tooMany, ns.nft, "-f", "-"); err == nil ||
+				!strings.Contains(err.Error(), "Too many links") {
+				t.Errorf("the kernel accepts %d nested: %s, %v", maximum+1, verb, err)
+			}
+			if _, err := nftlist.Parse("file", strings.NewReader(tooMany)); err == nil ||
+				!strings.Contains(err.Error(), "more than 15 jumps are nested") &&
+					!strings.Contains(err.Error(), "or more than 15 are nested") {
+				t.Errorf("%s: %v", verb, err)
+			}
+		}
+	}
+}
+
 func TestTextThatIsNotAListing(t *testing.T) {
 	const table = `{"table":{"family":"ip","name":"t"}},`
 	for text, message := range map[string]string{
