@@ -67,7 +67,7 @@ func (r *auditRun) auditAmbient(ctx context.Context, p *AmbientPod) {
 		r.desired.redirection = last // with the pointers that the last audit used: see redirection
 	}
 	// When the pod leaves ambient mode, its desired state is determined again.
-	r.version, r.pod.records = "", nil
+	r.version, r.pod.records, r.recordRemovedAt = "", nil, time.Time{}
 	if !r.Compare {
 		return
 	}

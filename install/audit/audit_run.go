@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func (a *Auditor) storeResults(r *auditRun) (deleted bool) {
 
 // run determines the desired state of the pod, and audits the pod if it should be redirected.
 func (r *auditRun) run(ctx context.Context) {
-	if r.item.PodStatus.Deleted || r.item.PodStatus.HasEnded() {
+	if r.item.PodStatus.HasEnded() {
 		return
 	}
 	if p := r.ambientPod(r.uid); p != nil {
@@ -101,11 +102,12 @@ func (r *auditRun) run(ctx context.Context) {
 		return
 	}
 	before := r.pod.records
-	if err := r.updateDesired(ctx, r.pod, r.item); err != nil {
+	if err := r.updateDesired(ctx); err != nil {
 		r.onUnknownDesired(ctx, err)
 		return
 	}
-	if r.desired.decision.Outcome != decide.Redirect {
+	if r.desired.decision.Outcome != decide.Redirect ||
+		r.item.PodStatus.Deleted && r.desired.origin == fromPod {
 		return
 	}
 	if !slices.Equal(before, r.pod.records) {
@@ -144,15 +146,21 @@ func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
 // result.
 func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 	r.nextAuditAt = r.nextPeriodicAudit()
-	if r.mayADDBeRunning() {
+	if r.mayADDBeRunning(ns) {
+		if r.hasStarted() {
+			r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
+		}
 		return
 	}
 	switch err := r.ensureParameters(ctx, r.pod, r.item, ns); {
 	case errors.Is(err, errNoAddress):
 		r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
 		return
-	case err != nil:
+	case errors.As(err, new(invalidPodError)):
 		r.onInvalidPod(err)
+		return
+	case err != nil:
+		r.onUnknownDesired(ctx, err)
 		return
 	}
 	start := time.Now()
@@ -203,14 +211,25 @@ func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
 // mayADDBeRunning reports whether the pod's ADD may be running. The pod's addresses may then not be
 // assigned yet, and the pod does not count as unprotected. ADD may be running only if the sandbox
 // was found in /proc, because processes of the pod may exist before ADD ends. Other sources contain
-// a sandbox only after its ADD.
-func (r *auditRun) mayADDBeRunning() bool {
-	return r.desired.origin == fromPod && r.sandbox.Source == sandbox.Proc && !r.hasStarted()
+// a sandbox only after its ADD. If the runtime replaces the sandbox of a running pod, the pod's
+// status contains the addresses of the earlier sandbox until ADD has ended.
+func (r *auditRun) mayADDBeRunning(ns Namespace) bool {
+	if r.desired.origin != fromPod || r.sandbox.Source != sandbox.Proc {
+		return false
+	}
+	if !r.hasStarted() {
+		return true
+	}
+	addresses, err := ns.Addresses()
+	return err == nil && len(r.desired.addresses) > 0 &&
+		!slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+			return slices.Contains(r.desired.addresses, a.Unmap())
+		})
 }
 
 // hasStarted reports whether the pod's status shows a sandbox with a network.
 func (r *auditRun) hasStarted() bool {
-	return r.desired.hasSandbox || r.item.PodStatus.Phase == "Running"
+	return len(r.desired.addresses) > 0 || r.item.PodStatus.Phase == "Running"
 }
 
 // onUnreadable sets the state of a pod whose actual or desired state cannot be read.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -35,7 +36,9 @@ type desiredState struct {
 	backend    compat.BackendName
 	repairedAt time.Time // zero if the pod was not repaired
 	sandboxUID string    // UID that the runtime knows; the API has another UID of a static pod
-	hasSandbox bool      // the pod has or had a sandbox: its status contains an address
+	// addresses contains the addresses in the pod's status. If there are any, the pod has or had a
+	// sandbox.
+	addresses []netip.Addr
 }
 
 // A redirection contains the parameters of the rules in a pod. At most one field is not nil. What
@@ -99,7 +102,7 @@ func (a *Auditor) desiredOf(
 	ctx context.Context, pod *decide.Pod, records []*record.Record,
 ) (desiredState, error) {
 	d := desiredState{
-		backend: a.Backend, sandboxUID: pod.Metadata.UID, hasSandbox: len(pod.Addresses()) > 0,
+		backend: a.Backend, sandboxUID: pod.Metadata.UID, addresses: pod.Addresses(),
 	}
 	if len(records) > 0 {
 		d.sandboxUID = records[0].Pod.UID
@@ -203,36 +206,63 @@ func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision,
 	return decide.Decide(in, a.Decide), nil
 }
 
-// updateDesired determines the desired state of a pod again if one of its inputs has changed.
-func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item) error {
-	if err := a.records.Refresh(); err != nil {
+// updateDesired determines the desired state of the pod again if one of its inputs has changed.
+func (r *auditRun) updateDesired(ctx context.Context) error {
+	if err := r.Auditor.records.Refresh(); err != nil {
 		return fmt.Errorf("read the records of ADD: %w", err)
 	}
 	// An ADD shows that the runtime uses the plugin again.
-	if err := a.Bypass.NoteAdd(a.records.Newest()); err != nil {
-		a.warn("cannot store that the runtime uses the plugin again", err)
+	if err := r.Bypass.NoteAdd(r.Auditor.records.Newest()); err != nil {
+		r.warn("cannot store that the runtime uses the plugin again", err)
 	}
-	uid := item.UID // the UID in the records; see desiredState.sandboxUID
-	if p.version != "" {
-		uid = p.desired.sandboxUID
+	uid := r.item.UID // the UID in the records; see desiredState.sandboxUID
+	if r.version != "" {
+		uid = r.desired.sandboxUID
 	}
-	if p.version == item.ResourceVersion && slices.Equal(p.records, a.records.Of(uid)) {
+	if r.version == r.item.ResourceVersion &&
+		slices.Equal(r.pod.records, r.Auditor.records.Of(uid)) {
 		return nil
 	}
-	object, err := a.fetchPod(ctx, item)
+	object, err := r.fetchPod(ctx, r.item)
 	if err != nil {
 		return err
 	}
-	records := a.recordsOf(object)
-	d, err := a.desiredOf(ctx, object, records)
+	records := r.recordsOf(object)
+	if r.isRecordDecisive(records) {
+		r.version = r.item.ResourceVersion
+		return nil
+	}
+	d, err := r.desiredOf(ctx, object, records)
 	if err != nil {
 		return err
 	}
-	if d.origin == fromPod && p.desired.origin == fromPod && d.decision == p.desired.decision {
-		d.redirect = p.desired.redirect // the addresses are known already
+	if d.origin == fromPod && r.desired.origin == fromPod && d.decision == r.desired.decision {
+		d.redirect = r.desired.redirect // the addresses are known already
 	}
-	p.version, p.records, p.desired = item.ResourceVersion, records, d
+	r.version, r.pod.records, r.desired = r.item.ResourceVersion, records, d
 	return nil
+}
+
+// isRecordDecisive reports whether the record of ADD still defines the desired state although it was
+// removed. DEL removes the record before the runtime removes the sandbox, which keeps its rules until
+// then. The sandbox of a pod that is not redirected is not known, and it is given errorBackoff to end.
+func (r *auditRun) isRecordDecisive(records []*record.Record) bool {
+	if len(records) > 0 || r.desired.origin != fromADD {
+		r.recordRemovedAt = time.Time{}
+		return false
+	}
+	if r.recordRemovedAt.IsZero() {
+		r.recordRemovedAt = r.now
+	}
+	isDecisive := r.sandboxExists()
+	if r.desired.decision.Outcome != decide.Redirect {
+		r.nextAuditAt = r.recordRemovedAt.Add(errorBackoff)
+		isDecisive = r.nextAuditAt.After(r.now)
+	}
+	if !isDecisive {
+		r.recordRemovedAt = time.Time{}
+	}
+	return isDecisive
 }
 
 // ensureParameters determines the parameters of a pod without a record of ADD, unless they are
@@ -255,6 +285,9 @@ func (a *Auditor) ensureParameters(
 // the sandbox is being removed.
 var errNoAddress = errors.New("the pod's network namespace has no address")
 
+// An invalidPodError is the error for a pod whose parameters are invalid.
+type invalidPodError struct{ error }
+
 // parameters returns the parameters that ADD would use for a pod with the addresses of the network
 // namespace.
 func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect, error) {
@@ -262,12 +295,12 @@ func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect,
 	if err != nil {
 		return nil, fmt.Errorf("read the addresses of the pod: %w", err)
 	}
-	if len(addresses) == 0 {
+	if len(decide.GlobalAddresses(addresses)) == 0 {
 		return nil, errNoAddress
 	}
 	r, _, err := decide.Parameters(object, addresses, a.Decide)
 	if err != nil {
-		return nil, err
+		return nil, invalidPodError{err}
 	}
 	return &r, nil
 }

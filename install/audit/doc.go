@@ -3,7 +3,8 @@
 // The desired state of a pod is taken from the record of its ADD. If there is none, it is taken
 // from the record of its repair (package repair), or decided as in ADD, with the pod and the
 // addresses of its network namespace. Pods that ADD skips are not audited, nor are pods that have
-// ended or are being deleted. The actual state is read completely from the kernel: a comparison
+// ended. A pod that is being deleted is audited until DEL removes its record, because it has traffic
+// during its termination grace period. The actual state is read completely from the kernel: a comparison
 // takes about 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two states were
 // equal at the last comparison, the generation ID of nftables and a check of the routing suffice,
 // which takes 0.1 ms.
@@ -48,8 +49,15 @@
 // repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it.
 // The agent does not change it, but evaluates these rules: the pod counts as redirected only if
 // they capture what Sluice's rules would capture. A pod whose sandbox is known only from a process
-// is not repaired until its status has an address, because its ADD may be running and its addresses
-// may not be assigned yet.
+// is not repaired until its status has an address of this sandbox, because its ADD may be running
+// and its addresses may not be assigned yet.
+//
+// # Sandboxes that end
+//
+// While the runtime removes or replaces a sandbox, the record of ADD disappears first, then the
+// addresses and the network namespace, and then the status of the pod changes. None of this is
+// reported: the record defines the desired state while the network namespace exists, and a missing
+// address or sandbox is reported only if it stays missing.
 //
 // # Ambient mode
 //

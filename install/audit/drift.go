@@ -28,7 +28,7 @@ func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat
 	if noRules {
 		r.state = Unprotected
 	}
-	if noRules && r.desired.origin == fromPod {
+	if noRules && r.startedWithoutPlugin() {
 		r.onUnprotected(ctx, ns)
 		return
 	}
@@ -48,9 +48,9 @@ func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat
 		r.recordEvent(drifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
-	if at := r.unrepaired.nextRepair(text, r.now); at.After(r.now) {
+	if at, limited := r.unrepaired.nextRepair(text, r.now); at.After(r.now) {
 		r.nextAuditAt = at
-		if r.unrepaired.unrepairable != text {
+		if limited && r.unrepaired.unrepairable != text {
 			r.recordEvent(drifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
 				"the next repair is in %s: find the program that changes them",
 				description, at.Sub(r.now).Round(time.Millisecond)))
@@ -142,11 +142,16 @@ func (r *auditRun) count(differences []rules.Difference, noRules bool) {
 	}
 }
 
-// describe describes the differences, and the process that last changed rules.
+// describe describes the differences, and the process that last changed rules. Without a record, it
+// is unknown whether the rules or the pod have changed.
 func (r *auditRun) describe(differences []rules.Difference, noRules bool) string {
 	text := "the pod's redirection was changed: " + joinDifferences(differences)
-	if noRules {
+	switch {
+	case noRules:
 		text = "the pod's redirection was removed: no rule is left"
+	case r.desired.origin == fromPod:
+		text = "the pod has no record of ADD, and its rules are not those that it needs now: " +
+			joinDifferences(differences)
 	}
 	if r.pending.pid != 0 {
 		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",

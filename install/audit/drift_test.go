@@ -468,3 +468,22 @@ func TestAuditsAreCombined(t *testing.T) {
 		}
 	})
 }
+
+// TestRulesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record of ADD are
+// not attributed to a change of the rules: the pod's annotations may have changed.
+func TestRulesWithoutARecordHaveNoKnownCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
+			s.rules = rules.MustCompile(env.redirect(web))
+			web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
+			env.put(web, running)
+		})
+		if s.applied != 1 || len(env.events) != 1 ||
+			!strings.HasPrefix(env.events[0].Message, "the pod has no record of ADD, and its rules are not") {
+			t.Errorf("applied %d times, events %+v", s.applied, env.events)
+		}
+	})
+}

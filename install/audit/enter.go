@@ -28,8 +28,22 @@ func (r *auditRun) enter(ctx context.Context) Namespace {
 		r.requestSandbox(ctx)
 		return nil
 	}
+	r.withoutSandboxSince = time.Time{}
 	r.watchNamespace(ns)
 	return ns
+}
+
+// sandboxExists reports whether the pod's known sandbox still exists.
+func (r *auditRun) sandboxExists() bool {
+	if r.sandbox == nil {
+		return false
+	}
+	ns, err := r.Open(*r.sandbox)
+	if err != nil {
+		return false
+	}
+	_ = ns.Close()
+	return true
 }
 
 // discardSandbox discards the location of the sandbox.
@@ -43,16 +57,23 @@ func (r *auditRun) discardSandbox() {
 	r.sandbox = nil
 }
 
-// requestSandbox requests a search for the sandbox, and performs actions that do not need it.
+// requestSandbox requests a search for the sandbox, and performs actions that do not need it. A
+// sandbox that is missing for less than errorBackoff is not reported: the pod may have ended, or the
+// runtime may be replacing its sandbox.
 func (r *auditRun) requestSandbox(ctx context.Context) {
+	if r.withoutSandboxSince.IsZero() {
+		r.withoutSandboxSince = r.now
+	}
 	r.mu.Lock()
 	isRetried, lookupErr := r.queue.NumRequeues(r.uid) > 0, r.lookupErr
 	r.mu.Unlock()
-	if isRetried && r.hasStarted() {
+	if isRetried && r.hasStarted() && !r.item.PodStatus.Deleted {
 		r.state = Unknown
-		r.logUnknownState(lookupErr)
-		if r.desired.origin == fromPod {
-			r.applyPolicy(ctx, time.Time{})
+		if r.now.Sub(r.withoutSandboxSince) >= errorBackoff {
+			r.logUnknownState(lookupErr)
+			if r.desired.origin == fromPod {
+				r.applyPolicy(ctx, time.Time{})
+			}
 		}
 	}
 	r.locator.request(r.uid, sandbox.Pod{

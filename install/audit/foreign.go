@@ -113,10 +113,15 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 	if r.withoutAddressSince.IsZero() {
 		r.withoutAddressSince = r.now
 	}
-	if r.now.Sub(r.withoutAddressSince) >= errorBackoff {
+	if r.now.Sub(r.withoutAddressSince) >= errorBackoff && !r.isSandboxEnding() {
 		r.recordEvent(effectUnknown, situation+", but its network namespace has no address: "+
 			"if its interface was moved to another namespace, its traffic bypasses the proxy")
 	}
+}
+
+// isSandboxEnding reports whether the runtime removes the sandbox, or will soon.
+func (r *auditRun) isSandboxEnding() bool {
+	return !r.recordRemovedAt.IsZero() || r.item.PodStatus.Deleted
 }
 
 // inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address

@@ -64,10 +64,16 @@ type pod struct {
 	// withoutAddressSince is the time of the first of the latest audits that found no address in the
 	// network namespace. It is zero if the last audit found one.
 	withoutAddressSince time.Time
-	ipv6                ipv6Decision
-	lastEvents          map[string]lastEvent // by reason
-	unrepaired          unrepaired
-	action              attempt // last deletion or label
+	// withoutSandboxSince is the time of the first of the latest audits that did not know the
+	// sandbox. It is zero if the last audit knew it.
+	withoutSandboxSince time.Time
+	// recordRemovedAt is the time of the first audit that found the record of ADD removed; see
+	// isRecordDecisive. It is zero if there is a record, or if the pod started without one.
+	recordRemovedAt time.Time
+	ipv6            ipv6Decision
+	lastEvents      map[string]lastEvent // by reason
+	unrepaired      unrepaired
+	action          attempt // last deletion or label
 	// actedVersion is the version of the object for which no action is needed any more, because the
 	// pod was deleted or labeled, or has changed since.
 	actedVersion string
@@ -111,14 +117,16 @@ type unrepaired struct {
 	failed  attempt // last repair that failed or left differences
 }
 
-// nextRepair returns the time from which the differences with the text may be repaired.
-func (u *unrepaired) nextRepair(text string, now time.Time) time.Time {
+// nextRepair returns the time from which the differences with the text may be repaired. limited is
+// set if this time is later than now because of many repairs, not because the last one failed.
+func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limited bool) {
 	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == text) {
-		return at
+		return at, false
 	}
 	r := u.repairs.ReserveN(now, 1)
 	defer r.CancelAt(now) // only the repair itself counts
-	return now.Add(r.DelayFrom(now))
+	at = now.Add(r.DelayFrom(now))
+	return at, at.After(now)
 }
 
 // reset removes the differences, but keeps the limits of repairs.

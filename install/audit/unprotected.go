@@ -13,6 +13,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
+// startedWithoutPlugin reports whether the sandbox, which has no rules, started without the plugin.
+// Otherwise the rules of its ADD or of an earlier repair were removed. The record of a repair does not
+// apply to a sandbox that was created later.
+func (r *auditRun) startedWithoutPlugin() bool {
+	return r.desired.origin == fromPod ||
+		r.desired.origin == fromRepair && r.sandbox.Created.After(r.desired.repairedAt)
+}
+
 // onUnprotected handles a pod that has no rules and no record of a successful ADD: the pod started
 // before the plugin was installed, or the runtime did not call the plugin, or neither the agent nor
 // the API server replied to the plugin.
@@ -40,7 +48,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
-	if at := r.unrepaired.nextRepair("", r.now); at.After(r.now) {
+	if at, _ := r.unrepaired.nextRepair("", r.now); at.After(r.now) {
 		r.nextAuditAt = at
 		return
 	}

@@ -132,7 +132,7 @@ func TestANewSandbox(t *testing.T) {
 // TestPodsThatAreNotRedirected checks that such pods are not audited.
 func TestPodsThatAreNotRedirected(t *testing.T) {
 	for name, prepare := range map[string]func(*testEnv, *decide.Pod) podcache.PodStatus{
-		"a pod that is being deleted": func(*testEnv, *decide.Pod) podcache.PodStatus {
+		"a pod without a record that is being deleted": func(*testEnv, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Running", Deleted: true}
 		},
 		"a pod that has succeeded": func(*testEnv, *decide.Pod) podcache.PodStatus {
@@ -335,9 +335,13 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 			env.put(lost, broken(time.Now()))
 		})
 		advance(time.Second)
-		if got := env.takeRequests(); !strings.Contains(got, "delete shop/lost") ||
+		if got := env.takeRequests(); strings.Contains(got, "delete shop/lost") ||
 			!strings.Contains(got, "delete shop/refused") {
-			t.Error(got)
+			t.Errorf("after a second: %s", got)
+		}
+		advance(time.Minute)
+		if got := env.takeRequests(); !strings.Contains(got, "delete shop/lost") {
+			t.Errorf("after a minute: %s", got)
 		}
 		if env.metric("sluice_repairs_total{race,delete,success}") < 2 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {

@@ -1,0 +1,286 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// This file is about sandboxes that the runtime removes or replaces, which is normal and must not be
+// reported, and about rules that are removed meanwhile, which must be restored.
+
+// terminating is the status of a running pod in its termination grace period.
+var terminating = podcache.PodStatus{Phase: "Running", Deleted: true}
+
+// removeRecord removes the record of a pod, as DEL does.
+func (env *testEnv) removeRecord(p *decide.Pod) {
+	env.t.Helper()
+	key := record.Key{ContainerID: "c-" + p.Metadata.UID, IfName: "eth0"}
+	if err := env.options.Records.Remove(key); err != nil {
+		env.t.Fatal(err)
+	}
+}
+
+// removeSandbox removes the network namespace of a pod.
+func (env *testEnv) removeSandbox(s *fakeNamespace) {
+	env.set(func() { delete(env.spaces, "/run/netns/"+s.id.String()) })
+}
+
+// observed returns an option that records the log in lines.
+func observed(env *testEnv) *observer.ObservedLogs {
+	core, lines := observer.New(zap.InfoLevel)
+	env.options.Log = zap.New(core)
+	return lines
+}
+
+// TestAPodThatEnds checks that nothing is reported of a pod that ends: DEL removes its record, the
+// runtime removes its addresses and then its network namespace, and only then its status changes. The
+// pod is audited after each step.
+func TestAPodThatEnds(t *testing.T) {
+	for name, row := range map[string]struct {
+		status podcache.PodStatus
+		change func(*decide.Pod) // since ADD
+	}{
+		"by itself": {status: running},
+		"by itself, with changed annotations": {running, func(p *decide.Pod) {
+			p.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
+		}},
+		"by itself, with invalid annotations": {running, func(p *decide.Pod) {
+			p.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
+		}},
+		"because it is deleted": {status: terminating},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				var s *fakeNamespace
+				var lines *observer.ObservedLogs
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					lines = observed(env)
+					s = env.addRedirected(web)
+				})
+				if row.change != nil {
+					row.change(web)
+				}
+				env.put(web, row.status)
+				advance(10 * time.Second)
+				env.removeRecord(web)
+				env.put(web, row.status)
+				advance(10 * time.Second)
+				env.change(s, func() { s.addresses = nil })
+				advance(40 * time.Second)
+				env.removeSandbox(s)
+				env.put(web, row.status)
+				advance(10 * time.Second)
+				env.put(web, podcache.PodStatus{Phase: "Succeeded"})
+				advance(time.Minute)
+				if reported := env.takeEvents(); reported != "" || s.applied > 0 || lines.Len() > 0 ||
+					env.states() != "" {
+					t.Errorf("reported %q, applied %d times, %s, logged %v", reported, s.applied,
+						env.states(), lines.All())
+				}
+			})
+		})
+	}
+}
+
+// TestAPodThatIsNotRedirectedEnds checks that a pod that ADD has not redirected is not repaired while
+// it ends, although ADD would redirect it now.
+func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addSandbox(web)
+			env.record(web, nil)
+			env.put(web, running)
+		})
+		env.removeRecord(web)
+		env.put(web, running)
+		advance(10 * time.Second)
+		if reported := env.takeEvents(); reported != "" || s.applied > 0 {
+			t.Errorf("reported %q, applied %d times", reported, s.applied)
+		}
+		advance(10 * time.Second) // the sandbox stays: a record was lost
+		if s.applied != 1 {
+			t.Errorf("after 20 s, applied %d times", s.applied)
+		}
+	})
+}
+
+// TestATerminatingPodIsRepaired checks that a pod is repaired in its termination grace period, because
+// it still has traffic, also by an agent that starts meanwhile.
+func TestATerminatingPodIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(web) })
+		env.put(web, terminating)
+		advance(time.Second)
+		env.flush(s)
+		env.restart()
+		env.flush(s)
+		settle()
+		if s.applied != 2 || env.states() != "1 redirected" ||
+			env.takeEvents() != "RedirectRepaired, RedirectRepaired" {
+			t.Errorf("applied %d times, %s", s.applied, env.states())
+		}
+	})
+}
+
+// TestAReplacedSandboxWhoseADDIsUnderWay covers a pod whose sandbox is replaced, by a runtime that
+// starts a process of the pod before ADD: containerd with user namespaces, and cri-dockerd. The status
+// of the pod contains the address of the earlier sandbox.
+func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var old *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { old = env.addRedirected(web) })
+		env.removeRecord(web)
+		env.removeSandbox(old)
+		env.set(func() { env.source = sandbox.Proc })
+		s := env.addSandbox(web)
+		env.set(func() { s.addresses = nil })
+		env.put(web, running)
+		advance(5 * time.Second)
+		env.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.8")} })
+		env.put(web, running)
+		advance(time.Minute)
+		if reported := env.takeEvents(); reported != "" || s.applied > 0 || env.states() != "1 unknown" {
+			t.Errorf("during ADD: reported %q, applied %d times, %s", reported, s.applied, env.states())
+		}
+		web.Status.PodIP = "10.0.0.8" // ADD has ended, without the plugin
+		env.put(web, running)
+		settle()
+		if s.applied != 1 || env.states() != "1 redirected" {
+			t.Errorf("after ADD: applied %d times, %s", s.applied, env.states())
+		}
+	})
+}
+
+// TestAReplacedSandboxOfARepairedPod checks that the repair of an earlier sandbox does not hide that
+// the runtime created the next one without the plugin too.
+func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		start := time.Now()
+		var old *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			env.created = start.Add(-time.Hour)
+			env.options.Bypass.NoteChain(start, true, true, "")
+			env.options.Bypass.NoteChain(start.Add(time.Hour), true, false, "")
+			old = env.addSandbox(web)
+			env.put(web, running)
+		})
+		if old.applied != 1 {
+			t.Fatalf("applied %d times", old.applied)
+		}
+		env.takeEvents()
+		advance(10 * time.Minute)
+		env.removeSandbox(old)
+		s := env.addSandbox(web)
+		env.set(func() { env.created = time.Now() })
+		env.put(web, running)
+		advance(time.Second)
+		if b, bypassed := env.options.Bypass.Current(); s.applied != 1 || !bypassed ||
+			b.Pod != "shop/web" {
+			t.Errorf("applied %d times, bypassed %t: %v", s.applied, bypassed, b)
+		}
+		if len(env.events) != 1 || !strings.Contains(env.events[0].Message, "without calling the plugin") {
+			t.Errorf("events %+v", env.events)
+		}
+	})
+}
+
+// TestMissingSandboxIsReportedAfterAWhile checks that a running pod whose sandbox is missing is
+// reported after a while: the pod may have ended, or the runtime may be replacing its sandbox.
+func TestMissingSandboxIsReportedAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines *observer.ObservedLogs
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			lines = observed(env)
+			env.put(meshPod("web"), running)
+		})
+		advance(10 * time.Second)
+		if lines.Len() > 0 || env.states() != "1 unknown" {
+			t.Errorf("after 10 s: %s, logged %v", env.states(), lines.All())
+		}
+		advance(time.Minute)
+		if lines.Len() == 0 {
+			t.Error("after a minute, nothing is logged")
+		}
+	})
+}
+
+// failingPods is a cache whose requests for pods fail after a number of successes.
+type failingPods struct {
+	*testEnv
+	successes int
+	err       error
+}
+
+func (p *failingPods) Pod(ctx context.Context, ref source.Ref) (text []byte, fetched bool, err error) {
+	if p.successes--; p.successes < 0 {
+		return nil, true, p.err
+	}
+	return p.testEnv.Pod(ctx, ref)
+}
+
+// TestAPodThatCannotBeReadIsNotInvalid checks that a pod without a record is not reported as invalid
+// if the API server does not reply, or if the pod was deleted meanwhile.
+func TestAPodThatCannotBeReadIsNotInvalid(t *testing.T) {
+	for kind, want := range map[source.Kind]string{
+		source.Unavailable: "1 unknown", source.NotFound: "",
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.options.Pods = &failingPods{
+						testEnv: env, successes: 1, err: source.WithKind(kind, errors.New("no reply")),
+					}
+					s = env.addSandbox(web)
+					env.put(web, running)
+				})
+				if reported := env.takeEvents(); reported != "" || s.applied > 0 ||
+					env.states() != want {
+					t.Errorf("reported %q, applied %d times, %s", reported, s.applied, env.states())
+				}
+			})
+		})
+	}
+}
+
+// TestChangesWhileARepairIsRetried checks that another program is named as the cause only after
+// repeated repairs, not while a failed repair waits for its next attempt.
+func TestChangesWhileARepairIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = env.addRedirected(meshPod("web"))
+			s.refuse = errors.New("no memory")
+		})
+		for range 3 {
+			env.change(s, func() { s.rules = rules.Ruleset{} })
+			settle()
+		}
+		if reported := env.takeEvents(); reported != "RedirectRepairFailed" {
+			t.Errorf("reported %q", reported)
+		}
+	})
+}
