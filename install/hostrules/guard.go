@@ -1,6 +1,7 @@
 package hostrules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -16,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Options are the options of a [Guard]. All except Interval are required.
+// Options are the options of a [Guard]. All except Interval and RestartTime are required.
 type Options struct {
 	// Parameters contains the parameters of the rules. The guard sets the pods and the kubelet.
 	Parameters rules.AmbientHost
@@ -40,6 +41,9 @@ type Options struct {
 	// Interval is the time between comparisons without an event. If it is 0, it is one second while
 	// the rules are in the legacy backend, which reports no events, and otherwise 10 s.
 	Interval time.Duration
+	// RestartTime is the time for which a kubelet that was found may be missing before this is
+	// reported; 30 s if it is 0. systemd restarts a kubelet that has ended after 10 s.
+	RestartTime time.Duration
 }
 
 // Events are the events of network namespaces; implemented by [watch.Watcher].
@@ -64,6 +68,8 @@ type Guard struct {
 	kubelet        Kubelet
 	searchedAt     time.Time // time of the last search for the kubelet; zero before the first one
 	kubeletErr     error     // reason why the kubelet was not found, or nil
+	missingSince   time.Time // time when the kubelet was first not found; zero if it was found
+	missingReport  bool      // the missing kubelet was reported
 	matchesUser    bool      // the kernel cannot match the kubelet's cgroup
 	snapshot       compat.Snapshot
 	ruleset        rules.Ruleset // written rules
@@ -74,6 +80,7 @@ type Guard struct {
 
 // New returns a guard that has read and written nothing yet.
 func New(o Options) *Guard {
+	o.RestartTime = cmp.Or(o.RestartTime, defaultRestartTime)
 	return &Guard{options: o, pods: map[string][]netip.Addr{}}
 }
 
@@ -313,17 +320,29 @@ func (g *Guard) findKubelet() (changed bool) {
 	if !g.searchedAt.IsZero() && !g.isSearchDue() {
 		return false
 	}
-	last, wasMissing := g.kubelet, g.kubeletErr != nil
+	last := g.kubelet
 	g.searchedAt = time.Now()
 	k, err := g.options.FindKubelet()
 	if g.kubeletErr = err; err != nil {
-		if !wasMissing {
-			g.options.Report(Report{Kind: KubeletMissing, Err: err})
-		}
+		g.reportMissing(err)
 		return false
 	}
-	g.kubelet = k
+	g.kubelet, g.missingSince, g.missingReport = k, time.Time{}, false
 	return k.Cgroup != last.Cgroup || k.UID != last.UID
+}
+
+// reportMissing reports a missing kubelet once. A kubelet that was found before is given the time to
+// restart.
+func (g *Guard) reportMissing(err error) {
+	if g.missingSince.IsZero() {
+		g.missingSince = g.searchedAt
+	}
+	restarts := g.kubelet != (Kubelet{}) && g.searchedAt.Sub(g.missingSince) < g.options.RestartTime
+	if restarts || g.missingReport {
+		return
+	}
+	g.missingReport = true
+	g.options.Report(Report{Kind: KubeletMissing, Err: err})
 }
 
 // isSearchDue reports whether the kubelet must be searched for again after the first search.

@@ -350,7 +350,7 @@ func TestKubeletRestarts(t *testing.T) {
 	before := w.kubelet
 	w.missing = errors.New("no kubelet")
 	w.mu.Unlock()
-	rulestest.Eventually(t, "the missing kubelet is reported", func() bool { return w.reported(hostrules.KubeletMissing) == 1 })
+	rulestest.Eventually(t, "the kubelet is missing", func() bool { return w.State().KubeletErr != nil })
 	if !w.has("10.0.0.1") {
 		t.Error("the rules are removed without a kubelet")
 	}
@@ -361,8 +361,26 @@ func TestKubeletRestarts(t *testing.T) {
 	w.mu.Unlock()
 	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return w.has("10.0.0.1") })
 	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.KubeletChanged) == 1 })
-	if before.Cgroup.ID == id || w.reported(hostrules.Repaired) > 0 {
+	if before.Cgroup.ID == id || w.reported(hostrules.Repaired)+w.reported(hostrules.KubeletMissing) > 0 {
 		t.Errorf("reports %v", w.reports)
+	}
+}
+
+// TestKubeletDoesNotRestart checks that a kubelet that stays missing is reported, once.
+func TestKubeletDoesNotRestart(t *testing.T) {
+	w := newTestEnv(t, compat.BackendNFT)
+	w.options.RestartTime = time.Second
+	w.Guard = hostrules.New(w.options)
+	w.run()
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	w.mu.Lock()
+	w.missing = errors.New("no kubelet")
+	w.mu.Unlock()
+	rulestest.Eventually(t, "the missing kubelet is reported", func() bool {
+		return w.reported(hostrules.KubeletMissing) == 1
+	})
+	if err := w.State().KubeletErr; err == nil || !w.has("10.0.0.1") {
+		t.Errorf("state: %v", err)
 	}
 }
 

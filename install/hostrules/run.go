@@ -19,6 +19,8 @@ const (
 	// searchInterval is the time between two searches for a missing kubelet. A search takes some
 	// milliseconds.
 	searchInterval = 2 * time.Second
+	// defaultRestartTime is the default of [Options.RestartTime].
+	defaultRestartTime = 30 * time.Second
 )
 
 // Run guards the rules until the context ends.
