@@ -17,7 +17,6 @@ import (
 // beforeInstall contains the tests before the installation.
 var beforeInstall = testGroup{name: "before the installation", withoutChart: true, tests: []groupTest{
 	{"without the plugin, requests bypass the sidecar, and the check fails", checkBypassIsDetected},
-	{"a hundred pods start at the same time without the plugin, for comparison", checkPlainBurst},
 	{
 		"validation of a pod fails with exit code 126, and after the installation the pod is repaired in place",
 		checkRepair,

@@ -24,6 +24,11 @@ var scale = testGroup{name: "scale", tests: []groupTest{
 	},
 }}
 
+// plainBurst measures what scale is compared with.
+var plainBurst = testGroup{name: "scale without the plugin", withoutChart: true, long: true, tests: []groupTest{
+	{"a hundred pods that start at the same time", checkPlainBurst},
+}}
+
 // checkBurst starts pods with the plugin, and logs the duration, with and without the plugin if
 // both were measured.
 func checkBurst(t *testing.T, tc *testCluster) {

@@ -34,19 +34,21 @@ type testGroup struct {
 	// nodes is the number of nodes that the tests require. On a smaller cluster, the tests are
 	// omitted.
 	nodes int
+	// long is true if the tests run only with SLUICE_LONG=1.
+	long  bool
 	tests []groupTest
 }
 
 // TestSluice runs all groups on one cluster, in this order.
 func TestSluice(t *testing.T) {
-	newTestCluster(t).runGroups(t, beforeInstall, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
-		faults, scale, ambient, ambientNodes, ambientMigration, uninstallation)
+	newTestCluster(t).runGroups(t, beforeInstall, plainBurst, installation, traffic, ipv6, exceptions, nodes, inspection,
+		strict, faults, scale, ambient, ambientNodes, ambientMigration, uninstallation)
 }
 
 // runGroups runs the groups one after the other.
 func (tc *testCluster) runGroups(t *testing.T, groups ...testGroup) {
 	for _, g := range groups {
-		if g.nodes > len(tc.Nodes()) {
+		if g.nodes > len(tc.Nodes()) || g.long && os.Getenv("SLUICE_LONG") != "1" {
 			continue
 		}
 		t.Run(g.name, func(t *testing.T) {
