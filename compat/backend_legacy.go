@@ -13,8 +13,9 @@ import (
 )
 
 // legacyBackend writes the tables of iptables-legacy and ip6tables-legacy. [Translate] describes
-// the rules, and [steps] the order in which tables are replaced. It does not use snapshots, because
-// the kernel has no generation ID for these tables.
+// the rules, and [steps] the order in which tables are replaced. Except for the snapshot of an
+// empty namespace in Plan, it ignores snapshots, because the kernel has no generation ID for these
+// tables.
 type legacyBackend struct{}
 
 func (legacyBackend) Name() BackendName { return BackendLegacy }
@@ -63,7 +64,8 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 	return p, err
 }
 
-// planLegacy returns the outcome of Apply in the namespace of the thread.
+// planLegacy returns the outcome of Apply in the namespace of the thread, but ignores routes: if
+// only routes differ, it returns Unchanged.
 func planLegacy(desired tables) (nft.Outcome, error) {
 	current, err := readLegacy(sluiceAndPrecedingRules)
 	if err != nil {
@@ -158,9 +160,9 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 }
 
 // removeLegacy removes Sluice's rules from all tables in the namespace of the thread, and reports
-// whether there were any. It begins with nat, so that no DNS query is redirected without the
-// conntrack zone that raw assigns. If a table cannot be replaced, it continues with the other
-// tables.
+// whether it has replaced a table. It begins with nat, so that no DNS query is redirected without
+// the conntrack zone that raw assigns. If a table cannot be replaced, it continues with the other
+// tables, and returns all errors.
 func removeLegacy() (bool, error) {
 	current, err := readLegacy(sluiceRules)
 	if err != nil {

@@ -37,10 +37,10 @@ type Result struct {
 	// Routes is the number of policy routes and addresses that were added or removed.
 	Routes int
 	// EstablishedPackets is the number of packets that the rules for older connections
-	// (rules.Redirect.KeepEstablished) have accepted since the rules were created. NAT chains count
-	// one packet of each connection that had no conntrack entry. TPROXY's mangle chain counts each
-	// packet of such a connection until the application has replied. Connections that already had a
-	// conntrack entry are neither affected nor counted.
+	// (rules.Redirect.KeepEstablished) have accepted since the rules were created. Only connections
+	// without a conntrack entry at that time are counted: NAT chains count one packet of each, and
+	// TPROXY's mangle chain counts each packet until the application has replied. Connections with
+	// a conntrack entry are not affected by the rules.
 	EstablishedPackets uint64
 }
 
@@ -54,7 +54,8 @@ const maxAttempts = 20
 // Apply adds missing routes, changes the rules in one transaction, and then removes unneeded
 // routes. Readers and packets observe either the old ruleset or the new one. There is one
 // exception: if capture moves from one base chain to another, for example because the mode changes,
-// Apply sends three transactions, and new TCP connections wait for about 50 ms.
+// Apply sends three transactions. For the about 50 ms between the first and the last, packets that
+// open TCP connections are dropped; clients retransmit them after a second. See [gate].
 //
 // If Apply returns an error without an outcome, nothing has changed. With an error and an outcome,
 // either the rules were changed but a change of routes failed, or the kernel's answer was lost and
@@ -118,8 +119,8 @@ func (a *applier) close() {
 // run applies the desired rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
-	// Concurrent changes are no reason to fail: while this call holds the lock, other calls of
-	// Apply do not change the ruleset, and this call plans again.
+	// Ignore the error of a concurrent change: a.apply plans again below, after this call has taken
+	// the lock, which stops other calls of Apply.
 	if err != nil && !needsRetry(err) && !errors.Is(err, errBusy) {
 		return err
 	}
@@ -155,7 +156,8 @@ func (a *applier) run() error {
 }
 
 // apply executes the planned step, or a new one if the planned step has no transaction. It plans
-// again after each concurrent change by another process.
+// again after an intermediate transaction, after a concurrent change by another process, and after
+// a lost answer of the kernel.
 func (a *applier) apply(planned step) error {
 	var err error
 	for range maxAttempts {
@@ -173,12 +175,12 @@ func (a *applier) apply(planned step) error {
 			err = a.afterCommit(planned, a.conn.commit(planned.transaction))
 		}
 		if !needsRetry(err) {
-			return a.removeGateAfter(err)
+			return a.removeGateAfterFailure(err)
 		}
 		planned = step{}
 	}
-	return a.removeGateAfter(fmt.Errorf("gave up after %d attempts because of concurrent changes by"+
-		" other processes: %w", maxAttempts, err))
+	return a.removeGateAfterFailure(fmt.Errorf("gave up after %d attempts because of concurrent "+
+		"changes by other processes: %w", maxAttempts, err))
 }
 
 // replan returns the step if it has a transaction, otherwise a new step. If the new step has no
@@ -199,12 +201,13 @@ func (a *applier) replan(s step) (step, error) {
 // beforeCommit records that the transaction of the step is about to be sent.
 func (a *applier) beforeCommit(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
-	// The kernel did not execute an earlier attempt, or another process has replaced its result.
+	// The step was planned after an earlier transaction without an answer, and is still needed. So
+	// the kernel did not execute that transaction, or another process has replaced its result.
 	a.unanswered = Result{}
 }
 
-// afterCommit records the result of the step's transaction, whose error is err. It returns err with
-// the missing features of the kernel.
+// afterCommit records the result of the step's transaction, whose error is err. If the kernel lacks
+// features that the transaction needs, the returned error names them.
 func (a *applier) afterCommit(s step, err error) error {
 	size := len(s.transaction.buf)
 	if err == nil {

@@ -155,8 +155,9 @@ func (a *applier) commitIntermediate(s step) error {
 	return diagnose(err)
 }
 
-// removeGateAfter deletes the gate after a failure, and returns the failure.
-func (a *applier) removeGateAfter(failure error) error {
+// removeGateAfterFailure deletes the gate if this call has added it, and returns the failure,
+// joined with the error if the gate cannot be deleted. It does nothing if failure is nil.
+func (a *applier) removeGateAfterFailure(failure error) error {
 	if failure == nil || !a.gateAdded {
 		return failure
 	}

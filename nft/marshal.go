@@ -13,13 +13,13 @@ import (
 func (e *encoder) marshal(x expr.Any) error {
 	switch x := x.(type) {
 	case *expr.Meta:
-		register := attribute{unix.NFTA_META_DREG, x.Register}
+		register := numberAttribute{unix.NFTA_META_DREG, x.Register}
 		if x.SourceRegister {
 			register.id = unix.NFTA_META_SREG
 		}
-		e.writeAttributes("meta", []attribute{{unix.NFTA_META_KEY, uint32(x.Key)}, register})
+		e.writeAttributes("meta", []numberAttribute{{unix.NFTA_META_KEY, uint32(x.Key)}, register})
 	case *expr.Ct:
-		register := attribute{unix.NFTA_CT_DREG, x.Register}
+		register := numberAttribute{unix.NFTA_CT_DREG, x.Register}
 		if x.SourceRegister {
 			register.id = unix.NFTA_CT_SREG
 		}
@@ -32,7 +32,7 @@ func (e *encoder) marshal(x expr.Any) error {
 		})
 	case *expr.Payload:
 		if x.OperationType == expr.PayloadWrite {
-			e.writeAttributes("payload", []attribute{
+			e.writeAttributes("payload", []numberAttribute{
 				{unix.NFTA_PAYLOAD_SREG, x.SourceRegister},
 				{unix.NFTA_PAYLOAD_BASE, uint32(x.Base)},
 				{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
@@ -43,7 +43,7 @@ func (e *encoder) marshal(x expr.Any) error {
 			})
 			return nil
 		}
-		e.writeAttributes("payload", []attribute{
+		e.writeAttributes("payload", []numberAttribute{
 			{unix.NFTA_PAYLOAD_DREG, x.DestRegister},
 			{unix.NFTA_PAYLOAD_BASE, uint32(x.Base)},
 			{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
@@ -63,22 +63,22 @@ func (e *encoder) marshal(x expr.Any) error {
 			e.addNumber(unix.NFTA_EXTHDR_OP, uint32(x.Op))
 		})
 	case *expr.Immediate:
-		e.writeAttributes("immediate", []attribute{{unix.NFTA_IMMEDIATE_DREG, x.Register}},
+		e.writeAttributes("immediate", []numberAttribute{{unix.NFTA_IMMEDIATE_DREG, x.Register}},
 			dataAttribute{unix.NFTA_IMMEDIATE_DATA, x.Data})
 	case *expr.Cmp:
-		e.writeAttributes("cmp", []attribute{
+		e.writeAttributes("cmp", []numberAttribute{
 			{unix.NFTA_CMP_SREG, x.Register},
 			{unix.NFTA_CMP_OP, uint32(x.Op)},
 		}, dataAttribute{unix.NFTA_CMP_DATA, x.Data})
 	case *expr.Range:
-		e.writeAttributes("range", []attribute{
+		e.writeAttributes("range", []numberAttribute{
 			{unix.NFTA_RANGE_SREG, x.Register},
 			{unix.NFTA_RANGE_OP, uint32(x.Op)},
 		},
 			dataAttribute{unix.NFTA_RANGE_FROM_DATA, x.FromData},
 			dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
 	case *expr.Bitwise:
-		e.writeAttributes("bitwise", []attribute{
+		e.writeAttributes("bitwise", []numberAttribute{
 			{unix.NFTA_BITWISE_SREG, x.SourceRegister},
 			{unix.NFTA_BITWISE_DREG, x.DestRegister},
 			{unix.NFTA_BITWISE_LEN, x.Len},
@@ -87,7 +87,7 @@ func (e *encoder) marshal(x expr.Any) error {
 			dataAttribute{unix.NFTA_BITWISE_MASK, x.Mask},
 			dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
 	case *expr.Byteorder:
-		e.writeAttributes("byteorder", []attribute{
+		e.writeAttributes("byteorder", []numberAttribute{
 			{unix.NFTA_BYTEORDER_SREG, x.SourceRegister},
 			{unix.NFTA_BYTEORDER_DREG, x.DestRegister},
 			{unix.NFTA_BYTEORDER_OP, uint32(x.Op)},
@@ -114,7 +114,7 @@ func (e *encoder) writeShift(x Shift) {
 	if x.Left {
 		op = bitwiseLeftShift
 	}
-	e.writeAttributes("bitwise", []attribute{
+	e.writeAttributes("bitwise", []numberAttribute{
 		{unix.NFTA_BITWISE_SREG, x.Register},
 		{unix.NFTA_BITWISE_DREG, x.Register},
 		{unix.NFTA_BITWISE_LEN, x.Length},
@@ -122,13 +122,14 @@ func (e *encoder) writeShift(x Shift) {
 	}, dataAttribute{nftaBitwiseData, native.AppendUint32(nil, x.Bits)})
 }
 
-// An attribute is a numeric attribute of an expression.
-type attribute struct {
+// A numberAttribute is an attribute of an expression with a 32-bit number.
+type numberAttribute struct {
 	id    uint16
 	value uint32
 }
 
-// A dataAttribute is an attribute of an expression that contains the value of a register.
+// A dataAttribute is an attribute of an expression with a constant (NFTA_DATA_VALUE), such as the
+// operand of cmp or the mask of bitwise.
 type dataAttribute struct {
 	id    uint16
 	value []byte
@@ -136,7 +137,7 @@ type dataAttribute struct {
 
 // writeAttributes encodes an expression that consists of numeric attributes followed by data
 // attributes.
-func (e *encoder) writeAttributes(name string, numbers []attribute, data ...dataAttribute) {
+func (e *encoder) writeAttributes(name string, numbers []numberAttribute, data ...dataAttribute) {
 	e.writeExpression(name, func() {
 		for _, a := range numbers {
 			e.addNumber(a.id, a.value)

@@ -10,19 +10,19 @@ import (
 func (e *encoder) writeLoad(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Fib:
-		e.writeAttributes("fib", []attribute{
+		e.writeAttributes("fib", []numberAttribute{
 			{unix.NFTA_FIB_DREG, x.Register},
 			{unix.NFTA_FIB_RESULT, fibResult(x)},
 			{unix.NFTA_FIB_FLAGS, fibFlags(x)},
 		})
 	case *expr.Socket:
-		attrs := []attribute{{nftaSocketKey, uint32(x.Key)}, {nftaSocketDreg, x.Register}}
+		attrs := []numberAttribute{{nftaSocketKey, uint32(x.Key)}, {nftaSocketDreg, x.Register}}
 		if x.Key == expr.SocketKeyCgroupv2 {
-			attrs = append(attrs, attribute{nftaSocketLevel, x.Level})
+			attrs = append(attrs, numberAttribute{nftaSocketLevel, x.Level})
 		}
 		e.writeAttributes("socket", attrs)
 	case *expr.Numgen:
-		e.writeAttributes("numgen", []attribute{
+		e.writeAttributes("numgen", []numberAttribute{
 			{unix.NFTA_NG_DREG, x.Register},
 			{unix.NFTA_NG_MODULUS, x.Modulus},
 			{unix.NFTA_NG_TYPE, x.Type},
@@ -31,7 +31,7 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 	case *expr.Hash:
 		e.writeHash(x)
 	case *expr.Rt:
-		e.writeAttributes("rt", []attribute{
+		e.writeAttributes("rt", []numberAttribute{
 			{unix.NFTA_RT_KEY, uint32(x.Key)}, {unix.NFTA_RT_DREG, x.Register},
 		})
 	default:
@@ -42,22 +42,22 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 
 // writeHash encodes a hash. Only a Jenkins hash has a source register.
 func (e *encoder) writeHash(x *expr.Hash) {
-	var attrs []attribute
+	var attrs []numberAttribute
 	if x.Type == expr.HashTypeJenkins {
-		attrs = []attribute{{unix.NFTA_HASH_SREG, x.SourceRegister}}
+		attrs = []numberAttribute{{unix.NFTA_HASH_SREG, x.SourceRegister}}
 	}
-	attrs = append(attrs, attribute{unix.NFTA_HASH_DREG, x.DestRegister})
+	attrs = append(attrs, numberAttribute{unix.NFTA_HASH_DREG, x.DestRegister})
 	if x.Type == expr.HashTypeJenkins {
-		attrs = append(attrs, attribute{unix.NFTA_HASH_LEN, x.Length})
+		attrs = append(attrs, numberAttribute{unix.NFTA_HASH_LEN, x.Length})
 	}
-	attrs = append(attrs, attribute{unix.NFTA_HASH_MODULUS, x.Modulus})
+	attrs = append(attrs, numberAttribute{unix.NFTA_HASH_MODULUS, x.Modulus})
 	if x.Seed != 0 { // otherwise the kernel chooses one
-		attrs = append(attrs, attribute{unix.NFTA_HASH_SEED, x.Seed})
+		attrs = append(attrs, numberAttribute{unix.NFTA_HASH_SEED, x.Seed})
 	}
 	if x.Offset != 0 {
-		attrs = append(attrs, attribute{unix.NFTA_HASH_OFFSET, x.Offset})
+		attrs = append(attrs, numberAttribute{unix.NFTA_HASH_OFFSET, x.Offset})
 	}
-	e.writeAttributes("hash", append(attrs, attribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
+	e.writeAttributes("hash", append(attrs, numberAttribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
 }
 
 // fibResult returns the code of what a fib expression loads.

@@ -25,7 +25,7 @@ func (e *encoder) writeStateful(x expr.Any) bool {
 			e.addNumber(unix.NFTA_QUOTA_FLAGS, flagIf(x.Over, unix.NFT_QUOTA_F_INV))
 		})
 	case *expr.Connlimit:
-		e.writeAttributes("connlimit", []attribute{
+		e.writeAttributes("connlimit", []numberAttribute{
 			{nftaConnlimitCount, x.Count}, {nftaConnlimitFlags, x.Flags},
 		})
 	case *expr.Objref:

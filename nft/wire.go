@@ -103,8 +103,8 @@ func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(
 type messages struct {
 	buf   []byte
 	start int // of the current message
-	// asDumped omits the flag NLA_F_NESTED, as the kernel does in dumps of nf_tables. The kernel
-	// accepts messages with and without the flag.
+	// asDumped encodes as the kernel does in dumps of nf_tables: without the flag NLA_F_NESTED, and
+	// with the values of counters that are 0. The kernel accepts messages of both forms.
 	asDumped bool
 }
 

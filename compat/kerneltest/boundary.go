@@ -38,7 +38,7 @@ func (g *Generator) BoundaryPackets(
 	for try := 0; len(packets) < count && try < attemptsPerPacket*count; try++ {
 		p := g.packet()
 		g.directTo(&p, targets[try%len(targets)])
-		if n.Complete(&p); n.Sendable(&p) == nil && used.add(&p) {
+		if n.Complete(&p); n.CheckSendable(&p) == nil && used.add(&p) {
 			packets = append(packets, p)
 		}
 	}

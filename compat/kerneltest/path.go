@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// PathTrial draws a ruleset and packets, traces the packets, and compares the rules that each of
-// them matched with the model.
+// PathTrial draws a ruleset and packets, traces the packets, and compares the rules that each
+// packet matches in the kernel and in the model. If a program refuses the ruleset, PathTrial draws
+// another one.
 func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 	t := PathCounts{NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
@@ -114,9 +115,10 @@ func (n *Network) tracePaths(
 	return nil
 }
 
-// sharesHeader reports whether another packet has the same header in the log of iptables-legacy as
-// packet i. This is the case if packet i is sent as the copy of an arriving packet, or if its
-// protocol has no sequence numbers and another packet has the same source.
+// sharesHeader reports whether another packet may have the same header in the log of
+// iptables-legacy as packet i. A packet without a socket always does: it is a copy of an arriving
+// packet with the same header. A packet of another protocol than TCP, whose header has no sequence
+// number, does if another packet of the protocol has the same source.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -177,7 +179,8 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 		return nil, nil, err
 	}
 	traces = make([]*trace.Packet, len(packets))
-	// Take all packets: their last event was read before a time in the future.
+	// Take returns the packets whose last event is older than its argument. A time in the future
+	// selects all packets.
 	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
 		i := indexOfHeader(packets, &p)
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {

@@ -9,7 +9,7 @@ import (
 
 // send sends a packet, and creates the connection that its state requires.
 func (n *Network) send(p *rules.Packet, token uint32) error {
-	if err := n.Sendable(p); err != nil {
+	if err := n.CheckSendable(p); err != nil {
 		return err
 	}
 	connection, mustExist := connectionOf(p)

@@ -10,23 +10,27 @@ import (
 // errUnsendable is wrapped by the error for a packet that the network cannot send.
 var errUnsendable = errors.New("cannot be sent")
 
-// Sendable returns nil if the network can send the packet, and otherwise an error with the reason.
-func (n *Network) Sendable(p *rules.Packet) error {
+// CheckSendable returns nil if the network can send the packet, and otherwise an error with the
+// reason.
+func (n *Network) CheckSendable(p *rules.Packet) error {
 	unsendable := func(reason string) error { return fmt.Errorf("%w: %s", errUnsendable, reason) }
 	switch {
 	case p.Hook == rules.Prerouting && (n.devices[p.InInterface] == nil || p.InInterface == "lo"):
 		return unsendable("no interface " + p.InInterface)
 	case p.Hook == rules.Prerouting && p.Owner != nil:
 		return unsendable("arriving with a socket")
+	// A packet without a socket is a copy that a dup statement sends. The copy is untracked when it
+	// enters, and routed as if its mark were 0.
 	case p.Hook == rules.Output && p.Owner == nil && (p.State != rules.Untracked ||
 		p.OutInterface != outInterface(p.Destination.Addr(), 0)):
-		return unsendable(
-			"without a socket, but tracked or not by the interface of packets without a mark")
+		return unsendable("without a socket, but not untracked, or not by the interface " +
+			outInterface(p.Destination.Addr(), 0) + " of packets without a mark")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// Packets without a socket are copies that a dup statement sends. This copy would be
-		// untracked even before conntrack.
-		return unsendable("without a socket, and of a kind that conntrack does not track")
+		// The model takes an untracked packet of neighbor discovery for one that conntrack leaves
+		// untracked, not for one that is untracked when it enters.
+		return unsendable("without a socket, and an ICMPv6 message that conntrack does not track, " +
+			"or whose state the network does not know")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
 		return unsendable("no interface " + p.OutInterface)
 	case p.Hook == rules.Output && !p.Bound && p.OutInterface != outInterfaceOf(p):
@@ -47,7 +51,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		case InitialState(p) != rules.New:
 			return unsendable("conntrack does not begin a connection with it")
 		case p.Status == 0 && p.ConntrackMark != 0:
-			return unsendable("a new connection with a mark")
+			return unsendable("new without a confirmed connection, but with a conntrack mark")
 		case p.Status != 0 && (!hasPorts || p.Protocol == rules.TCP && p.Flags != rules.SYN):
 			return unsendable("new on a confirmed connection, but not UDP or TCP's SYN")
 		}
@@ -55,22 +59,27 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		switch {
 		case !hasPorts || p.Protocol == rules.TCP && p.Flags&^(rules.PSH|rules.URG) != rules.ACK:
 			return unsendable("established, but not UDP or TCP's ACK")
-		case p.Status != EstablishedStatus: // the packet itself makes the connection assured
-			return unsendable("established with status " + p.Status.String())
+		case p.Status != EstablishedStatus:
+			return unsendable("established with status " + p.Status.String() + " instead of " +
+				EstablishedStatus.String())
 		}
 	case rules.Related:
 		if !isICMPError(p) || p.Status != RelatedStatus {
-			return unsendable("related, but no ICMP error")
+			return unsendable("related, but not an ICMP error that the network sends, with status " +
+				RelatedStatus.String())
 		}
 	case rules.Invalid:
 		if InitialState(p) != rules.Invalid || p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
 			return unsendable(
-				"invalid, but conntrack classifies it otherwise or it has a connection")
+				"invalid, but conntrack classifies it otherwise, or it has properties of a connection")
 		}
 	case rules.Untracked:
-		if !isUntrackedICMPv6(p) && (p.Hook != rules.Output || p.Owner != nil) ||
-			p.ConntrackMark != 0 || p.Status != 0 || p.Reply {
-			return unsendable("untracked, but arriving or with a socket")
+		switch {
+		case p.ConntrackMark != 0 || p.Status != 0 || p.Reply:
+			return unsendable("untracked, but with properties of a connection")
+		case !isUntrackedICMPv6(p) && (p.Hook != rules.Output || p.Owner != nil):
+			return unsendable("untracked, but neither a copy without a socket nor an ICMPv6 message " +
+				"that conntrack does not track")
 		}
 	default:
 		return unsendable("state " + p.State.String())
@@ -81,7 +90,8 @@ func (n *Network) Sendable(p *rules.Packet) error {
 // RelatedStatus is the status of the connections to which the ICMP errors of the network refer.
 const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
 
-// EstablishedStatus is the status of the established connections that the network can create.
+// EstablishedStatus is the status of the established connections that the network can create. It
+// contains StatusAssured, because conntrack sets it for the packet itself before the rules run.
 const EstablishedStatus = rules.StatusConfirmed | rules.StatusSeenReply | rules.StatusAssured
 
 // isICMPError reports whether the packet is an ICMP error of a kind that the network sends.

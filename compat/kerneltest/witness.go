@@ -70,7 +70,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 	}
 	witness := c.Witness
 	complete(&witness)
-	if n.Sendable(&witness) == nil {
+	if n.CheckSendable(&witness) == nil {
 		return witness
 	}
 	// Try all combinations of changes, beginning with the fewest changes.
@@ -89,7 +89,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 			}
 		}
 		complete(&p)
-		if n.Sendable(&p) == nil && c.Contains(p) {
+		if n.CheckSendable(&p) == nil && c.Contains(p) {
 			return p
 		}
 	}

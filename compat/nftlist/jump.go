@@ -11,9 +11,9 @@ import (
 // net/netfilter/nf_tables_api.c).
 const maxJumps = 15
 
-// checkJumps returns an error if a rule jumps to a missing chain, or if jumps from a base chain form
-// a cycle or are more deeply nested than the kernel allows. The kernel does not check the jumps of
-// chains that no base chain reaches (nft_table_validate).
+// checkJumps returns an error if a rule jumps to a missing chain, or if jumps from a base chain
+// form a cycle or are more deeply nested than the kernel allows. The kernel does not check the
+// jumps of chains that no base chain reaches (nft_table_validate).
 func checkJumps(t *rules.Table) error {
 	nested := map[string]int{} // number of nested jumps from each visited chain, by name
 	chains := make(map[string]*rules.Chain, len(t.Chains))

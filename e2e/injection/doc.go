@@ -1,5 +1,5 @@
-// Package injection injects pods of the sample application with Istio's own programs, and compares
-// Sluice's redirection of each pod with Istio's:
+// Package injection injects sidecars into the pods of the sample application (package mesh) with
+// Istio's own programs, and compares Sluice's redirection of each pod with Istio's:
 //
 //	build     a module that builds Istio's pilot-discovery (istiod) and pilot-agent
 //	cmd       pilot-agent with a replacement for Envoy

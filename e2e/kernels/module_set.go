@@ -27,8 +27,8 @@ func (s ModuleSet) auto() compat.BackendName {
 	return compat.BackendLegacy
 }
 
-// has reports whether a machine with these modules supports the backend. It is true for auto.
-func (s ModuleSet) has(name compat.BackendName) bool {
+// supports reports whether a machine with these modules supports the backend. It is true for auto.
+func (s ModuleSet) supports(name compat.BackendName) bool {
 	switch name {
 	case compat.BackendNFT:
 		return s.NFT

@@ -103,7 +103,7 @@ func (c *console) checkBackend(result *Result, name compat.BackendName) error {
 	if err != nil {
 		return err
 	}
-	if !result.Modules.has(name) {
+	if !result.Modules.supports(name) {
 		result.Refused[name] = refusal
 		switch {
 		case refusal == "":

@@ -23,7 +23,7 @@ func successful(s ModuleSet) *console {
 	for _, step := range newSteps(s) {
 		code := 0
 		switch verb, name, _ := strings.Cut(step.Name, " "); {
-		case verb+" " == stepApply && !s.has(compat.BackendName(name)):
+		case verb+" " == stepApply && !s.supports(compat.BackendName(name)):
 			addLine(step.Name, `{"error":"the kernel has no such thing"}`)
 			addLine(step.Name, `{"error":"this kernel does not support it (CONFIG_IT, module it)"}`)
 			code = 3
@@ -59,7 +59,7 @@ func TestCheckAcceptsExpectedResults(t *testing.T) {
 		}
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
 		for _, e := range backends {
-			if got := result.Refused[e]; (got == words) == s.has(e) {
+			if got := result.Refused[e]; (got == words) == s.supports(e) {
 				t.Errorf("%s: %s rejected with %q", s.Name, e, got)
 			}
 		}

@@ -50,7 +50,7 @@ func newSteps(s ModuleSet) []guest.Step {
 	for _, backend := range backends {
 		name := string(backend)
 		steps = append(steps, rulesStep(stepApply+name, "apply", "--backend", name))
-		if s.has(backend) {
+		if s.supports(backend) {
 			steps = append(steps, rulesStep(stepCheck+name, "check"), guest.Step{
 				Name: stepClean + name, Command: []string{rulesPath, "cleanup"},
 			})

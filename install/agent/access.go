@@ -118,9 +118,10 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	return part
 }
 
-// permissionsPart returns the part of readiness that reports whether the API server permits the
-// plugin to read pods and the agent to watch them. One of these permissions suffices to redirect
-// pods, but the node is not ready without the other, because only a person can grant it.
+// permissionsPart returns the part of readiness that reports whether the API server accepts the
+// agent's credentials, and permits the plugin to read pods and the agent to watch them. One of
+// these permissions suffices to redirect pods, but the node is not ready without the other, because
+// only a person can grant it.
 func (a *Agent) permissionsPart() observe.Part {
 	part := observe.Part{Name: observe.Rights, Reasons: a.missingPermissions()}
 	part.Ready = len(part.Reasons) == 0
@@ -143,8 +144,8 @@ func (a *Agent) permissionsPart() observe.Part {
 	return part
 }
 
-// missingPermissions returns a sentence for each missing permission of the plugin and the agent. It
-// contains the API server's message, which names the verb and the resource.
+// missingPermissions returns a sentence for each missing permission of the plugin and the agent,
+// with the API server's message, which names the verb and the resource.
 func (a *Agent) missingPermissions() []string {
 	var missing []string
 	if err := a.publisher.Status().Forbidden; err != nil {

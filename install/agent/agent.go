@@ -44,8 +44,8 @@ type Options struct {
 	// Patience is the time within which the kubelet must replace a token that the API server
 	// rejects; see [credential.Options].
 	Patience time.Duration
-	// Runnables run in parallel with the installation until the agent is stopped, in addition to the
-	// agent's own runnables.
+	// Runnables run in parallel with the installation until the agent is stopped, in addition to
+	// the agent's own runnables.
 	Runnables []Runnable
 }
 

@@ -158,8 +158,9 @@ func (m *ambientMode) uninstall(ctx context.Context) error {
 	return nil
 }
 
-// removeHostRules removes the node's rules for probes without a guard, and reports whether there
-// were any. If ambient mode is disabled and the node's /proc is not mounted, nothing is removed.
+// removeHostRules removes the node's rules for probes without a guard, and reports whether it
+// removed any. If ambient mode is disabled and the node's network namespace cannot be opened, for
+// example because the node's /proc is not mounted, it does nothing.
 func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {
 	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	defer hostNode.Close()

@@ -61,8 +61,8 @@ func (a *Agent) runtimePart() observe.Part {
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
 }
 
-// isBypassed reports whether the runtime uses a configuration without the plugin, according to the
-// node's files.
+// isBypassed reports whether, according to the last reconciliation, the runtime uses a
+// configuration without the plugin, or another configuration directory than the agent.
 func (r *reporter) isBypassed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

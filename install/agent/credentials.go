@@ -16,7 +16,8 @@ const exitsFile = "agent-exits.json"
 // credentialsReason is the reason of the event that reports rejected credentials of the agent.
 const credentialsReason = "CredentialsRejected"
 
-// credentialsChanged reports that the agent's credentials are rejected or accepted again.
+// credentialsChanged reports that the agent's credentials are rejected or accepted again. When they
+// are accepted for the first time, it reports the exits of earlier agents.
 func (a *Agent) credentialsChanged(s credential.Status) {
 	a.publisher.Check() // the plugin's token belongs to the same service account
 	a.reporter.mu.Lock()

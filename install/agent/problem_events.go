@@ -18,7 +18,8 @@ const (
 	bypassReason      = "PluginBypassed"
 )
 
-// updateEvents updates the node's events with the current problems.
+// updateEvents updates the node's events with the current problems. Before the first reconciliation
+// it does nothing.
 func (a *Agent) updateEvents() {
 	s := a.node.Status()
 	if s.At.IsZero() {
@@ -47,8 +48,8 @@ func (a *Agent) updateEvents() {
 	a.events.set(events)
 }
 
-// problemEvents returns the events for problems with the node's files, the plugin's kubeconfig and
-// missing permissions.
+// problemEvents returns the events for problems with the node's files and the plugin's kubeconfig,
+// for missing permissions, and for an unavailable API server.
 func problemEvents(
 	problems []node.Problem, t token.Status, missing []string, socketReady bool, now time.Time,
 ) []problemEvent {

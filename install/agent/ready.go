@@ -12,7 +12,7 @@ import (
 )
 
 // Readiness reports whether an ADD on this node would succeed now. It uses the state that the agent
-// has in memory, and sends no request.
+// has in memory, checks that the kubeconfig exists, and sends no request.
 func (a *Agent) Readiness() observe.Readiness {
 	status := a.node.Status()
 	parts := []observe.Part{
@@ -58,8 +58,9 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	return part
 }
 
-// configurationPart reports whether the plugin was in the configuration that the runtime uses at
-// the last reconciliation.
+// configurationPart reports whether the node had no blocking problem at the last reconciliation, so
+// that the plugin was in the configuration that the runtime uses, and whether that reconciliation
+// is recent.
 func (a *Agent) configurationPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
 	if s.At.IsZero() {

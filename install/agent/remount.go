@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// errMounts is the error of an agent that exits because the runtime reads directories that are not
-// mounted in the agent.
+// errMounts is the error of an agent that exits because the runtime reads directories, or files in
+// them, that are not mounted in the agent.
 var errMounts = errors.New("the runtime reads other directories than the agent's mounts: " +
 	"the agent ends, and the kubelet starts it with new mounts")
 
 // exitReportTimeout is the time limit for delivering the last events before an exit.
 const exitReportTimeout = 5 * time.Second
 
-// exitToRemount ends the agent if the runtime reads directories that are not mounted in the agent.
-// The kubelet then restarts the container, with increasing delays, and the runtime mounts the
-// directories that it reads, because it creates mounts in its own mount namespace. Meanwhile the
-// plugin uses its kubeconfig. The agent's state is on disk and is kept.
+// exitToRemount ends the agent if the status requires new mounts; see [node.Status]. The kubelet
+// then restarts the container, with increasing delays, and the runtime mounts the directories that
+// it reads, because it creates mounts in its own mount namespace. Meanwhile the plugin uses its
+// kubeconfig. The agent's state is on disk and is kept.
 func (a *Agent) exitToRemount(s node.Status) {
 	if !s.Remount {
 		return

@@ -67,7 +67,8 @@ func (r *reporter) countAdd(add agent.Add) {
 	}
 }
 
-// logPluginLine writes a line of the plugin's log to the agent's log, with its level.
+// logPluginLine writes a line of the plugin's log to the agent's log, with its level, but at most
+// the level error.
 func (r *reporter) logPluginLine(line []byte) {
 	var fields struct{ Level, Msg string }
 	level := zapcore.InfoLevel

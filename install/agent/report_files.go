@@ -36,7 +36,7 @@ func (a *Agent) reportKernel(p observe.Part) {
 	}})
 }
 
-// reportFiles reports the state of the node's files.
+// reportFiles reports the state of the node's files, and ends the agent if it needs new mounts.
 func (a *Agent) reportFiles(s node.Status) {
 	a.reporter.reportFiles(s)
 	a.noteChain(s)
@@ -44,7 +44,8 @@ func (a *Agent) reportFiles(s node.Status) {
 	a.exitToRemount(s)
 }
 
-// reportFiles reports the changes of a status: new and solved problems, and conflicting writers.
+// reportFiles logs and counts what has changed since the last status: written files, new and solved
+// problems, conflicting and failed writes, and the states of the directories.
 func (r *reporter) reportFiles(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +80,8 @@ func (r *reporter) reportFiles(s node.Status) {
 	r.reportDirectories(s.Directories)
 }
 
-// reportDirectories sets the metrics of the directories' states, and logs when it can no longer be
-// determined whether the runtime uses the directories.
+// reportDirectories sets the metrics of the directories' states. It logs a new reason why it cannot
+// be determined whether the runtime uses the directories.
 func (r *reporter) reportDirectories(d node.Directories) {
 	for part, current := range map[string]node.DirectoryState{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
@@ -105,7 +106,8 @@ func (r *reporter) reportProblem(p node.Problem) {
 	if p.Reason == node.WatchFailed {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
-	if !p.Blocking || p.Reason == node.NotReadyToInsert { // the cause is reported as an error
+	// The cause of NotReadyToInsert is reported as an error by its own check.
+	if !p.Blocking || p.Reason == node.NotReadyToInsert {
 		r.log.Warn(text)
 		return
 	}

@@ -84,9 +84,9 @@ func versions(j *journal.Journal, name string) []string {
 	return e.Versions
 }
 
-// putVersion writes a journal entry for a version of an executable, unless it exists, and copies the
-// executable with [executables.put], whose results it returns. If the entry cannot be written, the
-// executable is copied only if the journal already has an entry for the name.
+// putVersion writes a journal entry for a version of an executable, unless it exists, and copies
+// the executable with [executables.put], whose results it returns. If the entry cannot be written,
+// the executable is copied only if the journal already has an entry for the name.
 func (n *Node) putVersion(
 	j *journal.Journal, name, source string, status *Status,
 ) (changed, foreignChange bool, err error) {

@@ -127,8 +127,9 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 	return skippedFirst[i].Name, true
 }
 
-// updatePrimary compares the chosen file with the file that runtimes use. If they differ, it reports
-// this, and sets Primary to the latter if pods have no redirection with it, or if it is unreadable.
+// updatePrimary compares the chosen file with the file that runtimes use. If they differ, it
+// reports this, and sets Primary to the latter if pods have no redirection with it, or if it is
+// unreadable.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.reportNotInUse(chosen, first)
@@ -138,9 +139,9 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	}
 }
 
-// reportNotInUse reports that another configuration, first, sorts before the named one, unless first
-// delegates to the named one. The problem is not blocking if first contains the plugin. It is not
-// blocking either if it cannot be determined to which configuration first delegates
+// reportNotInUse reports that another configuration, first, sorts before the named one, unless
+// first delegates to the named one. The problem is not blocking if first contains the plugin. It is
+// not blocking either if it cannot be determined to which configuration first delegates
 // ([chain.Unclear]), although pods may have no redirection then: otherwise a node that delegates to
 // the named configuration through the API server or another directory would never become ready.
 func (p *planner) reportNotInUse(named, first chain.Choice) {

@@ -17,8 +17,8 @@
 // state. If cached results of running pods or of the agent's pod, or a copy of the configuration
 // that Multus made, still name an executable, or if the cached results cannot be read, the
 // executable is replaced with a no-op executable, and the journal is kept, until the next
-// uninstallation. The no-op executable is not removed at the last DEL, because the runtime repeats a
-// DEL if another plugin of the chain fails.
+// uninstallation. The no-op executable is not removed at the last DEL, because the runtime repeats
+// a DEL if another plugin of the chain fails.
 //
 // # Choice of the configuration
 //

@@ -18,8 +18,8 @@ func (p *planner) insert(choice chain.Choice) {
 	p.edit(choice.Name, choice.List, true)
 }
 
-// edit inserts the plugin's element into a list, or corrects it. In the configuration in use it also
-// removes the plugins that Sluice's plugin replaces.
+// edit inserts the plugin's element into a list, or corrects it. In the configuration in use it
+// also removes the plugins that Sluice's plugin replaces.
 func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	var types []string
 	if inUse {

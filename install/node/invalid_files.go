@@ -12,13 +12,13 @@ import (
 // must report changes of other programs.
 const invalidTolerance = 500 * time.Millisecond
 
-// invalidFiles contains the time when each invalid file became invalid, by name. The time is zero if
-// the node was not healthy then. It is not safe for concurrent use.
+// invalidFiles contains the time when each invalid file became invalid, by name. The time is zero
+// if the node was not healthy then. It is not safe for concurrent use.
 type invalidFiles map[string]time.Time
 
-// markIncomplete sets [File.Incomplete] of files that became invalid less than invalidTolerance ago,
-// and reports whether there are any. If the node was not healthy before, a file that becomes invalid
-// is not marked, so that an initial problem is reported at once.
+// markIncomplete sets [File.Incomplete] of files that became invalid less than invalidTolerance
+// ago, and reports whether there are any. If the node was not healthy before, a file that becomes
+// invalid is not marked, so that an initial problem is reported at once.
 func (s invalidFiles) markIncomplete(now time.Time, files map[string]File, healthy bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]

@@ -156,7 +156,8 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	n.addConflicts(status)
 }
 
-// removeTemporary removes temporary files of killed processes, and sets tempRemoved unless it fails.
+// removeTemporary removes temporary files of killed processes, and sets tempRemoved unless it
+// fails.
 func (n *Node) removeTemporary(s Settings, status *Status) {
 	n.tempRemoved = true
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {

@@ -24,8 +24,8 @@ type Reason string
 const (
 	// NoNetworkConfiguration: there is no valid configuration to insert the plugin into.
 	NoNetworkConfiguration Reason = "NoNetworkConfiguration"
-	// NotChainable: the plugin cannot be inserted into the configuration, or other plugins run after
-	// it.
+	// NotChainable: the plugin cannot be inserted into the configuration, or other plugins run
+	// after it.
 	NotChainable Reason = "NotChainable"
 	// InvalidConfiguration: a file is invalid, or cannot be read.
 	InvalidConfiguration Reason = "InvalidConfiguration"
@@ -35,8 +35,8 @@ const (
 	Preempted Reason = "Preempted"
 	// FileNameTaken: another program uses the name of Sluice's file.
 	FileNameTaken Reason = "FileNameTaken"
-	// DirectoryReplaced: the runtime does not use the directory that is mounted in the agent, or not
-	// the configuration or the plugin's executable in this directory.
+	// DirectoryReplaced: the runtime does not use the directory that is mounted in the agent, or
+	// not the configuration or the plugin's executable in this directory.
 	DirectoryReplaced Reason = "DirectoryReplaced"
 	// WrongExecutable: another program has the plugin's name, and cannot be replaced.
 	WrongExecutable Reason = "WrongExecutable"

@@ -60,9 +60,9 @@ type Settings struct {
 	// sources. One must have the name Type.
 	Binaries map[string]string
 	// Noop is the path of the no-op executable. It is written to the path of an executable of
-	// ReplacedTypes that is missing while cached results of the runtime name it. Uninstallation also
-	// replaces executables with it that cached results or configurations still name. If Noop is
-	// empty, uninstallation leaves these executables in place.
+	// ReplacedTypes that is missing while cached results of the runtime name it. Uninstallation
+	// also replaces executables with it that cached results or configurations still name. If Noop
+	// is empty, uninstallation leaves these executables in place.
 	Noop string
 	// ReplacedTypes contains the types of plugins that the plugin replaces (istio-cni).
 	// Uninstallation restores them. Elements with ambient_enabled are not replaced.
@@ -80,7 +80,8 @@ type Settings struct {
 	AgentNamespace, AgentDaemonSet string
 	// ReadyToInsert, unless nil, is called by the goroutine of the reconciliation before the plugin
 	// is inserted while no configuration contains the plugin and the journal has no entry of a
-	// configuration. An error prevents the insertion, so that no pod uses a plugin that cannot work.
+	// configuration. An error prevents the insertion, so that no pod uses a plugin that cannot
+	// work.
 	ReadyToInsert func() error
 	// Resync is the maximum time between reconciliations (10 s).
 	Resync time.Duration

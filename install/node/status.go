@@ -24,8 +24,8 @@ type Status struct {
 	Remount bool
 	// ConflictingWriters contains the current conflicting writers.
 	ConflictingWriters []ConflictingWriter
-	// Noops contains the types of replaced plugins whose executable is the no-op executable, because
-	// their own executable is missing and sandboxes still need it.
+	// Noops contains the types of replaced plugins whose executable is the no-op executable,
+	// because their own executable is missing and sandboxes still need it.
 	Noops []string
 	// Changes contains the paths of the files that the reconciliation changed.
 	Changes []string

@@ -34,8 +34,8 @@ type Leftover struct {
 	// AgentPods is the number of these sandboxes that belong to pods of the agent's DaemonSet or of
 	// the uninstall job. These sandboxes remain until this process has ended.
 	AgentPods int
-	// ReferencesErr is the error if the cached results cannot be read, so that it is unknown whether
-	// sandboxes need the executable.
+	// ReferencesErr is the error if the cached results cannot be read, so that it is unknown
+	// whether sandboxes need the executable.
 	ReferencesErr error
 	// NamedBy is the path of the first configuration that names the executable, such as a copy that
 	// Multus made; empty if no configuration names the executable.
@@ -155,10 +155,10 @@ func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Rep
 	return err
 }
 
-// waitUntilUnreferenced waits until no cached result names the plugin, except results of the agent's
-// own pods, or until the timeout has elapsed. If the configuration has just changed, it waits for
-// reloadDelay first, because new results may appear in this time. It returns the result of the last
-// call of [References].
+// waitUntilUnreferenced waits until no cached result names the plugin, except results of the
+// agent's own pods, or until the timeout has elapsed. If the configuration has just changed, it
+// waits for reloadDelay first, because new results may appear in this time. It returns the result
+// of the last call of [References].
 func waitUntilUnreferenced(
 	ctx context.Context, s Settings, timeout time.Duration, justChanged bool,
 ) (map[string]ReferenceCount, error) {

@@ -36,7 +36,7 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 
 // listAddresses lists all addresses in the namespace of the thread. It uses the socket and the
 // buffer of a fast check. Package netlink would take four times as long in a short-lived process,
-// because it initializes the runtime's poller.
+// because it initializes the network poller of the Go runtime.
 func listAddresses() ([]netip.Addr, error) {
 	q, err := newFastCheck(rules.Routing{})
 	if err != nil {
@@ -59,8 +59,9 @@ func listAddresses() ([]netip.Addr, error) {
 	return addrs, err
 }
 
-// ownAddress returns the local address of the interface, or an invalid one if it is not an IP
-// address. If IFA_LOCAL is present, IFA_ADDRESS is the address of the peer.
+// ownAddress returns the interface's own address from the attributes of an address message, or the
+// zero Addr if they contain no IP address. If IFA_LOCAL is present, IFA_ADDRESS is the address of
+// the peer.
 func ownAddress(a nlmsg.Attributes) netip.Addr {
 	local, _ := netip.AddrFromSlice(a.Get(unix.IFA_LOCAL))
 	addr, _ := netip.AddrFromSlice(a.Get(unix.IFA_ADDRESS))

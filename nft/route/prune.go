@@ -16,7 +16,7 @@ import (
 // removes ::6 unless keep has it, even if Istio added it: while Istio's rules
 // remain, keep must have ::6.
 //
-// After a failed removal, Prune removes the remaining objects.
+// If a removal fails, Prune continues with the other objects, and returns all errors.
 func Prune(ns *netns.NS, keep rules.Routing) (removed int, err error) {
 	objects, err := prune(ns, newPruning(keep))
 	return len(objects), err
@@ -38,18 +38,18 @@ func newPruning(keep rules.Routing) pruning {
 	return pruning{keep: keep, selects: foundRule.isOwned}
 }
 
-// PruneIstio removes the routing of istio-iptables with its mark (--istio-inbound-tproxy-mark) and
-// table (--istio-inbound-tproxy-route-table), or of istio-cni in ambient mode:
+// PruneIstio removes the routing that istio-iptables (--istio-inbound-tproxy-mark,
+// --istio-inbound-tproxy-route-table), or istio-cni in ambient mode, adds for the mark, mask and
+// table of policy:
 //
 //   - the policy rules "fwmark MARK/MASK lookup TABLE" of both families, with any priority, because
 //     each run of istio-iptables adds a rule with another priority,
 //   - the local default route of the table, unless other rules look up the table,
 //   - the address ::6.
 //
-// Mark, mask and table are the fields of policy. PruneIstio keeps the objects of keep, which may
-// equal objects of Istio. It returns descriptions of the removed objects.
-//
-// After a failed removal, PruneIstio removes the remaining objects.
+// PruneIstio keeps the objects of keep, which may equal objects of Istio. It returns descriptions
+// of the removed objects. If a removal fails, it continues with the other objects, and returns all
+// errors.
 func PruneIstio(
 	ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing,
 ) (removed []string, err error) {
@@ -69,7 +69,8 @@ func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]st
 	if err != nil {
 		return nil, err
 	}
-	// A route is removed with the last rule, of Istio or ours, that looks up its table.
+	// Select Sluice's rules too: a rule that Prune removes first must not count as a user of
+	// Istio's table.
 	combined := newIstioPruning(policy, keep)
 	isIstio := combined.selects
 	combined.selects = func(r foundRule) bool { return r.isOwned() || isIstio(r) }

@@ -2,15 +2,15 @@ package diff
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Bypass returns the packets that the desired ruleset redirects to a proxy and that the live
-// ruleset neither redirects to the same port of this host nor drops. Packets that the desired
-// ruleset does not redirect are ignored. The result is valid for all packets of connections that
-// were not translated earlier.
+// Bypass returns the packets that the desired ruleset redirects to a proxy, and that the live
+// ruleset neither drops nor delivers to the same port of this host by the same method (REDIRECT or
+// TPROXY). Packets that the desired ruleset does not redirect are ignored. The result is valid for
+// all packets of connections that were not translated earlier.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
-// unknown whether redirected packets bypass the proxy. Bypass does not compare the routing and does
-// not list chains.
+// unknown whether redirected packets bypass the proxy. Bypass takes the routing of both rulesets as
+// complete, does not compare it, and does not list chains.
 //
 // Bypass is safe for concurrent use.
 func Bypass(desired, live rules.Ruleset, o Options) Result {
@@ -49,7 +49,7 @@ func (s *space) compareBypass(left, right *walk) comparison {
 		}
 	}
 	unknown := s.or(unknownLeft, s.and(unknownRight, s.unite(captured)))
-	s.divideByUnknowns(&c, s.unite(differing), unknown, s.drawsOfOneSide(left, right))
+	s.divideByUnknowns(&c, s.unite(differing), unknown, s.randomMatchesOfOneSide(left, right))
 	return c
 }
 
@@ -58,7 +58,8 @@ func (p *progress) isCaptured() bool {
 	return !p.dropped && (p.tproxy.assigned || p.target.kind == redirectTarget)
 }
 
-// sameCapture returns the packets that two outcomes redirect to the same port of this host.
+// sameCapture returns the packets that two outcomes deliver to the same port of this host by the
+// same method (REDIRECT or TPROXY).
 func (s *space) sameCapture(l, r *flow) set {
 	switch {
 	case !r.isCaptured() || l.tproxy.assigned != r.tproxy.assigned:

@@ -99,15 +99,15 @@ func (s *space) compare(left, right *walk) comparison {
 		}
 	}
 	s.divideByUnknowns(&c, s.unite(differing), s.or(unknownLeft, unknownRight),
-		s.drawsOfOneSide(left, right))
+		s.randomMatchesOfOneSide(left, right))
 	return c
 }
 
-// drawsOfOneSide returns the variables of random matches of rules that only one side has.
-func (s *space) drawsOfOneSide(left, right *walk) map[int]bool {
+// randomMatchesOfOneSide returns the variables of random matches of rules that only one side has.
+func (s *space) randomMatchesOfOneSide(left, right *walk) map[int]bool {
 	var found map[int]bool
 	for i := range s.list {
-		if key := s.list[i].key; left.draws[key] != right.draws[key] {
+		if key := s.list[i].key; left.randomMatches[key] != right.randomMatches[key] {
 			storeIn(&found, i, true)
 		}
 	}
@@ -117,21 +117,24 @@ func (s *space) drawsOfOneSide(left, right *walk) map[int]bool {
 // divideByUnknowns divides the differing packets into those that differ for all values of the
 // unknowns (differences) and those that differ for some values (undecided).
 //
-// Usually a random match of a rule that only one side has, draws, is independent of the matches of
-// the other side. But two rules may differ only because the model does not support a part of one of
-// them. Then both rules draw alike. Packets whose result depends on an unknown therefore differ
-// only if they differ for all results of draws.
-func (s *space) divideByUnknowns(c *comparison, differing, unknown set, draws map[int]bool) {
+// randomMatches are the variables of random matches of rules that only one side has. Usually such a
+// match is independent of the matches of the other side. But two rules may differ only because the
+// model does not support a part of one of them. Then both rules have the same random match.
+// Packets whose result depends on an unknown therefore differ only if they differ for all results
+// of randomMatches.
+func (s *space) divideByUnknowns(
+	c *comparison, differing, unknown set, randomMatches map[int]bool,
+) {
 	affected := s.or(differing, unknown)
 	certain := s.minus(s.certainly(affected), s.possibly(unknown))
 	if !s.hasUnknowns {
 		certain = differing
 	}
-	if len(draws) > 0 {
+	if len(randomMatches) > 0 {
 		forSome := func(packets set) set {
 			return s.project(packets, func(bit uint32) bool {
 				i, ok := s.variableOf(bit)
-				return !ok || !draws[i]
+				return !ok || !randomMatches[i]
 			})
 		}
 		dependent := forSome(s.minus(s.possibly(affected), certain))

@@ -14,14 +14,15 @@ func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 			n.addRule(r)
 		}
 	}
-	return n.list
+	return n.names
 }
 
-// A nameCollector collects the names of interfaces. It reads a list that several rules share once.
+// A nameCollector collects the names of interfaces. If several rules share a list, the list is read
+// only once.
 type nameCollector struct {
-	list   []rules.InterfaceName
-	lists  map[nameListKey]bool
-	tuples map[alternativesKey]bool
+	names      []rules.InterfaceName
+	seenLists  map[nameListKey]bool
+	seenTuples map[alternativesKey]bool
 }
 
 // A nameListKey identifies a list of names by its address in memory.
@@ -49,16 +50,16 @@ func (n *nameCollector) addRule(r *rules.Rule) {
 func (n *nameCollector) addMatch(match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchInterface:
-		if list := nameListKeyOf(m.Names); !n.lists[list] {
-			storeIn(&n.lists, list, true)
-			n.list = append(n.list, m.Names...)
+		if key := nameListKeyOf(m.Names); !n.seenLists[key] {
+			storeIn(&n.seenLists, key, true)
+			n.names = append(n.names, m.Names...)
 		}
 	case rules.MatchTuple:
-		list := alternativesKeyOf(m)
-		if n.tuples[list] {
+		key := alternativesKeyOf(m)
+		if n.seenTuples[key] {
 			return
 		}
-		storeIn(&n.tuples, list, true)
+		storeIn(&n.seenTuples, key, true)
 		for _, matches := range m.Alternatives {
 			for _, m := range matches {
 				n.addMatch(m)

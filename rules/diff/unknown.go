@@ -51,7 +51,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	switch {
 	case u.Effect == rules.ReadsVarying && !differs && !e.mixesRandomForms:
 		found.kind = random
-		storeIn(&e.draws, found.key, true)
+		storeIn(&e.randomMatches, found.key, true)
 	case e.single != nil && (u.Effect == rules.ReadsVarying || u.Effect == rules.ReadsHistory):
 		found.kind = random // both results are possible for one packet
 	}

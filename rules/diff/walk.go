@@ -37,8 +37,8 @@ type walk struct {
 	usesConntrack  bool
 	maybeConntrack string
 
-	// draws contains the keys of the variables of random matches of the rules.
-	draws map[string]bool
+	// randomMatches contains the keys of the variables of random matches of the rules.
+	randomMatches map[string]bool
 	// updates are the writes of the rules to states.
 	updates updates
 	// ended contains the packets whose evaluation has ended.

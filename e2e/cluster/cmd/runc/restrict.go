@@ -44,22 +44,23 @@ func restrict(file string, set map[string]bool) error {
 	} else if err != nil {
 		return err
 	}
-	content, err = withoutMissing(content, set)
+	content, err = removeCapabilities(content, set)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, content, 0o600)
 }
 
-// withoutMissing returns a specification without the capabilities that are not in set.
-func withoutMissing(specification []byte, set map[string]bool) ([]byte, error) {
+// removeCapabilities returns a specification without the capabilities that are not in set.
+func removeCapabilities(specification []byte, set map[string]bool) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(specification))
 	d.UseNumber() // a float64 would round large numbers
 	var document map[string]any
 	if err := d.Decode(&document); err != nil {
 		return nil, err
 	}
-	// The specification of a process is the same object as the member process of a container's.
+	// The specification of a process has the form of the member "process" in the specification of a
+	// container.
 	process, isContainer := document["process"].(map[string]any)
 	if !isContainer {
 		process = document

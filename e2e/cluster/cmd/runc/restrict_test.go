@@ -29,13 +29,13 @@ func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := withoutMissing([]byte(c.before), set)
+			got, err := removeCapabilities([]byte(c.before), set)
 			if err != nil || string(got) != c.after {
 				t.Errorf("%s, %v; want %s", got, err, c.after)
 			}
 		})
 	}
-	if got, err := withoutMissing([]byte("x"), set); err == nil {
+	if got, err := removeCapabilities([]byte("x"), set); err == nil {
 		t.Errorf("no error for an invalid specification, but %s", got)
 	}
 }
