@@ -62,7 +62,8 @@ func New(o Options) *Auditor {
 	return a
 }
 
-// Run audits the pods until the context ends.
+// Run audits the pods until the context ends. It returns at once if no enabled feature needs
+// audits.
 func (a *Auditor) Run(ctx context.Context) {
 	if !a.needsAudits() {
 		return

@@ -38,7 +38,7 @@ type auditRun struct {
 
 	state         State
 	effect        foreign.Verdict // of foreign rules; empty if it was not determined
-	hasCompared   bool            // the states were compared
+	hasCompared   bool            // the states were compared, or the pod's parameters are invalid
 	processorTime time.Duration   // an upper bound of the time that the audit used
 	nextAuditAt   time.Time       // time of the next audit without an event; zero for none
 }
@@ -129,8 +129,8 @@ func (r *auditRun) run(ctx context.Context) {
 	}
 }
 
-// onUnknownDesired handles a pod whose desired state cannot be determined now. It reports the pod
-// unless the last decision was not to redirect it.
+// onUnknownDesired handles a pod whose desired state cannot be determined now. It reports the pod,
+// unless the pod was deleted or the last decision was not to redirect it.
 func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
 	r.nextAuditAt = r.now.Add(errorBackoff)
 	// The pod was deleted, or the agent ends.
@@ -184,8 +184,8 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 }
 
 // compare compares the network namespace with the desired state. If they were equal at the last
-// audit and the kernel's generation ID has not changed, the rules are not read, except for a pod
-// with counters.
+// audit and the generation ID of nftables has not changed, the rules in nf_tables are not read,
+// except for a pod with counters.
 func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := r.lastEqual
 	r.lastEqual = lastEqual{}
@@ -260,7 +260,8 @@ const auditTimes = 6
 
 // nextPeriodicAudit returns the time of the next audit without an event. A hash of the pod's UID
 // selects one of auditTimes times in the interval. The times are relative to the start of the
-// auditor on the monotonic clock, which is never set back.
+// auditor on the monotonic clock, which is never set back. If comparisons are disabled, it returns
+// the zero time.
 func (r *auditRun) nextPeriodicAudit() time.Time {
 	if !r.Compare {
 		return time.Time{}
@@ -275,7 +276,8 @@ func (r *auditRun) nextPeriodicAudit() time.Time {
 	return at
 }
 
-// repairBackend returns the backend for a repair: the backend that contains the rules, if known.
+// repairBackend returns the backend for a repair: the configured backend if the pod started without
+// the plugin, and otherwise the backend of the comparison.
 func (r *auditRun) repairBackend(found compat.Comparison) compat.BackendName {
 	if r.desired.origin == fromPod {
 		return r.Backend

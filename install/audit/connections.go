@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// endConnections ends, or only counts if the agent is configured to keep them, the connections that
-// were opened before a pod was repaired and bypass the proxy. It returns a text for the event, or an
-// empty string if there is nothing to report.
+// endConnections ends the connections that were opened before a pod was repaired and bypass the
+// proxy. If the agent is configured to keep such connections, endConnections only counts them. It
+// returns a text for the event, or an empty string if there is nothing to report.
 func (r *auditRun) endConnections(ns Namespace) string {
 	report, err := ns.EndConnections(r.rulesets.mustRuleset(r.desired.redirection), r.Connections)
 	var outcomes []string

@@ -31,7 +31,7 @@ const (
 type desiredState struct {
 	decision decide.Decision
 	origin   origin
-	// redirection is empty if the pod is not redirected, or if its addresses are still unknown.
+	// redirection is empty if the pod is not redirected, or if its parameters are still unknown.
 	redirection
 	backend    compat.BackendName
 	repairedAt time.Time // zero if the pod was not repaired
@@ -243,9 +243,10 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 	return nil
 }
 
-// isRecordDecisive reports whether the record of ADD still defines the desired state although it was
-// removed. DEL removes the record before the runtime removes the sandbox, which keeps its rules until
-// then. The sandbox of a pod that is not redirected is not known, and it is given errorBackoff to end.
+// isRecordDecisive reports whether the record of ADD still defines the desired state although it
+// was removed. DEL removes the record before the runtime removes the sandbox, which keeps its rules
+// until then. The sandbox of a pod that is not redirected is not known, and it is given
+// errorBackoff to end.
 func (r *auditRun) isRecordDecisive(records []*record.Record) bool {
 	if len(records) > 0 || r.desired.origin != fromADD {
 		r.recordRemovedAt = time.Time{}

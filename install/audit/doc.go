@@ -3,11 +3,11 @@
 // The desired state of a pod is taken from the record of its ADD. If there is none, it is taken
 // from the record of its repair (package repair), or decided as in ADD, with the pod and the
 // addresses of its network namespace. Pods that ADD skips are not audited, nor are pods that have
-// ended. A pod that is being deleted is audited until DEL removes its record, because it has traffic
-// during its termination grace period. The actual state is read completely from the kernel: a comparison
-// takes about 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two states were
-// equal at the last comparison, the generation ID of nftables and a check of the routing suffice,
-// which takes 0.1 ms.
+// ended. A pod that is being deleted is audited until DEL removes its record, because it has
+// traffic during its termination grace period. The actual state is read completely from the kernel:
+// a comparison takes about 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two
+// states were equal at the last comparison, the generation ID of nftables and a check of the
+// routing suffice, which takes 0.1 ms.
 //
 // # Audits
 //

@@ -469,8 +469,8 @@ func TestAuditsAreCombined(t *testing.T) {
 	})
 }
 
-// TestRulesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record of ADD are
-// not attributed to a change of the rules: the pod's annotations may have changed.
+// TestRulesWithoutARecordHaveNoKnownCause checks that differences of a pod without a record of ADD
+// are not attributed to a change of the rules: the pod's annotations may have changed.
 func TestRulesWithoutARecordHaveNoKnownCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

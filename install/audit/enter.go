@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 )
 
-// enter opens the pod's namespace and subscribes to its events. It returns nil if the pod has no
-// known sandbox.
+// enter opens the pod's namespace and subscribes to its events. If the sandbox is unknown or cannot
+// be opened, it requests a search and returns nil.
 func (r *auditRun) enter(ctx context.Context) Namespace {
 	if r.sandbox == nil {
 		r.requestSandbox(ctx)
@@ -57,9 +57,10 @@ func (r *auditRun) discardSandbox() {
 	r.sandbox = nil
 }
 
-// requestSandbox requests a search for the sandbox, and performs actions that do not need it. A
-// sandbox that is missing for less than errorBackoff is not reported: the pod may have ended, or the
-// runtime may be replacing its sandbox.
+// requestSandbox requests a search for the sandbox. If an earlier search has failed although the
+// pod has started, it sets the state Unknown, and performs the actions that do not need the
+// sandbox. A sandbox that is missing for less than errorBackoff is not reported: the pod may have
+// ended, or the runtime may be replacing its sandbox.
 func (r *auditRun) requestSandbox(ctx context.Context) {
 	if r.withoutSandboxSince.IsZero() {
 		r.withoutSandboxSince = r.now

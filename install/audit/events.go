@@ -46,8 +46,8 @@ func (r *auditRun) countOccurrence(reason string) (count int, due bool) {
 	return last.occurrences, true
 }
 
-// recordEvent queues an event on the pod and logs it, unless the last event with the same reason
-// was less than eventInterval ago.
+// recordEvent queues an event on the pod, unless the last event with the same reason was less than
+// eventInterval ago. It logs the event, except for redirectRepaired, which the callers log.
 func (r *auditRun) recordEvent(reason, message string) {
 	count, due := r.countOccurrence(reason)
 	if !due {
@@ -85,7 +85,7 @@ const (
 )
 
 // An eventQueue delivers events in sequence, so that callers do not wait for the API server. Events
-// that could not be delivered are moved to the end.
+// that could not be delivered yet are moved to the end.
 type eventQueue struct {
 	send  func(context.Context, cluster.Event) error
 	log   *zap.Logger
@@ -122,8 +122,9 @@ func (q *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// deliver delivers an event, or queues it again if this fails. It returns the delay before the next
-// delivery.
+// deliver delivers an event, or queues it again if this fails. It drops an event that the API
+// server rejects permanently or that is older than maxEventAge. It returns the delay before the
+// next delivery.
 func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
 	deadlineCtx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()

@@ -97,7 +97,8 @@ func (r *auditRun) inspect(
 // inspectAddresses determines whether the rules apply to the addresses that the network namespace
 // has now. If the pod has moved its interface to another namespace, its traffic does not meet the
 // rules. An address that is missing for less than errorBackoff is not reported, because the runtime
-// may be removing the sandbox; rules and addresses that this removes cause further audits meanwhile.
+// may be removing the sandbox; rules and addresses that this removes cause further audits
+// meanwhile.
 func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation string) {
 	addresses, err := ns.Addresses()
 	if err != nil {
@@ -125,8 +126,8 @@ func (r *auditRun) isSandboxEnding() bool {
 }
 
 // inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address
-// after ADD had decided from its addresses not to capture IPv6. IPv6 that ADD would not capture with
-// the present addresses either is not reported, as in Istio.
+// after ADD had decided from its addresses not to capture IPv6. IPv6 that ADD would not capture
+// with the present addresses either is not reported, as in Istio.
 func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situation string) {
 	i := slices.IndexFunc(addresses, netip.Addr.Is6)
 	if i < 0 || r.desired.redirect == nil || r.desired.redirect.IPv6 {
@@ -138,7 +139,8 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 			r.onUnreadable(err)
 			return
 		}
-		// Ignore the error: the pod's parameters were changed to invalid ones, which capture nothing.
+		// Ignore the error: the pod's parameters were changed to invalid ones, which capture
+		// nothing.
 		now, _, _ := decide.Parameters(object, addresses, r.Decide)
 		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: now.IPv6}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // A State is the state of a pod's redirection, as in the metric. It is empty for pods outside the
-// mesh, and for pods without a sandbox.
+// mesh, and for pods that have not been audited because they are starting, ending or have ended.
 type State string
 
 // The states.
@@ -40,7 +40,7 @@ type pod struct {
 	// existed is set if the pod existed when the auditor started.
 	existed  bool
 	counters podCounters
-	// audited is the time of the last comparison.
+	// audited is the time of the last audit with hasCompared.
 	audited   time.Time
 	sandbox   *sandbox.Sandbox // nil if unknown
 	lookupErr error            // of the last search for the sandbox
@@ -61,8 +61,8 @@ type pod struct {
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	// withoutAddressSince is the time of the first of the latest audits that found no address in the
-	// network namespace. It is zero if the last audit found one.
+	// withoutAddressSince is the time of the first of the latest audits that found no address in
+	// the network namespace. It is zero if the last audit found one.
 	withoutAddressSince time.Time
 	// withoutSandboxSince is the time of the first of the latest audits that did not know the
 	// sandbox. It is zero if the last audit knew it.

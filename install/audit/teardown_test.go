@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file is about sandboxes that the runtime removes or replaces, which is normal and must not be
-// reported, and about rules that are removed meanwhile, which must be restored.
+// This file is about sandboxes that the runtime removes or replaces, which is normal and must not
+// be reported, and about rules that are removed meanwhile, which must be restored.
 
 // terminating is the status of a running pod in its termination grace period.
 var terminating = podcache.PodStatus{Phase: "Running", Deleted: true}
@@ -48,8 +48,8 @@ func observed(env *testEnv) *observer.ObservedLogs {
 }
 
 // TestAPodThatEnds checks that nothing is reported of a pod that ends: DEL removes its record, the
-// runtime removes its addresses and then its network namespace, and only then its status changes. The
-// pod is audited after each step.
+// runtime removes its addresses and then its network namespace, and only then its status changes.
+// The pod is audited after each step.
 func TestAPodThatEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		status podcache.PodStatus
@@ -98,8 +98,8 @@ func TestAPodThatEnds(t *testing.T) {
 	}
 }
 
-// TestAPodThatIsNotRedirectedEnds checks that a pod that ADD has not redirected is not repaired while
-// it ends, although ADD would redirect it now.
+// TestAPodThatIsNotRedirectedEnds checks that a pod that ADD has not redirected is not repaired
+// while it ends, although ADD would redirect it now.
 func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -122,8 +122,8 @@ func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
 	})
 }
 
-// TestATerminatingPodIsRepaired checks that a pod is repaired in its termination grace period, because
-// it still has traffic, also by an agent that starts meanwhile.
+// TestATerminatingPodIsRepaired checks that a pod is repaired in its termination grace period,
+// because it still has traffic, also by an agent that starts meanwhile.
 func TestATerminatingPodIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -143,8 +143,8 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 }
 
 // TestAReplacedSandboxWhoseADDIsUnderWay covers a pod whose sandbox is replaced, by a runtime that
-// starts a process of the pod before ADD: containerd with user namespaces, and cri-dockerd. The status
-// of the pod contains the address of the earlier sandbox.
+// starts a process of the pod before ADD: containerd with user namespaces, and cri-dockerd. The
+// status of the pod contains the address of the earlier sandbox.
 func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -172,8 +172,8 @@ func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestAReplacedSandboxOfARepairedPod checks that the repair of an earlier sandbox does not hide that
-// the runtime created the next one without the plugin too.
+// TestAReplacedSandboxOfARepairedPod checks that the repair of an earlier sandbox does not hide
+// that the runtime created the next one without the plugin too.
 func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -240,8 +240,8 @@ func (p *failingPods) Pod(ctx context.Context, ref source.Ref) (text []byte, fet
 	return p.testEnv.Pod(ctx, ref)
 }
 
-// TestAPodThatCannotBeReadIsNotInvalid checks that a pod without a record is not reported as invalid
-// if the API server does not reply, or if the pod was deleted meanwhile.
+// TestAPodThatCannotBeReadIsNotInvalid checks that a pod without a record is not reported as
+// invalid if the API server does not reply, or if the pod was deleted meanwhile.
 func TestAPodThatCannotBeReadIsNotInvalid(t *testing.T) {
 	for kind, want := range map[source.Kind]string{
 		source.Unavailable: "1 unknown", source.NotFound: "",

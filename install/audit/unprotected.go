@@ -14,8 +14,8 @@ import (
 )
 
 // startedWithoutPlugin reports whether the sandbox, which has no rules, started without the plugin.
-// Otherwise the rules of its ADD or of an earlier repair were removed. The record of a repair does not
-// apply to a sandbox that was created later.
+// Otherwise the rules of its ADD or of an earlier repair were removed. The record of a repair does
+// not apply to a sandbox that was created later.
 func (r *auditRun) startedWithoutPlugin() bool {
 	return r.desired.origin == fromPod ||
 		r.desired.origin == fromRepair && r.sandbox.Created.After(r.desired.repairedAt)
@@ -125,7 +125,8 @@ func (r *auditRun) checkAfterRepair(ctx context.Context) {
 }
 
 // applyPolicy deletes or labels a pod that is not repaired in place, as the policy says, if the pod
-// has failed since the time since. The zero time includes all failures.
+// has failed since the time since. The zero time includes all failures. If the policy has no action
+// for a pod that was repaired and failed afterwards, it records an event.
 func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
 	if r.actedVersion == r.item.ResourceVersion || !r.Policy.IsEnabled() ||
 		!r.Policy.IsBroken(r.item.PodStatus, since) {

@@ -22,7 +22,7 @@ type Objects interface {
 	// Pod and Namespace return an object in JSON, and whether it was fetched from the API server.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
-	// Ready reports whether pods are available now.
+	// Ready returns nil if pods are available now.
 	Ready(ctx context.Context) error
 }
 
