@@ -29,9 +29,9 @@ func (n BackendName) String() string {
 // A Backend puts rulesets into network namespaces. Callers get one from [Choose],
 // [InstalledBackends] or [Backends]. A nil namespace means the namespace of the calling thread.
 //
-// Apply, Check and Plan take an earlier [Snapshot] of the same namespace for the same ruleset, and
-// do not read state again that has not changed since the snapshot. With the zero Snapshot they read
-// the complete state.
+// Apply, Check and Plan take an earlier [Snapshot] of the same namespace for the same ruleset. The
+// nft backend does not read state again that has not changed since the snapshot. With the zero
+// Snapshot all backends read the complete state.
 //
 // All methods are safe for concurrent use, also by several processes in one namespace. Classify
 // their errors with [IsNotPermitted] and [IsNotSupported].
@@ -59,8 +59,9 @@ type Backend interface {
 	// them. It reports whether it deleted anything, and returns false and no error if the kernel
 	// does not support the backend.
 	Remove(ns *netns.NS) (bool, error)
-	// Plan returns what Apply would do, without changing anything. With [EmptySnapshot] it does not
-	// read the namespace and assumes that it holds no rules or routes of Sluice.
+	// Plan returns what Apply would do with the rules, without changing anything. It ignores
+	// routes. With [EmptySnapshot] it does not read the namespace's rules, and assumes that the
+	// namespace holds no rules of Sluice.
 	Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Plan, error)
 }
 
@@ -82,7 +83,7 @@ func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }
 
-// A Plan describes the change that [Backend.Apply] would make.
+// A Plan describes the change of rules that [Backend.Apply] would make.
 type Plan struct {
 	Backend BackendName
 	Outcome nft.Outcome

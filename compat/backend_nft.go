@@ -69,7 +69,7 @@ func (m *migration) begin(exclusive bool) (err error) {
 }
 
 // finish ends the migration after nft's Apply. It removes the old rules from iptables-legacy. If
-// Apply failed, it removes the gate instead.
+// Apply failed, and the rules cannot be in nf_tables, finish removes the gate instead.
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if err != nil && !mayBeApplied(applied) {
 		if len(m.gateWriter.replaced) > 0 {
@@ -100,8 +100,8 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	return result, errors.Join(err, clearErr)
 }
 
-// mayBeApplied reports whether the rules of a failed Apply may be in nf_tables. Without an answer
-// of the kernel, they may be.
+// mayBeApplied reports whether the rules of a failed Apply may be in nf_tables: Apply has returned
+// an outcome, and the namespace has a table of Sluice or cannot be read.
 func mayBeApplied(applied nft.Result) bool {
 	if applied.Outcome == "" {
 		return false
@@ -111,7 +111,8 @@ func mayBeApplied(applied nft.Result) bool {
 	return len(tables) > 0 || err != nil
 }
 
-// clearLegacy removes Sluice's rules from iptables-legacy in the namespace of the thread.
+// clearLegacy removes Sluice's rules from iptables-legacy in the namespace of the thread, and the
+// routes that the ruleset does not need. If nf_tables has no rules of Sluice, it removes nothing.
 func (r *Result) clearLegacy(rs rules.Ruleset) error {
 	found, err := nft.Read(nil)
 	// If nf_tables has no rules, another process may have moved them to iptables-legacy. Keep them.

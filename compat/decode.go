@@ -29,7 +29,7 @@ func decode(t *xtables.Table) *rules.Table {
 	return table
 }
 
-// baseOf returns the hook, type and priority of a built-in chain.
+// baseOf returns the hook, type, priority and policy of a built-in chain, and nil for other chains.
 func baseOf(table string, c *xtables.Chain) *rules.Base {
 	if c.Hook == nil {
 		return nil
@@ -170,8 +170,8 @@ func (d *headerDecoder) takeInverted(bit uint8) bool {
 	return isSet
 }
 
-// addInterface converts an interface. The mask shows whether the name is complete or a prefix:
-// iptables sets the bytes of the mask for a complete name and its zero byte, or for a prefix only.
+// addInterface converts an interface. The mask shows whether the name is complete or a prefix: it
+// covers a complete name with the terminating zero byte, and a prefix without one.
 func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
 	if i.Mask == [len(i.Mask)]byte{} && d.invert&invert == 0 {

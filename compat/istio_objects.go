@@ -26,7 +26,7 @@ func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) 
 // RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and
 // their routes, in the namespace (nil: the current one). It returns one line for each deleted
 // object, even if it also returns an error. It deletes the rules first, because they need the
-// routes.
+// routes, and keeps the routes if this fails.
 func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if isUnsupported(err) {

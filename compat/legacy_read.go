@@ -122,6 +122,7 @@ func countRules(t *rules.Table) int {
 }
 
 // establishedPackets returns the number of packets that rules for older connections have accepted.
+// The current tables must have the rules of the desired tables.
 func establishedPackets(desired, current tables) uint64 {
 	var n uint64
 	for id, t := range desired {

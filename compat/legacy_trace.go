@@ -24,8 +24,9 @@ type Marks struct {
 // MarkTraces marks packets for tracing with the target TRACE in the chain [trace.Chain] of the
 // table raw of iptables-legacy, for kernels without nf_tables, where [trace.Open] does not work.
 // Packets traverse raw before conntrack. New connections are therefore recognized only for TCP, by
-// the flag SYN. For other protocols, all packets are marked. If the process is killed, the rules
-// remain until [UnmarkTraces] removes them.
+// the flag SYN. For other protocols, all packets are marked; only UDP if the filter has a port. A
+// family without iptables-legacy is skipped. If the process is killed, the rules remain until
+// [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	unlock, err := trace.LockSession(ns)
 	if err != nil {

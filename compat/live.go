@@ -42,7 +42,7 @@ type Live struct {
 	OtherFunctions []nft.HookFunction
 	// UnmodeledChains describes the chains of nf_tables with rules that are not in Ruleset because
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
-	// on packets is unknown.
+	// on packets is unknown. It is empty for OriginIPTablesNFT and OriginLegacy.
 	UnmodeledChains []string
 	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
 	UnmodeledRoutes []string
@@ -126,8 +126,8 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 	return Live{}, errors.Join(errLiveBusy, err)
 }
 
-// readNFTables returns all tables of nf_tables and all routing. A kernel without nf_tables has no
-// tables.
+// readNFTables returns all routing, and all tables of nf_tables unless the origin is legacy. A
+// kernel without nf_tables has no tables.
 func readNFTables(ns *netns.NS, origin Origin) (nft.Snapshot, error) {
 	var found nft.Snapshot
 	var err error
@@ -148,6 +148,8 @@ type namespaceState struct {
 	hooks []nft.HookList
 }
 
+// readNamespaceState reads the lists of hook functions and, if the origin includes them, the tables
+// of iptables-legacy.
 func readNamespaceState(ns *netns.NS, origin Origin) (namespaceState, error) {
 	var s namespaceState
 	var err error

@@ -79,7 +79,7 @@ func (o hookOrder) position(f rules.Family, h rules.Hook, id chainID) (int, bool
 }
 
 // sideOfConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
-// for a chain after it, and 0 if the order is unknown.
+// for a chain that is listed after conntrack in each, and 0 if the order is unknown or differs.
 func (o hookOrder) sideOfConntrack(h rules.Hook, id chainID) int {
 	side := 0
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

@@ -81,7 +81,7 @@ type liveOrder struct {
 	following []big.Int
 }
 
-// arrange sets the order of the chains, and returns the chains with rules whose order is unknown.
+// arrange sets the order of the chains, and returns the chains for which isAmbiguous returns true.
 func (p *liveOrder) arrange() []rules.ChainRef {
 	if len(p.chains) < 2 {
 		return nil
@@ -192,8 +192,8 @@ func (p *liveOrder) sortIndexes() []int {
 	return order
 }
 
-// isAmbiguous reports whether the chain has rules and its order relative to another chain with
-// rules is unknown.
+// isAmbiguous reports whether the chain has an effect, and its order relative to another chain with
+// an effect on the same packets is unknown; see hasEffect.
 func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
 		isUnordered := j != i && p.runsBefore(i, j) == p.runsBefore(j, i) &&

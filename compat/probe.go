@@ -136,8 +136,9 @@ func (c *featureCache) probe(features []xtables.Feature) error {
 // isMissing reports whether the error means that the kernel lacks the feature.
 func isMissing(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
-// addMissingFeatures adds an error for each feature of iptables-legacy that the kernel lacks. If
-// the features cannot be probed, it returns err.
+// addMissingFeatures adds to err an error for each feature of iptables-legacy that the kernel
+// lacks. It returns err unchanged if err has another cause (nil, missing privileges, concurrent
+// changes) or the features cannot be probed.
 func addMissingFeatures(err error, rs rules.Ruleset) error {
 	if err == nil || IsNotPermitted(err) || errors.Is(err, xtables.ErrChanged) {
 		return err

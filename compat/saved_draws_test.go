@@ -33,8 +33,8 @@ func anyDraw(r *rand.Rand) string {
 		r.IntN(every))
 }
 
-// anyHeaderMatch returns a match of a part of the header, or of a connection, that the model does not
-// represent.
+// anyHeaderMatch returns a match of a part of the header, or of a connection, that the model does
+// not represent.
 func anyHeaderMatch(r *rand.Rand, f rules.Family) string {
 	draw := func(from ...string) string { return from[r.IntN(len(from))] }
 	not := draw("", "! ")
