@@ -50,6 +50,9 @@ type Options struct {
 	ReportWait time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
+	// SandboxTime is the time for which the network namespace of a running pod may be missing before
+	// this is reported; 1 min if it is 0. After a reboot, the runtime creates all sandboxes again.
+	SandboxTime time.Duration
 }
 
 // Pods provides the node's pods; implemented by [podcache.Cache].
@@ -88,9 +91,10 @@ type Host interface {
 }
 
 const (
-	defaultAddTimeout = 30 * time.Second
-	defaultReportWait = 2 * time.Second
-	defaultInterval   = 30 * time.Second
+	defaultAddTimeout  = 30 * time.Second
+	defaultReportWait  = 2 * time.Second
+	defaultInterval    = 30 * time.Second
+	defaultSandboxTime = time.Minute
 	// reconcileTimeout is the time limit for the reconciliation of one pod.
 	reconcileTimeout = 10 * time.Second
 	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
@@ -126,6 +130,7 @@ func New(o Options) *Node {
 	o.AddTimeout = cmp.Or(o.AddTimeout, defaultAddTimeout)
 	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
 	o.Interval = cmp.Or(o.Interval, defaultInterval)
+	o.SandboxTime = cmp.Or(o.SandboxTime, defaultSandboxTime)
 	return &Node{
 		Options: o, restored: make(chan struct{}), pods: map[string]*pod{},
 		unsearched: map[cluster.Name]string{},

@@ -47,6 +47,12 @@ type pod struct {
 	rules sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
+	// isReplaced is set if the network namespace has replaced an earlier one. Missing rules are then
+	// no difference: the pod started without an ADD of Sluice.
+	isReplaced bool
+	// missingSince is the time of the first of the latest searches that did not find the network
+	// namespace with the addresses of the running pod; zero if it was found.
+	missingSince time.Time
 	// ambient contains the parameters of the installed rules.
 	ambient rules.Ambient
 	// backend contains the installed rules; empty if there are none.
@@ -114,10 +120,19 @@ func (p *pod) setNS(ns *netns.NS) {
 	if p.ns == ns {
 		return
 	}
-	if p.ns != nil {
+	if p.isReplaced = p.ns != nil; p.isReplaced {
 		_ = p.ns.Close()
 	}
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
+}
+
+// noteMissing records that the network namespace with the addresses of the running pod was not found.
+// It returns the time since the first such search.
+func (p *pod) noteMissing() time.Duration {
+	if p.missingSince.IsZero() {
+		p.missingSince = time.Now()
+	}
+	return time.Since(p.missingSince)
 }
 
 // A PendingPod is a pod that is not enrolled.

@@ -13,6 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
@@ -65,7 +67,12 @@ func (n *Node) reconcile(
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
-	n.report(ctx, p, err)
+	if err == nil || p.missingSince.IsZero() {
+		n.report(ctx, p, err)
+	} else if !item.PodStatus.Deleted && time.Since(p.missingSince) >= n.SandboxTime {
+		p.err = err
+		n.report(ctx, p, err)
+	}
 	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }
 
@@ -81,6 +88,7 @@ func (n *Node) enrollRunning(
 		if len(addresses) == 0 {
 			return 0, nil
 		}
+		p.noteMissing()
 		return 0, source.WithKind(agent.KindRules,
 			errors.Join(errors.New("its network namespace is not found"), missing))
 	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
@@ -92,6 +100,12 @@ func (n *Node) enrollRunning(
 		if err != nil {
 			return 0, source.WithKind(agent.KindRules, err)
 		}
+		// If the runtime replaces the sandbox, the status has the addresses of the earlier one until
+		// ADD has ended.
+		if found.Source == sandbox.Proc && !hasAny(ns, addresses) &&
+			p.noteMissing() < n.SandboxTime {
+			return startDelay, ns.Close()
+		}
 		if n.IsHost(ns.ID()) {
 			_ = ns.Close()
 			return 0, source.WithKind(agent.KindRules,
@@ -99,12 +113,13 @@ func (n *Node) enrollRunning(
 		}
 		p.setNS(ns)
 	}
+	p.missingSince = time.Time{}
 	if p.enrolled && sameAmbient(p.ambient, desired.ambient) &&
 		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) {
 		return 0, nil
 	}
 	wasEnrolled := p.enrolled
-	rulesExpected := p.backend == "" &&
+	rulesExpected := p.backend == "" && !p.isReplaced &&
 		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
 	_, err = n.enroll(ctx, p, desired, addresses, false, rulesExpected)
 	if !wasEnrolled {
@@ -114,6 +129,14 @@ func (n *Node) enrollRunning(
 		n.Log.Info("a running pod is in ambient mode", podField(p.ref))
 	}
 	return 0, err
+}
+
+// hasAny reports whether a network namespace has one of the addresses, or cannot be read.
+func hasAny(ns *netns.NS, addresses []netip.Addr) bool {
+	found, err := route.Addresses(ns)
+	return err != nil || slices.ContainsFunc(normalize(found), func(a netip.Addr) bool {
+		return slices.Contains(normalize(addresses), a)
+	})
 }
 
 // sandboxOf returns the sandbox of a pod, or nil and the reason.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -217,7 +218,15 @@ func TestAgentRestarts(t *testing.T) {
 		t.Errorf("addresses %v", env.replaced)
 	}
 	env.mu.Unlock()
-	// The lost pod is found later.
+	// The lost pod is found later. Meanwhile it is not reported.
+	rulestest.Eventually(t, "the lost pod is pending", func() bool {
+		return slices.ContainsFunc(env.Pending(), func(p ambient.PendingPod) bool { return p.Ref.Name == "lost" })
+	})
+	env.mu.Lock()
+	if len(env.events) > 0 {
+		t.Errorf("events %+v", env.events)
+	}
+	env.mu.Unlock()
 	lost := env.addSandbox("lost", netnstest.New(t))
 	env.Changed("shop", "lost")
 	rulestest.Eventually(t, "the lost pod has rules", func() bool { return env.has(lost) })
@@ -274,6 +283,63 @@ func TestSandboxIsReplaced(t *testing.T) {
 	rulestest.Eventually(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
 	if old.ID() == ns.ID() {
 		t.Fatal("the sandbox was not replaced")
+	}
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	r := env.Rules("uid-web")
+	defer r.Release()
+	if r.Repaired != nil {
+		t.Errorf("rules that never existed are reported as removed: %+v", r.Repaired)
+	}
+}
+
+// TestSandboxIsReplacedByAnADDThatIsUnderWay covers a runtime that starts a process of the pod before
+// ADD. The pod's status has the address of the earlier sandbox.
+func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
+	env, old, z := enrolled(t, nil)
+	ns := env.addSandbox("web", netnstest.New(t))
+	env.mu.Lock()
+	sb := env.sandboxes["uid-web"]
+	sb.Source = sandbox.Proc
+	env.sandboxes["uid-web"] = sb
+	searches := env.searches
+	env.mu.Unlock()
+	env.Changed("", "")
+	rulestest.Eventually(t, "the pod was reconciled", func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return env.searches > searches+1
+	})
+	if !hasNoRules(t, ns) || z.Pods()["uid-web"] != old.ID() {
+		t.Error("the pod is enrolled before its ADD")
+	}
+	if _, err := env.add("web", ns); err != nil || !env.has(ns) {
+		t.Errorf("ADD: %v", err)
+	}
+}
+
+// TestSandboxThatIsNotFoundIsReportedAfterAWhile covers a running pod whose sandbox stays missing, and
+// one that is being deleted.
+func TestSandboxThatIsNotFoundIsReportedAfterAWhile(t *testing.T) {
+	env := newTestEnv(t)
+	env.options.SandboxTime = 500 * time.Millisecond
+	env.put("web", running("10.0.0.7"))
+	env.put("deleted", running("10.0.0.8"))
+	env.mu.Lock()
+	deleted := env.items["shop/deleted"]
+	deleted.PodStatus.Deleted = true
+	env.items["shop/deleted"] = deleted
+	env.mu.Unlock()
+	env.start()
+	rulestest.Eventually(t, "the pod is reported", func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.events) == 1 && env.events[0].About.Name == "web" &&
+			strings.Contains(env.events[0].Message, "its network namespace is not found")
+	})
+	for _, p := range env.Pending() {
+		if (p.Err != nil) != (p.Ref.Name == "web") {
+			t.Errorf("pod %s: %v", p.Ref, p.Err)
+		}
 	}
 }
 

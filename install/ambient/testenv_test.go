@@ -61,6 +61,7 @@ type testEnv struct {
 	replaced   map[string][]netip.Addr    // passed to the node's rules at the start
 	patches    []string                   // name=value
 	events     []event
+	searches   int
 	refuse     error // the error of patches
 	unwritable error // the error of the node's rules
 }
@@ -292,6 +293,7 @@ func (env *testEnv) find(
 ) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
+	env.searches++
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range list {
