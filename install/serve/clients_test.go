@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -106,6 +107,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // TestSilentConnectionsAreClosed checks that a connection without a request is closed, so that
 // others are accepted.
 func TestSilentConnectionsAreClosed(t *testing.T) {
+	t.Parallel() // waits for the time limit
 	env := start(t, socket(t), serve.Options{Objects: echo})
 	for range 64 {
 		c, err := net.Dial("unix", env.path)
@@ -119,6 +121,35 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 		t.Error(err)
 	}
 	env.wait(t, "request: read unix")
+}
+
+// TestClientsThatDoNotReadAreClosed checks that a client that does not read its answer loses its
+// connection, so that others are accepted.
+func TestClientsThatDoNotReadAreClosed(t *testing.T) {
+	t.Parallel()          // waits for the time limit
+	const large = 1 << 20 // more than the buffers of a socket
+	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
+		if r.Name == "large" {
+			return fmt.Appendf(nil, `{"metadata":{"name":%q}}`, strings.Repeat("x", large)), false, nil
+		}
+		return echo.Pod(ctx, r)
+	}}
+	env := start(t, socket(t), serve.Options{Objects: o})
+	for range 64 {
+		c, err := net.Dial("unix", env.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		request := `{"version":1,"verb":"pod","namespace":"default","name":"large"}`
+		if _, err := c.Write(agent.AppendFrame(nil, []byte(request))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := env.client().Pod(t.Context(), web); err != nil {
+		t.Error(err)
+	}
+	env.wait(t, "answer: write unix")
 }
 
 // FuzzServer sends arbitrary data: the server keeps running, and answers the next request.
