@@ -22,12 +22,15 @@ type problemEvent struct {
 const (
 	eventTimeout = 10 * time.Second // of a request that sends an event
 	eventRetry   = 30 * time.Second // mean time between retries
+	// settleTime is the time for which a problem without a count must exist before it is reported:
+	// while a program replaces its files, or an API server starts, it may exist for a moment.
+	settleTime = 5 * time.Second
 	// recovered is the reason of the event that reports the end of the last problem.
 	recovered        = "Installed"
 	recoveredMessage = "the plugin is in the node's CNI chain, and new pods are redirected"
 )
 
-// nodeEvents reports problems of the node, and their end, as events. It compares the current
+// nodeEvents reports problems of the node that last, and their end, as events. It compares the current
 // problems with the reported ones: after an outage of the API server it reports the problems that
 // still exist, and no outdated ones. A problem that occurs again is reported again;
 // [cluster.Client.SendEvent] counts the repetitions in one event.
@@ -38,12 +41,14 @@ type nodeEvents struct {
 	wake chan struct{} // the problems may have changed
 	// retryNow ends the pause after a failure.
 	retryNow chan struct{}
+	settle   time.Duration // settleTime
 
 	mu       sync.Mutex
 	current  []problemEvent
-	reported map[string]int // number of reported occurrences of the current problems, by reason
-	warned   bool           // a warning was reported, but not yet the end of the problems
-	past     []problemEvent // reported once each; see notePast
+	since    map[string]time.Time // beginning of the current problems, by reason
+	reported map[string]int       // number of reported occurrences of the current problems, by reason
+	warned   bool                 // a warning was reported, but not yet the end of the problems
+	past     []problemEvent       // reported once each; see notePast
 }
 
 // A nodeEvent is an event about the node.
@@ -57,15 +62,24 @@ func newNodeEvents(
 ) *nodeEvents {
 	return &nodeEvents{
 		send: send, node: nodeName, log: log, wake: make(chan struct{}, 1),
-		retryNow: make(chan struct{}, 1),
+		retryNow: make(chan struct{}, 1), settle: settleTime,
 		reported: map[string]int{},
 	}
 }
 
 // set sets the current problems.
 func (ne *nodeEvents) set(current []problemEvent) {
+	since := make(map[string]time.Time, len(current))
+	for _, p := range current {
+		since[p.reason] = time.Now()
+	}
 	ne.mu.Lock()
-	ne.current = current
+	for reason, begin := range ne.since {
+		if _, ok := since[reason]; ok {
+			since[reason] = begin
+		}
+	}
+	ne.current, ne.since = current, since
 	ne.mu.Unlock()
 	notify(ne.wake)
 }
@@ -95,7 +109,12 @@ func (ne *nodeEvents) notePast(p problemEvent) {
 func (ne *nodeEvents) run(ctx context.Context) {
 	for {
 		wake := ne.wake
-		if !ne.deliver(ctx) {
+		// The delay is random, because all agents retry during an outage of the API server.
+		delay := eventRetry/2 + rand.N(eventRetry)
+		now := time.Now()
+		if ne.deliver(ctx, now, ne.settle) {
+			delay = min(delay, ne.untilSettled(now))
+		} else {
 			wake = nil // do not send a request with each reconciliation during an outage
 		}
 		select {
@@ -103,15 +122,29 @@ func (ne *nodeEvents) run(ctx context.Context) {
 			return
 		case <-wake:
 		case <-ne.retryNow:
-		// The delay is random, because all agents retry during an outage of the API server.
-		case <-time.After(eventRetry/2 + rand.N(eventRetry)):
+		case <-time.After(delay):
 		}
 	}
 }
 
-// deliver sends the pending events until a request fails, and reports whether all were sent.
-func (ne *nodeEvents) deliver(ctx context.Context) bool {
-	for _, e := range ne.pendingEvents(time.Now()) {
+// untilSettled returns the time until the next unreported problem must be reported, and otherwise
+// eventRetry.
+func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	next := eventRetry
+	for _, p := range ne.current {
+		if wait := ne.since[p.reason].Add(ne.settle).Sub(now); wait > 0 && p.count == 0 {
+			next = min(next, wait)
+		}
+	}
+	return next
+}
+
+// deliver sends the pending events until a request fails, and reports whether all were sent. Problems
+// without a count that began less than settle ago are not sent.
+func (ne *nodeEvents) deliver(ctx context.Context, now time.Time, settle time.Duration) bool {
+	for _, e := range ne.pendingEvents(now, settle) {
 		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)
 		err := ne.send(deadlineCtx, e.Event)
 		cancel()
@@ -126,11 +159,11 @@ func (ne *nodeEvents) deliver(ctx context.Context) bool {
 }
 
 // pendingEvents returns the events that have not been reported, and removes ended problems from
-// reported.
-func (ne *nodeEvents) pendingEvents(at time.Time) []nodeEvent {
+// reported. See deliver for the parameters.
+func (ne *nodeEvents) pendingEvents(now time.Time, settle time.Duration) []nodeEvent {
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
-	event := cluster.Event{About: cluster.NodeObject(ne.node), Node: ne.node, Time: at}
+	event := cluster.Event{About: cluster.NodeObject(ne.node), Node: ne.node, Time: now}
 	var events []nodeEvent
 	for _, p := range ne.past {
 		e := event
@@ -139,7 +172,8 @@ func (ne *nodeEvents) pendingEvents(at time.Time) []nodeEvent {
 	}
 	seen := map[string]bool{}
 	for _, p := range ne.current {
-		if added := ne.unreportedCount(p); !seen[p.reason] && added > 0 {
+		isSettled := p.count > 0 || now.Sub(ne.since[p.reason]) >= settle
+		if added := ne.unreportedCount(p); !seen[p.reason] && added > 0 && isSettled {
 			e := event
 			e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, added
 			events = append(events, nodeEvent{e, p.count})

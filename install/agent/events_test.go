@@ -32,6 +32,7 @@ func TestNodeEvents(t *testing.T) {
 			events = append(events, text)
 			return nil
 		}, "node-1", zap.NewNop())
+		a.settle = 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.run(ctx)
@@ -104,6 +105,7 @@ func TestNodeEventsWaits(t *testing.T) {
 			requests.Add(1)
 			return errors.New("away")
 		}, "node-1", zap.NewNop())
+		a.settle = 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.run(ctx)
@@ -130,6 +132,46 @@ func TestNodeEventsWaits(t *testing.T) {
 		if n := requests.Load(); n != before+1 {
 			t.Errorf("%d more requests after the API server accepted another request", n-before)
 		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestShortProblemsOfTheNode checks that a problem without a count is reported only if it lasts, and
+// that an exit reports it at once.
+func TestShortProblemsOfTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		a := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+			events = append(events, e.Reason)
+			return nil
+		}, "node-1", zap.NewNop())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go a.run(ctx)
+		disk, bypass := problemEvent{reason: "DiskFull"}, problemEvent{"PluginBypassed", "a pod", 1}
+		check := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := strings.Join(events, " "); got != want {
+				t.Errorf("%s: sent %q, want %q", when, got, want)
+			}
+		}
+		a.set([]problemEvent{disk})
+		time.Sleep(settleTime - time.Second)
+		a.set(nil)
+		time.Sleep(time.Hour)
+		check("after a short problem", "")
+		a.set([]problemEvent{disk})
+		time.Sleep(settleTime - time.Second)
+		a.set([]problemEvent{disk, bypass})
+		check("after pods without redirection", "PluginBypassed")
+		time.Sleep(2 * time.Second)
+		check("after a lasting problem", "PluginBypassed DiskFull")
+		a.set([]problemEvent{{reason: "DirectoryReplaced"}})
+		check("after a new problem", "PluginBypassed DiskFull")
+		a.deliver(ctx, time.Now(), 0)
+		check("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
 		cancel()
 		synctest.Wait()
 	})

@@ -55,7 +55,7 @@ func problemEvents(
 ) []problemEvent {
 	var events []problemEvent
 	// Before the first reply of the API server, waiting for it is normal.
-	starting := t.Origin == "" && t.Problem == nil
+	starting := t.Origin == "" && !t.HasLastingProblem(now)
 	for _, p := range problems {
 		if p.Reason == node.NotReadyToInsert && (starting || len(missing) > 0) {
 			continue // not a problem yet, or caused by the permissions that are reported below
@@ -67,7 +67,7 @@ func problemEvents(
 			reason: permissionsReason, message: strings.Join(missing, "; "),
 		})
 	}
-	if t.Problem != nil {
+	if t.HasLastingProblem(now) {
 		events = append(events, problemEvent{
 			reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error(),
 		})

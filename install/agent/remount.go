@@ -35,9 +35,9 @@ func (a *Agent) exitToRemount(s node.Status) {
 	}
 }
 
-// reportExit delivers the node's events before the agent exits.
+// reportExit delivers the node's events before the agent exits, also of problems that have just begun.
 func (a *Agent) reportExit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, exitReportTimeout)
 	defer cancel()
-	a.events.deliver(ctx)
+	a.events.deliver(ctx, time.Now(), 0)
 }

@@ -33,9 +33,24 @@ func TestConditions(t *testing.T) {
 		{"the agent starts", token.Status{}, nil, false, ""},
 		{
 			"no token can be requested",
-			token.Status{Problem: errors.New("refused")},
+			token.Status{Problem: errors.New("refused"), ProblemSince: now.Add(-time.Minute)},
 			nil, false,
 			"NotReadyToInsert TokenNotPublished",
+		},
+		{
+			"the API server does not reply yet",
+			token.Status{Problem: errors.New("no connection"), ProblemSince: now.Add(-time.Second)},
+			nil, false,
+			"",
+		},
+		{
+			"the API server does not reply to a renewal",
+			token.Status{
+				Origin: token.Requested, Problem: errors.New("no connection"),
+				ProblemSince: now.Add(-time.Second),
+			},
+			nil, false,
+			"NotReadyToInsert",
 		},
 		{
 			"a permission is missing",

@@ -124,7 +124,11 @@ func (env *testEnv) published() (cluster map[string]any, text string) {
 // checkProblem fails the test if the problem does not contain the text, or contains a token.
 func (env *testEnv) checkProblem(text string) {
 	env.t.Helper()
-	err := env.Status().Problem
+	s := env.Status()
+	err := s.Problem
+	if s.ProblemSince.IsZero() != (err == nil) {
+		env.t.Errorf("problem %v since %s", err, s.ProblemSince)
+	}
 	if err == nil {
 		if text != "" {
 			env.t.Errorf("no problem, want %q", text)

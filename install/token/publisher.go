@@ -179,7 +179,8 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 		p.content = nil // the reconciliation then publishes a token, even if it is the same one
 		p.setStatus(func(s *Status) {
 			s.setAvailable(nil)
-			s.Revoked, s.Problem = true, err
+			s.Revoked = true
+			s.setProblem(err, now)
 		})
 	case source.Forbidden, "":
 		p.setStatus(func(s *Status) { s.setAvailable(err) })
@@ -228,7 +229,8 @@ func (p *Publisher) publish(
 	c := claimsOf(token)
 	p.setStatus(func(s *Status) {
 		s.Origin, s.PublishedAt, s.IssuedAt, s.Expiry = origin, now, c.issuedAt(), c.expiry()
-		s.Revoked, s.Problem, s.Published = false, nil, s.Published+1
+		s.Revoked, s.Published = false, s.Published+1
+		s.setProblem(nil, time.Time{})
 		s.setAvailable(forbidden)
 	})
 	return nil
@@ -259,14 +261,14 @@ func shorten(d time.Duration, divisor int64) time.Duration {
 // clearProblem clears a solved problem.
 func (p *Publisher) clearProblem() {
 	if p.Status().Problem != nil {
-		p.setStatus(func(s *Status) { s.Problem = nil })
+		p.setStatus(func(s *Status) { s.setProblem(nil, time.Time{}) })
 	}
 }
 
 // setProblem reports the error of an attempt, and returns it.
 func (p *Publisher) setProblem(err error) error {
 	p.setStatus(func(s *Status) {
-		s.Problem = err
+		s.setProblem(err, time.Now())
 		if source.KindOf(err) == source.Unauthorized {
 			s.Rejected++
 		} else {

@@ -35,6 +35,8 @@ type Status struct {
 	// Problem is the reason, on one line and without secrets, why the next token cannot be
 	// published, or nil. It does not affect the published token.
 	Problem error
+	// ProblemSince is the time since which there is a problem; zero without one.
+	ProblemSince time.Time
 	// Published is the number of published tokens.
 	Published uint64
 	// Rejected is the number of tokens that the API server rejected.
@@ -64,6 +66,23 @@ func (s Status) isExpired(at time.Time) bool {
 		end = s.PublishedAt.Add(s.Expiry.Sub(s.IssuedAt))
 	}
 	return !end.IsZero() && !at.Before(end)
+}
+
+// HasLastingProblem reports whether a problem has existed for as long as the published token counts as
+// usable without a reply of the API server. A shorter one is part of such an outage.
+func (s Status) HasLastingProblem(at time.Time) bool {
+	return s.Problem != nil && at.Sub(s.ProblemSince) >= outageTolerance
+}
+
+// setProblem sets the problem at a time, or clears it if it is nil.
+func (s *Status) setProblem(problem error, at time.Time) {
+	switch {
+	case problem == nil:
+		s.ProblemSince = time.Time{}
+	case s.Problem == nil:
+		s.ProblemSince = at
+	}
+	s.Problem = problem
 }
 
 // setAvailable records that the API server replied to a check. forbidden is nil if no permission is
