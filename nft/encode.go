@@ -50,7 +50,7 @@ type description struct {
 }
 
 // elementAt returns the text of the set element at an offset of the message with the sequence
-// number, or "" if the message does not change a named set.
+// number, or "" if the message does not change a named set or has no element at the offset.
 func (t *Transaction) elementAt(seq, offset uint32) string {
 	if t.descriptions[seq].element == "" {
 		return ""

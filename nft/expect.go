@@ -17,7 +17,7 @@ type expectation struct {
 	encoder encoder
 	// recognized and unrecognized count the rules of the last read, in all tables.
 	recognized, unrecognized int
-	// hits is the counter of the last recognized rule.
+	// hits is the counter of the last rule that equals has compared.
 	hits rules.Hits
 }
 

@@ -10,9 +10,9 @@ import (
 // maxComment is the maximum length of a comment that nft prints (NFTNL_UDATA_COMMENT_MAXLEN).
 const maxComment = 128
 
-// checkRule returns an error for a rule with values that nf_tables does not support.
-// [rules.Compile] does not create such rules. The encoder rejects unsupported types of matches and
-// actions.
+// checkRule returns an error for a rule with values that the encoder does not support.
+// [rules.Compile] does not create such rules. The encoder itself rejects unsupported types of
+// matches and actions.
 func checkRule(r *rules.Rule) error {
 	var errs []error
 	for _, m := range r.Matches {

@@ -30,7 +30,8 @@ var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 // current one.
 //
 // RemoveIstio returns a line for each deleted object. If there are no objects of Istio, it writes
-// nothing. If it returns an error, nothing has changed.
+// nothing. If it returns an error, nothing has changed, unless the kernel's answer to the
+// transaction was lost: then the objects may have been deleted.
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	var removed []string
 	err := ns.DoNamed(func() (err error) {

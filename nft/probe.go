@@ -75,8 +75,8 @@ type Support struct {
 
 // Probe detects the features of the kernel in a temporary namespace. It needs CAP_SYS_ADMIN and
 // CAP_NET_ADMIN; without them [IsNotPermitted] is true for the error, and only Apply can detect a
-// missing feature. The result is cached for the life of the process: the kernel loads modules on
-// demand, and a missing feature cannot appear later.
+// missing feature. The kernel loads the modules of the features on demand. The result is cached for
+// the life of the process, which does not notice a module that is installed later.
 func Probe() ([]Support, error) {
 	probeCache.Lock()
 	defer probeCache.Unlock()

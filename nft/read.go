@@ -40,8 +40,8 @@ type Snapshot struct {
 // ReadSince is like [Read], but does not repeat an earlier read of the namespace. generation is
 // [Snapshot.Generation] of the earlier read, or 0. Every change of nf_tables increments the
 // generation. If the generation has not changed, the tables are unchanged, and ReadSince omits
-// them. It returns the given routing if a fast check confirms that the routing has not changed, and
-// reads the routing otherwise.
+// them. It returns the given routing if generation is not 0, the routing has no policy routes, and
+// a fast check confirms that the routing has not changed; otherwise it reads the routing.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot, error) {
 	readRouting := func() (rules.Routing, error) {
 		// The fast check ignores foreign routes in the tables of policy routes.

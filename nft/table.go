@@ -119,7 +119,8 @@ func (t *Table) decode(budget *int, to *rules.Table) error {
 }
 
 // encode encodes a rule like the kernel does in a dump. An Unknown becomes an empty expression with
-// the name unknownExpression.
+// the name unknownExpression. Expressions that are too long for a message become one Unknown, and a
+// comment that is too long is omitted.
 func (r *Rule) encode() (rawRule, error) {
 	raw := rawRule{line: r.Line, incomplete: r.Incomplete}
 	e := encoder{messages: messages{asDumped: true}}

@@ -7,10 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// BoundaryPackets returns packets at the boundaries of the classes into which the rulesets divide
-// packets. For each rule of each ruleset it returns a packet whose fields are at or next to an end
-// of the ranges that the rule matches. The packet usually also matches the jumps that lead to the
-// rule's chain. No packet affects the connection of another one.
+// BoundaryPackets returns at most count packets at the boundaries of the classes into which the
+// rulesets divide packets. Each packet is for a rule, in random order of the rules: its fields are
+// at or next to an end of the ranges that the rule matches, and it usually also matches the jumps
+// that lead to the rule's chain. No packet affects the connection of another one. For some rules
+// there may be no packet, because the network cannot send it.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
@@ -56,8 +57,8 @@ type ruleRef struct {
 // the rule's matches. It follows the jumps that lead to the rule back to a base chain. It ignores
 // one in six matches of these rules, so that some packets fail a match.
 func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
-	const maxJumps = 8
-	for range maxJumps {
+	const maxNested = 8 // more jumps than a Generator nests
+	for range maxNested {
 		for _, m := range matchesOf(r.rule) {
 			if !g.oneIn(6) {
 				g.setField(p, m)
@@ -251,7 +252,7 @@ func (g *Generator) setProtocol(p *rules.Packet, protocol rules.Protocol) {
 	}
 }
 
-// setPort sets a port of the packet.
+// setPort sets a port of the packet. It does nothing if the packet has no ports.
 func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		g.setProtocol(p, draw(g, rules.TCP, rules.UDP))

@@ -190,8 +190,8 @@ func (rs Ruleset) clone() Ruleset {
 // Has reports whether a rule of the ruleset contains the text.
 func (rs Ruleset) Has(text string) bool { return strings.Contains(rs.String(), text) }
 
-// Packets returns packets that can be sent one after the other, because they do not affect each
-// other's connections.
+// Packets returns packets that do not affect each other's connections, so that they can be observed
+// one after the other. The network cannot send some of them; see [Network.CheckSendable].
 func (g *Generator) Packets(n *Network, count int) []rules.Packet {
 	var packets []rules.Packet
 	used := usedPorts{}

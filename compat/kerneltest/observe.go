@@ -37,7 +37,7 @@ func (o *Observation) lastEntry(position string) *LogEntry {
 }
 
 // Observe sends the packets one after the other and returns an observation of each packet. Before a
-// packet in a state other than new, it creates the connection.
+// packet of an existing connection, or an ICMP error about a connection, it creates the connection.
 func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	// The kernel does not reorder packets that are sent from one processor.
 	unpin, err := pinToProcessor()

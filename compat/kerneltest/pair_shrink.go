@@ -9,7 +9,8 @@ import (
 )
 
 // ShrinkPair reduces the rulesets of a failure. It keeps a reduction if the kernel still
-// contradicts the result of diff for the packet. It stops after 20 seconds.
+// contradicts the result of diff for the packet. It stops after maxShrinking. If the failure does
+// not repeat, it returns the failure with [ErrNotRepeated].
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest, begin := f, time.Now()
 	// try reports whether the packet fails with the rulesets, and then stores them as the smallest.

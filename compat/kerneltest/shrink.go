@@ -16,8 +16,9 @@ const maxShrinking = 20 * time.Second
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
 // shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues
-// from the rest if fails returns true, and stops if no part can be removed, or after 20 seconds. It
-// returns [ErrNotRepeated] if fails returns false for the whole ruleset.
+// from the rest if fails returns true. It stops if fails returns an error, if no part can be
+// removed, or after maxShrinking. It returns [ErrNotRepeated] if fails returns false for the whole
+// ruleset.
 func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 	repeats, err := fails(rs)
 	if err != nil || !repeats {

@@ -52,7 +52,7 @@ type comparison struct {
 	undecided    string // the reason why the model has no prediction
 	marksUnknown bool   // whether the model does not know the marks
 	agrees       bool
-	failure      Failure // valid unless agrees is set
+	failure      Failure // valid if the other fields have no reason, and agrees is not set
 }
 
 // compare loads the ruleset, sends the packets, and compares the model with the kernel for each
@@ -128,9 +128,9 @@ func modelLacksSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
 	return ""
 }
 
-// Trial draws a ruleset and packets and compares the model with the kernel for each packet. If the
-// kernel refuses the ruleset, Trial draws another one. In a quarter of the trials the listeners are
-// closed.
+// Trial draws a ruleset and packets and compares the model with the kernel for each packet. If a
+// program refuses the ruleset, Trial draws another one. In a quarter of the trials the listeners
+// are closed.
 func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 	t = Counts{Undecided: map[string]int{}, NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
@@ -170,7 +170,8 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 	}
 }
 
-// causeOf returns the error message without the description of the packet.
+// causeOf returns the error message, without the log entry of a packet that entered with other
+// fields than described.
 func causeOf(err error) string {
 	text := err.Error()
 	if before, _, ok := strings.Cut(text, " entered as"); ok {

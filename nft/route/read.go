@@ -164,7 +164,7 @@ func readRules(h *netlink.Handle) ([]foundRule, error) {
 	return append(v4, v6...), err
 }
 
-// newFoundRule returns the rule with the policy route that it describes, if it is plain.
+// newFoundRule returns the rule with its policy route, and determines whether the rule is plain.
 func newFoundRule(f rules.Family, r netlink.Rule) foundRule {
 	p := rules.PolicyRoute{Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: r.Priority}
 	// A policy route has a table and a mark.
