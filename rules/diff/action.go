@@ -218,7 +218,9 @@ func (e *evaluator) accept(packets []flow, modify func(*flow)) {
 	}
 }
 
-// translate accepts packets, and changes their destination if NAT is not determined yet.
+// translate accepts packets, and changes their destination if NAT is not determined yet. It ends
+// the evaluation of packets whose translation the model does not represent, or that the kernel
+// drops.
 func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 	for _, f := range packets {
 		if f.mapped {

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// describeClasses describes the differences, unless the budget is already exhausted.
+// describeClasses describes the differences, unless the budget is already exhausted. If the budget
+// is exhausted meanwhile, the result contains the classes so far, and More is set.
 func (d *decision) describeClasses() {
 	if d.result.Exhausted != "" {
 		return

@@ -107,7 +107,7 @@ func (s *space) compare(left, right *walk) comparison {
 func (s *space) randomMatchesOfOneSide(left, right *walk) map[int]bool {
 	var found map[int]bool
 	for i := range s.list {
-		if key := s.list[i].key; left.randomMatches[key] != right.randomMatches[key] {
+		if key := s.list[i].key; left.randomKeys[key] != right.randomKeys[key] {
 			storeIn(&found, i, true)
 		}
 	}

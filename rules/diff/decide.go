@@ -11,8 +11,9 @@ import (
 // outcome that [Explain] returns. Decide assumes that the states of connections are equal on both
 // sides. It also reports packets after which these states would differ.
 //
-// The time is near-linear in the number of rules for all rulesets that programs write. For other
-// rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
+// The time is near-linear in the number of rules for all rulesets that programs write. The budget
+// limits it for other rulesets; if the budget is used up, Result.Exhausted is set. Decide is safe
+// for concurrent use.
 func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right, o)
 	d.comparesStates = true
@@ -83,8 +84,9 @@ func (d *decision) compareScopes() {
 		result.spaces, result.undecided, result.moreUndecided
 }
 
-// decideSmallestScope compares the packets of the smallest scope that has differences, up to the
-// largest one. Therefore differences of rare packets are reported only if there are no others.
+// decideSmallestScope compares the packets of larger and larger scopes, up to the largest one, and
+// returns the result of the first scope with packets that differ or are undecided. Therefore
+// differences of rare packets are reported only if there are no others.
 func (d *decision) decideSmallestScope(largest packetScope) (result scopeResult) {
 	scopes := []packetScope{{}}
 	if largest.translations {
@@ -266,7 +268,7 @@ func (d *decision) diagramsOf(f rules.Family) *diagrams {
 
 // addReached adds the user-defined chains that packets reach.
 func (w *walk) addReached(reached map[*rules.Chain]bool) {
-	// Visit callers before the chains that they call. They were completed after them.
+	// Visit a caller, which was completed later, before the chains that it calls.
 	for _, s := range slices.Backward(w.completed) {
 		w.meter.charge(1 + len(s.events))
 		if s.entered == none {

@@ -64,8 +64,8 @@ type Result struct {
 	// decided.
 	Exhausted string
 	// Routing lists the differences between the policy routes and the loopback addresses: Want is
-	// the value of the left side, and Got is the value of the right side. The priorities of two
-	// policy rules are not compared if both rules precede the rule of the main table.
+	// the value of the left side, and Got is the value of the right side. Of the priority of a
+	// policy rule, only whether the rule precedes the rule of the main table is compared.
 	Routing []rules.Difference
 	// RoutingCompared reports whether the routing of both sides is known.
 	RoutingCompared bool
@@ -99,7 +99,8 @@ func (r *Result) Verdict() Verdict {
 // StrictVerdict is Verdict with known deviations that count as differences.
 func (r *Result) StrictVerdict() Verdict { return r.summarize(len(r.Classes) > 0) }
 
-// summarize returns the verdict. differs reports whether a class of the result counts as a difference.
+// summarize returns the verdict. differs reports whether a class of the result counts as a
+// difference.
 func (r *Result) summarize(differs bool) Verdict {
 	switch {
 	case len(r.Routing) > 0 || differs:

@@ -41,8 +41,8 @@ const (
 // constraints returns all constraints except those that follow from the packet's form (see
 // wellFormedConditions).
 //
-// Packets of established connections do not traverse NAT chains, and packets that arrive on lo do
-// not traverse the chains of prerouting. These packets exist; the evaluation handles them.
+// Packets of established connections do not traverse NAT chains, nor do packets that arrive on lo
+// and have traversed output. These packets exist; the evaluation handles them (enterNAT).
 func constraints() []constraint {
 	return []constraint{
 		{

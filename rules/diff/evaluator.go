@@ -111,7 +111,7 @@ func (e *evaluator) runGuards(view *view) []set {
 }
 
 // onlyAddressMatch returns the only match of a rule if that match is a list of addresses of the
-// family.
+// family, and is not negated.
 func (e *evaluator) onlyAddressMatch(r *rules.Rule) (m rules.MatchAddr, ok bool) {
 	if len(r.Matches) != 1 {
 		return m, false

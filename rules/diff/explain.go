@@ -290,7 +290,7 @@ func (x *explanation) randomMatches() []string {
 // maxAlternatives is the maximum number of outcomes that differ only in marks.
 const maxAlternatives = 64
 
-// byMarks divides a flow into flows whose packets have one mark.
+// byMarks divides a flow into flows whose packets have one mark, until there are maxAlternatives.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {

@@ -311,8 +311,8 @@ func splitSpans(spans []span, middle value) (lower, upper []span) {
 // spans returns the values of a set that depends only on the field. It is the inverse of within.
 func (s *space) spans(f field, packets set) []span { return s.firstSpans(f, packets, math.MaxInt) }
 
-// firstSpans returns the first spans of such a set, at most limit of them: a condition on the
-// lowest bit of a mark has two billion spans.
+// firstSpans returns the first spans of a set that depends only on the field, at most limit of
+// them: a condition on the lowest bit of a mark has two billion spans.
 func (s *space) firstSpans(f field, packets set, limit int) []span {
 	var found []span
 	var visit func(bits []uint32, base value, packets set)

@@ -73,8 +73,8 @@ func (d *diagrams) support(s set, do func(bit uint32)) {
 	visit(s)
 }
 
-// visitNodes calls do for the bit of each node of a set that has not been visited, with the bits of
-// its lower nodes, and adds these nodes to visited.
+// visitNodes calls do with the bit of each node of a set, and adds the nodes to visited. It omits
+// nodes that are in visited already, and the nodes below them.
 func (d *diagrams) visitNodes(s set, visited map[set]bool, do func(bit uint32)) {
 	for s > all && !visited[s] {
 		d.meter.charge(textSteps)

@@ -103,7 +103,8 @@ func (shared sharedState) addFound() bool {
 }
 
 // compareOtherHooks adds, to found, the states that chains at other hooks than prerouting and
-// output write, unless both sides have the same chains there.
+// output write, unless both sides have the same chains there. It omits connectionMarks if no rule
+// at prerouting or output depends on the mark of a connection.
 func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset) {
 	l, statesLeft := otherHooksText(left)
 	r, statesRight := otherHooksText(right)

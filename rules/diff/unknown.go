@@ -51,7 +51,7 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	switch {
 	case u.Effect == rules.ReadsVarying && !differs && !e.mixesRandomForms:
 		found.kind = random
-		storeIn(&e.randomMatches, found.key, true)
+		storeIn(&e.randomKeys, found.key, true)
 	case e.single != nil && (u.Effect == rules.ReadsVarying || u.Effect == rules.ReadsHistory):
 		found.kind = random // both results are possible for one packet
 	}
@@ -235,7 +235,8 @@ func (e *evaluator) evaluateUnknownAction(
 	return nil
 }
 
-// writeHeader records a change of a header field that the model does not represent.
+// writeHeader records a change of a header field that the model does not represent, and returns the
+// packets for which the rule continues.
 func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 	base := e.position.chain.Chain.Base
 	change := a.Text + keySeparator + a.Data

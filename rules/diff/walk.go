@@ -37,8 +37,8 @@ type walk struct {
 	usesConntrack  bool
 	maybeConntrack string
 
-	// randomMatches contains the keys of the variables of random matches of the rules.
-	randomMatches map[string]bool
+	// randomKeys contains the keys of the variables of random matches of the rules.
+	randomKeys map[string]bool
 	// updates are the writes of the rules to states.
 	updates updates
 	// ended contains the packets whose evaluation has ended.

@@ -126,7 +126,8 @@ func (c *choice) narrow(to set) bool {
 	return true
 }
 
-// choose returns one packet of the set, with typical values where possible.
+// choose returns one possible packet of the set, with typical values where possible. If there is no
+// such packet, all values are zero.
 func (s *space) choose(packets set) [fieldCount]value {
 	var chosen [fieldCount]value
 	c := choice{s, packets, s.possible()}
