@@ -12,9 +12,9 @@
 // the space of one packet, where a match is met by all packets or by none; Decide runs it in the
 // space of all packets. The kernel's behavior that does not depend on the rules is in walk.go,
 // walk_nat.go, view.go and target.go. Each such behavior is a named fact with its place in the
-// kernel's source (facts.go, FACTS.md). A name in parentheses in a comment, such as (NATDecidesOnce), is the fact that the
-// code implements. Package compat/kerneltest tests each fact with the kernel, and compares the
-// outcomes of random rulesets and packets with the kernel.
+// kernel's source (facts.go, FACTS.md). A name in parentheses in a comment, such as
+// (NATDecidesOnce), is the fact that the code implements. Package compat/kerneltest tests each fact
+// with the kernel, and compares the outcomes of random rulesets and packets with the kernel.
 //
 // # Sets of packets
 //

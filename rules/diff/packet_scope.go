@@ -23,14 +23,10 @@ type packetScope struct {
 }
 
 // seesTranslations reports whether the outcome of a packet may depend on a translation of earlier
-// packets of its connection: a chain runs after NAT, a chain matches packets on lo, or a rule
-// matches on the translation.
+// packets of its connection: a chain at output runs after NAT, a chain other than NAT is at
+// prerouting or postrouting, where packets on lo are already translated, or a rule matches on the
+// translation.
 func seesTranslations(rs *rules.Ruleset) bool {
-	reads := func(m rules.Match) bool {
-		_, status := m.(rules.MatchStatus)
-		state, ok := m.(rules.MatchState)
-		return status || ok && (state.States.Has(rules.SNAT) || state.States.Has(rules.DNAT))
-	}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
 			b := c.Base
@@ -43,7 +39,20 @@ func seesTranslations(rs *rules.Ruleset) bool {
 			}
 		}
 	}
-	return hasMatch(rs, reads)
+	return hasMatch(rs, readsTranslation)
+}
+
+// readsTranslation reports whether a match may depend on whether the connection was translated.
+func readsTranslation(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchStatus:
+		return true
+	case rules.MatchState:
+		return m.States.Has(rules.SNAT) || m.States.Has(rules.DNAT)
+	case rules.MatchTuple:
+		return tupleHas(m, readsTranslation)
+	}
+	return false
 }
 
 // readsUntracked reports whether a rule distinguishes packets that enter untracked from other

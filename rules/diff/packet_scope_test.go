@@ -30,3 +30,20 @@ func TestResetsAreComparedIfARuleSendsThem(t *testing.T) {
 		})
 	}
 }
+
+// TestTranslatedPacketsAreComparedIfARuleMatchesThem verifies that packets of connections that were
+// translated earlier are compared if a rule matches on the translation, alone or together with
+// other fields.
+func TestTranslatedPacketsAreComparedIfARuleMatchesThem(t *testing.T) {
+	translated := rules.MatchStatus{Status: rules.StatusDNAT}
+	for name, m := range map[string]rules.Match{
+		"status":          translated,
+		"state":           rules.MatchState{States: rules.States(rules.DNAT)},
+		"tuple of status": rules.MatchTuple{Alternatives: [][]rules.Match{{translated, tcp}}},
+	} {
+		got := decide(ruleset(base(rules.Filter, rules.Output, -150, when(rules.Drop, m))), ruleset())
+		if verdict := got.StrictVerdict(); verdict != diff.Different {
+			t.Errorf("%s: %s", name, verdict)
+		}
+	}
+}
