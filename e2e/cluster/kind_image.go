@@ -30,7 +30,7 @@ func (k *kindCluster) nodeImage(ctx context.Context) (string, error) {
 
 // importImage loads the built node image into the engine, and returns its name.
 func (k *kindCluster) importImage(ctx context.Context) (string, error) {
-	name := docker.ImageOf(k.name)
+	name := docker.NodeImage(k.name)
 	load := k.engine.Command(ctx, "docker", "import", "--change=ENV container=docker",
 		`--change=ENTRYPOINT ["`+build.NodeInit+`"]`, "-", name)
 	// docker import does not support hard links.

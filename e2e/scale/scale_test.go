@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	log.TakeOver()
+	log.RedirectGlobalLoggers()
 	os.Exit(m.Run())
 }
 

@@ -95,7 +95,7 @@ func New(o Options) (*Agent, error) {
 		Record:  filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
 		Changed: a.credentialsChanged, Patience: o.Patience,
 	})
-	o.API.Outcome = a.identity.Record
+	o.API.Outcome = a.identity.RecordResponse
 	api, err := apiclient.New(o.API)
 	if err != nil {
 		return nil, err

@@ -39,27 +39,27 @@ type connection struct {
 
 // A result is the last acknowledgement for a pod.
 type result struct {
-	entry *entry // nil for a delete
-	err   string // of ztunnel
-	keep  bool   // the acknowledged message was a keep
+	pod  *servedPod // nil for a delete
+	err  string     // of ztunnel
+	keep bool       // the acknowledged message was a keep
 }
 
-// A reply is ztunnel's reply to the message about an entry.
+// A reply is ztunnel's reply to the message about a pod.
 type reply int
 
 const (
-	noReply reply = iota // the entry was not sent, or has not been acknowledged
+	noReply reply = iota // the pod was not sent, or has not been acknowledged
 	acknowledged
 	kept // a keep was acknowledged: ztunnel serves the pod if it served it before
 	refused
 )
 
-// reply returns the reply about the entry. It returns noReply if the last acknowledgement is for
-// another entry of the same pod.
-func (c *connection) reply(e *entry) reply {
-	r := c.results[e.UID]
+// reply returns the reply about the pod. It returns noReply if the last acknowledgement is for an
+// earlier state of the pod.
+func (c *connection) reply(served *servedPod) reply {
+	r := c.results[served.UID]
 	switch {
-	case r.entry != e:
+	case r.pod != served:
 		return noReply
 	case r.err != "":
 		return refused
@@ -180,7 +180,7 @@ func (c *connection) next() *request {
 	if c.unacknowledged != nil {
 		c.unacknowledged.since = time.Now()
 		if c.unacknowledged.isAdd() {
-			c.unacknowledged.entry.users++
+			c.unacknowledged.pod.users++
 		}
 	}
 	return c.unacknowledged
@@ -191,18 +191,18 @@ func (c *connection) next() *request {
 // snapshot.
 func (c *connection) takeRequest() *request {
 	for i, uid := range c.queue {
-		e := c.server.pods[uid]
-		if e == nil && !c.synced {
+		served := c.server.pods[uid]
+		if served == nil && !c.synced {
 			continue
 		}
 		c.queue = slices.Delete(c.queue, i, i+1)
 		switch {
-		case e == nil:
+		case served == nil:
 			return deleteRequest(uid)
-		case e.Netns != nil:
-			return addRequest(e)
+		case served.Netns != nil:
+			return addRequest(served)
 		case !c.synced:
-			return keepRequest(e)
+			return keepRequest(served)
 		}
 		return c.takeRequest() // after the snapshot, a pod without a network namespace is not sent
 	}
@@ -234,12 +234,12 @@ func (c *connection) write(ctx context.Context) error {
 func (c *connection) send(r *request) error {
 	var rights []byte // ancillary data with a descriptor (SCM_RIGHTS)
 	if r.isAdd() {
-		rights = unix.UnixRights(r.entry.Netns.FD())
+		rights = unix.UnixRights(r.pod.Netns.FD())
 		defer func() {
 			c.server.mu.Lock()
 			defer c.server.mu.Unlock()
-			r.entry.users--
-			r.entry.closeUnused()
+			r.pod.users--
+			r.pod.closeUnused()
 		}()
 	}
 	data, err := proto.Marshal(r.message)
@@ -296,10 +296,10 @@ func (c *connection) acknowledge(text string) error {
 	case r.uid == "":
 		c.synced = true
 		c.log.Info("ztunnel has the snapshot", zap.Duration("took", time.Since(c.since)))
-	case r.entry == nil && text == "":
+	case r.pod == nil && text == "":
 		delete(c.results, r.uid)
 	default:
-		c.results[r.uid] = result{entry: r.entry, err: text, keep: r.keep}
+		c.results[r.uid] = result{pod: r.pod, err: text, keep: r.keep}
 	}
 	c.signal()
 	s.notify(r.uid)

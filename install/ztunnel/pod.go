@@ -30,71 +30,75 @@ func (p Pod) String() string {
 	return p.Namespace + "/" + p.Name
 }
 
-// An entry is a pod in the state of the server. Only its fields removed and users change.
-type entry struct {
+// A servedPod is a pod in the state of the server. If the pod changes, another servedPod replaces
+// it: only the fields removed and users change.
+type servedPod struct {
 	Pod          // Netns is a duplicate
-	removed bool // the entry was removed or replaced
+	removed bool // from the state of the server
 	users   int  // number of connections that are sending Netns
 }
 
-// newEntry returns an entry with a duplicate of the pod's network namespace.
-func newEntry(p Pod) (*entry, error) {
-	e := &entry{Pod: p}
+// newServedPod returns a servedPod with a duplicate of the pod's network namespace.
+func newServedPod(p Pod) (*servedPod, error) {
+	served := &servedPod{Pod: p}
 	if p.Netns == nil {
-		return e, nil
+		return served, nil
 	}
 	ns, err := netns.FromHandle(vishnetns.NsHandle(p.Netns.FD()))
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", p, err)
 	}
-	e.Netns = ns
-	return e, nil
+	served.Netns = ns
+	return served, nil
 }
 
-// matches reports whether a pod needs no new entry. An unknown network namespace matches every
+// matches reports whether a pod needs no new servedPod. An unknown network namespace matches every
 // namespace.
-func (e *entry) matches(p Pod) bool {
-	if e.Name != p.Name || e.Namespace != p.Namespace || e.ServiceAccount != p.ServiceAccount {
+func (served *servedPod) matches(p Pod) bool {
+	if served.Name != p.Name || served.Namespace != p.Namespace ||
+		served.ServiceAccount != p.ServiceAccount {
 		return false
 	}
-	return p.Netns == nil || e.Netns != nil && e.Netns.ID() == p.Netns.ID()
+	return p.Netns == nil || served.Netns != nil && served.Netns.ID() == p.Netns.ID()
 }
 
-// closeUnused closes the network namespace once the entry is removed and nothing sends it.
-func (e *entry) closeUnused() {
-	if e.removed && e.users == 0 {
-		_ = e.Netns.Close()
+// closeUnused closes the network namespace once the pod is removed and nothing sends it.
+func (served *servedPod) closeUnused() {
+	if served.removed && served.users == 0 {
+		_ = served.Netns.Close()
 	}
 }
 
 // A request is a message for a ztunnel.
 type request struct {
 	message *zds.Request
-	uid     string // empty for the end of the snapshot
-	text    string // for errors and logs, for example "add default/web"
-	entry   *entry // of an add or a keep
+	uid     string     // empty for the end of the snapshot
+	text    string     // for errors and logs, for example "add default/web"
+	pod     *servedPod // of an add or a keep
 	keep    bool
 	since   time.Time // time when the message was sent
 }
 
-func (r *request) isAdd() bool { return r.entry != nil && !r.keep }
+func (r *request) isAdd() bool { return r.pod != nil && !r.keep }
 
-func addRequest(e *entry) *request {
+func addRequest(served *servedPod) *request {
 	return &request{
-		uid: e.UID, entry: e, text: "add " + e.String(),
+		uid: served.UID, pod: served, text: "add " + served.String(),
 		message: &zds.Request{Payload: &zds.Request_Add{Add: &zds.AddWorkload{
-			Uid: e.UID,
+			Uid: served.UID,
 			WorkloadInfo: &zds.WorkloadInfo{
-				Name: e.Name, Namespace: e.Namespace, ServiceAccount: e.ServiceAccount,
+				Name: served.Name, Namespace: served.Namespace, ServiceAccount: served.ServiceAccount,
 			},
 		}}},
 	}
 }
 
-func keepRequest(e *entry) *request {
+func keepRequest(served *servedPod) *request {
 	return &request{
-		uid: e.UID, entry: e, keep: true, text: "keep " + e.String(),
-		message: &zds.Request{Payload: &zds.Request_Keep{Keep: &zds.KeepWorkload{Uid: e.UID}}},
+		uid: served.UID, pod: served, keep: true, text: "keep " + served.String(),
+		message: &zds.Request{Payload: &zds.Request_Keep{
+			Keep: &zds.KeepWorkload{Uid: served.UID},
+		}},
 	}
 }
 

@@ -43,9 +43,9 @@ type Server struct {
 	listener atomic.Pointer[listen.Server]
 
 	mu          sync.Mutex
-	pods        map[string]*entry // by UID
-	removed     map[string]bool   // UIDs that were removed before Restore; nil after Restore
-	accepted    int               // number of connections, including those without a hello
+	pods        map[string]*servedPod // by UID
+	removed     map[string]bool       // UIDs that were removed before Restore; nil after Restore
+	accepted    int                   // number of connections, including those without a hello
 	lastID      uint64
 	connections map[*connection]struct{} // after hello
 	waiters     map[*waiter]struct{}
@@ -58,7 +58,7 @@ func New(log *zap.Logger, o Options) *Server {
 	}
 	return &Server{
 		log: log, options: o, restored: make(chan struct{}),
-		pods: map[string]*entry{}, removed: map[string]bool{},
+		pods: map[string]*servedPod{}, removed: map[string]bool{},
 		connections: map[*connection]struct{}{}, waiters: map[*waiter]struct{}{},
 	}
 }
@@ -100,13 +100,13 @@ func (s *Server) Restore(pods []Pod) {
 		if s.removed[p.UID] || !s.isRestored() && s.pods[p.UID] != nil {
 			continue
 		}
-		e, err := s.put(p)
+		served, err := s.put(p)
 		if err != nil {
 			s.log.Warn("pod restored without its network namespace", zap.Error(err))
 			p.Netns = nil
-			e, _ = s.put(p) // fails only with a network namespace
+			served, _ = s.put(p) // fails only with a network namespace
 		}
-		s.enqueue(e)
+		s.enqueue(served)
 	}
 	if !s.isRestored() {
 		s.removed = nil
@@ -134,13 +134,13 @@ func (s *Server) Add(ctx context.Context, p Pod) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, err := s.put(p)
+	served, err := s.put(p)
 	if err != nil {
 		return err
 	}
 	delete(s.removed, p.UID)
-	s.enqueue(e)
-	return s.wait(ctx, e.String(), p.UID, func() (bool, error) { return s.isAdded(e) })
+	s.enqueue(served)
+	return s.wait(ctx, served.String(), p.UID, func() (bool, error) { return s.isAdded(served) })
 }
 
 // Remove removes the pod with the UID, which need not be in the state. It returns nil once each
@@ -154,9 +154,9 @@ func (s *Server) Remove(ctx context.Context, uid string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := "uid " + uid
-	if e := s.pods[uid]; e != nil {
-		name = e.String()
-		s.removeEntry(e)
+	if served := s.pods[uid]; served != nil {
+		name = served.String()
+		s.removePod(served)
 	} else if !s.isRestored() {
 		s.removed[uid] = true
 	}
@@ -167,39 +167,40 @@ func (s *Server) Remove(ctx context.Context, uid string) error {
 	return s.wait(ctx, name, uid, func() (bool, error) { return s.isDeleted(uid) })
 }
 
-// put adds a pod to the state, and returns its entry.
-func (s *Server) put(p Pod) (*entry, error) {
+// put adds a pod to the state, and returns it.
+func (s *Server) put(p Pod) (*servedPod, error) {
 	old := s.pods[p.UID]
 	if old != nil && old.matches(p) {
 		return old, nil
 	}
-	e, err := newEntry(p)
+	served, err := newServedPod(p)
 	if err != nil {
 		return nil, err
 	}
 	if old != nil {
-		s.removeEntry(old)
+		s.removePod(old)
 	}
-	s.pods[p.UID] = e
-	s.notify(p.UID) // wakes the waiters for the old entry
-	return e, nil
+	s.pods[p.UID] = served
+	s.notify(p.UID) // wakes the waiters for the replaced pod
+	return served, nil
 }
 
-// removeEntry removes a pod from the state.
-func (s *Server) removeEntry(e *entry) {
-	delete(s.pods, e.UID)
-	e.removed = true
-	e.closeUnused()
-	s.notify(e.UID)
+// removePod removes a pod from the state.
+func (s *Server) removePod(served *servedPod) {
+	delete(s.pods, served.UID)
+	served.removed = true
+	served.closeUnused()
+	s.notify(served.UID)
 }
 
 // enqueue adds a pod to the queue of each connection that has not acknowledged it.
-func (s *Server) enqueue(e *entry) {
+func (s *Server) enqueue(served *servedPod) {
 	for c := range s.connections {
-		if c.reply(e) == acknowledged || c.unacknowledged != nil && c.unacknowledged.entry == e {
+		if c.reply(served) == acknowledged ||
+			c.unacknowledged != nil && c.unacknowledged.pod == served {
 			continue
 		}
-		delete(c.results, e.UID)
-		c.enqueue(e.UID)
+		delete(c.results, served.UID)
+		c.enqueue(served.UID)
 	}
 }

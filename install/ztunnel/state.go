@@ -94,26 +94,26 @@ func (s *Server) State() State {
 		}
 		state.Connections = append(state.Connections, info)
 	}
-	for _, e := range s.pods {
-		state.Pods = append(state.Pods, e.state(connections))
+	for _, served := range s.pods {
+		state.Pods = append(state.Pods, served.state(connections))
 	}
 	slices.SortFunc(state.Pods, func(a, b PodState) int { return strings.Compare(a.UID, b.UID) })
 	return state
 }
 
-func (e *entry) state(connections []*connection) PodState {
-	p := PodState{UID: e.UID, Name: e.Name, Namespace: e.Namespace}
-	if e.Netns != nil {
-		p.Netns = e.Netns.ID()
+func (served *servedPod) state(connections []*connection) PodState {
+	p := PodState{UID: served.UID, Name: served.Name, Namespace: served.Namespace}
+	if served.Netns != nil {
+		p.Netns = served.Netns.ID()
 	}
 	ready, ackedByReady := 0, 0
 	for _, c := range connections {
-		reply := c.reply(e)
+		reply := c.reply(served)
 		switch reply {
 		case acknowledged:
 			p.AckedBy++
 		case refused:
-			p.Error = c.results[e.UID].err
+			p.Error = c.results[served.UID].err
 		}
 		if c.synced {
 			ready++

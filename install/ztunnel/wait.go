@@ -70,11 +70,11 @@ func (s *Server) notify(uid string) {
 	}
 }
 
-// isAdded reports whether a ztunnel has acknowledged the entry. It returns an error if no
-// acknowledgement will follow: the entry was removed, no ztunnel is connected, or each has refused
-// the entry.
-func (s *Server) isAdded(e *entry) (bool, error) {
-	if e.removed {
+// isAdded reports whether a ztunnel has acknowledged the pod. It returns an error if no
+// acknowledgement will follow: the pod was removed or replaced, no ztunnel is connected, or each
+// has refused it.
+func (s *Server) isAdded(served *servedPod) (bool, error) {
+	if served.removed {
 		return false, errors.New("removed or replaced before ztunnel acknowledged it")
 	}
 	if len(s.connections) == 0 {
@@ -85,11 +85,11 @@ func (s *Server) isAdded(e *entry) (bool, error) {
 	}
 	var refusals []string
 	for _, c := range s.sortedConnections() {
-		switch c.reply(e) {
+		switch c.reply(served) {
 		case acknowledged:
 			return true, nil
 		case refused:
-			refusals = append(refusals, c.results[e.UID].err)
+			refusals = append(refusals, c.results[served.UID].err)
 		}
 	}
 	if len(refusals) == len(s.connections) {
@@ -106,7 +106,7 @@ func (s *Server) isDeleted(uid string) (bool, error) {
 		if c.isPending(uid) {
 			return false, nil
 		}
-		if r := c.results[uid]; r.entry == nil && r.err != "" {
+		if r := c.results[uid]; r.pod == nil && r.err != "" {
 			refusals = append(refusals, r.err)
 		}
 	}

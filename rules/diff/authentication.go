@@ -9,10 +9,10 @@ import (
 // authenticationHeader is the protocol of an IP authentication header (RFC 4302).
 const authenticationHeader rules.Protocol = 51
 
-// ComparesProtocolsTwice reports whether the rulesets compare the protocols of IPv6 packets in two
-// ways, which differ for packets with an authentication header (AuthenticationHeaderIsSkipped).
-// Decide does not compare such packets.
-func ComparesProtocolsTwice(left, right *rules.Ruleset) bool {
+// OmitsAuthenticationHeaders reports whether Decide omits packets with an authentication header. It
+// does so if the rulesets compare the protocols of IPv6 packets in two ways, which differ for such
+// packets (AuthenticationHeaderIsSkipped).
+func OmitsAuthenticationHeaders(left, right *rules.Ruleset) bool {
 	compares := func(legacy bool) bool {
 		return comparesProtocols(left, legacy) || comparesProtocols(right, legacy)
 	}

@@ -31,8 +31,8 @@ type Engine interface {
 	Close() error
 }
 
-// ImageOf returns the name of the node image that belongs to a cluster and is removed with it.
-func ImageOf(cluster string) string { return "e2e.sluice.test/node:" + cluster }
+// NodeImage returns the name of the node image that belongs to a cluster and is removed with it.
+func NodeImage(cluster string) string { return "e2e.sluice.test/node:" + cluster }
 
 // Runs reports whether this machine has a running engine.
 func Runs(ctx context.Context) bool {

@@ -55,7 +55,7 @@ func UseHost(kindDir, parent, cluster string) (Engine, error) {
 		"PATH="+kindDir+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"KIND_EXPERIMENTAL_DOCKER_NETWORK="+cluster,
 		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
-	h.remover = exec.Command("/bin/sh", "-c", removeScript, "sh", cluster, ImageOf(cluster), dir)
+	h.remover = exec.Command("/bin/sh", "-c", removeScript, "sh", cluster, NodeImage(cluster), dir)
 	h.remover.Env, h.remover.Stdout, h.remover.Stderr = h.env, log, log
 	// In its own session, the remover does not receive signals from the terminal.
 	h.remover.SysProcAttr = &unix.SysProcAttr{Setsid: true}

@@ -46,7 +46,7 @@ func mustBeRemovedOnce(t *testing.T, programs, parent string) {
 	t.Helper()
 	for _, want := range []string{
 		"kind delete cluster --quiet --name x\n", "docker network rm x\n",
-		"docker image rm --force " + docker.ImageOf("x") + "\n",
+		"docker image rm --force " + docker.NodeImage("x") + "\n",
 	} {
 		if got := strings.Count(calls(t, programs), want); got != 1 {
 			t.Errorf("%d times %q in\n%s", got, want, calls(t, programs))

@@ -86,8 +86,8 @@ func (m *Monitor) Exits() (count int, reason string) {
 	return e.Count, e.Reason
 }
 
-// Record records the outcome of a request with a token. The code is 0 without a reply.
-func (m *Monitor) Record(usedToken string, code int, err error) {
+// RecordResponse records the outcome of a request with a token. The code is 0 without a reply.
+func (m *Monitor) RecordResponse(usedToken string, code int, err error) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):

@@ -55,7 +55,7 @@ func (p *pod) start() (*Monitor, <-chan error) {
 
 // answer reports the status code of a request with a token.
 func answer(m *Monitor, token string, code int) {
-	m.Record(token, code, nil)
+	m.RecordResponse(token, code, nil)
 }
 
 // exit returns the time after which the monitor ends, while a request is answered each second.
@@ -174,11 +174,11 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 func TestNoAnswerIsNoRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()
-		m.Record("first", 0, errors.New("connection refused"))
+		m.RecordResponse("first", 0, errors.New("connection refused"))
 		if s := m.Status(); s != (Status{}) {
 			t.Errorf("away: %+v", s)
 		}
-		m.Record("first", 0,
+		m.RecordResponse("first", 0,
 			&tls.CertificateVerificationError{Err: errors.New("unknown authority")})
 		if s := m.Status(); s.Problem == nil ||
 			!strings.Contains(s.Problem.Error(), "unknown authority") {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TakeOver redirects klog, which client-go uses, and the standard library's logger, which net/http
-// uses, to this log. Messages of client-go get the level debug, because the agent itself logs
-// failures.
-func (l *Log) TakeOver() {
+// RedirectGlobalLoggers redirects klog, which client-go uses, and the standard library's logger,
+// which net/http uses, to this log. Messages of client-go get the level debug, because the agent
+// itself logs failures.
+func (l *Log) RedirectGlobalLoggers() {
 	klog.SetLoggerWithOptions(logr.New(&sink{l.Named("client-go")}), klog.ContextualLogger(true))
 	// The agent has no klog flags, and klog's default is to write to standard error too.
 	klog.LogToStderr(false)

@@ -119,7 +119,7 @@ func TestLibraries(t *testing.T) {
 		log.SetFlags(flags)
 		klog.ClearLogger()
 	})
-	l.TakeOver()
+	l.RedirectGlobalLoggers()
 	klog.ErrorS(errors.New("refused"), "Failed to watch", "type", "pods")
 	klog.Info("a line\nof two")
 	klog.V(4).Info("for developers")

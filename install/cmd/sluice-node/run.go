@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log.TakeOver()
+	log.RedirectGlobalLoggers()
 	a, err := agent.New(agent.Options{
 		Settings: v, Version: programVersion(), API: api, Noop: executable, Log: log,
 	})

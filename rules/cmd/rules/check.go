@@ -27,8 +27,8 @@ checked: whether packets that the ruleset captures bypass the proxy because of t
 cannot be decided. Dropped packets do not count as bypassing the proxy.
 
 With --pod, or --node for the node's own rules in ambient mode, the node agent provides the network
-namespace and the desired ruleset. With --node, rules of other owners are not examined; rules doctor
---node examines their effect on probes.
+namespace and the desired ruleset. With --node, rules of other owners are not checked; rules doctor
+--node checks their effect on probes.
 
 The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1,
 and every rule that is missing, extra, changed or reordered is listed, or the packets that bypass

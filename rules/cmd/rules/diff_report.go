@@ -95,7 +95,7 @@ func (r *diffReport) addPacketsNotCompared() {
 		}
 	}
 	if r.left.family != rules.IPv4 && r.right.family != rules.IPv4 &&
-		diff.ComparesProtocolsTwice(&r.left.Ruleset, &r.right.Ruleset) {
+		diff.OmitsAuthenticationHeaders(&r.left.Ruleset, &r.right.Ruleset) {
 		r.addNotCompared("IPv6 packets with an authentication header: iptables-legacy compares " +
 			"the protocol after it, nftables and iptables-nft do not")
 	}
