@@ -31,12 +31,9 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 	case last.Problem != nil:
 		a.options.Log.Info("the API server accepts the agent's credentials again",
 			zap.Time("since", last.Since))
-		a.events.notePast(problemEvent{
-			reason: credentialsReason,
-			message: fmt.Sprintf("%v, from %s to %s: new mesh pods could not be read",
-				last.Problem, last.Since.UTC().Format(time.RFC3339),
-				time.Now().UTC().Format(time.RFC3339)),
-		})
+		if e, ok := rejectionEvent(last, time.Now()); ok {
+			a.events.notePast(e)
+		}
 		a.events.retry()
 	case !last.Accepted:
 		if n, reason := a.identity.Exits(); n > 0 {
@@ -50,4 +47,15 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 		}
 	}
 	a.updateEvents()
+}
+
+// rejectionEvent returns the event for credentials that the API server accepts again, and whether it
+// must be sent: an API server that starts may reject credentials for a moment.
+func rejectionEvent(last credential.Status, now time.Time) (e problemEvent, ok bool) {
+	e = problemEvent{
+		reason: credentialsReason,
+		message: fmt.Sprintf("%v, from %s to %s", last.Problem,
+			last.Since.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)),
+	}
+	return e, now.Sub(last.Since) >= settleTime
 }

@@ -78,6 +78,8 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	if r.readiness().Ready {
 		t.Error("ready with rejected credentials")
 	}
+	rejected := time.Now()
+	r.until("the problem lasts", func() bool { return time.Since(rejected) > 5*time.Second })
 	b.Project()
 	r.ready()
 	r.until("the plugin's kubeconfig", func() bool {

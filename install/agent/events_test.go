@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/agent/credential"
 )
 
 // TestNodeEvents checks that each problem is reported once, as is its end and each recurrence, and
@@ -135,6 +136,18 @@ func TestNodeEventsWaits(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// TestShortRejection checks that credentials that were rejected for a moment are not reported.
+func TestShortRejection(t *testing.T) {
+	now := time.Now()
+	for since, want := range map[time.Duration]bool{time.Second: false, time.Minute: true} {
+		e, ok := rejectionEvent(
+			credential.Status{Problem: errors.New("401"), Since: now.Add(-since)}, now)
+		if ok != want || !strings.HasPrefix(e.message, "401, from ") {
+			t.Errorf("after %s: %t, %s", since, ok, e.message)
+		}
+	}
 }
 
 // TestShortProblemsOfTheNode checks that a problem without a count is reported only if it lasts, and
