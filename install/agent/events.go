@@ -45,6 +45,7 @@ type nodeEvents struct {
 
 	mu       sync.Mutex
 	current  []problemEvent
+	ready    bool                 // the node is ready
 	since    map[string]time.Time // beginning of the current problems, by reason
 	reported map[string]int       // number of reported occurrences of the current problems, by reason
 	warned   bool                 // a warning was reported, but not yet the end of the problems
@@ -67,8 +68,10 @@ func newNodeEvents(
 	}
 }
 
-// set sets the current problems.
-func (ne *nodeEvents) set(current []problemEvent) {
+// set sets the current problems, and whether the node is ready. Without problems it may still not be
+// ready, for example before the reconciliation that inserts the plugin; then the end of the problems
+// is not reported yet.
+func (ne *nodeEvents) set(current []problemEvent, ready bool) {
 	since := make(map[string]time.Time, len(current))
 	for _, p := range current {
 		since[p.reason] = time.Now()
@@ -79,7 +82,7 @@ func (ne *nodeEvents) set(current []problemEvent) {
 			since[reason] = begin
 		}
 	}
-	ne.current, ne.since = current, since
+	ne.current, ne.since, ne.ready = current, since, ready
 	ne.mu.Unlock()
 	notify(ne.wake)
 }
@@ -181,7 +184,7 @@ func (ne *nodeEvents) pendingEvents(now time.Time, settle time.Duration) []nodeE
 		seen[p.reason] = true
 	}
 	maps.DeleteFunc(ne.reported, func(reason string, _ int) bool { return !seen[reason] })
-	if len(ne.current) == 0 && ne.warned {
+	if len(ne.current) == 0 && ne.ready && ne.warned {
 		event.Reason, event.Message = recovered, recoveredMessage
 		events = append(events, nodeEvent{event, 0})
 	}

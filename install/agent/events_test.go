@@ -84,7 +84,7 @@ func TestNodeEvents(t *testing.T) {
 			},
 		} {
 			away = step.away
-			a.set(step.wrong)
+			a.set(step.wrong, len(step.wrong) == 0)
 			synctest.Wait()
 			time.Sleep(step.pass)
 			synctest.Wait()
@@ -111,7 +111,7 @@ func TestNodeEventsWaits(t *testing.T) {
 		defer cancel()
 		go a.run(ctx)
 		for range 10 {
-			a.set([]problemEvent{{reason: "DiskFull", message: "the disk"}})
+			a.set([]problemEvent{{reason: "DiskFull", message: "the disk"}}, false)
 			synctest.Wait()
 		}
 		if n := requests.Load(); n != 1 {
@@ -170,21 +170,26 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 				t.Errorf("%s: sent %q, want %q", when, got, want)
 			}
 		}
-		a.set([]problemEvent{disk})
+		a.set([]problemEvent{disk}, false)
 		time.Sleep(settleTime - time.Second)
-		a.set(nil)
+		a.set(nil, true)
 		time.Sleep(time.Hour)
 		check("after a short problem", "")
-		a.set([]problemEvent{disk})
+		a.set([]problemEvent{disk}, false)
 		time.Sleep(settleTime - time.Second)
-		a.set([]problemEvent{disk, bypass})
+		a.set([]problemEvent{disk, bypass}, false)
 		check("after pods without redirection", "PluginBypassed")
 		time.Sleep(2 * time.Second)
 		check("after a lasting problem", "PluginBypassed DiskFull")
-		a.set([]problemEvent{{reason: "DirectoryReplaced"}})
+		a.set([]problemEvent{{reason: "DirectoryReplaced"}}, false)
 		check("after a new problem", "PluginBypassed DiskFull")
 		a.deliver(ctx, time.Now(), 0)
 		check("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
+		a.set(nil, false)
+		time.Sleep(time.Hour)
+		check("before the node is ready", "PluginBypassed DiskFull DirectoryReplaced")
+		a.set(nil, true)
+		check("when the node is ready", "PluginBypassed DiskFull DirectoryReplaced Installed")
 		cancel()
 		synctest.Wait()
 	})

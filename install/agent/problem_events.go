@@ -45,7 +45,7 @@ func (a *Agent) updateEvents() {
 	if b, ok := a.bypass.Current(); ok {
 		events = append(events, problemEvent{bypassReason, b.String(), b.Pods})
 	}
-	a.events.set(events)
+	a.events.set(events, a.Readiness().Ready)
 }
 
 // problemEvents returns the events for problems with the node's files and the plugin's kubeconfig,

@@ -33,7 +33,7 @@ func (a *Agent) reportKernel(p observe.Part) {
 		zap.Strings("reasons", p.Reasons))
 	a.events.set([]problemEvent{{
 		reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0],
-	}})
+	}}, false)
 }
 
 // reportFiles reports the state of the node's files, and ends the agent if it needs new mounts.
