@@ -212,7 +212,7 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 		return fmt.Errorf("read the records of ADD: %w", err)
 	}
 	// An ADD shows that the runtime uses the plugin again.
-	if err := r.Bypass.NoteAdd(r.Auditor.records.Newest()); err != nil {
+	if err := r.Bypass.NoteAdd(r.Auditor.records.Latest()); err != nil {
 		r.warn("cannot store that the runtime uses the plugin again", err)
 	}
 	uid := r.item.UID // the UID in the records; see desiredState.sandboxUID

@@ -87,3 +87,30 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 		t.Errorf("%v", b)
 	}
 }
+
+// TestAnADDBeforeTheClockWasSetBackEndsNoBypass checks that the time of an ADD before the clock was set
+// back, which is in the future now, does not end a later bypass.
+func TestAnADDBeforeTheClockWasSetBackEndsNoBypass(t *testing.T) {
+	var run time.Duration
+	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})
+	d.NoteChain(at(7200), true, true, "")
+	add := func(seconds int, want bool) {
+		t.Helper()
+		if err := d.NoteAdd(at(seconds)); err != nil {
+			t.Fatal(err)
+		}
+		if b, bypassed := d.Current(); bypassed != want {
+			t.Errorf("after the ADD at %d s: bypassed %t: %v", seconds, bypassed, b)
+		}
+	}
+	add(7201, false)
+	run = 10 * time.Second
+	d.NoteChain(at(10), true, false, "")
+	run = 100 * time.Second
+	d.NoteChain(at(100), true, false, "")
+	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
+		t.Fatal(err)
+	}
+	add(7201, true) // no new ADD
+	add(110, false)
+}

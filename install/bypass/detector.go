@@ -45,6 +45,8 @@ type Detector struct {
 	clock   clock
 	history chainHistory
 	current *Bypass // nil if there is none
+	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present clock.
+	lastAdd, correctedAdd time.Time
 }
 
 // A Bypass describes pods that started without the plugin while the chain was complete.
@@ -100,8 +102,8 @@ func New(o Options) (*Detector, error) {
 // until a repair at this time. reason is the problem of an incomplete chain.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
-// a new period begins, and the creation time of a current bypass is corrected, so that a later ADD
-// ends the bypass.
+// a new period begins, and the times of a current bypass and of the last ADD are corrected, so that a
+// later ADD ends the bypass, and an earlier one does not.
 func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,6 +115,9 @@ func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason strin
 		d.history.open = false
 		if step < 0 && d.current != nil {
 			d.current.Created = d.current.Created.Add(step)
+		}
+		if step < 0 && d.correctedAdd.After(at) {
+			d.correctedAdd = d.correctedAdd.Add(step)
 		}
 	}
 	d.history.note(at, complete, repaired, reason)
@@ -148,11 +153,14 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 	return true, err
 }
 
-// NoteAdd records that the plugin completed an ADD at a time. If this is at least reloadTime after
+// NoteAdd records that the plugin completed its latest ADD at a time. If this is at least reloadTime after
 // the last bypass, the runtime uses the chain again, and the bypass ends.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
-	if d.current == nil || at.Before(d.current.Created.Add(reloadTime)) {
+	if !at.Equal(d.lastAdd) {
+		d.lastAdd, d.correctedAdd = at, at
+	}
+	if d.current == nil || d.correctedAdd.Before(d.current.Created.Add(reloadTime)) {
 		d.mu.Unlock()
 		return nil
 	}

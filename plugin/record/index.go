@@ -21,7 +21,7 @@ type Index struct {
 	scanned time.Time
 	files   map[string]indexedFile
 	pods    map[string][]*Record
-	newest  time.Time // see Newest
+	latest  time.Time // see Latest
 }
 
 // An indexedFile is the state of a file, and its record, or nil if the file has none.
@@ -70,6 +70,7 @@ func (x *Index) scan() error {
 	if err != nil {
 		return err
 	}
+	var latest time.Time // of the records that are new
 	files := make(map[string]indexedFile, len(names))
 	pods := make(map[string][]*Record, len(names))
 	for _, name := range names {
@@ -84,10 +85,15 @@ func (x *Index) scan() error {
 		files[name] = f
 		if f.record != nil {
 			pods[f.record.Pod.UID] = append(pods[f.record.Pod.UID], f.record)
-			if f.record.Time.After(x.newest) {
-				x.newest = f.record.Time
+			known := x.files[name].record
+			isNew := known == nil || !known.Time.Equal(f.record.Time)
+			if isNew && f.record.Time.After(latest) {
+				latest = f.record.Time
 			}
 		}
+	}
+	if !latest.IsZero() {
+		x.latest = latest
 	}
 	x.files, x.pods = files, pods
 	return err
@@ -125,10 +131,11 @@ func (x *Index) Of(uid string) []*Record {
 	return x.pods[uid]
 }
 
-// Newest returns the time of the newest record that any Refresh has read, even if it was removed
-// since; the zero time if there was none.
-func (x *Index) Newest() time.Time {
+// Latest returns the time of the latest ADD, even if its record was removed since; the zero time if
+// there was none. The latest ADD is the one with the latest time among those that were found by the
+// same Refresh, and otherwise the one that was found last, because the node's clock may be set back.
+func (x *Index) Latest() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.newest
+	return x.latest
 }

@@ -64,11 +64,28 @@ func TestIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	refresh(t, x)
-	if got := x.Newest(); !got.Equal(late.Time) {
-		t.Errorf("the newest record is from %s, want %s", got, late.Time)
+	if got := x.Latest(); !got.Equal(late.Time) {
+		t.Errorf("the latest record is from %s, want %s", got, late.Time)
 	}
 	if got := x.Of("7d1e"); len(got) > 0 {
 		t.Errorf("after the removal of all records: %v", got)
+	}
+}
+
+// TestLatestAfterTheClockWasSetBack checks that an ADD after the node's clock was set back is the latest
+// one, although its time is earlier.
+func TestLatestAfterTheClockWasSetBack(t *testing.T) {
+	s := record.In(t.TempDir())
+	x := s.Index()
+	for _, seconds := range []int64{7200, 100, 200} {
+		r := sample(key(fmt.Sprint("c", seconds), "eth0"))
+		r.Time = time.Unix(seconds, 0)
+		put(t, s, r)
+		refresh(t, x)
+		refresh(t, x)
+		if got := x.Latest(); got.Unix() != seconds {
+			t.Errorf("the latest record is from %d, want %d", got.Unix(), seconds)
+		}
 	}
 }
 
