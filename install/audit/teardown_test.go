@@ -142,6 +142,26 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 	})
 }
 
+// TestATerminatingPodIsNotDeletedAgain checks that the policy for broken pods does not apply to a pod that
+// was repaired, still fails, and is being deleted.
+func TestATerminatingPodIsNotDeletedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
+			env.addSandbox(web)
+			env.put(web, broken(time.Now()))
+		})
+		advance(10 * time.Second)
+		status := broken(time.Now())
+		status.Deleted = true
+		env.put(web, status)
+		advance(time.Minute)
+		if requests := env.takeRequests(); requests != "" || env.takeEvents() != "RedirectRepaired" {
+			t.Errorf("requests %q", requests)
+		}
+	})
+}
+
 // TestAReplacedSandboxWhoseADDIsUnderWay covers a pod whose sandbox is replaced, by a runtime that
 // starts a process of the pod before ADD: containerd with user namespaces, and cri-dockerd. The
 // status of the pod contains the address of the earlier sandbox.

@@ -128,8 +128,8 @@ func (r *auditRun) checkAfterRepair(ctx context.Context) {
 // has failed since the time since. The zero time includes all failures. If the policy has no action
 // for a pod that was repaired and failed afterwards, it records an event.
 func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
-	if r.actedVersion == r.item.ResourceVersion || !r.Policy.IsEnabled() ||
-		!r.Policy.IsBroken(r.item.PodStatus, since) {
+	if r.actedVersion == r.item.ResourceVersion || r.item.PodStatus.Deleted ||
+		!r.Policy.IsEnabled() || !r.Policy.IsBroken(r.item.PodStatus, since) {
 		return
 	}
 	pod, err := r.policyPod(ctx, r.item)
