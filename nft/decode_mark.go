@@ -45,6 +45,11 @@ func (d *ruleDecoder) setMark(op operand) {
 	case op.field == fieldConntrackMark && ok && mask == ^uint32(0) && xor == 0:
 		d.clearPending(op)
 		d.addAction(rules.RestoreMark{})
+	case op.field == fieldConntrackMark && ok && mask == 0:
+		// The value is constant, but the rule ends for packets without a connection.
+		d.clearPending(op)
+		d.addCondition(hasConnection)
+		d.addAction(rules.SetMark{Value: xor, Mask: ^uint32(0)})
 	case op.field == fieldConntrackMark && ok:
 		d.addMixMark(op, rules.MixMark{ConntrackMark: mask, Xor: xor})
 	default:

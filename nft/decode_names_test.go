@@ -126,6 +126,11 @@ var filterWords = [][]string{
 	{"meta mark set meta mark and 0xff xor 0x1", "| meta mark set meta mark & 0xff ^ 0x1"},
 	{"ct mark set ct mark or 0x8", "| ct mark set ct mark & 0xfffffff7 ^ 0x8"},
 	{"ct mark set ct mark and 0x7", "| ct mark set ct mark & 0x7"},
+	{"meta mark set ct mark and 0x0", "ct mark & 0x0 == 0x0 | meta mark set 0x0"},
+	{
+		"meta mark set 5 meta mark set ct mark and 0x0 xor 0x7 accept",
+		"| meta mark set 0x5 [ct mark & 0x0 == 0x0] meta mark set 0x7 accept",
+	},
 	{
 		"ct mark set ct mark and 0x7 accept",
 		"| ct mark set ct mark & 0x7 [ct mark & 0x0 == 0x0] accept",
