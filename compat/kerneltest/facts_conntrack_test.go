@@ -306,6 +306,13 @@ func beforeConntrackFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
+	list.add(diff.MarkNeedsConnection,
+		"nft: a constant computed from ct mark ends the rule without a connection",
+		rulesetOf(chains(rules.Inet, []string{
+			rawNFT, "meta mark set 9", "meta mark set ct mark & 0x0",
+		})),
+		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
+	)
 	list.add(diff.TemplateIsNew, "nft: a zone after conntrack makes an invalid packet new",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "ct zone set 5",
