@@ -268,16 +268,14 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
-	if err := os.Remove(b.path("conf/10-net.conflist")); err != nil {
-		t.Fatal(err)
-	}
+	b.put("conf/10-net.conflist", "{")
 	r.until("not ready", func() bool { return !r.readiness().Ready })
 	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") ||
 		strings.Contains(text, b.dir) {
 		t.Errorf("configuration: %s", text)
 	}
-	r.until("an event", func() bool { return b.lastEvent() == "NoNetworkConfiguration" })
-	b.put("conf/20-other.conflist", strings.Replace(primary, "cluster", "other", 1))
+	r.until("an event", func() bool { return b.lastEvent() == "InvalidConfiguration" })
+	b.put("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.ready()
 	r.until("the node is ready again", func() bool { return b.lastEvent() == "Installed" })
 	r.end()

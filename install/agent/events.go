@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/node"
 )
 
 // A problemEvent is an event about a problem of the node.
@@ -25,6 +26,9 @@ const (
 	// settleTime is the time for which a problem without a count must exist before it is reported:
 	// while a program replaces its files, or an API server starts, it may exist for a moment.
 	settleTime = 5 * time.Second
+	// networkTime replaces settleTime for a node without a network configuration: the program that
+	// writes it may start later than the agent, and until then no pod with a network starts.
+	networkTime = time.Minute
 	// recovered is the reason of the event that reports the end of the last problem.
 	recovered        = "Installed"
 	recoveredMessage = "the plugin is in the node's CNI chain, and new pods are redirected"
@@ -137,15 +141,27 @@ func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
 	defer ne.mu.Unlock()
 	next := eventRetry
 	for _, p := range ne.current {
-		if wait := ne.since[p.reason].Add(ne.settle).Sub(now); wait > 0 && p.count == 0 {
+		if wait := ne.since[p.reason].Add(p.settleTime(ne.settle)).Sub(now); wait > 0 {
 			next = min(next, wait)
 		}
 	}
 	return next
 }
 
-// deliver sends the pending events until a request fails, and reports whether all were sent. Problems
-// without a count that began less than settle ago are not sent.
+// settleTime returns the time for which the problem must exist before it is reported: settle or a time
+// for its reason, and 0 if settle is 0 or if the problem has a count.
+func (p problemEvent) settleTime(settle time.Duration) time.Duration {
+	switch {
+	case settle == 0, p.count > 0:
+		return 0
+	case p.reason == string(node.NoNetworkConfiguration):
+		return networkTime
+	}
+	return settle
+}
+
+// deliver sends the pending events until a request fails, and reports whether all were sent. See
+// [problemEvent.settleTime] for settle.
 func (ne *nodeEvents) deliver(ctx context.Context, now time.Time, settle time.Duration) bool {
 	for _, e := range ne.pendingEvents(now, settle) {
 		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)
@@ -175,7 +191,7 @@ func (ne *nodeEvents) pendingEvents(now time.Time, settle time.Duration) []nodeE
 	}
 	seen := map[string]bool{}
 	for _, p := range ne.current {
-		isSettled := p.count > 0 || now.Sub(ne.since[p.reason]) >= settle
+		isSettled := now.Sub(ne.since[p.reason]) >= p.settleTime(settle)
 		if added := ne.unreportedCount(p); !seen[p.reason] && added > 0 && isSettled {
 			e := event
 			e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, added

@@ -185,11 +185,18 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		check("after a new problem", "PluginBypassed DiskFull")
 		a.deliver(ctx, time.Now(), 0)
 		check("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
+		network := problemEvent{reason: "NoNetworkConfiguration"}
+		a.set([]problemEvent{network}, false)
+		time.Sleep(networkTime - time.Second)
 		a.set(nil, false)
 		time.Sleep(time.Hour)
 		check("before the node is ready", "PluginBypassed DiskFull DirectoryReplaced")
 		a.set(nil, true)
 		check("when the node is ready", "PluginBypassed DiskFull DirectoryReplaced Installed")
+		a.set([]problemEvent{network}, false)
+		time.Sleep(networkTime)
+		check("without a network",
+			"PluginBypassed DiskFull DirectoryReplaced Installed NoNetworkConfiguration")
 		cancel()
 		synctest.Wait()
 	})
