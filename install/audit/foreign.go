@@ -89,6 +89,10 @@ func (r *auditRun) inspect(
 			r.nextAuditAt = earliest(r.nextAuditAt, r.now.Add(initialBackoff))
 			return
 		}
+		// The runtime may be removing the interfaces while the rules and routes are read.
+		if r.isSandboxEnding() {
+			return
+		}
 		r.recordEvent(effectUnknown, situation+", but whether "+culprit+
 			" let traffic bypass the proxy cannot be decided: "+strings.Join(found.Messages(), "; "))
 	}
@@ -120,9 +124,14 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 	}
 }
 
+// teardownTime is the time after DEL for which the runtime may need to remove the sandbox. If the
+// sandbox exists for longer, its record was lost.
+const teardownTime = time.Minute
+
 // isSandboxEnding reports whether the runtime removes the sandbox, or will soon.
 func (r *auditRun) isSandboxEnding() bool {
-	return !r.recordRemovedAt.IsZero() || r.item.PodStatus.Deleted
+	return r.item.PodStatus.Deleted ||
+		!r.recordRemovedAt.IsZero() && r.now.Sub(r.recordRemovedAt) < teardownTime
 }
 
 // inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address

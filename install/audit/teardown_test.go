@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -138,6 +139,33 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 		if s.applied != 2 || env.states() != "1 redirected" ||
 			env.takeEvents() != "RedirectRepaired, RedirectRepaired" {
 			t.Errorf("applied %d times, %s", s.applied, env.states())
+		}
+	})
+}
+
+// TestRulesThatCannotBeDecidedDuringTheRemoval checks that foreign rules whose effect cannot be decided
+// are not reported while the runtime removes the sandbox, and are reported if only the record is
+// missing.
+func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deleted, lost := meshPod("deleted"), meshPod("lost")
+		var s []*fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			s = append(s, env.addRedirected(deleted), env.addRedirected(lost))
+		})
+		env.put(deleted, terminating)
+		env.removeRecord(lost)
+		for i := range s {
+			env.change(s[i], func() { s[i].foreign = foreign.Effect{Unknown: []string{"an interface"}} })
+		}
+		advance(10 * time.Second)
+		if reported := env.takeEvents(); reported != "" || env.states() != "2 unknown" {
+			t.Errorf("after 10 s: reported %q, %s", reported, env.states())
+		}
+		advance(3 * time.Minute)
+		if len(env.events) != 1 || env.events[0].Reason != "RedirectUnknown" ||
+			env.events[0].About.Name != "lost" {
+			t.Errorf("after three minutes: %+v", env.events)
 		}
 	})
 }
