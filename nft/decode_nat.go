@@ -99,7 +99,8 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	return d.addTranslation(family, rules.SNATTo{Addr: addr})
 }
 
-// decodeMasquerade decodes source NAT to an address that the kernel selects.
+// decodeMasquerade returns the sourceTranslation for source NAT to an address that the kernel
+// selects. The model has no action for it.
 func (d *ruleDecoder) decodeMasquerade(a attributes) error {
 	return sourceTranslation{d.sourceText(xt.Translation{Kind: xt.Masquerade}, a, unix.NFTA_MASQ_FLAGS,
 		unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}
@@ -244,7 +245,8 @@ func (d *ruleDecoder) decodeTProxy(a attributes) error {
 	return nil
 }
 
-// limitFamily limits the rule to packets of the family with the kernel's number.
+// limitFamily limits the rule to packets of the family with the kernel's number. It returns an
+// error if the rule is limited to another family. NFPROTO_UNSPEC limits nothing.
 func (d *ruleDecoder) limitFamily(nfproto uint32) error {
 	f, ok := decodeFamily(uint8(nfproto))
 	switch {

@@ -49,9 +49,9 @@ type ruleDecoder struct {
 	unhashedCount int
 	// isIncomplete reports that history does not cover all data that the expressions depend on.
 	isIncomplete bool
-	// indexScope identifies the namespace of the interface indexes in the rule. It is zero for rules
-	// that were not read from the kernel. loadsIndex reports that the last hashed expression loads
-	// an index.
+	// indexScope identifies the namespace of the interface indexes in the rule. It is zero for
+	// rules that were not read from the kernel. loadsIndex reports that the last hashed expression
+	// loads an index.
 	indexScope netns.ID
 	loadsIndex bool
 	// unknowns contains the next expressions with the name unknownExpression.
@@ -173,8 +173,8 @@ func (d *ruleDecoder) addCondition(m rules.Match) {
 	}
 }
 
-// addAction adds an action. It clears the registers that contain fields of the packet, because the
-// action may change the fields.
+// addAction adds an action. Unless it is a [rules.Count], addAction clears the registers that
+// contain fields of the packet, because the action may change the fields.
 func (d *ruleDecoder) addAction(action rules.Action) {
 	if action == rules.Action(rules.Count{}) {
 		d.rule.Actions = append(d.rule.Actions, action)
@@ -280,7 +280,8 @@ func (d *ruleDecoder) identity() string {
 	return fmt.Sprintf("%x", d.history.Sum(nil))
 }
 
-// finish converts the rule to the canonical form of [rules.Compile].
+// finish converts the rule to the canonical form of [rules.Compile]. A rule that mixes extensions
+// of xtables with some expressions of nftables becomes unknown.
 func (d *ruleDecoder) finish() {
 	if d.isNative && d.rule.XTables {
 		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables

@@ -101,7 +101,7 @@ func (e *encoder) marshal(x expr.Any) error {
 	case *expr.Counter:
 		e.writeCounter(x)
 	default:
-		if !e.writeTranslation(x) && !e.writeLoad(x) && !e.writeStateful(x) {
+		if !e.writePacketAction(x) && !e.writeLoad(x) && !e.writeStateful(x) {
 			return fmt.Errorf("the expression %T has no encoding", x)
 		}
 	}

@@ -5,9 +5,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeTranslation encodes an expression that translates, diverts or rejects a packet. It reports
-// whether the expression is such an action. Attributes are in the order of the kernel's dumps.
-func (e *encoder) writeTranslation(x expr.Any) bool {
+// writePacketAction encodes an expression that translates, diverts, rejects or logs a packet, or
+// excludes it from conntrack. It reports whether the expression is such an action. Attributes are
+// in the order of the kernel's dumps.
+func (e *encoder) writePacketAction(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Redir:
 		e.writeNAT("redir", nil, portRange(unix.NFTA_REDIR_REG_PROTO_MIN,
