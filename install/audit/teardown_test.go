@@ -155,6 +155,7 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 		})
 		env.put(deleted, terminating)
 		env.removeRecord(lost)
+		settle()
 		for i := range s {
 			env.change(s[i], func() { s[i].foreign = foreign.Effect{Unknown: []string{"an interface"}} })
 		}
