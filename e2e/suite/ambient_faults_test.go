@@ -124,27 +124,29 @@ type requestLoop struct {
 	errs  []error
 }
 
-// startRequests sends requests from a pod to another until end is called.
+// startRequests starts to send requests from a pod to another. It stops when end is called or the
+// test ends.
 func (tc *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want path.Expected) *requestLoop {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	c := &requestLoop{stop: stop, done: make(chan struct{})}
+	loop := &requestLoop{stop: stop, done: make(chan struct{})}
 	ipv4, _ := addresses(to)
 	go func() {
-		defer close(c.done)
+		defer close(loop.done)
 		for ctx.Err() == nil {
 			// end does not interrupt the last request.
-			c.record(tc.request(context.WithoutCancel(ctx), from, url(ipv4.String(), mesh.Port), want))
+			loop.record(tc.request(context.WithoutCancel(ctx), from, url(ipv4.String(), mesh.Port), want))
 		}
 	}()
 	t.Cleanup(func() {
 		stop()
-		<-c.done
+		<-loop.done
 	})
-	return c
+	return loop
 }
 
-// request sends a request, and retries until there is a response.
+// request sends a request, retries until there is a response, and returns an error unless the
+// answered request took the path want.
 func (tc *testCluster) request(ctx context.Context, from *corev1.Pod, url string, want path.Expected) error {
 	text, err := tc.exec(ctx, from, mesh.AppContainer, "mesh", "get", "-wait", wait, url)
 	if err != nil {
@@ -157,7 +159,7 @@ func (tc *testCluster) request(ctx context.Context, from *corev1.Pod, url string
 	return r.Check(want)
 }
 
-// record records the end of a request.
+// record counts an ended request, and keeps its error if err is not nil.
 func (c *requestLoop) record(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +175,7 @@ func (c *requestLoop) waitForMore(t *testing.T, n int) {
 	c.mu.Lock()
 	before := c.ended
 	c.mu.Unlock()
-	eventually(t, readyTimeout, "more requests", func(context.Context) error {
+	eventually(t, readyTimeout, "more requests have ended", func(context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.ended <= before+n { // one of them may have started before the call

@@ -73,7 +73,7 @@ func (tc *testCluster) mustHaveIntactRules(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// rules runs the command in the agent's container.
+// rules runs the command rules in the agent's container.
 func (tc *testCluster) rules(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	out, err := tc.exec(ctx, tc.agentPod(t), agent, append([]string{"rules"}, args...)...)
@@ -151,7 +151,7 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 	})
 }
 
-// repairsOfHost matches the metric of restored rules of the node.
+// repairsOfHost matches the metric that counts the repairs of the node's rules.
 var repairsOfHost = regexp.MustCompile(`(?m)^sluice_host_rules_events_total\{event="repaired"\} (\d+)$`)
 
 // hostRulesRepairs returns how often the agent has restored the node's rules.

@@ -22,8 +22,8 @@ var ambientNodes = testGroup{name: "ambient nodes", nodes: 2, tests: []groupTest
 	},
 }}
 
-// onlyHBONE drops connections from one address to another, except HBONE connections, which it
-// counts.
+// onlyHBONE is a ruleset that drops new TCP connections from one address to another. It accepts
+// HBONE connections, and counts their packets.
 const onlyHBONE = `table inet e2e {
 	chain forward {
 		type filter hook forward priority 0
@@ -44,12 +44,12 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	pods = tc.run(t, pods...)
 	a, sidecar, b, otherSidecar := pods[0], pods[1], pods[2], pods[3]
 	tc.waitAnnotated(t, "enabled", a, b)
-	tc.mustKnowPods(t, a, b)
+	tc.mustConfigureZtunnel(t, a, b)
 	from, _ := addresses(a)
 	to, _ := addresses(b)
-	watch := tc.node().Command(t.Context(), "nft", "-f", "-")
-	watch.Stdin = strings.NewReader(fmt.Sprintf(onlyHBONE, from, to))
-	if out, err := watch.CombinedOutput(); err != nil {
+	load := tc.node().Command(t.Context(), "nft", "-f", "-")
+	load.Stdin = strings.NewReader(fmt.Sprintf(onlyHBONE, from, to))
+	if out, err := load.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Cleanup(func() {
@@ -78,9 +78,9 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	tc.mustStopZtunnel(t)
 }
 
-// mustKnowPods restarts ztunnel with the addresses of the pods, because this module's ztunnel does
-// not learn the addresses of pods on other nodes.
-func (tc *testCluster) mustKnowPods(t *testing.T, pods ...*corev1.Pod) {
+// mustConfigureZtunnel restarts ztunnel with the addresses of the pods, because this module's
+// ztunnel does not learn the addresses of pods on other nodes.
+func (tc *testCluster) mustConfigureZtunnel(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	var prefixes []string
 	for _, p := range pods {
@@ -98,7 +98,7 @@ func (tc *testCluster) mustKnowPods(t *testing.T, pods ...*corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, readyTimeout, "ztunnel knows the pods", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "ztunnel is restarted", func(ctx context.Context) error {
 		return tc.checkAgentsReady(ctx, mesh.ZtunnelName)
 	})
 }

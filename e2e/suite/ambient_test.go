@@ -158,7 +158,7 @@ func (tc *testCluster) labelNamespace(t *testing.T, ns, value string) {
 }
 
 // waitAnnotated waits until the redirection annotation of the pods has the value; an empty value
-// means no annotation.
+// means no annotation. The test fails if a pod was replaced by one of the same name.
 func (tc *testCluster) waitAnnotated(t *testing.T, value string, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {

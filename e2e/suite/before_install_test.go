@@ -62,8 +62,8 @@ func checkRepair(t *testing.T, tc *testCluster) {
 	}
 }
 
-// checkFailed returns an error unless a container of the pod has exited with the code, now or
-// before its restart.
+// checkFailed returns an error unless the container's last exit had the code. The container may run
+// again.
 func checkFailed(pod *corev1.Pod, container string, code int32) error {
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if c.Name != container {

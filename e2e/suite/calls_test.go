@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// wait is the time limit for the retries of a client. Retries are needed because kube-proxy may
-// program a new Service a second late.
+// wait is the value of the flag -wait of the mesh commands: the time limit for the retries of a
+// client. Retries are needed because kube-proxy may program a new Service a second late.
 var wait = (timeFactor * 10 * time.Second).String()
 
 // addresses returns the pod's addresses. An address is zero if the pod has no address of the
@@ -36,7 +36,7 @@ func url(host string, port int) string {
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(port)) + "/"
 }
 
-// report requests a URL from a pod's application container.
+// report requests a URL from a pod's application container, and returns the client's report.
 func (tc *testCluster) report(t *testing.T, from *corev1.Pod, url string) path.Report {
 	t.Helper()
 	var r path.Report
@@ -44,8 +44,8 @@ func (tc *testCluster) report(t *testing.T, from *corev1.Pod, url string) path.R
 	return r
 }
 
-// mustReach requests a URL from a pod's application container, and fails the test unless the
-// request takes the path.
+// mustReach requests a URL from a pod's application container, fails the test unless the request
+// takes the path want, and returns the client's report.
 func (tc *testCluster) mustReach(t *testing.T, from *corev1.Pod, url string, want path.Expected) path.Report {
 	t.Helper()
 	r := tc.report(t, from, url)

@@ -48,7 +48,8 @@ func (tc *testCluster) helm(ctx context.Context, args ...string) (string, error)
 	return string(out), nil
 }
 
-// chartArgs returns the arguments for the chart with an image that is loaded on the nodes.
+// chartArgs returns the arguments of helm install and helm upgrade for Sluice's chart, with the
+// image that is loaded on the nodes.
 func (tc *testCluster) chartArgs(extra ...string) []string {
 	hub, tag, _ := strings.Cut(tc.image, "/sluice:")
 	return append([]string{
@@ -70,7 +71,8 @@ func (tc *testCluster) mustInstallAmbient(t *testing.T) {
 	tc.install(t, true, ambientArgs()...)
 }
 
-// install installs the chart if it is not installed.
+// install installs the chart if it is not installed. ambient states whether the arguments in extra
+// enable ambient mode.
 func (tc *testCluster) install(t *testing.T, ambient bool, extra ...string) {
 	t.Helper()
 	tc.mu.Lock()
@@ -104,7 +106,7 @@ func (tc *testCluster) mustUninstall(t *testing.T) {
 	t.Logf("helm uninstall: %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// checkAgentsReady returns an error unless all pods of a DaemonSet are ready with its current
+// checkAgentsReady returns an error unless each node has a ready pod of the DaemonSet's current
 // template.
 func (tc *testCluster) checkAgentsReady(ctx context.Context, name string) error {
 	d, err := tc.client.AppsV1().DaemonSets(agentNamespace).Get(ctx, name, metav1.GetOptions{})

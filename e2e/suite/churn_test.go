@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// A podChurn continuously starts pods. Each sends a request, checks that it is captured, and ends.
+// A podChurn continuously starts pods. Each pod sends a request, checks that the request is
+// captured, and ends.
 type podChurn struct {
 	tc     *testCluster
 	ns     string
@@ -29,14 +30,14 @@ type podChurn struct {
 	stopped        bool // no further pods are started
 }
 
-// churnTimeout is the time limit for a pod.
+// churnTimeout is the time limit for a pod from its creation to its end.
 var churnTimeout = timeFactor * 2 * time.Minute
 
-// startChurn starts pods in the background until end is called, and runs parallel of them at the
-// same time. Each requests the pod to.
-func (tc *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, parallel int) *podChurn {
+// startChurn starts pods in the background until end is called. Each pod sends its request to the
+// pod server. At any time, there are as many pods as parallel.
+func (tc *testCluster) startChurn(t *testing.T, ns string, server *corev1.Pod, parallel int) *podChurn {
 	t.Helper()
-	ipv4, _ := addresses(to)
+	ipv4, _ := addresses(server)
 	c := &podChurn{tc: tc, ns: ns, target: url(ipv4.String(), mesh.Port), done: make(chan struct{})}
 	var workers sync.WaitGroup
 	for range parallel {
@@ -53,7 +54,8 @@ func (tc *testCluster) startChurn(t *testing.T, ns string, to *corev1.Pod, paral
 	return c
 }
 
-// next returns the name of the next pod, or an empty string if no further pods are started.
+// next counts another started pod and returns its name, or returns an empty string if no further
+// pods are started.
 func (c *podChurn) next() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +66,7 @@ func (c *podChurn) next() string {
 	return fmt.Sprintf("churn-%d", c.started)
 }
 
-// record records the end of a pod.
+// record counts an ended pod, and keeps its error if err is not nil.
 func (c *podChurn) record(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +95,8 @@ func (c *podChurn) waitForMore(t *testing.T, n int) {
 	})
 }
 
-// end stops starting pods, waits for the last one, and fails the test if a pod failed, was retried
-// or was not captured.
+// end stops starting pods, waits for the last one, and fails the test if a pod failed, had a
+// warning event or was not captured.
 func (c *podChurn) end(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
@@ -106,7 +108,8 @@ func (c *podChurn) end(t *testing.T) {
 	}
 }
 
-// runPod creates a pod, and waits until its request and the pod have ended.
+// runPod creates a pod, waits until it has succeeded, and deletes it. A warning event of the pod is
+// an error, because it means that the first attempt to start the pod failed.
 func (c *podChurn) runPod(ctx context.Context, name string) error {
 	pod := mesh.Inject(mesh.Pod(c.ns, name), mesh.Sidecar{Native: true})
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -123,7 +126,7 @@ func (c *podChurn) runPod(ctx context.Context, name string) error {
 		return fmt.Errorf("pod %s: %w", name, err)
 	}
 	for _, line := range c.tc.warnings(ctx, pod) {
-		// Warnings about the proxy's readiness are normal.
+		// The proxy's probes fail until it listens.
 		if !strings.HasPrefix(line, "Unhealthy:") && !isFailureOfIstioCNI(line) {
 			return fmt.Errorf("pod %s succeeded after a warning: %s", name, line)
 		}
@@ -134,7 +137,8 @@ func (c *podChurn) runPod(ctx context.Context, name string) error {
 	return nil
 }
 
-// waitSucceeded waits until a pod has succeeded.
+// waitSucceeded waits until a pod has succeeded. When the pod has failed or ctx ends, it returns an
+// error with the pod's last state.
 func (c *podChurn) waitSucceeded(ctx context.Context, pod *corev1.Pod) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

@@ -7,8 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkClock sets the node's clock forward, and back to the correct time. It never sets the clock
-// to a time before the certificates are valid, because the kubelet would reject them.
+// checkClock sets the node's clock forward by two hours, and back in two steps. After each step it
+// checks that pods start, that flushed rules are restored and that the agent is ready. It never
+// sets the clock to a time before the certificates are valid, because the kubelet would reject
+// them.
 func checkClock(t *testing.T, tc *testCluster) {
 	before := tc.agentPod(t)
 	for _, step := range []string{"+2 hours", "-1 hours", "-1 hours"} {

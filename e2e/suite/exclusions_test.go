@@ -28,7 +28,7 @@ var exceptions = testGroup{name: "exceptions", parallel: true, tests: []groupTes
 	},
 	{
 		"a pod with an invalid annotation does not start, and an event reports the error",
-		checkWrongAnnotations,
+		checkInvalidAnnotation,
 	},
 }}
 
@@ -124,7 +124,8 @@ func checkExcludedNamespaces(t *testing.T, tc *testCluster) {
 func checkHostNetwork(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	host := tc.onHost(ns)
-	// The runtime does not call CNI plugins for such a pod.
+	// With the annotation, the plugin would redirect the pod if the runtime called it. But the
+	// runtime calls no CNI plugin for a pod in the host network.
 	host.Annotations[mesh.StatusAnnotation] = "{}"
 	pods := tc.run(t, host, meshPod(ns, "b"))
 	ipv4, _ := addresses(pods[1])
@@ -170,7 +171,7 @@ func (tc *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container 
 	return r
 }
 
-func checkWrongAnnotations(t *testing.T, tc *testCluster) {
+func checkInvalidAnnotation(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeOutboundPorts] = "80a"

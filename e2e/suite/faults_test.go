@@ -16,7 +16,7 @@ import (
 var faults = testGroup{name: "faults", tests: []groupTest{
 	{"rules that are flushed in a running pod are restored", checkFlush},
 	{"a pod starts captured when the agent is killed during ADD", checkAgentKilled},
-	{"a pod that starts while the API server is unavailable is captured", checkAPIServerAway},
+	{"a pod that starts while the API server is unavailable is captured", checkAPIServerUnavailable},
 	{
 		"without API server and agent, a pod does not start, an event contains the reason, " +
 			"and the pod is captured when the agent is available again",
@@ -60,7 +60,8 @@ func checkAgentKilled(t *testing.T, tc *testCluster) {
 	})
 }
 
-// newAgentSignaler returns a function that sends signals to the current agent process.
+// newAgentSignaler returns a function that sends signals to the agent process that runs now. The
+// function also works while the API server, which newAgentSignaler requires, is unavailable.
 func (tc *testCluster) newAgentSignaler(t *testing.T) func(name string) {
 	t.Helper()
 	pid, err := tc.containerPID(t.Context(), tc.agentPod(t), agent)
@@ -148,8 +149,9 @@ func checkReboot(t *testing.T, tc *testCluster) {
 	})
 }
 
-// waitRestarted waits until a pod is ready and all its containers have started after since. Until
-// then, the API server may report the status before the reboot.
+// waitRestarted waits until all containers of a pod are ready and have started after since. The
+// start times are compared because, for some time after a reboot, the API server still reports the
+// status before it.
 func (tc *testCluster) waitRestarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod

@@ -22,7 +22,7 @@ func pluginDir() string {
 	return "/opt/cni/bin"
 }
 
-// files maps files of nodes, with keys of fileOf, to their mode and digest.
+// files maps files of nodes to their mode and digest. The keys are results of fileOf.
 type files map[string]string
 
 // fileOf returns the key of a node's file.
@@ -82,15 +82,15 @@ func typeOf(t *testing.T, element json.RawMessage) string {
 	return e.Type
 }
 
-// lastPluginIs reports whether the last plugin of a configuration has the type kind.
-func lastPluginIs(t *testing.T, conflist []byte, kind string) bool {
+// lastPluginIs reports whether the last plugin of a configuration has the type.
+func lastPluginIs(t *testing.T, conflist []byte, pluginType string) bool {
 	t.Helper()
 	list := elements(t, conflist)
-	return len(list) > 0 && typeOf(t, list[len(list)-1]) == kind
+	return len(list) > 0 && typeOf(t, list[len(list)-1]) == pluginType
 }
 
-// overwriteChain replaces the node's CNI configuration, and returns the time until Sluice's plugin
-// is the last one again.
+// overwriteChain replaces the CNI configuration of the default node, waits until Sluice's plugin is
+// the last one again, and returns the elapsed time.
 func (tc *testCluster) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
 	file := tc.node().Path(cluster.ConflistPath)

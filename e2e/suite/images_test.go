@@ -26,8 +26,8 @@ const istioCNIImage = "mesh.test/istio-cni:e2e"
 // sluiceArchive is the archive of Sluice's image, which "make image" writes.
 var sluiceArchive = filepath.Join(bin, "image.tar")
 
-// images maps the names of images to their programs. Programs are paths in bin by path in the
-// image.
+// images maps the name of each image to the programs in it: the key is the path in the image, and
+// the value is the path below bin.
 var images = map[string]map[string]string{
 	mesh.Image: {"usr/local/bin/mesh": "e2e/mesh", "usr/local/bin/rules": "rules"},
 	istioCNIImage: {
@@ -83,8 +83,8 @@ func addNFT(programs map[string]string) error {
 	return nil
 }
 
-// packImage writes the archive of an image, unless the archive is newer than all programs. A
-// program is a path in bin, or an absolute path of the host.
+// packImage writes the archive of an image, unless the archive is newer than all programs. The
+// programs map paths in the image to paths below bin or absolute paths of the host.
 func packImage(archive, ref string, programs map[string]string, entrypoint ...string) error {
 	root, written := fstest.MapFS{}, modTime(archive)
 	upToDate := !written.IsZero()

@@ -106,7 +106,7 @@ func (tc *testCluster) checkTrace(
 	if err := trace.Start(); err != nil {
 		t.Fatal(err)
 	}
-	<-started
+	<-started // trace prints a message when it has started
 	request := tc.node().Command(t.Context(), "kubectl", "exec", "--stdin", "--namespace",
 		a.Namespace, a.Name, "--container", mesh.AppContainer, "--", "mesh", "get", "-captured",
 		"-hold", "-wait", wait, url(ipv4.String(), mesh.Port))
@@ -134,7 +134,7 @@ func (tc *testCluster) checkTrace(
 	}
 }
 
-// A firstWrite closes a channel at the first write.
+// A firstWrite is a writer that closes the channel written at the first write.
 type firstWrite struct {
 	to      io.Writer
 	written chan struct{}

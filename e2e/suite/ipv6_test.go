@@ -20,20 +20,20 @@ import (
 var ipv6 = testGroup{name: "IPv6 only", tests: []groupTest{
 	{
 		"pods with only an IPv6 address reach each other and Services through both proxies",
-		withIPv6Alone(checkIPv6),
+		withOnlyIPv6(checkIPv6),
 	},
 	{
 		"TPROXY works between pods with only an IPv6 address, and keeps the client's address",
-		withIPv6Alone(checkIPv6TProxy),
+		withOnlyIPv6(checkIPv6TProxy),
 	},
 	{
 		"DNS queries of pods with only an IPv6 address are captured",
-		withIPv6Alone(checkIPv6DNS),
+		withOnlyIPv6(checkIPv6DNS),
 	},
 }}
 
-// withIPv6Alone runs a test while the node's CNI configuration assigns only IPv6 addresses.
-func withIPv6Alone(test func(t *testing.T, tc *testCluster)) func(t *testing.T, tc *testCluster) {
+// withOnlyIPv6 runs a test while the node's CNI configuration assigns only IPv6 addresses.
+func withOnlyIPv6(test func(t *testing.T, tc *testCluster)) func(t *testing.T, tc *testCluster) {
 	return func(t *testing.T, tc *testCluster) {
 		tc.overwriteChain(t, withoutIPv4(t, tc.chain()))
 		tc.waitForConfiguration(t, func(list string) bool { return !strings.Contains(list, "0.0.0.0/0") })
@@ -67,11 +67,11 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 	return text
 }
 
-// waitForConfiguration waits until the runtime has loaded a configuration with Sluice's plugin for
-// which matches returns true.
+// waitForConfiguration waits until the runtime has loaded a CNI configuration that contains
+// Sluice's plugin and for which matches returns true.
 func (tc *testCluster) waitForConfiguration(t *testing.T, matches func(list string) bool) {
 	t.Helper()
-	eventually(t, readyTimeout, "the runtime has read the configuration", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "the runtime has loaded the configuration", func(ctx context.Context) error {
 		text, err := tc.crictl(ctx, "info")
 		if err != nil {
 			return err
@@ -93,9 +93,9 @@ func (tc *testCluster) waitForConfiguration(t *testing.T, matches func(list stri
 	})
 }
 
-// mustHaveIPv6Alone fails the test unless the pod has only an IPv6 address, and returns the
+// mustHaveOnlyIPv6 fails the test unless the pod has only an IPv6 address, and returns the
 // address.
-func mustHaveIPv6Alone(t *testing.T, pod *corev1.Pod) netip.Addr {
+func mustHaveOnlyIPv6(t *testing.T, pod *corev1.Pod) netip.Addr {
 	t.Helper()
 	ipv4, ipv6 := addresses(pod)
 	if ipv4.IsValid() || !ipv6.IsValid() || len(pod.Status.PodIPs) != 1 {
@@ -107,7 +107,7 @@ func mustHaveIPv6Alone(t *testing.T, pod *corev1.Pod) netip.Addr {
 func checkIPv6(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
-	a, b := mustHaveIPv6Alone(t, pods[0]), mustHaveIPv6Alone(t, pods[1])
+	a, b := mustHaveOnlyIPv6(t, pods[0]), mustHaveOnlyIPv6(t, pods[1])
 	tc.mustReach(t, pods[0], url(b.String(), mesh.Port), path.Captured("b"))
 	tc.mustReach(t, pods[1], url(a.String(), mesh.Port), path.Captured("a"))
 	s := tc.newService(t, inIPv6(service(pods[1], corev1.ServicePort{
@@ -122,7 +122,7 @@ func checkIPv6TProxy(t *testing.T, tc *testCluster) {
 	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), tproxy), mesh.Inject(mesh.Pod(ns, "b"), tproxy))
 	want := path.Captured("b")
 	want.Transparent = true
-	tc.mustReach(t, pods[0], url(mustHaveIPv6Alone(t, pods[1]).String(), mesh.Port), want)
+	tc.mustReach(t, pods[0], url(mustHaveOnlyIPv6(t, pods[1]).String(), mesh.Port), want)
 }
 
 func checkIPv6DNS(t *testing.T, tc *testCluster) {
@@ -130,7 +130,7 @@ func checkIPv6DNS(t *testing.T, tc *testCluster) {
 	dns := dnsServer(ns)
 	s := tc.newService(t, inIPv6(dnsService(dns)))
 	a := withResolver(mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{Env: captureDNS}), s)
-	mustHaveIPv6Alone(t, tc.run(t, dns, a)[1])
+	mustHaveOnlyIPv6(t, tc.run(t, dns, a)[1])
 	for _, extra := range [][]string{nil, {"-tcp"}, {"-server", "[2001:db8::1]:53"}} {
 		tc.mustResolve(t, a, "a", extra...)
 	}

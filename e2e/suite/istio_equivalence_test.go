@@ -50,7 +50,7 @@ func (tc *testCluster) istioLog(t *testing.T, ns string, extra ...string) string
 }
 
 // mustBeEquivalent fails the test unless the kernel's rules of a pod are equivalent to the rules in
-// the log.
+// a log of istio-iptables. extra contains arguments of rules diff.
 func (tc *testCluster) mustBeEquivalent(t *testing.T, sluicePod *corev1.Pod, log string, extra ...string) {
 	t.Helper()
 	diff := tc.node().Command(t.Context(), append([]string{

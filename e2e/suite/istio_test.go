@@ -150,8 +150,8 @@ func (tc *testCluster) runInjected(t *testing.T, annotations map[string]string) 
 	return pods[0], pods[1]
 }
 
-// checkInjection returns a test that two pods with the annotations reach each other through their
-// proxies.
+// checkInjection returns a test of two pods with the annotations: a request from one to the other
+// passes through both proxies.
 func checkInjection(annotations map[string]string) func(t *testing.T, tc *testCluster) {
 	return func(t *testing.T, tc *testCluster) {
 		a, b := tc.runInjected(t, annotations)

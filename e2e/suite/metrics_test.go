@@ -12,8 +12,8 @@ import (
 // monitoringPort is the port of the agent's metrics.
 const monitoringPort = "15014"
 
-// sample matches the sum and the count of the durations of ADDs that redirected a pod.
-var sample = regexp.MustCompile(
+// addSample matches the sum and the count of the durations of ADDs that redirected a pod.
+var addSample = regexp.MustCompile(
 	`(?m)^sluice_add_duration_seconds_(sum|count)\{[^}]*decision="redirect"[^}]*\} (\S+)$`)
 
 // addDuration returns the number of redirected ADDs on a node and their total duration, from the
@@ -25,7 +25,7 @@ func (tc *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, tota
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range sample.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range addSample.FindAllStringSubmatch(string(text), -1) {
 		value, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// nodes contains the tests that require two nodes.
+// nodes contains the tests of pods with sidecars that require two nodes.
 var nodes = testGroup{name: "nodes", nodes: 2, tests: []groupTest{
 	{
 		"pods on two nodes reach each other with both families and through a Service, captured at both ends",
@@ -46,11 +46,11 @@ func checkTwoNodes(t *testing.T, tc *testCluster) {
 	}
 }
 
-// checkOwnNode starts pods on each node, and checks that only the agent of this node counts their
-// ADDs and can check their rules.
+// checkOwnNode starts pods on each node, and verifies that only the agent of the pods' node counts
+// their ADDs and can check their rules.
 func checkOwnNode(t *testing.T, tc *testCluster) {
 	// Wait until no pods are left, because retries of ADD would be counted.
-	tc.mustBeEmpty(t)
+	tc.mustHaveNoPods(t)
 	ns := tc.newNamespace(t)
 	for i, own := range tc.Nodes() {
 		before := map[string]int{}

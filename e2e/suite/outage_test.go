@@ -19,8 +19,8 @@ type outage struct {
 	*testCluster
 	// a is the pod, and b is another pod that it can reach.
 	a, b   *corev1.Pod
-	before sandbox // sandbox of a before the outage
-	begin  time.Time
+	before sandbox   // sandbox of a before the outage
+	begin  time.Time // time when the sandbox before was stopped
 }
 
 // newOutage creates the pods, and waits until the agent knows them.
@@ -33,9 +33,9 @@ func (tc *testCluster) newOutage(t *testing.T) *outage {
 	return o
 }
 
-// mustBeKnown waits until the agent's cache contains the pod. After an earlier outage, the agent
-// may reconnect only after five seconds. Until then it would request the pod from the API server,
-// which would fail during the outage.
+// mustBeKnown waits until the agent's cache contains the pod a. After an earlier outage, the agent
+// may reconnect to the API server only after five seconds. A pod that is not in the cache is
+// requested from the API server, which fails during the outage.
 func (o *outage) mustBeKnown(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "the agent knows the pod", func(ctx context.Context) error {
@@ -120,7 +120,7 @@ func (o *outage) mustCaptureAgain(t *testing.T) {
 	o.mustCapture(t, o.waitRestarted(t, o.a, o.begin), o.b)
 }
 
-func checkAPIServerAway(t *testing.T, tc *testCluster) {
+func checkAPIServerUnavailable(t *testing.T, tc *testCluster) {
 	o := tc.newOutage(t)
 	o.startOutage(t)
 	o.mustRun(t)

@@ -18,7 +18,7 @@ const (
 	exampleValues = "your-istio-cni-values.yaml"
 )
 
-// userValues is a values file of istio-cni. The annotation shows that a release uses it.
+// userValues is a values file of istio-cni. The annotation shows that a release uses the file.
 const (
 	userAnnotation = "release.test/values"
 	userValues     = "podAnnotations: {" + userAnnotation + `: "mine"}
@@ -38,7 +38,8 @@ type releaseTest struct {
 	// commit is the commit of this version.
 	commit string
 
-	// output is the output of the last command. firstImage is the image of the first release.
+	// output is the output of the last command. firstImage is the image of Sluice's first release
+	// on the cluster.
 	output, firstImage string
 	// ns is the namespace of the mesh pods. The pods in pods keep running. churn continuously
 	// starts and stops other pods.

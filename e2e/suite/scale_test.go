@@ -24,16 +24,16 @@ var scale = testGroup{name: "scale", tests: []groupTest{
 	},
 }}
 
-// plainBurst measures what scale is compared with.
+// plainBurst measures the burst of scale without the plugin, for comparison.
 var plainBurst = testGroup{name: "scale without the plugin", withoutChart: true, long: true, tests: []groupTest{
 	{"a hundred pods that start at the same time", checkPlainBurst},
 }}
 
-// checkBurst starts pods with the plugin, and logs the duration, with and without the plugin if
-// both were measured.
+// checkBurst starts a burst of pods with the plugin, and logs how long it takes. If checkPlainBurst
+// ran before, the log also contains the difference for each pod.
 func checkBurst(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	tc.mustBeEmpty(t) // retries of ADD would be counted
+	tc.mustHaveNoPods(t) // retries of ADD would be counted
 	countBefore, timeBefore := tc.addDuration(t, tc.node())
 	elapsed := tc.startBurst(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
 	count, totalTime := tc.addDuration(t, tc.node())
@@ -84,8 +84,8 @@ func (tc *testCluster) mustAllHaveRules(t *testing.T) {
 	})
 }
 
-// mustBeEmpty waits until the pods of earlier tests no longer exist.
-func (tc *testCluster) mustBeEmpty(t *testing.T) {
+// mustHaveNoPods waits until the pods of earlier tests no longer exist.
+func (tc *testCluster) mustHaveNoPods(t *testing.T) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "the pods of earlier tests are deleted", func(ctx context.Context) error {
 		list, err := tc.client.CoreV1().Pods("").List(ctx,
@@ -98,13 +98,15 @@ func (tc *testCluster) mustBeEmpty(t *testing.T) {
 	})
 }
 
-// startBurst creates pods with one container, and returns the time until all are running.
+// startBurst creates burstSize pods, which change can modify, and returns the time until all are
+// running. Each pod has one container, with the proxy's name, because the plugin redirects only
+// pods with a proxy.
 func (tc *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1.Pod)) time.Duration {
 	t.Helper()
-	tc.mustBeEmpty(t)
+	tc.mustHaveNoPods(t)
 	begin := time.Now()
 	for i := range burstSize {
-		p := mesh.Pod(ns, fmt.Sprintf("crowd-%d", i))
+		p := mesh.Pod(ns, fmt.Sprintf("burst-%d", i))
 		p.Spec.Containers[0].Name, p.Spec.Containers[0].ReadinessProbe = mesh.ProxyContainer, nil
 		change(p)
 		tc.create(t, p)

@@ -23,8 +23,8 @@ type testCluster struct {
 	client kubernetes.Interface
 	// image is the name of Sluice's image, if it is loaded on the nodes.
 	image string
-	// initialFiles are the nodes' files before the installation. chains contains the CNI
-	// configuration of each node before the installation, by node name.
+	// initialFiles are the files in the nodes' CNI directories before the installation. chains
+	// contains the CNI configuration of each node before the installation, by node name.
 	initialFiles files
 	chains       map[string][]byte
 
@@ -34,8 +34,9 @@ type testCluster struct {
 	mu        sync.Mutex
 	installed bool // whether the chart is installed
 	ambient   bool // whether ambient mode is enabled
-	collected int  // number of times the state was saved below logs
-	logs      string
+	failures  int  // number of failed tests so far
+
+	logs string // directory for the states that saveOnFailure saves
 }
 
 // maxCollected is the maximum number of failures for which the cluster's state is saved, which
@@ -116,7 +117,8 @@ func (tc *testCluster) onNode(ctx context.Context, argv ...string) (string, erro
 	return string(out), nil
 }
 
-// saveOnFailure saves the state of the cluster when the test has failed.
+// saveOnFailure saves the state of the cluster when the test has failed, but not more than
+// maxCollected times.
 func (tc *testCluster) saveOnFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -124,10 +126,10 @@ func (tc *testCluster) saveOnFailure(t *testing.T) {
 		}
 		tc.mu.Lock()
 		defer tc.mu.Unlock()
-		if tc.collected++; tc.collected > maxCollected {
+		if tc.failures++; tc.failures > maxCollected {
 			return
 		}
-		dir := filepath.Join(tc.logs, fmt.Sprint(tc.collected))
+		dir := filepath.Join(tc.logs, fmt.Sprint(tc.failures))
 		if err := os.MkdirAll(tc.logs, 0o755); err != nil {
 			t.Log(err)
 		}

@@ -20,10 +20,10 @@ func TestNode(t *testing.T) {
 	if !onVM() {
 		t.Skipf("%s is not vm: run \"make e2e-node\"", providerVariable)
 	}
-	newTestCluster(t).runGroups(t, onRealNode)
+	newTestCluster(t).runGroups(t, virtualMachine)
 }
 
-var onRealNode = testGroup{name: "node", tests: []groupTest{
+var virtualMachine = testGroup{name: "node", tests: []groupTest{
 	{"systemd runs the distribution's container runtime, and AppArmor confines pods", checkSystem},
 	{
 		"the DaemonSet is ready, Sluice's plugin is the last one of each chain, and the others are byte-identical",

@@ -20,8 +20,9 @@ const (
 	retryDelay = 50 * time.Millisecond
 )
 
-// Get requests a URL over a new connection, at least once, and repeats the request until a server
-// responds with status 200 or ctx is done. It keeps the connection open until hold returns.
+// Get requests a URL, at least once, and repeats the request until a server responds with status
+// 200 or ctx is done. Each attempt uses a new connection. After the response, Get keeps the
+// connection open until hold returns.
 func Get(ctx context.Context, caller, url string, hold func()) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}
@@ -33,7 +34,8 @@ func Get(ctx context.Context, caller, url string, hold func()) path.Report {
 	})
 }
 
-// Datagram is like Get for a UDP datagram to an address with port.
+// Datagram sends a UDP datagram to an address with port, at least once, and repeats it until a
+// response arrives or ctx is done.
 func Datagram(ctx context.Context, caller, to string) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}

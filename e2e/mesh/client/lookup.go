@@ -17,7 +17,7 @@ type Lookup struct {
 	Resolver, Network string
 }
 
-// Do sends the query, and repeats it until a response arrives or ctx is done.
+// Do sends the query, at least once, and repeats it until a valid response arrives or ctx is done.
 func (l Lookup) Do(ctx context.Context) name.Resolution {
 	tick := time.NewTicker(retryDelay)
 	defer tick.Stop()

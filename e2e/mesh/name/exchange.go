@@ -6,7 +6,8 @@ import (
 	"net"
 )
 
-// maxDatagram is larger than any response of this package.
+// maxDatagram is the size in bytes of the buffer for a UDP message. Longer messages, which the
+// tests do not send, are truncated.
 const maxDatagram = 4096
 
 // Exchange sends a query over a connection, and returns the response. network is "udp" or "tcp".

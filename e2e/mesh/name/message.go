@@ -1,5 +1,6 @@
 // Package name implements a minimal DNS client and server. The server and each proxy add a record
-// with their name to the response. The client thereby knows which of them handled the query.
+// with the name of their pod to the response. The client thereby knows which of them handled the
+// query.
 package name
 
 import (
@@ -51,18 +52,18 @@ func Query(host string, isIPv6 bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("name %q: %w", host, err)
 	}
-	kind := dnsmessage.TypeA
+	recordType := dnsmessage.TypeA
 	if isIPv6 {
-		kind = dnsmessage.TypeAAAA
+		recordType = dnsmessage.TypeAAAA
 	}
 	m := dnsmessage.Message{
 		Header:    dnsmessage.Header{ID: 0x5c1c, RecursionDesired: true},
-		Questions: []dnsmessage.Question{{Name: owner, Type: kind, Class: dnsmessage.ClassINET}},
+		Questions: []dnsmessage.Question{{Name: owner, Type: recordType, Class: dnsmessage.ClassINET}},
 	}
 	return m.Pack()
 }
 
-// Sign adds a TXT record to a response.
+// Sign adds a TXT record with an owner name and a text to a response.
 func Sign(answer []byte, owner, text string) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(answer); err != nil {

@@ -24,8 +24,8 @@ type Expected struct {
 	Outbound, Inbound bool
 	// Transparent is true if the server's proxy keeps the caller's address, as with TPROXY.
 	Transparent bool
-	// Masqueraded is true if the caller's address is translated between the pods. It is then not
-	// compared.
+	// Masqueraded is true if the caller's address is translated between the pods. The source
+	// address at the server's pod is then not compared.
 	Masqueraded bool
 }
 

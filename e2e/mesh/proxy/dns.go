@@ -21,6 +21,7 @@ func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
 		serve(func() error {
 			err := name.Serve(ctx, net.JoinHostPort(host, strconv.Itoa(dnsPort)), o.forward)
 			if host == "::1" && IsNoIPv6(err) {
+				// If a function of serve returned, the proxy would end.
 				<-ctx.Done()
 				return nil
 			}

@@ -45,10 +45,11 @@ type Options struct {
 	Resolver string
 }
 
-// Run serves until ctx is done, and then returns nil. If a server fails, it returns the error.
+// Run serves until ctx is done, and then returns nil. If a server fails, Run returns the error.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// serve runs a server in the background. When one server ends, Run returns.
 	serve := func(run func() error) {
 		go func() { cancel(run()) }()
 	}

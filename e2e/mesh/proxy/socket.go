@@ -55,8 +55,9 @@ func Original(c *net.TCPConn) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	var found netip.AddrPort
-	// The kernel writes a sockaddr. Package unix has no function that returns one for this option.
-	// These functions return types that are large enough.
+	// The kernel writes a sockaddr, but package unix has no function that returns the sockaddr of
+	// a socket option. The functions used here are meant for other options; the types that they
+	// return are large enough.
 	err = control(raw, func(fd int) error {
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
@@ -66,7 +67,7 @@ func Original(c *net.TCPConn) (netip.AddrPort, error) {
 			}
 			return err
 		}
-		// IP6T_SO_ORIGINAL_DST has the same number.
+		// IP6T_SO_ORIGINAL_DST has the same number as SO_ORIGINAL_DST.
 		sa, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
 		if err == nil {
 			var port [2]byte

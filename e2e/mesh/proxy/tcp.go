@@ -36,8 +36,9 @@ func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// proxyConn forwards a connection to its original destination. If the destination is unreachable,
-// it resets the connection, so that the caller gets an error.
+// proxyConn forwards a connection to its original destination, and closes it at the end. If this
+// fails, for example because the destination is unreachable, proxyConn resets the connection, so
+// that the caller gets an error.
 func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
 	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: path.AddrPort(down.RemoteAddr())}
@@ -53,7 +54,7 @@ func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 }
 
 // exchange connects to the original destination, and copies in both directions until both have
-// ended.
+// ended or the direction to the destination fails.
 func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {

@@ -70,7 +70,8 @@ func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 	return answer, true
 }
 
-// Echo responds to each datagram with a [path.Answer] until ctx is done.
+// Echo listens on an address with port, and responds to each UDP datagram with a [path.Answer]
+// until ctx is done or the socket fails.
 func Echo(ctx context.Context, at, pod string) error {
 	var config net.ListenConfig
 	conn, err := config.ListenPacket(ctx, "udp", at)

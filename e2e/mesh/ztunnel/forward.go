@@ -22,7 +22,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dialTimeout is the time limit of a connect and of a query to the resolver.
+// dialTimeout is the time limit of a connect, of a query to the resolver, and for the arrival of an
+// HBONE request's header.
 const dialTimeout = 5 * time.Second
 
 // dial connects from the namespace of the pod, with ztunnel's mark. If from is not zero, it is the
@@ -82,8 +83,8 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 	return exchange(down, down.CloseWrite, up, &hop)
 }
 
-// exchange copies in both directions between down and up until both have ended, and then closes up.
-// closeWrite ends the direction to down.
+// exchange copies in both directions between down and up until both have ended or the direction to
+// up fails, and then closes up. It calls closeWrite to end the direction to down.
 func exchange(
 	down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop,
 ) error {
@@ -165,7 +166,7 @@ func (p *pod) newServer() *http.Server {
 	}
 }
 
-// connect handles a CONNECT request, or returns the HTTP status for rejecting it.
+// connect handles a CONNECT request and returns 0, or returns the HTTP status for rejecting it.
 func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	to, err := netip.ParseAddrPort(r.Host)
 	peer, peerErr := netip.ParseAddrPort(r.RemoteAddr)

@@ -30,17 +30,17 @@ type pod struct {
 	hbone     *http2.Transport
 	server    *http.Server
 
-	listeners []net.Listener // for captured connections
-	stop      context.CancelFunc
-	servers   sync.WaitGroup
+	listeners []net.Listener     // for captured connections and HBONE
+	stop      context.CancelFunc // ends DNS servers and tunnels
+	servers   sync.WaitGroup     // goroutines that accept connections or respond to DNS queries
 
 	mu          sync.Mutex
-	connections map[net.Conn]struct{}
-	closed      bool // no further connections are accepted
-	forwarders  sync.WaitGroup
+	connections map[net.Conn]struct{} // captured connections
+	closed      bool                  // no further connections are accepted
+	forwarders  sync.WaitGroup        // goroutines that forward captured connections
 }
 
-// serve opens the listeners in the namespace of a pod.
+// serve opens the listeners in the namespace of a pod, and returns the served pod.
 func (z *ztunnel) serve(ctx context.Context, podName string, ns *netns.NS) (*pod, error) {
 	ns, err := netns.FromHandle(vishnetns.NsHandle(ns.FD()))
 	if err != nil {
@@ -160,7 +160,8 @@ func (p *pod) untrack(conn net.Conn) {
 	delete(p.connections, conn)
 }
 
-// close closes the listeners for captured connections, and stops accepting connections.
+// close closes the listeners, so that no further connections are accepted. DNS queries are answered
+// until the end of drain.
 func (p *pod) close() {
 	for _, l := range p.listeners {
 		_ = l.Close()
@@ -170,8 +171,8 @@ func (p *pod) close() {
 	p.closed = true
 }
 
-// drain waits for the end of open connections, up to the time limit, and then closes them and the
-// servers.
+// drain waits for the end of open connections, up to the time limit. Then it closes the connections
+// that are still open, and the servers.
 func (p *pod) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.z.Drain)
 	defer cancel()

@@ -65,10 +65,11 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// receivePods handles the messages of a connection.
+// receivePods handles the messages of a connection to the agent until the connection ends, and
+// returns the reason for its end.
 func (z *ztunnel) receivePods(ctx context.Context, client *ztunneltest.Client) error {
 	synced := false
-	snapshot := map[string]bool{}
+	snapshot := map[string]bool{} // UIDs of the pods that the agent sends before SnapshotSent
 	for {
 		request, ns, err := client.Next()
 		if err != nil {
