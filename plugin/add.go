@@ -16,9 +16,10 @@ import (
 // result. A pod in ambient mode is redirected by the node agent. A repeated ADD changes only rules
 // that differ.
 //
-// If Add fails for a pod that was not redirected, its rules are removed and no record of the
-// attachment is kept. If an earlier ADD redirected the pod, the earlier or the new rules stay in
-// the namespace, and the record of the earlier ADD stays.
+// If Add fails for a pod that was not redirected before, it removes the rules that it has created,
+// and keeps no record of them. If an earlier ADD redirected the pod, the earlier or the new rules
+// stay in the namespace, and the record of the earlier ADD stays. If only the result cannot be
+// written, the new rules and the new record stay, until the runtime calls DEL.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
 	c, err := p.begin(verbAdd, args)
 	if err != nil {
@@ -78,7 +79,7 @@ func (c *call) add() (_ []byte, err error) {
 }
 
 // skipPod removes the rules of an earlier ADD from a pod that is not redirected, and stores the
-// record.
+// record r of this ADD. If the pod could not be read, the rules stay.
 func (c *call) skipPod(r record.Record) error {
 	reason := decide.Reason(r.Reason)
 	if reason == podUnreadable {
@@ -88,7 +89,8 @@ func (c *call) skipPod(r record.Record) error {
 		}
 		return nil
 	}
-	// If the removal fails, the record stays, so that the next ADD removes the rules.
+	// If the removal fails, the earlier record stays, so that the next ADD removes the rules. A
+	// sandbox that is not of Kubernetes needs no record, except to replace that of removed rules.
 	removed, err := c.unredirect()
 	if err == nil && (reason != decide.NotKubernetes || removed) {
 		c.putRecord(r)
@@ -97,7 +99,8 @@ func (c *call) skipPod(r record.Record) error {
 }
 
 // putRecord stores the record. ADD succeeds even if this fails, because the rules are in the kernel
-// and CHECK does not need the record.
+// and CHECK does not need the record. An earlier record is then removed, because CHECK would expect
+// the rules that it describes.
 func (c *call) putRecord(r record.Record) {
 	if err := c.store.Put(r); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))
@@ -105,8 +108,9 @@ func (c *call) putRecord(r record.Record) {
 	}
 }
 
-// rollBack removes the record of an ADD that fails, and returns the error. If an earlier ADD
-// redirected the pod, the record stays: without it the rules would never be removed.
+// rollBack removes the record of the attachment after an ADD that failed, and returns the error. If
+// an earlier ADD redirected the pod, its record stays: without the record, the rules would never be
+// removed.
 func (c *call) rollBack(err error) error {
 	if !c.wasRedirected() {
 		c.removeRecord()

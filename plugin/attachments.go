@@ -14,8 +14,8 @@ import (
 // A pod may be attached to several networks whose chains have this plugin. All its attachments are
 // in one namespace, which has one set of rules.
 
-// otherAttachments returns the records of the pod's other attachments that are redirected. Records
-// that are damaged or cannot be read are ignored.
+// otherAttachments returns the records of the pod's other attachments in the same namespace that
+// are redirected. Records that are damaged or cannot be read are ignored.
 func (c *call) otherAttachments() []record.Record {
 	attachments, _ := c.store.Others(attachmentKey(c.args))
 	return slices.DeleteFunc(attachments, func(r record.Record) bool {

@@ -35,9 +35,9 @@ type call struct {
 	sandbox sandbox
 }
 
-// begin parses the input of the runtime and returns the call, which ends with [call.run]. An
-// invalid configuration does not prevent the node agent's pod from starting, because the agent
-// writes the configuration.
+// begin parses the input of the runtime and returns the call, which ends with [call.run]. If the
+// input is invalid, begin ends the call and returns an error. An invalid configuration does not
+// prevent the node agent's pod from starting, because the agent writes the configuration.
 func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	c := &call{Plugin: p, args: args}
 	var configErr error
@@ -84,6 +84,7 @@ func (c *call) run(verb func() error) (err error) {
 }
 
 // end closes the sandbox, writes the log line of the call, and reports an ADD to the node agent.
+// After an error it also invalidates the cache of STATUS.
 func (c *call) end(err error) {
 	c.sandbox.close()
 	logger, closeLog := c.openLog(c.config)
@@ -109,11 +110,12 @@ func (c *call) attachment() decide.Attachment {
 // podUnreadable is the reason for a pod that cannot be read. Package decide does not use it.
 const podUnreadable decide.Reason = agent.PodUnreadable
 
-// readTimeout limits all requests for a pod to the node agent and the API server.
+// readTimeout is the time limit for all requests of a call, to the node agent and the API server.
 func (c *call) readTimeout() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
-// decide returns the decision about the pod, and the pod if it is to be redirected. The pod is read
-// only if the decision depends on it.
+// decide returns the decision about the pod, and the pod if it was read. The pod and its Namespace
+// are each read only if the decision depends on them. A pod that is redirected, or in ambient mode,
+// was always read.
 func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	in := decide.Input{Attachment: c.attachment()}
 	if d := decide.Early(in.Attachment, &c.config.Decide); d.Outcome != decide.Undecided {
@@ -138,7 +140,8 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	return d, in.Pod, nil
 }
 
-// decideUnreadable decides about a pod that cannot be read, by the setting unreadable_pods.
+// decideUnreadable decides about a pod that cannot be read, or whose Namespace cannot be read, by
+// the setting unreadable_pods.
 func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error) {
 	c.entry.setUnreadable()
 	if c.config.UnreadablePods == config.Fail {
@@ -152,7 +155,8 @@ func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error)
 	}, nil, nil
 }
 
-// parameters returns the parameters of a pod's redirection. ns is its namespace.
+// parameters returns the parameters of a pod's redirection. ns is the pod's namespace; nil is that
+// of the calling thread.
 func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.Redirect, error) {
 	addresses, err := c.addresses(ns, result)
 	if err != nil {
@@ -175,10 +179,10 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	return r, nil
 }
 
-// addresses returns the addresses in the result. If none of them determines the address families,
-// it returns the addresses of the namespace, IPv4 first. For example, a plugin that is alone in its
-// chain gets no result, and the result of a further attachment may contain only a link-local
-// address.
+// addresses returns the addresses in the result. If none of them determines an address family (see
+// [decide.GlobalAddresses]), it returns the addresses of the namespace, IPv4 first. For example, a
+// plugin that is alone in its chain gets no result, and the result of a further attachment may
+// contain only a link-local address.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	addresses, err := parseAddresses(result)
 	if err != nil {

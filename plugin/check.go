@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check returns an error if a mesh pod lacks the rules that ADD installed, or if another pod has
-// rules of Sluice. A pod may have rules of its own istio-init container if ADD did not check
-// whether it has such a container.
+// Check returns an error if the rules of a mesh pod differ from those that ADD installed, or if a
+// pod that is not redirected has rules of Sluice. Such a pod may have rules of its own istio-init
+// container if ADD did not find out whether the pod has that container.
 //
 // The record of the attachment describes what ADD installed. Annotations that changed since then do
-// not matter, and the pod is not read. Without a record, or if the pod could not be read at ADD,
-// Check decides as ADD does.
+// not matter, and the pod is not read. Without a record of this pod, or if the pod could not be
+// read at ADD, Check decides as ADD does.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin("CHECK", args)
 	if err != nil {
@@ -122,8 +122,9 @@ func (c *call) decidedRecord() (record.Record, bool) {
 	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
-// differences compares the rules in the namespace with the ruleset. since is an earlier snapshot of
-// the namespace, or the zero value.
+// differences returns how the rules in the namespace differ from the ruleset. A nil ns is the
+// namespace of the calling thread. since is an earlier snapshot of the namespace, or the zero
+// value.
 func (c *call) differences(
 	name compat.BackendName, ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
 ) ([]rules.Difference, error) {

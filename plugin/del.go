@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// Del removes the record of the attachment, and the rules from a namespace that stays. It always
-// succeeds, because a runtime would repeat a failed DEL forever. Remaining rules are removed with
-// the namespace, and remaining records by GC. Del reads no pod, and uses the valid part of an
-// invalid configuration.
+// Del removes the record of the attachment, and removes the rules unless the runtime destroys the
+// namespace anyway. It always succeeds, because a runtime would repeat a failed DEL forever.
+// Remaining rules are removed with the namespace, and remaining records by GC. Del reads no pod,
+// and uses the valid part of an invalid configuration.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
 	c := config.ParseLenient(args.StdinData)
@@ -39,7 +39,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 
 // needsRemoval reports whether the namespace may contain Sluice rules that nothing else removes or
 // needs. It returns false for a sandbox of Kubernetes: its runtime destroys the namespace next, and
-// until then the kernel would take 5 to 15 ms to unregister the hooks.
+// removing the rules before would take 5 to 15 ms, in which the kernel unregisters their hooks.
 func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
 	if pod, _ := parseArgs(args.Args); pod.sandbox != "" && pod.sandbox == args.ContainerID {
 		return false
@@ -57,7 +57,9 @@ func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
 	return true
 }
 
-// removeRulesAt removes Sluice's rules from the namespace, if it exists and is not the host's.
+// removeRulesAt removes Sluice's rules from the namespace. It does nothing if the namespace cannot
+// be opened, which usually means that it no longer exists, or if it is the host's and the caller
+// does not allow that.
 func (p *Plugin) removeRulesAt(args *skel.CmdArgs) error {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {

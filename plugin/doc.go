@@ -4,9 +4,9 @@
 // ADD decides whether the pod of a sandbox is redirected (package decide). For a pod of the mesh it
 // compiles the rules, installs them in the network namespace of the sandbox and reads them back
 // (package compat). It does not change other pods. CHECK compares the namespace with the rules that
-// ADD installed. DEL and GC remove the record of the attachment (package record). STATUS reports
-// whether ADD could work now. The plugin is the last of a chain and prints the result of the plugin
-// before it.
+// ADD installed. DEL and GC remove the record of the attachment (package record). DEL also removes
+// the rules, unless Kubernetes destroys the namespace anyway. STATUS reports whether ADD could work
+// now. The plugin is the last of a chain, and its ADD prints the result of the plugin before it.
 //
 // A pod that was redirected loses its rules if a later ADD decides not to redirect it. The rules
 // stay while the pod cannot be read. [Plugin] contains the verbs and their dependencies: the source

@@ -52,7 +52,8 @@ func newLogEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time)
 
 func (e *logEntry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...) }
 
-// setDecision records the decision in the line and in the report.
+// setDecision records the decision in the line and in the report. For a pod that cannot be read,
+// the report keeps what setUnreadable has recorded.
 func (e *logEntry) setDecision(d decide.Decision) {
 	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)),
 		zap.String("why", d.Message))
@@ -64,7 +65,7 @@ func (e *logEntry) setDecision(d decide.Decision) {
 	e.add.Decision, e.add.Reason = d.Outcome.String(), string(d.Reason)
 }
 
-// setUnreadable records that the pod cannot be read.
+// setUnreadable records in the report that the pod cannot be read.
 func (e *logEntry) setUnreadable() {
 	e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable
 }
@@ -92,19 +93,21 @@ func (e *logEntry) setApplied(r compat.Result) {
 		zap.Int("transaction_bytes", r.Bytes))
 }
 
-// maxFullError limits a log line to the size that the node agent's socket accepts. The text of an
-// error is quoted as JSON twice, and becomes at most four times as long.
+// maxFullError is the maximum length of an error's text in a log line, in bytes, so that the node
+// agent's socket accepts the line. The text is quoted as JSON twice, which makes it at most four
+// times as long. The remaining fifth is for the other fields.
 const maxFullError = agent.MaxRequest / 5
 
-// addFullError adds the full text of an error that is truncated for the runtime.
+// addFullError adds the first maxFullError bytes of an error's text, if cniError truncates the text
+// for the runtime.
 func (e *logEntry) addFullError(err error) {
 	if message := err.Error(); len(message) > maxDetails {
 		e.put(zap.String("error_full", text.Truncate(message, maxFullError)))
 	}
 }
 
-// write writes the line. The line of an ADD always contains a decision: if the call failed before
-// its decision, the decision of the report, such as undecided.
+// write writes the line. The line of an ADD always contains a decision. If the call failed before
+// it decided, that is the decision of the report: undecided or unreadable.
 func (e *logEntry) write(logger *zap.Logger, end time.Time, err error) {
 	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))

@@ -17,8 +17,8 @@ const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod has invalid settings
 	CodeApply      uint = 102 // the kernel refused the rules
-	CodeVerify     uint = 103 // the rules in the kernel differ from the sent rules or are unreadable
-	CodeDrift      uint = 104 // CHECK found differences
+	CodeVerify     uint = 103 // ADD reads back other rules than it sent, or rules are unreadable
+	CodeDrift      uint = 104 // CHECK found differences, or rules of a pod without redirection
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 )
 
 // Main runs the verb that the environment and standard input specify, as defined by the CNI
-// specification, and returns the exit status. version is the version of the program. Main may be
-// called once, because it replaces standard input.
+// specification, and returns the exit status. version is the version of the program. A process may
+// call Main only once, because Main reads standard input to its end.
 func Main(version string) int {
 	p := System()
 	about := "CNI plugin sluice-cni " + version
@@ -37,7 +37,8 @@ func Main(version string) int {
 
 // completeDel runs a DEL that package skel has refused. Otherwise the runtime would repeat the same
 // call forever. The attachment is read from the environment, and the run directory from the valid
-// part of the configuration.
+// part of the configuration. If the environment does not name a valid attachment, there is nothing
+// to remove, and completeDel returns the refusal.
 func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error {
 	args := &skel.CmdArgs{
 		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"),

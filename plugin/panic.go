@@ -41,8 +41,8 @@ func (p *Plugin) panicError(v any, stack []byte) error {
 		location(string(stack)))
 }
 
-// location returns where a panic happened: the first function of Sluice below the call of panic in
-// the stack.
+// location returns "at", the file and the line where a panic happened: in the first function of
+// Sluice below the call of panic in the stack. The text is empty if there is none.
 func location(stack string) string {
 	_, after, _ := strings.Cut(stack, "\npanic(")
 	inSluice := false

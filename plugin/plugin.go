@@ -27,8 +27,8 @@ type Agent interface {
 	// Report sends the result of an ADD.
 	Report(agent.Add) error
 	// Enroll enrolls a pod in ambient mode, and returns when ztunnel has acknowledged the pod.
-	// netns is a descriptor of the pod's network namespace. Its errors have a [source.Kind], or a
-	// kind of package agent.
+	// netns is a descriptor of the pod's network namespace. [source.KindOf] returns the kind of an
+	// error: one of package source or of package agent.
 	Enroll(
 		ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 	) (*agent.Enrollment, error)
@@ -37,11 +37,11 @@ type Agent interface {
 // A Plugin implements the verbs. Its fields are its dependencies. Its methods are safe for
 // concurrent use if its fields are.
 type Plugin struct {
-	// Source returns the source of pods. It does not send a request.
+	// Source returns the source of pods, without sending a request.
 	Source func(*config.Config) source.Source
 	// Agent returns the client of the node agent, which may not be running.
 	Agent func(*config.Config) Agent
-	// Backend returns the backend with a name.
+	// Backend returns the backend with the given name: see [compat.Choose].
 	Backend func(compat.BackendName) (compat.Backend, error)
 	// Stdout receives results, Stderr the log.
 	Stdout, Stderr io.Writer

@@ -18,8 +18,9 @@ import (
 
 // Status fails with [types.ErrPluginNotAvailable] if ADD would fail for every mesh pod and no
 // program on the node would repair the cause: the kernel rejects rules, the configuration is
-// invalid, or the API server does not accept the credentials. The runtime reports the node as not
-// ready on the first such error, and the kubelet then starts only pods in the host's network.
+// invalid, the kubeconfig cannot be used, or the API server does not accept the credentials. The
+// runtime reports the node as not ready on the first such error, and the kubelet then starts only
+// pods in the host's network.
 //
 // If the configuration names a node agent, faults that the agent repairs are only logged. If they
 // were errors, the agent's pod could not start, for example after a boot, when the run directory is

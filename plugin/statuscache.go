@@ -18,6 +18,7 @@ import (
 const (
 	kernelTTL = 5 * time.Minute // a module may be unloaded
 	sourceTTL = time.Minute     // credentials may expire
+	maxTTL    = kernelTTL
 )
 
 // A statusCache stores the checks of STATUS that succeeded recently, in a file of the run
@@ -50,13 +51,13 @@ func (c statusCache) check(name string, ttl time.Duration, do func() error) erro
 		return nil
 	}
 	err := do()
-	// Read the file again, because a call that failed meanwhile has invalidated the cache.
+	// Read the file again, because a call that failed meanwhile may have invalidated the cache.
 	good := c.lastSuccesses()
 	delete(good, name)
 	if err == nil {
 		good[name] = c.now
 	}
-	maps.DeleteFunc(good, func(_ string, at time.Time) bool { return c.since(at) >= kernelTTL })
+	maps.DeleteFunc(good, func(_ string, at time.Time) bool { return c.since(at) >= maxTTL })
 	c.write(good)
 	return err
 }
@@ -73,8 +74,8 @@ func (c statusCache) since(at time.Time) time.Duration {
 // invalidateStatus makes the next STATUS check everything.
 func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statusFile)) }
 
-// lastSuccesses returns the times of the last successes by check, from the file. The map is empty
-// if there is no valid file.
+// lastSuccesses returns from the file, for each check, the time of its last success. The map is
+// empty if there is no valid file of this boot and of this program.
 func (c statusCache) lastSuccesses() map[string]time.Time {
 	var s cachedStatus
 	data, err := os.ReadFile(c.path)
@@ -111,7 +112,8 @@ func bootID() string {
 // programID returns an id of this version of the program, or an empty string if it is unknown.
 func programID() string { return fileID("/proc/self/exe") }
 
-// fileID returns an id that changes when the file is written. It is empty if there is no such file.
+// fileID returns an id of the file's size and modification time, which changes when the file is
+// written. It is empty if the file does not exist or cannot be inspected.
 func fileID(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

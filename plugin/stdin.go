@@ -24,7 +24,7 @@ type stdinTee struct {
 
 // teeStdin replaces [os.Stdin] by a pipe from which package skel reads the same input. It does not
 // wait for the input: skel may refuse the environment before it reads. If the input is longer than
-// maxStdin or cannot be read, skel gets nothing.
+// maxStdin or cannot be read, skel gets nothing. If the pipe cannot be created, os.Stdin stays.
 func teeStdin() *stdinTee {
 	t := &stdinTee{done: make(chan struct{})}
 	from := os.Stdin
@@ -45,7 +45,8 @@ func teeStdin() *stdinTee {
 	return t
 }
 
-// wait returns the input, or an error if the input has not ended after the timeout.
+// wait returns the input. It returns an error if the input has not ended after the timeout, is
+// longer than maxStdin or cannot be read.
 func (t *stdinTee) wait(timeout time.Duration) ([]byte, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

@@ -18,8 +18,8 @@ import (
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
 // unless another attachment needs them. Rules without a record stay, because a container of the pod
-// may have installed them. removed is also true if the sandbox has no namespace any more, in which
-// case the rules are gone.
+// may have installed them. removed is also true if the namespace cannot be opened, which usually
+// means that it is gone, and the rules with it.
 func (c *call) unredirect() (removed bool, err error) {
 	if !c.wasRedirected() || len(c.otherAttachments()) > 0 {
 		return false, nil
@@ -35,7 +35,8 @@ func (c *call) unredirect() (removed bool, err error) {
 	return true, nil
 }
 
-// wasRedirected reports whether an earlier ADD of the attachment has redirected the pod.
+// wasRedirected reports whether an earlier ADD of the attachment has redirected the pod in this
+// namespace. It returns false if the record of that ADD is missing or cannot be read.
 func (c *call) wasRedirected() bool {
 	earlier, err := c.store.Get(attachmentKey(c.args))
 	return err == nil && earlier.HasRules() && earlier.Netns == c.args.Netns
@@ -53,7 +54,8 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 
 // checkUnredirected fails if the namespace of a pod that must not be redirected contains rules of
 // Sluice. Rules are allowed if another attachment is redirected, or if the decision leaves open
-// whether the pod has an istio-init container: it may run Sluice's command rules.
+// whether the pod has an istio-init container, because that container may run Sluice's command
+// named rules.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil

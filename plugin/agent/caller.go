@@ -26,8 +26,8 @@ type Caller struct {
 }
 
 // Query sends a query and returns the body of the answer. The error may be a [Refusal]. The context
-// limits the time from connecting to the end of the answer, and must have a deadline: see
-// [IsTimeout].
+// limits the time from connecting to the end of the answer, and must have a deadline. [IsTimeout]
+// recognizes the error after the deadline.
 func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) {
 	return c.query(ctx, r, nil)
 }
@@ -39,6 +39,7 @@ func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte,
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
+	// A deadline in the past interrupts the reading.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	head, err := ReadFrame(conn, MaxAnswer)
 	if err != nil {
@@ -116,8 +117,8 @@ func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.Uni
 	if err == nil && ancillary != nil {
 		n, _, err = conn.WriteMsgUnix(message, ancillary, nil)
 	}
-	// Do not write if the message was sent with the ancillary data: the agent may already have
-	// answered and closed the connection.
+	// Do not write again if the whole message was sent with the ancillary data: the agent may
+	// already have answered and closed the connection.
 	if err == nil && n < len(message) {
 		_, err = conn.Write(message[n:])
 	}
@@ -134,14 +135,15 @@ var errNotRunning = errors.New("it is not running")
 // IsNotRunning reports whether the error means that no agent is running.
 func IsNotRunning(err error) bool { return errors.Is(err, errNotRunning) }
 
-// IsTimeout reports whether the answer did not arrive before the context's deadline.
+// IsTimeout reports whether err is the error of a request that ended because ctx ended, by its
+// deadline or by cancellation. ctx is the context of the request.
 func IsTimeout(ctx context.Context, err error) bool {
 	// The timeout of the connection may be reported shortly before the context ends.
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
 		ctx.Err() != nil && err != nil
 }
 
-// connectError returns a shorter error than package net for a failed connection.
+// connectError returns a shorter error than package net for a connection that failed.
 func (c Caller) connectError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
@@ -156,8 +158,8 @@ func (c Caller) connectError(err error) error {
 
 // A Refusal is the error in an answer without a body.
 type Refusal struct {
-	// Kind is the kind of the error (see package source). It may be unknown, from a newer agent, or
-	// empty.
+	// Kind is a kind of package source, or one of [EnrollKinds]. It may also be empty, or a kind of
+	// a newer agent.
 	Kind string
 	// Text is the agent's message. Its length is limited, but it may contain any characters.
 	Text string

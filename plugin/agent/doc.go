@@ -12,11 +12,11 @@
 // # Protocol
 //
 // Each exchange has its own connection, so that it always reaches the agent that owns the socket
-// now. The client sends one [Request]. The agent answers a query with one [Answer] and, unless that
-// contains an error, one body: the JSON of a pod, a namespace, the policy or a [Location], or
-// nothing. Log lines and reports are not answered. Each message is a frame: its length in bytes, as
-// a big-endian 32-bit number, and then its JSON. Both sides check the peer's credentials
-// (SO_PEERCRED) before they send or read data.
+// now. The client sends one [Request]. The agent answers a query with one [Answer] and, unless the
+// Answer contains an error, one body: the JSON of what the [Verb] asks for, or nothing. Log lines
+// and reports are not answered. Each message is a frame: its length in bytes, as a big-endian
+// 32-bit number, and then its JSON. Both sides check the peer's credentials (SO_PEERCRED) before
+// they send or read data.
 //
 // Requests and answers carry a version. Within a version fields may be added, which older peers
 // ignore. An agent answers all versions up to its own, and refuses others by an error. The plugin

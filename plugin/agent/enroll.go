@@ -57,8 +57,8 @@ func (e *Enrollment) Validate() error {
 }
 
 // Enroll asks the agent to enroll a pod in ambient mode. netns is a descriptor of the pod's network
-// namespace, and addresses are the addresses of the pod. The answer follows when ztunnel has
-// acknowledged the pod. The error may be a [Refusal].
+// namespace, and addresses are the addresses of the pod. Without an error, ztunnel has acknowledged
+// the pod when Enroll returns. The error may be a [Refusal]. ctx must have a deadline.
 func (c Caller) Enroll(
 	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
 ) (*Enrollment, error) {

@@ -8,22 +8,24 @@ import (
 	"io"
 )
 
-// The longest frames, in bytes. The limit of a body is the limit of an answer of the API server to
-// the plugin; see package source.
+// The maximum lengths of the messages in frames, in bytes. The limit of a body is the limit of an
+// answer of the API server to the plugin; see package source.
 const (
 	MaxRequest = 64 << 10
 	MaxAnswer  = 4 << 10
 	MaxBody    = 8 << 20
 )
 
-// headLength is the length of a frame's head, which is the length of its content.
+// headLength is the size in bytes of the number at the beginning of a frame, which is the length of
+// the content that follows.
 const headLength = 4
 
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// ReadFrame reads a frame of at most longest bytes. It allocates no more memory than was sent. An
-// end of the stream before the first byte is [io.EOF], a later one [io.ErrUnexpectedEOF].
+// ReadFrame reads a frame and returns its content of at most longest bytes. It allocates memory for
+// what has arrived, and 32 KiB at most before. An end of the stream before the first byte is
+// [io.EOF], a later one [io.ErrUnexpectedEOF].
 func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	var head [headLength]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -61,7 +63,7 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// AppendFrame appends a frame to b.
+// AppendFrame appends a frame with the content to b.
 func AppendFrame(b, content []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
 	return append(b, content...)

@@ -15,8 +15,8 @@ type Location struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// NetNS is the path of its network namespace in the agent's mount namespace, or empty if none
-	// was found.
+	// NetNS is the path of the pod's network namespace in the agent's mount namespace, or empty if
+	// none was found.
 	NetNS string `json:"netns,omitempty"`
 	// Proc is the node's /proc in the agent's mount namespace, or empty if it is not mounted.
 	Proc string `json:"proc,omitempty"`

@@ -18,7 +18,7 @@ func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plu
 // A Verb is the kind of a request.
 type Verb string
 
-// The verbs. GetPod to AskEnroll are queries; NotifyLog and NotifyAdd are not answered.
+// The verbs. NotifyLog and NotifyAdd are not answered; the others are queries.
 const (
 	GetPod       Verb = "pod"       // the pod with Namespace, Name and UID
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
@@ -44,11 +44,11 @@ func (v Verb) IsQuery() bool {
 	return false
 }
 
-// A Request is a message of the plugin.
+// A Request is a message to the agent.
 type Request struct {
 	Version int  `json:"version"`
 	Verb    Verb `json:"verb"`
-	// Namespace, Name and UID name the object of a query.
+	// Namespace, Name and UID name the object of a query, as far as its verb needs them.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
@@ -71,11 +71,11 @@ func (r *Request) CheckSupported() error {
 	return nil
 }
 
-// An Answer is the agent's reply to a query. A body follows unless it has an error.
+// An Answer is the agent's reply to a query. A body follows unless the Answer has an error.
 type Answer struct {
 	Version int `json:"version"`
 	// Kind and Error describe why there is no body. Both are empty if there is a body. The kinds
-	// are defined in package source.
+	// are those of package source and [EnrollKinds].
 	Kind  string `json:"kind,omitempty"`
 	Error string `json:"error,omitempty"`
 }
@@ -88,7 +88,7 @@ func ErrorAnswer(kind string, err error) Answer {
 	return Answer{Version: Version, Kind: kind, Error: text.Truncate(err.Error(), maxTextBytes)}
 }
 
-// err returns the error of the answer, or nil.
+// err returns the error of the answer as a [Refusal], or nil.
 func (a *Answer) err() error {
 	if a.Kind == "" && a.Error == "" {
 		return nil

@@ -19,8 +19,8 @@ type Status struct {
 	Topics []Topic `json:"topics"`
 	// Pods counts the mesh pods of the node by the state of their redirection. Drifts counts the
 	// differences that audits have found since the agent started, by kind. ConflictingWriters
-	// counts the removals of the plugin from the node's CNI chain, by the program that removed it.
-	// Each is empty if nothing has been counted.
+	// counts the removals of the plugin from the node's CNI chain, by the removing program. Each is
+	// empty if nothing has been counted.
 	Pods               map[string]int `json:"pods,omitempty"`
 	Drifts             map[string]int `json:"drifts,omitempty"`
 	ConflictingWriters map[string]int `json:"conflictingWriters,omitempty"`
@@ -59,7 +59,7 @@ type LoggedError struct {
 	Count   int       `json:"count"`
 	Level   string    `json:"level"`
 	Message string    `json:"message"`
-	// Error is the error of the last time; empty if there was none.
+	// Error is the error that was logged with the message the last time, or empty.
 	Error string `json:"error,omitempty"`
 }
 

@@ -38,8 +38,8 @@ type Config struct {
 	Backend compat.BackendName
 	// UnreadablePods is the policy for pods that cannot be read.
 	UnreadablePods Policy
-	// APIBudget limits the time of all requests for a pod together, APITryTimeout the time of each
-	// request.
+	// APIBudget limits the time of all requests to the API server for one object together,
+	// APITryTimeout the time of each request.
 	APIBudget, APITryTimeout time.Duration
 	// Decide contains the settings of decisions.
 	Decide decide.Settings

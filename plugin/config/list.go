@@ -12,9 +12,9 @@ import (
 const Type = "sluice-cni"
 
 // ParseList parses the content of a configuration file: a network configuration list with one entry
-// of the plugin, or the object of the plugin alone. As in a runtime, the list's name and version
-// apply to the plugin. The object alone may lack both. The error is an error of [Parse], or
-// describes what the list lacks.
+// of the plugin, or the object of the plugin alone. The list's name and version apply to the plugin
+// unless its entry has its own. If no version is given, it is the latest of [Versions]. The error
+// is an error of [Parse], or describes what is wrong with the list.
 func ParseList(data []byte) (*Config, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {

@@ -72,8 +72,8 @@ func path(field func(*Config) *string) setter { return allowedString(field, isPa
 
 func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
 
-// setLogFile sets the path of the log file. An empty string disables the file, and does not count
-// as missing as it does for other paths.
+// setLogFile sets the path of the log file. Unlike for other paths, an empty string does not count
+// as missing: it disables the file.
 func setLogFile(c *Config, raw json.RawMessage) []string {
 	c.Log.File = ""
 	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
@@ -181,7 +181,8 @@ func boolean(field func(*Config) *bool) setter {
 	}
 }
 
-// address returns a setter of an address for which isAllowed returns true.
+// address returns a setter of an address for which isAllowed returns true. An empty string counts
+// as missing.
 func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decode[string](raw)

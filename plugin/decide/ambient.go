@@ -56,9 +56,10 @@ func DefaultAmbientSettings() AmbientSettings {
 	}
 }
 
-// decideAmbient decides whether the pod is in ambient mode, and returns noDecision if it is not. As
-// in istio-cni, this decision is made before the decisions about sidecars, and a pod with a sidecar
-// is not in ambient mode.
+// decideAmbient decides whether the pod is in ambient mode. It returns noDecision if the pod is
+// not, and namespaceUnknown if that depends on unknown labels of the namespace. As in istio-cni,
+// this decision is made before the decisions about sidecars, and a pod with a sidecar is not in
+// ambient mode.
 func (s *Settings) decideAmbient(in *Input) Decision {
 	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
 		return noDecision
@@ -104,7 +105,8 @@ func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
 	return a, r.notes, nil
 }
 
-// setBool sets a truth value if the pod has the annotation.
+// setBool sets a truth value if the pod has the annotation, and adds a note if the annotation is
+// not a truth value.
 func (r *result) setBool(pod *Pod, annotation string, value *bool) {
 	text, hasAnnotation := pod.Metadata.Annotations[annotation]
 	if !hasAnnotation {

@@ -87,7 +87,8 @@ func Early(a Attachment, s *Settings) Decision {
 	return noDecision
 }
 
-// Decide decides from the input. It returns [Undecided] only if more input can change the outcome.
+// Decide decides from the input. It returns [Undecided] only if the outcome depends on input that
+// is missing.
 func Decide(in Input, s *Settings) Decision {
 	if len(in.Annotations) == 0 && in.Pod != nil {
 		in.Annotations = in.Pod.Metadata.Annotations
@@ -153,8 +154,9 @@ func decideWithoutPod(a Attachment, s *Settings) Decision {
 	return noDecision
 }
 
-// isAgent reports whether the pod belongs to the node agent. The name of such a pod is the name of
-// the DaemonSet, a dash and a suffix without dashes.
+// isAgent reports whether the pod belongs to the node agent: it is in the agent's namespace, and
+// has the annotation [AgentAnnotation] or a name that the DaemonSet gives its pods. Such a name is
+// the name of the DaemonSet, a dash and a suffix without dashes.
 func (s *Settings) isAgent(a Attachment) bool {
 	if s.AgentNamespace == "" || a.Namespace != s.AgentNamespace {
 		return false
@@ -192,7 +194,7 @@ func decideProxy(pod *Pod, s *Settings) Decision {
 }
 
 // proxyRole returns the first argument of pilot-agent's command proxy. It returns an empty string,
-// which means sidecar, if there is no argument or the first one is a flag.
+// which means sidecar, if there is no argument, the first one is a flag, or the command is another.
 func proxyRole(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""
@@ -201,7 +203,7 @@ func proxyRole(args []string) string {
 }
 
 // decideOptOut decides by the label and the annotation that opt out of injection. As in istio-cni,
-// the label takes precedence over the annotation, even if its value is invalid.
+// the label takes precedence over the annotation, even if the label's value is invalid.
 func decideOptOut(pod *Pod, _ *Settings) Decision {
 	if value, labeled := pod.Metadata.Labels[injectName]; labeled {
 		if isFalse(value) {

@@ -393,7 +393,7 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 		}
 	}
 	want := []decide.Reason{
-		decide.ProxyDisabled, decide.NoProxyContainer, decide.ProxyType, decide.OptOutLabel,
+		decide.NoProxyContainer, decide.ProxyDisabled, decide.ProxyType, decide.OptOutLabel,
 		decide.OptOutAnnotation, decide.NotSelected,
 	}
 	got := slices.DeleteFunc(decide.Reasons(), func(r decide.Reason) bool {

@@ -33,8 +33,8 @@ func validateLabelValue(value string) error {
 	return nil
 }
 
-// isLabelValue reports whether the text is the value of a label, or the name in its key if it is
-// not empty.
+// isLabelValue reports whether the text can be the value of a label. Unless the text is empty, it
+// can then also be the name in a label's key.
 func isLabelValue(text string) bool {
 	isOuter := func(c byte) bool { return isLowerAlphanumeric(c) || 'A' <= c && c <= 'Z' }
 	return len(text) <= maxLabelName && (text == "" || consistsOf(text, isOuter, "-_."))

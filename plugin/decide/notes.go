@@ -28,14 +28,14 @@ const (
 	VariableUnread NoteKind = "variable-unread"
 	// ArgumentUnknown: the validation container has an unknown argument, perhaps of a newer Istio.
 	ArgumentUnknown NoteKind = "argument-unknown"
-	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the pod's nameservers are not known when its
-	// rules are made.
+	// AllDNSCaptured: CAPTURE_ALL_DNS is false, but the DNS queries to all servers are captured,
+	// because the pod's nameservers are not known when its rules are made.
 	AllDNSCaptured NoteKind = "all-dns-captured"
 	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected
-	// to it.
+	// to the proxy.
 	InitContainersCaptured NoteKind = "init-containers-captured"
-	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group,
-	// whose outbound connections bypass the proxy.
+	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group, so
+	// that its outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
 	// AnnotationIgnored: an annotation of ambient mode has a value that Istio ignores.
 	AnnotationIgnored NoteKind = "annotation-ignored"
@@ -67,8 +67,9 @@ func (r *result) noteArguments(s *sources) {
 	}
 }
 
-// noteInitContainers adds a note that names the init containers that run before the proxy. A proxy
-// that is a native sidecar runs before the init containers that follow it.
+// noteInitContainers adds a note that names the init containers that run before the proxy, except
+// the validation container and those that run as the proxy's user. A proxy that is a native sidecar
+// runs before the init containers that follow it.
 func (r *result) noteInitContainers(s *sources) {
 	var names []string
 	for i := range s.pod.Spec.InitContainers {

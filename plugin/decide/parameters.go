@@ -32,8 +32,8 @@ type result struct {
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. addresses are the pod's
-// addresses in the order of the CNI result. The first of those that [GlobalAddresses] returns
-// determines whether IPv6 is captured.
+// addresses in the order of the CNI result. Those that [GlobalAddresses] returns determine whether
+// IPv6 is captured (see [rules.CapturesIPv6]).
 //
 // The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the
 // annotation, or the argument or variable and its container. Values are truncated and quoted, so
@@ -65,8 +65,8 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 	return r.Redirect, r.notes, nil
 }
 
-// defaults returns istio-cni's defaults: all traffic is captured except requests to the agent's
-// status port and Envoy's ports.
+// defaults returns istio-cni's defaults: all inbound ports and all outbound addresses are captured.
+// setDependentFields excludes the ports of Istio's agent and of Envoy.
 func defaults(s *Settings) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -76,7 +76,8 @@ func defaults(s *Settings) rules.Redirect {
 	return r
 }
 
-// setParameter sets one parameter if the pod specifies it, and adds the faults of its value.
+// setParameter sets one parameter if the pod specifies it, and adds the faults of its value. It
+// adds a note if a value is in a source that is not read.
 func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 	value := s.find(p)
 	if value.unread != "" {

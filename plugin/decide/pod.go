@@ -65,8 +65,8 @@ type EnvVar struct {
 // ValueSource represents any source of a variable's value.
 type ValueSource struct{}
 
-// SecurityContext has the user and group of a container, or of all containers of a pod. nil is
-// unset.
+// SecurityContext has the user and group of a container, or of all containers of a pod. A nil field
+// is unset.
 type SecurityContext struct {
 	RunAsUser  *int64 `json:"runAsUser"`
 	RunAsGroup *int64 `json:"runAsGroup"`
@@ -84,17 +84,17 @@ const restartAlways = "Always"
 // configHashAnnotation has the kubelet's UID of a static pod in the API server's copy of the pod.
 const configHashAnnotation = "kubernetes.io/config.hash"
 
-// HasUID reports whether the UID is the pod's UID in the kubelet. Another pod may have the same
-// name.
+// HasUID reports whether uid is the pod's UID in the API server or, for a static pod, in the
+// kubelet. An empty uid is no pod's.
 func (p *Pod) HasUID(uid string) bool {
 	return uid != "" && (p.Metadata.UID == uid || p.ConfigHash() == uid)
 }
 
-// ConfigHash returns the kubelet's UID of a static pod, and an empty string for other pods. Users
-// can set it to the UID of another pod.
+// ConfigHash returns the kubelet's UID of a static pod, and usually an empty string for other pods.
+// It is an annotation, which users can set to the UID of another pod.
 func (p *Pod) ConfigHash() string { return p.Metadata.Annotations[configHashAnnotation] }
 
-// Addresses returns the valid addresses of the pod's status, in their order.
+// Addresses returns the valid addresses of the pod's status in their order, without duplicates.
 func (p *Pod) Addresses() []netip.Addr {
 	var addresses []netip.Addr
 	for _, ip := range append([]PodIP{{p.Status.PodIP}}, p.Status.PodIPs...) {

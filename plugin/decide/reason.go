@@ -14,8 +14,8 @@ const (
 	AmbientPod        Reason = "ambient-pod"        // in ambient mode: redirected to ztunnel
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
 	IstioInit         Reason = "istio-init"         // an init container programs the rules
-	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
 	NoProxyContainer  Reason = "no-proxy-container" // no container could receive the traffic
+	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
 	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is not a sidecar
 	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false
 	// the annotation sidecar.istio.io/inject is false, and the pod has no such label
@@ -33,18 +33,18 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, AmbientPod, HostNetwork, IstioInit,
-		ProxyDisabled, NoProxyContainer, ProxyType,
+		NoProxyContainer, ProxyDisabled, ProxyType,
 		OptOutLabel, OptOutAnnotation, NotInjected, InterceptionNone, NamespaceUnknown, NotSelected,
 		MeshPod,
 	}
 }
 
 // RulesOutIstioInit reports whether a pod that is skipped for this reason is known to have no
-// istio-init container, because the containers are checked before the reason. For the reasons of
-// [Early] they are not checked.
+// istio-init container, because [Decide] checks the containers before the reason. It returns false
+// for every reason that [Early] may return, since Early does not know the containers.
 func (r Reason) RulesOutIstioInit() bool {
 	switch r {
-	case ProxyDisabled, NoProxyContainer, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:
+	case NoProxyContainer, ProxyDisabled, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:
 		return true
 	}
 	return false

@@ -5,8 +5,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// Settings are the fields of the plugin's configuration for decisions. With the zero value every
-// injected pod belongs to the mesh, and no pod is identified as the node agent's.
+// Settings are the fields of the plugin's configuration for decisions. The zero value excludes no
+// pod that the injector has prepared for redirection, and identifies no pod as the node agent's.
 type Settings struct {
 	// ExcludeNamespaces are the names of namespaces whose pods are not redirected.
 	ExcludeNamespaces []string
@@ -30,7 +30,8 @@ type Settings struct {
 	Counters bool
 }
 
-// Annotations and labels that the injector and users set; see istio.io/api/annotation.
+// Names of annotations, labels and containers. Those of Istio are set by the injector and by users;
+// see istio.io/api/annotation.
 const (
 	// AgentAnnotation marks the pods of Sluice's node agent; its value is "true". It is ignored
 	// outside the agent's namespace.

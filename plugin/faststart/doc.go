@@ -1,5 +1,6 @@
-// Package faststart makes programs start faster that run for a few milliseconds. It is imported for
-// its effect: the program uses one processor, and the stack of its main goroutine need not grow.
+// Package faststart shortens the start of programs that run for a few milliseconds. Programs import
+// it for its effect: a program uses one processor, and the stack of its main goroutine need not
+// grow.
 //
 //	import _ "github.com/sluice-mesh/sluice/plugin/faststart"
 //
@@ -11,8 +12,8 @@
 //
 //	//go:debug updatemaxprocs=0
 //
-// which saves the goroutine, and its thread, that follow changes of the limit of processors. Only a
-// package main can have it.
+// which turns off the goroutine, and its thread, that update GOMAXPROCS when the CPU limit changes.
+// Only a package main can have such a line.
 package faststart
 
 import "runtime"
@@ -29,7 +30,8 @@ const stackSize = 96 << 10
 
 // growStack grows the stack of the goroutine to stackSize: the prologue of a function ensures that
 // there is room for its variables. Otherwise the stack would grow step by step, and be copied each
-// time. touch must be false, so that the array is reserved but not cleared.
+// time. touch must be false, so that the array is reserved but not cleared. The variable index
+// prevents the compiler from removing the array.
 //
 //go:noinline
 func growStack(touch bool) byte {

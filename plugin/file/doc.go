@@ -1,17 +1,17 @@
 // Package file replaces files atomically: a reader finds either the old or the new content, never a
 // part of it.
 //
-// New content is written to a temporary file next to the old file. The temporary file is synced,
-// and its size and content are checked. Then it is renamed, and the directory is synced. A full
-// disk, a read-only mount or a kill at any time leaves the old file unchanged. If content and mode
-// are already as desired, nothing is written. A symbolic link is followed, and its target is
-// replaced.
+// [Write], [Copy] and [Replace] write the new content to a temporary file next to the old file.
+// They sync the temporary file, and check its size and content. Then they rename it, and sync the
+// directory. A full disk, a read-only mount or a kill before the rename leaves the old file
+// unchanged. If content and mode are already as desired, Write and Copy write nothing. The three
+// functions follow a symbolic link and replace its target.
 //
 // [WriteNoSync] only writes and renames, for state that need not survive a crash of the node.
 //
-// The other functions return errors of type [*Error], which describe the state of the file. The
-// functions may be called concurrently and by several processes; but [RemoveTemporary] must not run
-// during a write.
+// Write, Copy, Replace, [Remove] and [RemoveIf] return errors of type [*Error], which describe the
+// state of the file. All functions may be called concurrently and by several processes; but
+// [RemoveTemporary] must not run during a write.
 package file
 
 import "strings"

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// ErrChanged is wrapped by the error of a change that was canceled because another process wrote
-// the file meanwhile. The content of the other process remains.
+// ErrChanged is wrapped by the error of a change that was not made, or did not last, because
+// another process has written the file. The content of the other process remains.
 var ErrChanged = errors.New("another process wrote it meanwhile")
 
 // An Error names the file that could not be changed, and its state.
@@ -35,7 +35,7 @@ const (
 
 func (e *Error) Error() string {
 	cause := e.cause()
-	if errors.Is(e.Err, ErrChanged) {
+	if errors.Is(e.Err, ErrChanged) { // the file is not in the state from before the change
 		return fmt.Sprintf("%s %s: %v", e.Op, e.Path, cause)
 	}
 	return fmt.Sprintf("%s %s: %v (%s)", e.Op, e.Path, cause, e.State)

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Remove removes the file at path, syncs the directory, and reports whether the file existed. It
-// removes a symbolic link, not the link's target.
+// Remove removes the file at path, syncs the directory, and reports whether the file existed. If
+// the file cannot be removed, existed is true in any case. Remove removes a symbolic link, not the
+// link's target.
 func Remove(path string) (existed bool, err error) {
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,8 +25,8 @@ func Remove(path string) (existed bool, err error) {
 	return true, nil
 }
 
-// RemoveIf removes a file that other processes write too, if its content is old. Otherwise the
-// error wraps [ErrChanged] and the file stays. A missing file is not an error.
+// RemoveIf removes a file that other processes write too, if its content equals old. If the content
+// differs, the error wraps [ErrChanged] and the file stays. A missing file is not an error.
 func RemoveIf(path string, old []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

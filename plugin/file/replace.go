@@ -44,7 +44,8 @@ func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	return syncRename("write", path, target, t.info)
 }
 
-// checkContent returns ErrChanged unless the content of the file at path is old.
+// checkContent returns nil if the content of the file at path equals old, and ErrChanged if it
+// differs or the file is missing.
 func checkContent(path string, old []byte) error {
 	data, err := os.ReadFile(path)
 	if err == nil && !bytes.Equal(data, old) || errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +54,8 @@ func checkContent(path string, old []byte) error {
 	return err
 }
 
-// create renames the temporary file to target, which must not exist.
+// create renames the temporary file to target, which must not exist. After an error the temporary
+// file is removed.
 func (t *temporary) create(target string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
 	if isUnsupported(err) {
@@ -70,8 +72,9 @@ func (t *temporary) create(target string) error {
 	return err
 }
 
-// exchange exchanges the temporary file and the file at target. It undoes the exchange if the
-// content of the replaced file is not old.
+// exchange exchanges the temporary file and the file at target, and then removes the replaced file.
+// If the content of the replaced file is not old, it undoes the exchange. Where files cannot be
+// exchanged, it renames the temporary file to target after comparing the content.
 func (t *temporary) exchange(target string, old, content []byte) error {
 	switch err := exchangeFiles(t.path, target); {
 	case isUnsupported(err):
@@ -100,9 +103,9 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 }
 
 // putBack exchanges the temporary file and the file at target again, to undo an exchange.
-// inTemporary and inTarget are their contents. If another process writes the target meanwhile, its
-// content must stay: the exchange is repeated until the content that it removes from the target is
-// the content that the previous exchange has placed there.
+// inTemporary and inTarget are the contents of the two files before the call. If another process
+// writes the target meanwhile, its content must stay. Therefore putBack repeats the exchange until
+// the content that it takes out of the target is what the previous exchange has put there.
 func (t *temporary) putBack(target string, inTemporary, inTarget []byte) error {
 	const maxExchanges = 100 // no other process writes so often in a row between two exchanges
 	for range maxExchanges {

@@ -39,7 +39,8 @@ func createTemporary(
 	return t, nil
 }
 
-// fill writes the content to the temporary file f, sets its owner and mode, and checks its content.
+// fill writes the content to the temporary file f, sets the file's owner and mode, syncs the file
+// and reads it back.
 func (t *temporary) fill(
 	f *os.File, path string, content io.ReadSeeker, size int64, mode fs.FileMode,
 ) error {
@@ -67,7 +68,7 @@ func (t *temporary) fill(
 	return err
 }
 
-// copyOwner gives the new file the owner of the old one.
+// copyOwner gives the new file f the owner of the file at path, if there is one.
 func copyOwner(f *os.File, path string) error {
 	old, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

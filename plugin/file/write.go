@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// Write writes content to the file at path, with the permission bits of mode independent of the
-// umask, and reports whether the file changed. If only the mode differs, the content is not
-// written.
+// Write writes content to the file at path, and reports whether the content or the mode changed.
+// The file gets the permission bits of mode, whatever the umask is. If only the mode differs, the
+// content is not written.
 func Write(path string, content []byte, mode fs.FileMode) (changed bool, err error) {
 	target, info, err := followLinks(path)
 	if err != nil {
@@ -126,8 +126,9 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 	return true, nil
 }
 
-// followLinks returns the file that path leads to through symbolic links. The info is nil if the
-// file does not exist; a dangling link is an error.
+// followLinks returns the path of the regular file that path leads to through symbolic links. The
+// info is nil if there is nothing at path. A link without a target is an error, and so is anything
+// but a regular file.
 func followLinks(path string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

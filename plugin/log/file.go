@@ -29,12 +29,12 @@ func (f *file) Write(line []byte) (int, error) {
 	if f.opened == nil {
 		return 0, fmt.Errorf("log file: %w", err)
 	}
-	// A file that cannot be rotated keeps growing. The next process tries again.
+	// A file that cannot be rotated keeps growing. The next write tries to rotate it again.
 	n, writeErr := f.opened.Write(line)
 	return n, errors.Join(err, writeErr)
 }
 
-// Close closes the file. It may be used again.
+// Close closes the file. The next Write opens it again.
 func (f *file) Close() error {
 	if f.opened == nil {
 		return nil
@@ -65,8 +65,8 @@ func (f *file) reopen() error {
 	if err := errors.Join(f.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
 		return err
 	}
-	// Check the type after opening, because another process may replace the file before.
-	// O_NONBLOCK: opening a named pipe without a reader would block.
+	// The type is checked after opening, because another process could replace the file between a
+	// check and the opening. O_NONBLOCK: opening a named pipe without a reader would block.
 	opened, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
@@ -82,7 +82,9 @@ func (f *file) reopen() error {
 	return nil
 }
 
-// rotate renames the open file, unless another process is renaming or has renamed this file.
+// rotate renames the open file, deletes old rotated files and opens a new file. If another process
+// has renamed the open file, rotate only opens the new one. If another process is just renaming it,
+// rotate does nothing.
 func (f *file) rotate(opened os.FileInfo) error {
 	if err := unix.Flock(int(f.opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
 		unix.EWOULDBLOCK) {
@@ -104,7 +106,7 @@ func (f *file) rotatedName(at time.Time) string {
 	return before + at.UTC().Format(rotationTime) + after
 }
 
-// rotationTime is the layout of the time in the names of rotated files. They sort by age.
+// rotationTime is the layout of the time in the names of rotated files. The names sort by age.
 const rotationTime = "2006-01-02T15-04-05.000000"
 
 // isRotationTime reports whether the text has exactly the layout rotationTime.

@@ -13,8 +13,8 @@ import (
 // one call of Write. The file is opened when the first line is written; if it cannot be opened,
 // writing returns the error.
 //
-// This package creates no logger, because package zap links net/http, which programs that only read
-// a configuration do not need.
+// Open returns a core instead of a logger, so that this package needs only zapcore: package zap
+// links net/http.
 func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, func()) {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",

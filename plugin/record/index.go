@@ -11,31 +11,33 @@ import (
 	"time"
 )
 
-// An Index keeps the records of a store in memory, by the UIDs of their pods. Create it with
-// [Store.Index]. It is safe for concurrent use.
+// An Index keeps the records of a store in memory, by the UIDs of their pods. Create an Index with
+// [Store.Index]. Its methods are safe for concurrent use.
 type Index struct {
 	store Store
 
 	mu sync.Mutex
-	// scanned is the modification time of the directory when it was last read completely, or zero.
+	// scanned is the modification time of the directory when it was last read completely. It is
+	// zero if the next Refresh must read the directory in any case.
 	scanned time.Time
 	files   map[string]indexedFile
 	pods    map[string][]*Record
 	latest  time.Time // see Latest
 }
 
-// An indexedFile is the state of a file, and its record, or nil if the file has none.
+// An indexedFile is a file at the time of a scan. inode and changed show whether it was replaced or
+// written since.
 type indexedFile struct {
 	inode   uint64
 	changed syscall.Timespec
-	record  *Record
+	record  *Record // nil if the file is damaged or was removed during the scan
 }
 
 // Index returns an index of the store, which is empty until [Index.Refresh].
 func (s Store) Index() *Index { return &Index{store: s} }
 
-// mtimeGranularity is the interval within which two changes of a directory may have the same
-// modification time. The kernel's clock for file times has ticks of up to 10 ms.
+// mtimeGranularity is more than the interval within which two changes of a directory may have the
+// same modification time: the kernel's clock for file times has ticks of up to 10 ms.
 const mtimeGranularity = 20 * time.Millisecond
 
 // Refresh reads the files that have changed since the last Refresh. Without changes it costs one
@@ -54,8 +56,8 @@ func (x *Index) Refresh() error {
 	if info.ModTime().Equal(x.scanned) {
 		return nil
 	}
-	// If the directory has changed shortly before, a file that is written during the scan may not
-	// change the modification time of the directory.
+	// If the directory changed just before, a file that is written during the scan may leave the
+	// modification time of the directory as it is. The next Refresh then reads the directory again.
 	isSettled := time.Since(info.ModTime()) >= mtimeGranularity
 	err = x.scan()
 	if x.scanned = info.ModTime(); err != nil || !isSettled {
@@ -99,7 +101,8 @@ func (x *Index) scan() error {
 	return err
 }
 
-// readFile returns the record of a file. It reads the file only if it has changed.
+// readFile returns the file with its record. It reads the file only if the file has changed since
+// the last scan.
 func (x *Index) readFile(name string) (indexedFile, error) {
 	info, err := os.Lstat(filepath.Join(x.store.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,9 +134,10 @@ func (x *Index) Of(uid string) []*Record {
 	return x.pods[uid]
 }
 
-// Latest returns the time of the latest ADD, even if its record was removed since; the zero time if
-// there was none. The latest ADD is the one with the latest time among those that were found by the
-// same Refresh, and otherwise the one that was found last, because the node's clock may be set back.
+// Latest returns the time of the latest ADD whose record a Refresh has found, even if the record
+// was removed since. It returns the zero time if no record was found yet. Of several new records
+// that the same Refresh finds, the one with the latest time counts. A new record that a later
+// Refresh finds counts even if its time is earlier, because the node's clock may be set back.
 func (x *Index) Latest() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -45,18 +45,19 @@ type Record struct {
 	// Outcome is "redirect", "ambient" or "skip". Reason is its reason, as in package decide.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
-	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected.
-	// Backend names the backend that has the rules, and is empty without rules. Its key in the file
-	// is "engine", as earlier versions wrote it.
+	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected or is
+	// in ambient mode. Backend names the backend of the rules, and is empty without rules. Backend's
+	// key in the file is "engine", as earlier versions wrote it.
 	Redirect *rules.Redirect    `json:"redirect,omitempty"`
 	Backend  compat.BackendName `json:"engine,omitempty"`
-	// Ambient has the parameters of the rules of a pod in ambient mode. The rules are in Backend.
+	// Ambient has the parameters of the rules of a pod in ambient mode, and is nil for other pods.
 	Ambient *rules.Ambient `json:"ambient,omitempty"`
 	// Time is the time of the ADD.
 	Time time.Time `json:"time"`
 }
 
-// HasRules reports whether ADD has installed rules in the pod.
+// HasRules reports whether ADD, or the node agent for a pod in ambient mode, has installed rules in
+// the pod.
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
 // Decided reports whether the record defines the desired state of the pod. It returns false if the
@@ -86,6 +87,6 @@ var errDamaged = errors.New("is not a record")
 // errNewer is wrapped, with errDamaged, by the error for a record of a newer program.
 var errNewer = errors.New("was written by a newer program")
 
-// IsDamaged reports whether the error is about a file without a usable record, for example because
-// the file was edited, or written by a newer program.
+// IsDamaged reports whether the error is about a file without a usable record: its content is
+// invalid, does not match its name, or was written by a newer program.
 func IsDamaged(err error) bool { return errors.Is(err, errDamaged) }

@@ -102,8 +102,8 @@ func decode(data []byte) (Record, error) {
 	return s.Record, err
 }
 
-// Remove deletes the record of an attachment, and temporary files of killed processes. A missing
-// record is not an error.
+// Remove deletes the record of an attachment, and the temporary files of killed processes that
+// wrote this record. A missing record is not an error.
 func (s Store) Remove(k Key) error {
 	if err := k.Validate(); err != nil {
 		return err
@@ -143,7 +143,8 @@ func (s Store) Keys() ([]Key, error) {
 // which may come with records, names the damaged files.
 func (s Store) Of(containerID string) ([]Record, error) { return s.readFiles(containerID+":", "") }
 
-// Others returns the records of the other attachments of the same container.
+// Others returns the records of the other attachments of the same container. Its order and its
+// error are those of [Store.Of].
 func (s Store) Others(k Key) ([]Record, error) { return s.readFiles(k.ContainerID+":", k.file()) }
 
 // readFiles returns the records of the files whose names have the prefix, except for one file.
@@ -180,10 +181,10 @@ func (s Store) names() ([]string, error) {
 	return names, err
 }
 
-// Prune deletes the records of all attachments to a network except the valid ones, and returns
-// their keys. It also deletes temporary and damaged files of all networks, but keeps records of a
-// newer program, because that program may be installed again. No ADD may run meanwhile; CNI
-// guarantees this for GC.
+// Prune deletes the records of all attachments to a network except the valid ones, and returns the
+// keys of the deleted records. It also deletes temporary and damaged files of all networks, but
+// keeps records of a newer program, because that program may be installed again. No ADD may run
+// meanwhile; CNI guarantees this for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var deleted []Key

@@ -44,11 +44,12 @@ type APIServer struct {
 	options Options
 
 	mu     sync.Mutex
-	client *client // nil before the first request, and after the server refused its credentials
+	client *client // nil until the next request must read the kubeconfig
 }
 
-// NewAPIServer returns a source that reads its kubeconfig at the first request, and again after the
-// API server has refused its credentials. Call Close after use.
+// NewAPIServer returns a source that reads its kubeconfig at the first request. It reads the
+// kubeconfig again after Close, and after the API server has refused its credentials in Pod or
+// Namespace. Call Close after use.
 func NewAPIServer(options Options) *APIServer { return &APIServer{options: options} }
 
 // Close implements [Source].
@@ -58,8 +59,10 @@ func (a *APIServer) Close() {
 	a.discardClientLocked()
 }
 
-// Pod implements [Source]. It repeats the request until it gets the pod with the UID or a final
-// error (see [NotFound], [Unauthorized], [Forbidden], [Misconfigured]), or until the timeout.
+// Pod implements [Source]. It repeats the request until it gets the pod with the UID, or an error
+// that a further request would not change, or until the timeout. Errors of the kinds [NotFound],
+// [Unauthorized], [Forbidden] and [Misconfigured] end the requests, and so do some of the kind
+// [Unavailable], such as an answer that is too large.
 func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 	subject := "pod " + ref.Shown()
 	if !ref.valid() {
@@ -115,9 +118,10 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 	return namespace, err
 }
 
-// Ready implements [Source]: the kubeconfig is valid, the API server answers, and the credentials
-// suffice. It requests a pod that cannot exist. The API server may forbid the request if the
-// credentials belong to a kubelet, which may read only the pods of its node.
+// Ready implements [Source]. It returns nil if the kubeconfig is valid, the API server answers, and
+// the credentials suffice. It requests a pod that cannot exist. With the credentials of a kubelet,
+// which may read only the pods of its node, the error may have the kind [Forbidden] although pods
+// can be read.
 func (a *APIServer) Ready(ctx context.Context) error {
 	const impossible = "-"
 	ctx, cancel := context.WithTimeout(ctx, a.options.requestTimeout())

@@ -25,8 +25,8 @@ type credentials struct {
 	certificates []tls.Certificate
 }
 
-// newCredentials reads the client certificate of the user. Paths are relative to the directory of
-// the kubeconfig.
+// newCredentials returns the credentials of the user. It reads the client certificate, but not yet
+// the token file. Paths are relative to dir, the directory of the kubeconfig.
 func newCredentials(user *authInfo, dir string) (credentials, error) {
 	if err := user.checkSupported(); err != nil {
 		return credentials{}, err
@@ -51,7 +51,7 @@ func newCredentials(user *authInfo, dir string) (credentials, error) {
 	return c, nil
 }
 
-// authorize adds the token to a request, and returns it.
+// authorize adds the token, if there is one, to a request, and returns the token.
 func (c *credentials) authorize(r *http.Request) (string, error) {
 	token := c.token
 	if c.tokenFile != "" {
@@ -61,7 +61,8 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 		case err == nil && len(text) > 0:
 			token = string(text)
 		case token != "":
-			// As in client-go, the token of the kubeconfig is used if the file does not exist.
+			// As in client-go, the token of the kubeconfig is used if the file cannot be read or is
+			// empty.
 		case err != nil:
 			return "", fmt.Errorf("its user's tokenFile: %w", err)
 		default:

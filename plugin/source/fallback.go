@@ -9,10 +9,11 @@ import (
 )
 
 // Fallback returns a source that calls the given sources in order until one returns an object or an
-// error for which [IsNotFound] is true. After an error for which [IsReplaced] is true it calls the
-// next source, which may wait longer for the new pod. If no source answers, the error contains the
-// texts of all errors and has the kind of the last. The source is ready if one of them is. Each
-// source has its own timeout. The context limits all of them together.
+// error for which [IsNotFound] is true. After any other error it calls the next source. That
+// includes an error for which [IsReplaced] is true, because the next source may wait longer for the
+// new pod. If no source answers, the error contains the texts of all errors and has the kind of the
+// last. The returned source is ready if one of the given sources is. Each source has its own
+// timeout. The context limits all of them together.
 func Fallback(sources ...Source) Source { return fallback(sources) }
 
 // A fallback is the source that [Fallback] returns.

@@ -5,12 +5,12 @@ import "errors"
 // A Kind classifies an error. It is a stable word for logs and metrics.
 type Kind string
 
-// The kinds of errors. NotFound and Replaced are answers about the pod. The others mean that a
-// source could not answer.
+// The kinds of errors. NotFound and Replaced are answers about the pod or the namespace. The others
+// mean that a source could not answer.
 const (
 	// NotFound: there is no pod, or no namespace, with the name.
 	NotFound Kind = "not-found"
-	// Replaced: the pod with the name had another UID during all requests.
+	// Replaced: the pod with the name had another UID, and still had it when the time was up.
 	Replaced Kind = "replaced"
 	// Unauthorized: the credentials are wrong or have expired.
 	Unauthorized Kind = "unauthorized"

@@ -67,12 +67,13 @@ type authInfo struct {
 	Exec                  json.RawMessage `json:"exec"`
 }
 
-// parseKubeconfig returns cluster and user of the current context. Its errors never quote the file,
-// which contains secrets.
+// parseKubeconfig returns cluster and user of the current context. Of the file, which contains
+// secrets, its errors quote only the names of contexts, clusters and users.
 func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	var k kubeconfig
-	// The node agent writes JSON. It is valid YAML, but parsing it as YAML takes four times as
-	// long. Only YAML accepts a number as a string.
+	// The node agent writes JSON, which is valid YAML, but takes four times as long to parse as
+	// YAML. A JSON file that the JSON parser refuses may still be valid as YAML, because there a
+	// number may stand for a string.
 	if json.Unmarshal(text, &k) != nil {
 		k = kubeconfig{}
 		if err := yaml.Unmarshal(text, &k); err != nil {

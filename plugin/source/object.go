@@ -19,11 +19,11 @@ const maxObject = 8 << 20
 
 // readObject reads an answer of status 200.
 func readObject(answer *http.Response) ([]byte, *requestError) {
-	if kind, _, _ := mime.ParseMediaType(
-		answer.Header.Get("Content-Type")); kind != "application/json" {
+	if mediaType, _, _ := mime.ParseMediaType(
+		answer.Header.Get("Content-Type")); mediaType != "application/json" {
+		const format = "its answer has content type %s, not application/json"
 		return nil, &requestError{
-			kind: Unavailable,
-			err:  fmt.Errorf("its answer has content type %s, not application/json", shortQuote(kind)),
+			kind: Unavailable, err: fmt.Errorf(format, shortQuote(mediaType)),
 		}
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxObject+1))

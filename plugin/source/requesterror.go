@@ -24,7 +24,7 @@ type requestError struct {
 	err  error
 	// final reports that a repeated request would fail too.
 	final bool
-	// timedOut reports a timeout. The caller adds the duration to the error.
+	// timedOut reports a timeout. client.get then adds the duration to the error.
 	timedOut bool
 	// retryAfter is the time to wait before a retry that the server has requested, or zero.
 	retryAfter time.Duration

@@ -8,9 +8,7 @@ import (
 )
 
 const (
-	// initialBackoff is the maximum backoff after the first attempt. It doubles with each further
-	// attempt, up to maxBackoff.
-	initialBackoff = 100 * time.Millisecond
+	initialBackoff = 100 * time.Millisecond // see backoff
 	maxBackoff     = time.Second
 )
 
@@ -58,7 +56,8 @@ func (a *APIServer) attempt(
 	return accept(body)
 }
 
-// finalError returns the error after the last attempt.
+// finalError returns the error after the last attempt. If the credentials were refused, it also
+// discards the client c. attempts is the text of attemptsText.
 func (a *APIServer) finalError(
 	ctx context.Context, c *client, subject string, last *requestError, attempts string,
 ) error {
@@ -91,9 +90,10 @@ func attemptsText(attempts int, duration time.Duration) string {
 	return fmt.Sprintf(" (%d attempts in %v)", attempts, duration.Round(time.Millisecond))
 }
 
-// backoff returns the time to wait after a number of attempts: a random time between half of the
+// backoff returns the time to wait after a number of attempts: a random time between half of a
 // limit and the limit, so that the nodes of a cluster do not all send requests at the same time
-// when the API server is available again.
+// when the API server is available again. The limit is initialBackoff after the first attempt, and
+// doubles with each further attempt, up to maxBackoff.
 func backoff(attempts int) time.Duration {
 	limit := min(maxBackoff, initialBackoff<<min(attempts-1, 10)) // 10: the shift must not overflow
 	return limit/2 + rand.N(limit/2+1)

@@ -28,7 +28,7 @@ type Ref struct {
 	Namespace, Name string
 	// UID is K8S_POD_UID. A pod with the same name and another UID is another pod, because
 	// StatefulSets reuse names. Static pods have the kubelet's UID: see [decide.Pod.HasUID]. Old
-	// runtimes leave it empty; then any pod with the name is accepted.
+	// runtimes leave the UID empty; then any pod with the name is accepted.
 	UID string
 }
 

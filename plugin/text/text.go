@@ -8,12 +8,13 @@ import (
 
 const ellipsis = "…"
 
-// Truncate shortens a text to at most maxLen bytes, including an ellipsis at its end. It adds no
-// ellipsis to a text that fits.
+// Truncate shortens a text to at most maxLen bytes, including an ellipsis at its end. It does not
+// change a text that fits. maxLen must be at least 3, the length of the ellipsis in bytes.
 func Truncate(text string, maxLen int) string {
 	if len(text) <= maxLen {
 		return text
 	}
+	// ToValidUTF8 removes the beginning of a character that was cut.
 	return strings.ToValidUTF8(text[:maxLen-len(ellipsis)], "") + ellipsis
 }
 

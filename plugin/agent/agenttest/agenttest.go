@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// Listen creates a socket, calls serve for each connection and then closes the connection. It
-// returns the socket's path.
+// Listen creates a socket and returns its path. It accepts one connection after the other, calls
+// serve for each, and then closes the connection.
 func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -36,7 +36,8 @@ func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	return path
 }
 
-// Reply returns a function for [Listen] that reads a request and sends the answer.
+// Reply returns a function for [Listen] that reads a request and sends the bytes of answer, such as
+// [Frames] returns.
 func Reply(t testing.TB, answer []byte) func(*net.UnixConn) {
 	return func(c *net.UnixConn) {
 		if _, err := agent.ReadFrame(c, agent.MaxRequest); err != nil {

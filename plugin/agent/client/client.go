@@ -33,14 +33,15 @@ const DefaultTimeout = time.Second
 type Client struct {
 	caller  agent.Caller
 	timeout time.Duration
-	// timedOut is set when a query was not answered in time. All later queries fail immediately:
-	// they would probably time out too, and the runtime waits for the plugin.
+	// timedOut is set when a query other than Enroll was not answered in time. All later queries
+	// except Enroll fail immediately: they would probably time out too, and the runtime waits for
+	// the plugin.
 	timedOut atomic.Bool
 }
 
 var _ source.Source = (*Client)(nil)
 
-// New returns a client. It connects for each request.
+// New returns a client, which connects to the agent for each request.
 func New(o Options) *Client {
 	c := &Client{caller: agent.Caller{Socket: o.Socket, Owner: o.Owner}, timeout: o.Timeout}
 	if c.timeout <= 0 {
@@ -89,8 +90,9 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Policy returns the agent's current configuration for the plugin: an object with fields of package
-// config, or nil. It may be newer than the configuration that the runtime has read.
+// Policy returns the agent's current configuration for the plugin, which may be newer than the
+// configuration that the runtime has read. The result is an object with fields of package config,
+// or nil if the agent returns no fields.
 func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	var policy map[string]json.RawMessage
 	if err := c.request(ctx, agent.Request{Verb: agent.GetPolicy}, &policy); err != nil {
@@ -124,8 +126,8 @@ func (c *Client) request(ctx context.Context, r agent.Request, target any) error
 	return nil
 }
 
-// errorKind returns the kind of the error of a query. An unknown kind counts as
-// [source.Unavailable].
+// errorKind returns the kind of the error of a query: for a refusal the agent's kind if package
+// source has it, otherwise [source.Unavailable].
 func errorKind(err error) source.Kind {
 	var refusal *agent.Refusal
 	if errors.As(err, &refusal) && slices.Contains(source.Kinds(), source.Kind(refusal.Kind)) {

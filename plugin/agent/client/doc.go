@@ -1,8 +1,9 @@
 // Package client is the plugin's side of the node agent's socket. Package agent describes the
 // protocol.
 //
-// A [Client] is a [source.Source] whose pods come from the agent's cache of the node's pods. It
-// also sends the lines of the plugin's log and the report of each ADD to the agent. If the agent is
+// A [Client] is a [source.Source] whose pods come from the agent's cache of the node's pods. A
+// Client also sends the lines of the plugin's log and the report of each ADD to the agent, and asks
+// the agent to enroll pods in ambient mode. If the agent is
 // absent or slow, [source.IsUnavailable] is true for the error, so that [source.Fallback] asks the
 // API server next.
 //

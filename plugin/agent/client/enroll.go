@@ -18,8 +18,8 @@ import (
 const EnrollTimeout = 35 * time.Second
 
 // Enroll enrolls a pod in ambient mode. netns is a descriptor of the pod's network namespace, and
-// addresses are the addresses of the pod. It returns when ztunnel has acknowledged the pod. The
-// error has a [source.Kind], or a kind of package agent.
+// addresses are the addresses of the pod. Enroll returns nil when ztunnel has acknowledged the pod.
+// [source.KindOf] returns the kind of an error: one of package source or of [agent.EnrollKinds].
 func (c *Client) Enroll(
 	ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 ) (*agent.Enrollment, error) {

@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// sendTimeout limits requests without an answer. They fit into the socket's buffer, so that sending
-// takes longer only on a machine that is overloaded.
+// sendTimeout limits requests without an answer. Such a request fits into the socket's buffer, so
+// that sending takes longer only on an overloaded machine.
 const sendTimeout = 100 * time.Millisecond
 
-// Report sends the result of an ADD. The agent does not answer: no error means that it was sent. It
-// takes at most 100 ms.
+// Report sends the result of an ADD, in at most 100 ms. The agent does not answer: no error means
+// that the report was sent. An invalid report is an error, and is not sent.
 func (c *Client) Report(a agent.Add) error {
 	if err := a.Validate(); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (c *Client) Report(a agent.Add) error {
 }
 
 // Write sends one line of the log. It never fails, so that a log continues with its other writers.
-// A line that the agent does not receive, because it is absent or the line is too long, is lost.
+// If the agent is absent or the line is too long for a request, the line is lost.
 func (c *Client) Write(line []byte) (int, error) {
 	_ = c.send(agent.Request{Verb: agent.NotifyLog, Line: string(bytes.TrimRight(line, "\n"))})
 	return len(line), nil

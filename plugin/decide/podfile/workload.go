@@ -23,7 +23,7 @@ type Workload struct {
 	Source string
 	// Template reports that the pod is the template of a workload.
 	Template bool
-	// Ignored names the other objects of the file.
+	// Ignored names the other objects of the file, except namespaces.
 	Ignored []string
 }
 

@@ -47,7 +47,7 @@ func Private(t *testing.T) bool {
 	return false
 }
 
-// Disk mounts an empty file system of the given size in bytes on a new directory, and returns the
+// Disk mounts an empty tmpfs of the given size, such as "64k", on a new directory, and returns the
 // directory.
 func Disk(t *testing.T, size string) string {
 	t.Helper()

@@ -12,8 +12,8 @@ type Log struct {
 	// File is the path of the log file, or empty for none. It is created with mode 0600.
 	File string
 	// MaxMegabytes is the size at which the file is rotated, or 0 for never. Backups is the number
-	// of rotated files that are kept, or 0 for all, and MaxDays how long they are kept, or 0 for
-	// ever.
+	// of rotated files that are kept, or 0 for all. MaxDays is the number of days for which they are
+	// kept, or 0 for no limit.
 	MaxMegabytes, Backups, MaxDays int
 }
 
@@ -33,7 +33,7 @@ const (
 // LevelNames returns the names of the levels that [ParseLevel] accepts, the most verbose first.
 func LevelNames() []string { return []string{"debug", "info", "warn", "error", "fatal", "none"} }
 
-// LevelWant lists the levels for errors.
+// LevelWant lists the names of the levels, for the texts of errors.
 const LevelWant = "debug, info, warn, error, fatal or none"
 
 // ParseLevel parses the name of a level, in upper or lower case. It accepts Istio's names.
