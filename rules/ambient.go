@@ -25,7 +25,7 @@ const (
 // kubelet, so that probes are not captured (HOST_PROBE_SNAT_IP): 169.254.7.127.
 func DefaultProbeSourceIPv4() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 7, 127}) }
 
-// DefaultProbeSourceIPv6 is the IPv6 counterpart of [DefaultProbeSourceIPv4]
+// DefaultProbeSourceIPv6 returns the IPv6 counterpart of [DefaultProbeSourceIPv4]
 // (HOST_PROBE_SNAT_IPV6): fd16:9254:7127:1337:ffff:ffff:ffff:ffff.
 func DefaultProbeSourceIPv6() netip.Addr {
 	return netip.AddrFrom16([16]byte{
@@ -144,8 +144,8 @@ var (
 )
 
 // rawPrerouting gives replies to ztunnel's DNS queries the conntrack zone of the queries, so that
-// conntrack does not confuse them with captured queries of the application. Like Istio, it assigns
-// the zone to every packet from port 53.
+// conntrack does not confuse them with captured queries of the application. Like Istio, the rule
+// matches all packets from UDP port 53 without ztunnel's mark.
 func (c *ambientCompiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	if c.DNS {

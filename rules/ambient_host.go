@@ -68,7 +68,8 @@ func (h *AmbientHost) Validate() error {
 // CompileAmbientHost returns the ruleset of a node. For invalid parameters it returns the [Faults]
 // of [AmbientHost.Validate]. Without pods the ruleset has no rules.
 //
-// A packet is a probe if its socket is in the cgroup of the kubelet. nf_tables can compare the
+// If Kubelet is set, and [ProbesByUser] and [ProbesByHost] are enabled, a packet is a probe if its
+// socket is in the cgroup of the kubelet. Of the hooks of sent packets, nf_tables can compare the
 // cgroup only at output, and translate the source only at postrouting. Therefore the rules at
 // output set ProbeMark, and the rules at postrouting match it.
 func CompileAmbientHost(h AmbientHost) (Ruleset, error) {

@@ -40,9 +40,10 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s in %s: %s", d.Kind, d.Where, d.Got)
 }
 
-// Compare returns the differences of the text of two rulesets, even if they treat every packet
-// alike. The order of rules matters, the order of tables and chains does not. Comments, counters,
-// handles and line numbers are not compared.
+// Compare compares two rulesets rule by rule, and returns their differences, even if both treat
+// every packet alike. The order of rules matters, the order of tables and chains does not.
+// Comments, roles, values of counters, handles, line numbers and the names of sets are not
+// compared.
 func Compare(want, got Ruleset) []Difference {
 	diffs := compareNamed(want.Tables, got.Tables,
 		func(t *Table) string { return "table " + t.Family.String() + " " + t.Name }, compareTables)
@@ -82,8 +83,8 @@ func compareNamed[T any](
 	return diffs
 }
 
-// compareTables returns the differences of the chains of two tables, and the sets that only got
-// has.
+// compareTables returns the differences of the chains of two tables, and the unused sets of got
+// that no rule of want uses.
 func compareTables(want, got *Table) []Difference {
 	table := want.Family.String() + " " + want.Name
 	chainName := func(c *Chain) string { return "chain " + table + " " + c.Name }

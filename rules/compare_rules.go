@@ -84,7 +84,7 @@ func (u *unpaired) takeSame(number int) bool {
 }
 
 // takeChanged removes the first rule that differs only in the elements of named sets, and returns
-// the differences; nil if there is none.
+// the differences; nil if there is none among the first maxCompared rules with the same text.
 func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	if !usesSet(want) {
 		return nil

@@ -173,7 +173,7 @@ func (c *compiler) priority(sluice, istio int) int {
 }
 
 // base begins a base chain. If IPv6 is not captured, IPv6 packets return at once, because rules
-// without a family would capture them.
+// without a family would capture them; appliesToIPv6 omits this rule.
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := c.begin(name)
 	b.chain.Base = &Base{Type: t, Hook: h, Priority: priority}

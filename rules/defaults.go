@@ -34,8 +34,8 @@ const (
 
 	// TableName is the name of Sluice's nftables table, of family inet.
 	TableName = "sluice"
-	// PolicyPriority is the priority of Sluice's policy rules. It is before the main table (32766)
-	// and before the source rules of multi-homed pods, because marked packets must be local
+	// PolicyPriority is the priority of Sluice's policy rules. They precede the rule of the main
+	// table (32766) and the source rules of multi-homed pods, because marked packets must be local
 	// whatever their source.
 	PolicyPriority = 133
 )
@@ -46,7 +46,7 @@ const loopback = "lo"
 // domainPort is the port of DNS servers.
 const domainPort = 53
 
-// DefaultLoopbackCIDR is the default of the IPv4 loopback destination
+// DefaultLoopbackCIDR returns the default of [Redirect.LoopbackCIDR]
 // (ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR): 127.0.0.1/32. The IPv6 loopback destination is always
 // ::1/128.
 func DefaultLoopbackCIDR() netip.Prefix {
@@ -56,9 +56,10 @@ func DefaultLoopbackCIDR() netip.Prefix {
 // loopbackCIDRv6 returns the IPv6 loopback destination.
 func loopbackCIDRv6() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
 
-// PassthroughIPv4 is the source address of the proxy's IPv4 connections to the application:
+// PassthroughIPv4 returns the source address of the proxy's IPv4 connections to the application:
 // 127.0.0.6.
 func PassthroughIPv4() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 6}) }
 
-// PassthroughIPv6 is the source address of the proxy's IPv6 connections to the application: ::6.
+// PassthroughIPv6 returns the source address of the proxy's IPv6 connections to the application:
+// ::6.
 func PassthroughIPv6() netip.Addr { return netip.AddrFrom16([16]byte{15: 6}) }

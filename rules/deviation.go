@@ -30,7 +30,8 @@ type Deviation struct {
 	Reason string
 }
 
-// Deviations lists all deviations. Each is enabled unless Redirect.Without contains it.
+// Deviations lists all deviations. Each is enabled unless the Without of the parameters contains
+// it.
 var Deviations = []Deviation{
 	{
 		TunnelPortTProxy,

@@ -1,7 +1,8 @@
 package rules
 
 // forDNSServers calls add with the match of the captured DNS servers: without a match if queries to
-// all servers are captured, otherwise once for each family with servers.
+// all servers are captured, otherwise once for each family with servers. It does not call add if
+// DNS is not captured.
 func (c *compiler) forDNSServers(side Side, add func(servers ...Match)) {
 	switch {
 	case !c.DNS.active():

@@ -13,7 +13,7 @@ func DecidesFamily(a netip.Addr) bool {
 }
 
 // CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses: whether the first
-// address is an IPv6 address, or with dualStack any address. The caller must omit addresses for
+// address, or with dualStack any address, is an IPv6 address. The caller must omit addresses for
 // which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
 func CapturesIPv6(addresses []netip.Addr, dualStack bool) bool {
 	is6 := func(a netip.Addr) bool { return a.Unmap().Is6() }

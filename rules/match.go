@@ -140,7 +140,8 @@ func (n InterfaceName) String() string {
 	return n.Name
 }
 
-// Family returns the family of the addresses. Packets of the other family do not match.
+// Family returns the family of the addresses, or Inet if there are none. Packets of the other
+// family do not match.
 func (m MatchAddr) Family() Family {
 	if len(m.Ranges) == 0 {
 		return Inet

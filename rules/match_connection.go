@@ -50,7 +50,7 @@ const (
 	StatusExpected  Status = 1 << iota // another connection announced it
 	StatusSeenReply                    // packets were seen in both directions
 	StatusAssured                      // it is not dropped early
-	StatusConfirmed                    // its first packet has left
+	StatusConfirmed                    // its first packet has passed the last hook
 	StatusSNAT                         // its source is translated
 	StatusDNAT                         // its destination is translated
 )

@@ -92,7 +92,7 @@ type MatchSocket struct {
 // equal contents, unless their rules write to it differently.
 type MatchListed struct {
 	Not bool
-	// List is the name of the list.
+	// List is the name of the list: "@name" for a set of nftables, "ipset name" for an ipset.
 	List string
 	// Parts are the fields to look up: "src", "dst,dst", "ip saddr".
 	Parts string
@@ -121,7 +121,8 @@ func (m MatchAddrType) String() string {
 	return "fib " + m.Side.letter() + "addr type " + operand(m.Not, types, AddrType.String)
 }
 
-// String returns the match in nft's syntax.
+// String returns the match in nft's syntax; for an ipset, in a similar notation, which nft does not
+// accept.
 func (m MatchListed) String() string { return m.Parts + " " + not(m.Not) + m.List }
 
 // String returns the match in a notation similar to nft's, which nft does not accept.

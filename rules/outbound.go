@@ -58,9 +58,9 @@ func (c *compiler) groupOutput() Chain {
 // user matches all packets over lo that could reach the rules of later owners, unless DNS or an
 // included loopback prefix restricts the rule. Therefore most rules of later owners never match.
 //
-// istio-init's rule b matches "not this user". Here it has no owner match, because by rule c this
-// user is not captured either. So it also matches packets without a socket, as the negated owner
-// match of xtables does; the negated owner match of nftables does not.
+// istio-init's rule b matches "not this user". Here rule b has no owner match, because by rule c
+// this user is not captured either. So rule b also matches packets without a socket, as the negated
+// owner match of xtables does; the negated owner match of nftables does not.
 func (c *compiler) loopbackOutput() Chain {
 	b := c.begin(loopbackChain)
 	for _, f := range c.families {

@@ -55,8 +55,9 @@ func (o Outcome) Captured() bool {
 	return !o.Dropped && o.Undecided == "" && (o.Redirect != 0 || o.ToHost || o.TProxy != 0)
 }
 
-// Same reports whether two outcomes have equal effects. For a dropped packet, only the conntrack
-// mark and the reply are compared. An undecided outcome is equal to nothing.
+// Same reports whether two outcomes have equal effects. If both drop the packet, only the conntrack
+// mark and the reply are compared. An outcome that is undecided or has unknown marks is equal to
+// nothing.
 func (o Outcome) Same(p Outcome) bool {
 	switch {
 	case o.Undecided != "" || p.Undecided != "" || o.UnknownMarks != "" || p.UnknownMarks != "":

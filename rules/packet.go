@@ -33,7 +33,7 @@ type Packet struct {
 	// Reply reports that the packet is in the reply direction of its connection. The state must be
 	// one with a connection, other than New.
 	Reply bool
-	// Status contains conntrack's status bits of the connection. A new connection has only
+	// Status contains conntrack's status bits of the connection. A new connection can have only
 	// [StatusExpected] and [StatusConfirmed].
 	Status Status
 	// ICMPType and ICMPCode are set for ICMP and ICMPv6, and 0 for other protocols.
@@ -180,8 +180,9 @@ func (f TCPFlags) String() string {
 	return strings.Join(namesOfBits(uint8(f), flagNames[:]), " | ")
 }
 
-// String returns the packet in the syntax of [ParsePacket]. It omits defaults, an in-address that
-// is equal to the destination, and the address type unicast.
+// String returns the packet in the syntax of [ParsePacket]. It omits defaults, except the device
+// and the owner; status bits that the state implies; an in-address that is equal to the
+// destination; and the address type unicast.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	endpoint := func(a netip.AddrPort) string {

@@ -144,7 +144,7 @@ func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 type Lookup func(name string) (uint32, error)
 
 // ParseIDs parses a list of numeric user or group ids and ranges of them ("1337,2000-2999") in the
-// given order. The lookup resolves names; without one they are errors.
+// given order. The lookup resolves names; if it is nil, names are errors.
 func ParseIDs(text string, lookup Lookup) ([]IDRange, error) {
 	return parseList(text, func(text string) (IDRange, error) { return parseIDRange(text, lookup) })
 }

@@ -223,7 +223,7 @@ func (p *Packet) setTypeAndState(o packetOptions) {
 }
 
 // checkOptions returns an error for each option that does not apply to the packet's direction,
-// state or socket.
+// state or socket, and an error for a state that has no default and is not given.
 func (p *Packet) checkOptions(o packetOptions) []error {
 	var faults []error
 	// A check has the form "the option is not given, or it applies".

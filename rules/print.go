@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// String returns the tables in the language of nft(8), which `nft -f` accepts, and the routes as
-// comments.
+// String returns the tables in the language of nft(8), and the routes as comments. `nft -f` accepts
+// the text of a compiled ruleset. A ruleset that was read may have matches and actions that nft has
+// no syntax for.
 func (rs Ruleset) String() string {
 	b := new(strings.Builder)
 	for i := range rs.Tables {

@@ -12,12 +12,13 @@ type Redirect struct {
 	Mode Mode
 	// ProxyPort receives outbound connections, InboundCapturePort inbound ones; 1 to 65535.
 	ProxyPort, InboundCapturePort uint16
-	// TunnelPort is the port for connections from other proxies (HBONE), which is never captured; 1
-	// to 65535.
+	// TunnelPort is the port for connections from other proxies (HBONE); 1 to 65535. Connections to
+	// it are not captured as inbound, except in TPROXY mode without [TunnelPortTProxy].
 	TunnelPort uint16
 	// ProxyUIDs and ProxyGIDs are the users and groups of the proxy, whose traffic is not captured;
-	// at least one each. Only connections of the first user to its own pod are treated as inbound,
-	// as in Istio.
+	// at least one each. As in Istio, the connections of the first user to its own pod are treated
+	// as inbound; those of the groups to port 53 only if DNS is captured; and all others only if
+	// OutboundCIDRs contains a loopback prefix.
 	ProxyUIDs, ProxyGIDs []IDRange
 	// In TPROXY mode TProxyMark marks packets to be delivered locally, and TProxyRouteTable is the
 	// routing table for them.
@@ -47,14 +48,16 @@ type Redirect struct {
 
 	// ExcludeInterfaces are not captured in either direction.
 	ExcludeInterfaces []InterfaceName
-	// RerouteInterfaces are interfaces of virtual machines in the pod (KubeVirt): packets that
-	// arrive on them are captured as outbound.
+	// RerouteInterfaces are interfaces of virtual machines in the pod (KubeVirt): TCP connections
+	// to OutboundCIDRs that arrive on them are captured as outbound. No other parameter of outbound
+	// connections applies to them, and no exclusion, as in Istio.
 	RerouteInterfaces []InterfaceName
 
-	// LoopbackCIDR is the IPv4 loopback destination, within 127.0.0.0/8.
+	// LoopbackCIDR contains the IPv4 destinations that are treated as loopback; it is within
+	// 127.0.0.0/8.
 	LoopbackCIDR netip.Prefix
 	DNS          DNS
-	// DropInvalid drops packets that conntrack considers invalid, of every protocol.
+	// DropInvalid drops incoming packets that conntrack considers invalid, of every protocol.
 	DropInvalid bool
 	// IPv6 reports whether IPv6 is captured in addition to IPv4.
 	IPv6 bool

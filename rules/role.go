@@ -9,8 +9,7 @@ type Role uint8
 
 // The roles.
 const (
-	// NoRole is the role of rules that decide nothing about a connection, or only about connections
-	// within the pod.
+	// NoRole is the role of rules that decide none of the outcomes below.
 	NoRole Role = iota
 
 	InboundCaptured

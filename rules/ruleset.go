@@ -8,8 +8,8 @@ import (
 // A Ruleset contains the tables and routes of a network namespace, or the part of them that one
 // program owns.
 type Ruleset struct {
-	// Tables are in any order: for the kernel a table is only a name space for chains. But see
-	// BaseChains.
+	// Tables are in any order: for the kernel a table is only a name space for chains. Their order
+	// matters only to [Ruleset.BaseChains], for chains whose order in the kernel is unknown.
 	Tables []Table
 	// Routing is the routing that the rules need.
 	Routing Routing
@@ -54,8 +54,8 @@ type Table struct {
 	// Comment has at most 128 bytes. It has no effect and is not compared.
 	Comment string
 	Chains  []Chain
-	// XTables reports that all rules are rules of iptables-legacy; see [Rule.XTables]. It is not
-	// compared.
+	// XTables reports that this is a table of iptables-legacy, so that all its rules consist of
+	// matches and targets of xtables; see [Rule.XTables]. It is not compared.
 	XTables bool
 	// UnusedSets are the names of sets that no rule of the table uses.
 	UnusedSets []string
@@ -146,7 +146,7 @@ func (t ChainType) String() string { return [...]string{"filter", "nat", "route"
 
 // Priorities that determine the order of Sluice's chains relative to others. Lower priorities run
 // first. Conntrack runs at -200 (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h): zones are assigned
-// before, states are known after it.
+// before it, states are known after it.
 const (
 	// The priorities of iptables' tables and of istio-nftables: NF_IP_PRI_RAW, _MANGLE and
 	// _NAT_DST.
@@ -188,8 +188,8 @@ type Rule struct {
 	Handle Handle
 	// Line is the line of a rule read from a text, otherwise 0.
 	Line Line
-	// Hits is the counter of the rule when it was read, and its initial value in nftables when the
-	// rule is created. It is 0 without a counter.
+	// Hits is the value of the rule's counter when the rule was read, and the initial value of the
+	// counter when the rule is created in nftables. It is 0 without a counter.
 	Hits Hits
 }
 

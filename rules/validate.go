@@ -10,11 +10,12 @@ import (
 type Fault struct {
 	// Field is the name of the field of Redirect, Ambient or AmbientHost.
 	Field string
-	// Value is the value of the field, Allowed describes the allowed values.
+	// Value is the value of the field, or the invalid element of a list. Allowed describes the
+	// allowed values.
 	Value, Allowed string
 }
 
-// Faults is the error of [Redirect.Validate]: all invalid parameters.
+// Faults is the error of the Validate methods of parameters: all invalid parameters.
 type Faults []Fault
 
 // Error returns a line for each fault.
@@ -149,7 +150,7 @@ const allowedInterface = "the name of an interface: 1 to 15 bytes without blank,
 
 // validInterface reports whether name is the name of an interface, or a prefix without its final
 // "+" or "*". The kernel's conditions are those of dev_valid_name (net/core/dev.c). In addition, a
-// name must not end in another "+" or "*", or contain DEL or a quotation mark.
+// name must not end in another "+" or "*", or contain a control character or a quotation mark.
 func validInterface(name string) bool {
 	const maxLength = 15 // IFNAMSIZ without the terminating zero
 	if name == "" || len(name) > maxLength || name == "." || name == ".." ||

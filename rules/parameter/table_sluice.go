@@ -19,7 +19,7 @@ func buildSluiceParameters() []Parameter {
 			Flag:        "nameserver",
 			Placeholder: "ADDRESS", Section: SectionDNS,
 			Help: "nameserver of the pod; by default the nameservers of /etc/resolv.conf; " +
-				"if there are none, DNS is not captured",
+				"without any, DNS is captured only with --capture-all-dns",
 			set: appender(rules.ParseServer, func(v *Values) *[]netip.Addr {
 				return &v.Redirect.DNS.Servers
 			}),

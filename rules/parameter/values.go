@@ -11,8 +11,8 @@ type Values struct {
 	Redirect rules.Redirect
 	// EnvoyUser is the name of the proxy's user. It is ignored if user ids are given.
 	EnvoyUser string
-	// DualStack reports that IPv6 is captured if the pod has any IPv6 address. Otherwise its first
-	// address decides.
+	// DualStack reports that IPv6 is captured if the pod has any IPv6 address. If it is false, IPv6
+	// is captured only if the first address of the pod is an IPv6 address.
 	DualStack bool
 	// StatusPort is the status port of the sidecar's agent in the annotation of a pod, or 0.
 	StatusPort uint16

@@ -11,8 +11,9 @@ import (
 
 // Unknowns returns lists of the unsupported expressions in foreign rules: of the chains that
 // packets at prerouting can reach, of the chains that packets at output can reach, and of the
-// chains that no base chain calls. Each list begins with the number of rules that have such an
-// expression, and the number of all rules, and contains each text once.
+// chains that are not reached from any base chain. Each list begins with the number of rules that
+// have such an expression, and the number of all rules, and contains each text once. A list of
+// chains without rules is omitted.
 func Unknowns(tables []rules.Table) string {
 	text := new(strings.Builder)
 	for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {

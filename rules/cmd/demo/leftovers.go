@@ -28,10 +28,10 @@ func mounts(namespaces ...*netns.NS) ([]string, error) {
 	return found, nil
 }
 
-// waitForReferences waits for at most a second until no thread or descriptor of this process refers
-// to another network namespace, and returns the remaining references. The kernel needs some time to
-// end a thread.
-func waitForReferences() (found []string, err error) {
+// remainingReferences waits for at most a second until no thread or descriptor of this process
+// refers to another network namespace, and returns the remaining references. The kernel needs some
+// time to end a thread.
+func remainingReferences() (found []string, err error) {
 	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
 		if found, err = references(); err != nil || len(found) == 0 {
 			break

@@ -65,7 +65,7 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 	p.printVerdict(t.leaked.Load()+t.failed.Load() == 0,
 		fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
 			t.opened.Load(), t.captured.Load(), t.leaked.Load(), t.failed.Load()),
-		"all captured; for instance "+t.uncaught)
+		"all captured; the last exception was "+t.uncaught)
 
 	if _, err := nft.Apply(network.Pod, including); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (t *results) replace(
 	return times, nil
 }
 
-// start opens the connections of load to each of their destinations, one after the other, until the
-// returned function is called.
+// start opens connections to all destinations of load at the same time, and to each destination one
+// after the other, until the returned function is called.
 func (t *results) start(network *testbed.Network) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool

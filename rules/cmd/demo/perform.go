@@ -58,7 +58,7 @@ func perform(p *printer) (err error) {
 	if err = errors.Join(err, closeNetwork()); err != nil {
 		return err
 	}
-	references, err := waitForReferences()
+	references, err := remainingReferences()
 	remaining = append(remaining, references...)
 	p.printVerdict(len(remaining) == 0,
 		"the pod and the neighbor are gone: nothing on this host refers to them",

@@ -25,7 +25,8 @@ the table below, and ::6 on lo; with --ambient, the policy rules and routes of i
 mode. Rules of a killed "rules trace" are also removed. Rules of other owners are kept. The exit
 code is 0 even if there was nothing to remove.
 
-If something cannot be removed, everything else is removed and listed, and the exit code is 3.
+If something cannot be removed, everything else of the same owner is removed and listed, and the
+exit code is 3. If it belongs to Sluice, nothing of Istio's programs is removed.
 Istio's routes are kept if rules of Istio that need them may remain. With --dry-run, the same list
 is printed and nothing is changed.
 
@@ -117,15 +118,15 @@ func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, err
 	return append(lines, routes...), errors.Join(append(faults, err)...)
 }
 
-// removeOwn removes Sluice's rules and routes, and returns the names of the removed objects, also
-// with an error.
+// removeOwn removes Sluice's rules and routes. It returns the names of the removed objects, even if
+// it returns an error.
 func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
-	// A state that cannot be read can still be removed.
+	// Rules that cannot be read can still be removed.
 	lines, unread := s.findOwn(ns, backends)
 	var faults []error
 	removed := false
-	// Removing the last rules also removes the routes. In reverse order this is done by nft, which
-	// usually has the rules.
+	// Removing the last rules also removes the routes. In reverse order the last backend is nft,
+	// which usually has the rules.
 	for _, b := range slices.Backward(backends) {
 		done, err := b.Remove(ns)
 		removed = removed || done

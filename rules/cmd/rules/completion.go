@@ -53,8 +53,8 @@ func unknownShellError(name string) error {
 	return fmt.Errorf("%q has no completion script: want bash, zsh or fish", name)
 }
 
-// complete returns the possible completions of the last word of a command line. words are the words
-// before it.
+// complete returns the possible completions of word, the last word of a command line. words are the
+// words before the last one.
 func (in *inputs) complete(
 	cmd *cobra.Command, words []string, word string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -127,6 +127,7 @@ func (p *parameter) values() []string {
 		}
 		return names
 	}
+	// A placeholder in lower case consists of the values.
 	if p.words == nil && strings.Contains(p.value, "|") && strings.ToLower(p.value) == p.value {
 		return strings.Split(p.value, "|")
 	}

@@ -34,7 +34,7 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 		}
 		return nil
 	})
-	// The namespace may lack the interface.
+	// An error is only a warning: the namespace may lack the interface.
 	if err != nil && trace.Delivery == rules.DeliveryUnknown {
 		s.warn("%s: %v", arrives, err)
 	}
@@ -56,8 +56,8 @@ func deliveryText(trace rules.Trace) string {
 	case trace.Delivery == rules.NotDelivered:
 		return "Routing does not deliver it to this host, so that the kernel drops it."
 	}
-	return "The listener receives it only if routing delivers it to this host: there is no " +
-		"policy route for its mark, and whether its destination is a local address is not known."
+	return "The listener receives it only if routing delivers it to this host: no policy route " +
+		"is known to select its mark, and whether its destination is a local address is not known."
 }
 
 // deliveryName returns the delivery for the JSON form.

@@ -153,8 +153,8 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	if d.log != "" {
 		found = append(found, spec{kind: kindLog, paths: [2]string{d.log}})
 	}
-	requested := p.pod != (podName{})
-	if p.namesNamespace() || requested && len(found) == 0 {
+	namesPod := p.pod != (podName{})
+	if p.namesNamespace() || namesPod && len(found) == 0 {
 		found = append(found, spec{kind: kindNamespace})
 	}
 	switch {
@@ -169,7 +169,7 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 			"--left and --right compare any two")}
 	}
 	left := spec{kind: kindFlags, parameters: p}
-	if found[0].kind == kindLog && !in.setsCapture(s) && !requested {
+	if found[0].kind == kindLog && !in.setsCapture(s) && !namesPod {
 		left.kind = kindLogged
 	}
 	return diff.Pair[spec]{Left: left, Right: found[0]}, nil

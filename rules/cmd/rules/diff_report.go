@@ -18,8 +18,8 @@ type diffReport struct {
 	strict bool
 	// notCompared names what was not compared, and why.
 	notCompared []string
-	// unstated is the parameter that the log does not contain and that explains all differences, or
-	// empty.
+	// unstated is a sentence about the parameter that the log does not contain and that explains
+	// all differences. It is empty if there is no such parameter.
 	unstated string
 }
 
@@ -113,7 +113,7 @@ func splitPostrouting(chains []rules.ChainRef) (leaving, others []rules.ChainRef
 	return leaving, others
 }
 
-// tryUnstated determines whether a parameter that a log does not contain explains the differences.
+// tryUnstated sets unstated if a parameter that a log does not contain explains all differences.
 func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 	if r.verdict() != diff.Different {
 		return
@@ -143,7 +143,7 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 	}
 }
 
-// unstatedLoopback is the parameter that no log contains.
+// unstatedLoopback is the parameter that no log of istio-init contains.
 const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
 // verdict returns the answer. The answer is "cannot decide" if the order of some chains is a guess,

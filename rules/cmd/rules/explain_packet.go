@@ -90,6 +90,7 @@ func packetTexts(args []string) []string {
 	var packets [][]string
 	last := ""
 	for _, word := range strings.Fields(strings.Join(args, " ")) {
+		// After dev, "in" and "out" are names of interfaces.
 		if n := len(packets); n == 0 || (word == "in" || word == "out") && last != "dev" {
 			packets = append(packets, []string{word})
 		} else {

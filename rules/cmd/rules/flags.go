@@ -180,8 +180,8 @@ const (
 // letterValue stores the value of the flag -o.
 type letterValue struct {
 	in       *inputs
-	ports    *parameter // excludeFlag; nil if the command does not have it
-	setPorts func(*parameters, string) error
+	ports    *parameter                      // of excludeFlag; nil if the command lacks this flag
+	setPorts func(*parameters, string) error // the setter of ports without letterValue
 }
 
 // Set implements [pflag.Value].

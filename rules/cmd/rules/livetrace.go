@@ -27,11 +27,11 @@ Print the first packet of each new connection in a network namespace as it happe
 the deciding rule. The rules of all owners are traced, in nf_tables (including iptables-nft) and
 iptables-legacy.
 
-With --verbose, or as JSON, also its path: the rules that it matched and the policies, in order, with the conntrack state
-and the mark where they change, and whether a socket listens on the port to which it is delivered;
-and the answer, when conntrack reports it: connected, refused, reset, timed out, or answered for a
-protocol without connections. An entry of conntrack that a program deletes before an answer looks as
-if the connection is refused.
+With --verbose, or as JSON, also print the path of the packet: the rules that it matched and the
+policies, in order, with the conntrack state and the mark where they change, and whether a socket
+listens on the port to which it is delivered; and the answer, when conntrack reports it: connected,
+refused, reset, timed out, or answered for a protocol without connections. An entry of conntrack
+that a program deletes before an answer looks as if the connection is refused.
 
 The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes
 nothing else. The kernel removes it when the command ends for any reason, from Linux 5.12 on. In a
@@ -225,8 +225,8 @@ func (t *liveTracer) readRuleset() error {
 	return err
 }
 
-// findSenders looks up the senders of the events' packets. It must be called before the packets are
-// printed, because their sockets may be closed soon.
+// findSenders looks up the senders of the events' packets. It must be called as soon as the events
+// are received, because the sockets of the senders may be closed soon.
 func (t *liveTracer) findSenders(events []trace.Event) {
 	owners := map[livetrace.Connection]*rules.Owner{} // nil if the event does not have the owner
 	for _, e := range events {

@@ -39,7 +39,7 @@ func (t *liveTracer) openAnswers() {
 	}
 }
 
-// watch asks for the answer to the connection of a printed packet.
+// watch asks for the answer to the connection of a printed packet, unless the packet was dropped.
 func (t *liveTracer) watch(o livetrace.Observation) {
 	if t.answers != nil && o.Outcome != livetrace.Dropped {
 		t.answers.Watch(livetrace.Connection{

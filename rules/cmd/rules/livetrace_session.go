@@ -85,7 +85,7 @@ func (s *traceSource) next(ctx context.Context) (trace.Batch, error) {
 	return b, err
 }
 
-// warnOfLegacy warns that the kernel cannot report the rules of iptables-legacy.
+// warnOfLegacy warns if the namespace has rules of iptables-legacy that the kernel cannot report.
 func (t *liveTracer) warnOfLegacy() {
 	if t.source.logErr == nil {
 		return

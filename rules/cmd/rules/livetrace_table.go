@@ -100,7 +100,7 @@ func parseEndpoint(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// checkTrace rejects filters that no packet matches.
+// checkTrace rejects arguments, and filters that no packet matches.
 func checkTrace(p *parameters, args []string) []error {
 	f := p.trace.filter
 	var errs []error

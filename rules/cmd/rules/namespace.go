@@ -81,8 +81,9 @@ var noNamespace = []unix.Errno{
 }
 
 // namespaceError classifies an error of opening a namespace: it is bad input if there is no such
-// file or process, or the file is not a network namespace, and otherwise an error of the system. An
-// error without an errno comes from the inspection of the opened file.
+// file or process, or the file is not a network namespace, and otherwise an error of the system.
+// Errors without an errno are bad input: they say that there is no such process or pod, or that the
+// opened file is not a network namespace.
 func namespaceError(err error) error {
 	var number unix.Errno
 	if errors.As(err, &number) && !slices.Contains(noNamespace, number) {

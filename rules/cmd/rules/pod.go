@@ -69,7 +69,7 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// setNameservers sets the servers whose queries are captured, from resolv.conf unless the
+// setNameservers sets the servers to which DNS queries are captured, from resolv.conf unless the
 // parameters name them. If there are none, it disables the capture of DNS.
 func (s *system) setNameservers(p *parameters) error {
 	dns := &p.Redirect.DNS
@@ -91,8 +91,8 @@ func (s *system) setNameservers(p *parameters) error {
 	return nil
 }
 
-// warnOfNameservers warns about servers whose queries bypass the proxy because their family is not
-// captured.
+// warnOfNameservers warns about servers to which queries bypass the proxy because the family of
+// their addresses is not captured.
 func (s *system) warnOfNameservers(r rules.Redirect) {
 	if !r.DNS.Capture || r.DNS.All || r.IPv6 {
 		return

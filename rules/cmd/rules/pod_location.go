@@ -56,8 +56,8 @@ func parsePodName(words string) (podName, error) {
 	return podName{namespace, name}, nil
 }
 
-// setPod sets the name of a pod, or for explain a file: the path of an existing file, or a path
-// with the extension of YAML or JSON.
+// setPod sets the name of a pod, or for explain a file: a text that is not the name of a pod, the
+// path of an existing file, or a path with the extension of YAML or JSON.
 func (p *parameters) setPod(words string) error {
 	if words == "" {
 		return errors.New("empty: want NAMESPACE/NAME")
@@ -83,8 +83,8 @@ func (p *parameters) setRunDir(path string) error {
 	return nil
 }
 
-// podFaults returns the errors about parameters that are not allowed with --pod and --node. If the
-// command does not read files, it changes the file of --pod to the name of a pod.
+// podFaults returns the errors about parameters that are not allowed with --pod and --node. For a
+// command that does not read files, it first changes the file of --pod to the name of a pod.
 func (in *inputs) podFaults(p *parameters) []error {
 	var errs []error
 	if p.podFile != "" && !slices.Contains(in.sections, sectionExplain) {
@@ -114,8 +114,8 @@ func (in *inputs) podFaults(p *parameters) []error {
 	return errs
 }
 
-// locate requests the pod from the node agent, and sets the parameters to its namespace and its
-// redirection.
+// locate requests the pod from the node agent, and sets the parameters to the namespace and the
+// redirection of the pod.
 func (s *system) locate(p *parameters) error {
 	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
 	defer cancel()
@@ -162,7 +162,7 @@ func (s *system) locateNode(p *parameters) error {
 	return nil
 }
 
-// setBackend sets the backend that the agent reports, unless a flag or variable sets it.
+// setBackend sets the backend that the agent reports, unless a flag or a variable names one.
 func (p *parameters) setBackend(name string) {
 	if p.Backend == string(compat.BackendAuto) && name != "" {
 		p.Backend = name

@@ -38,7 +38,8 @@ func run(s *system, args []string) int {
 }
 
 // execute runs a named subcommand directly, and leaves everything else, such as help, to cobra.
-// Creating all subcommands, and having cobra find one, would take as long as parsing its flags.
+// Creating all subcommands, and having cobra find one, would take as long as parsing the flags. The
+// subcommand completion needs all of them, because its script completes their names.
 func execute(s *system, args []string) error {
 	if len(args) > 0 && args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)
@@ -163,7 +164,7 @@ func subcommands(root *cobra.Command) []string {
 	return names
 }
 
-// command adds the parameters, the help, and the action of a subcommand.
+// command adds the parameters, the help and the action to a subcommand, and returns it.
 func (s *system) command(
 	cmd *cobra.Command, in *inputs, action func(p *parameters, args []string) error,
 ) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 const maxDistance = 2
 
 // didYouMean returns a question with the names that are most similar to a wrong name, for the end
-// of an error. It is empty if no name is similar. A name that begins with the wrong name is
-// similar.
+// of an error. The question is empty if no name is similar. A name that begins with the wrong name
+// is similar, unless the wrong name is a single byte.
 func didYouMean(wrong, prefix string, names []string) string {
 	var found []string
 	least := maxDistance

@@ -30,8 +30,9 @@ func otherTable() []parameter {
 		{
 			flag: "network-namespace", variables: []string{"NETWORK_NAMESPACE"}, value: "PATH",
 			section: sectionNamespace,
-			help:    "the same as --netns, which overrides it; istio-iptables does not enter it",
-			set:     setText(func(p *parameters) *string { return &p.networkNamespace }),
+			help: "the same as --netns, which overrides it; " +
+				"istio-iptables does not enter this namespace",
+			set: setText(func(p *parameters) *string { return &p.networkNamespace }),
 		},
 		{
 			flag: "dry-run", short: "n", variables: []string{"DRY_RUN"}, section: sectionDryRun,
