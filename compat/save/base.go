@@ -65,7 +65,8 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	return b
 }
 
-// HookOf returns the hook of a built-in chain of the table.
+// HookOf returns the hook of a built-in chain of the table, and reports whether the table has the
+// chain.
 func HookOf(table, chain string) (rules.Hook, bool) {
 	i := slices.Index(chainNames[:], chain)
 	if i < 0 {

@@ -28,8 +28,8 @@ func (p *rulePrinter) addComment(text string) error {
 	if len(text) > maxComment || slices.ContainsFunc([]byte(text), func(c byte) bool {
 		return c < ' ' || c == 0x7f
 	}) {
-		return fmt.Errorf("comment %q: iptables has at most %d bytes, and no line breaks in them",
-			text, maxComment)
+		return fmt.Errorf("comment %q: want at most %d bytes without control characters", text,
+			maxComment)
 	}
 	p.add("-m", "comment", "--comment", quote(text))
 	return nil

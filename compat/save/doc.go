@@ -9,8 +9,8 @@
 // of the text and its possible effect. This includes names of users, services and hosts, because
 // the package does not look them up. An unknown match with a possible side effect becomes an action
 // of the rule, and the matches after it follow as [rules.Require]. A rule with the target LOG,
-// NFLOG, ULOG, TRACE, AUDIT, RATEEST, IDLETIMER or LED only counts, because these do not change
-// packets.
+// NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED only counts, because these targets change neither
+// packets nor a state that a match reads.
 //
 // Text that iptables-restore would reject is a [SyntaxError].
 //

@@ -8,13 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxCombinations is the maximum number of rules that result from a rule with lists of addresses.
-// If there are more combinations, and the addresses of each list are disjoint, a single rule
-// represents them all, because a packet matches at most one combination.
+// maxCombinations is the number of combinations of a rule's addresses up to which each combination
+// becomes a separate rule. If there are more combinations, and the addresses of each list are
+// disjoint, a single rule represents them all, because a packet matches at most one combination.
+// Otherwise only maxExpansion limits the number of rules.
 const maxCombinations = 4096
 
 // maxExpansion limits the memory for rules that result from lists of addresses in a text. It is the
-// sum of their sizes: the number of matches of a rule, plus two. This allows about 300,000 rules,
+// sum of their sizes: the number of matches of a rule, plus two. This allows at most 260,000 rules,
 // which need 100 MB.
 const maxExpansion = 1 << 20
 
@@ -48,7 +49,8 @@ func (r *ruleReader) expandHeader(others int) (matches [][]rules.Match, merged b
 const headerSize = 4
 
 // mergeDisjoint returns a single match for the addresses of one side. It returns false if the
-// addresses are not pairwise disjoint.
+// addresses are not pairwise disjoint, or if an element of the list is negated, is a name, or means
+// all addresses.
 func mergeDisjoint(matches []rules.Match) ([]rules.Match, bool) {
 	if len(matches) < 2 {
 		return matches, true

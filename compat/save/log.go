@@ -115,7 +115,8 @@ func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rul
 		})
 }
 
-// unreadableError returns an error with the reason why the run contains no rules, or nil.
+// unreadableError returns an error with the reason why the log does not contain the rules that the
+// run has left, or nil.
 func (r *istioRun) unreadableError(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
 	errorAt := func(e *logEntry, want string) error { return syntaxErrorAt(file, e, want) }

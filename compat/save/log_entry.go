@@ -28,8 +28,8 @@ func (e *logEntry) message() string {
 
 // linePrefix matches the prefixes that kubectl and container runtimes add to each line. entryPrefix
 // matches the prefix of Istio's log before the first line of a message, in which the scope and the
-// source position are optional. copiedPrefix matches entryPrefix in text that was copied from a
-// terminal, where blanks replace the tabs.
+// source position are optional. copiedPrefix matches the same prefix in a text that was copied from
+// a terminal, where blanks replace the tabs.
 var (
 	linePrefix = lazyPattern{expression: `^(\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}

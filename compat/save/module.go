@@ -27,8 +27,9 @@ type option struct {
 	values [2]word // as many as the option has
 }
 
-// A moduleReader translates a match or target with its options to the model. Its methods match* and
-// target* each translate one or two of those in match_list.go and target_list.go.
+// A moduleReader translates a match or target with its options to the model. Its methods match*
+// each translate one or two of the matches in match_list.go, and its methods target* one or two of
+// the targets in target_list.go.
 type moduleReader struct {
 	*ruleReader
 	*module

@@ -24,8 +24,8 @@ import (
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all of them. The
-// text must then not refer to rules of this chain by number. If lists would result in more than
-// about 300,000 rules, Parse returns an error.
+// text must then not refer to rules of this chain by number. If the lists of a text would result in
+// more than 260,000 rules, or fewer ones with many matches, Parse returns an error.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -72,8 +72,8 @@ type parser struct {
 	beginLines  map[string]int // the line at which each table begins, by name
 	isTableOpen bool           // whether the last table has not been committed
 	skipsTable  bool           // whether the line belongs to a table that cannot be read
-	// isNFT reports that iptables-nft has written the tables after the last header. It converts the
-	// match limit to an expression of nftables.
+	// isNFT reports that iptables-nft has written the tables after the last header. iptables-nft
+	// converts the match limit to an expression of nftables.
 	isNFT bool
 	// outsideErr is the error for the first line, if it is outside a table.
 	outsideErr *SyntaxError

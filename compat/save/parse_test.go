@@ -393,7 +393,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{rule("-j MARK --or-mark 1/2"), `f:2:29: "1/2": want bits without a mask`},
 		{rule("-j MARK ! --set-mark 1"), `f:2:21: "--set-mark": want no ! before this option`},
-		{rule("-j CONNMARK --save-mark --nfmask x"), `f:2:44: "x": want bits of 32`},
+		{rule("-j CONNMARK --save-mark --nfmask x"), `f:2:44: "x": want a mask of 32 bits`},
 		{rule("-j CT --zone 65536"), `f:2:24: "65536": want a conntrack zone (0-65535)`},
 		{rule("-j TPROXY"), `f:2:14: "TPROXY": want --on-port after it`},
 		{rule("-j TPROXY --on-port 1 --on-ip ::"), `f:2:41: "::": want an IPv4 address or prefix`},

@@ -11,8 +11,8 @@ import (
 )
 
 // Print writes tables of one family in the format of iptables-save, with counters. iptables-restore
-// loads the text, and [Parse] returns the same tables if they have all built-in chains. Print does
-// not write names of sets, line numbers, and matches of all ports, which have no effect.
+// loads the text, and [Parse] returns the same tables if they have all built-in chains. Print omits
+// names of sets, line numbers and matches of all ports, which have no effect.
 //
 // Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
 // range of addresses, one protocol, one range of IDs or up to fifteen ports, and at most one action
@@ -108,7 +108,7 @@ func (p *tablePrinter) policy() (string, error) {
 	case c.Base != nil:
 		return "", errors.New("only built-in chains have a hook")
 	case targetNamed(c.Name) != nil:
-		return "", errors.New("the name is that of a target")
+		return "", errors.New("a target has the same name")
 	}
 	return "-", nil
 }
@@ -125,7 +125,8 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 }
 
 // maxWords is the maximum number of words of a rule in iptables-restore: 255 arguments (MAX_ARGC in
-// iptables' xshared.h) without the arguments that it adds. A counter needs counterWords of them.
+// iptables' xshared.h) without the arguments that iptables-restore adds. For a counter it adds
+// counterWords further ones.
 const (
 	maxWords     = 251
 	counterWords = 3

@@ -252,11 +252,11 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		{"nat", ruleOf(rules.Unknown{Text: "-m x"}), "unknown(-m x): iptables has no such match"},
 		{"nat", rules.Rule{Comment: strings.Repeat("x", 256)}, `comment "` +
 			strings.Repeat("x", 256) +
-			`": iptables has at most 255 bytes, and no line breaks in them`},
+			`": want at most 255 bytes without control characters`},
 		{
 			"nat",
 			rules.Rule{Comment: "a\nb"},
-			`comment "a\nb": iptables has at most 255 bytes, and no line breaks in them`,
+			`comment "a\nb": want at most 255 bytes without control characters`,
 		},
 	} {
 		var b strings.Builder
@@ -292,7 +292,7 @@ func TestPrintNamesTablesAndChainsThatIPTablesLacks(t *testing.T) {
 			output(rules.Chain{Name: "a b"}),
 			"table ip6 nat chain a b: iptables has no chain of such a name",
 		},
-		{output(rules.Chain{Name: "LOG"}), "table ip6 nat chain LOG: the name is that of a target"},
+		{output(rules.Chain{Name: "LOG"}), "table ip6 nat chain LOG: a target has the same name"},
 		{
 			output(rules.Chain{Name: "A", Base: save.Base("nat", rules.Output, false)}),
 			"table ip6 nat chain A: only built-in chains have a hook",

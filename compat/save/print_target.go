@@ -86,7 +86,7 @@ func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) e
 	return nil
 }
 
-// addPortTarget writes a target with a port, which needs a protocol with ports.
+// addPortTarget writes a target with a port. It supports only rules for TCP or for UDP.
 func (p *rulePrinter) addPortTarget(
 	a rules.Action, port uint16, table string, words ...string,
 ) error {

@@ -25,7 +25,7 @@ type ruleBlock struct {
 	entries []*ruleEntry
 }
 
-// maxBlock is the maximum number of rules of a block. A list of 300,000 rules (see maxExpansion)
+// maxBlock is the maximum number of rules of a block. A list of 260,000 rules (see maxExpansion)
 // then has about as many blocks as a block has rules, so that both searches take the same time.
 const maxBlock = 512
 

@@ -59,7 +59,8 @@ func (r *moduleReader) targetConnmark() rules.Action {
 
 // restoreMark returns the action that copies bits of the connection's mark to the packet's mark.
 // The arguments are the masks of both marks. With the mask 0 for the connection's mark the action
-// is unknown.
+// is unknown: the target does not change packets without a connection, but a [rules.MixMark] that
+// does not read the connection's mark does.
 func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	if packet == allBits && connection == allBits {
 		return rules.RestoreMark{}
@@ -93,7 +94,7 @@ func (r *moduleReader) xmark(o *option) (value, mask uint32) {
 func (r *moduleReader) mask(o *option) uint32 {
 	n, ok := number(o.values[0].text, 32)
 	if !ok {
-		r.fail(o.values[0], "bits of 32")
+		r.fail(o.values[0], "a mask of 32 bits")
 	}
 	return uint32(n)
 }

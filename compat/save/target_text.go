@@ -15,19 +15,20 @@ import (
 // targetQueue parses the target NFQUEUE.
 func (r *moduleReader) targetQueue() rules.Action {
 	first, last, isRange := strings.Cut(r.optionValue("--queue-balance", ""), ":")
-	number1, ok := number(first, 16)
-	number2, lastValid := number(last, 16)
-	if number := r.option("--queue-num"); r.option("--queue-balance") == nil {
-		number1, ok = 0, true
-		if number != nil {
-			number1, ok = r.numberOption("--queue-num", 16)
+	firstQueue, ok := number(first, 16)
+	lastQueue, lastValid := number(last, 16)
+	if single := r.option("--queue-num"); r.option("--queue-balance") == nil {
+		firstQueue, ok = 0, true
+		if single != nil {
+			firstQueue, ok = r.numberOption("--queue-num", 16)
 		}
-		number2, lastValid = number1, true
+		lastQueue, lastValid = firstQueue, true
 	} else {
-		ok = ok && isRange && number == nil
+		ok = ok && isRange && single == nil
 	}
 	q := xt.Queue{
-		First: uint16(number1), Last: uint16(number2), Bypass: r.option("--queue-bypass") != nil,
+		First: uint16(firstQueue), Last: uint16(lastQueue),
+		Bypass:    r.option("--queue-bypass") != nil,
 		CPUFanout: r.option("--queue-cpu-fanout") != nil,
 	}
 	r.setText(ok && lastValid && q.First <= q.Last, q.String())
