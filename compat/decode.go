@@ -196,6 +196,12 @@ func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert ui
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
 		// An all-zero mask matches every address; in IPv4 only if the address is also zero
 		// (ip_packet_match, ip6_packet_match).
+		if d.takeInverted(invert) {
+			all := netip.PrefixFrom(a.Mask, 0)
+			d.matches = append(d.matches, rules.MatchAddr{
+				Side: side, Not: true, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(all)},
+			})
+		}
 		return
 	}
 	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if the mask is not a prefix

@@ -43,6 +43,8 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv4, "-s 10.0.0.1/255.0.0.255",
 			"unknown(source address 10.0.0.1, mask 255.0.0.255) counter",
 		},
+		{rules.IPv4, "! -s 0.0.0.0/0", "ip saddr != 0.0.0.0/0 counter"},
+		{rules.IPv6, "! -d ::/0", "ip6 daddr != ::/0 counter"},
 		{rules.IPv4, "-f", "unknown(-f) counter"},
 		{rules.IPv4, "! -f", "unknown(! -f) counter"},
 		{
