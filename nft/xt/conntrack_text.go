@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A ConntrackField is a field that the match conntrack compares.
+// A ConntrackField is a field that the match conntrack compares, or a set of such fields.
 type ConntrackField uint16
 
 // The fields (XT_CONNTRACK_STATE and others). The addresses and ports of the original direction
@@ -113,7 +113,8 @@ type bitName struct {
 	name string
 }
 
-// namesOf returns the names of bits, and the bits without a name.
+// namesOf returns the names of bits, separated by commas, or "NONE". unnamed are the bits without a
+// name.
 func namesOf(bits uint32, list []bitName) (names string, unnamed uint32) {
 	var found []string
 	for _, n := range list {
@@ -190,7 +191,8 @@ const (
 	conntrackLastPortOffset = 154
 )
 
-// conntrackText returns the text of a match conntrack of revision 2 or 3 of a rule of the family.
+// conntrackText returns the text of a match conntrack of revision 2 or 3, which is in a rule of the
+// family. It returns false for other matches, and if the text would not identify the match.
 func conntrackText(family rules.Family, x Extension) (string, bool) {
 	const known = ConntrackDirection<<1 - 1
 	if x.Name != "conntrack" || x.Revision < 2 || int(x.Revision) >= len(conntrackSizes) ||
@@ -242,7 +244,7 @@ func conntrackText(family rules.Family, x Extension) (string, bool) {
 	for i := range 4 {
 		first, last := data[conntrackPortOffset+2*i:], data[conntrackPortOffset+2*i:]
 		number := native.Uint16
-		if x.Revision == 2 {
+		if x.Revision == 2 { // ports are in network byte order, and are no ranges
 			number = binary.BigEndian.Uint16
 		} else {
 			last = data[conntrackLastPortOffset+2*i:]

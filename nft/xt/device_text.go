@@ -73,7 +73,7 @@ func SocketText(flags uint8) string {
 // (XT_SOCKET_TRANSPARENT and others).
 var SocketOptions = [...]string{"--transparent", "--nowildcard", "--restore-skmark"}
 
-// A Fragment is the match frag of IPv6 (struct ip6t_frag). IDs are compared always.
+// A Fragment is the match frag of IPv6 (struct ip6t_frag). IDs are always compared.
 type Fragment struct {
 	First, Last, Length uint32
 	NotIDs, NotLength   bool

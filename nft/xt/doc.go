@@ -23,9 +23,8 @@
 //
 // The kernel (net/netfilter) rejects an extension with EINVAL unless these conditions hold:
 //
-//   - owner: all packets that reach the rule are sent by this host (OUTPUT, POSTROUTING), and the
-//     process that adds a rule with a user or a group is in the user namespace that owns the
-//     network namespace.
+//   - owner: the rule is reached from OUTPUT and POSTROUTING only, and the process that adds a rule
+//     with a user or a group is in the user namespace that owns the network namespace.
 //   - tcp and udp: the rule matches the protocol. multiport: the rule matches a protocol with
 //     ports.
 //   - TPROXY: the table is mangle, the rule is reached from PREROUTING only, and its protocol is
@@ -35,6 +34,6 @@
 //   - REJECT: the table is filter, and the protocol is TCP if the reply is a reset.
 //
 // A structure whose size, padded to 8 bytes, differs from the kernel's causes EINVAL too. An
-// unsupported match or target causes ENOENT. conntrack, connmark, CONNMARK and CT enable connection
-// tracking in the namespace, like NAT.
+// unsupported match or target causes ENOENT. conntrack, state, connmark, CONNMARK and CT (except CT
+// that disables tracking) enable connection tracking in the namespace, like NAT.
 package xt

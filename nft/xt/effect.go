@@ -3,9 +3,9 @@ package xt
 import "github.com/sluice-mesh/sluice/rules"
 
 // MatchEffect returns the possible effects of an xtables match on a packet, in addition to ending
-// its rule, by the name of the match. The matches of net/netfilter, net/ipv4/netfilter and
-// net/ipv6/netfilter in Linux 6.18 only read the packet or keep their own history. The effect of
-// any other name is [rules.AnyEffect].
+// its rule, by the name of the match. The matches that it lists, which are in net/netfilter,
+// net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18, only read the packet or keep their own
+// history. The effect of any other name is [rules.AnyEffect].
 //
 // Some options change the effect: --restore-skmark of socket writes the mark of the packet, --set
 // of connlabel writes the labels of its connection, and --set, --update, --remove and --reap of

@@ -23,7 +23,8 @@ type HashLimit struct {
 // (XT_HASHLIMIT_HASH_DIP and others).
 var HashLimitModes = [...]string{"dstip", "dstport", "srcip", "srcport"}
 
-// Bits of struct hashlimit_cfg3.mode: the address and ports, inversion, and limits in bytes.
+// Bits of struct hashlimit_cfg3.mode: the addresses and ports, and the inversion. Other bits, such
+// as the one for limits in bytes, are not supported.
 const (
 	hashLimitModes  = 1<<len(HashLimitModes) - 1
 	hashLimitInvert = 1 << len(HashLimitModes)

@@ -280,7 +280,8 @@ func daysText(bits uint32) string {
 	return strings.Join(days, ",")
 }
 
-// decodedText returns the text of a match of this file. It returns false for other matches.
+// decodedText returns the text of a match of this file, of device_text.go, u32.go or hashlimit.go.
+// It returns false for other matches, and if the text would not identify the match.
 func decodedText(family rules.Family, x Extension) (string, bool) {
 	data := x.Data
 	name := func(from, size int) string {

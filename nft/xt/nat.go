@@ -56,7 +56,8 @@ func decodeRange4(info []byte) (natRange, bool) {
 	}, info[rangePorts4:])
 }
 
-// decodeRange decodes a struct nf_nat_range, or a longer structure with the same beginning.
+// decodeRange decodes a struct nf_nat_range, or a longer structure with the same beginning. size is
+// the size of the structure.
 func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
 	if len(info) < size || family == rules.Inet {
 		return natRange{}, false
@@ -66,11 +67,11 @@ func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
 	}, info[rangePorts:])
 }
 
-// newRange returns the range if the model can represent it, that is, if no flag affects more than
-// the choice of the address and the port. Flags for the choice within a range are ignored if the
-// range has one value.
-func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) {
-	r := natRange{flags: flags}
+// newRange returns the range of a structure, as far as it could be decoded. ok reports that the
+// model can represent the range: no flag affects more than the choice of the address and the port.
+// Flags for the choice within a range are ignored if the range has one value.
+func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (r natRange, ok bool) {
+	r.flags = flags
 	if flags&natAddrs != 0 {
 		r.addr = addrs[0]
 		switch addrs[0].Compare(addrs[1]) {
@@ -92,13 +93,13 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (natRange, bool) 
 	}
 	const random = natRandom | natRandomFully
 	r.isComplete = flags&^(natAddrs|natPorts|natPersistent|random) == 0
-	ok := r.isComplete && (flags&random == 0 || r.port != 0 && r.lastPort == 0) &&
+	ok = r.isComplete && (flags&random == 0 || r.port != 0 && r.lastPort == 0) &&
 		(flags&natPersistent == 0 || !r.lastAddr.IsValid())
 	return r, ok
 }
 
 // text returns a text that identifies the translation. ok is false if the range does not describe
-// it completely.
+// the translation completely, or if a translation of the kind cannot have the range.
 func (r natRange) text(kind TranslationKind) (text string, ok bool) {
 	isEmpty := !r.addr.IsValid() && r.port == 0
 	if !r.isComplete || isEmpty && kind == DestinationNAT ||

@@ -13,9 +13,9 @@ const (
 	multiportSize = 48 // struct xt_multiport_v1
 )
 
-// Both structures begin with the ranges of source and destination ports. In struct xt_tcp follow
-// the option at offset 8, the mask and the value of the TCP flags at 9 and 10, and the negation
-// flags at 11. In struct xt_udp the negation flags are at 8.
+// Struct xt_tcp and xt_udp begin with the ranges of source and destination ports. In struct xt_tcp
+// the option is at offset 8, the mask and the value of the TCP flags are at 9 and 10, and the
+// negation flags at 11. In struct xt_udp the negation flags are at 8.
 
 // Negation flags of struct xt_tcp and xt_udp. The flag of the destination is negateSource << 1.
 const (
@@ -184,7 +184,8 @@ func (e *portEncoder) encode(m rules.Match) error {
 	return err
 }
 
-// headerStruct returns the structure of the header. Initially it matches every packet.
+// headerStruct returns the structure of the header. The first call creates it so that it matches
+// every packet.
 func (e *portEncoder) headerStruct() []byte {
 	if e.header == nil {
 		e.header, e.headerIndex = make([]byte, tcpSize), len(e.extensions)
@@ -203,8 +204,8 @@ func (e *portEncoder) negation() *byte {
 	return &e.header[8]
 }
 
-// encodePort encodes ports in the structure of the header, which has one range for each side, or
-// else as a multiport match.
+// encodePort encodes ports in the structure of the header, which has one range for each side. Ports
+// of several ranges, or of a side that the rule matches several times, become a multiport match.
 func (e *portEncoder) encodePort(m rules.MatchPort) error {
 	if e.protocol != rules.TCP && e.protocol != rules.UDP {
 		return errors.New("a match of ports needs a match of the protocol, TCP or UDP")

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The replies of REJECT in nft's syntax, by enum ipt_reject_with and ip6t_reject_with. The kernel
-// rejects values without a name here (echo reply), or no program uses them (not-neighbor).
+// The replies of REJECT in nft's syntax, by enum ipt_reject_with and ip6t_reject_with. Of the
+// values without a name here, the kernel rejects the echo reply, and no program uses not-neighbor.
 var (
 	rejects4 = []string{
 		"icmp net-unreachable", "icmp host-unreachable", "icmp prot-unreachable",

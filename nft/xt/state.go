@@ -57,7 +57,7 @@ func withState(u rules.Unknown, x Extension) rules.Unknown {
 		u.State = StateOfRecent(name(recentNameOffset))
 		switch flags, inverted := x.Data[recentFlagsOffset], x.Data[recentFlagsOffset+1] != 0; {
 		case flags&recentSet != 0 && !inverted:
-			u.Effect = rules.Writes
+			u.Effect = rules.Writes // --set matches every packet
 		case flags&(recentSet|recentUpdate|recentRemove|recentReap) != 0:
 			u.Effect = rules.ReadsAndWrites
 		}

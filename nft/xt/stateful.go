@@ -71,7 +71,7 @@ func rateText(average uint32) string {
 	return text
 }
 
-// decodeLimit decodes struct xt_rateinfo. The kernel uses only its other fields itself.
+// decodeLimit decodes struct xt_rateinfo. Its other fields are the kernel's own.
 func decodeLimit(data []byte) (l Limit, ok bool) {
 	if len(data) < 8 {
 		return l, false

@@ -109,7 +109,8 @@ func (c ConntrackTarget) String() string {
 	return b.String()
 }
 
-// targetText returns the text of a target of this file. It returns false for other targets.
+// targetText returns the text of a target of this file. It returns false for other targets, and if
+// the text would not identify the target.
 func targetText(family rules.Family, x Extension) (string, bool) {
 	data := x.Data
 	switch k := (key{x.Name, x.Revision}); {

@@ -18,8 +18,8 @@ const (
 	tproxySize1 = 28
 )
 
-// decodeTProxy decodes a TPROXY. The unspecified address and port 0 mean the destination of the
-// packet.
+// decodeTProxy decodes a TPROXY. For the unspecified address the kernel looks for a socket with an
+// address of the input interface, and for port 0 with the packet's destination port.
 func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Action {
 	size, portOffset := tproxySize1, tproxyAddr+addrSize
 	if revision == 0 {

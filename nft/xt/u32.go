@@ -28,7 +28,7 @@ func U32Text(not bool, program string) string {
 	return fmt.Sprintf("-m u32 %s--u32 %s", negation(not), program)
 }
 
-// u32Text decodes struct xt_u32 (u32_dump in extensions/libxt_u32.c).
+// u32Text decodes struct xt_u32 as u32_dump in extensions/libxt_u32.c does.
 func u32Text(data []byte) (string, bool) {
 	if len(data) < u32MinimumLength || data[u32TestsOffset] > u32MaxItems {
 		return "", false

@@ -109,7 +109,8 @@ func DecodeTarget(family rules.Family, x Extension) rules.Action {
 	return unknownTarget(x, rules.AnyEffect)
 }
 
-// decodeTarget returns the action of a target, or nil if its effect is unknown.
+// decodeTarget returns the action of a target, or nil if the structure is invalid or the target is
+// not one of these.
 func decodeTarget(family rules.Family, x Extension) rules.Action {
 	switch (key{x.Name, x.Revision}) {
 	case key{"MARK", 2}:

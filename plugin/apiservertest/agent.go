@@ -26,7 +26,7 @@ const (
 
 // daemonSets is the state of requests about DaemonSets. The server's mutex guards it.
 type daemonSets struct {
-	code    int      // the status code that all requests get, or 0
+	code    int      // the status code that all requests get; 0 answers them normally
 	deletes []string // the bodies of requests to delete the DaemonSet
 }
 
@@ -58,7 +58,7 @@ func (s *Server) AddNode(name string, labels map[string]any) {
 	})
 }
 
-// SetAgents sets the names of the agent's pods.
+// SetAgents adds pods of the agent with the names, and removes the agent's other pods.
 func (s *Server) SetAgents(names ...string) {
 	agents := map[string]bool{}
 	for _, name := range names {
@@ -84,7 +84,7 @@ func (s *Server) SetAgents(names ...string) {
 }
 
 // RefuseDaemonSets makes the server answer all requests about DaemonSets with a status code, and
-// end their watches. A code of 0 ends this.
+// end their watches. A code of 0 restores the normal answers.
 func (s *Server) RefuseDaemonSets(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Server) Deletes() []string {
 	return append([]string(nil), s.daemonSets.deletes...)
 }
 
-// deleteDaemonSet marks the DaemonSet as being deleted.
+// deleteDaemonSet records the body of the request, and marks the DaemonSet as being deleted.
 func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()

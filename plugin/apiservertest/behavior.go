@@ -150,7 +150,7 @@ func Truncated() Behavior {
 	})
 }
 
-// Trickle starts a normal reply, and then sends a blank at an interval without end.
+// Trickle sends a normal reply except its last byte, and then a blank at an interval without end.
 func Trickle(every time.Duration) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)

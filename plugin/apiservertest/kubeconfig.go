@@ -7,16 +7,16 @@ import (
 	"path/filepath"
 )
 
-// Kubeconfig writes a kubeconfig for the server into a new directory, and returns its path. It
-// contains the server's certificate authority and its current token, in JSON as the node agent
-// writes it.
+// Kubeconfig writes a kubeconfig for the server into a new directory, and returns its path. The
+// kubeconfig contains the server's certificate authority and current token, in JSON as the node
+// agent writes it.
 func (s *Server) Kubeconfig() string {
 	s.tb.Helper()
 	return s.KubeconfigWith(func(_, _ map[string]any) {})
 }
 
-// KubeconfigWith is Kubeconfig with changes to the cluster and the user in it. A []byte is written
-// in base64, for fields whose names end in -data.
+// KubeconfigWith is like Kubeconfig, but calls edit to change the fields of the cluster and the
+// user first. A []byte is written in base64, for fields whose names end in -data.
 func (s *Server) KubeconfigWith(edit func(cluster, user map[string]any)) string {
 	s.tb.Helper()
 	path := filepath.Join(s.tb.TempDir(), "kubeconfig")

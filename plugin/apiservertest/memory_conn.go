@@ -15,10 +15,10 @@ type memoryConn struct {
 	out      net.Conn // what the peer reads
 
 	mu      sync.Mutex
-	changed sync.Cond
-	pending []byte
-	closing bool
-	err     error
+	changed sync.Cond // of pending and closing
+	pending []byte    // written, and not yet sent
+	closing bool      // Close was called
+	err     error     // of sending
 }
 
 // newConnection returns both ends of a connection.

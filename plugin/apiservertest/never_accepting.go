@@ -9,7 +9,7 @@ import (
 )
 
 // NeverAccepting returns the URL of a server on 127.0.0.1 whose accept queue is full, so that the
-// kernel ignores further SYNs. It ends with the test.
+// kernel ignores further SYNs. The server ends with the test.
 func NeverAccepting(tb testing.TB) string {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

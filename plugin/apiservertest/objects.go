@@ -49,8 +49,8 @@ func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// object returns the object at a path as JSON after change, which gets a copy; nil if there is
-// none.
+// object returns the object at a path as JSON, or nil if there is none. If change is not nil, it
+// changes a copy of the object, and object returns the copy.
 func (s *Server) object(objectPath string, change func(object map[string]any)) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,8 @@ func (s *Server) authorized(r *http.Request) bool {
 	return ok && s.accepts(token)
 }
 
-// answer replies as an API server does.
+// answer replies as an API server does. If change is not nil, it changes a copy of the object that
+// a request gets.
 func (s *Server) answer(
 	w http.ResponseWriter, r *http.Request, change func(object map[string]any),
 ) {

@@ -16,16 +16,16 @@ type pods struct {
 	held      map[string]chan struct{} // by verb; closed when requests are answered again
 }
 
-// PodChanges returns the requests to delete or patch pods: method, path and body. They do not
-// change the pods.
+// PodChanges returns the requests to delete or patch pods: method, path and body. The server only
+// records these requests, and does not change the pods.
 func (s *Server) PodChanges() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.pods.changes...)
 }
 
-// RefusePodChanges makes the server reply to requests to delete or patch pods with a status code; 0
-// ends this.
+// RefusePodChanges makes the server reply to requests to delete or patch pods with a status code. A
+// code of 0 accepts them again.
 func (s *Server) RefusePodChanges(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *Server) HoldPods(verb string) (release func()) {
 	})
 }
 
-// waitForPods waits while requests with this verb are held.
+// waitForPods waits while requests with the verb of r are held, and r is not canceled.
 func (s *Server) waitForPods(r *http.Request) {
 	s.mu.Lock()
 	hold := s.pods.held[podVerb(r)]

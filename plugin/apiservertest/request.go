@@ -17,21 +17,21 @@ type Request struct {
 
 // Kind returns the verb and the resource, as RBAC names them: "watch pods".
 func (r *Request) Kind() string {
-	// After the version, an object has pairs of a resource and a name.
+	// After the version, the path of an object consists of pairs of a resource and a name.
 	_, rest, _ := strings.Cut(r.Path, "/v1/")
-	parts := strings.Split(rest, "/")
-	resource, object := parts[len(parts)-1], len(parts)%2 == 0
+	elements := strings.Split(rest, "/")
+	resource, isObject := elements[len(elements)-1], len(elements)%2 == 0
 	switch {
 	case resource == "token":
 		resource = "serviceaccounts/token"
-	case object:
-		resource = parts[len(parts)-2]
+	case isObject:
+		resource = elements[len(elements)-2]
 	}
-	return verb(r, object) + " " + resource
+	return verb(r, isObject) + " " + resource
 }
 
 // verb returns the verb of a request for one object, or else for a collection.
-func verb(r *Request, object bool) string {
+func verb(r *Request, isObject bool) string {
 	switch {
 	case r.Method == http.MethodPost:
 		return "create"
@@ -39,7 +39,7 @@ func verb(r *Request, object bool) string {
 		return strings.ToLower(r.Method)
 	case r.Watch:
 		return "watch"
-	case object:
+	case isObject:
 		return "get"
 	}
 	return "list"

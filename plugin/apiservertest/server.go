@@ -152,15 +152,15 @@ func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return s.network.dial(ctx)
 }
 
-// Next sets the behaviors for the next attempts, one for each connection or request. Later
-// attempts get the behavior of Always.
+// Next adds behaviors for the next attempts, one for each connection or request. Later attempts get
+// the behavior of Always.
 func (s *Server) Next(behaviors ...Behavior) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next = append(s.next, behaviors...)
 }
 
-// Always sets the behavior for all other attempts; initially [Normal].
+// Always sets the behavior for all attempts that have none from Next; initially [Normal].
 func (s *Server) Always(b Behavior) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Server) Fault(b Behavior) {
 	s.CloseConnections()
 }
 
-// Recover ends a fault, and closes all connections.
+// Recover restores the behavior [Normal] after Fault, and closes all connections.
 func (s *Server) Recover() { s.Fault(Normal()) }
 
 // Requests returns the requests received so far.

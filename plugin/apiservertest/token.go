@@ -22,7 +22,7 @@ func (s *Server) AddToken(token string) {
 	s.extra = append(s.extra, token)
 }
 
-// Token returns the accepted bearer token.
+// Token returns the bearer token of SetToken, or initially a fixed one.
 func (s *Server) Token() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 type history struct {
 	version int
 	events  []event       // sorted by version, and never changed
-	oldest  int           // events up to this version were discarded
+	oldest  int           // the oldest version from which a watch can start
 	changed chan struct{} // closed and replaced with each event
 }
 
@@ -227,7 +227,8 @@ func requestedPart(r *http.Request, object map[string]any) map[string]any {
 	}
 }
 
-// watch streams events until the client disconnects or its timeout is over.
+// watch streams events until the client disconnects, its timeout is over, or the server ends the
+// watch. objects are the objects of the collection at the version now.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[string]any, now int) {
 	send := func(kind string, object map[string]any) {
 		_, _ = w.Write(append(inJSON(event{Type: kind, Object: object}), '\n'))
