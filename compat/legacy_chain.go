@@ -184,7 +184,7 @@ func (e ruleError) Unwrap() error { return e.error }
 func (tr *translator) translateRule(
 	r ruleParts, next continuation,
 ) (list []rules.Rule, split bool, err error) {
-	needsActionChain := len(r.except) > 0 || r.hasSideEffects()
+	needsActionChain := len(r.except) > 0 || r.changesMatchedField()
 	split = needsActionChain || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
 		return ok && !jump.Goto

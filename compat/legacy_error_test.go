@@ -89,11 +89,11 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 		},
 		{
 			"an action after a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)),
-			"meta mark set ct mark before accept",
+			"meta mark set ct mark must be the last action of the rule, but is before accept",
 		},
 		{
 			"an action after a jump", mangle(rule(nil, rules.Jump{Chain: "c1"}, rules.Accept)),
-			"jump c1 before accept",
+			"jump c1 must be the last action of the rule, but is before accept",
 		},
 		{
 			"an owner at prerouting",

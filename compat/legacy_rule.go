@@ -29,6 +29,8 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 	actions := withoutCount(r.Actions)
 	parts := ruleParts{
 		comment: r.Comment, role: r.Role,
+		// Every xtables rule has counters, so that only these rules need a Count action; see
+		// Translate.
 		counts: r.KeepsEstablished() || r.Counts() && len(actions) == 0,
 	}
 	if tproxy, ok := tproxyWithDrop(list); ok {
@@ -40,8 +42,11 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 		}
 		_, restores := a.(rules.RestoreMark)
 		_, jumps := a.(rules.Jump)
+		// Not every packet would reach an action after these: RestoreMark ends the rule for packets
+		// without a connection.
 		if i < len(actions)-1 && (endsChain(a) || restores || jumps) {
-			return parts, n, fmt.Errorf("%s before %s", a, actions[i+1])
+			return parts, n, fmt.Errorf("%s must be the last action of the rule, but is before %s", a,
+				actions[i+1])
 		}
 		parts.actions = append(parts.actions, a)
 	}
@@ -147,8 +152,9 @@ func needsPorts(a rules.Action) bool {
 	return false
 }
 
-// protocolAlternatives returns an alternative for each protocol with ports that the alternatives
-// match.
+// protocolAlternatives returns a match of TCP and a match of UDP, each only if a list of
+// r.alternatives requires this protocol. An action chain contains a rule with each of them for an
+// action that needs ports.
 func (r *ruleParts) protocolAlternatives() matchAlternatives {
 	var list matchAlternatives
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
@@ -178,9 +184,10 @@ func isTCPOrUDP(m rules.Match) bool {
 		p.Protocols[0] == rules.UDP)
 }
 
-// hasSideEffects reports whether an action other than the last changes a field that the rule
-// matches.
-func (r *ruleParts) hasSideEffects() bool {
+// changesMatchedField reports whether an action other than the last changes a field that the rule
+// matches. Each action becomes an xtables rule with the same conditions, which might not match any
+// more after the change.
+func (r *ruleParts) changesMatchedField() bool {
 	var mark, conntrackMark, connection bool // changed
 	for i, a := range r.actions {
 		if i == len(r.actions)-1 {
@@ -222,13 +229,17 @@ func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	for i, matches := range r.alternatives {
 		for j, actions := range r.actionLists() {
 			rule := rules.Rule{Matches: matches, Actions: actions}
-			if j == 0 { // the first rule counts each packet
+			// Each matching packet reaches the first rule. Only this rule has the role, so that a
+			// packet is counted once.
+			if j == 0 {
 				rule.Role = r.role
 			}
 			if len(list) == 0 {
 				rule.Comment = r.comment
 			}
-			if i == 0 { // the rules of the other lists are encoded in the same way
+			// Check whether xtables can express the rules. The rules of other lists differ only in
+			// values.
+			if i == 0 {
 				if _, err := encodeRule(tr.family, &rule); err != nil {
 					return nil, err
 				}

@@ -147,7 +147,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			numbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
 				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
 			e.verdict(0, "")
-		}, "| anything(nat: not the last expression) drop"},
+		}, "| anything(nat or map: not the last expression) drop"},
 		{"a port without a match of the protocol", func(e *encoder) {
 			e.immediate(portBytes(80))
 			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,

@@ -54,25 +54,27 @@ type ruleDecoder struct {
 	// loads an index.
 	indexScope netns.ID
 	loadsIndex bool
-	// unknowns contains the next expressions with the name unknownExpression.
+	// unknowns contains, in order, the conditions and actions for the placeholders
+	// (unknownExpression) that are not decoded yet.
 	unknowns     []rules.Unknown
 	varyingCount int // number of random or stateful conditions
 	// inputs contains the inputs on which the expressions so far may depend.
 	inputs rules.Inputs
 
+	// lowerBound is a comparison ≥ that the next expression may complete to an interval.
 	lowerBound lowerBound
 	rule       rules.Rule
 	hasActed   bool // the rule has an action other than Count
-	// isNative reports that the rule has an expression that differs from an equal extension of
-	// xtables; see [rules.Rule.XTables].
+	// isNative reports that the rule has an nftables expression that may treat some packets
+	// differently than the corresponding extension of xtables; see [rules.Rule.XTables].
 	isNative bool
 	// needsConnection reports that the last action ends the rule for packets without a connection.
 	needsConnection bool
-	// undo is the length of the rule before the last expression; nil unless the decoding of that
-	// expression is correct only at the end of the rule.
+	// undo is the length of the rule before the last expression if the decoding of this expression
+	// is correct only at the end of the rule, and nil otherwise.
 	undo *ruleLength
 	// maySplit permits a map to split the rule into branches. isSplit reports that the last
-	// expression has split the rule, possibly into no branches.
+	// expression has split the rule.
 	maySplit bool
 	isSplit  bool
 	branches []rules.Rule
@@ -127,7 +129,7 @@ func (d *ruleDecoder) undoLast() {
 		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches],
 			d.rule.Actions[:d.undo.actions]
 		d.undo = nil
-		d.addUnknown("nat: not the last expression", rules.AnyEffect, d.identity())
+		d.addUnknown("nat or map: not the last expression", rules.AnyEffect, d.identity())
 	}
 }
 
@@ -149,13 +151,15 @@ func (d *ruleDecoder) addUnknown(text string, effect rules.Effect, data string) 
 		d.pending = nil // the expression may also end the rule
 	}
 	if (effect == rules.ReadsVarying || effect == rules.ReadsHistory) && data != rules.NoData {
+		// The number distinguishes equal conditions of one rule, which have different results.
 		data = fmt.Sprintf("%d %s", d.varyingCount, data)
 		d.varyingCount++
 	}
 	d.addCondition(rules.Unknown{Text: text, Effect: effect, Data: data})
 }
 
-// addCondition adds a condition.
+// addCondition adds a condition: as a match before the first action, and as a [rules.Require] after
+// it. A [rules.Unknown] that is not a condition becomes an action.
 func (d *ruleDecoder) addCondition(m rules.Match) {
 	d.requireConnection()
 	u, isUnknown := m.(rules.Unknown)
@@ -191,8 +195,8 @@ func (d *ruleDecoder) addAction(action rules.Action) {
 	}
 }
 
-// addCount adds a [rules.Count], unless the last action is a Count. It represents actions without
-// an effect on the packet.
+// addCount adds a [rules.Count], unless the last action is a Count. A Count represents actions
+// without an effect on the packet.
 func (d *ruleDecoder) addCount() {
 	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
 		d.addAction(rules.Count{})
@@ -239,6 +243,7 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	case "connlimit", "quota", "limit":
 		// The text of the condition includes the constant values.
 	case "match", "target":
+		// The text of the match or action includes the other data.
 		_, _ = d.history.Write(a.Get(unix.NFTA_MATCH_NAME))
 	case "lookup":
 		for _, attr := range []uint16{
@@ -260,7 +265,8 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 }
 
 // identity returns a hash of all expressions so far and of the contents of their sets. Lists of
-// expressions with equal identities are equal. It returns [rules.NoData] if a set cannot be read.
+// expressions are equal if their identities and the texts of their matches and actions are equal.
+// It returns [rules.NoData] in a branch, and if a set cannot be read.
 func (d *ruleDecoder) identity() string {
 	if d.unhashed == nil {
 		return rules.NoData
@@ -285,8 +291,8 @@ func (d *ruleDecoder) identity() string {
 func (d *ruleDecoder) finish() {
 	if d.isNative && d.rule.XTables {
 		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables
-		// with expressions that differ from the equal extensions. No known program writes such a
-		// rule.
+		// with expressions that may differ from the corresponding extensions. No known program
+		// writes such a rule.
 		d.isSplit, d.branches, d.undo = false, nil, nil
 		d.rule.Matches = nil
 		d.rule.Actions = []rules.Action{rules.Unknown{
@@ -336,8 +342,8 @@ func (d *ruleDecoder) decodeImmediate(a attributes) error {
 	return nil
 }
 
-// A verdict is a decoded verdict. If action is nil, the verdict ends the rule (endsRule), or has no
-// effect.
+// A verdict is a decoded NFTA_DATA_VERDICT. Its action is nil for break, which sets endsRule, and
+// for continue, which has no effect.
 type verdict struct {
 	action   rules.Action
 	endsRule bool
@@ -346,7 +352,7 @@ type verdict struct {
 // decodeVerdict decodes the attribute NFTA_DATA_VERDICT.
 func decodeVerdict(a attributes) (verdict, error) {
 	if len(a.Get(unix.NFTA_VERDICT_CODE)) != 4 {
-		return verdict{}, fmt.Errorf("no verdict, %w", errUnsupported)
+		return verdict{}, fmt.Errorf("no verdict %w", errUnsupported)
 	}
 	switch code := int32(a.Number(unix.NFTA_VERDICT_CODE)); code {
 	case 0: // NF_DROP

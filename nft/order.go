@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// orderChains sets the order of the base chains of a table that have equal priority. A table lists
-// its chains in the order of their creation, but the kernel calls them in the reverse order.
+// orderChains sets Base.Order of base chains of the same table that have equal priority. The kernel
+// lists the chains of a table in the order of their creation, but calls them in the reverse order.
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
 		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
@@ -28,7 +28,7 @@ func orderChainsAt(chains []rules.ChainRef) {
 	changed := false
 	for from := 0; from < len(chains); {
 		end := from + 1
-		for end < len(chains) && orderedByCreation(chains[from], chains[end]) {
+		for end < len(chains) && isListedInReverse(chains[from], chains[end]) {
 			end++
 		}
 		slices.Reverse(chains[from:end])
@@ -44,8 +44,9 @@ func orderChainsAt(chains []rules.ChainRef) {
 	}
 }
 
-// orderedByCreation reports whether only the time of creation determines the order of two chains.
-func orderedByCreation(a, b rules.ChainRef) bool {
+// isListedInReverse reports whether the kernel calls two chains in the reverse of the listed order:
+// they belong to one table, have equal priority, and both or neither of them are NAT chains.
+func isListedInReverse(a, b rules.ChainRef) bool {
 	x, y := a.Chain.Base, b.Chain.Base
 	return a.Table == b.Table && x.Priority == y.Priority &&
 		(x.Type == rules.NAT) == (y.Type == rules.NAT)

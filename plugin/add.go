@@ -65,9 +65,9 @@ func (c *call) add() (_ []byte, err error) {
 	if d.Outcome == decide.Ambient {
 		err = c.enroll(&r, result)
 	} else {
-		redirected := redirection{call: c, pod: pod, result: result, record: &r}
-		if err = c.sandbox.ns.Do(redirected.install); err != nil {
-			err = redirected.codedError(err)
+		redirect := redirection{call: c, pod: pod, result: result, record: &r}
+		if err = c.sandbox.ns.Do(redirect.install); err != nil {
+			err = redirect.codedError(err)
 		}
 	}
 	if err != nil {
@@ -78,8 +78,8 @@ func (c *call) add() (_ []byte, err error) {
 	return result, nil
 }
 
-// skipPod removes the rules of an earlier ADD from a pod that is not redirected, and stores the
-// record r of this ADD. If the pod could not be read, the rules stay.
+// skipPod removes the rules of an earlier ADD from a pod that this ADD does not redirect, and
+// stores the record r of this ADD. If the pod could not be read, the rules stay.
 func (c *call) skipPod(r record.Record) error {
 	reason := decide.Reason(r.Reason)
 	if reason == podUnreadable {
@@ -90,7 +90,8 @@ func (c *call) skipPod(r record.Record) error {
 		return nil
 	}
 	// If the removal fails, the earlier record stays, so that the next ADD removes the rules. A
-	// sandbox that is not of Kubernetes needs no record, except to replace that of removed rules.
+	// sandbox that does not belong to Kubernetes needs no record, unless its rules were removed:
+	// the new record then replaces the record of these rules.
 	removed, err := c.unredirect()
 	if err == nil && (reason != decide.NotKubernetes || removed) {
 		c.putRecord(r)
@@ -98,9 +99,9 @@ func (c *call) skipPod(r record.Record) error {
 	return err
 }
 
-// putRecord stores the record. ADD succeeds even if this fails, because the rules are in the kernel
-// and CHECK does not need the record. An earlier record is then removed, because CHECK would expect
-// the rules that it describes.
+// putRecord stores the record. ADD succeeds even if this fails, because the rules are in the
+// kernel, and CHECK decides as ADD does if there is no record. putRecord then removes an earlier
+// record, because CHECK would expect the rules that it describes.
 func (c *call) putRecord(r record.Record) {
 	if err := c.store.Put(r); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))
@@ -109,8 +110,8 @@ func (c *call) putRecord(r record.Record) {
 }
 
 // rollBack removes the record of the attachment after an ADD that failed, and returns the error. If
-// an earlier ADD redirected the pod, its record stays: without the record, the rules would never be
-// removed.
+// an earlier ADD redirected the pod, its record stays, because a later ADD that skips the pod
+// removes only rules that a record describes.
 func (c *call) rollBack(err error) error {
 	if !c.wasRedirected() {
 		c.removeRecord()

@@ -36,6 +36,7 @@ func (d *diagnosis) checkLegacy() {
 		case hasIstioChains:
 			summary := fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
 				countText(t.Rules, "rule"))
+			// istio-iptables creates this chain only in TPROXY mode, in which its rules save marks.
 			savesMarks := slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY")
 			d.checkIstioRules(summary, savesMarks)
 		case t.hasSluiceChains():
@@ -49,8 +50,9 @@ func (d *diagnosis) checkLegacy() {
 	}
 }
 
-// checkLegacyNAT reports the nat table of iptables-legacy, which runs at the kernel's dstnat
-// priority (NF_IP_PRI_NAT_DST). name is the display name of the table.
+// checkLegacyNAT reports the nat table of iptables-legacy, which runs at the priority
+// NF_IP_PRI_NAT_DST, the same number as [rules.IstioNATPriority]. name is the display name of the
+// table.
 func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 	summary := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
 		rules.IstioNATPriority)

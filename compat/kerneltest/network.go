@@ -48,7 +48,7 @@ type Network struct {
 	tables      *nftables.Conn
 	legacy      map[legacyTable]bool // loaded since Reset
 	token       uint32               // of the last packet
-	reported    uint32               // number of connections that ICMP errors have reported
+	innerCount  uint32               // number of packets in ICMP errors so far
 }
 
 // A device is an interface of the pod, with a packet socket that writes frames to it.

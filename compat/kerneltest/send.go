@@ -13,22 +13,23 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 		return err
 	}
 	connection, mustExist := connectionOf(p)
-	var reportedPacket []byte
+	var innerPacket []byte
 	if p.State == rules.Related {
-		// An ICMP error reports a packet of a connection of the error's receiver.
-		n.reported++
-		connection, reportedPacket = reportedConnection(p, n.reported)
+		// An ICMP error contains a packet that its receiver has sent.
+		n.innerCount++
+		connection, innerPacket = innerConnection(p, n.innerCount)
 	}
 	if mustExist {
 		if err := n.conntrack.create(connection); err != nil {
 			return err
 		}
 	}
-	packet := encode(p, token, reportedPacket)
+	packet := encode(p, token, innerPacket)
 	if p.Hook == rules.Prerouting {
 		return n.devices[p.InInterface].writeFrame(packet, p.Mark, ordinaryFrame)
 	}
 	if p.Owner == nil {
+		// The packet arrives, and a rule of the observer sends a copy of it; see observerTables.
 		return n.devices["eth0"].writeFrame(packet, p.Mark, socketlessFrame)
 	}
 	if err := n.writeRaw(p, packet); err != nil {
@@ -44,28 +45,28 @@ func connectionOf(p *rules.Packet) (connection entry, mustExist bool) {
 	if p.Reply {
 		original = original.reverse()
 	}
-	isNewOfKnown := p.State == rules.New && p.Status != 0
+	isNewWithEntry := p.State == rules.New && p.Status != 0 // such as a retransmitted SYN
 	return entry{original, original.reverse(), p.Status, p.ConntrackMark},
-		p.State == rules.Established || p.State == rules.Related || isNewOfKnown
+		p.State == rules.Established || p.State == rules.Related || isNewWithEntry
 }
 
-// reportedConnection returns the connection that the ICMP error p reports, and a packet of the
-// connection from the receiver of the error to another host. The error has the opposite direction:
-// if it is a reply, the packet is a request, and otherwise a reply. The number selects the port of
-// the receiver, so that different errors report different connections.
-func reportedConnection(p *rules.Packet, number uint32) (entry, []byte) {
+// innerConnection returns the packet that the ICMP error p contains, and the connection of this
+// packet. The packet goes from the destination of p to another host. If p is in the reply
+// direction, the packet is in the original direction, and vice versa. The number selects the source
+// port of the packet, so that different errors concern different connections.
+func innerConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {
 		to = netip.MustParseAddr("2001:db8:113::7")
 	}
-	reported := rules.Packet{
+	inner := rules.Packet{
 		Protocol:    rules.UDP,
 		Source:      netip.AddrPortFrom(p.Destination.Addr(), uint16(1024+number%60000)),
 		Destination: netip.AddrPortFrom(to, 7),
 	}
-	original := tuple{rules.UDP, reported.Source, reported.Destination}
+	original := tuple{rules.UDP, inner.Source, inner.Destination}
 	if !p.Reply {
 		original = original.reverse()
 	}
-	return entry{original, original.reverse(), p.Status, p.ConntrackMark}, encode(&reported, 0, nil)
+	return entry{original, original.reverse(), p.Status, p.ConntrackMark}, encode(&inner, 0, nil)
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// targetSet parses the target SET. The effect of --map-set on the packet depends on the set.
+// targetSet parses the target SET. With --map-set, the effect remains AnyEffect, because the
+// element of the set determines mark, priority and queue of the packet.
 func (r *moduleReader) targetSet() rules.Action {
 	r.isUnknown, r.state = true, xt.StateOfSets
 	if r.option("--map-set") == nil {

@@ -75,7 +75,8 @@ func (t Tools) Programs() []report.Program {
 	return programs
 }
 
-// moduleVersion returns the version of Istio's module in an executable, or an empty string.
+// moduleVersion returns path and version of Istio's module in an executable, or an empty string if
+// it has none.
 func moduleVersion(path string) string {
 	out, err := exec.Command("go", "version", "-m", path).Output()
 	if err != nil {

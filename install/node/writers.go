@@ -12,13 +12,15 @@ type writer struct{ name, advice string }
 
 // Advice for several writers.
 const (
-	ownConfiguration  = "set istioOwnedCNIConfig, so that its file is not changed"
+	ownConfiguration = "set istioOwnedCNIConfig, so that Sluice writes a file of its own and does not" +
+		" change this one"
 	uninstallIt       = "uninstall it, or remove it from this node"
-	nameConfiguration = "name the configuration that it delegates to in cniConfFileName"
+	nameConfiguration = "set cniConfFileName to the name of the configuration to which it delegates"
 )
 
-// writerOf returns the program that installs a plugin, according to the installers of the projects.
-// For an unknown plugin the name is "the installer of" the plugin.
+// writerOf returns the program that installs a plugin. The names are those of the installers in the
+// source code of the plugins' projects. For an unknown plugin the name is "the installer of" the
+// plugin.
 func writerOf(plugin string) writer {
 	known := map[string]writer{
 		"cilium-cni":          {"Cilium's agent", "set cni.exclusive=false in Cilium's values"},
@@ -44,14 +46,16 @@ func writerOf(plugin string) writer {
 	return writer{"the installer of " + plugin, ownConfiguration}
 }
 
-// unknownWriter is the writer for executables, which no plugin identifies.
+// unknownWriter is the writer of an executable, because the plugins of a chain do not identify it.
 var unknownWriter = writer{
 	"an unknown program",
 	"find the program that cleans or writes the plugin directory of the node, and stop it",
 }
 
-// likelyWriter returns the plugin whose installer probably changed a file of the agent: a plugin
-// that cannot coexist with Sluice's, the plugin after Sluice's, or the plugin of the network.
+// likelyWriter returns the plugin whose installer probably changed the file with the name: the
+// first plugin that is Cilium's or has one of the types that Sluice replaces, otherwise the last
+// plugin if it comes after Sluice's, otherwise the first plugin. If the file cannot be read,
+// likelyWriter selects one of the plugins of the primary configuration.
 func likelyWriter(s Settings, f Actual, name string, primary []string) string {
 	plugins := primary
 	if list, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {

@@ -1,10 +1,10 @@
 // Package repair selects the action for mesh pods that started before the plugin was installed, and
 // therefore have no redirection. istio-cni calls this the race condition. The settings (REPAIR_*)
-// have the same meaning and order as in istio-cni's repair controller.
+// have the same meaning, and the actions the same precedence, as in istio-cni's repair controller.
 //
 // If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
 // rules, whether or not the pod has failed. The rules are those that ADD would install, so that an
 // ADD in progress does no harm. If repair in place is not allowed, fails or does not help, pods
-// that fail are deleted or, if deletion is not allowed, labeled. Repairs are stored in a [Store],
-// which the next agent reads.
+// that fail are deleted or, if deletion is not allowed, labeled. Repairs in place are stored in
+// a [Store], which the agent reads after a restart.
 package repair

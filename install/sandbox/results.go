@@ -25,7 +25,7 @@ type results struct {
 type result struct {
 	size      int64
 	time      time.Time
-	candidate candidate // zero if the result does not belong to a pod
+	candidate candidate // its pod has no UID if the result does not belong to a pod
 	err       error     // why the file is not a valid result
 }
 
@@ -113,8 +113,8 @@ func readRegular(file string) ([]byte, error) {
 const loopback = "lo"
 
 // parseResult returns the candidate in a result in libcni's format (kind cniCacheV1). It returns
-// the zero value if the text is other JSON, the sandbox does not belong to a pod, or the network is
-// the loopback network.
+// the zero value if the text is other JSON, the sandbox does not belong to a pod, the network is
+// the loopback network, or the result has no path of a network namespace.
 func parseResult(text []byte) (candidate, error) {
 	var c struct {
 		Kind        string      `json:"kind"`

@@ -14,7 +14,8 @@ var (
 	NeighborIP4 = netip.MustParseAddr("10.244.1.1") // the pod's gateway
 	NeighborIP6 = netip.MustParseAddr("fd00:10:244:1::1")
 
-	// The addresses of the machine and of the pod's second interface.
+	// The addresses of the link between the pod's second interface ([Options.Interface]) and the
+	// machine behind it, such as a virtual machine in the pod.
 	MachineIP4   = netip.MustParseAddr("10.0.2.2")
 	MachineIP6   = netip.MustParseAddr("fd00:10:0:2::2")
 	InterfaceIP4 = netip.MustParseAddr("10.0.2.1")
@@ -110,7 +111,8 @@ func (b *Network) newNS() (*netns.NS, error) {
 	return n, err
 }
 
-// setPodSysctls enables forwarding if the pod has a second interface.
+// setPodSysctls disables duplicate address detection, and enables forwarding if the pod has a
+// second interface.
 func (b *Network) setPodSysctls() error {
 	if b.options.Interface != "" {
 		if err := sysctl("ipv4/ip_forward", "1"); err != nil {
@@ -127,7 +129,8 @@ func (b *Network) setPodSysctls() error {
 // second.
 func disableDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
-// setNeighborSysctls allows the neighbor to reply from every address.
+// setNeighborSysctls disables duplicate address detection, and allows the neighbor to reply from
+// every address.
 func setNeighborSysctls() error {
 	if err := disableDuplicateDetection(); err != nil {
 		return err

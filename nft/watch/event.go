@@ -19,9 +19,9 @@ type Event struct {
 	// around. Rules that were read at this generation already contain the change: a caller
 	// can use it to ignore its own changes.
 	Generation uint32
-	// PID is the id of the thread that made the last change of rules, in the initial PID
-	// namespace, and Process is its name, which the process itself may have set. Both are empty if
-	// the kernel does not report them (before Linux 4.12).
+	// PID is the id, in the initial PID namespace, of the thread that made the last change of
+	// rules. Process is the name of the thread (comm), which its process can choose. Both are empty
+	// if the kernel does not report them (before Linux 4.12).
 	PID     uint32
 	Process string
 }

@@ -18,8 +18,9 @@ const (
 	tproxySize1 = 28
 )
 
-// decodeTProxy decodes a TPROXY. For the unspecified address the kernel looks for a socket with an
-// address of the input interface, and for port 0 with the packet's destination port.
+// decodeTProxy decodes a TPROXY. It returns nil if the structure is invalid for the family or the
+// revision. If the address is unspecified, the kernel uses an address of the input interface. If
+// the port is 0, it uses the packet's destination port.
 func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Action {
 	size, portOffset := tproxySize1, tproxyAddr+addrSize
 	if revision == 0 {

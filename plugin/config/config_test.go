@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -392,6 +393,20 @@ func TestParseLenient(t *testing.T) {
 		c.Backend != compat.BackendAuto ||
 		c.CNIVersion == "" || string(c.PrevResult) != `{"ips":[]}` {
 		t.Errorf("salvaged: %+v", c)
+	}
+}
+
+// TestParseLenientKeepsDefaults checks that invalid values and invalid elements of lists are not
+// stored.
+func TestParseLenientKeepsDefaults(t *testing.T) {
+	c := config.ParseLenient(configuration(`"ambient_enabled":true,"ambient_dns_capture":"yes",` +
+		`"ambient_enablement_selectors":"x","exclude_namespaces":["a","B"]`))
+	defaults := decide.DefaultAmbientSettings()
+	if diff := cmp.Diff(&defaults, c.Decide.Ambient, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("settings of ambient mode: -want +got\n%s", diff)
+	}
+	if got := c.Decide.ExcludeNamespaces; !slices.Equal(got, []string{"a"}) {
+		t.Errorf("excluded namespaces: %q", got)
 	}
 }
 

@@ -32,13 +32,14 @@ const (
 
 const (
 	minDuration = 100 * time.Millisecond
-	// maxDuration is the time that a kubelet gives a runtime for a sandbox (runtimeRequestTimeout).
+	// maxDuration is the kubelet's default runtimeRequestTimeout. The kubelet gives a runtime twice
+	// this time to create a sandbox.
 	maxDuration = 2 * time.Minute
 )
 
 // A setter sets a field from its JSON value, and returns the invalid parts: the value, or elements
-// of it. Functions of this file such as path and duration return setters for values of one type;
-// their parameter field returns the address of the field.
+// of it. It does not store them. Functions of this file such as path and duration return setters
+// for values of one type; their parameter field returns the address of the field.
 type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 
 // decode decodes a JSON value. Unknown fields of objects are not allowed.
@@ -86,12 +87,18 @@ func name(field func(*Config) *string) setter { return allowedString(field, isNa
 func names(field func(*Config) *[]string) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		list, wrong := decode[[]string](raw)
+		if wrong != nil {
+			return wrong
+		}
+		valid := list[:0]
 		for _, element := range list {
-			if !isName(element) {
+			if isName(element) {
+				valid = append(valid, element)
+			} else {
 				wrong = append(wrong, strconv.Quote(element))
 			}
 		}
-		*field(c) = list
+		*field(c) = valid
 		return wrong
 	}
 }
@@ -144,18 +151,24 @@ func number(field func(*Config) *int, minimum, maximum int) setter {
 func selectors(field func(*Config) *[]decide.Selector) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		list, wrong := decode[[]decide.Selector](raw)
+		if wrong != nil {
+			return wrong
+		}
+		valid := list[:0]
 		for i, s := range list {
 			if err := s.Validate(); err != nil {
 				wrong = append(wrong, fmt.Sprintf("element %d (%v)", i, err))
+			} else {
+				valid = append(valid, s)
 			}
 		}
-		*field(c) = list
+		*field(c) = valid
 		return wrong
 	}
 }
 
-// setAmbient adds the settings of ambient mode, so that the fields for them can be set. Config.set
-// removes them unless the value is true.
+// setAmbient adds the default settings of ambient mode, which other fields may change. Config.set
+// removes the settings unless the value is true.
 func setAmbient(c *Config, raw json.RawMessage) []string {
 	ensureAmbient(c)
 	_, wrong := decode[bool](raw)
@@ -176,7 +189,9 @@ func ensureAmbient(c *Config) *decide.AmbientSettings {
 func boolean(field func(*Config) *bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decode[bool](raw)
-		*field(c) = value
+		if wrong == nil {
+			*field(c) = value
+		}
 		return wrong
 	}
 }
@@ -200,8 +215,8 @@ func address(isAllowed func(netip.Addr) bool, field func(*Config) *netip.Addr) s
 
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
 
-// fromParameter returns the field of a parameter of the catalog. A value is a Boolean, a list of
-// strings or a string. An empty string counts as missing.
+// fromParameter returns the field for a parameter of package parameter. A value is a Boolean, a
+// list of strings or a string. An empty string counts as missing.
 func fromParameter(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)
 	set := func(c *Config, raw json.RawMessage) []string {

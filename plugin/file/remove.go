@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,8 +10,8 @@ import (
 )
 
 // Remove removes the file at path, syncs the directory, and reports whether the file existed. If
-// the file cannot be removed, existed is true in any case. Remove removes a symbolic link, not the
-// link's target.
+// the file cannot be removed, existed is true even if it is unknown whether the file existed.
+// Remove removes a symbolic link, not the link's target.
 func Remove(path string) (existed bool, err error) {
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -26,7 +27,8 @@ func Remove(path string) (existed bool, err error) {
 }
 
 // RemoveIf removes a file that other processes write too, if its content equals old. If the content
-// differs, the error wraps [ErrChanged] and the file stays. A missing file is not an error.
+// differs, the error wraps [ErrChanged] and the file stays. If the file is missing when RemoveIf
+// starts, this is not an error.
 func RemoveIf(path string, old []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -39,16 +41,18 @@ func RemoveIf(path string, old []byte) error {
 	if err := os.Rename(path, aside); err != nil {
 		return unchangedError("remove", path, err)
 	}
-	t := &temporary{path: aside}
 	if err := checkContent(aside, old); err != nil {
-		// If another process has created a file at path meanwhile, that file stays.
-		if back := t.create(path); back != nil && !errors.Is(back, ErrChanged) {
-			err = errors.Join(err, back)
+		// Move the changed file back, unless another process has created a newer one at path.
+		switch restoreErr := renameToNew(aside, path); {
+		case errors.Is(restoreErr, ErrChanged):
+			_ = os.Remove(aside)
+		case restoreErr != nil:
+			err = errors.Join(err, fmt.Errorf("its content is in %s: %w", aside, restoreErr))
 		}
 		return unchangedError("remove", path, err)
 	}
 	if _, err := Remove(aside); err != nil {
-		return unchangedError("remove", path, err)
+		return &Error{Op: "remove", Path: path, State: Removed, Err: err}
 	}
 	return nil
 }

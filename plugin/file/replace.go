@@ -57,17 +57,24 @@ func checkContent(path string, old []byte) error {
 // create renames the temporary file to target, which must not exist. After an error the temporary
 // file is removed.
 func (t *temporary) create(target string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
-	if isUnsupported(err) {
-		// Link fails if the target exists. The temporary name is removed afterwards.
-		err = os.Link(t.path, target)
+	err := renameToNew(t.path, target)
+	if err != nil {
 		t.drop()
+	}
+	return err
+}
+
+// renameToNew renames a file to target. If target exists, it returns [ErrChanged].
+func renameToNew(path, target string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
+	if isUnsupported(err) {
+		// Link fails if the target exists. RemoveTemporary removes a name that stays.
+		if err = os.Link(path, target); err == nil {
+			_ = os.Remove(path)
+		}
 	}
 	if errors.Is(err, fs.ErrExist) {
 		err = ErrChanged
-	}
-	if err != nil {
-		t.drop()
 	}
 	return err
 }

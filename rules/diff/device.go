@@ -124,7 +124,7 @@ func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 			m.step()
 			name := queue[0] + string(c)
 			switch {
-			case len(name) > maxNameLen || d.prefixed[name]:
+			case len(name) > maxNameLen || d.prefixed[name]: // too long, or a longer prefix in the rules
 			case isFree(name):
 				return name, true
 			default:
@@ -132,6 +132,7 @@ func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 			}
 		}
 	}
+	// All longer names are taken.
 	return prefix, isFree(prefix)
 }
 
@@ -145,7 +146,8 @@ func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 	return "", false
 }
 
-// classOf returns the index of the class of an interface, or -1.
+// classOf returns the index of the class that contains the interface. It returns -1 if there is
+// none, for example because the name is invalid.
 func (d *devices) classOf(device string) int {
 	name := rules.InterfaceName{Name: device}
 	if !d.named[device] && device != loopback {

@@ -13,7 +13,7 @@ type Goal struct {
 	Entry    string   `json:"of"`
 	Quantity Quantity `json:"quantity"`
 	// Others lists the entries to compare with; nil means all peers. The goal must be met against
-	// each of them. Candidates that were omitted from the row are ignored.
+	// each of them, except those that are missing in the row or have the value 0.
 	Others []string `json:"than,omitempty"`
 	// Factor is the maximum ratio to the other entry. For Rate, it is the minimum ratio.
 	Factor float64 `json:"factor,omitempty"`
@@ -36,7 +36,8 @@ type verdict struct {
 	ratio float64
 }
 
-// judge returns the verdict on the goal, or false if a required entry is missing in the row.
+// judge returns the verdict on the goal. It returns false if the row lacks g.Entry, or an entry to
+// compare it with.
 func (g Goal) judge(r *Row) (verdict, bool) {
 	entry := r.Entry(g.Entry)
 	if entry == nil {
@@ -66,7 +67,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	if v.worst == nil {
 		return v, false
 	}
-	v.expected, v.got = g.sign()+" "+formatRatio(g.Factor), threeDigits(v.ratio)
+	v.expected, v.got = g.relation()+" "+formatRatio(g.Factor), threeDigits(v.ratio)
 	v.isMet = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }
@@ -79,8 +80,8 @@ func (g Goal) compares(other *Entry) bool {
 	return slices.Contains(g.Others, other.Name)
 }
 
-// isWorse reports whether ratio a is worse than b: larger for a cost, smaller for a rate. Ratios
-// that differ by less than a thousandth count as equal.
+// isWorse reports whether ratio a is worse than b: larger for a cost, smaller for a rate. It rounds
+// the ratios to thousandths before it compares them.
 func (g Goal) isWorse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false
@@ -88,15 +89,15 @@ func (g Goal) isWorse(a, b float64) bool {
 	return (a > b) != (g.Quantity == Rate)
 }
 
-// sign returns the relation of a met goal.
-func (g Goal) sign() string {
+// relation returns the relation between the ratio and Factor if the goal is met.
+func (g Goal) relation() string {
 	if g.Quantity == Rate {
 		return "≥"
 	}
 	return "≤"
 }
 
-// formatRatio formats a ratio. The inverse of an integer from 2 on is formatted as a fraction, such
+// formatRatio formats a ratio. The inverse of an integer ≥ 2 is formatted as a fraction, such
 // as 1/10.
 func formatRatio(ratio float64) string {
 	const roundingError = 1e-9

@@ -21,7 +21,7 @@ func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
 		serve(func() error {
 			err := name.Serve(ctx, net.JoinHostPort(host, strconv.Itoa(dnsPort)), o.forward)
 			if host == "::1" && IsNoIPv6(err) {
-				// If a function of serve returned, the proxy would end.
+				// Wait, because Run ends the proxy when a server returns.
 				<-ctx.Done()
 				return nil
 			}
@@ -31,7 +31,7 @@ func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
 }
 
 // forward sends a query to the pod's resolver, and adds the name of the proxy to the response. It
-// logs an error.
+// logs and returns errors.
 func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
 	answer, err := o.askResolver(network, query)
 	if err != nil {
