@@ -50,9 +50,14 @@ type Options struct {
 	ReportWait time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
-	// SandboxTime is the time for which the network namespace of a running pod may be missing before
-	// this is reported; 1 min if it is 0. After a reboot, the runtime creates all sandboxes again.
+	// SandboxTime is the time for which the network namespace of a running pod may be missing
+	// before this is reported; 1 min if it is 0. After a reboot, the runtime creates all sandboxes
+	// again.
 	SandboxTime time.Duration
+	// ZtunnelTime is the time for which no ztunnel may be connected before running pods that are
+	// therefore not enrolled are reported; 10 s if it is 0. After a restart of the agent, ztunnel
+	// connects again.
+	ZtunnelTime time.Duration
 }
 
 // Pods provides the node's pods; implemented by [podcache.Cache].
@@ -95,6 +100,7 @@ const (
 	defaultReportWait  = 2 * time.Second
 	defaultInterval    = 30 * time.Second
 	defaultSandboxTime = time.Minute
+	defaultZtunnelTime = 10 * time.Second
 	// reconcileTimeout is the time limit for the reconciliation of one pod.
 	reconcileTimeout = 10 * time.Second
 	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
@@ -131,6 +137,7 @@ func New(o Options) *Node {
 	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
 	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	o.SandboxTime = cmp.Or(o.SandboxTime, defaultSandboxTime)
+	o.ZtunnelTime = cmp.Or(o.ZtunnelTime, defaultZtunnelTime)
 	return &Node{
 		Options: o, restored: make(chan struct{}), pods: map[string]*pod{},
 		unsearched: map[cluster.Name]string{},

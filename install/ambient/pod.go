@@ -47,12 +47,15 @@ type pod struct {
 	rules sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
-	// isReplaced is set if the network namespace has replaced an earlier one. Missing rules are then
-	// no difference: the pod started without an ADD of Sluice.
+	// isReplaced is set if the network namespace has replaced an earlier one. Missing rules are
+	// then no difference: the pod started without an ADD of Sluice.
 	isReplaced bool
 	// missingSince is the time of the first of the latest searches that did not find the network
 	// namespace with the addresses of the running pod; zero if it was found.
 	missingSince time.Time
+	// disconnectedSince is the time of the first of the latest attempts to enroll the running pod
+	// that failed because no ztunnel was connected; zero after another result.
+	disconnectedSince time.Time
 	// ambient contains the parameters of the installed rules.
 	ambient rules.Ambient
 	// backend contains the installed rules; empty if there are none.
@@ -126,8 +129,8 @@ func (p *pod) setNS(ns *netns.NS) {
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
 }
 
-// noteMissing records that the network namespace with the addresses of the running pod was not found.
-// It returns the time since the first such search.
+// noteMissing records that the network namespace with the addresses of the running pod was not
+// found. It returns the time since the first such search.
 func (p *pod) noteMissing() time.Duration {
 	if p.missingSince.IsZero() {
 		p.missingSince = time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/plugin/agent"
@@ -67,9 +68,19 @@ func (n *Node) reconcile(
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
-	if err == nil || p.missingSince.IsZero() {
+	if !errors.Is(err, ztunnel.ErrNotConnected) {
+		p.disconnectedSince = time.Time{}
+	} else if p.disconnectedSince.IsZero() {
+		p.disconnectedSince = time.Now()
+	}
+	switch {
+	case !p.disconnectedSince.IsZero():
+		if time.Since(p.disconnectedSince) >= n.ZtunnelTime {
+			n.report(ctx, p, err)
+		}
+	case err == nil || p.missingSince.IsZero():
 		n.report(ctx, p, err)
-	} else if !item.PodStatus.Deleted && time.Since(p.missingSince) >= n.SandboxTime {
+	case !item.PodStatus.Deleted && time.Since(p.missingSince) >= n.SandboxTime:
 		p.err = err
 		n.report(ctx, p, err)
 	}
@@ -100,8 +111,8 @@ func (n *Node) enrollRunning(
 		if err != nil {
 			return 0, source.WithKind(agent.KindRules, err)
 		}
-		// If the runtime replaces the sandbox, the status has the addresses of the earlier one until
-		// ADD has ended.
+		// If the runtime replaces the sandbox, the status has the addresses of the earlier one
+		// until ADD has ended.
 		if found.Source == sandbox.Proc && !hasAny(ns, addresses) &&
 			p.noteMissing() < n.SandboxTime {
 			return startDelay, ns.Close()

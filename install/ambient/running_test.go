@@ -292,8 +292,8 @@ func TestSandboxIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSandboxIsReplacedByAnADDThatIsUnderWay covers a runtime that starts a process of the pod before
-// ADD. The pod's status has the address of the earlier sandbox.
+// TestSandboxIsReplacedByAnADDThatIsUnderWay covers a runtime that starts a process of the pod
+// before ADD. The pod's status has the address of the earlier sandbox.
 func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
 	env, old, z := enrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
@@ -317,8 +317,8 @@ func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestSandboxThatIsNotFoundIsReportedAfterAWhile covers a running pod whose sandbox stays missing, and
-// one that is being deleted.
+// TestSandboxThatIsNotFoundIsReportedAfterAWhile covers a running pod whose sandbox stays missing,
+// and one that is being deleted.
 func TestSandboxThatIsNotFoundIsReportedAfterAWhile(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.SandboxTime = 500 * time.Millisecond
@@ -340,6 +340,25 @@ func TestSandboxThatIsNotFoundIsReportedAfterAWhile(t *testing.T) {
 		if (p.Err != nil) != (p.Ref.Name == "web") {
 			t.Errorf("pod %s: %v", p.Ref, p.Err)
 		}
+	}
+}
+
+// TestPodWithoutZtunnelIsReportedAfterAWhile covers a running pod and an agent to which no ztunnel
+// connects.
+func TestPodWithoutZtunnelIsReportedAfterAWhile(t *testing.T) {
+	env := newTestEnv(t)
+	env.options.ZtunnelTime = 500 * time.Millisecond
+	env.addSandbox("web", netnstest.New(t))
+	env.put("web", running("10.0.0.7"))
+	begin := time.Now()
+	env.start()
+	rulestest.Eventually(t, "the pod is reported", func() bool {
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		return len(env.events) == 1 && strings.Contains(env.events[0].Message, "no ztunnel is connected")
+	})
+	if elapsed := time.Since(begin); elapsed < env.options.ZtunnelTime {
+		t.Errorf("reported after %v", elapsed)
 	}
 }
 

@@ -48,6 +48,14 @@ type podCounters struct {
 	redirection redirection
 }
 
+// restart records that all rules are created again: their counters begin at 0.
+func (c *podCounters) restart() {
+	c.last = slices.Clone(c.last)
+	for i := range c.last {
+		c.last[i].Packets = 0
+	}
+}
+
 // update adds the packets since the last audit to the total, and returns their number.
 func (c *podCounters) update(
 	now []rules.RolePackets, ns netns.ID, r redirection,

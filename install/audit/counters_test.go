@@ -22,17 +22,20 @@ func countedPod(namespace, name string) *decide.Pod {
 
 // counts sets the packet count of the pod's rules with a role.
 func (s *fakeNamespace) counts(role rules.Role, packets uint64) {
-	s.env.set(func() {
-		for _, c := range s.rules.Tables[0].Chains {
-			for i := range c.Rules {
-				if c.Rules[i].Role == role {
-					c.Rules[i].Hits.Packets = packets
-					return
-				}
+	s.env.set(func() { s.setCount(role, packets) })
+}
+
+// setCount is counts for callers that hold the lock of the environment.
+func (s *fakeNamespace) setCount(role rules.Role, packets uint64) {
+	for _, c := range s.rules.Tables[0].Chains {
+		for i := range c.Rules {
+			if c.Rules[i].Role == role {
+				c.Rules[i].Hits.Packets = packets
+				return
 			}
 		}
-		s.env.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
-	})
+	}
+	s.env.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
 }
 
 // wantCounters checks the series of the counters that are not 0.
@@ -170,6 +173,20 @@ func TestCountersNeverDecrease(t *testing.T) {
 		s.counts(rules.OutboundExcludedPort, 4)
 		env.wantCounters("later", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52", "{shop,web,outbound,excluded_port} 4")
+	})
+}
+
+// TestPacketsDuringARepairAreCounted covers rules that were all removed, and whose new counters
+// have reached the previous values before the agent reads them.
+func TestPacketsDuringARepairAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
+		s := env.addRedirected(countedPod("shop", "web"))
+		s.counts(rules.OutboundCaptured, 10)
+		env.wantCounters("at first", "{shop,web,outbound,captured} 10")
+		s.afterRepair = func() { s.setCount(rules.OutboundCaptured, 15) }
+		env.flush(s)
+		env.wantCounters("after the repair", "{shop,web,outbound,captured} 25")
 	})
 }
 

@@ -114,14 +114,20 @@ func (r *auditRun) apply(
 	if err != nil {
 		return nil, err
 	}
+	if !found.HasRules {
+		r.mu.Lock()
+		r.counters.restart()
+		r.mu.Unlock()
+	}
 	r.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
 	if err != nil {
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
 	if len(found.Differences) == 0 {
-		// The counters of recreated rules begin at 0. Read them now: later they may exceed the
-		// values of the last audit, and the restart would not be detected.
+		// If the repair has created only some rules again, their counters begin at 0. Read them
+		// now: later they may exceed the values of the last audit, and the restart would not be
+		// detected.
 		r.readCounters(found.Packets)
 	}
 	return found.Differences, nil

@@ -172,6 +172,9 @@ func (s *fakeNamespace) Repair(
 		return compat.Result{}, s.refuse
 	}
 	s.rules = want
+	if s.afterRepair != nil {
+		s.afterRepair()
+	}
 	return compat.Result{Backend: compat.BackendNFT, Result: nft.Result{Outcome: nft.Created}}, nil
 }
 

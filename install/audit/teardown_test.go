@@ -143,9 +143,9 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 	})
 }
 
-// TestRulesThatCannotBeDecidedDuringTheRemoval checks that foreign rules whose effect cannot be decided
-// are not reported while the runtime removes the sandbox, and are reported if only the record is
-// missing.
+// TestRulesThatCannotBeDecidedDuringTheRemoval checks that foreign rules whose effect cannot be
+// decided are not reported while the runtime removes the sandbox, and are reported if only the
+// record is missing.
 func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deleted, lost := meshPod("deleted"), meshPod("lost")
@@ -171,8 +171,8 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	})
 }
 
-// TestATerminatingPodIsNotDeletedAgain checks that the policy for broken pods does not apply to a pod that
-// was repaired, still fails, and is being deleted.
+// TestATerminatingPodIsNotDeletedAgain checks that the policy for broken pods does not apply to a
+// pod that was repaired, still fails, and is being deleted.
 func TestATerminatingPodIsNotDeletedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

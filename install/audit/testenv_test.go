@@ -71,6 +71,7 @@ type fakeNamespace struct {
 	foreign      foreign.Effect // the effect of foreign rules
 	refuse       error          // the error of Repair
 	duringCall   func()         // called during a method, if not nil
+	afterRepair  func()         // called after Repair has changed the rules, if not nil
 	slow         time.Duration  // processor time of Check
 	applied      int
 	repairedWith compat.Comparison // the argument of the last Repair
