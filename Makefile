@@ -52,8 +52,8 @@ BENCHTIME ?= 300ms
 stripped = -buildvcs=false -ldflags '-s -w'
 # The user builds, and only the test binary runs as root.
 e2e-test = go test -C e2e -exec "'$(CURDIR)/.ci/as-root'"
-# Prints the output of tests as they run, and the output of the failed ones again at the end.
-# progress omits the line for each start of a test.
+# gotestsum prints the output of tests as they run, and the output of the failed ones again at the end.
+# progress omits the lines that report that a test starts, pauses or continues.
 gotestsum = $(CURDIR)/bin/tools/gotestsum --format standard-verbose --hide-summary skipped --
 e2e-suite = cd e2e; $(gotestsum) -exec "'$(CURDIR)/.ci/as-root'"
 progress = grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
@@ -125,7 +125,7 @@ scale: ## Simulate the load of the agents of NODES (5000) nodes on the API serve
 test-fresh: ## Run each of TARGETS (all) in a clean clone with empty module and build caches; some take an hour.
 	@.ci/fresh $(TARGETS)
 
-# Each package is linked once, and not for each of its targets as by go test -fuzz.
+# The test binary of a package is linked once for all its targets. go test -fuzz would link it for each.
 fuzz: ## Run every fuzz target for FUZZTIME (30s; 50000x sets a number of runs).
 	@rm -rf bin/fuzz
 	@cache=$$(go env GOCACHE)/fuzz/$$(go list -m); \
@@ -172,7 +172,7 @@ e2e: ## Build Kubernetes, and run the tests on a cluster in namespaces (root or 
 # flushed rules, and uninstallation.
 KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|uninstallation)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(NamespacedEngine|Kind|Sluice))
 KIND_PACKAGES = $(if $(SHORT),,./cluster/docker ./cluster) ./suite
-# Like e2e. Without a registry, root also builds the node image from the distribution's packages.
+# Like e2e. With E2E_NODE_IMAGE=build, root also builds the node image from the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind
 e2e-kind: $(CLUSTER_PREREQUISITES)

@@ -98,8 +98,8 @@ func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candi
 	}
 }
 
-// underTraffic returns the task with datagrams that are sent in the pod while it runs. Its cost
-// includes the lost datagrams.
+// underTraffic returns a task that sends datagrams in the pod while it performs the given task. Its
+// cost also contains the lost datagrams and the longest gap between two replies.
 func underTraffic(ns *netns.NS, task Task) Task {
 	do := task.Do
 	task.Do = func() (Sample, error) {

@@ -92,7 +92,8 @@ func timedPodTask(do func(*netns.NS) error) (Task, error) {
 	})
 }
 
-// rawCandidate returns the lower bound, which sends messages that were encoded before.
+// rawCandidate returns the candidate for the lower bound: it only sends netlink messages that were
+// encoded before.
 func rawCandidate(s Sidecar) Candidate {
 	var raw rawNetlink
 	return Candidate{
@@ -108,7 +109,7 @@ func rawCandidate(s Sidecar) Candidate {
 	}
 }
 
-// coldCandidate returns Sluice with compiling and encoding.
+// coldCandidate returns the candidate that compiles, encodes and applies Sluice's rules.
 func coldCandidate(s Sidecar) Candidate {
 	var r rules.Redirect
 	return Candidate{
@@ -125,7 +126,8 @@ func coldCandidate(s Sidecar) Candidate {
 	}
 }
 
-// cachedCandidate returns Sluice with messages that were encoded before.
+// cachedCandidate returns the candidate that applies Sluice's rules, which were compiled and
+// encoded before.
 func cachedCandidate(s Sidecar) Candidate {
 	var p *nft.Prepared
 	return Candidate{

@@ -146,3 +146,23 @@ func TestCostOfCommandsInSequence(t *testing.T) {
 		t.Error("no error when the second command fails")
 	}
 }
+
+func TestReasonOfAnOmittedCandidateCountsItsRounds(t *testing.T) {
+	runs := 0
+	result := Measure(Row{Candidates: []Candidate{{
+		Name: "fails in the third round",
+		Prepare: func() (Task, error) {
+			return Task{Do: func() (Sample, error) {
+				runs++
+				if runs == 4 { // the first run is not a round
+					return nil, errors.New("broken")
+				}
+				return Sample{report.Rate: 1}, nil
+			}}, nil
+		},
+	}}}, 5)
+	const want = "after 2 rounds: broken"
+	if len(result.Omitted) != 1 || result.Omitted[0].Text != want {
+		t.Errorf("omitted %+v, want the reason %q", result.Omitted, want)
+	}
+}

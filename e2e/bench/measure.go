@@ -6,9 +6,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// Measure runs the task of a row with its candidates in turn. Each round starts with a different
-// candidate. The first run of each candidate is not timed: it warms caches, and counts memory and
-// executed programs. A candidate that fails is omitted from the result, with the reason.
+// Measure runs the task of a row with its candidates in turn. Each round starts with the next
+// candidate. The first run of each candidate, before the rounds, is not timed: it warms caches, and
+// counts memory and executed programs. A candidate that fails has no entry in the result; it is
+// listed among the omitted candidates, with the reason.
 func Measure(row Row, rounds int) report.Row {
 	result := report.Row{
 		ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted,
@@ -44,6 +45,7 @@ type candidateRun struct {
 	*Candidate
 	counted Sample // of the first run, which is not timed
 	samples map[report.Quantity][]float64
+	rounds  int    // number of measured runs
 	end     func() // removes the resources that Candidate.Open created
 	// err is the reason for omitting the candidate.
 	err error
@@ -77,9 +79,10 @@ func (r *candidateRun) runRound() {
 	}
 	s, err := r.runOnce(func(t Task) (Sample, error) { return t.Do() })
 	if err != nil {
-		r.err = fmt.Errorf("after %d rounds: %w", len(r.samples[report.Wall]), err)
+		r.err = fmt.Errorf("after %d rounds: %w", r.rounds, err)
 		return
 	}
+	r.rounds++
 	for q, value := range s {
 		r.samples[q] = append(r.samples[q], value)
 	}
@@ -97,7 +100,8 @@ func (r *candidateRun) entry() report.Entry {
 	return e
 }
 
-// runOnce prepares a task, calls do with it, checks that the task was performed, and undoes it.
+// runOnce prepares a task, calls do with the task, checks that the task was performed, and undoes
+// the task.
 func (c *Candidate) runOnce(do func(Task) (Sample, error)) (Sample, error) {
 	task, err := c.Prepare()
 	if err != nil {

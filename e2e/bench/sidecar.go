@@ -18,7 +18,8 @@ type Sidecar struct {
 	WithoutDNS bool
 	// IPv4Only makes the pod IPv4-only.
 	IPv4Only bool
-	// OtherPrefix replaces the last IPv4 prefix by another one.
+	// OtherPrefix replaces the last IPv4 prefix by another one. It requires at least one IPv4
+	// prefix.
 	OtherPrefix bool
 }
 
@@ -43,8 +44,8 @@ func (s Sidecar) Flags() []string {
 // prefixes returns the excluded prefixes.
 func (s Sidecar) prefixes() []string {
 	list := make([]string, 0, s.IPv4Prefixes+s.IPv6Prefixes)
-	// Only even numbers are used in the last byte or group of a prefix, so that no two prefixes are
-	// adjacent. 128 even bytes and 10 second bytes give 1280 prefixes for each first byte.
+	// The last byte or group of each prefix is even, so that no two prefixes are adjacent. 10
+	// second bytes and 128 even third bytes give 1280 IPv4 prefixes for each first byte.
 	for i := range s.IPv4Prefixes {
 		list = append(list, fmt.Sprintf("%d.%d.%d.0/24", 1+i/1280, i/128%10, i%128*2))
 	}

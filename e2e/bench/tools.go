@@ -29,7 +29,8 @@ const (
 	InstallCNI    = "e2e/install-cni" // shared with e2e/suite
 )
 
-// Find returns the path of a program. The error describes how to get it.
+// Find returns the path of a program: of a copy in t.Dir if the Makefile built the program, and
+// otherwise of the program in PATH. The error describes how to get the program.
 func (t Tools) Find(name string) (string, error) {
 	built := filepath.Join(t.Bin, name)
 	if info, err := os.Stat(built); err == nil && info.Mode().IsRegular() {
@@ -44,9 +45,10 @@ func (t Tools) Find(name string) (string, error) {
 		"packages nftables and iptables", name)
 }
 
-// copyProgram returns the path of a copy of a built program, which it makes at the first call. An
-// installer makes a copy too. A copy starts faster than the file that the linker wrote, because the
-// page cache holds the copy in larger folios. This saves a tenth of the plugin's CPU time.
+// copyProgram returns the path of a copy of a built program, which it makes at the first call. If
+// t.Dir is empty, it returns the path of the built program. An installer makes a copy too. A copy
+// starts faster than the file that the linker wrote, because the page cache holds the copy in
+// larger folios. This saves a tenth of the plugin's CPU time.
 func (t Tools) copyProgram(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil

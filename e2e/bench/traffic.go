@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// traffic is a client and a server in a pod. The client sends datagrams over lo, and the server
+// A traffic is a client and a server in a pod. The client sends datagrams over lo, and the server
 // replies to each.
 type traffic struct {
 	client, server int           // file descriptors of the sockets

@@ -85,7 +85,7 @@ func (a *authority) issueServer(name string, names []string, addresses []net.IP)
 	return a.issue(template)
 }
 
-// issue creates a key and signs a certificate for it. It completes the template.
+// issue creates a key and signs a certificate for the key. It sets the KeyUsage of the template.
 func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	key, err := newKey()

@@ -40,8 +40,9 @@ func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.config) }
 // Nodes returns the nodes. The first one runs the control plane.
 func (c *Cluster) Nodes() []Node { return append([]Node(nil), c.nodes...) }
 
-// LoadImage imports the images of an archive, written by e2e/image or docker save, on all nodes.
-// Pods use them with imagePullPolicy Never or IfNotPresent.
+// LoadImage imports the images of an archive on all nodes. The archive is written by e2e/image or,
+// if the runtime is containerd, by docker save. Pods use the images with imagePullPolicy Never or
+// IfNotPresent.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	for _, n := range c.nodes {
 		if err := loadImage(ctx, n, archive); err != nil {
@@ -76,7 +77,7 @@ func withOutput(output []byte, err error) error {
 
 // Stop stops the cluster, and removes all its processes, mounts, cgroups, namespaces and files. If
 // E2E_KEEP=1 is set, it first prints how to access the cluster and waits for an interrupt. Further
-// calls do nothing.
+// calls only return the error of the first one.
 func (c *Cluster) Stop() error {
 	c.stopOnce.Do(func() {
 		if os.Getenv("E2E_KEEP") == "1" {

@@ -10,8 +10,9 @@ import (
 )
 
 // Collect creates a directory and saves information about the cluster in it: logs of services and
-// containers, objects, events, the rulesets of every node and pod, and the nodes' conflists. It
-// continues after errors, and returns them all.
+// containers, objects, events, the rulesets of every node and pod, and the nodes' conflists. For a
+// virtual machine, it does not save the logs of containers, the rulesets of pods and the conflist.
+// Collect continues after errors, and returns them all.
 func (c *Cluster) Collect(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.progress.limit/2)
 	defer cancel()
@@ -39,7 +40,7 @@ func (c *Cluster) Collect(dir string) error {
 	return errors.Join(errs...)
 }
 
-// collectNode saves the information on a node, which does not depend on the API server.
+// collectNode saves the information about a node that is available without the API server.
 func collectNode(ctx context.Context, n Node, dir string) error {
 	errs := []error{os.MkdirAll(dir, 0o755)}
 	saveCommand := func(name string, argv ...string) {
@@ -65,8 +66,8 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// rulesetScript prints the rules of a network namespace. Legacy tables are read only if they exist,
-// because reading creates them.
+// rulesetScript prints the addresses, routes and rules of a network namespace. Legacy tables are
+// read only if they exist, because reading creates them.
 const rulesetScript = `
 	ip address; ip rule; ip -6 rule; ip route show table all
 	nft list ruleset
@@ -80,9 +81,9 @@ func saveOutput(file string, cmd *exec.Cmd) error {
 	return errors.Join(os.WriteFile(file, out, 0o644), err)
 }
 
-// collectFailed saves the information about a cluster that did not start in dir, or, if dir is
-// empty, in a new directory in defaultParent. It always returns an error, which names the
-// directory.
+// collectFailed is Collect for a cluster whose start failed. If dir is empty, it creates a new
+// directory in defaultParent. It never returns nil: without another error, the returned error only
+// names the directory.
 func (c *Cluster) collectFailed(dir, defaultParent string) error {
 	if dir == "" {
 		if err := os.MkdirAll(defaultParent, 0o755); err != nil {

@@ -58,8 +58,8 @@ func (o Options) proxyConfiguration() object {
 	}
 }
 
-// conflist returns the content of the file ConflistPath of a node. subnets are the subnets of the
-// node's pods, one for each address family.
+// conflist returns the content of the file ConflistPath of a node: Options.Conflist, or a default
+// with the subnets of the node's pods, one for each address family.
 func (o Options) conflist(subnets ...string) ([]byte, error) {
 	if o.Conflist != nil {
 		return o.Conflist, nil

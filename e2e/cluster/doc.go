@@ -1,7 +1,7 @@
 // Package cluster runs Kubernetes clusters for tests on this machine, without changing the machine.
 // [Start] runs the API server, scheduler, controller manager and etcd, and a node with kubelet,
 // containerd, runc, kube-proxy (nftables) and the CNI plugins bridge and portmap. All are built
-// from their Go modules. It needs neither a container engine nor a registry.
+// from their Go modules. Start needs neither a container engine nor a registry.
 //
 //	c, err := cluster.Start(ctx, cluster.Options{DualStack: true, DNS: true, Log: os.Stderr})
 //	...
@@ -31,20 +31,21 @@
 // # Kind
 //
 // [StartKind] creates a cluster of two nodes with kind. The nodes are containers with systemd, in
-// which kubeadm installs the control plane as pods. The node image is kind's, or, without a
-// registry, an image built from Debian's packages and the software of [Start] ([BuildNodeImage]).
-// If no docker runs on this machine, docker is unpacked from the distribution's package and runs in
-// an emulated machine; see package docker. The pods' network, DNS and the methods of nodes are the
-// same as with [Start], but kube-proxy cannot be stopped, because it is a pod of a DaemonSet.
+// which kubeadm installs the control plane as pods. The node image is pulled from a registry (by
+// default kind's image), or, if Options.NodeImage is [BuildNodeImage], built from Debian's packages
+// and the software of [Start]. If no docker runs on this machine, docker is unpacked from the
+// distribution's package and runs in an emulated machine; see package docker. The pods' network,
+// DNS and the methods of nodes are the same as with [Start], but kube-proxy cannot be stopped,
+// because it is a pod of a DaemonSet.
 //
 // # Virtual machine
 //
 // [StartVM] creates a cluster with one node, a virtual machine that qemu emulates. The node runs
 // Debian with its kernel, systemd, cgroup v2, AppArmor, and the packages of containerd, runc and
-// the CNI plugins. With Options.Runtime CRIO, the node runs CRI-O, built from its module, with crun
-// and conmon of Debian. The control plane runs as with [Start], and is connected to the node by a
-// tap interface. The node can reach no other host. [Node.Command] uses ssh, and [Node.Path] returns
-// an empty string. The logs include the console and the journal.
+// the CNI plugins. If Options.Runtime is CRIO, the node runs CRI-O, built from its module, with
+// crun and conmon of Debian. The control plane runs as with [Start], and is connected to the node
+// by a tap interface. The node can reach no other host. [Node.Command] uses ssh, and [Node.Path]
+// returns an empty string. The logs include the console and the journal.
 //
 // # Cleanup
 //

@@ -118,14 +118,15 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 		_ = k.findNodes(ctx) // collectLogs needs the nodes
 		err = fmt.Errorf("kind create cluster: %w: %s", err, progress.lastLines())
 		if strings.Contains(progress.lastLines(), "failed to pull image") {
-			err = withoutRegistry(err)
+			err = withBuildHint(err)
 		}
 		return err
 	}
 	return nil
 }
 
-// findNodes lists the nodes, the one with the control plane first.
+// findNodes stores the nodes that kind reports, sorted by name. The node with the control plane is
+// the first one, because its name ends with -control-plane and the other's with -worker.
 func (k *kindCluster) findNodes(ctx context.Context) error {
 	out, err := k.engine.Command(ctx, "kind", "get", "nodes", "--name="+k.name).Output()
 	if err != nil {

@@ -2,8 +2,8 @@ package cluster
 
 import "strings"
 
-// Networks of a cluster of kind. kubeadm assigns each node a subnet of the pods' ranges, which for
-// IPv4 has 24 bits.
+// Networks of a cluster of kind. Each node is assigned a subnet of each pod range; the prefix
+// length of the IPv4 subnet is 24.
 const (
 	kindPodRange          = "10.244.0.0/16"
 	kindServiceRange      = serviceRangeIPv4

@@ -68,7 +68,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH,
 		name, archive)
 	if err := withOutput(fetch.CombinedOutput()); err != nil {
-		return "", withoutRegistry(fmt.Errorf("pull the node image %s: %w", name, err))
+		return "", withBuildHint(fmt.Errorf("pull the node image %s: %w", name, err))
 	}
 	file, err := os.Open(archive)
 	if err != nil {
@@ -81,7 +81,8 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("load the node image %s: %w", name, withOutput(out, err))
 	}
-	// Docker names an image without a tag by its ID.
+	// The image in the archive has another name if it was pulled by digest: crane replaces the
+	// digest with a tag.
 	_, loaded, found := strings.Cut(string(out), "Loaded image: ")
 	if !found {
 		return "", fmt.Errorf("load the node image %s: %s", name, out)
@@ -90,8 +91,9 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	return strings.TrimSpace(loaded), nil
 }
 
-// withoutRegistry adds a hint to an error of pulling an image: how to do without a registry.
-func withoutRegistry(err error) error {
+// withBuildHint returns err, an error of pulling the node image, with a hint how to build a node
+// image instead, without a registry.
+func withBuildHint(err error) error {
 	return fmt.Errorf("%w\nset E2E_NODE_IMAGE=%s to build a node image without a registry", err,
 		BuildNodeImage)
 }

@@ -77,6 +77,7 @@ func (k *kindCluster) connect(ctx context.Context) error {
 		}
 		d := &disk{root: n.Path("/")}
 		d.copyPrograms(k.software.Plugins, "/opt/cni/bin")
+		// The file is renamed when it is complete, because containerd watches the directory.
 		d.write(ConflistPath+".new", conflist, 0o644)
 		if d.err == nil {
 			d.err = os.Rename(n.Path(ConflistPath+".new"), n.Path(ConflistPath))

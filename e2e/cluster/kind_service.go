@@ -80,7 +80,7 @@ func (n *kindNode) move(service, from, to string) error {
 	return err
 }
 
-// containers returns the IDs of a service's running containers.
+// containers returns the IDs of a service's running containers, or nil if crictl fails.
 func (n *kindNode) containers(ctx context.Context, service string) []string {
 	out, err := n.run(ctx, "crictl", "ps", "--quiet", "--name=^"+service+"$")
 	if err != nil {
@@ -89,8 +89,8 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 	return strings.Fields(out)
 }
 
-// KillService implements Node. The kubelet restarts the container at once, and after repeated kills
-// with a delay of ten seconds.
+// KillService implements Node. systemd restarts a unit. The kubelet restarts a container: at once
+// after the first kill, and after further kills with a delay that begins with ten seconds.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {

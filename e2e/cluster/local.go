@@ -37,8 +37,8 @@ func (o *Options) setDefaults() {
 	o.Name, o.Dir = cmp.Or(o.Name, "node"), cmp.Or(o.Dir, os.TempDir())
 }
 
-// start boots a cluster, and returns when it is ready. After a failure, it collects the logs and
-// removes the cluster.
+// start boots a cluster, and returns when it is ready. If it does not become ready, start collects
+// the logs and removes the cluster.
 func (o Options) start(
 	ctx context.Context, p *progress, software *build.Software,
 	boot func(context.Context, Options, *progress, *build.Software) (*Cluster, error),

@@ -44,20 +44,23 @@ type Node interface {
 	Listen(address string) (net.Listener, error)
 
 	// StopService stops a service with SIGTERM, and after a short time with SIGKILL, and returns
-	// when it has ended. It is not restarted until StartService. Containers survive the stop of
-	// containerd and kubelet. Stopping a stopped service is no error.
+	// when the service has ended. The service is not restarted until StartService. Containers
+	// survive the stop of containerd and kubelet. Stopping a stopped service is no error.
 	StopService(ctx context.Context, service string) error
 
 	// StartService starts a stopped service, and returns before it is ready. Starting a running
 	// service is no error.
 	StartService(ctx context.Context, service string) error
 
-	// KillService kills a service with SIGKILL. The node's init restarts it within a second.
+	// KillService kills a service with SIGKILL. The node's init restarts the service within
+	// seconds. On a node of kind, the services of the control plane and kube-proxy run in pods, and
+	// the kubelet restarts them; it waits longer after each kill.
 	KillService(ctx context.Context, service string) error
 
-	// Reboot kills all processes of the node, including the pods' processes, and removes all its
-	// namespaces and mounts and the content of /run. Then it boots the node from its disk. It
-	// returns when the node is ready, without waiting for pods.
+	// Reboot ends all processes of the node, including the pods' processes, and removes all its
+	// namespaces and mounts and the content of /run. Only a virtual machine stops its services
+	// first; other nodes are killed. Then Reboot boots the node from its disk. It returns when the
+	// node is ready, without waiting for pods.
 	Reboot(ctx context.Context) error
 }
 

@@ -5,8 +5,8 @@ import "io"
 // Options describes a cluster. The zero value is an IPv4 cluster without DNS in a new temporary
 // directory.
 type Options struct {
-	// Name is the name of the node and the prefix of log lines. It need not be unique. The default
-	// is "node".
+	// Name is the name of the node and the prefix of log lines. With StartKind, the names of the
+	// nodes only begin with Name. Name need not be unique. The default is "node".
 	Name string
 	// Dir is the parent of the cluster's own directory, which is created at the start and removed
 	// at the stop. It must be on a file system that overlayfs can use as upper directory, so
@@ -37,6 +37,7 @@ type Options struct {
 	// registry. The default is kind's default image.
 	NodeImage string
 
-	// Images are archives for Cluster.LoadImage, which Start loads before it returns.
+	// Images are archives for Cluster.LoadImage, which are loaded before the start functions
+	// return.
 	Images []string
 }

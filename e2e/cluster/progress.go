@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// progress logs the steps of a cluster with the time since its start.
+// A progress logs the steps of starting and using a cluster, each with the time since newProgress.
 type progress struct {
 	name  string
 	begin time.Time

@@ -35,8 +35,8 @@ const (
 // StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel, systemd,
 // and its packages of containerd and the CNI plugins. qemu emulates the processor. The control
 // plane runs in namespaces of this machine, as with Start, and is the only host that the node can
-// reach. StartVM requires root, qemu and an ssh client. The node has only IPv4, so that
-// Options.DualStack must be false.
+// reach. StartVM requires root, qemu and an ssh client. Options.DualStack and Options.DNS must be
+// false: the node has only IPv4, and CoreDNS is not built for it.
 func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a cluster with a virtual machine requires root")

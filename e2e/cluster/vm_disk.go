@@ -31,7 +31,8 @@ const (
 	// nodeInterface is the tap interface of the control plane's machine that leads to the virtual
 	// machine.
 	nodeInterface = "tap0"
-	sshHost       = "node"
+	// sshHost is the name of the virtual machine in the configuration of ssh.
+	sshHost = "node"
 )
 
 // installVM writes the files of the control plane's machine, including the disk and the initramfs
@@ -108,7 +109,7 @@ func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error 
 	kubelet["cgroupDriver"] = "systemd"
 	kubelet["containerRuntimeEndpoint"] = runtimeEndpoint(o.Runtime)
 	for _, frequency := range []string{"nodeStatusUpdateFrequency", "nodeStatusReportFrequency"} {
-		kubelet[frequency] = "5s"
+		kubelet[frequency] = "5s" // less often than on other nodes: the emulated processor is slow
 	}
 	d.writeJSON(kubeletConfigPath, kubelet)
 	d.writeJSON(proxyConfigPath, o.proxyConfiguration())
@@ -136,7 +137,7 @@ func (d *disk) configureRuntime(name string) {
 	}
 	d.write("/etc/crio/crio.conf.d/node.conf", crioConfiguration, 0o644)
 	d.enableUnit(CRIO)
-	d.link("/dev/null", unitDir+Containerd+".service")
+	d.link("/dev/null", unitDir+Containerd+".service") // containerd does not start
 }
 
 // runtimeEndpoint returns the CRI endpoint of a runtime.

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// A vmNode is a node that runs in a virtual machine. host runs the control plane and qemu.
+// A vmNode is a node that runs in a virtual machine. host is the machine that runs the control
+// plane and qemu.
 type vmNode struct {
 	host    *machine.Machine
 	cluster *Cluster

@@ -1,7 +1,7 @@
-// Package image builds multi-platform container images that contain only static programs, without a
-// container engine. [Write] writes an archive with an OCI image layout. The output is reproducible:
-// it depends on the names and contents of the files and on the version of Go, but not on times,
-// owners or order.
+// Package image builds multi-platform container images that contain only programs and their
+// libraries, without a container engine. [Write] writes an archive with an OCI image layout. The
+// output is reproducible: it depends on the names and contents of the files and on the version of
+// Go, but not on times, owners or order.
 package image
 
 import (
@@ -54,8 +54,8 @@ func Sluice(ref string) Spec {
 type Platform struct {
 	// Architecture is a GOARCH, amd64 or arm64. The operating system is Linux.
 	Architecture string
-	// Root contains regular files and directories. All files must be static programs for the
-	// architecture.
+	// Root contains regular files and directories. All files must be programs or libraries for the
+	// architecture. A program that is not static requires its dynamic loader in Root.
 	Root fs.FS
 }
 

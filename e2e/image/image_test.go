@@ -310,3 +310,20 @@ func TestWriteReturnsErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestNameRejectsAnArchiveWithoutImages(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "empty.tar")
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	content := []byte(`{"manifests":[]}`)
+	if err := errors.Join(
+		w.WriteHeader(&tar.Header{Name: "index.json", Mode: 0o644, Size: int64(len(content))}),
+		func() error { _, err := w.Write(content); return err }(),
+		w.Close(), os.WriteFile(file, archive.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := image.Name(file)
+	if err == nil || !strings.HasSuffix(err.Error(), "index.json contains 0 images, want 1") {
+		t.Errorf("%q, %v", name, err)
+	}
+}

@@ -31,9 +31,12 @@ func Name(archive string) (string, error) {
 		var index struct {
 			Manifests []struct{ Annotations map[string]string }
 		}
-		if err := json.NewDecoder(r).Decode(&index); err != nil || len(index.Manifests) != 1 {
-			return "", fmt.Errorf("%s: index.json contains %d images: %w", archive,
-				len(index.Manifests), err)
+		if err := json.NewDecoder(r).Decode(&index); err != nil {
+			return "", fmt.Errorf("%s: index.json: %w", archive, err)
+		}
+		if len(index.Manifests) != 1 {
+			return "", fmt.Errorf("%s: index.json contains %d images, want 1", archive,
+				len(index.Manifests))
 		}
 		return index.Manifests[0].Annotations[NameAnnotation], nil
 	}

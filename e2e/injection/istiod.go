@@ -130,7 +130,8 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	return <-started
 }
 
-// awaitReady returns when istiod reports that it is ready.
+// awaitReady creates the client, waits until istiod reports that it is ready, and makes the client
+// trust istiod's CA.
 func (i *Istiod) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

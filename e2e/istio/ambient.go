@@ -15,9 +15,12 @@ import (
 type AmbientConfiguration struct {
 	IPv6, DNS bool // settings of the node
 	// PodDNS is an annotation of the pod: "true", "false", or empty to use the setting of the node.
-	PodDNS        string
-	BypassInbound bool     // annotation of the pod
-	Interfaces    []string // annotation of the pod: interfaces whose inbound traffic is outbound
+	PodDNS string
+	// BypassInbound is an annotation of the pod: inbound connections are not captured.
+	BypassInbound bool
+	// Interfaces is an annotation of the pod: connections that enter the pod by these interfaces
+	// are captured like outbound connections of the pod.
+	Interfaces []string
 	// IPv4Source and IPv6Source are the source addresses of probes.
 	IPv4Source, IPv6Source netip.Addr
 }

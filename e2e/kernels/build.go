@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// binaries contains Sluice's programs by their path in a machine.
+// binaries contains the compiled programs and tests of Sluice by their path in a machine.
 var binaries = map[string]struct {
 	module string   // directory of the module that contains the source
 	args   []string // of the go command that compiles the program
@@ -39,7 +39,9 @@ func build(ctx context.Context, root, arch, dir string) error {
 		}
 		args := []string{b.args[0], "-buildvcs=false", "-ldflags", "-s -w", "-o", output}
 		if arch != runtime.GOARCH {
-			args = append(args, "-trimpath") // to compile the packages of the image's programs once
+			// make image compiles with -trimpath. With the same flag, packages in both the image
+			// and a machine are compiled once for this architecture.
+			args = append(args, "-trimpath")
 		}
 		args = append(args, b.args[1:]...)
 		cmd := exec.CommandContext(ctx, "go", args...)

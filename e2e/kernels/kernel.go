@@ -29,12 +29,12 @@ var Kernels = []Kernel{
 // String returns the kernel's name, such as "5.10 amd64".
 func (k Kernel) String() string { return k.Version + " " + k.Arch }
 
-// pattern returns the pattern of the package's name.
+// pattern returns the pattern of the name of the kernel's package (path.Match).
 func (k Kernel) pattern() string {
 	return fmt.Sprintf("linux-image-%s.*-cloud-%s", k.Version, k.Arch)
 }
 
-// sources returns the package lists that may contain the package.
+// sources returns the package lists that may contain the kernel's package.
 func (k Kernel) sources() []debian.Source {
 	return []debian.Source{
 		{Archive: "debian-security", Suite: k.codename + "-security", Arch: k.Arch},

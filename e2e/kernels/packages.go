@@ -66,7 +66,7 @@ func programSources(arch string) []debian.Source {
 }
 
 // A fetcher downloads packages in the pinned versions. If the mirror no longer has a version, it
-// downloads a newer one.
+// downloads the newest one.
 type fetcher struct {
 	mirror debian.Mirror
 	pinned []debian.Package
@@ -82,7 +82,8 @@ func (e *UnavailableError) Error() string { return "package not available: " + e
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// fetch downloads the package whose name matches the pattern, and returns its file.
+// fetch downloads the package whose name matches the pattern, and returns the path of its file and
+// the package in the downloaded version.
 func (f *fetcher) fetch(
 	ctx context.Context, pattern string, sources []debian.Source,
 ) (string, debian.Package, error) {

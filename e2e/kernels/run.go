@@ -27,7 +27,7 @@ type Run struct {
 	Parallel int
 	// Limit is the time limit of a machine.
 	Limit time.Duration
-	// Progress receives a line for each completed task.
+	// Progress receives lines about prepared, booted and completed tasks, and failed tests.
 	Progress io.Writer
 
 	begin time.Time
@@ -44,7 +44,8 @@ type Task struct {
 func (t Task) String() string { return t.Kernel.String() + ", " + t.Modules.Name }
 
 // Do runs the tasks and returns their results in the same order. The error contains all unexpected
-// results. The result of a failed task has no Release. Do stops at the first UnavailableError.
+// results. The result of a task whose machine did not run all steps is the zero value. If the
+// kernel or the programs for a task are not available, Do starts no further tasks.
 func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	r.begin = time.Now()
 	packages, err := debian.ParseList(pinnedPackages)
@@ -163,7 +164,7 @@ func (r *Run) runTask(ctx context.Context, t Task, in inputs) (Result, error) {
 	return result, nil
 }
 
-// report logs booted kernels, durations of steps, and failed tests.
+// report logs booted kernels, durations of the steps that run tests, and failed tests.
 func (r *Run) report(t Task, e guest.Event) {
 	switch {
 	case e.Kernel != "":

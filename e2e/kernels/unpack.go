@@ -44,7 +44,8 @@ func unpackOnce(dir string, fill func(dir string) error) error {
 	return os.Rename(temporary, dir)
 }
 
-// unpackKernel extracts the kernel and the modules that a machine needs from a package.
+// unpackKernel extracts the kernel, and the modules that a machine needs, from the kernel's package
+// into dir.
 func unpackKernel(deb, dir string) error {
 	var candidates kmod.Index
 	files := map[string][]byte{}

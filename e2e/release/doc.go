@@ -3,7 +3,10 @@
 // manifest for krew, shell completions, man pages, SPDX documents, SLSA provenance, checksums and
 // signatures.
 //
-//	r := release.Release{Source: "../..", Out: "dist", Version: "v0.2.0", Commit: commit, Time: t}
+//	r := release.Release{
+//		Source: "../..", Out: "dist", Version: "v0.2.0", Commit: commit, Time: t,
+//		Hub: "ghcr.io/sluice-mesh",
+//	}
 //	err := r.Build(ctx)
 //	err = r.Push(ctx)
 //

@@ -72,7 +72,8 @@ const (
 // SignatureTag returns the tag under which cosign finds the signature of an image.
 func SignatureTag(digest string) string { return strings.Replace(digest, ":", "-", 1) + ".sig" }
 
-// newImageSignature returns the image that contains the signature of an image in cosign's format.
+// newImageSignature returns the image that contains the signature of an image or a chart in
+// cosign's format.
 func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, error) {
 	tag, err := name.NewTag(ref)
 	if err != nil {

@@ -34,7 +34,7 @@ type podChurn struct {
 var churnTimeout = timeFactor * 2 * time.Minute
 
 // startChurn starts pods in the background until end is called. Each pod sends its request to the
-// pod server. At any time, there are as many pods as parallel.
+// pod server. parallel is the number of pods that run at the same time.
 func (tc *testCluster) startChurn(t *testing.T, ns string, server *corev1.Pod, parallel int) *podChurn {
 	t.Helper()
 	ipv4, _ := addresses(server)

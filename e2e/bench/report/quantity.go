@@ -95,8 +95,8 @@ func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 // percent formats a share of 1 as a percentage.
 func percent(share float64) string { return threeDigits(share*100) + " %" }
 
-// threeDigits formats a number with three significant digits, and no decimals if it has three
-// digits before the point.
+// threeDigits formats a number with at most two decimals: with three significant digits from 1 to
+// 100, and as an integer from 100 on.
 func threeDigits(x float64) string {
 	switch {
 	case x == 0:

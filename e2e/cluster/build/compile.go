@@ -28,7 +28,8 @@ const progressInterval = 3 * time.Second
 // compile runs a compilation, and regularly logs how many packages it has compiled.
 func (b *builder) compile(ctx context.Context, c compilation) error {
 	begin, name := time.Now(), filepath.Base(c.out)
-	// Without -trimpath, packages that tests use too are compiled once.
+	// -trimpath is not among the flags, because packages that tests use too would be compiled
+	// twice.
 	flags := append([]string{"-buildvcs=false"}, c.flags...)
 	stalePackages, err := b.run(ctx, c,
 		append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)

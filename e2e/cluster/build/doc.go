@@ -7,8 +7,9 @@
 //	crio        CRI-O
 //	runtime     containerd, its shim and ctr, runc, crictl, and the CNI plugins
 //
-// The file system of a virtual machine is installed from Debian's packages by debootstrap.
+// The file systems of a virtual machine and of kind's node image are installed from Debian's
+// packages by debootstrap.
 //
-// Building requires a module proxy. runc also requires a C compiler and libseccomp. If libseccomp
-// is not installed, its package is downloaded and unpacked, but not installed.
+// Building requires a module proxy. runc and CRI-O also require a C compiler and libseccomp. If
+// libseccomp is not installed, its package is downloaded and unpacked, but not installed.
 package build

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// runLogged runs a command, and regularly reports the last line of its output. An error contains
-// its last lines.
+// runLogged runs a command, and regularly logs the last line of its output. An error contains the
+// last lines of the output.
 func (b *builder) runLogged(name string, cmd *exec.Cmd) error {
 	begin := time.Now()
 	output, err := cmd.StdoutPipe()

@@ -95,7 +95,7 @@ func sourceDir(ctx context.Context) (string, error) {
 		"github.com/sluice-mesh/sluice/e2e/cluster/build")
 	out, err := list.Output()
 	if err != nil {
-		return "", fmt.Errorf("find package build from %s: %w", list.Dir, withStderr(err))
+		return "", fmt.Errorf("find the directory of package build: %w", withStderr(err))
 	}
 	return strings.TrimSpace(string(out)), nil
 }

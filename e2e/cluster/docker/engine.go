@@ -26,8 +26,8 @@ type Engine interface {
 	Logs(dir string) error
 
 	// Close removes the engine's cluster, its network, its node image and the directory, and the
-	// engine itself if it was started here. It returns when everything is removed. Calling it again
-	// has no effect.
+	// engine itself if it was started here. It returns when everything is removed. Further calls
+	// remove nothing.
 	Close() error
 }
 

@@ -26,7 +26,7 @@ type host struct {
 }
 
 // removeScript waits for the end of its input, and then removes the cluster, network, node image
-// and directory. It ignores objects that do not exist.
+// and directory. It ignores objects that do not exist, and fails if one remains.
 const removeScript = `
 	cat >/dev/null
 	kind delete cluster --quiet --name "$1"

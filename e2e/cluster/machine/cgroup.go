@@ -65,7 +65,8 @@ func parseHierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
 	return found, s.Err()
 }
 
-// isFlag reports whether a superblock option is a flag, which does not identify a hierarchy.
+// isFlag reports whether a superblock option is a flag or release_agent, which do not identify a
+// hierarchy.
 func isFlag(option string) bool {
 	return slices.Contains([]string{"rw", "ro", "clone_children", "xattr", "noprefix"}, option) ||
 		strings.HasPrefix(option, "release_agent=")

@@ -12,7 +12,7 @@ import (
 )
 
 // mountAll mounts a machine's file systems and the read-only binds below the directory root, and
-// makes it the root directory of this process. Other mount namespaces do not see these mounts.
+// makes root the root directory of this process. Other mount namespaces do not see these mounts.
 func mountAll(root string, binds map[string]string, hierarchies []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)

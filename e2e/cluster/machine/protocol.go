@@ -37,7 +37,7 @@ type conn struct {
 	from *json.Decoder
 }
 
-// newConn returns the connection that writes to the other process and reads from it.
+// newConn returns a connection that writes requests to to and reads replies from from.
 func newConn(to io.Writer, from io.Reader) conn {
 	return conn{to: json.NewEncoder(to), from: json.NewDecoder(from)}
 }

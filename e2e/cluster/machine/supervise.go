@@ -61,7 +61,8 @@ func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	return s
 }
 
-// run restarts a service while it is enabled.
+// run starts a service, and starts it again after its end, whenever it is enabled. It never
+// returns.
 func (s *supervisor) run(service Service) {
 	for {
 		s.mu.Lock()
