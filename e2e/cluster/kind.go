@@ -22,11 +22,11 @@ const BuildNodeImage = "build"
 // A kindCluster is a cluster that kind creates. Its nodes are containers of an engine.
 type kindCluster struct {
 	*Cluster
-	options    Options
-	software   *build.Software
-	name       string // kind's name of the cluster
-	engine     docker.Engine
-	containers []*kindNode // the same nodes as in Cluster.nodes
+	options   Options
+	software  *build.Software
+	name      string // kind's name of the cluster
+	engine    docker.Engine
+	kindNodes []*kindNode // the same nodes as in Cluster.nodes
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when it is ready to run pods. It
@@ -88,7 +88,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 	if err := k.createClients(); err != nil {
 		return err
 	}
-	if err := k.connect(ctx); err != nil {
+	if err := k.installPodNetwork(ctx); err != nil {
 		return err
 	}
 	return k.makeReady(ctx, k.options, k.software)
@@ -137,10 +137,10 @@ func (k *kindCluster) findNodes(ctx context.Context) error {
 		if err := n.findProcess(ctx); err != nil {
 			return err
 		}
-		k.containers = append(k.containers, n)
+		k.kindNodes = append(k.kindNodes, n)
 		k.nodes = append(k.nodes, n)
 	}
-	if len(k.containers) == 0 {
+	if len(k.kindNodes) == 0 {
 		return errors.New("kind get nodes: no nodes")
 	}
 	return nil

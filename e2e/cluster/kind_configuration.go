@@ -11,8 +11,8 @@ const (
 	kindDualServiceRanges = serviceRangeIPv4 + "," + serviceRangeIPv6
 )
 
-// kindConfiguration returns the configuration of kind, without a CNI plugin, because connect
-// installs the pods' network.
+// kindConfiguration returns the configuration of kind, without a CNI plugin, because
+// installPodNetwork installs the pods' network.
 func (o Options) kindConfiguration() object {
 	networking := object{
 		"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",

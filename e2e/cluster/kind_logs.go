@@ -17,7 +17,7 @@ func (k *kindCluster) collectLogs(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	errs := []error{os.MkdirAll(dir, 0o755), k.engine.Logs(filepath.Join(dir, "docker"))}
-	for _, n := range k.containers {
+	for _, n := range k.kindNodes {
 		errs = append(errs, saveOutput(filepath.Join(dir, n.name+".log"),
 			k.engine.Command(ctx, "docker", "logs", n.name)))
 		for _, service := range []string{Containerd, Kubelet} {

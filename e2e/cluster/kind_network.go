@@ -17,12 +17,12 @@ import (
 // createClients creates the administrator's clients, which connect to the API server through a port
 // of this machine. It also copies the administrator's kubeconfig to every node.
 func (k *kindCluster) createClients() error {
-	first := k.containers[0]
+	first := k.kindNodes[0]
 	nodeKubeconfig, err := os.ReadFile(first.Path(adminKubeconfig))
 	if err != nil {
 		return err
 	}
-	for _, n := range k.containers[1:] {
+	for _, n := range k.kindNodes[1:] {
 		if err := os.WriteFile(n.Path(adminKubeconfig), nodeKubeconfig, 0o600); err != nil {
 			return err
 		}
@@ -48,10 +48,10 @@ func (k *kindCluster) createClients() error {
 	return k.setClients(kubeconfig)
 }
 
-// connect installs the pods' network on the nodes. It also removes the taint of the control plane,
-// so that pods run on every node.
-func (k *kindCluster) connect(ctx context.Context) error {
-	for _, n := range k.containers {
+// installPodNetwork installs the pods' network on the nodes. It also removes the taint of the
+// control plane, so that pods run on every node.
+func (k *kindCluster) installPodNetwork(ctx context.Context) error {
+	for _, n := range k.kindNodes {
 		var cidrs []string
 		err := k.progress.waitUntil(ctx, n.name+" has addresses for pods", func(
 			ctx context.Context,
@@ -100,7 +100,7 @@ func (k *kindCluster) addRoutes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, from := range k.containers {
+	for _, from := range k.kindNodes {
 		for _, to := range list.Items {
 			if to.Name == from.name {
 				continue

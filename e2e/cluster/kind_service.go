@@ -29,7 +29,7 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 	if service == Proxy {
 		return fmt.Errorf("stop %s on %s: pods of a DaemonSet cannot be stopped", service, n.name)
 	}
-	if err := n.move(service, manifests, stoppedManifests); err != nil {
+	if err := n.moveManifest(service, manifests, stoppedManifests); err != nil {
 		return fmt.Errorf("stop %s on %s: %w", service, n.name, err)
 	}
 	condition := service + " is stopped"
@@ -58,15 +58,15 @@ func (n *kindNode) StartService(ctx context.Context, service string) error {
 	if service == Proxy {
 		return nil
 	}
-	if err := n.move(service, stoppedManifests, manifests); err != nil {
+	if err := n.moveManifest(service, stoppedManifests, manifests); err != nil {
 		return fmt.Errorf("start %s on %s: %w", service, n.name, err)
 	}
 	return nil
 }
 
-// move moves a service's manifest from one directory to the other. It returns nil if the manifest
-// was moved before.
-func (n *kindNode) move(service, from, to string) error {
+// moveManifest moves a service's manifest from one directory to the other. It returns nil if the
+// manifest was moved before.
+func (n *kindNode) moveManifest(service, from, to string) error {
 	name := service + ".yaml"
 	if err := os.MkdirAll(n.Path(to), 0o700); err != nil {
 		return err

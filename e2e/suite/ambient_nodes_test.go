@@ -39,7 +39,7 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	var pods []*corev1.Pod
 	for i, n := range tc.Nodes()[:2] {
 		pods = append(pods, onNode(n, mesh.Pod(ns, fmt.Sprintf("ambient-%d", i))),
-			onNode(n, mesh.Inject(mesh.Pod(ns, fmt.Sprintf("sidecar-%d", i)), mesh.Sidecar{Env: dualStack})))
+			onNode(n, mesh.Inject(mesh.Pod(ns, fmt.Sprintf("sidecar-%d", i)), mesh.Sidecar{Env: dualStackEnv})))
 	}
 	pods = tc.run(t, pods...)
 	a, sidecar, b, otherSidecar := pods[0], pods[1], pods[2], pods[3]

@@ -151,7 +151,7 @@ func (c *podChurn) waitSucceeded(ctx context.Context, pod *corev1.Pod) error {
 		case err == nil && found.Status.Phase == corev1.PodSucceeded:
 			return nil
 		case err == nil:
-			last = errors.New(c.tc.state(ctx, found))
+			last = errors.New(c.tc.describeState(ctx, found))
 			if found.Status.Phase == corev1.PodFailed {
 				return last
 			}

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
-// captureDNS is the proxy environment that enables DNS capture.
-var captureDNS = map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
+// dnsCaptureEnv is the proxy environment that enables DNS capture.
+var dnsCaptureEnv = map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
 
 func checkDNS(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	dns := dnsServer(ns)
 	s := tc.newService(t, dnsService(dns))
-	captured := withResolver(mesh.Inject(mesh.Pod(ns, "captured"), mesh.Sidecar{Env: captureDNS}),
+	captured := withResolver(mesh.Inject(mesh.Pod(ns, "captured"), mesh.Sidecar{Env: dnsCaptureEnv}),
 		s)
 	plain := withResolver(meshPod(ns, "plain"), s)
 	tc.run(t, dns, captured, plain)

@@ -123,7 +123,7 @@ func checkExcludedNamespaces(t *testing.T, tc *testCluster) {
 
 func checkHostNetwork(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	host := tc.onHost(ns)
+	host := hostNetworkPod(ns)
 	// With the annotation, the plugin would redirect the pod if the runtime called it. But the
 	// runtime calls no CNI plugin for a pod in the host network.
 	host.Annotations[mesh.StatusAnnotation] = "{}"

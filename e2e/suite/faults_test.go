@@ -163,7 +163,7 @@ func (tc *testCluster) waitRestarted(t *testing.T, pod *corev1.Pod, since time.T
 			// The kubelet's timestamps have a resolution of one second.
 			if r := c.State.Running; r == nil ||
 				r.StartedAt.Time.Before(since.Truncate(time.Second)) || !c.Ready {
-				return errors.New(tc.state(ctx, found))
+				return errors.New(tc.describeState(ctx, found))
 			}
 		}
 		return nil

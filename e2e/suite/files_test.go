@@ -62,8 +62,8 @@ func conflist(t *testing.T, n cluster.Node) []byte {
 	return []byte(mustPrint(t, n, "cat", cluster.ConflistPath))
 }
 
-// elements returns the raw plugin objects of a CNI configuration.
-func elements(t *testing.T, conflist []byte) []json.RawMessage {
+// pluginObjects returns the raw plugin objects of a CNI configuration.
+func pluginObjects(t *testing.T, conflist []byte) []json.RawMessage {
 	t.Helper()
 	var list struct{ Plugins []json.RawMessage }
 	if err := json.Unmarshal(conflist, &list); err != nil {
@@ -85,7 +85,7 @@ func typeOf(t *testing.T, element json.RawMessage) string {
 // lastPluginIs reports whether the last plugin of a configuration has the type.
 func lastPluginIs(t *testing.T, conflist []byte, pluginType string) bool {
 	t.Helper()
-	list := elements(t, conflist)
+	list := pluginObjects(t, conflist)
 	return len(list) > 0 && typeOf(t, list[len(list)-1]) == pluginType
 }
 

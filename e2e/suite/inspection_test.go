@@ -205,7 +205,7 @@ func checkNoDeviation(t *testing.T, tc *testCluster) {
 
 // tproxyPod returns a dual-stack pod with TPROXY.
 func tproxyPod(ns string) *corev1.Pod {
-	return mesh.Inject(mesh.Pod(ns, "ours"), mesh.Sidecar{TProxy: true, Env: dualStack})
+	return mesh.Inject(mesh.Pod(ns, "ours"), mesh.Sidecar{TProxy: true, Env: dualStackEnv})
 }
 
 // tproxyArgs are the arguments of istio-iptables for tproxyPod. They exclude outbound port 15020,

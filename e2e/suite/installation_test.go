@@ -26,7 +26,7 @@ func checkChain(t *testing.T, tc *testCluster) {
 		return tc.checkAgentsReady(ctx, agent)
 	})
 	for _, n := range tc.Nodes() {
-		before, now := elements(t, tc.chains[n.Name()]), elements(t, conflist(t, n))
+		before, now := pluginObjects(t, tc.chains[n.Name()]), pluginObjects(t, conflist(t, n))
 		if len(now) != len(before)+1 || typeOf(t, now[len(now)-1]) != "sluice-cni" {
 			t.Fatalf("chain of %s: %s", n.Name(), conflist(t, n))
 		}

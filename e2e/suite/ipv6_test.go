@@ -129,7 +129,7 @@ func checkIPv6DNS(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	dns := dnsServer(ns)
 	s := tc.newService(t, inIPv6(dnsService(dns)))
-	a := withResolver(mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{Env: captureDNS}), s)
+	a := withResolver(mesh.Inject(mesh.Pod(ns, "a"), mesh.Sidecar{Env: dnsCaptureEnv}), s)
 	mustHaveOnlyIPv6(t, tc.run(t, dns, a)[1])
 	for _, extra := range [][]string{nil, {"-tcp"}, {"-server", "[2001:db8::1]:53"}} {
 		tc.mustResolve(t, a, "a", extra...)

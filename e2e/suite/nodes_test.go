@@ -29,7 +29,7 @@ func onNode(n cluster.Node, pod *corev1.Pod) *corev1.Pod {
 
 func checkTwoNodes(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	dual := mesh.Sidecar{Env: dualStack}
+	dual := mesh.Sidecar{Env: dualStackEnv}
 	pods := tc.run(t, onNode(tc.Nodes()[0], mesh.Inject(mesh.Pod(ns, "a"), dual)),
 		onNode(tc.Nodes()[1], mesh.Inject(mesh.Pod(ns, "b"), dual)))
 	if pods[0].Status.HostIP == pods[1].Status.HostIP {

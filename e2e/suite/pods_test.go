@@ -71,8 +71,8 @@ func (tc *testCluster) newLabeledNamespace(t *testing.T, labels map[string]strin
 // meshPod returns a pod with a regular sidecar.
 func meshPod(ns, name string) *corev1.Pod { return mesh.Inject(mesh.Pod(ns, name), mesh.Sidecar{}) }
 
-// dualStack is the proxy environment that enables capture of both families.
-var dualStack = map[string]string{"ISTIO_DUAL_STACK": "true"}
+// dualStackEnv is the proxy environment that enables capture of both families.
+var dualStackEnv = map[string]string{"ISTIO_DUAL_STACK": "true"}
 
 // create creates pods on their nodes, by default the first node, without waiting.
 func (tc *testCluster) create(t *testing.T, pods ...*corev1.Pod) {
@@ -110,7 +110,7 @@ func (tc *testCluster) waitReady(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 				return nil
 			}
 		}
-		return errors.New(tc.state(ctx, found))
+		return errors.New(tc.describeState(ctx, found))
 	})
 	return found
 }
@@ -139,8 +139,9 @@ func (tc *testCluster) remove(t *testing.T, pods ...*corev1.Pod) {
 	}
 }
 
-// state describes why a pod is not ready.
-func (tc *testCluster) state(ctx context.Context, pod *corev1.Pod) string {
+// describeState describes why a pod is not ready: its phase, waiting and failed containers, and
+// warning events.
+func (tc *testCluster) describeState(ctx context.Context, pod *corev1.Pod) string {
 	lines := []string{string(pod.Status.Phase)}
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		switch s := c.State; {

@@ -53,7 +53,7 @@ func (tc *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Servi
 
 func checkDualStack(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	dual := mesh.Sidecar{Env: dualStack}
+	dual := mesh.Sidecar{Env: dualStackEnv}
 	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual),
 		meshPod(ns, "four"))
 	ipv4, ipv6 := addresses(pods[1])
@@ -79,7 +79,7 @@ func checkNativeSidecar(t *testing.T, tc *testCluster) {
 
 func checkTProxy(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	dual := mesh.Sidecar{TProxy: true, Env: dualStack}
+	dual := mesh.Sidecar{TProxy: true, Env: dualStackEnv}
 	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual))
 	want := path.Captured("b")
 	want.Transparent = true
@@ -113,7 +113,7 @@ func checkHostPorts(t *testing.T, tc *testCluster) {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: mesh.Port, HostPort: hostPort}}
 		}
 	}
-	pods := tc.run(t, meshPod(ns, "a"), b, tc.onHost(ns))
+	pods := tc.run(t, meshPod(ns, "a"), b, hostNetworkPod(ns))
 	node := pods[0].Status.HostIP
 	// The plugin portmap masquerades connections from pods of the same node.
 	tc.mustReach(t, pods[0], url(node,
@@ -121,8 +121,8 @@ func checkHostPorts(t *testing.T, tc *testCluster) {
 	tc.mustReach(t, pods[2], url(node, hostPort), path.Expected{Server: "b", Inbound: true})
 }
 
-// onHost returns a pod in the host network.
-func (tc *testCluster) onHost(ns string) *corev1.Pod {
+// hostNetworkPod returns a pod in the host network.
+func hostNetworkPod(ns string) *corev1.Pod {
 	p := mesh.Pod(ns, "host")
 	p.Spec.HostNetwork = true
 	app := &p.Spec.Containers[0]

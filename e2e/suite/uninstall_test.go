@@ -70,8 +70,8 @@ func checkMigration(t *testing.T, tc *testCluster) {
 	tc.installIstioCNI(t)
 	both := tc.run(t, meshPod(ns, "both"))[0]
 	tc.mustUninstall(t)
-	if list := elements(t, conflist(t, tc.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
-		len(list) != len(elements(t, tc.chain()))+1 {
+	if list := pluginObjects(t, conflist(t, tc.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
+		len(list) != len(pluginObjects(t, tc.chain()))+1 {
 		t.Errorf("chain after the uninstallation of Sluice: %s", conflist(t, tc.node()))
 	}
 	istioPod := tc.run(t, meshPod(ns, "theirs"))[0]
@@ -114,7 +114,7 @@ func (tc *testCluster) waitUntilAloneInChain(t *testing.T) {
 	eventually(t, readyTimeout, "istio-cni's plugin is removed from the chain", func(context.Context) error {
 		chain := conflist(t, tc.node())
 		if !lastPluginIs(t, chain, "sluice-cni") ||
-			len(elements(t, chain)) != len(elements(t, tc.chain()))+1 {
+			len(pluginObjects(t, chain)) != len(pluginObjects(t, tc.chain()))+1 {
 			return fmt.Errorf("the chain is %s", chain)
 		}
 		return nil

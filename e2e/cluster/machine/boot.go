@@ -41,7 +41,7 @@ func Boot(in io.Reader, out io.Writer) error {
 		}
 		var err error
 		if r.Do == boot {
-			s, err = bootNode(message, spec)
+			s, err = bootMachine(message, spec)
 		} else {
 			err = s.execute(r)
 		}
@@ -51,8 +51,8 @@ func Boot(in io.Reader, out io.Writer) error {
 	}
 }
 
-// bootNode sets up the machine in the namespaces of this process, and starts its services.
-func bootNode(message bootMessage, spec Spec) (*supervisor, error) {
+// bootMachine sets up the machine in the namespaces of this process, and starts its services.
+func bootMachine(message bootMessage, spec Spec) (*supervisor, error) {
 	logs, err := openLogs(message.Dir, spec)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func bootNode(message bootMessage, spec Spec) (*supervisor, error) {
 		message.Hierarchies); err != nil {
 		return nil, err
 	}
-	if err := connect(spec.Addresses, spec.Routes); err != nil {
+	if err := configureNetwork(spec.Addresses, spec.Routes); err != nil {
 		return nil, err
 	}
 	return supervise(spec, logs), nil

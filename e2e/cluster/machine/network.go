@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect creates the interface eth0 with the addresses and routes, and enables forwarding. Packets
-// to other addresses are rejected immediately, because no route matches them.
-func connect(addresses, routes []string) error {
+// configureNetwork creates the interface eth0 with the addresses and routes, and enables
+// forwarding. Packets to other addresses are rejected immediately, because no route matches them.
+func configureNetwork(addresses, routes []string) error {
 	for _, name := range []string{
 		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding",
 	} {

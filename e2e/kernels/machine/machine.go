@@ -77,7 +77,7 @@ func (m Machine) Run(ctx context.Context, report func(guest.Event)) (time.Durati
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	done, tail, readErr := listen(io.TeeReader(console, m.Log), report)
+	done, tail, readErr := readConsole(io.TeeReader(console, m.Log), report)
 	if readErr != nil {
 		_ = cmd.Process.Kill()
 	}
@@ -94,9 +94,10 @@ func (m Machine) Run(ctx context.Context, report func(guest.Event)) (time.Durati
 	return used, fmt.Errorf("%s: %w\n%s%s", e.program, err, stderr.String(), tail)
 }
 
-// listen reads the console until its end. It reports whether the guest has run all steps, and
-// returns the last lines of the output.
-func listen(console io.Reader, report func(guest.Event)) (done bool, tail string, err error) {
+// readConsole reads the console until its end, or until an event is invalid or reports that the
+// guest failed. It reports whether the guest has run all steps, and returns the last lines of the
+// output.
+func readConsole(console io.Reader, report func(guest.Event)) (done bool, tail string, err error) {
 	lines := bufio.NewReader(console)
 	var last []string
 	for {

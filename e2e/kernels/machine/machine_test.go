@@ -132,7 +132,7 @@ func TestListenReadsTheConsoleToTheEnd(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			steps := 0
-			done, tail, err := listen(strings.NewReader(row.console), func(e guest.Event) {
+			done, tail, err := readConsole(strings.NewReader(row.console), func(e guest.Event) {
 				if e.Exit != nil {
 					steps++
 				}

@@ -78,8 +78,8 @@ func Run(ctx context.Context, o Options) error {
 // serveTCP starts the servers that forward connections.
 func (o Options) serveTCP(ctx context.Context, serve func(func() error)) error {
 	for port, c := range map[uint16]tcpProxy{
-		outboundPort: {proxy: o.Name, direction: path.Outbound},
-		inboundPort:  {proxy: o.Name, direction: path.Inbound, transparent: o.Transparent},
+		outboundPort: {podName: o.Name, direction: path.Outbound},
+		inboundPort:  {podName: o.Name, direction: path.Inbound, transparent: o.Transparent},
 	} {
 		listeners, err := listen(ctx, port, c.transparent)
 		if err != nil {

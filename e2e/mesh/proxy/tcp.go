@@ -16,7 +16,7 @@ const connectTimeout = 5 * time.Second
 
 // A tcpProxy forwards the connections of one direction.
 type tcpProxy struct {
-	proxy       string
+	podName     string // name of the pod of the proxy
 	direction   path.Direction
 	transparent bool
 }
@@ -41,7 +41,7 @@ func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 // that the caller gets an error.
 func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
-	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: path.AddrPort(down.RemoteAddr())}
+	hop := path.Hop{Proxy: c.podName, Direction: c.direction, Peer: path.AddrPort(down.RemoteAddr())}
 	to, err := Original(down)
 	if err == nil {
 		hop.Original = to
