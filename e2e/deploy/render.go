@@ -26,8 +26,8 @@ const Namespace = "istio-system"
 // Options describes the cluster and the action of Helm. With the zero value, Render renders like helm
 // template.
 type Options struct {
-	// Kubernetes is the version of the cluster. The default is the one that Helm's libraries have in
-	// tests. It is not compared with the chart's kubeVersion.
+	// Kubernetes is the version of the cluster. The default is the version in the default
+	// capabilities of Helm's libraries. It is not compared with the chart's kubeVersion.
 	Kubernetes string
 	// Service is the value of .Release.Service. The default is Helm.
 	Service string

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// A Result is the result of a machine.
+// A Result is the result of the steps that a machine has run.
 type Result struct {
 	Kernel  Kernel
 	Modules ModuleSet
@@ -125,8 +125,8 @@ func (c *console) checkBackend(result *Result, name compat.BackendName) error {
 		c.checkStep(stepClean+string(name)))
 }
 
-// appliedBackend returns the backend that rules apply used, or as refusal the error that it
-// printed.
+// appliedBackend returns the backend that rules apply used. If rules apply printed an error,
+// refusal is this error. err reports output that is not JSON.
 func (c *console) appliedBackend(
 	step string,
 ) (backend compat.BackendName, refusal string, err error) {

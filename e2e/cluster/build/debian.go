@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system of a node image: the packages that kind's Dockerfile installs, except for storage.
-// systemd of later releases does not support cgroup v1.
+// The system of a node image: Debian with the packages that kind's Dockerfile installs, except the
+// packages for storage. systemd of later releases of Debian does not support cgroup v1.
 const (
 	debianRelease  = "bookworm"
 	debianMirror   = "http://deb.debian.org/debian"

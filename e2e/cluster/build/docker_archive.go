@@ -22,6 +22,7 @@ type dockerArchive struct {
 	root      string
 }
 
+// layerName is the name of the layer in the archive.
 const layerName = "layer.tar"
 
 // write writes the archive to a file.

@@ -28,8 +28,8 @@ var nodeImage = component{
 			return err
 		}
 		root := tree(filepath.Join(out, "root"))
-		// The files are hard links to files of other components. They must be replaced, because
-		// writing to them would change the other components.
+		// The files are hard links to files of other components. To change a file, it must be
+		// replaced, because writing to it would change the other component.
 		if err := runIn(ctx, out, "cp", "-al", filepath.Join(system, "root"),
 			string(root)); err != nil {
 			return err
@@ -144,8 +144,8 @@ func (t tree) configureContainerd(ctx context.Context, s *Software) error {
 		t.write("etc/containerd/cri-base.json", base, 0o644))
 }
 
-// writeImages writes the archives that the node imports: the sandbox image, and one image of the
-// control plane with all names that kubeadm requires.
+// writeImages writes the archives that the node imports: the sandbox image, and one image with the
+// names of all images of kube-* programs and etcd that kubeadm requires.
 func (t tree) writeImages(ctx context.Context, s *Software, version string) error {
 	sandbox, err := os.ReadFile(s.Pause)
 	if err != nil {

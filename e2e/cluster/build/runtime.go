@@ -8,6 +8,8 @@ import (
 	"strings"
 )
 
+// containers contains the tools of the module runtime: the programs that run containers, and the
+// CNI plugins.
 var containers = component{
 	name: "runtime", inputs: []string{"runtime.go", "seccomp.go", "runtime"},
 	make: func(ctx context.Context, b *builder, out string) error {

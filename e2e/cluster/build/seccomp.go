@@ -16,24 +16,25 @@ func (b *builder) seccompEnv(ctx context.Context, dir string) (env []string, err
 	if exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
 		return env, nil
 	}
-	fmt.Fprintln(b.log, "runc: downloading libseccomp-dev")
+	fmt.Fprintln(b.log, "downloading libseccomp-dev")
 	if err := unpack(ctx, dir, "libseccomp-dev"); err != nil {
 		return nil, fmt.Errorf(
-			"building runc requires the headers of libseccomp: install them or apt-get: %w", err)
+			"the headers of libseccomp are required: install them or apt-get: %w", err)
 	}
 	pkgConfig, err := filepath.Glob(filepath.Join(dir, "usr/lib/*/pkgconfig"))
 	if err != nil || len(pkgConfig) != 1 {
 		return nil, errors.Join(fmt.Errorf("libseccomp-dev in %s has no pkg-config file", dir), err)
 	}
-	// The cache key of go build includes these flags, but not the output of pkg-config, which
-	// contains the directory.
+	// The flags are passed by variables too, because the cache key of go build includes the
+	// variables, but not the output of pkg-config, which contains the directory.
 	libraries := filepath.Dir(pkgConfig[0])
 	return append(env, "PKG_CONFIG_PATH="+pkgConfig[0], "PKG_CONFIG_SYSROOT_DIR="+dir,
 		"CGO_CFLAGS=-I"+filepath.Join(dir, "usr/include"), "CGO_LDFLAGS=-L"+libraries), nil
 }
 
-// download downloads a package of the distribution into a directory. If the package is unknown, it
-// updates the package lists in that directory, without changing the system's lists.
+// download downloads a package of the distribution into a directory. If that fails, for example
+// because the package is unknown, download fetches current package lists into the directory,
+// without changing the system's lists, and tries again.
 func download(ctx context.Context, dir, name string) error {
 	firstErr := runIn(ctx, dir, "apt-get", "-qq", "download", name)
 	if firstErr == nil {
@@ -56,7 +57,7 @@ func download(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-// runIn runs a command in a directory. An error contains its output.
+// runIn runs a command in a directory. An error contains the output of the command.
 func runIn(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -74,7 +74,7 @@ func vmComponent(name string, extra ...component) component {
 				module: "../../kernels/cmd/diskinit", packages: []string{"."},
 				flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, VMInit),
 			}
-			return errors.Join(root.vmPrograms(ctx, s), root.copyKernel(out),
+			return errors.Join(root.installVMPrograms(ctx, s), root.copyKernel(out),
 				b.compile(ctx, init),
 				runIn(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0",
 					"-d", string(root), VMDisk, vmDiskSize),
@@ -84,8 +84,8 @@ func vmComponent(name string, extra ...component) component {
 	}
 }
 
-// vmPrograms adds the programs that do not come from packages.
-func (t tree) vmPrograms(ctx context.Context, s *Software) error {
+// installVMPrograms adds the programs that do not come from packages.
+func (t tree) installVMPrograms(ctx context.Context, s *Software) error {
 	programs := []string{
 		filepath.Join(s.Runtime, "crictl"), filepath.Join(s.Kubernetes, "kubernetes"),
 	}

@@ -67,9 +67,23 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 			},
 			nil, -1, "not finished after 20ms",
 		},
+		{
+			"a program that hangs, with a child that keeps its output open",
+			Step{
+				Command: []string{"sh", "-c", "sleep 30 & echo begin; wait"},
+				Limit:   500 * time.Millisecond,
+			},
+			[]string{"begin"}, -1, "not finished after 500ms",
+		},
+		{
+			"a program that ends before a child that keeps its output open",
+			Step{Command: []string{"sh", "-c", "sleep 30 & echo end"}},
+			[]string{"end"}, 0, "WaitDelay expired",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var lines []string
+			begin := time.Now()
 			exit := run(row.step, func(line string) { lines = append(lines, line) })
 			if exit.Code != row.code || !strings.Contains(exit.Error, row.err) ||
 				(row.err == "") != (exit.Error == "") {
@@ -77,6 +91,9 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 			}
 			if diff := cmp.Diff(row.lines, lines); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
+			}
+			if elapsed := time.Since(begin); elapsed > 20*time.Second {
+				t.Errorf("the step ended after %s", elapsed)
 			}
 		})
 	}

@@ -60,19 +60,23 @@ func run(s Step, report func(line string)) Exit {
 	}
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Env, cmd.Dir = append(os.Environ(), s.Env...), s.Dir
-	// Without a delay, Wait would wait for children of a killed step that keep the pipe open.
+	// Without a delay, Wait would wait for children of the ended step that keep its output open.
+	// The delay has no effect on a pipe of StdoutPipe.
 	cmd.WaitDelay = time.Second
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return Exit{Code: -1, Error: err.Error()}
-	}
-	cmd.Stderr = cmd.Stdout
+	lines, output := io.Pipe()
+	cmd.Stdout, cmd.Stderr = output, output
 	begin := time.Now()
 	if err := cmd.Start(); err != nil {
 		return Exit{Code: -1, Error: err.Error()}
 	}
-	reportLines(out, report)
-	err = cmd.Wait()
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		reportLines(lines, report)
+	}()
+	err := cmd.Wait()
+	_ = output.Close()
+	<-reported
 	exit := Exit{Code: cmd.ProcessState.ExitCode(), Took: time.Since(begin)}
 	var exitErr *exec.ExitError
 	switch {

@@ -185,6 +185,7 @@ func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	stream := stream{r.Body, w, http.NewResponseController(w)}
 	_ = stream.controller.Flush()
 	hop := path.Hop{Proxy: p.name, Direction: path.Inbound, Peer: peer, Original: to}
+	// The server ends the stream to the client when this function returns.
 	_ = exchange(stream, func() error { return nil }, up, &hop)
 	return 0
 }

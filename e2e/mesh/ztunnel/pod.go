@@ -104,7 +104,8 @@ func (p *pod) listen(ctx context.Context) error {
 	return nil
 }
 
-// setListenOptions sets ztunnel's socket options for listeners.
+// setListenOptions sets ztunnel's socket options for listeners. With SO_REUSEPORT, another ztunnel
+// can listen while this one drains its connections.
 func setListenOptions(network, address string, c syscall.RawConn) error {
 	err := proxy.Marked(network, address, c)
 	return errors.Join(err, c.Control(func(fd uintptr) {
