@@ -12,7 +12,7 @@ import (
 )
 
 // The system of a node image: Debian with the packages that kind's Dockerfile installs, except the
-// packages for storage. systemd of later releases of Debian does not support cgroup v1.
+// packages for storage. systemd of later releases of Debian refuses to boot with cgroup v1.
 const (
 	debianRelease  = "bookworm"
 	debianMirror   = "http://deb.debian.org/debian"

@@ -70,14 +70,14 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 		{
 			"a program that hangs, with a child that keeps its output open",
 			Step{
-				Command: []string{"sh", "-c", "sleep 30 & echo begin; wait"},
+				Command: []string{"sh", "-c", "sleep 10 & echo begin; wait"},
 				Limit:   500 * time.Millisecond,
 			},
 			[]string{"begin"}, -1, "not finished after 500ms",
 		},
 		{
 			"a program that ends before a child that keeps its output open",
-			Step{Command: []string{"sh", "-c", "sleep 30 & echo end"}},
+			Step{Command: []string{"sh", "-c", "sleep 10 & echo end"}},
 			[]string{"end"}, 0, "WaitDelay expired",
 		},
 	} {
@@ -92,7 +92,7 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 			if diff := cmp.Diff(row.lines, lines); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if elapsed := time.Since(begin); elapsed > 20*time.Second {
+			if elapsed := time.Since(begin); elapsed > 8*time.Second {
 				t.Errorf("the step ended after %s", elapsed)
 			}
 		})

@@ -58,5 +58,6 @@ func Describe(file io.ReaderAt) (Module, error) {
 	return m, nil
 }
 
-// withUnderscores replaces - in a name by _, because the kernel treats both characters alike.
+// withUnderscores replaces - in a name by _. Like modprobe, this package treats both characters
+// alike.
 func withUnderscores(name string) string { return strings.ReplaceAll(name, "-", "_") }
