@@ -62,6 +62,11 @@ func TestDiagnoseAmbient(t *testing.T) {
 			}, Warning, "contains the proxy's ports 15001,15006,15008,15053",
 		},
 		{
+			"IPv6 is disabled", func(f *Facts) {
+				f.Settings["net.ipv6.conf.lo.disable_ipv6"] = "1"
+			}, Problem, "the policy route for replies to ztunnel cannot be added",
+		},
+		{
 			"iptables-legacy is used", func(f *Facts) { f.Backend = compat.BackendLegacy }, "", "",
 		},
 	} {
@@ -82,7 +87,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 			}
 			for _, x := range findings {
 				if x.Topic != "kernel" && strings.Contains(x.Summary, "TPROXY") ||
-					strings.Contains(x.Summary, "::6") {
+					strings.Contains(x.Summary, "::6") || strings.Contains(x.Next, "dual-stack") {
 					t.Errorf("about a sidecar: %+v", x)
 				}
 			}

@@ -112,6 +112,30 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
+func TestDiagnoseExpectsPassthroughAddressOfLegacyRules(t *testing.T) {
+	f := healthy()
+	f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
+	f.Legacy = []LegacyTable{{
+		Family: rules.IPv6, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
+	}}
+	for _, x := range Diagnose(f, typical(rules.ModeRedirect)) {
+		if strings.Contains(x.Summary, "::6") {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+func TestDiagnoseKeepsReservedPorts(t *testing.T) {
+	f := healthy()
+	f.Settings["net.ipv4.ip_local_port_range"] = "15000 60999"
+	f.Settings["net.ipv4.ip_local_reserved_ports"] = "15001,30000-32767"
+	const want = "sysctl -w net.ipv4.ip_local_reserved_ports=15001,30000-32767,15006,15008,15053"
+	findings := Diagnose(f, typical(rules.ModeRedirect))
+	if !slices.ContainsFunc(findings, func(x Finding) bool { return x.Next == want }) {
+		t.Errorf("no %q in %+v", want, findings)
+	}
+}
+
 func TestDiagnose(t *testing.T) {
 	tproxy, redirect := rules.ModeTProxy, rules.ModeRedirect
 	strict := func(r *rules.Redirect) { r.StrictIstio() }
@@ -286,6 +310,11 @@ func TestDiagnose(t *testing.T) {
 		}, Problem, "has a foreign route: default via 10.0.0.1", Degraded},
 		"::6 is missing": {
 			redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Degraded,
+		},
+		"::6 is missing, with rules in iptables-legacy": {
+			redirect, nil, legacy(LegacyTable{
+				Family: rules.IPv6, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
+			}), Problem, "lo lacks ::6", Degraded,
 		},
 		"::6 is left": {redirect, nil, func(f *Facts) {
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())

@@ -151,15 +151,19 @@ func (d *diagnosis) checkInterfaces() {
 // IPv6 address of the pod if they do not.
 func (d *diagnosis) checkIPv6() {
 	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
+	needed := "::6, the proxy's source address for connections to the application,"
+	omit, capture := "omit --dual-stack, or specify only the pod's IPv4 address", "--dual-stack"
+	if d.ambient != nil {
+		needed = "the policy route for replies to ztunnel"
+		omit, capture = "set --ambient-ipv6=false", "--ambient-ipv6"
+	}
 	switch {
 	case d.SettingsErr != nil:
 	case d.redirect.IPv6 && !exists:
-		d.addUncorrectable("kernel", "the kernel has no IPv6, which these parameters capture",
-			"omit --dual-stack, or specify only the pod's IPv4 address")
+		d.addUncorrectable("kernel", "the kernel has no IPv6, which these parameters capture", omit)
 	case d.redirect.IPv6 && disabled != "0":
 		d.add("settings", Problem,
-			"IPv6 is disabled for lo: ::6, the proxy's source address for connections to the"+
-				" application, cannot be added",
+			fmt.Sprintf("IPv6 is disabled for lo: %s cannot be added", needed),
 			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
 	}
 	if d.redirect.IPv6 {
@@ -171,7 +175,7 @@ func (d *diagnosis) checkIPv6() {
 				a != rules.PassthroughIPv6() {
 				d.add("interfaces", Warning,
 					fmt.Sprintf("%s has the address %s, but these parameters do not capture IPv6:"+
-						" it bypasses the proxy", i.Name, a), "--dual-stack captures it")
+						" it bypasses the proxy", i.Name, a), capture+" captures it")
 				return
 			}
 		}

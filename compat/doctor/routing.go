@@ -82,7 +82,7 @@ func (d *diagnosis) checkPassthrough() {
 			device = i.Name
 		}
 	}
-	installed := d.sluiceTable() != nil
+	installed := d.sluiceTable() != nil || len(d.sluiceLegacyTables()) > 0
 	switch {
 	case device != "" && device != lo:
 		d.add("interfaces", Warning,

@@ -87,7 +87,8 @@ func (d *diagnosis) checkLocalPorts() {
 	if _, err := fmt.Sscan(portRange, &local.First, &local.Last); err != nil {
 		return
 	}
-	reserved, err := rules.ParsePorts(d.Settings["net.ipv4.ip_local_reserved_ports"])
+	reservedText := d.Settings["net.ipv4.ip_local_reserved_ports"]
+	reserved, err := rules.ParsePorts(reservedText)
 	if err != nil {
 		return
 	}
@@ -103,10 +104,14 @@ func (d *diagnosis) checkLocalPorts() {
 	}
 	if len(assignable) > 0 {
 		ports := strings.Join(assignable, ",")
+		toReserve := ports
+		if reservedText != "" {
+			toReserve = reservedText + "," + ports // the sysctl replaces the whole list
+		}
 		d.add("settings", Warning,
 			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a"+
 				" connection that uses such a port prevents the proxy from listening on it", local,
 				ports),
-			"sysctl -w net.ipv4.ip_local_reserved_ports="+ports)
+			"sysctl -w net.ipv4.ip_local_reserved_ports="+toReserve)
 	}
 }
