@@ -71,12 +71,14 @@ type Redirect struct {
 	Without []DeviationID
 }
 
-// CapturesNothing reports whether neither connections of the application nor DNS queries are
-// captured.
+// CapturesNothing reports whether neither connections of the application or of virtual machines nor
+// DNS queries are captured.
 func (r *Redirect) CapturesNothing() bool {
-	outbound := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0 || len(r.OutboundPorts) > 0
-	noGroup := !r.OwnerGroups.All && len(r.OwnerGroups.IDs) == 0
-	return !r.capturesInbound() && (!outbound || noGroup) && !r.DNS.active()
+	destinations := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0
+	ofGroups := (r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0) &&
+		(destinations || len(r.OutboundPorts) > 0 || r.DNS.active())
+	ofMachines := len(r.RerouteInterfaces) > 0 && destinations
+	return !r.capturesInbound() && !ofGroups && !ofMachines
 }
 
 // capturesInbound reports whether any inbound connection is captured.

@@ -25,6 +25,16 @@ func TestCapturesNothing(t *testing.T) {
 		}, true},
 		{"all DNS", func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }, false},
 		{"DNS without servers", func(r *rules.Redirect) { r.DNS.Capture = true }, true},
+		{"all DNS, but no group", func(r *rules.Redirect) {
+			r.DNS, r.OwnerGroups = rules.DNS{Capture: true, All: true}, rules.GroupSelection{}
+		}, true},
+		{"all destinations of virtual machines, but no group", func(r *rules.Redirect) {
+			r.OutboundCIDRs.All, r.OwnerGroups = true, rules.GroupSelection{}
+			r.RerouteInterfaces = []rules.InterfaceName{{Name: "net1"}}
+		}, false},
+		{"no destination of virtual machines", func(r *rules.Redirect) {
+			r.RerouteInterfaces = []rules.InterfaceName{{Name: "net1"}}
+		}, true},
 	} {
 		r := rules.DefaultRedirect()
 		tc.with(&r)
