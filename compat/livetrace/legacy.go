@@ -59,8 +59,10 @@ func legacyVerdict(r *rules.Rule) trace.Verdict {
 			}
 		case rules.Reject:
 			return trace.Drop
-		case rules.RedirectTo, rules.TProxy, rules.DNATTo, rules.DNATPort, rules.SNATTo:
+		case rules.RedirectTo, rules.DNATTo, rules.DNATPort, rules.SNATTo:
 			return trace.Accept
+		case rules.TProxyDrop:
+			return trace.Accept // assumes that a proxy listens
 		case rules.Jump:
 			return trace.Jump
 		}

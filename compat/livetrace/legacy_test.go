@@ -158,6 +158,35 @@ func TestTraceByLegacyMarks(t *testing.T) {
 	}
 }
 
+func TestMatchOfLegacyTPROXYCaptures(t *testing.T) {
+	live := rules.Ruleset{Tables: []rules.Table{{
+		Family: rules.IPv4, Name: "mangle", XTables: true, Comment: "iptables-legacy",
+		Chains: []rules.Chain{{
+			Name: "PREROUTING", Base: &rules.Base{Hook: rules.Prerouting, Priority: -150},
+			Rules: []rules.Rule{{
+				Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+				Actions: []rules.Action{rules.Count{}, rules.TProxyDrop{Port: 15006}},
+				Comment: "inbound to the proxy",
+			}},
+		}},
+	}}}
+	p := trace.Packet{Events: []trace.Event{{
+		Kind: trace.Rule, Family: rules.IPv4, Table: "mangle", Chain: "PREROUTING", Number: 1,
+		Hook: rules.Prerouting, In: 2,
+		Header: &trace.Header{
+			Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.2:40000"),
+			Destination: netip.MustParseAddrPort("10.0.0.1:80"), Flags: rules.SYN,
+		},
+		State: rules.New, HasState: true,
+	}}}
+	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+	o, ok := livetrace.Match(&live, p, packet, true)
+	if !ok || o.Outcome != livetrace.Captured || o.LocalPort != 15006 ||
+		o.Message != "captured: inbound to the proxy (15006)" {
+		t.Errorf("%v, %s, port %d: %s", ok, o.Outcome, o.LocalPort, o.Message)
+	}
+}
+
 // The log of iptables-legacy contains no packet id. After NAT, the nf_tables events of a packet
 // other than TCP may be assigned to another packet.
 func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {

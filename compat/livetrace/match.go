@@ -222,6 +222,10 @@ func (o *Observation) applyAction(s *Step, action rules.Action, reason string) {
 			o.Outcome, o.Message = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 			o.LocalPort = a.Port
 		}
+	case rules.TProxyDrop:
+		// The target drops the packet if no proxy listens, which the events do not show.
+		o.Outcome, o.Message = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+		o.LocalPort = a.Port
 	case rules.DNATTo, rules.DNATPort:
 		o.LocalPort = 0
 	case rules.SNATTo:
