@@ -204,4 +204,8 @@ func TestSourceCheck(t *testing.T) {
 			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)
 		}
 	}
+	const want = "sysctl -w net.ipv4.conf.eth0.src_valid_mark=0"
+	if got := sourceMarkResult(3, []string{"default", "eth0"}).Next; got != want {
+		t.Errorf("next: %s, want %s", got, want)
+	}
 }

@@ -62,8 +62,13 @@ func (v *validator) checkSourceMark() []Check {
 }
 
 // sourceMarkResult returns the check. readable is the number of sysctls that could be read, and
-// enabled contains the names of the interfaces with the value 1.
+// enabled contains the names of the sysctls with the value 1: names of interfaces, "all" and
+// "default".
 func sourceMarkResult(readable int, enabled []string) Check {
+	// "default" applies only to new interfaces.
+	enabled = slices.DeleteFunc(slices.Clone(enabled), func(name string) bool {
+		return name == "default"
+	})
 	c := Check{
 		Name: "source check", Kind: Settings, Expected: "net.ipv4.conf.*.src_valid_mark is 0",
 		Status: NotChecked,
@@ -71,8 +76,7 @@ func sourceMarkResult(readable int, enabled []string) Check {
 	switch {
 	case readable == 0:
 		c.Reason = "/proc/sys/net/ipv4/conf cannot be read"
-	// "default" applies only to new interfaces.
-	case len(enabled) == 0 || slices.Equal(enabled, []string{"default"}):
+	case len(enabled) == 0:
 		c.Status, c.Found = OK, "it is 0"
 	default:
 		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(enabled, ", ")
