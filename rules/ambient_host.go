@@ -104,8 +104,9 @@ func (c *ambientHostCompiler) byCgroup() bool {
 	return c.Kubelet != (MatchCgroup{}) && c.deviates(ProbesByUser) && c.deviates(ProbesByHost)
 }
 
-// mangleOutput marks the packets of the kubelet to pods. The chain has type route, as table mangle
-// of iptables has; no policy route of Sluice selects the mark.
+// mangleOutput marks the packets of the kubelet to pods, if the cgroup identifies them. The chain
+// has type route, like the chain of table mangle in iptables; no policy route of Sluice selects the
+// mark.
 func (c *ambientHostCompiler) mangleOutput() Chain {
 	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
 	if c.byCgroup() {

@@ -81,8 +81,9 @@ type Step struct {
 	// Base is the base chain from which the rule was reached.
 	Base *Base
 	// Stopped is the action at which the rule ended early, or nil: a tproxy without a listener, a
-	// [Require] that the packet does not meet, or a use of the conntrack mark of a packet without a
-	// connection. The kernel does not report such a rule as a match, except for [TProxyDrop].
+	// [Require] that the packet does not meet, an [Unknown] whose condition is assumed not to hold,
+	// or a use of the conntrack mark of a packet without a connection. The kernel does not report
+	// such a rule as a match, except for [TProxyDrop].
 	Stopped Action
 }
 

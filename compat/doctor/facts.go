@@ -92,7 +92,7 @@ type Route struct {
 	Family  rules.Family
 	Table   uint32
 	Default bool // for all destinations
-	// Local reports that the route is "local … dev lo".
+	// Local reports that the route is "local default dev lo".
 	Local bool
 	Text  string // the route in the syntax of the ip command
 }

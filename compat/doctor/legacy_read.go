@@ -8,8 +8,8 @@ import (
 )
 
 // readLegacyTables returns the existing tables of iptables-legacy and ip6tables-legacy in the
-// thread's namespace. Unlike iptables-legacy-save it does not create tables. If the list of tables
-// is incomplete, it returns the tables found so far with the error.
+// thread's namespace. Unlike iptables-legacy-save it does not create tables. The error is the error
+// of listing the tables. The error of reading a table is in the table's Err.
 func readLegacyTables() ([]LegacyTable, error) {
 	ids, listErr := xtables.Tables(nil)
 	var found []LegacyTable

@@ -18,8 +18,9 @@ func (d *diagnosis) foreignTables() []rules.Table {
 	})
 }
 
-// checkNFTables reports the backend that holds Sluice's rules, and the foreign rules of nf_tables
-// at the hooks of capture, with their order relative to Sluice's rules.
+// checkNFTables reports the backend that holds Sluice's rules, and the foreign chains of nf_tables
+// at the hooks of capture that have rules of NAT or a priority below 0, with their order relative
+// to Sluice's chains.
 func (d *diagnosis) checkNFTables() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()
@@ -206,7 +207,8 @@ func isIstioNFT(t *rules.Table) bool {
 	return t.Family == rules.Inet && strings.HasPrefix(t.Name, "istio-proxy-")
 }
 
-// ownerOf guesses the owner of a table from its name and the names of its chains.
+// ownerOf guesses the owner of a table from its name and the names of its chains. It returns a text
+// such as " (of Docker)", or an empty one.
 func ownerOf(t *rules.Table) string {
 	if isIstioNFT(t) {
 		return " (of istio-nftables)"

@@ -45,8 +45,9 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	return s
 }
 
-// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. It then returns
-// the effect that the foreign rules will have when the desired ruleset is installed.
+// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. In such a
+// namespace it returns the effect that the foreign rules will have when the desired ruleset is
+// installed.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/trace"
 )
 
-// RemoveStale removes the rules of a killed trace from both backends, and reports whether there
-// were any. In nf_tables they exist only on a kernel without owner tables, because the kernel
+// RemoveStale removes the rules of a killed trace from both backends, and reports whether it has
+// removed any. In nf_tables they exist only on a kernel without owner tables, because the kernel
 // deletes an owner table with its process. RemoveStale keeps the rules of a running trace, and
 // creates no table.
 func RemoveStale(ns *netns.NS) (removed bool, err error) {

@@ -26,7 +26,7 @@ type Namespace struct {
 }
 
 // OpenNamespace opens the namespace (nil: the current one). proc is a /proc directory that contains
-// its processes.
+// the processes of the namespace.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
 	n := &Namespace{id: ns.ID(), proc: proc}
 	err := ns.Do(func() (err error) {

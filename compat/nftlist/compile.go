@@ -55,8 +55,8 @@ func (c *compiler) addImplied(expressions ...expr.Any) {
 	}
 }
 
-// compileStatement translates a statement. An unsupported statement may have any effect, but an
-// unsupported comparison is an unknown condition.
+// compileStatement translates a statement. An unsupported statement may have any effect, except
+// that an unsupported comparison is an unknown condition if equal packets have the same result.
 func (c *compiler) compileStatement(s statement) {
 	c.implied, c.added, c.usedRegisters, c.computations, c.lacksRegisters = nil, nil, 0, 0, false
 	network, transport := c.network, c.transport
@@ -67,15 +67,15 @@ func (c *compiler) compileStatement(s statement) {
 	c.network, c.transport = network, transport
 	c.sets.in.recordChanges(s)
 	u := rules.Unknown{Text: s.text}
-	if s.kind == "match" && !variesForPacket(s.body) {
+	if s.kind == "match" && !mayVary(s.body) {
 		u.Effect = rules.Reads
 	}
 	c.compiled = append(c.compiled, u)
 }
 
-// variesForPacket reports whether a comparison may have different results for equal packets,
-// because it depends on random or changing values.
-func variesForPacket(match json.RawMessage) bool {
+// mayVary reports whether a comparison may have different results for equal packets, because it
+// depends on random or changing values.
+func mayVary(match json.RawMessage) bool {
 	for _, word := range []string{
 		"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes",
 		"packets",

@@ -40,14 +40,14 @@ const (
 var (
 	ipv4Type      = datatype{kind: address, size: 4}
 	ipv6Type      = datatype{kind: address, size: 16}
-	portType      = datatype{size: 2}                       // of lengths too
+	portType      = datatype{size: 2}                       // also of lengths and checksums
 	nameType      = datatype{kind: interfaceName, size: 16} // of an interface
 	markType      = datatype{size: 4, isHost: true}
 	hostType      = datatype{size: 4, isHost: true} // of numbers without a type of their own
 	booleanType   = datatype{kind: boolean, size: 1}
 	zoneType      = datatype{size: 2, isHost: true}
 	etherType     = datatype{size: 2, parse: parseEtherType}
-	idType        = datatype{size: 4}                               // of a connection
+	idType        = datatype{size: 4}                               // also of sequence numbers
 	tcType        = datatype{size: 4, isHost: true, parse: parseTC} // a handle of traffic control
 	byteType      = datatype{size: 1}
 	protocolType  = datatype{size: 1, parse: parseProtocol}

@@ -63,9 +63,9 @@ func hasIntervals(elements []json.RawMessage, isMap bool) bool {
 	})
 }
 
-// encodeElements adds the encoded elements to the set. keys and datas are the types of their keys
+// encodeElements adds the encoded elements to the set. keys and values are the types of their keys
 // and values. If an element cannot be encoded, it returns the reason.
-func encodeElements(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
+func encodeElements(s *nft.Set, elements []json.RawMessage, keys, values []datatype) string {
 	var intervals []intervalElement
 	for _, e := range elements {
 		element, ok := decodeElement(e, s.IsMap)
@@ -76,7 +76,7 @@ func encodeElements(s *nft.Set, elements []json.RawMessage, keys, datas []dataty
 			return "map element without value"
 		}
 		encoded := nft.SetElement{Expires: element.expires}
-		if !addData(&encoded, element.data, datas, s.IsMap) {
+		if !addData(&encoded, element.data, values, s.IsMap) {
 			return "map element with value " + string(element.data)
 		}
 		if string(element.key) == `"*"` {

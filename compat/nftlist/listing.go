@@ -16,8 +16,8 @@ type Listing struct {
 	// Undecided contains sentences about information that the listing lacks, and that may affect
 	// packets at prerouting and output.
 	Undecided []string
-	// UnmodeledChains describes chains with rules that are not at the hooks of Tables, such as
-	// chains of a device.
+	// UnmodeledChains describes base chains that may affect packets and that Tables does not
+	// contain: chains at the hooks of a device, and chains of other families, such as bridge.
 	UnmodeledChains []string
 }
 
@@ -78,9 +78,9 @@ func newReader() *reader {
 	}
 }
 
-// omitsElements reports whether no named set has elements, as in the output of nft -t, which omits
-// them.
-func (in *reader) omitsElements() bool {
+// mayOmitElements reports whether no named set has elements, as in the output of nft -t, which
+// omits them.
+func (in *reader) mayOmitElements() bool {
 	for _, s := range in.sets {
 		if len(s.Elements) > 0 {
 			return false
@@ -158,7 +158,8 @@ func undecidedFlags(t tableObject, flags []string) []string {
 	return sentences
 }
 
-// decodeTables decodes and checks the tables, and adds what is undecided about them.
+// decodeTables decodes and checks the tables, and adds them and what is undecided about them to the
+// listing.
 func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	var err error
 	if l.Tables, err = nft.DecodeTables(tables); err != nil {
@@ -177,8 +178,9 @@ func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	return err
 }
 
-// placeChain returns the index of the table to which a chain belongs, and the base of the chain. It
-// adds a chain that is not part of the tables to UnmodeledChains, and returns a negative index.
+// placeChain returns the index of the table to which a chain belongs, and the base of the chain.
+// For a chain that Tables does not contain it returns a negative index, and calls
+// addUnmodeledChain.
 func (in *reader) placeChain(
 	l *Listing, indexes map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
@@ -224,7 +226,8 @@ func flagsOf(flags json.RawMessage) []string {
 	return []string{string(flags)}
 }
 
-// addUnmodeledChain describes a base chain with rules that is not part of the tables.
+// addUnmodeledChain adds a chain to UnmodeledChains if it may affect packets: if it is a base chain
+// of a table that is not dormant, and has rules or the policy drop.
 func (in *reader) addUnmodeledChain(l *Listing, c chainObject) {
 	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
 		return t.Family == c.Family && t.Name == c.Table &&

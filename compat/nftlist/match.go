@@ -165,7 +165,7 @@ func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 }
 
 // equalPrefix adds a comparison with the first bits of a value. Like nft it loads only the first
-// bytes, unless the bits end within a byte.
+// bytes, unless the bits end within a byte or the value is in host byte order.
 func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) bool {
 	reg := c.allocate(f.size)
 	length := bits / 8

@@ -23,19 +23,19 @@ type setBuilder struct {
 
 // A builtSet is a named set with the types of its fields and values.
 type builtSet struct {
-	set         nft.Set
-	keys, datas []datatype
+	set          nft.Set
+	keys, values []datatype
 }
 
 func newSetBuilder(in *reader, id objectID) *setBuilder {
 	return &setBuilder{in: in, id: id, named: map[string]builtSet{}}
 }
 
-// get returns a set or, if isMap is set, a map. e contains its name or its elements. datas are the
+// get returns a set or, if isMap is set, a map. e contains its name or its elements. values are the
 // types of the values of a map, and empty for a verdict map. get returns false if there is no such
 // set, or if another rule uses it with other types.
 func (b *setBuilder) get(
-	e json.RawMessage, fields []field, datas []datatype, isMap bool,
+	e json.RawMessage, fields []field, values []datatype, isMap bool,
 ) (*nft.Set, bool) {
 	keys := make([]datatype, len(fields))
 	for i, f := range fields {
@@ -48,7 +48,7 @@ func (b *setBuilder) get(
 		if !isNamed || !isName(name) || !ok || (object.Map != nil) != isMap {
 			return nil, false
 		}
-		return b.getNamed(name, object, keys, datas)
+		return b.getNamed(name, object, keys, values)
 	}
 	var anonymous struct {
 		Set []json.RawMessage `json:"set"`
@@ -61,21 +61,22 @@ func (b *setBuilder) get(
 		Name: fmt.Sprintf("{ %d }", b.anonymous), Anonymous: true, IsMap: isMap,
 		Interval: hasIntervals(anonymous.Set, isMap),
 	}
-	setLengths(&s, keys, datas)
-	if reason := encodeElements(&s, anonymous.Set, keys, datas); reason != "" {
+	setLengths(&s, keys, values)
+	if reason := encodeElements(&s, anonymous.Set, keys, values); reason != "" {
 		return nil, false
 	}
 	b.sets = append(b.sets, s)
 	return &s, true
 }
 
-// getNamed returns the set with the name.
+// getNamed returns the set with the name. It returns false if another rule uses it with other
+// types.
 func (b *setBuilder) getNamed(
-	name string, object setObject, keys, datas []datatype,
+	name string, object setObject, keys, values []datatype,
 ) (*nft.Set, bool) {
 	if built, ok := b.named[name]; ok {
 		return &built.set, slices.EqualFunc(built.keys, keys, datatype.encodesLike) &&
-			slices.EqualFunc(built.datas, datas, datatype.encodesLike)
+			slices.EqualFunc(built.values, values, datatype.encodesLike)
 	}
 	flags := flagsOf(object.Flags)
 	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval")
@@ -83,7 +84,7 @@ func (b *setBuilder) getNamed(
 		Name: name, Interval: slices.Contains(flags, "interval"), IsMap: object.Map != nil,
 		Changes: isWritten || slices.Contains(flags, "timeout") || len(object.Timeout) > 0,
 	}
-	setLengths(&s, keys, datas)
+	setLengths(&s, keys, values)
 	s.Unknown, s.Size = unknownReason(object, flags), object.Size
 	if len(object.Timeout) > 0 {
 		if json.Unmarshal(object.Timeout, &s.Timeout) != nil || s.Timeout > math.MaxUint32 {
@@ -91,17 +92,17 @@ func (b *setBuilder) getNamed(
 		}
 		s.Timeout *= 1000 // in milliseconds
 	}
-	if s.Unknown == "" && !isWritten && b.in.omitsElements() {
+	if s.Unknown == "" && !isWritten && b.in.mayOmitElements() {
 		s.Unknown = "set whose elements may not be listed"
 	}
 	if s.Unknown == "" {
-		s.Unknown = encodeElements(&s, object.Elements, keys, datas)
+		s.Unknown = encodeElements(&s, object.Elements, keys, values)
 	}
 	if s.Unknown != "" {
 		s.Elements = nil
 	}
 	b.sets = append(b.sets, s)
-	b.named[name] = builtSet{s, keys, datas}
+	b.named[name] = builtSet{s, keys, values}
 	return &s, true
 }
 
@@ -143,7 +144,7 @@ func unknownReason(object setObject, flags []string) string {
 }
 
 // setLengths sets the lengths of keys and values, and Concatenated.
-func setLengths(s *nft.Set, keys, datas []datatype) {
+func setLengths(s *nft.Set, keys, values []datatype) {
 	s.KeyLength = keys[0].size
 	if len(keys) > 1 {
 		s.KeyLength = 0
@@ -151,10 +152,10 @@ func setLengths(s *nft.Set, keys, datas []datatype) {
 			s.KeyLength += 4 * words(t.size)
 		}
 	}
-	for _, t := range datas {
+	for _, t := range values {
 		s.DataLength += t.size
 		switch {
-		case len(datas) > 1:
+		case len(values) > 1:
 			s.DataLength += 4*words(t.size) - t.size
 		case t.isPair:
 			s.DataLength += t.size

@@ -169,9 +169,9 @@ func (t *probe) port() uint16 {
 	return t.packet.Destination.Port()
 }
 
-// proxyOwner returns an owner of the proxy: the owner of this process if it is a user of the proxy,
-// or else the first user, because Istio treats only the first user's connections to its own pod as
-// inbound. In ambient mode owners have no effect.
+// proxyOwner returns an owner of the proxy: the owner of this process if its user is in the first
+// range of the proxy's users, or else the first user. Istio treats only connections of that range
+// to its own pod as inbound. In ambient mode owners have no effect.
 func (p *planner) proxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil || r.ProxyUIDs[0].Contains(p.self.UID) {

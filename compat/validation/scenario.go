@@ -62,7 +62,7 @@ func (p *planner) planInbound(f rules.Family) {
 	hasNoAddress := len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
 	switch {
 	case f == rules.IPv4 && hasNoAddress:
-		podIPs = testNets(f)[2:] // in the result, for the address that the pod lacks
+		podIPs = testNets(f)[2:] // represents, in the result, the address that the pod lacks
 	case len(podIPs) == 0:
 		return
 	}

@@ -42,8 +42,8 @@ func (f Feature) String() string {
 // EAFNOSUPPORT without the family, and ENOENT or EPROTONOSUPPORT without the table, match or
 // target.
 //
-// Probe creates a table that does not exist; pass a temporary namespace to avoid an effect on
-// packets. Probe needs the privileges of [Read].
+// For a table, Probe creates the table if it does not exist; pass a temporary namespace to avoid an
+// effect on packets. Probe needs the privileges of [Read].
 func Probe(ns *netns.NS, f Feature) error {
 	l, err := layoutOf(f.Family)
 	if err != nil {

@@ -70,9 +70,9 @@ func (e *ReplacedError) Error() string {
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
 // replace writes the table and returns the counters of the old table, which must have oldCount
-// entries. If inside is set, a process in the owning user namespace writes the table; see
+// entries. If inUserNamespace is set, a process in the owning user namespace writes the table; see
 // replaceInUserNamespace.
-func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
+func (c *conn) replace(b *blob, oldCount uint32, inUserNamespace bool) ([]byte, error) {
 	counters, err := sharedMemory(countersSize * int(oldCount))
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	}
 	byteOrder.PutUint64(buf[countersPointer:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
 	copy(buf[replaceSize:], b.entries)
-	if inside {
+	if inUserNamespace {
 		err = c.replaceInUserNamespace(buf)
 	} else {
 		err = c.set(optionReplace, buf)

@@ -20,10 +20,10 @@ Remove Sluice's rules and routes from a network namespace: first the rules in nf
 iptables-legacy, then the routes. With --backend nft or legacy, only the rules in that backend are
 removed, and the routes are kept if the other backend contains rules of Sluice. With --istio, also
 remove the rules and routes of Istio's programs: the tables of istio-nftables, the chains and rules
-of istio-iptables (in iptables-nft or iptables-legacy), the policy rules and routes of the mark and
-the table below, and ::6 on lo; with --ambient, the policy rules and routes of istio-cni in ambient
-mode. Rules of a killed "rules trace" are also removed. Rules of other owners are kept. The exit
-code is 0 even if there was nothing to remove.
+of istio-iptables (in iptables-nft or iptables-legacy), the policy rules and routes for the mark and
+the table that the flags of TPROXY name, and ::6 on lo; with --ambient, the policy rules and routes
+of istio-cni in ambient mode. Rules of a killed "rules trace" are also removed. Rules of other
+owners are kept. The exit code is 0 even if there was nothing to remove.
 
 If something cannot be removed, everything else of the same owner is removed and listed, and the
 exit code is 3. If it belongs to Sluice, nothing of Istio's programs is removed.

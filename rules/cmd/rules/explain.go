@@ -40,8 +40,8 @@ left out, because a shell takes an unquoted > for a file:
 
   %s
 
---out or --in with a protocol, --from, --to, --dev, --uid, --gid and --state are the same; other
-words follow as arguments.
+Instead, flags describe one packet: --out or --in with its protocol, --from, --to, --dev, --uid,
+--gid and --state; other words follow as arguments.
 
 Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and
 eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an echo request; the

@@ -40,9 +40,10 @@ is removed by the next trace, apply or cleanup, and by the node agent.
 
 TCP segments that open a connection are traced from the first chain on. Packets of other protocols
 are traced until the first answer, but only in the chains after conntrack; in a kernel without
-nf_tables all of them are traced. At each hook at most 1000 segments and 1000 other packets a second
-are traced. The path of each packet in the kernel is compared with the prediction of "rules
-explain". Packet and ruleset of the first difference are written to a file, which is named.
+nf_tables all packets of other protocols are traced. At each hook at most 1000 segments and 1000
+other packets a second are traced. The path of each packet in the kernel is compared with the
+prediction of "rules explain". Packet and ruleset of a difference are written to a file, which is
+named, for at most ten differences.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
 network namespace was removed, and then prints a summary, in which connections that are not captured

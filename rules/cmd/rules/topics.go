@@ -115,8 +115,8 @@ show (Ruleset; in other objects a RULESET)
             save-mark, restore-mark         between packet and connection
             set-zone                        zone, helper
             count, unknown
-  routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and the local
-            default route by lo in its table
+  routing   policies[]: family (ip, ip6), mark, mask (if not all bits of the mark are compared),
+            table, priority: a policy rule, and the local default route by lo in its table
             loopbackAddresses[]: addresses added to lo
   time      with --watch, which prints one object a line: the time of the reading
 

@@ -34,9 +34,10 @@ connections of ztunnel to the application are tested: they have a client's addre
 must stay in the pod. Inbound HBONE must not be captured. With --pod the node agent provides the
 network namespace and the parameters.
 
-No privilege is needed, but fewer checks are possible without; skipped checks are listed with the
-reason. Run as the user of the proxy, as in the istio-validation container, the calls of the proxy
-are checked. "rules apply --run-validation --skip-rule-apply" does the same.
+No privilege is needed, but without privileges fewer checks are possible; skipped checks are listed
+with the reason. The calls of the proxy are checked even without privileges if the command runs as
+the user of the proxy, as in the istio-validation container. "rules apply --run-validation
+--skip-rule-apply" does the same as this command.
 
 The outcome is "works" if everything that the parameters ask for was shown, and "works as far as
 checked" if a kind of check was not possible; the first line then names it. The exit code of both is
