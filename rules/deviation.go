@@ -64,13 +64,14 @@ var Deviations = []Deviation{
 		ProbesByUser,
 		"on the node, istio-cni's nftables backend treats connections of every process with the " +
 			"kubelet's user as probes, which the pod does not capture; here only connections of " +
-			"processes in the kubelet's cgroup are probes",
+			"processes in the kubelet's cgroup are probes, if the cgroup is known",
 	},
 	{
 		ProbesByHost,
 		"on the node, istio-cni's iptables backend treats connections of every process in the " +
 			"host's network as probes, which the pod does not capture; here only connections of " +
-			"processes in the kubelet's cgroup are probes",
+			"processes in the kubelet's cgroup are probes, or of the kubelet's user if the cgroup " +
+			"is not known",
 	},
 }
 
