@@ -14,7 +14,8 @@ type textKind struct {
 	matches func(head, first string) bool
 }
 
-// textKinds returns the kinds that LooksLike recognizes. A special kind precedes a general kind.
+// textKinds returns the kinds that LooksLike recognizes. A more specific kind precedes a more
+// general one.
 func textKinds() []textKind {
 	return []textKind{
 		{"an empty text", isEmpty},

@@ -89,7 +89,7 @@ func (k Kind) Allowed() string {
 	case IPv6Address:
 		return "an IPv6 address without zone"
 	case PodAddress:
-		return "an IP address that is neither loopback nor link-local"
+		return "a unicast IP address that is neither loopback nor link-local"
 	case Mark:
 		return "a number from 0 to 4294967295, decimal or hexadecimal (0x539)"
 	case UserName:

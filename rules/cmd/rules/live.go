@@ -23,7 +23,8 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 }
 
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
-// in which packets traverse them.
+// in which packets traverse them. If both are wanted and the rules of iptables-legacy cannot be
+// read, it warns and returns the rules of nf_tables.
 func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset, error) {
 	origin := compat.OriginAll
 	switch name {

@@ -48,7 +48,7 @@ func (p *parameters) openNamespace() (*netns.NS, error) {
 const namedNamespaces = "/run/netns"
 
 // fileOfNamespace returns the path of a namespace that is given by its path, or by its name in
-// ip-netns(8).
+// ip-netns(8). It returns other names unchanged.
 func fileOfNamespace(pathOrName string) string {
 	if strings.Contains(pathOrName, "/") {
 		return pathOrName
