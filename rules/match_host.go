@@ -97,7 +97,7 @@ type MatchListed struct {
 	// Parts are the fields to look up: "src", "dst,dst", "ip saddr".
 	Parts string
 	// Destination reports that a translation of the destination changes a field. More reports that
-	// a field is neither an address nor a port.
+	// a field may be neither an address nor a port, for example an interface or the mark.
 	Destination, More bool
 	// State names the state that rules write when they change the list (see [Unknown.State]).
 	State string

@@ -69,9 +69,9 @@ const TraceState = "meta nftrace"
 const PriorityState = "meta priority"
 
 // RoutedHeader is the State of an [Unknown] with the effect WritesHeader if a change of the field
-// makes the kernel reroute the packet, as a change of the mark does. These fields are the hop limit
-// and the type of service (ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c and
-// ip6t_mangle_out in net/ipv6/netfilter/ip6table_mangle.c).
+// makes the kernel reroute the packet, as a change of the mark does. These fields are the type of
+// service of IPv4, and the traffic class and the hop limit of IPv6 (ipt_mangle_out in
+// net/ipv4/netfilter/iptable_mangle.c and ip6t_mangle_out in net/ipv6/netfilter/ip6table_mangle.c).
 const RoutedHeader = "routed header"
 
 // Effect is a possible side effect of an [Unknown].

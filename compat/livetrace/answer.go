@@ -188,7 +188,7 @@ func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, er
 		err = nil
 	}
 	a.queue = slices.DeleteFunc(a.queue, func(e connectionEvent) bool {
-		answer, isWatched := a.handleEvent(e)
+		answer, isWatched := a.applyEvent(e)
 		if answer.Result != "" {
 			answers = append(answers, answer)
 		}
@@ -218,9 +218,10 @@ const (
 // kernel reports timeouts in whole seconds.
 const timeoutSlack = 2 * time.Second
 
-// handleEvent returns the answer that an event reports, and whether the connection is watched. The
-// Result is empty if the event reports no answer.
-func (a *Answers) handleEvent(e connectionEvent) (answer Answer, isWatched bool) {
+// applyEvent applies an event to its connection, if the connection is watched. It returns the
+// answer that the event reports, and whether the connection is watched. The Result is empty if the
+// event reports no answer.
+func (a *Answers) applyEvent(e connectionEvent) (answer Answer, isWatched bool) {
 	f := e.event.Flow
 	c := connectionOf(f)
 	s := a.watched[c]

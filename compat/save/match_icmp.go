@@ -115,7 +115,7 @@ func (r *moduleReader) matchICMPv6() []rules.Match {
 }
 
 // anyICMP is the number with which the kernel matches any ICMP type of IPv4 (icmp_type_code_match
-// in net/ipv4/netfilter/ip_tables.c).
+// in net/netfilter/xt_tcpudp.c; in older kernels in net/ipv4/netfilter/ip_tables.c).
 const anyICMP = 255
 
 // anyCode contains all types and codes.
