@@ -150,7 +150,7 @@ func (c *ambientHostCompiler) familiesOfPods() []Family {
 
 func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return toRanges(c.pods.of(f), "probes") }
 
-// checkProbeSources checks the source addresses of probes.
+// checkProbeSources records a fault for each invalid source address of probes.
 func checkProbeSources(check checker, ipv4, ipv6 netip.Addr) {
 	check(ipv4.Is4(), "ProbeSourceIPv4", ipv4, "an IPv4 address")
 	check(ipv6.Is6() && !ipv6.Is4In6() && ipv6.Zone() == "", "ProbeSourceIPv6", ipv6,

@@ -101,7 +101,7 @@ func (f Faults) orNil() error {
 // allocates memory. Therefore callers with a long list call the checker only for invalid elements.
 type checker func(ok bool, field string, value any, allowed string)
 
-// checkRanges checks that the first number of each range is not above its last.
+// checkRanges records a fault for each range whose first number is above its last.
 func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[T]) {
 	for _, r := range ranges {
 		if r.First > r.Last {
@@ -110,7 +110,7 @@ func checkRanges[T uint16 | uint32](check checker, field string, ranges []Range[
 	}
 }
 
-// checkPrefixes checks that each prefix is valid.
+// checkPrefixes records a fault for each invalid prefix.
 func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		if !p.IsValid() {
@@ -119,7 +119,7 @@ func checkPrefixes(check checker, field string, prefixes []netip.Prefix) {
 	}
 }
 
-// checkInterfaces checks the names of interfaces.
+// checkInterfaces records a fault for each invalid name of an interface.
 func checkInterfaces(check checker, field string, names []InterfaceName) {
 	for _, n := range names {
 		if !validInterface(n.Name) {
@@ -128,7 +128,7 @@ func checkInterfaces(check checker, field string, names []InterfaceName) {
 	}
 }
 
-// checkDeviations checks that each deviation exists.
+// checkDeviations records a fault for each id that is not the id of a deviation.
 func checkDeviations(check checker, ids []DeviationID) {
 	for _, id := range ids {
 		_, err := ParseDeviationID(string(id))

@@ -10,7 +10,9 @@ import (
 // localTable is the routing table of local addresses (RT_TABLE_LOCAL).
 const localTable = 255
 
-// checkMarkRules checks the policy rules that match packets with the mark of the redirection.
+// checkMarkRules reports policy rules that precede Sluice's for packets with the mark of the
+// redirection, foreign policy rules with the priority of Sluice's, and repeated policy rules of
+// Istio.
 func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
@@ -48,7 +50,8 @@ func (d *diagnosis) checkMarkRules() {
 	}
 }
 
-// checkMarkRoutes checks the routing table that delivers marked packets to the local host.
+// checkMarkRoutes reports foreign routes in the routing table that delivers marked packets to the
+// local host.
 func (d *diagnosis) checkMarkRoutes() {
 	route := d.markedRoute()
 	if !route.used {
@@ -71,7 +74,8 @@ func (d *diagnosis) checkMarkRoutes() {
 	}
 }
 
-// checkPassthrough checks ::6, the proxy's source address for connections to the application.
+// checkPassthrough reports a missing, misplaced or remaining address ::6, which is the proxy's
+// source address for connections to the application.
 func (d *diagnosis) checkPassthrough() {
 	if d.InterfacesErr != nil || d.TablesErr != nil || d.ambient != nil {
 		return

@@ -46,7 +46,8 @@ func (d *diagnosis) checkSourceMark() {
 // nearlyFull is the usage ratio of the conntrack table that causes a warning.
 const nearlyFull = 0.9
 
-// checkConntrack checks the settings of conntrack.
+// checkConntrack reports settings of conntrack that let connections bypass the proxy, and a full or
+// nearly full conntrack table.
 func (d *diagnosis) checkConntrack() {
 	const prefix = "net.netfilter.nf_conntrack_"
 	// If tcp_loose is 1, a packet without an entry starts a connection and is redirected to the
@@ -80,7 +81,7 @@ func (d *diagnosis) sysctlNumber(name string) (int, bool) {
 	return n, err == nil
 }
 
-// checkLocalPorts checks that the kernel does not assign the proxy's ports as ephemeral ports.
+// checkLocalPorts reports ports of the proxy that the kernel may assign as ephemeral ports.
 func (d *diagnosis) checkLocalPorts() {
 	var local rules.PortRange
 	portRange := d.Settings["net.ipv4.ip_local_port_range"]
