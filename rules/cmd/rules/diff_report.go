@@ -146,8 +146,8 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 // unstatedLoopback is the parameter that no log of istio-init contains.
 const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
-// verdict returns the answer. The answer is "cannot decide" if the order of some chains is a guess,
-// or if there is no difference but a fact about a whole side is unknown.
+// verdict returns the answer. The answer is "cannot decide" if the rules of a side are a guess, or
+// if there is no difference but a fact about a whole side is unknown.
 func (r diffReport) verdict() diff.Verdict {
 	verdict := r.verdictOf(&r.Result)
 	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknownCount() > 0 {

@@ -34,7 +34,8 @@ type diffSide struct {
 	unmodeledRoutes []string
 	// unstated contains the parameters that a log does not contain.
 	unstated []string
-	// isGuess reports that the order of some chains is one of several possible orders.
+	// isGuess reports that the rules may differ from the rules in the kernel: the order of some
+	// chains is one of several possible orders, or a listing lacks information.
 	isGuess bool
 	// notes contains facts about the side that a reader should know.
 	notes []string
