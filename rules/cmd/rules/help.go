@@ -132,6 +132,7 @@ func (in *inputs) printShortHelp(cmd *cobra.Command) {
 			continue
 		}
 		synopsis := p.synopsis()
+		// Two blanks precede the synopsis, and at least two follow it.
 		if len(synopsis) > shortColumn-4 {
 			fmt.Fprintf(out, "  %s\n", synopsis)
 			synopsis = ""
