@@ -75,8 +75,8 @@ type compiler struct {
 	// appliesToIPv6 reports that rules without a family apply to IPv6 packets even if IPv6 is not
 	// captured.
 	appliesToIPv6 bool
-	// loopbackIncluded reports that a captured prefix is a loopback prefix. It disables Istio's
-	// rule that excludes the application's traffic over lo.
+	// loopbackIncluded reports that a captured prefix is a loopback prefix. Such a prefix disables
+	// Istio's rule that excludes the application's traffic over lo.
 	loopbackIncluded bool
 	// matches and actions are allocated together for all rules: an allocation for each rule took
 	// half of Compile's time.

@@ -287,8 +287,9 @@ var (
 const firstInformationalICMPv6 = 128
 
 // icmpv6Redirect is the type of a redirect of neighbor discovery. Since Linux 6.2 conntrack relates
-// it to the connection of the packet that it quotes, if any (nf_conntrack_icmpv6_redirect in
-// net/netfilter/nf_conntrack_proto_icmpv6.c). Otherwise it is invalid.
+// a redirect to the connection of the packet that the redirect quotes, if any
+// (nf_conntrack_icmpv6_redirect in net/netfilter/nf_conntrack_proto_icmpv6.c). Any other redirect
+// is invalid.
 const icmpv6Redirect = 137
 
 // isICMPv6Redirect reports whether the packet is a redirect of ICMPv6.

@@ -2,9 +2,9 @@
 // Sluice's ruleset captures: the packets that bypass the proxy, the rule that decides this, and the
 // owner of the rule.
 //
-// It uses [diff.Bypass] to compare the ruleset alone with all live rules of the namespace, in all
-// backends and tables, for all packets that the ruleset captures. A foreign rule that drops packets
-// or captures more packets is not a bypass. If the effect cannot be decided, it is unknown, and the
-// result contains the reason. A foreign rule at input that may change packets, such as one that
-// writes a port, makes the effect unknown.
+// The package uses [diff.Bypass] to compare the ruleset alone with all live rules of the namespace,
+// in all backends and tables, for all packets that the ruleset captures. A foreign rule that drops
+// packets or captures more packets is not a bypass. If the effect cannot be decided, it is unknown,
+// and the result contains the reason. A foreign rule at input that may change packets, such as one
+// that writes a port, makes the effect unknown.
 package foreign

@@ -81,8 +81,9 @@ func describeTypeError(err error) error {
 // maxValueLength is the maximum length of a value in an error, in bytes.
 const maxValueLength = 40
 
-// readObject stores an object. It ignores other kinds of objects, such as named counters, because
-// the effect of the statements that use them does not depend on their values.
+// readObject stores a table, a chain, a rule, a set or a map. It ignores other kinds of objects,
+// such as named counters, because the effect of the statements that use them does not depend on
+// their values.
 func (in *reader) readObject(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":

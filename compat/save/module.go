@@ -11,8 +11,8 @@ import (
 type module struct {
 	*extension
 	kernelName string // of a match; set even if the extension is openMatch
-	// flag is the word with the name. For a match that the protocol implies, it is the first option
-	// of the match.
+	// flag is the word with the name or, for a match that the protocol implies, the first option of
+	// the match.
 	flag    word
 	words   []word // all words of the match or target
 	options []option

@@ -59,8 +59,8 @@ func anyOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Allowed describes the values that a pod or a configuration may state. It follows "want" in
-// errors.
+// Allowed describes the values that a pod or a configuration may state. The description follows
+// "want" in errors.
 func (k Kind) Allowed() string {
 	switch k {
 	case Port:

@@ -10,8 +10,8 @@ import (
 // A Parameter is one property of a redirection, and the names under which it can be stated.
 type Parameter struct {
 	// Field is the field of [rules.Redirect] that the parameter sets, or for a parameter of
-	// [Ambient] the field of [rules.Ambient]: a [rules.Fault] names it. It is empty if every value
-	// is valid.
+	// [Ambient] the field of [rules.Ambient]; a [rules.Fault] names this field. Field is empty if
+	// every value is valid.
 	Field string
 	// Kind is the type of the value.
 	Kind Kind

@@ -108,8 +108,8 @@ func show(s *system, p *parameters) error {
 	return s.print(text, rulesetDocumentOf(ruleset))
 }
 
-// compile returns the ruleset of the parameters. If they do not name a namespace, it assumes the
-// addresses of the pod.
+// compile returns the ruleset of the parameters. If the parameters do not name a namespace, compile
+// assumes the addresses of the pod; see assumePod.
 func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	if p.located != nil || p.host != nil {
 		if err := p.notRedirected(); err != nil {
