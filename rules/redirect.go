@@ -15,10 +15,10 @@ type Redirect struct {
 	// TunnelPort is the port for connections from other proxies (HBONE); 1 to 65535. Connections to
 	// it are not captured as inbound, except in TPROXY mode without [TunnelPortTProxy].
 	TunnelPort uint16
-	// ProxyUIDs and ProxyGIDs are the users and groups of the proxy, whose traffic is not captured;
-	// at least one each. As in Istio, the connections of the first user to its own pod are treated
-	// as inbound; those of the groups to port 53 only if DNS is captured; and all others only if
-	// OutboundCIDRs contains a loopback prefix.
+	// ProxyUIDs and ProxyGIDs are the users and groups of the proxy; at least one each. Their
+	// traffic is not captured, except for connections to the own pod, which are treated as inbound.
+	// As in Istio, in REDIRECT mode these are usually only the connections of the first user; see
+	// loopbackOutput.
 	ProxyUIDs, ProxyGIDs []IDRange
 	// In TPROXY mode TProxyMark marks packets to be delivered locally, and TProxyRouteTable is the
 	// routing table for them.
@@ -37,8 +37,8 @@ type Redirect struct {
 	OutboundExcludeCIDRs []netip.Prefix
 	// OutboundPorts are captured for all destination addresses.
 	OutboundPorts []PortRange
-	// OutboundExcludePorts are never captured. They take precedence over everything else, including
-	// DNS.
+	// OutboundExcludePorts are not captured. They take precedence over all other parameters of
+	// outbound connections, including DNS, except RerouteInterfaces.
 	OutboundExcludePorts []PortRange
 	// OwnerGroups are the groups whose outbound connections are captured; at most MaxOwnerGroups.
 	OwnerGroups GroupSelection
@@ -49,8 +49,8 @@ type Redirect struct {
 	// ExcludeInterfaces are not captured in either direction.
 	ExcludeInterfaces []InterfaceName
 	// RerouteInterfaces are interfaces of virtual machines in the pod (KubeVirt): TCP connections
-	// to OutboundCIDRs that arrive on them are captured as outbound. No other parameter of outbound
-	// connections applies to them, and no exclusion, as in Istio.
+	// to OutboundCIDRs that arrive on them are captured as outbound. As in Istio, neither exclusions
+	// nor other parameters of outbound connections apply to these connections.
 	RerouteInterfaces []InterfaceName
 
 	// LoopbackCIDR contains the IPv4 destinations that are treated as loopback; it is within
@@ -71,8 +71,8 @@ type Redirect struct {
 	Without []DeviationID
 }
 
-// CapturesNothing reports whether neither connections of the application or of virtual machines nor
-// DNS queries are captured.
+// CapturesNothing reports whether no inbound connection, no connection of the application or of a
+// virtual machine, and no DNS query is captured.
 func (r *Redirect) CapturesNothing() bool {
 	destinations := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0
 	ofGroups := (r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0) &&
