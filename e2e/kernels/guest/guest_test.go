@@ -73,12 +73,14 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 				Command: []string{"sh", "-c", "sleep 10 & echo begin; wait"},
 				Limit:   500 * time.Millisecond,
 			},
-			[]string{"begin"}, -1, "not finished after 500ms",
+			[]string{"begin"},
+			-1, "not finished after 500ms",
 		},
 		{
 			"a program that ends before a child that keeps its output open",
 			Step{Command: []string{"sh", "-c", "sleep 10 & echo end"}},
-			[]string{"end"}, 0, "WaitDelay expired",
+			[]string{"end"},
+			0, "WaitDelay expired",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
