@@ -41,8 +41,8 @@ func FromSinglePlugin(data []byte) (*List, error) {
 	return Parse(list)
 }
 
-// ListName returns the file name for the list that replaces a single-plugin configuration. exists
-// reports whether there is a file with a name.
+// ListName returns the file name for the list that replaces the file of a single-plugin
+// configuration. exists reports whether the directory contains a file with the name.
 func ListName(singlePlugin string, exists func(name string) bool) string {
 	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
 	for stem := singlePlugin + "-sluice"; exists(name); stem += "-" {

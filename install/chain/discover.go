@@ -28,8 +28,8 @@ type Choice struct {
 	SinglePlugin bool
 }
 
-// Skipped is an invalid file that sorts before the chosen file, or before the end if no file is
-// valid.
+// Skipped is an invalid file that comes before the chosen file in the runtime's order of
+// preference. If no file is valid, all files are skipped.
 type Skipped struct {
 	Name   string
 	Reason error
@@ -98,7 +98,7 @@ func otherNameOf(named string) string {
 }
 
 // Read parses a file like the runtimes: only the extension determines whether it is a list. The
-// error is the reason why the file is invalid.
+// error is the reason why the file is invalid, or f.Err.
 func Read(f File) (Choice, error) {
 	if f.Err != nil {
 		return Choice{}, f.Err

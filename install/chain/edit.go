@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // A Defect is a defect of the plugin's entry in a list.
@@ -15,10 +16,10 @@ type Defect string
 // the desired configuration.
 const (
 	None      Defect = ""
-	Absent    Defect = "is not there"   // pods are not redirected
-	Different Defect = "was changed"    // the plugin has another configuration
-	Repeated  Defect = "is there twice" // it would run twice for each pod
-	NotLast   Defect = "is not last"    // other plugins come after it
+	Absent    Defect = "is not there"              // pods are not redirected
+	Different Defect = "has another configuration" // at least one of its entries
+	Repeated  Defect = "is there more than once"   // it would run more than once for each pod
+	NotLast   Defect = "is not last"               // other plugins come after it
 )
 
 // Inspect returns the defect of the plugin in the list, compared with the desired element. JSON
@@ -39,7 +40,7 @@ func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
 }
 
 // Equal reports whether two JSON texts have the same value. Invalid texts are not equal to
-// anything.
+// anything; text after the first value is ignored.
 func Equal(a, b json.RawMessage) bool {
 	valueA, err := decodeValue(a)
 	if err != nil {
@@ -67,11 +68,13 @@ func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, err
 			element)
 	}
 	others := l
-	data := l.Remove(append(slices.Clone(inPlaceOf), fields.Type)...)
+	types := append(slices.Clone(inPlaceOf), fields.Type)
+	data := l.Remove(types...)
 	if len(data) != len(l.data) {
 		var err error
 		if others, err = Parse(data); err != nil {
-			return nil, fmt.Errorf("the chain has no plugin besides %s: %w", fields.Type, err)
+			return nil, fmt.Errorf("the chain has no plugin besides %s: %w",
+				strings.Join(types, ", "), err)
 		}
 	}
 	return others.add(element), nil
@@ -85,8 +88,9 @@ func (l *List) add(element json.RawMessage) []byte {
 		formatLike(element, last.Raw, space), l.data[last.end:])
 }
 
-// Remove returns the list's text without the plugins of the types. It completely reverts
-// [List.Insert]. If no plugin remains, the text is not a valid list.
+// Remove returns the list's text without the plugins of the types. It reverts [List.Insert] byte by
+// byte, except that it does not restore elements that Insert has removed. If no plugin remains, the
+// text is not a valid list.
 func (l *List) Remove(types ...string) []byte {
 	data, plugins := l.data, slices.Clone(l.Plugins)
 	for i := len(plugins) - 1; i >= 0; i-- {

@@ -37,8 +37,8 @@ type Plugin struct {
 	start, end int // position of Raw in the list
 }
 
-// ErrNoPlugins is the error for a list without plugins. Such a list may be valid from CNI 1.3 on,
-// where a directory may contain the plugins.
+// ErrNoPlugins is the error for a list without plugins. Such a list may be valid from libcni 1.3
+// on, where a directory with the network's name may contain the plugins.
 var ErrNoPlugins = errors.New("no plugins in the list")
 
 // Parse parses a list like libcni. The data must not be modified afterwards.

@@ -199,9 +199,10 @@ func TestInsertRefuses(t *testing.T) {
 			t.Errorf("%q was inserted", bad)
 		}
 	}
-	if _, err := parse(t,
-		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x"); err == nil {
-		t.Error("a chain with only Sluice's plugin was created")
+	_, err := parse(t,
+		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x")
+	if err == nil || !strings.Contains(err.Error(), "no plugin besides x, sluice-cni: ") {
+		t.Errorf("a chain with only Sluice's plugin: error %v", err)
 	}
 }
 

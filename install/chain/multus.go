@@ -17,11 +17,12 @@ const (
 	NoDelegation Delegation = ""
 	// Followed: Multus runs the other configuration, or a copy of a configuration with the plugin.
 	Followed Delegation = "delegates to it"
-	// Unclear: the network is not in the directory; it may be a NetworkAttachmentDefinition.
+	// Unclear: the configuration does not name one of the files; the network may be a
+	// NetworkAttachmentDefinition.
 	Unclear Delegation = "delegates to a network that is not seen here"
 	// Elsewhere: Multus runs a third configuration.
 	Elsewhere Delegation = "delegates to another configuration"
-	// Copied: Multus runs a copy of a configuration without the plugin.
+	// Copied: Multus runs a copy of a configuration without the plugin, or an invalid copy.
 	Copied Delegation = "holds a copy of a configuration without the plugin"
 )
 
@@ -29,7 +30,7 @@ const (
 // of Multus.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
-// Delegates returns how a configuration delegates to another one, which contains the plugin. See
+// Delegates returns how c delegates to the other configuration, which contains the plugin. See
 // "clusterNetwork" and "delegates" in Multus' configuration reference; Multus ignores delegates if
 // clusterNetwork is set.
 func (c Choice) Delegates(to Choice, plugin string) Delegation {
@@ -64,8 +65,8 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	return Unclear
 }
 
-// inspectCopy returns whether the first delegate, which is the network of each pod, contains the
-// plugin. The delegate is a list or a single-plugin configuration.
+// inspectCopy returns Followed if the first delegate, which is the network of each pod, contains
+// the plugin, and otherwise Copied. The delegate is a list or a single-plugin configuration.
 func inspectCopy(delegate json.RawMessage, plugin string) Delegation {
 	list, err := Parse(delegate)
 	if err != nil {

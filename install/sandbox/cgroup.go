@@ -3,12 +3,13 @@ package sandbox
 import "strings"
 
 // podOf returns the UID of the pod that a process belongs to, from the text of its
-// /proc/PID/cgroup; empty if it does not belong to a pod.
+// /proc/PID/cgroup; empty if it does not belong to a pod, or if the hierarchies of version 1 name
+// different pods.
 //
 // The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID>.slice,
-// where the UID contains _ in place of - (driver systemd). There may be more levels above it, as in
-// kind, and seen from a cgroup namespace the path may begin with /../. The pod chooses the names of
-// levels below its cgroup.
+// where the UID contains _ in place of - (driver systemd). There may be more levels above the pod's
+// cgroup, as in kind, and seen from a cgroup namespace the path may begin with /../. The pod
+// chooses the names of levels below its cgroup.
 func podOf(cgroup string) (uid string) {
 	for line := range strings.Lines(cgroup) {
 		// hierarchy-ID:controller-list:cgroup-path (cgroups(7))
@@ -22,7 +23,7 @@ func podOf(cgroup string) (uid string) {
 		case uid == "":
 			uid = found
 		default:
-			return "" // the hierarchies of version 1 name different pods
+			return ""
 		}
 	}
 	return uid

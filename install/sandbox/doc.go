@@ -20,14 +20,16 @@
 // In /proc any process of the pod is sufficient, whether the sandbox has a process (the pause
 // container) or not (CRI-O). If the processes of a pod are in several namespaces, namespaces in the
 // node's directory of network namespaces take precedence, because pods cannot create files there.
-// Among these, the namespace of the oldest process is used, because the processes that start a pod
-// are older than processes of the pod that enter other namespaces. If the directory is not mounted,
-// a new sandbox may not be found while processes of the old one still exist.
+// Among namespaces of equal precedence, that of the oldest process is used, because the processes
+// that start a pod are older than processes of the pod that enter other namespaces. If the
+// directory is not mounted, a new sandbox may not be found while processes of the old one still
+// exist.
 //
 // A UID that is not proven to be the pod's ([Pod.Unproven]) is searched only in the first two
 // sources, which contain the name of the pod too.
 //
-// A pod is identified only by its UID: names are reused, and a pod may choose the names of cgroups
-// below its cgroup, so only the outermost level that belongs to a pod is used. The network
-// namespaces of the node and of the finder are never sandboxes, so a pod with hostNetwork has none.
+// Pods are searched by UID, because names are reused. Of a cgroup's path only the outermost level
+// that belongs to a pod is used, because a pod may choose the names of cgroups below its own. The
+// network namespaces of the node and of the finder are never sandboxes, so a pod with hostNetwork
+// has none.
 package sandbox

@@ -62,6 +62,18 @@ func TestPathsOfTheNode(t *testing.T) {
 	}
 }
 
+// TestReasonsAgainstAPath checks that the reason for each unusable path is true.
+func TestReasonsAgainstAPath(t *testing.T) {
+	n, outside, process := newNode(t), newPod(), newPod()
+	n.record(t, outside, "c1", "/var/run/cni-1")
+	n.record(t, process, "c2", "/proc/1/ns/net")
+	wantMissing(t, n.finder(), outside, "/run/cni-1 is neither in the directory of network "+
+		"namespaces nor the file /proc/PID/ns/net of a process")
+	wantMissing(t, n.finder(), process, "/proc/1/ns/net does not belong to a process of the pod")
+	n.proc = ""
+	wantMissing(t, n.finder(), process, "/proc/1/ns/net is in /proc, which is not searched")
+}
+
 func TestRuntimeCacheIsRead(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -456,7 +468,8 @@ func TestUnprovenUIDNeedsTheName(t *testing.T) {
 			claimed := p
 			claimed.Unproven = true
 			if source == sandbox.Proc {
-				wantMissing(t, f, claimed)
+				wantMissing(t, f, claimed,
+					"proc: not searched, because the UID may belong to another pod")
 			} else {
 				wantFound(t, f, claimed, ns, source)
 			}

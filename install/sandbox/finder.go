@@ -99,7 +99,8 @@ func (f *Finder) Find(
 	return s.found, missing
 }
 
-// A cachedSandbox is a found sandbox. It is valid until the pod has a new record.
+// A cachedSandbox is a found sandbox. It is valid while the sandbox exists and the pod has no newer
+// record.
 type cachedSandbox struct {
 	Sandbox
 	recordedID string // container ID of the pod's newest record; empty if there was none

@@ -12,7 +12,8 @@ type netnsDir struct {
 	onNode string // canonical path on the node
 }
 
-// localPath returns the path for this process of a file in the directory from its path on the node.
+// localPath converts the path of a file on the node to its path for this process. It returns false
+// if the file is not in the directory.
 func (d netnsDir) localPath(onNode string) (path string, ok bool) {
 	dir, name := filepath.Split(onNode)
 	if name == "" || name == ".." || filepath.Clean(dir) != d.onNode {

@@ -32,7 +32,8 @@ func (d procDir) namespace(pid int) (netns.ID, error) {
 	return id, err
 }
 
-// podOf returns the UID of the pod of a process; empty if there is none or the process has ended.
+// podOf returns the UID of the pod of a process; empty if there is none, the process has ended, or
+// its cgroup file is too long.
 func (d procDir) podOf(pid int) string {
 	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
 	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/cgroup", buf[:])
@@ -63,14 +64,15 @@ func parseStartTime(stat []byte) (uint64, error) {
 	return strconv.ParseUint(string(fields[index]), 10, 64)
 }
 
-// confirms reports whether a sandbox that was found in /proc still belongs to the pod, because
-// process IDs are reused. It returns true for other sandboxes.
+// confirms reports whether a process of the pod still has the process ID in the sandbox's path:
+// process IDs are reused. It returns true for a sandbox at a path outside /proc.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
 	return !ok || d.podOf(pid) == s.Pod.UID
 }
 
-// process returns the process of a path for this process of the form ProcDir/PID/ns/net.
+// process returns the process ID in a path of the form ProcDir/PID/ns/net, where ProcDir is d. It
+// returns false for other paths.
 func (d procDir) process(path string) (pid int, ok bool) {
 	if rest, ok := strings.CutPrefix(path, string(d)+"/"); ok && d != "" {
 		return processOf("/proc/" + rest)
@@ -78,7 +80,8 @@ func (d procDir) process(path string) (pid int, ok bool) {
 	return 0, false
 }
 
-// processOf returns the process of a path on the node of the form /proc/PID/ns/net.
+// processOf returns the process ID in a path on the node of the form /proc/PID/ns/net. It returns
+// false for other paths.
 func processOf(path string) (pid int, ok bool) {
 	rest, isProc := strings.CutPrefix(path, "/proc/")
 	number, isNet := strings.CutSuffix(rest, "/ns/net")
@@ -86,7 +89,7 @@ func processOf(path string) (pid int, ok bool) {
 	return pid, isProc && isNet && err == nil && pid > 0 && strconv.Itoa(pid) == number
 }
 
-// processes returns all processes.
+// processes returns the IDs of all processes.
 func (d procDir) processes() ([]int, error) {
 	names, err := readNames(string(d))
 	pids := make([]int, 0, len(names))

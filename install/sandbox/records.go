@@ -18,8 +18,8 @@ type records struct {
 	candidates candidates
 }
 
-// refresh reads new records. The error names the records that cannot be read. They are read again
-// by the next refresh.
+// refresh reads new records. The error counts the records that cannot be read, and names one of
+// them; the next refresh tries again.
 func (r *records) refresh() error {
 	if r.disabled {
 		return nil

@@ -71,7 +71,8 @@ func (s *search) addFound(f Sandbox) {
 	s.cache(f)
 }
 
-// verify returns the sandbox of a candidate if it exists and does not belong to another pod.
+// verify returns the sandbox of a candidate if it exists, does not belong to another pod, and is
+// not the network namespace of the node or of this process.
 func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	proven := p
 	proven.Unproven = false // candidates do not have this field
@@ -101,12 +102,15 @@ func (s *search) localPath(a candidate) (string, error) {
 	if path, ok := s.netns.localPath(a.path); ok {
 		return path, nil
 	}
-	if pid, ok := processOf(a.path); ok && s.proc != "" {
-		if uid := s.proc.podOf(pid); uid != a.pod.UID {
-			return "", fmt.Errorf("%s does not belong to a process of the pod", a.path)
-		}
-		return s.proc.netns(pid), nil
+	pid, isProc := processOf(a.path)
+	switch {
+	case !isProc:
+		return "", fmt.Errorf("%s is neither in the directory of network namespaces "+
+			"nor the file /proc/PID/ns/net of a process", a.path)
+	case s.proc == "":
+		return "", fmt.Errorf("%s is in /proc, which is not searched", a.path)
+	case s.proc.podOf(pid) != a.pod.UID:
+		return "", fmt.Errorf("%s does not belong to a process of the pod", a.path)
 	}
-	return "", fmt.Errorf(
-		"%s is not in the directory of network namespaces, and /proc is not searched", a.path)
+	return s.proc.netns(pid), nil
 }

@@ -71,7 +71,10 @@ func (s *search) searchProc() {
 			continue
 		}
 		err := errs[uid]
-		if err == nil {
+		switch {
+		case m.Pod.Unproven:
+			err = errors.New("not searched, because the UID may belong to another pod")
+		case err == nil:
 			err = errors.New("the pod has no process")
 		}
 		m.Err = errors.Join(m.Err, errorIn(Proc, err))
