@@ -10,22 +10,23 @@
 //  3. the pod's addresses are added to the node's rules for probes (package hostrules)
 //  4. the annotation ambient.istio.io/redirection=enabled, which istiod reads
 //
-// A pod leaves in this order: rules, ztunnel, the node's rules, annotation. A failed step is
-// repeated, and the pod is forgotten last. For a deleted pod only the last steps remain, which need
-// nothing but its UID: its network namespace and its rules no longer exist.
+// A pod leaves in this order: rules, ztunnel, the node's rules, annotation. If a step fails, the
+// agent repeats the steps until all have succeeded. For a deleted pod only ztunnel and the node's
+// rules remain, and need only the pod's UID: its network namespace, rules and annotation no longer
+// exist.
 //
 // # Pods that start
 //
 // In ADD the plugin requests the enrollment of the pod and passes its network namespace
 // ([Node.Add]). ADD waits for ztunnel for up to 30 s, because pods and ztunnel start at the same
 // time after a reboot, and then fails: a pod of the mesh does not start without ztunnel. After 2 s
-// an event on the pod reports that it waits. The annotation is set after the reply to the plugin.
+// an event on the pod reports the wait. ADD does not wait until the annotation is set.
 //
 // # Migration from istio-cni
 //
 // While both are installed, the plugins of istio-cni and Sluice both enroll a pod in its ADD, and
 // ztunnel may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
-// namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as its acknowledgement.
+// namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as an acknowledgement.
 // When istio-cni ends, ztunnel connects to this agent and receives all pods. istio-cni leaves its
 // rules in the pods; this agent removes them when a pod leaves ambient mode.
 //
@@ -37,7 +38,7 @@
 //
 // A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
 // should be in ambient mode and is not, for example because its namespace was labeled, and leaves
-// if it should not be. Changes of its annotations change its rules. Package sandbox finds its
+// if it should not be. Changes of its annotations change its rules. Package sandbox finds the pod's
 // network namespace, also after a restart of the agent. Only the rules in the kernel and ztunnel's
 // acknowledgement prove that a pod is enrolled; the annotation does not.
 //
@@ -45,13 +46,12 @@
 // audit).
 //
 // When the agent starts, it accepts connections of ztunnels only after it has listed all pods of
-// the node and searched for their network namespaces. It reports a pod without a network namespace
-// to ztunnel too, so that ztunnel keeps the pod if it already serves it.
+// the node and searched for their network namespaces. The agent also reports pods whose network
+// namespaces were not found: ztunnel keeps those that it already serves.
 //
 // # The annotation
 //
-// The annotation is "enabled" after step 3, and "pending" while ztunnel has not acknowledged the
-// pod or the node's rules lack its addresses. It is changed only if the pod has another value. If
-// the rules are in the kernel already when the agent starts, the annotation stays until ztunnel
-// connects again.
+// The annotation is "enabled" after step 3, and "pending" while the rules are installed but step 2
+// or 3 has not succeeded. It is changed only if the pod has another value. If the rules are in the
+// kernel already when the agent starts, the annotation stays until ztunnel connects again.
 package ambient

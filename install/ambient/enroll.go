@@ -37,7 +37,7 @@ type desiredPod struct {
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
 // desiredPod returns the desired state of a pod. The error wraps errNotAmbient if the pod should
-// not be in ambient mode.
+// not be in ambient mode. With an error, only the object may be set: if the pod could be read.
 func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
@@ -74,8 +74,9 @@ func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, erro
 }
 
 // Add enrolls a starting pod with the network namespace and the addresses, and returns a
-// description of the installed rules. It waits for ztunnel until ctx is done or AddTimeout has
-// passed. Its errors have a kind ([source.KindOf]). The caller closes ns.
+// description of the installed rules. Until ctx is done or AddTimeout has passed, it waits for the
+// pods of the node to be known, for other work on the pod, and for ztunnel. Its errors have a kind
+// ([source.KindOf]). The caller closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrollment, error) {
@@ -117,7 +118,7 @@ func (n *Node) add(
 	if err := p.lock.Acquire(ctx, 1); err != nil {
 		_ = own.Close()
 		return agent.Enrollment{}, source.WithKind(source.Unavailable,
-			errors.New("another request for the pod is not finished"))
+			errors.New("another enrollment or reconciliation of the pod has not finished"))
 	}
 	defer p.lock.Release(1)
 	// The reconciliation sets the annotation.
@@ -142,14 +143,15 @@ func (n *Node) add(
 	return e, nil
 }
 
-// undoAdd closes the network namespace of a pod whose ADD failed: the runtime removes the
-// namespace, and calls ADD again with another one.
+// undoAdd removes a pod whose ADD failed from ztunnel and from the node's rules, and closes its
+// network namespace. Rules stay in the namespace: the runtime removes the namespace, and calls ADD
+// again with another one.
 func (n *Node) undoAdd(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // Remove sends the message, and does not wait for the acknowledgement
 	_ = n.Ztunnel.Remove(ctx, p.ref.UID)
 	if err := n.Host.Remove(p.ref.UID); err != nil {
-		n.Log.Debug("the node's rules contain the addresses of a pod that does not start",
+		n.Log.Debug("the node's rules may contain the addresses of a pod that does not start",
 			podField(p.ref), zap.Error(err))
 	}
 	p.setNS(nil)
@@ -157,9 +159,10 @@ func (n *Node) undoAdd(p *pod) {
 }
 
 // enroll installs the rules of a pod with a known network namespace, sends the pod to ztunnel, and
-// adds its addresses to the node's rules. The caller holds the pod's lock. If isADD is set, enroll
-// waits until a ztunnel connects. If rulesExpected is set, the pod should have the rules already,
-// and missing rules are differences for the audit.
+// adds its addresses to the node's rules. If addresses is empty, it reads them from the network
+// namespace. The caller holds the pod's lock. If isADD is set, enroll waits until a ztunnel
+// connects. If rulesExpected is set, the pod should have the rules already, and missing or changed
+// rules are differences for the audit.
 func (n *Node) enroll(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr,
 	isADD, rulesExpected bool,
@@ -208,8 +211,9 @@ const connectInterval = 50 * time.Millisecond
 
 // notifyZtunnel sends a pod to ztunnel, and returns nil once ztunnel has acknowledged the pod. If
 // no ztunnel is connected, because the agent was restarted or ztunnel is still connected to
-// istio-cni, the listeners of ztunnel in the pod's network namespace suffice. Otherwise
-// notifyZtunnel waits for a connection if wait is set.
+// istio-cni, the listeners of ztunnel in the pod's network namespace suffice. If they are missing
+// too, notifyZtunnel waits for a connection or the listeners if wait is set, and otherwise returns
+// an error.
 func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) error {
 	start := time.Now()
 	if wait {
@@ -235,7 +239,7 @@ func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) erro
 	}
 }
 
-// sameAmbient reports whether the parameters compile to equal rules.
+// sameAmbient reports whether all parameters are equal.
 func sameAmbient(a, b rules.Ambient) bool {
 	return a.DNS == b.DNS && a.BypassInboundCapture == b.BypassInboundCapture && a.IPv6 == b.IPv6 &&
 		a.Counters == b.Counters && slices.Equal(a.RerouteInterfaces, b.RerouteInterfaces) &&

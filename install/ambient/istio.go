@@ -10,7 +10,7 @@ import (
 )
 
 // istio-cni leaves its rules in the pods of a node when it is uninstalled. These rules treat
-// packets as the rules of Sluice do, and stay in the pod until it leaves ambient mode.
+// packets as the rules of Sluice do, and stay in the pod until the pod leaves ambient mode.
 
 // removeIstioRules removes the rules of istio-cni from a pod that leaves ambient mode. If they
 // stayed, the pod could not connect to anything without ztunnel. The caller holds the pod's lock.
@@ -28,15 +28,15 @@ func (n *Node) removeIstioRules(p *pod) error {
 	return nil
 }
 
-// isTakenOver reports whether istio-cni has replaced this agent and has rules in the pod. The
-// caller holds the pod's lock.
+// isTakenOver reports whether istio-cni has replaced this agent and has rules in the pod. It
+// returns false if the rules cannot be read. The caller holds the pod's lock.
 func (n *Node) isTakenOver(p *pod) bool {
 	if !n.Ztunnel.IsReplaced() || p.ns == nil {
 		return false
 	}
 	found, err := compat.FindIstioObjects(p.ns, rules.IstioAmbientPolicy())
 	if err != nil {
-		n.Log.Warn("whether istio-cni has rules in a pod is not known", podField(p.ref),
+		n.Log.Warn("a pod cannot be searched for rules of istio-cni", podField(p.ref),
 			zap.Error(err))
 	}
 	return len(found) > 0

@@ -20,14 +20,10 @@ import (
 // ambient mode once.
 
 // findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient
-// mode. It adds pods with such rules to n.pods, so that they leave. The next reconciliation
-// searches pods again whose network namespaces were not found.
+// mode. It adds pods with such rules to n.pods, so that they leave. Pods whose network namespaces
+// were not found or could not be read are searched again in their next reconciliation.
 func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
-	n.mu.Lock()
-	for _, o := range objects {
-		n.unsearched[nameOf(o)] = o.Metadata.UID
-	}
-	n.mu.Unlock()
+	n.markUnsearched(objects...)
 	found, _ := n.sandboxes(ctx, objects)
 	for _, o := range objects {
 		m := o.Metadata
@@ -37,7 +33,7 @@ func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 		}
 		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
 		if err := n.findLeftover(ref, sb); err != nil {
-			n.Log.Debug("a pod is searched for rules of an earlier agent again", podField(ref),
+			n.Log.Debug("a pod cannot be searched for rules of an earlier agent yet", podField(ref),
 				zap.Error(err))
 			continue
 		}
@@ -84,6 +80,15 @@ func (n *Node) isUnsearched(ref source.Ref) bool {
 	defer n.mu.Unlock()
 	uid, ok := n.unsearched[cluster.Name{Namespace: ref.Namespace, Name: ref.Name}]
 	return ok && uid == ref.UID
+}
+
+// markUnsearched records that pods must be searched for leftovers.
+func (n *Node) markUnsearched(objects ...*decide.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, o := range objects {
+		n.unsearched[nameOf(o)] = o.Metadata.UID
+	}
 }
 
 // markSearched records that a pod was searched for leftovers, or was deleted.

@@ -36,23 +36,23 @@ type Options struct {
 	// IsHost reports whether a network namespace is the node's, in which rules of pods must not be
 	// installed.
 	IsHost func(netns.ID) bool
-	// RulesChanged is called with the UID of a pod whose rules were installed or removed. It must
-	// not block.
+	// RulesChanged is called with the UID of a pod after each attempt to install or remove its
+	// rules, even if nothing changed. It must not block.
 	RulesChanged func(uid string)
-	// Enrolled is called with the result of each attempt to enroll a pod, nil for a success. It
-	// must not block.
+	// Enrolled is called with the result of each ADD, and of each attempt to enroll a running pod
+	// that is not enrolled; nil for a success. It must not block.
 	Enrolled func(error)
 	Log      *zap.Logger
-	// AddTimeout is the time limit of an ADD that waits for ztunnel; 30 s if it is 0.
+	// AddTimeout is the time limit of [Node.Add], which waits for ztunnel; 30 s if it is 0.
 	AddTimeout time.Duration
 	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; 2 s
 	// if it is 0.
 	ReportWait time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
-	// SandboxTime is the time for which the network namespace of a running pod may be missing
-	// before this is reported; 1 min if it is 0. After a reboot, the runtime creates all sandboxes
-	// again.
+	// SandboxTime is the time for which the network namespace of a running pod may be missing before
+	// this is reported, and after which a namespace without the pod's addresses is accepted; 1 min
+	// if it is 0. After a reboot, the runtime creates all sandboxes again.
 	SandboxTime time.Duration
 	// ZtunnelTime is the time for which no ztunnel may be connected before running pods that are
 	// therefore not enrolled are reported; 10 s if it is 0. After a restart of the agent, ztunnel
@@ -108,8 +108,8 @@ const (
 	workers = 8
 	// busyDelay is the delay before a pod is reconciled whose lock is held.
 	busyDelay = 200 * time.Millisecond
-	// startDelay is the delay before a pod is reconciled again that may be starting. It is longer,
-	// because each reconciliation searches for the pod's sandbox.
+	// startDelay is the delay before a pod is reconciled again that may be starting. It is longer
+	// than busyDelay, because each reconciliation searches for the pod's sandbox.
 	startDelay = time.Second
 	// minRetry and maxRetry bound the exponential backoff of a pod that could not be enrolled.
 	minRetry = 250 * time.Millisecond
@@ -121,13 +121,13 @@ const (
 type Node struct {
 	Options
 	queue    workqueue.TypedRateLimitingInterface[cluster.Name]
-	restored chan struct{} // closed when the pods of the node are known
+	restored chan struct{} // closed by restore, when the pods of the node are known
 
 	mu   sync.Mutex
 	pods map[string]*pod // by UID
-	// unsearched contains the UIDs of pods outside ambient mode that existed when the agent
-	// started, and whose network namespaces have not yet been searched for rules of an earlier
-	// agent.
+	// unsearched contains the UIDs of pods outside ambient mode whose network namespaces must be
+	// searched for rules of an earlier agent: the pods existed when the agent started, or left
+	// before their network namespaces were found.
 	unsearched map[cluster.Name]string
 }
 
@@ -147,7 +147,7 @@ func New(o Options) *Node {
 }
 
 // Changed tells the node that a pod was added, changed or deleted. An empty name means all pods of
-// the namespace, and an empty namespace all pods. It does not block.
+// the namespace, and an empty namespace all pods. Changed does not block.
 func (n *Node) Changed(namespace, name string) {
 	if name != "" {
 		n.queue.Add(cluster.Name{Namespace: namespace, Name: name})
@@ -158,6 +158,7 @@ func (n *Node) Changed(namespace, name string) {
 			n.queue.Add(cluster.Name{Namespace: item.Namespace, Name: item.Name})
 		}
 	}
+	// n.pods may contain deleted pods, which n.Pods no longer lists.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.pods {
@@ -166,7 +167,8 @@ func (n *Node) Changed(namespace, name string) {
 }
 
 // Run keeps the pods of the node enrolled until ctx is done. Pods then stay enrolled. Add still
-// enrolls pods afterwards, but only the next agent sets their annotation.
+// enrolls pods afterwards if Run has listed the pods of the node, but only the next agent sets
+// their annotation.
 func (n *Node) Run(ctx context.Context) {
 	defer n.queue.ShutDown()
 	if !n.restore(ctx) {

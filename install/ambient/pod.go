@@ -50,8 +50,8 @@ type pod struct {
 	// isReplaced is set if the network namespace has replaced an earlier one. Missing rules are
 	// then no difference: the pod started without an ADD of Sluice.
 	isReplaced bool
-	// missingSince is the time of the first of the latest searches that did not find the network
-	// namespace with the addresses of the running pod; zero if it was found.
+	// missingSince is the time since when no search has found a network namespace with the
+	// addresses of the running pod; zero if the last search found one.
 	missingSince time.Time
 	// disconnectedSince is the time of the first of the latest attempts to enroll the running pod
 	// that failed because no ztunnel was connected; zero after another result.
@@ -64,7 +64,7 @@ type pod struct {
 	// The audit sets it to nil while it holds rules only.
 	repaired *compat.Comparison
 
-	addresses []netip.Addr
+	addresses []netip.Addr // in the node's rules
 	enrolled  bool
 	// awaitsZtunnel is set if ztunnel has not acknowledged the pod since its rules were installed.
 	awaitsZtunnel bool
@@ -77,7 +77,7 @@ type pod struct {
 	// patchedVersion is the resourceVersion before the last patch. While the object still has this
 	// version, the event of the patch has not arrived.
 	patchedVersion string
-	reported       string // kind of the last reported error
+	reportedKind   string // kind of the last reported error; empty after a success
 }
 
 // pod returns the pod with the UID. If there is none, it creates the pod if create is set, and
@@ -129,8 +129,8 @@ func (p *pod) setNS(ns *netns.NS) {
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
 }
 
-// noteMissing records that the network namespace with the addresses of the running pod was not
-// found. It returns the time since the first such search.
+// noteMissing records that a search found no network namespace with the addresses of the running
+// pod, and returns the time since p.missingSince.
 func (p *pod) noteMissing() time.Duration {
 	if p.missingSince.IsZero() {
 		p.missingSince = time.Now()
@@ -138,14 +138,16 @@ func (p *pod) noteMissing() time.Duration {
 	return time.Since(p.missingSince)
 }
 
-// A PendingPod is a pod that is not enrolled.
+// A PendingPod is a pod in the state [Pending].
 type PendingPod struct {
 	Ref source.Ref
-	// Err is the reason; nil while the pod is being enrolled.
+	// Err is the error of the last attempt to enroll the pod; nil if there was none, or while the
+	// pod is being enrolled or reconciled.
 	Err error
 }
 
-// Pending returns the pods that are not enrolled, sorted by name.
+// Pending returns the pods that are not enrolled, or are being enrolled or reconciled, sorted by
+// name.
 func (n *Node) Pending() []PendingPod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,39 +197,50 @@ func (n *Node) Count() map[State]int {
 	return count
 }
 
-// eventReason is the reason of the event on a pod that cannot be enrolled.
-const eventReason = "AmbientNotEnrolled"
+// The reasons of events on pods.
+const (
+	reasonNotEnrolled = "AmbientNotEnrolled"
+	reasonNotUpdated  = "AmbientNotUpdated" // the pod is enrolled, and keeps its earlier rules
+)
 
 // eventTimeout is the time limit of a request that sends an event.
 const eventTimeout = 5 * time.Second
 
-// report logs an error of a running pod and sends an event, unless the last error had the same
-// kind. The texts are not compared, because they may contain durations.
+// report logs an error of a running pod and sends an event, unless the error of the last call had
+// the same kind. The texts are not compared, because they may contain durations. A nil error
+// reports nothing.
 func (n *Node) report(ctx context.Context, p *pod, err error) {
 	kind := string(source.KindOf(err))
-	if kind == p.reported {
+	if kind == p.reportedKind {
 		return
 	}
-	if p.reported = kind; err == nil {
+	if p.reportedKind = kind; err == nil {
+		return
+	}
+	if p.enrolled {
+		n.Log.Warn("a pod in ambient mode keeps its rules", podField(p.ref), zap.Error(err))
+		n.sendEvent(ctx, p.ref, reasonNotUpdated,
+			"the pod is in ambient mode and keeps its rules: "+err.Error())
 		return
 	}
 	n.Log.Warn("a pod in ambient mode is not enrolled", podField(p.ref), zap.Error(err))
-	n.sendEvent(ctx, p.ref, "the pod is in ambient mode and not enrolled: "+err.Error())
+	n.sendEvent(ctx, p.ref, reasonNotEnrolled,
+		"the pod is in ambient mode and not enrolled: "+err.Error())
 }
 
 // sendEvent sends an event about a pod.
-func (n *Node) sendEvent(ctx context.Context, ref source.Ref, message string) {
+func (n *Node) sendEvent(ctx context.Context, ref source.Ref, reason, message string) {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
 	err := n.Cluster.SendEvent(ctx, cluster.Event{
 		About: cluster.Object{
 			Kind: "Pod", APIVersion: "v1", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
 		},
-		Warning: true, Reason: eventReason, Node: n.NodeName, Time: time.Now(), Count: 1,
+		Warning: true, Reason: reason, Node: n.NodeName, Time: time.Now(), Count: 1,
 		Message: message,
 	})
 	if err != nil {
-		n.Log.Debug("no event for a pod", podField(ref), zap.Error(err))
+		n.Log.Debug("an event on a pod cannot be sent", podField(ref), zap.Error(err))
 	}
 }
 
@@ -243,12 +256,12 @@ func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
 		case <-ctx.Done():
 			return
 		}
-		reason := "ztunnel has not acknowledged it yet"
+		cause := "ztunnel has not acknowledged the pod yet"
 		if !n.Ztunnel.IsConnected() {
-			reason = ztunnel.ErrNotConnected.Error()
+			cause = ztunnel.ErrNotConnected.Error()
 		}
 		n.sendEvent(ctx, source.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
-			"the pod is in ambient mode and waits for ztunnel: "+reason)
+			reasonNotEnrolled, "the pod is in ambient mode and waits for ztunnel: "+cause)
 	}()
 	return func() {
 		cancel()

@@ -28,8 +28,9 @@ const (
 	annotationPending = "pending"
 )
 
-// reconcile brings a running pod to its desired state. If retryAfter is not zero, the pod must be
-// reconciled again after this time even if it does not change.
+// reconcile brings the pod with the name to its desired state, and makes deleted pods with the name
+// leave. If retryAfter is not zero, the pod must be reconciled again after this time even if it
+// does not change.
 func (n *Node) reconcile(
 	ctx context.Context, name cluster.Name,
 ) (retryAfter time.Duration, err error) {
@@ -51,7 +52,7 @@ func (n *Node) reconcile(
 	ended := item.PodStatus.HasEnded()
 	switch {
 	case source.IsNotFound(err), source.IsReplaced(err):
-		return 0, nil // the pod was deleted, and the event of its deletion follows
+		return 0, nil // the pod was deleted or replaced, and the cache will report this
 	case errors.Is(err, errNotAmbient), err == nil && ended:
 		return n.leaveUnwanted(ctx, item, desired.object, ended)
 	}
@@ -194,7 +195,7 @@ func (n *Node) sandboxes(
 	return found, err
 }
 
-// sameAddresses reports whether two lists contain the same addresses.
+// sameAddresses reports whether two lists contain the same addresses, as returned by normalize.
 func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), normalize(b)) }
 
 // normalize returns the addresses that decide about redirection, sorted and without duplicates.
@@ -219,13 +220,17 @@ func (n *Node) leaveUnwanted(
 		return busyDelay, nil
 	}
 	defer p.lock.Release(1)
-	if p.ns == nil && !ended { // an earlier agent has enrolled the pod
-		if sb, _ := n.sandboxOf(ctx, object); sb != nil {
+	if p.ns == nil && !ended { // an earlier agent or istio-cni may have enrolled the pod
+		switch sb, _ := n.sandboxOf(ctx, object); {
+		case sb != nil:
 			ns, err := sb.Open()
 			if err != nil {
 				return 0, err
 			}
 			p.setNS(ns)
+		case !object.Spec.HostNetwork:
+			// The pod's rules are removed when a later reconciliation finds its network namespace.
+			n.markUnsearched(object)
 		}
 	}
 	if err := n.leave(ctx, p, ended); err != nil {
@@ -243,8 +248,9 @@ func (n *Node) leaveUnwanted(
 	return 0, nil
 }
 
-// leave undoes enroll, and forgets the pod if this succeeds. It does not remove the rules of a pod
-// that has ended, because the pod's network namespace no longer exists.
+// leave undoes enroll, removes the rules of istio-cni, and forgets the pod if all this succeeds. If
+// ended is set, the pod has ended or was deleted; leave then removes no rules, because the pod's
+// network namespace no longer exists.
 func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	if !ended {
 		if err := n.uninstallRules(p); err != nil {
@@ -264,7 +270,8 @@ func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	return nil
 }
 
-// annotate sets the annotation of a pod, if it has another value.
+// annotate sets the annotation of a pod to p.annotation, or removes it, if p.setsAnnotation is set
+// and the pod has another value.
 func (n *Node) annotate(
 	ctx context.Context, p *pod, item podcache.Item, object *decide.Pod,
 ) error {
@@ -279,7 +286,7 @@ func (n *Node) annotate(
 	}
 	err := n.Cluster.AnnotatePod(ctx, cluster.Name{Namespace: item.Namespace, Name: item.Name},
 		item.UID, annotationName, newValue)
-	// NotFound and Conflict mean that the pod was deleted or replaced, and that the event follows.
+	// NotFound and Conflict mean that the pod was deleted or replaced; the cache will report this.
 	if err != nil && !cluster.IsNotFound(err) && !cluster.IsConflict(err) {
 		return err
 	}

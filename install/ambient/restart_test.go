@@ -66,6 +66,24 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 	}
 }
 
+// TestPodLeavesBeforeItsNetworkNamespaceIsFound covers a pod that an earlier agent has enrolled,
+// and whose network namespace is found only after the pod's label and annotation were removed.
+func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
+	env := newTestEnv(t)
+	ns := netnstest.New(t)
+	apply(t, compat.BackendNFT, ns, ambientRules(t))
+	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	env.start()
+	rulestest.Eventually(t, "the pods are listed", env.Restored)
+	env.put("web", labeled(modeLabel, "none"))
+	rulestest.Eventually(t, "the annotation is removed", func() bool {
+		return env.annotation("web") == ""
+	})
+	env.addSandbox("web", ns)
+	env.Changed("shop", "web")
+	rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, ns) })
+}
+
 // TestStaticPodAfterARestart covers a static pod, which has another UID in the kubelet, by which
 // the agent finds it again.
 func TestStaticPodAfterARestart(t *testing.T) {

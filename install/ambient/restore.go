@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// restore passes the pods that exist when the agent starts to ztunnel and to the node's rules, and
-// then searches the other pods for rules of an earlier agent. It returns false if ctx ends before.
+// restore passes the pods in ambient mode that exist when the agent starts to ztunnel and to the
+// node's rules, and then searches the other pods for rules of an earlier agent. It returns false if
+// ctx ends before the pods in ambient mode are known.
 func (n *Node) restore(ctx context.Context) bool {
 	ticker := time.NewTicker(connectInterval)
 	defer ticker.Stop()
@@ -65,8 +66,8 @@ func (n *Node) restore(ctx context.Context) bool {
 }
 
 // runningPods returns the pods of the node that should be in ambient mode, and the others that have
-// a network namespace of their own. inAmbient includes pods with invalid annotations, because they
-// may be enrolled.
+// a network namespace of their own. inAmbient includes pods for which this is not known, for
+// example because of an invalid annotation: they may be enrolled.
 func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.HasEnded() {

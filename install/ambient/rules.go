@@ -25,14 +25,15 @@ type Rules struct {
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
 	// Repaired contains the differences that the node found and repaired when it enrolled a pod
-	// that should have had the rules already; nil for none. Each difference is returned only once.
+	// that should have had the rules already; nil for none. [Node.Rules] returns each difference
+	// only once.
 	Repaired *compat.Comparison
 	// Release permits the node to change the rules again, and closes NS.
 	Release func()
 }
 
-// Rules returns the rules of a pod, or nil if the node has installed none. The caller must call
-// Release.
+// Rules returns the rules of a pod, or nil if the node has installed none, or if the pod's network
+// namespace cannot be opened. The caller must call Release unless the result is nil.
 func (n *Node) Rules(uid string) *Rules {
 	p := n.pod(source.Ref{UID: uid}, false)
 	if p == nil {
@@ -59,8 +60,9 @@ func (n *Node) Rules(uid string) *Rules {
 }
 
 // install installs the rules in the pod and reads them back. If this fails, it removes rules that
-// it has created. If rulesExpected is set, the pod should have had the rules already, and the
-// differences are stored for the audit.
+// it has created. If rulesExpected is set, or the node has installed rules with the same
+// parameters, the pod should have the rules already: install writes only if they differ, and stores
+// the differences for the audit.
 func (n *Node) install(
 	p *pod, a rules.Ambient, rulesExpected bool,
 ) (applied compat.Result, err error) {
@@ -101,7 +103,8 @@ func (n *Node) install(
 	return applied, nil
 }
 
-// verify returns an error that lists the differences between the rules in the kernel and rs.
+// verify returns an error that lists the differences between the rules in the kernel and rs, or nil
+// if there are none.
 func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 	found, err := n.Backend.Check(p.ns, rs, applied.Snapshot())
 	if err != nil || len(found.Differences) == 0 {
@@ -115,7 +118,8 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 		strings.Join(lines, "; "))
 }
 
-// uninstallRules removes the rules of a pod. The caller holds the pod's lock.
+// uninstallRules removes the rules of a pod if its network namespace is known and not the node's.
+// The caller holds the pod's lock.
 func (n *Node) uninstallRules(p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
@@ -130,8 +134,8 @@ func (n *Node) uninstallRules(p *pod) error {
 	return nil
 }
 
-// removeRules removes the rules of all backends and the routes from a network namespace, because an
-// earlier agent may have used another backend.
+// removeRules removes the rules and the routes from a network namespace. It removes from all
+// backends, because an earlier agent may have used another one.
 func removeRules(ns *netns.NS) error {
 	var errs []error
 	for _, b := range compat.Backends() {

@@ -170,7 +170,9 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		return slices.ContainsFunc(env.events, func(e event) bool {
-			return strings.Contains(e.Message, "istio.io/reroute-virtual-interfaces") && e.Warning
+			return strings.Contains(e.Message, "istio.io/reroute-virtual-interfaces") &&
+				strings.Contains(e.Message, "keeps its rules: ") &&
+				e.Warning && e.Reason == "AmbientNotUpdated"
 		})
 	})
 	if !env.has(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || env.annotation("web") != "enabled" {
