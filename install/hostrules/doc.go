@@ -10,8 +10,8 @@
 //     nf_tables reports each change in the network namespace (package nft/watch); iptables-legacy
 //     reports none, so the rules are also compared at an interval.
 //   - when the kubelet has another cgroup: rules refer to a cgroup by its inode number, and systemd
-//     creates the cgroup again when it restarts the kubelet. The guard checks this four times per
-//     second.
+//     creates the cgroup again when it restarts the kubelet. The guard looks for another cgroup
+//     four times per second.
 //
 // A guard writes nothing before it knows the addresses of all pods ([Guard.Replace]). Until then
 // the rules of an earlier agent are still correct.
@@ -21,8 +21,8 @@
 // [FindKubelet] searches the processes in the node's network namespace for the names that the
 // distributions give the kubelet, and returns the process with its cgroup of version 2. If the
 // process has no such cgroup, or the kernel cannot match it, the rules match the process's user
-// instead, as in Istio's nftables backend. If no kubelet is found, the rules match user 0, and the
-// guard reports this.
+// instead, as in Istio's nftables backend. While no kubelet has been found, the rules match user 0;
+// a kubelet that is no longer found stays in the rules. The guard reports both.
 //
 // The kernel resolves the path of a cgroup, and counts its level, in the cgroup namespace of the
 // process that writes the rules. The agent's container has its own cgroup namespace; [Node.Do]

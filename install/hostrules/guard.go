@@ -32,14 +32,16 @@ type Options struct {
 	Lock func() (unlock func(), err error)
 	// FindKubelet returns the kubelet. It is called in Do.
 	FindKubelet func() (Kubelet, error)
-	// IsKubeletCurrent reports whether the kubelet is still the same process in the same cgroup.
+	// IsKubeletCurrent reports whether the process still runs and its cgroup still exists; see
+	// [Kubelet.IsCurrent].
 	IsKubeletCurrent func(Kubelet) bool
 	// Subscribe subscribes to changes of rules.
 	Subscribe func() (Events, error)
 	// Report is called with each [Report]. It must not block.
 	Report func(Report)
 	// Interval is the time between comparisons without an event. If it is 0, it is one second while
-	// the rules are in the legacy backend, which reports no events, and otherwise 10 s.
+	// the rules are in the legacy backend, which reports no events, and otherwise 10 s. After an
+	// error the guard always tries again after one second.
 	Interval time.Duration
 	// RestartTime is the time for which a kubelet that was found may be missing before this is
 	// reported; 30 s if it is 0. systemd restarts a kubelet that has ended after 10 s.
@@ -62,20 +64,20 @@ type Guard struct {
 	changes uint64                  // number of changes of pods
 	loaded  bool                    // Replace was called
 
-	rulesMu        sync.Mutex // held while the rules are read or written; protects the fields below
-	writtenChanges uint64     // value of changes when the rules were written
-	err            error      // of the last attempt
-	kubelet        Kubelet
-	searchedAt     time.Time // time of the last search for the kubelet; zero before the first one
-	kubeletErr     error     // reason why the kubelet was not found, or nil
-	missingSince   time.Time // time when the kubelet was first not found; zero if it was found
-	missingReport  bool      // the missing kubelet was reported
-	matchesUser    bool      // the kernel cannot match the kubelet's cgroup
-	snapshot       compat.Snapshot
-	ruleset        rules.Ruleset // written rules
-	backend        compat.BackendName
-	comparedAt     time.Time // time of the last comparison that found the rules as desired
-	uninstalled    bool
+	rulesMu         sync.Mutex // held while the rules are read or written; protects the fields below
+	writtenChanges  uint64     // value of changes when the rules were written
+	err             error      // of the last attempt
+	kubelet         Kubelet
+	searchedAt      time.Time // time of the last search for the kubelet; zero before the first one
+	kubeletErr      error     // reason why the kubelet was not found, or nil
+	missingSince    time.Time // time when the kubelet was first not found; zero if it was found
+	missingReported bool      // the missing kubelet was reported
+	matchesUser     bool      // the kernel cannot match the kubelet's cgroup
+	snapshot        compat.Snapshot
+	ruleset         rules.Ruleset // written rules
+	backend         compat.BackendName
+	comparedAt      time.Time // time of the last comparison that found the rules as desired
+	uninstalled     bool
 }
 
 // New returns a guard that has read and written nothing yet.
@@ -120,8 +122,8 @@ func (g *Guard) State() State {
 // errNotLoaded is the error before the first call of Replace.
 var errNotLoaded = errors.New("the agent does not know the node's pods yet")
 
-// Set sets the addresses of a pod, and returns when the rules contain them. It ignores addresses
-// that do not affect redirection; see [decide.GlobalAddresses].
+// Set sets the addresses of a pod, and returns nil once the rules contain them. It ignores
+// addresses that do not affect redirection; see [decide.GlobalAddresses].
 func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	g.mu.Lock()
 	if !g.loaded {
@@ -133,11 +135,11 @@ func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	return g.write(changes)
 }
 
-// Remove removes a pod, and returns when the rules no longer contain its addresses, except
+// Remove removes a pod, and returns nil once the rules contain none of its addresses, except
 // addresses that another pod has too.
 func (g *Guard) Remove(uid string) error { return g.Set(uid, nil) }
 
-// Replace sets the addresses of all pods of the node.
+// Replace sets the addresses of all pods of the node, and returns nil once the rules contain them.
 func (g *Guard) Replace(pods map[string][]netip.Addr) error {
 	g.mu.Lock()
 	g.loaded = true
@@ -206,8 +208,8 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 	return p, changes
 }
 
-// reconcile brings the rules to the desired state. The caller holds g.rulesMu. event is the event
-// that caused the call, or nil.
+// reconcile brings the rules to the desired state. It does nothing before Replace and after
+// Uninstall. The caller holds g.rulesMu. event is the event that caused the call, or nil.
 func (g *Guard) reconcile(event *watch.Event) error {
 	g.mu.Lock()
 	loaded := g.loaded
@@ -296,8 +298,8 @@ func (g *Guard) lock() (unlock func(), err error) {
 
 func isLegacy(b compat.Backend) bool { return b.Name() == compat.BackendLegacy }
 
-// reportWrite reports a write that was not caused by a change of pods. sameRules means that the
-// desired rules have not changed since the last write.
+// reportWrite reports a write that was not caused by a change of pods, except the first write.
+// sameRules means that the desired rules have not changed since the last write.
 func (g *Guard) reportWrite(
 	applied compat.Result, sameRules, kubeletChanged bool, event *watch.Event,
 ) {
@@ -327,7 +329,7 @@ func (g *Guard) findKubelet() (changed bool) {
 		g.reportMissing(err)
 		return false
 	}
-	g.kubelet, g.missingSince, g.missingReport = k, time.Time{}, false
+	g.kubelet, g.missingSince, g.missingReported = k, time.Time{}, false
 	return k.Cgroup != last.Cgroup || k.UID != last.UID
 }
 
@@ -338,10 +340,10 @@ func (g *Guard) reportMissing(err error) {
 		g.missingSince = g.searchedAt
 	}
 	restarts := g.kubelet != (Kubelet{}) && g.searchedAt.Sub(g.missingSince) < g.options.RestartTime
-	if restarts || g.missingReport {
+	if restarts || g.missingReported {
 		return
 	}
-	g.missingReport = true
+	g.missingReported = true
 	g.options.Report(Report{Kind: KubeletMissing, Err: err})
 }
 

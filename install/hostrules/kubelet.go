@@ -34,7 +34,8 @@ type Kubelet struct {
 // String describes the kubelet.
 func (k Kubelet) String() string {
 	if k.Cgroup.ID == 0 {
-		return fmt.Sprintf("process %d of user %d, without a cgroup of version 2", k.PID, k.UID)
+		return fmt.Sprintf("process %d of user %d, without a cgroup that rules can match",
+			k.PID, k.UID)
 	}
 	return fmt.Sprintf("process %d in cgroup %s", k.PID, k.Cgroup.Path)
 }
@@ -44,7 +45,7 @@ func (k Kubelet) String() string {
 func kubeletNames() []string { return []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"} }
 
 // errNoKubelet is the error if no process is the kubelet.
-var errNoKubelet = errors.New("no process of the node's network namespace is named " +
+var errNoKubelet = errors.New("no process outside pods in the node's network namespace is named " +
 	strings.Join(kubeletNames(), ", "))
 
 // FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of its names that
@@ -105,7 +106,7 @@ func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 }
 
 // setCgroup sets the cgroup of the process from its path in the hierarchy, unless rules cannot
-// match the cgroup.
+// match the cgroup or its directory is not found.
 func (k *Kubelet) setCgroup(procDir, path string) {
 	m := rules.CgroupOf(path)
 	// Rules can match neither the root nor a cgroup outside the cgroup namespace, whose path begins
@@ -134,7 +135,8 @@ func (k *Kubelet) setCgroup(procDir, path string) {
 	}
 }
 
-// IsCurrent reports whether the kubelet is still the same process in the same cgroup.
+// IsCurrent reports whether the process still runs and its cgroup still exists. It does not notice
+// that the process was moved to another cgroup.
 func (k Kubelet) IsCurrent(procDir string) bool {
 	started, err := startTime(filepath.Join(procDir, strconv.Itoa(k.PID)))
 	if err != nil || started != k.Started {
@@ -163,7 +165,8 @@ func startTime(dir string) (uint64, error) {
 	return strconv.ParseUint(fields[index], 10, 64)
 }
 
-// realUID returns the real user in the file status of a process (proc_pid_status(5)), or 0.
+// realUID returns the real user in the file status of a process (proc_pid_status(5)), or 0 if the
+// file has none.
 func realUID(status []byte) uint32 {
 	for line := range bytes.Lines(status) {
 		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
@@ -177,7 +180,7 @@ func realUID(status []byte) uint32 {
 }
 
 // cgroup2Path returns the path of the cgroup of version 2 in the file cgroup of a process
-// (cgroups(7)).
+// (cgroups(7)), and whether there is one.
 func cgroup2Path(text []byte) (string, bool) {
 	for line := range bytes.Lines(text) {
 		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is the lock file of the iptables programs (XT_LOCK_NAME in iptables/xshared.h), below
-// the root directory of the node's first process.
+// lockFile is the lock file of the iptables programs (/run/xtables.lock, XT_LOCK_NAME in their
+// source), as a path in the /proc directory of the node's first process.
 const lockFile = "root/run/xtables.lock"
 
 const (

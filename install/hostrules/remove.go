@@ -18,7 +18,8 @@ func (g *Guard) Uninstall() error {
 	})
 }
 
-// Remove removes the rules from all backends without a guard. It reports whether there were any.
+// Remove removes the rules from all backends without a guard. It reports whether it has removed
+// rules from at least one backend, even with an error.
 func (n *Node) Remove() (removed bool, err error) {
 	err = n.Do(func() (err error) {
 		removed, err = remove(n.Lock)
@@ -27,7 +28,8 @@ func (n *Node) Remove() (removed bool, err error) {
 	return removed, err
 }
 
-// remove removes the rules in the network namespace of the thread.
+// remove removes the rules in the network namespace of the thread from all backends. It holds the
+// lock of the iptables programs if there are rules in iptables-legacy.
 func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
 	installed, err := compat.InstalledBackends(nil)
 	if err != nil || len(installed) == 0 {
@@ -41,8 +43,8 @@ func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
 		defer unlock()
 	}
 	for _, b := range installed {
-		has, removeErr := b.Remove(nil)
-		removed, err = removed || has, errors.Join(err, removeErr)
+		removedFrom, removeErr := b.Remove(nil)
+		removed, err = removed || removedFrom, errors.Join(err, removeErr)
 	}
 	return removed, err
 }

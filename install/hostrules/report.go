@@ -16,7 +16,7 @@ const (
 	Repaired ReportKind = "repaired"
 	// Failed: the rules cannot be read or written. The guard tries again every second.
 	Failed ReportKind = "failed"
-	// KubeletChanged: the kubelet has another cgroup, and the rules now match this cgroup.
+	// KubeletChanged: the kubelet has another cgroup or user, and the rules were changed for it.
 	KubeletChanged ReportKind = "kubelet-changed"
 	// KubeletMissing: the kubelet is not found.
 	KubeletMissing ReportKind = "kubelet-missing"
@@ -52,17 +52,17 @@ func (r Report) String() string {
 		}
 		return text
 	case Failed:
-		return "the rules for probes of pods in ambient mode cannot be written, " +
+		return "the rules for probes of pods in ambient mode cannot be read or written, " +
 			"so that probes may fail: " + r.Err.Error()
 	case KubeletChanged:
-		return "the rules for probes of pods in ambient mode refer to the kubelet's new cgroup: " +
-			r.Kubelet.String()
+		return "the kubelet has another cgroup or user, and the rules for probes of pods " +
+			"in ambient mode were changed for it: " + r.Kubelet.String()
 	case MatchedByUser:
 		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, "+
 			"so that every process of user %d counts as the kubelet: %v", r.Kubelet.UID, r.Err)
 	case KubeletMissing:
-		return "the kubelet is not found, so that its cgroup is unknown; " +
-			"the rules for probes of pods in ambient mode stay as they are, or match user 0: " +
+		return "the kubelet is not found; the rules for probes of pods in ambient mode still match " +
+			"the cgroup or user of the kubelet that was found last, or user 0 if none was found: " +
 			r.Err.Error()
 	}
 	return "changes of the node's rules are not noticed at once, " +

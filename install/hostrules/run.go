@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// defaultInterval is the time between two comparisons. legacyInterval replaces it after an
-	// error, and while the rules are in the legacy backend, which reports no events.
+	// defaultInterval is the default of [Options.Interval]. legacyInterval replaces it while the
+	// rules are in the legacy backend, which reports no events. After an error, legacyInterval
+	// replaces any interval.
 	defaultInterval = 10 * time.Second
 	legacyInterval  = time.Second
 	// kubeletInterval is the time between two checks of the kubelet. A check takes 20 µs.
@@ -64,7 +65,7 @@ func (g *Guard) interval() time.Duration {
 }
 
 // isKubeletSearchDue reports whether the kubelet must be searched for again. It returns false
-// before the first write, which performs the first search.
+// before the first reconciliation, which performs the first search.
 func (g *Guard) isKubeletSearchDue() bool {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()

@@ -2,7 +2,7 @@
 // that a later process can revert the change.
 //
 // An [Entry] is written before the change that it describes. If the process is killed at any time,
-// the file therefore has either its original content or the content that the entry describes. If
-// another program has written the file since then, its content is kept, and only Sluice's part is
-// removed.
+// the file therefore has either its original content or a content whose checksum the entry
+// contains. If another program has written the file since then, the other program's content is
+// kept, and only Sluice's part is removed.
 package journal

@@ -37,8 +37,8 @@ type content struct {
 var ErrDamaged = errors.New("the journal is damaged")
 
 // Open reads the journal of a state directory, and creates the directory if it does not exist. If
-// the journal is damaged, Open renames it, and returns an empty, usable journal and an error that
-// wraps [ErrDamaged]. A journal of a newer program is an error.
+// the journal is damaged, Open tries to rename its file, and returns an empty, usable journal and
+// an error that wraps [ErrDamaged]. A journal of a newer program is an error.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Lock prevents other processes from changing the node's files. The kernel releases it when the
-// process ends.
+// A Lock prevents other processes of Sluice from changing the node's files. The kernel releases the
+// lock when the process ends.
 type Lock struct {
 	f        *os.File
 	readOnly error // see ReadOnly
@@ -45,7 +45,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := wait(ctx, f); err != nil {
+		if err := lockFile(ctx, f); err != nil {
 			holder, _ := os.ReadFile(path)
 			err = fmt.Errorf("lock %s, which process %s holds: %w", path,
 				strings.TrimSpace(string(holder)), err)
@@ -80,8 +80,8 @@ func open(path string) (f *os.File, readOnly, err error) {
 	return existing, err, nil
 }
 
-// wait locks a file, and waits for the lock until ctx is done.
-func wait(ctx context.Context, f *os.File) error {
+// lockFile locks a file. It waits for the lock until ctx is done.
+func lockFile(ctx context.Context, f *os.File) error {
 	poll := time.NewTicker(lockPoll)
 	defer poll.Stop()
 	for {
@@ -107,14 +107,15 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, existing)
 }
 
-// ReadOnly returns the reason why the journal cannot be written: the file system of the state
-// directory is read-only. Existing entries can be read.
+// ReadOnly returns nil if the file system of the state directory is writable, and otherwise the
+// error with which it refused to write. Existing entries of the journal can then only be read.
 func (l *Lock) ReadOnly() error { return l.readOnly }
 
 // Release releases the lock.
 func (l *Lock) Release() error { return l.f.Close() }
 
-// Discard removes the lock file, and the state directory if it is empty, and releases the lock.
+// Discard removes the lock file, the file of registrations and, if it is then empty, the state
+// directory, and releases the lock.
 func (l *Lock) Discard() error {
 	dir := filepath.Dir(l.f.Name())
 	_ = os.Remove(filepath.Join(dir, presenceName))

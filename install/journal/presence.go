@@ -15,6 +15,7 @@ import (
 // killed.
 type Registration struct{ f *os.File }
 
+// presenceName is the name of the file on which each registered agent holds a shared lock.
 const presenceName = "agents"
 
 // ErrAgentRunning is the error of an action that is not allowed while an agent is running.

@@ -1,17 +1,18 @@
 package repair
 
-// An Action is an action on a pod, as in the metric.
+// An Action is an action on a pod. Its values are also the values of the metrics' label.
 type Action string
 
-// The actions. The empty string means that there is no action yet.
+// The actions. The empty string means that no action was or may be taken.
 const (
 	InPlace Action = "repair"
 	Delete  Action = "delete"
 	Label   Action = "label"
 )
 
-// Fallback returns the action for a broken pod that is not repaired in place, or an empty string if
-// no action is allowed or the pod is already labeled.
+// Fallback returns the action for a broken pod that is not repaired in place: Delete, or Label if
+// deletion is not allowed. It returns an empty string if neither is allowed, or if only labeling is
+// allowed and the pod has the label already.
 func (p *Policy) Fallback(pod Pod) Action {
 	_, labeled := pod.Metadata.Labels[p.LabelKey]
 	switch {

@@ -17,7 +17,8 @@ import (
 
 // A Policy selects the pods to repair, and the actions. The zero value repairs no pod.
 type Policy struct {
-	// InPlace, Delete and Label report which actions are allowed. They are tried in this order.
+	// InPlace, Delete and Label report which actions are allowed. A pod is repaired in place first;
+	// Label applies only if Delete is not allowed.
 	InPlace, Delete, Label bool
 	// LabelKey and LabelValue are the label that marks a broken pod.
 	LabelKey, LabelValue string
@@ -69,8 +70,9 @@ func (p *Policy) Selects(pod Pod) bool {
 		p.fields.Matches(fieldsOf(pod))
 }
 
-// IsBroken reports whether the pod's validation container failed in a run that began at or after
-// since, and has not succeeded afterwards. The zero time means any run.
+// IsBroken reports whether the pod's validation container failed, with the exit code and the
+// message of the settings, in a run that began at or after since, and has not succeeded afterwards.
+// The zero time means any run. A failed run counts once the kubelet has restarted the container.
 func (p *Policy) IsBroken(status podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(status.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&

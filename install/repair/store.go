@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Entry is the record of a pod that was repaired in place. It takes the place of the pod's
-// record of ADD, which does not exist.
+// An Entry is the record of a pod that was repaired in place. It takes the place of the record of
+// ADD, which does not exist because the pod started without the plugin.
 type Entry struct {
 	// UID is the pod's UID.
 	UID string `json:"uid"`
@@ -42,7 +42,8 @@ func StoreIn(runDir string) Store { return Store{filepath.Join(runDir, "repaired
 const suffix = ".json"
 
 // file returns the path of a pod's entry. It checks the UID, because users can set the UID of a
-// static pod.
+// static pod. The limit of 200 bytes leaves room in a file name (255 bytes) for the suffix and for
+// the name of a temporary file.
 func (s Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") ||
 		len(uid) > 200 {
