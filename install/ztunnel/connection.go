@@ -50,7 +50,7 @@ type reply int
 const (
 	noReply reply = iota // the pod was not sent, or has not been acknowledged
 	acknowledged
-	kept // a keep was acknowledged: ztunnel serves the pod if it served it before
+	kept // a keep was acknowledged: ztunnel serves the pod only if it did so before
 	refused
 )
 
@@ -69,7 +69,8 @@ func (c *connection) reply(served *servedPod) reply {
 	return acknowledged
 }
 
-// serveConnection serves one connection until it or the context ends.
+// serveConnection serves one connection until the connection or the context ends. It returns an
+// error only if the hello is missing or invalid; disconnect logs later errors.
 func (s *Server) serveConnection(ctx context.Context, conn *net.UnixConn, pid int32) error {
 	s.addAccepted(1)
 	defer s.addAccepted(-1)
@@ -104,7 +105,8 @@ func (s *Server) serveConnection(ctx context.Context, conn *net.UnixConn, pid in
 	return nil
 }
 
-// addAccepted adds n to the number of accepted connections.
+// addAccepted adds n to the number of accepted connections, and reports the number to
+// Options.Connected.
 func (s *Server) addAccepted(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +169,8 @@ func (c *connection) isPending(uid string) bool {
 	return c.unacknowledged != nil && c.unacknowledged.uid == uid || slices.Contains(c.queue, uid)
 }
 
-// next returns the next message. It returns nil if there is none, or if the last message is not
-// acknowledged.
+// next takes the next message from the queue, and marks it as sent. It returns nil if there is
+// none, or if the last message is not acknowledged.
 func (c *connection) next() *request {
 	s := c.server
 	s.mu.Lock()
@@ -251,7 +253,8 @@ func (c *connection) send(r *request) error {
 	return err
 }
 
-// read receives acknowledgements until the connection ends.
+// read receives acknowledgements until the connection ends. It returns nil if ztunnel or the server
+// has closed the connection.
 func (c *connection) read() error {
 	buffer := make([]byte, maxMessage)
 	for {
@@ -273,7 +276,8 @@ func (c *connection) read() error {
 	}
 }
 
-// acknowledge records the acknowledgement of the message that was sent last.
+// acknowledge records the acknowledgement of the message that was sent last. text is the error of
+// ztunnel, or empty.
 func (c *connection) acknowledge(text string) error {
 	s := c.server
 	s.mu.Lock()
@@ -295,7 +299,8 @@ func (c *connection) acknowledge(text string) error {
 	switch {
 	case r.uid == "":
 		c.synced = true
-		c.log.Info("ztunnel has the snapshot", zap.Duration("took", time.Since(c.since)))
+		c.log.Info("ztunnel acknowledged the snapshot",
+			zap.Duration("took", time.Since(c.since)))
 	case r.pod == nil && text == "":
 		delete(c.results, r.uid)
 	default:
@@ -306,12 +311,12 @@ func (c *connection) acknowledge(text string) error {
 	return nil
 }
 
-// describePending describes the message that is not acknowledged, and the number of waiting
+// describePending describes the message that is not acknowledged, if any, and the number of waiting
 // messages.
 func (c *connection) describePending() string {
 	text := fmt.Sprintf("ztunnel pid %d, connected for %s,", c.pid, round(time.Since(c.since)))
 	if c.unacknowledged == nil {
-		return text + " has acknowledged all messages"
+		return text + " has acknowledged all messages that were sent"
 	}
 	text += fmt.Sprintf(" has not acknowledged %q for %s", c.unacknowledged.text,
 		round(time.Since(c.unacknowledged.since)))

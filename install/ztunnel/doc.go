@@ -35,7 +35,8 @@
 //
 // # Limits
 //
-//   - Hello must arrive within 5 s after the connection is accepted.
+//   - Hello must arrive within 5 s after the connection is accepted and [Server.Restore] was
+//     called.
 //   - A message of ztunnel has at most 64 KiB.
 //   - At most 16 connections are served; others wait in the queue of the socket.
 //   - Only root may connect.

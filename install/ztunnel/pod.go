@@ -15,10 +15,10 @@ type Pod struct {
 	UID             string // metadata.uid, required
 	Name, Namespace string
 	ServiceAccount  string // spec.serviceAccountName, may be empty
-	// Netns is the network namespace of the pod. The server duplicates the descriptor: the caller
-	// may close it after the call. If the namespace is unknown, Netns is nil: after
-	// [Server.Restore] a ztunnel then keeps the pod if it already serves it, and [Server.Add]
-	// fails.
+	// Netns is the network namespace of the pod, or nil if it is unknown. Without it,
+	// [Server.Restore] lets a ztunnel keep the pod if the ztunnel already serves it, and
+	// [Server.Add] fails. The server duplicates the descriptor: the caller may close its own after
+	// the call.
 	Netns *netns.NS
 }
 
@@ -62,7 +62,8 @@ func (served *servedPod) matches(p Pod) bool {
 	return p.Netns == nil || served.Netns != nil && served.Netns.ID() == p.Netns.ID()
 }
 
-// closeUnused closes the network namespace once the pod is removed and nothing sends it.
+// closeUnused closes the network namespace if the pod was removed and no connection is sending the
+// namespace.
 func (served *servedPod) closeUnused() {
 	if served.removed && served.users == 0 {
 		_ = served.Netns.Close()

@@ -124,7 +124,8 @@ func (s *Server) isRestored() bool { return s.removed == nil }
 // If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the
 // pod, it wraps [ErrRefused]. If the context ends, the error wraps the context's error, and names
 // the messages that are not acknowledged and since when. After these errors the pod is in the
-// state, and is sent to the next ztunnel that connects. After other errors it is not in the state.
+// state, and is sent to the next ztunnel that connects. After other errors the state does not
+// contain the pod as passed to Add; it may contain an earlier or a later version.
 func (s *Server) Add(ctx context.Context, p Pod) error {
 	if p.UID == "" {
 		return errNoUID
@@ -167,7 +168,8 @@ func (s *Server) Remove(ctx context.Context, uid string) error {
 	return s.wait(ctx, name, uid, func() (bool, error) { return s.isDeleted(uid) })
 }
 
-// put adds a pod to the state, and returns it.
+// put adds a pod to the state, or replaces the pod with the same UID unless it is unchanged. It
+// returns the pod in the state.
 func (s *Server) put(p Pod) (*servedPod, error) {
 	old := s.pods[p.UID]
 	if old != nil && old.matches(p) {
@@ -193,7 +195,8 @@ func (s *Server) removePod(served *servedPod) {
 	s.notify(served.UID)
 }
 
-// enqueue adds a pod to the queue of each connection that has not acknowledged it.
+// enqueue adds a pod to the queue of each connection that has not acknowledged it, except a
+// connection that waits for this acknowledgement.
 func (s *Server) enqueue(served *servedPod) {
 	for c := range s.connections {
 		if c.reply(served) == acknowledged ||

@@ -31,9 +31,9 @@ type ConnectionState struct {
 	// Unacknowledged is the last message, for example "add default/web", until ztunnel acknowledges
 	// it.
 	Unacknowledged string
-	// SentAt is the time when this message was sent.
+	// SentAt is the time when the message in Unacknowledged was sent; zero if there is none.
 	SentAt time.Time
-	// Queued is the number of pods whose state must be sent afterwards.
+	// Queued is the number of pods whose state must still be sent.
 	Queued int
 	// LastError is the last message that ztunnel acknowledged with an error, and the error.
 	LastError string

@@ -22,12 +22,13 @@ type Ztunnel struct {
 	done   chan struct{}
 
 	mu       sync.Mutex
-	messages []string // add uid, keep uid, del uid, snapshot
+	messages []string // in the form of [Describe]
 	pods     map[string]netns.ID
 	changed  chan struct{}
 }
 
-// Start connects to the socket, waiting until there is one, and stops at the end of the test.
+// Start connects to the socket, and stops at the end of the test. It waits up to 30 s for the
+// socket.
 func Start(t testing.TB, path string, reply func(*zds.Request) string) *Ztunnel {
 	t.Helper()
 	z := &Ztunnel{
