@@ -174,7 +174,7 @@ func isLabelSelector(v string) bool {
 }
 
 // isFieldSelector reports whether the value is a field selector without other fields than
-// SelectableFields. With another field it would match no pod.
+// SelectableFields. A selector would treat another field as empty.
 func isFieldSelector(v string) bool {
 	s, err := fields.ParseSelector(v)
 	return err == nil && !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {

@@ -37,8 +37,8 @@ var operateSettings = []Setting{
 	},
 	{
 		Env: "SLUICE_NODE_IP", Fixed: true, Kind: Text, Example: "10.0.0.7",
-		Help: "addresses of the node (downward API), for which connections to both ports are " +
-			"reserved",
+		Help: "addresses of the node (downward API), whose connections to both ports have limits " +
+			"of their own",
 	},
 	{
 		Env: "SLUICE_DAEMONSET", Fixed: true, Kind: Text, Default: DaemonSet, Example: "mesh-node",

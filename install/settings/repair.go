@@ -94,7 +94,7 @@ var repairSettings = []Setting{
 	{
 		Env: "SLUICE_SEARCH_PROC", Helm: "searchProc", Kind: Bool, Default: "true",
 		Example: "false",
-		Help: "search /proc for network namespaces of pods that are not in the records of ADD " +
-			"or in the runtime's directory",
+		Help: "search /proc for network namespaces of pods that are neither in the records of ADD " +
+			"nor in the runtime's cache of results",
 	},
 }

@@ -25,7 +25,7 @@ type Setting struct {
 	Chart string
 	// Example is another allowed value.
 	Example string
-	// Required is set if the setting has no default. The chart sets these settings through the
+	// Required is set if the variable must be set. The chart sets these variables through the
 	// downward API.
 	Required bool
 	// Fixed is set if Helm values cannot override the setting, because mounts and permissions of
