@@ -17,7 +17,8 @@ type Kind string
 
 // The kinds.
 const (
-	Early    Kind = "early"    // the sandbox was created before the plugin was found in the chain
+	// Early: the sandbox was created before the agent found the plugin in the chain, or just after.
+	Early    Kind = "early"
 	Gap      Kind = "gap"      // the sandbox was created while the chain was incomplete
 	Bypassed Kind = "bypassed" // the sandbox was created while the chain was complete
 	Optional Kind = "optional" // the settings do not insert the plugin into the chain

@@ -17,8 +17,9 @@ type clock struct {
 // maxRepeated is the maximum number of repeated times; the oldest are dropped first.
 const maxRepeated = 64
 
-// read records a reading. It returns the time by which the clock was set since the last reading; 0
-// if this is less than reloadTime. If elapsed is nil, the monotonic reading of at is used.
+// read records a reading. It returns the time by which the clock was set since the last reading,
+// negative if it was set back; 0 if this is less than reloadTime. If elapsed is nil, the monotonic
+// reading of at is used.
 func (c *clock) read(at time.Time, elapsed func() time.Duration) time.Duration {
 	since, previous := at.Sub(c.at), c.at
 	if elapsed != nil {
@@ -45,7 +46,7 @@ func (c *clock) read(at time.Time, elapsed func() time.Duration) time.Duration {
 	return step
 }
 
-// isAmbiguous reports whether the clock has shown a time twice.
+// isAmbiguous reports whether the clock may have shown a time twice.
 func (c *clock) isAmbiguous(at time.Time) bool {
 	for _, r := range c.repeated {
 		if !at.Before(r.from) && !at.After(r.to) {

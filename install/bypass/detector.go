@@ -66,8 +66,9 @@ type Bypass struct {
 // String describes the bypass and the remedy.
 func (b Bypass) String() string {
 	return fmt.Sprintf("the runtime bypasses the plugin: it created the sandbox of pod %s at %s "+
-		"without calling it, although the node's CNI chain has been complete since %s "+
-		"(%d such pods); it reads another directory, or has not reloaded the configuration: "+
+		"without calling the plugin, although the node's CNI chain has been complete since %s "+
+		"(%d such pods); the runtime reads another directory, or has not reloaded the "+
+		"configuration: "+
 		"restart the container runtime, and check its cni conf_dir; "+
 		"the problem is solved once the plugin is called for a pod",
 		b.Pod, stamp(b.Created), stamp(b.Since), b.Pods)
@@ -134,7 +135,8 @@ func (d *Detector) Current() (Bypass, bool) {
 }
 
 // NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether the
-// pod is a new one. If the bypass cannot be stored for the next agent, it returns an error.
+// pod is a new one. It ignores the pod that was recorded last, and pods whose sandbox was created
+// before that pod's. If the bypass cannot be stored for the next agent, it returns an error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
 	complete, _ := d.history.spanAt(created)

@@ -24,7 +24,8 @@ func linkDirs(links []string) []string {
 
 // dirsOfLink returns the directories in which a change may change the link's target or the target's
 // content: the directories of all links on the path, and the directory of the file. If the file
-// does not exist, the last directory is the deepest existing one on its path.
+// does not exist, the last directory is the deepest existing one on its path. If the directory of
+// the link does not exist, the result is nil.
 func dirsOfLink(link string) []string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(link))
 	if err != nil {
@@ -48,7 +49,7 @@ type walk struct {
 }
 
 // step follows one name. It reports whether a change of the directory's content may change the
-// result: if the name is a link, or the end of the path.
+// result: if the name is a link, is missing, or is the end of the path.
 func (w *walk) step() bool {
 	name := w.rest[0]
 	w.rest = w.rest[1:]

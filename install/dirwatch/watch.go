@@ -61,8 +61,8 @@ func (w *Watch) add(now descriptors, dir string) error {
 	return err
 }
 
-// maxFollowed is the maximum number of times that links are followed. A change after the directory
-// of a link is watched causes an event.
+// maxFollowed is the maximum number of times that links are followed. A few are sufficient, because
+// changes in a directory that is watched already cause an event.
 const maxFollowed = 4
 
 // addLinkDirs watches the directories on the paths of links. It follows the links again until the

@@ -27,9 +27,9 @@ type Options struct {
 	// Network is "unix" for a stream socket or "unixpacket" for a socket that keeps the boundaries
 	// of messages.
 	Network string
-	// Path is the path of the socket. It and a temporary name in the same directory, which has 13
-	// bytes, must not exceed 107 bytes. The directory is created if it does not exist, gets the
-	// mode 0700, and must belong to the user of the process.
+	// Path is the path of the socket. Neither this path nor the path of a temporary name of 13 bytes
+	// in the same directory may exceed 107 bytes. The directory is created if it does not exist,
+	// gets the mode 0700, and must belong to the user of the process.
 	Path string
 	// MaxConnections is the maximum number of connections that are served at a time. Others wait in
 	// the queue of the socket.
@@ -37,8 +37,9 @@ type Options struct {
 	// Serve is called concurrently with each connection from root. The connection is closed when
 	// Serve returns.
 	Serve func(conn *net.UnixConn, peer unix.Ucred) error
-	// Failed is called with errors for the log: a client that is not root, an error of Serve, or a
-	// removed socket. It is called concurrently, and must not block.
+	// Failed is called with errors for the log: a socket that cannot be created or was removed, a
+	// connection that cannot be accepted, a client that is not root, or an error of Serve. It is
+	// called concurrently, and must not block.
 	Failed func(error)
 }
 
@@ -118,7 +119,7 @@ func (s *Server) ensureSocket(current *listener) (*listener, error) {
 }
 
 // accept serves the connections of a listener, up to MaxConnections at a time, until leave is
-// called. It closes the listener.
+// called and no more connections arrive. It closes the listener.
 func (s *Server) accept(l *listener) {
 	defer func() { _ = l.Close() }()
 	for {

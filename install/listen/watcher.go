@@ -39,7 +39,8 @@ func newSocketWatcher(socket string) *socketWatcher {
 	return w
 }
 
-// renew must be called before each check, so that no change is missed.
+// renew renews the watch of the directory. It must be called before each check, so that no change
+// is missed.
 func (w *socketWatcher) renew() { w.unwatched = w.watch.Renew() != nil }
 
 // wait waits until the next check. It returns false when the context ends. inPlace means that the

@@ -36,7 +36,8 @@ type Metric struct {
 type Label struct {
 	Name string
 	// Values contains all possible values. It is empty if they are not known in advance; their
-	// number is nevertheless limited: names of programs, versions, and a limited number of pods.
+	// number is nevertheless limited: names of programs, versions, and namespaces and a limited
+	// number of pods of the node.
 	Values []string
 }
 

@@ -22,8 +22,8 @@ func (s series) Labels() []string { return s.labels }
 // String returns the name and the values of the labels: sluice_audits_total{drift}.
 func (s series) String() string { return s.name + "{" + strings.Join(s.labels, ",") + "}" }
 
-// The series of the three types of metrics. Only the functions below return series, so that code
-// with a metric or a label that is not in the table does not compile.
+// The series of the three types of metrics. Only functions of this package return series, so that
+// code with a metric that is not in the table does not compile.
 type (
 	// CounterSeries is a series of a counter.
 	CounterSeries struct{ series }

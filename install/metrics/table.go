@@ -48,8 +48,8 @@ var installMetrics = []Metric{
 	{
 		Name: "sluice_token_publications_total", Type: Counter,
 		Labels: []Label{{"result", []string{"success", "refused", "error"}}},
-		Help: "Tests of tokens before publication; refused means that the API server rejected " +
-			"the token",
+		Help: "Attempts to publish a token for the plugin; refused means that the API server " +
+			"rejected the token",
 	},
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// claims contains claims of a JSON Web Token (RFC 7519). Their signature is not verified here,
-// because the API server verifies it.
+// claims contains claims of a JSON Web Token (RFC 7519). The token's signature is not verified
+// here, because the API server verifies it.
 type claims struct {
 	Subject  string `json:"sub"`
 	IssuedAt int64  `json:"iat"`
@@ -45,8 +45,8 @@ func (c claims) serviceAccount() (namespace, name string) {
 func (c claims) issuedAt() time.Time { return fromSeconds(c.IssuedAt) }
 func (c claims) expiry() time.Time   { return fromSeconds(c.Expiry) }
 
-// Validity returns the period of validity in a token; zero times if it has none. The token is not
-// verified.
+// Validity returns the times of issue and expiry in a token. A time that the token does not contain
+// is zero. The token is not verified.
 func Validity(token string) (issued, expiry time.Time) {
 	c := claimsOf(token)
 	return c.issuedAt(), c.expiry()

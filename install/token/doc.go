@@ -10,8 +10,8 @@
 // published even if its owner lacks the permission to read pods, because the permission may be
 // granted later; until then the status contains the API server's message. The status also reports
 // an API server that has not replied for half a minute. While one of these problems exists, the
-// published token is checked again every five seconds.
+// published token is checked again after at most five seconds.
 //
-// Tokens are renewed at a random time between three eighths and half of their lifetime, so that
-// they remain valid during an outage of the API server for half of their lifetime.
+// Requested tokens are renewed at a random time between three eighths and half of their lifetime,
+// so that they outlast an outage of the API server of half their lifetime.
 package token

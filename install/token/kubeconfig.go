@@ -18,7 +18,7 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the certificate authority: %w", err)
 		}
-		// The check fails if the file is being written and is incomplete.
+		// The file may contain no complete certificate while it is being written.
 		if !x509.NewCertPool().AppendCertsFromPEM(authority) {
 			return nil, fmt.Errorf("certificate authority: %s contains no PEM certificate",
 				o.CAFile)

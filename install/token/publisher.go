@@ -26,16 +26,16 @@ type Options struct {
 	// kubelet projects into the agent's pod.
 	apiclient.Options
 	// Lifetime is the requested lifetime of a token; 24 h if it is 0. The API server may assign a
-	// shorter one. During an outage of the API server or the agent, the plugin can read pods for
-	// half of the lifetime.
+	// shorter one. If the agent ends, or the API server issues no tokens, the published token is
+	// valid for at least half of the lifetime.
 	Lifetime time.Duration
 	// CheckInterval is the longest interval for checking the published token while the checks
 	// succeed; 10 min if it is 0. Each interval is shortened by a random part of at most a quarter.
 	CheckInterval time.Duration
 	// Namespaces is set if the plugin also reads namespaces, which needs a further permission.
 	Namespaces bool
-	// Poll disables checks after changes of the files, so that the files are checked only every 10
-	// s. It is for file systems without inotify.
+	// Poll disables checks after changes of the files, so that the files are checked only at
+	// intervals of at most 10 s (30 s after failures). It is for file systems without inotify.
 	Poll bool
 	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)
@@ -44,13 +44,14 @@ type Options struct {
 const (
 	defaultLifetime = 24 * time.Hour
 	defaultCheck    = 10 * time.Minute
-	// requestInterval is the interval for requesting a token while the projected token is
-	// published.
+	// requestInterval is the longest interval for requesting a token while the projected token is
+	// published. It is shortened by a random part of at most a quarter.
 	requestInterval = 10 * time.Minute
 	// retryCheckAfter is the longest delay of the next check after a failed one, because a
 	// permission may have been granted, or the API server may be available again. Delays are
 	// shorter by a random part of at most a half. On 10,000 nodes without permissions the checks
-	// make 2,000 connections per second, which are fewer than the connections for watching pods.
+	// make about 2,700 connections per second, which are fewer than the connections for watching
+	// pods.
 	retryCheckAfter = 5 * time.Second
 )
 
@@ -61,7 +62,7 @@ type Publisher struct {
 
 	// Only the goroutine of Run uses these fields.
 	token   string // published token
-	content []byte // published kubeconfig, checked successfully
+	content []byte // published kubeconfig; nil if there is none or its token was rejected
 	renewAt time.Time
 	checkAt time.Time
 
@@ -167,7 +168,8 @@ func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Or
 	return "", "", fmt.Errorf("request a token: %w", err)
 }
 
-// check checks the published token. If the API server rejects it, the reconciliation replaces it.
+// check checks the published token. If the API server rejects the token, check sets p.content to
+// nil, so that the reconciliation publishes another one.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.verify(ctx, p.content)
 	if ctx.Err() != nil {
@@ -203,7 +205,7 @@ func (p *Publisher) scheduleCheck(err error) {
 	p.checkAt = time.Now().Add(delay)
 }
 
-// publish checks a kubeconfig and writes it.
+// publish checks a kubeconfig, and writes it if the API server accepts the token.
 func (p *Publisher) publish(
 	ctx context.Context, now time.Time, token string, origin Origin, content []byte,
 ) error {
@@ -265,7 +267,7 @@ func (p *Publisher) clearProblem() {
 	}
 }
 
-// setProblem reports the error of an attempt, and returns it.
+// setProblem counts and reports the error of an attempt, and returns it.
 func (p *Publisher) setProblem(err error) error {
 	p.setStatus(func(s *Status) {
 		s.setProblem(err, time.Now())

@@ -27,10 +27,10 @@ type Status struct {
 	// Forbidden is the API server's error, on one line, if the owner of the valid token may not
 	// read pods, or namespaces if required; otherwise nil.
 	Forbidden error
-	// Unavailable is the reason, on one line, why the API server did not reply to the last check;
-	// nil if it replied.
+	// Unavailable is the reason, on one line, why the last check failed otherwise, for example
+	// because the API server did not reply; nil if the server accepted or rejected the token.
 	Unavailable error
-	// UnavailableSince is the time since which the API server does not reply; zero if it replied.
+	// UnavailableSince is the time since which Unavailable is set; zero if it is nil.
 	UnavailableSince time.Time
 	// Problem is the reason, on one line and without secrets, why the next token cannot be
 	// published, or nil. It does not affect the published token.
@@ -39,9 +39,11 @@ type Status struct {
 	ProblemSince time.Time
 	// Published is the number of published tokens.
 	Published uint64
-	// Rejected is the number of tokens that the API server rejected.
+	// Rejected is the number of attempts at publication that failed because the API server rejected
+	// a token.
 	Rejected uint64
-	// Failed is the number of tokens that could not be obtained, checked or written.
+	// Failed is the number of attempts that failed for another reason: a token could not be
+	// obtained, checked or written.
 	Failed uint64
 }
 
@@ -68,8 +70,8 @@ func (s Status) isExpired(at time.Time) bool {
 	return !end.IsZero() && !at.Before(end)
 }
 
-// HasLastingProblem reports whether a problem has existed for as long as the published token counts as
-// usable without a reply of the API server. A shorter one is part of such an outage.
+// HasLastingProblem reports whether a problem has existed for at least outageTolerance. A shorter
+// problem may be part of an outage that is tolerated.
 func (s Status) HasLastingProblem(at time.Time) bool {
 	return s.Problem != nil && at.Sub(s.ProblemSince) >= outageTolerance
 }
