@@ -31,8 +31,8 @@ type Options struct {
 	UserAgent string
 	// Dial, unless nil, replaces [net.Dialer.DialContext].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Outcome, unless nil, is called with the token and the outcome of each request. The code is 0
-	// if there is no reply.
+	// Outcome, unless nil, is called with the token and the outcome of each request that was sent.
+	// The code is 0 if there is no reply.
 	Outcome func(token string, code int, err error)
 }
 

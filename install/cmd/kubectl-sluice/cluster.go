@@ -21,7 +21,7 @@ import (
 // A cluster sends requests to the API server.
 type cluster struct{ config *rest.Config }
 
-// connect returns the cluster of the user's current context. It sends no request.
+// connect returns the cluster that the kubeconfig and the flags select. It sends no request.
 func (o *options) connect() (cluster, error) {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
@@ -70,7 +70,9 @@ func (c cluster) list(
 		scheme.ParameterCodec).Do(ctx).Into(into)
 }
 
-// agents lists the pods of the node agents on a node, or on all nodes if node is empty.
+// agents lists the pods of the node agents on a node, or on all nodes if node is empty. If no
+// namespace is set and the user may not list pods in all namespaces, it lists those in
+// istio-system.
 func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.Pod, error) {
 	list := metav1.ListOptions{LabelSelector: o.agentSelector}
 	if node != "" {
@@ -87,7 +89,7 @@ func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.
 	return pods.Items, nil
 }
 
-// agentOf returns the pod of the node agent on a node.
+// agentOf returns the running pod of the node agent on a node.
 func (o *options) agentOf(ctx context.Context, c cluster, node string) (*corev1.Pod, error) {
 	pods, err := o.agents(ctx, c, node)
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 
 const longHelp = `Run the command rules for pods, in the node agents of their nodes, with your own permissions.
 
-POD is NAMESPACE/NAME, NAME, or KIND/NAME, where KIND is deployment, statefulset, daemonset, replicaset, job or cronjob and
-selects all running pods of the object. The default namespace is --namespace, or the namespace of the current context. With
---selector, POD is omitted. Flags after POD are flags of rules VERB; "kubectl sluice VERB POD --help" describes them.
+POD is NAME, NAMESPACE/NAME, KIND/NAME or NAMESPACE/KIND/NAME, where KIND is deployment, statefulset, daemonset, replicaset,
+job or cronjob and selects all running pods of the object. The default namespace is --namespace, or the namespace of the
+current context. With --selector, POD is omitted. Flags after POD are flags of rules VERB; "kubectl sluice VERB POD --help"
+describes them.
 
 Required permissions: get and list pods (and get the kinds above) in the namespaces of the pods; list pods and create
 pods/exec in the namespace of the node agents; for status also list nodes.
@@ -117,8 +118,8 @@ func (o *options) newVerb(verb, short string) *cobra.Command {
 }
 
 // split separates the flags of kubectl sluice from the other arguments. Before POD, all flags
-// belong to kubectl sluice. After POD, only the flags that rules does not have belong to it,
-// because users write -n and --context anywhere.
+// belong to kubectl sluice. After POD, only the flags in anywhere belong to kubectl sluice: users
+// write them anywhere, and rules does not have them. All arguments after -- belong to rules.
 func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 	flags := cmd.Root().PersistentFlags()
 	anywhere := map[string]bool{
@@ -147,8 +148,8 @@ func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 		switch {
 		case a == "-h" || a == "--help":
 		case flag == nil:
-			return nil, nil, badInput("unknown flag %s before POD: flags of rules %s follow POD", a,
-				cmd.Name())
+			return nil, nil, badInput("unknown flag %s before POD: flags of rules %s follow POD, "+
+				"or -- with --selector", a, cmd.Name())
 		case !hasValue && flag.NoOptDefVal == "":
 			if i++; i == len(args) {
 				return nil, nil, badInput("flag %s needs a value", a)

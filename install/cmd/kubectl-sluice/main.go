@@ -3,7 +3,9 @@
 // sluice status summarizes the cluster.
 //
 // The user needs permission to get pods in the namespaces of the pods, and to list pods and create
-// pods/exec in the namespace of the node agents; kubectl sluice status also lists nodes.
+// pods/exec in the namespace of the node agents. A label selector or a kind, such as
+// deployment/web, also needs permission to list pods in the namespaces of the pods and to get the
+// object; kubectl sluice status also lists nodes.
 package main
 
 import (
@@ -56,7 +58,7 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 	return exitFailed
 }
 
-// An inputError is an error for an invalid command line.
+// An inputError is an error for an invalid command line or an object that does not exist.
 type inputError struct{ error }
 
 func (e inputError) Unwrap() error { return e.error }

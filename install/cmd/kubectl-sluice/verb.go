@@ -200,7 +200,8 @@ func higherCode(a, b error) error {
 	return b
 }
 
-// A lineWriter writes whole lines. Lines that are not JSON get a prefix.
+// A lineWriter writes whole lines; it never writes a last line without a newline. Lines that are
+// not JSON objects get a prefix.
 type lineWriter struct {
 	output io.Writer
 	prefix string

@@ -6,13 +6,13 @@
 //	sluice-node uninstall            uninstall the plugin from this node; no agent may be running
 //	sluice-node uninstall --cluster  delete the DaemonSet, and wait until all agents have ended
 //
-// While it runs, PUT /log-level on the health port sets the log level:
+// While the agent runs, PUT /log-level on the health port sets the log level:
 //
 //	kubectl port-forward ds/sluice-node 8000 & curl -X PUT -d debug localhost:8000/log-level
 //
-// If a container runtime executes sluice-node as a CNI plugin, it is a no-op plugin. The agent
-// copies it to the path of a removed plugin while the runtime's cached results of sandboxes name
-// this plugin.
+// If a container runtime executes sluice-node as a CNI plugin, sluice-node is a no-op plugin. The
+// agent copies sluice-node to the path of the removed plugin while the runtime's cached results of
+// sandboxes name the removed plugin.
 package main
 
 import (
