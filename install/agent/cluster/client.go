@@ -51,7 +51,7 @@ func IsRefused(err error) bool {
 	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
 }
 
-// IsConflict reports whether the object has changed since it was read.
+// IsConflict reports whether the object has changed or was replaced since it was read.
 func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 
 // IsPermanent reports whether the API server rejected the request permanently, so that a retry does

@@ -45,7 +45,7 @@ func TestWatchDaemonSet(t *testing.T) {
 			switch {
 			case d == nil:
 				seen <- "none"
-			case d.Deleted():
+			case d.IsBeingDeleted():
 				seen <- "being deleted"
 			default:
 				seen <- "there"

@@ -37,7 +37,8 @@ type Event struct {
 	Count int
 }
 
-// maxMessage is the maximum length of a message in bytes (ValidateEvent in the API server).
+// maxMessage is the maximum length of a message in bytes (the limit of the field note in
+// events.k8s.io/v1).
 const maxMessage = 1024
 
 // component is the name of the agent in its events.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// minUpdateInterval is the time between the first two updates of a repeated event. It doubles
-	// with each update up to maxUpdateInterval.
+	// minUpdateInterval is the minimum time between the creation of an event and its first update.
+	// The minimum time to the next update doubles with each update up to maxUpdateInterval.
 	minUpdateInterval = 10 * time.Second
 	maxUpdateInterval = 5 * time.Minute
 	// eventLife is the time after which the API server deletes an event that is not updated
@@ -161,7 +161,8 @@ func (c *Client) writeFirst(ctx context.Context, key eventKey, w *writtenEvent, 
 	return err
 }
 
-// update writes the pending repetitions of an event. If this fails, the next update writes them.
+// update writes the pending repetitions of an event. If this fails, the next update writes them,
+// unless the API server has rejected them permanently or they are older than eventLife.
 func (c *Client) update(ctx context.Context, key eventKey) {
 	s := c.series
 	s.mu.Lock()

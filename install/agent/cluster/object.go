@@ -26,8 +26,8 @@ type DaemonSet struct {
 	} `json:"spec"`
 }
 
-// Deleted reports whether the DaemonSet is being deleted, which is irreversible.
-func (d *DaemonSet) Deleted() bool { return d.Meta.DeletionTimestamp != "" }
+// IsBeingDeleted reports whether the DaemonSet is being deleted, which is irreversible.
+func (d *DaemonSet) IsBeingDeleted() bool { return d.Meta.DeletionTimestamp != "" }
 
 // A Node contains the required fields of a node.
 type Node struct {

@@ -27,9 +27,9 @@ func (t *Taint) UnmarshalJSON(text []byte) error {
 // MarshalJSON implements [json.Marshaler].
 func (t Taint) MarshalJSON() ([]byte, error) { return t.raw, nil }
 
-// Untaint removes all taints with a key from a node, and reports whether there were any. If the
-// node has changed since it was read, the API server rejects the request, and the node must be read
-// again.
+// Untaint removes all taints with a key from a node, and reports whether it has removed any. If the
+// node has changed since it was read, the API server rejects the request ([IsConflict]), and the
+// node must be read again.
 func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error) {
 	remaining := []Taint{} // not nil, which would be null in JSON
 	for _, t := range n.Spec.Taints {

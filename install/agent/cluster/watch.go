@@ -21,8 +21,8 @@ const (
 	// a cluster do not watch again at the same time.
 	minWatchTime = 5 * time.Minute
 	maxWatchTime = 10 * time.Minute
-	// replyTimeout is the time limit of a request to list. If the API server does not end a watch,
-	// the client ends it after this additional time.
+	// replyTimeout is the time limit of a request to list. If the API server does not end a watch
+	// after the requested time, the client ends the watch after this additional time.
 	replyTimeout = 30 * time.Second
 )
 

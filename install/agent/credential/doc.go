@@ -4,7 +4,7 @@
 // If a ServiceAccount is deleted and created again, it has another UID, and the API server rejects
 // all tokens of the old one (401). After a rotation of the certificate authority, the old one does
 // not verify the API server's certificate. Package apiclient reads both files before each request,
-// and passes the outcome to [Monitor.Record].
+// and passes the outcome to [Monitor.RecordResponse].
 //
 // The kubelet replaces a token after 80 % of its lifetime and not earlier: its cache uses the pod
 // as the key and does not contain the UID of the ServiceAccount (kubernetes/kubernetes#132802). The

@@ -34,8 +34,8 @@ type Options struct {
 	TokenFile, CAFile string
 	// Record is the path of the file that counts exits across restarts.
 	Record string
-	// Changed is called when the credentials are rejected, are rejected for another reason, or are
-	// accepted again. It must not block.
+	// Changed, unless nil, is called when the credentials are accepted for the first time or again,
+	// are rejected, or are rejected for another reason. It must not block.
 	Changed func(Status)
 	// Patience is the time that the kubelet has to replace a rejected token after 80 % of the
 	// token's lifetime, when it should have done so; 2 min if it is 0.
@@ -47,14 +47,15 @@ type Options struct {
 type Status struct {
 	// Accepted is set once the API server has accepted the token.
 	Accepted bool
-	// Problem is not nil if the API server rejects the token or its certificate is not trusted.
+	// Problem is not nil if the API server rejects the token, or if the certificate authority does
+	// not verify the API server's certificate.
 	Problem error
 	// Since is the time when Problem was first detected.
 	Since time.Time
 }
 
 // A Monitor derives the state of the credentials from the outcome of requests. Use [New], and pass
-// [Monitor.Record] to the client of the API server. It is safe for concurrent use.
+// [Monitor.RecordResponse] to the client of the API server. It is safe for concurrent use.
 type Monitor struct {
 	options Options
 	wake    chan struct{}
@@ -79,8 +80,9 @@ func (m *Monitor) Status() Status {
 	return m.status
 }
 
-// Exits returns the number of times that an agent of this node has exited because of its
-// credentials since they were last accepted, and the reason of the last exit.
+// Exits returns the number of recorded exits of agents of this node because of their credentials,
+// and the reason of the last one. The record is removed when the credentials are accepted and the
+// last exit was at least an hour ago.
 func (m *Monitor) Exits() (count int, reason string) {
 	e := loadExits(m.options.Record)
 	return e.Count, e.Reason
@@ -112,7 +114,8 @@ func (m *Monitor) projectedToken() string {
 	return text
 }
 
-// setState sets the rejected token and the problem, and reports a changed problem.
+// setState sets the rejected token and the problem, and reports a changed problem or the first
+// acceptance.
 func (m *Monitor) setState(rejected string, problem error) {
 	m.mu.Lock()
 	old := m.status
@@ -201,7 +204,8 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 }
 
 // renewal returns the time by which the kubelet should have replaced a rejected token: after 80 %
-// of its lifetime, but not before the API server rejected it, which was at since.
+// of its lifetime, but not before the API server rejected it, which was at since. The lifetime of a
+// token that does not contain it is counted from since.
 func renewal(rejected string, since time.Time) time.Time {
 	issued, expiry := token.Validity(rejected)
 	if issued.IsZero() || expiry.IsZero() {

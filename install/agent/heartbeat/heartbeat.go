@@ -18,14 +18,14 @@ const Interval = 10 * time.Second
 type Loop struct {
 	// Name names the loop in the error of [Monitor.Stuck].
 	Name string
-	// Progress returns a number that changes with each step, and whether the loop has work. It must
-	// not block.
+	// Progress returns a number that changes with each step, and whether the loop has work. Progress
+	// must not block.
 	Progress func() (step uint64, busy bool)
 	// MaxStep is the maximum duration of a step.
 	MaxStep time.Duration
 
-	last       uint64 // step at the last check
-	idleChecks int    // number of consecutive checks without progress
+	last          uint64 // step at the last check
+	stalledChecks int    // number of consecutive checks without progress
 }
 
 // A Monitor monitors loops. It is safe for concurrent use.
@@ -58,9 +58,9 @@ func (m *Monitor) check() {
 		l := &m.loops[i]
 		step, busy := l.Progress()
 		if !busy || step != l.last {
-			l.idleChecks = 0
+			l.stalledChecks = 0
 		} else {
-			l.idleChecks++
+			l.stalledChecks++
 		}
 		l.last = step
 	}
@@ -73,10 +73,10 @@ func (m *Monitor) Stuck() error {
 	defer m.mu.Unlock()
 	var errs []error
 	for _, l := range m.loops {
-		if idle := time.Duration(l.idleChecks) * Interval; idle > l.MaxStep {
+		if stalled := time.Duration(l.stalledChecks) * Interval; stalled > l.MaxStep {
 			errs = append(errs,
-				fmt.Errorf("the %s has made no progress for %s; it may take %s for a step", l.Name,
-					idle, l.MaxStep))
+				fmt.Errorf("the %s has made no progress for %s; a step may take at most %s", l.Name,
+					stalled, l.MaxStep))
 		}
 	}
 	return errors.Join(errs...)

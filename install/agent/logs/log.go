@@ -51,7 +51,8 @@ func New(level string, inJSON bool, w io.Writer) (*Log, error) {
 // OnSuppressed sets a function that is called for each suppressed line.
 func (l *Log) OnSuppressed(callback func()) { l.onSuppressed.Store(&callback) }
 
-// Recent returns the latest warnings and errors, the last one first, independent of the log level.
+// Recent returns the latest warnings and errors of the agent itself, the last one first,
+// independent of the log level.
 func (l *Log) Recent() []Line { return l.recent.lines() }
 
 // A Line is a logged warning or error.

@@ -33,8 +33,8 @@ type Refusals struct {
 	Address netip.Addr
 }
 
-// A limiter is a listener that resets connections beyond the limits. It accepts a connection before
-// it resets it, so that the kernel's accept queue, which may contain a probe, does not fill up. If
+// A limiter is a listener that resets connections beyond the limits. It accepts each connection
+// first, so that the kernel's accept queue, which may contain a probe, does not fill up. If
 // the limit of open connections is reached, a new connection replaces the oldest connection of the
 // address with the most connections, so that other addresses are always served. Addresses of the
 // node have separate limits.
@@ -116,9 +116,9 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	return c
 }
 
-// withinRate counts a new connection of an address, and reports whether it is within the limits.
-// The first connection of an address in each second is within them, unless maxAddresses addresses
-// have connected in this second.
+// withinRate reports whether a new connection of an address is within the limits, and counts the
+// connection if so. The first connection of an address in each second is within them, unless the
+// address is not the node's and maxAddresses addresses have connected in this second.
 func (l *limiter) withinRate(address netip.Addr, isNode bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {

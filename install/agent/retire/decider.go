@@ -36,7 +36,7 @@ type Options struct {
 
 const defaultTimeout = 3 * time.Second
 
-// New returns a decider. It knows the DaemonSet only while its method Run runs.
+// New returns a decider. It receives states of the DaemonSet only while its method Run runs.
 func New(o Options) *Decider {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout

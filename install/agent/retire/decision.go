@@ -32,12 +32,13 @@ func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
 	}
 }
 
-// decideByDeletion decides to remove the plugin if the DaemonSet is deleted or being deleted.
+// decideByDeletion decides to remove the plugin if the DaemonSet does not exist, which d == nil
+// means, or is being deleted.
 func decideByDeletion(name cluster.Name, d *cluster.DaemonSet) Decision {
 	switch {
 	case d == nil:
-		return Decision{true, fmt.Sprintf("DaemonSet %s is deleted", name)}
-	case d.Deleted():
+		return Decision{true, fmt.Sprintf("DaemonSet %s does not exist", name)}
+	case d.IsBeingDeleted():
 		return Decision{true, fmt.Sprintf("DaemonSet %s is being deleted", name)}
 	}
 	return Decision{Reason: fmt.Sprintf("DaemonSet %s is not being deleted", name)}

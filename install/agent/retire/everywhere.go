@@ -48,8 +48,7 @@ func Everywhere(
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("uninstall everywhere: given up while %s: %w", state,
-				context.Cause(ctx))
+			return fmt.Errorf("uninstall everywhere: %w; last state: %s", context.Cause(ctx), state)
 		case <-ticker.C:
 		}
 	}

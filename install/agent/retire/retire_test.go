@@ -69,7 +69,7 @@ func TestDecide(t *testing.T) {
 			"the DaemonSet is being deleted in the foreground", beingDeleted, nil, true,
 			"is being deleted",
 		},
-		{"the DaemonSet is deleted", "", nil, true, "is deleted"},
+		{"the DaemonSet is deleted", "", nil, true, "does not exist"},
 		{"the node is no longer selected", elsewhere, nil, true, "no longer selects node node-1"},
 		{
 			"an affinity that is not supported", `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":

@@ -31,8 +31,9 @@ type Options struct {
 	// NamespaceChanged, unless nil, is called with the name of each namespace that was added,
 	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
-	// WatchFailed, unless nil, is called with the error if a watch fails, and then every half
-	// minute until the watch is established again. Events may be lost meanwhile.
+	// WatchFailed, unless nil, is called with the error if a watch fails, and then with the error of
+	// a failed retry at most every half minute, until the watch is established again. Events may be
+	// lost meanwhile.
 	WatchFailed func(error)
 }
 
@@ -133,8 +134,8 @@ func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace returns the JSON of a namespace with its labels, and otherwise is as Pod. The first
-// call starts the watch of namespaces.
+// Namespace returns the JSON of a namespace with its labels, and whether it was requested from the
+// API server, like [Cache.Pod]. The first call starts the watch of namespaces.
 func (c *Cache) Namespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {
@@ -165,7 +166,7 @@ func fetch[T any](ctx context.Context, c *Cache, request func() (*T, error)) ([]
 	return json.Marshal(object)
 }
 
-// An Item identifies a cached pod.
+// An Item contains the identity, the version and the status of a pod of the node.
 type Item struct {
 	source.Ref
 	// ResourceVersion is the version of the pod's last change.
@@ -181,7 +182,8 @@ func (c *Cache) Pods() []Item {
 	return items
 }
 
-// Item returns a pod of the node, if it is cached.
+// Item returns a pod of the node. It returns false if the last state of the watch does not contain
+// the pod.
 func (c *Cache) Item(namespace, podName string) (Item, bool) {
 	return c.pods.item(name{namespace, podName})
 }

@@ -44,9 +44,9 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim converts an object to its cached form. For an invalid object this form has no JSON, so that
-// the object is requested from the API server, which shows the reason. trim does not return an
-// error for it, because client-go would log the whole object.
+// trim converts an object to its cached form. For an invalid or large object this form has no JSON,
+// so that the object is requested from the API server, which shows why it is invalid. trim returns
+// no error for an invalid object, because client-go would log the whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
 	if !ok {

@@ -15,19 +15,20 @@ type PodStatus struct {
 	Phase string
 	// RestartPolicy, SchedulerName and ServiceAccount are from the pod's specification.
 	RestartPolicy, SchedulerName, ServiceAccount string
-	// Init contains the init containers that have ended at least once.
+	// Init contains the init containers that have succeeded, or were restarted.
 	Init []InitContainer
 }
 
 // HasEnded reports whether the pod's containers have ended permanently.
 func (s *PodStatus) HasEnded() bool { return s.Phase == "Succeeded" || s.Phase == "Failed" }
 
-// An InitContainer contains the results of an init container that has ended at least once.
+// An InitContainer contains the results of an init container that has succeeded, or was restarted.
 type InitContainer struct {
 	Name string
-	// Succeeded reports whether the last run succeeded.
+	// Succeeded reports whether the latest run has succeeded.
 	Succeeded bool
-	// Last is the last completed run; nil if there was none.
+	// Last is the result of the run before the latest one (lastState in the pod's status); nil if
+	// the container was not restarted.
 	Last *Termination
 }
 

@@ -38,7 +38,7 @@ type cachedObject struct {
 // hasUID reports whether the object has the UID in the kubelet. The empty UID matches every object.
 func (o *cachedObject) hasUID(uid string) bool { return uid == "" || o.uid == uid || o.hash == uid }
 
-// get returns an object with its JSON, or nil if it is not in the store.
+// get returns an object with its JSON, or nil if the store does not contain the object or its JSON.
 func (s *store) get(n name) *cachedObject {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -57,9 +57,9 @@ func (w boundedWatch) Stop() {
 func (c *Cache) watch(
 	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
 ) {
-	// Retries of client-go are disabled: it would retry a request whose connection is reset ten
-	// times, each time after exactly a second. All agents of a cluster would do so at the same
-	// time, without the random delay of pause.
+	// Retries of client-go are disabled: after the reset of a connection it would repeat the request
+	// up to ten times, each time after exactly a second. All agents of a cluster would do so at the
+	// same time, without the random delay of pause.
 	request := func(o metav1.ListOptions) *rest.Request {
 		o.FieldSelector = selector.String()
 		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
