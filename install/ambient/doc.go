@@ -24,7 +24,7 @@
 //
 // # Migration from istio-cni
 //
-// While both are installed, the plugins of istio-cni and Sluice both enroll a pod in its ADD, and
+// While istio-cni and Sluice are installed, the plugins of both enroll a pod in its ADD, and
 // ztunnel may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
 // namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as an acknowledgement.
 // When istio-cni ends, ztunnel connects to this agent and receives all pods. istio-cni leaves its

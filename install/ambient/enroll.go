@@ -143,9 +143,9 @@ func (n *Node) add(
 	return e, nil
 }
 
-// undoAdd removes a pod whose ADD failed from ztunnel and from the node's rules, and closes its
-// network namespace. Rules stay in the namespace: the runtime removes the namespace, and calls ADD
-// again with another one.
+// undoAdd removes a pod whose ADD failed from ztunnel and from the node's rules, and closes the
+// pod's network namespace. Rules stay in the namespace: the runtime removes the namespace, and
+// calls ADD again with another one.
 func (n *Node) undoAdd(p *pod) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // Remove sends the message, and does not wait for the acknowledgement

@@ -198,14 +198,14 @@ func (n *Node) runWorker(ctx context.Context) {
 		if shutdown || ctx.Err() != nil {
 			return
 		}
-		n.process(ctx, name)
+		n.reconcileQueued(ctx, name)
 		n.queue.Done(name)
 	}
 }
 
-// process reconciles a pod, and adds it to the queue again after an error or if reconcile requests
-// this.
-func (n *Node) process(ctx context.Context, name cluster.Name) {
+// reconcileQueued reconciles a pod from the queue, and adds the pod again after an error or if
+// reconcile requests this.
+func (n *Node) reconcileQueued(ctx context.Context, name cluster.Name) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	switch retryAfter, err := n.reconcile(ctx, name); {

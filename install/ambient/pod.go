@@ -42,9 +42,9 @@ type pod struct {
 	// deadline.
 	lock *semaphore.Weighted
 
-	// rules is held while the rules in the network namespace are read or written. To change ns,
+	// rulesMu is held while the rules in the network namespace are read or written. To change ns,
 	// ambient or backend, both locks are required; to read them, one suffices.
-	rules sync.Mutex
+	rulesMu sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
 	// isReplaced is set if the network namespace has replaced an earlier one. Missing rules are
@@ -61,7 +61,7 @@ type pod struct {
 	// backend contains the installed rules; empty if there are none.
 	backend compat.BackendName
 	// repaired contains the repaired differences until the audit has reported them; nil for none.
-	// The audit sets it to nil while it holds rules only.
+	// The audit sets it to nil while it holds only rulesMu.
 	repaired *compat.Comparison
 
 	addresses []netip.Addr // in the node's rules
@@ -118,8 +118,8 @@ func (n *Node) deletedPods(name cluster.Name, currentUID string) []*pod {
 
 // setNS replaces the network namespace. The pod is not enrolled in the new one.
 func (p *pod) setNS(ns *netns.NS) {
-	p.rules.Lock()
-	defer p.rules.Unlock()
+	p.rulesMu.Lock()
+	defer p.rulesMu.Unlock()
 	if p.ns == ns {
 		return
 	}

@@ -195,7 +195,7 @@ func (n *Node) sandboxes(
 	return found, err
 }
 
-// sameAddresses reports whether two lists contain the same addresses, as returned by normalize.
+// sameAddresses reports whether normalize returns the same addresses for two lists.
 func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), normalize(b)) }
 
 // normalize returns the addresses that decide about redirection, sorted and without duplicates.

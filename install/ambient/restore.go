@@ -66,8 +66,8 @@ func (n *Node) restore(ctx context.Context) bool {
 }
 
 // runningPods returns the pods of the node that should be in ambient mode, and the others that have
-// a network namespace of their own. inAmbient includes pods for which this is not known, for
-// example because of an invalid annotation: they may be enrolled.
+// a network namespace of their own. inAmbient includes pods whose mode or parameters are unknown,
+// for example because of an invalid annotation: they may be enrolled.
 func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.HasEnded() {

@@ -39,14 +39,14 @@ func (n *Node) Rules(uid string) *Rules {
 	if p == nil {
 		return nil
 	}
-	p.rules.Lock()
+	p.rulesMu.Lock()
 	if p.backend == "" {
-		p.rules.Unlock()
+		p.rulesMu.Unlock()
 		return nil
 	}
 	ns, err := netns.FromHandle(vishnetns.NsHandle(p.ns.FD()))
 	if err != nil {
-		p.rules.Unlock()
+		p.rulesMu.Unlock()
 		n.Log.Warn("a pod in ambient mode cannot be audited", podField(p.ref), zap.Error(err))
 		return nil
 	}
@@ -54,7 +54,7 @@ func (n *Node) Rules(uid string) *Rules {
 	p.repaired = nil
 	r.Release = func() {
 		_ = ns.Close()
-		p.rules.Unlock()
+		p.rulesMu.Unlock()
 	}
 	return r
 }
@@ -71,8 +71,8 @@ func (n *Node) install(
 		return applied, err
 	}
 	defer func() { n.RulesChanged(p.ref.UID) }()
-	p.rules.Lock()
-	defer p.rules.Unlock()
+	p.rulesMu.Lock()
+	defer p.rulesMu.Unlock()
 	var found compat.Comparison
 	if rulesExpected || p.backend != "" && sameAmbient(p.ambient, a) {
 		if found, err = n.Backend.Check(p.ns, rs, compat.Snapshot{}); err != nil {
@@ -125,8 +125,8 @@ func (n *Node) uninstallRules(p *pod) error {
 		return nil
 	}
 	defer func() { n.RulesChanged(p.ref.UID) }()
-	p.rules.Lock()
-	defer p.rules.Unlock()
+	p.rulesMu.Lock()
+	defer p.rulesMu.Unlock()
 	if err := removeRules(p.ns); err != nil {
 		return err
 	}

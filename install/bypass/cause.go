@@ -46,8 +46,8 @@ func (d *Detector) Explain(created time.Time) Cause {
 	last, open := d.history.lastComplete(), d.history.open
 	d.mu.Unlock()
 	if open && created.After(last) && d.options.Check != nil {
-		// The chain was complete at the last check before the sandbox was created. If it still is
-		// now, it was complete in between.
+		// The chain was complete at the last check before the sandbox was created. If it is still
+		// complete now, it was complete in between.
 		d.options.Check()
 	}
 	d.mu.Lock()

@@ -99,8 +99,8 @@ func New(o Options) (*Detector, error) {
 	return d, nil
 }
 
-// NoteChain records whether the chain was complete at a time. If repaired is set, it was incomplete
-// until a repair at this time. reason is the problem of an incomplete chain.
+// NoteChain records whether the chain was complete at a time. If repaired is set, the chain was
+// incomplete until a repair at this time. reason is the problem of an incomplete chain.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
 // a new period begins, and the times of a current bypass and of the last ADD are corrected, so that a

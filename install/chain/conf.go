@@ -54,8 +54,8 @@ func ListName(singlePlugin string, exists func(name string) bool) string {
 }
 
 // Standalone returns a single-plugin configuration of the plugin, which Multus runs for an
-// additional network of a pod. It is the element with a version and the network's name, unless the
-// element contains them.
+// additional network of a pod. The configuration is the element, with a version and the network's
+// name added unless the element contains them.
 func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
 	var fields struct{ CNIVersion, Name, Type *string }
 	if err := json.Unmarshal(element, &fields); err != nil || fields.Type == nil {

@@ -1,5 +1,5 @@
 // Package chain finds the network configuration that a container runtime uses, inserts a plugin
-// into its chain, and removes it.
+// into the configuration's chain, and removes the plugin.
 //
 // All functions work on bytes and names; the package reads and writes no files. Edits replace
 // ranges of the JSON text, so that all other bytes are unchanged: the order of keys, unknown

@@ -32,8 +32,8 @@ type Options struct {
 	Lock func() (unlock func(), err error)
 	// FindKubelet returns the kubelet. It is called in Do.
 	FindKubelet func() (Kubelet, error)
-	// IsKubeletCurrent reports whether the process still runs and its cgroup still exists; see
-	// [Kubelet.IsCurrent].
+	// IsKubeletCurrent reports whether the kubelet's process still runs and the process's cgroup
+	// still exists; see [Kubelet.IsCurrent].
 	IsKubeletCurrent func(Kubelet) bool
 	// Subscribe subscribes to changes of rules.
 	Subscribe func() (Events, error)

@@ -48,8 +48,8 @@ func kubeletNames() []string { return []string{"kubelet", "kubelite", "k3s-serve
 var errNoKubelet = errors.New("no process outside pods in the node's network namespace is named " +
 	strings.Join(kubeletNames(), ", "))
 
-// FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of its names that
-// is in the network namespace host and not in a pod. The calling thread must be in the node's
+// FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of kubeletNames
+// that is in the network namespace host and not in a pod. The calling thread must be in the node's
 // cgroup namespace.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	entries, err := os.ReadDir(procDir)

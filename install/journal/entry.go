@@ -27,8 +27,9 @@ type Entry struct {
 	From string `json:"from,omitempty"`
 	// Mode contains the permission bits of the original file.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Written contains the checksum of the content that the agent wrote last and, if the previous
-	// content was the agent's too, its checksum: the process may have ended before the last change.
+	// Written contains the checksum of the content that the agent wrote last, and the checksum of
+	// the previous content if the agent wrote that too: the process may have ended before the last
+	// change.
 	Written []string `json:"written"`
 	// Versions contains the checksums of installed versions of the plugin's executable, the newest
 	// last; empty for other files. An old version stays in use while it cannot be replaced.

@@ -11,11 +11,12 @@
 // The netns directory is the directory where the runtime mounts network namespaces. Entering a
 // namespace requires CAP_SYS_ADMIN, and also CAP_SYS_PTRACE if its path is below /proc.
 //
-// The first two sources contain a path of the node. It must be in the node's directory of network
-// namespaces, which may be mounted at another path for the finder, or be the file of a process
-// (/proc/PID/ns/net, as cri-dockerd uses) that still belongs to the pod. If two pods have the same
-// path, the newest record or result is used. If a pod had several sandboxes, the newest existing
-// one is used: the runtime removes the file of the old sandbox before it creates a new one.
+// The first two sources contain a path of the node. The path must be in the node's directory of
+// network namespaces, which may be mounted at another path for the finder, or be the file of a
+// process (/proc/PID/ns/net, as cri-dockerd uses) that still belongs to the pod. If two pods have
+// the same path, the newest record or result is used. If a pod had several sandboxes, the newest
+// existing one is used: the runtime removes the file of the old sandbox before it creates a new
+// one.
 //
 // In /proc any process of the pod is sufficient, whether the sandbox has a process (the pause
 // container) or not (CRI-O). If the processes of a pod are in several namespaces, namespaces in the

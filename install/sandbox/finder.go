@@ -24,8 +24,8 @@ type Options struct {
 	// HostNetnsDir is the path on the node of the directory where the runtime mounts network
 	// namespaces; /var/run/netns if it is empty.
 	HostNetnsDir string
-	// NetnsDir is the path of this directory for this process; HostNetnsDir if it is empty. Mounts
-	// of the runtime must propagate to it.
+	// NetnsDir is the path at which this process finds the directory HostNetnsDir; the same path if
+	// it is empty. Mounts of the runtime must propagate to NetnsDir.
 	NetnsDir string
 	// ProcDir is the node's /proc. If it is empty, processes are not searched.
 	ProcDir string

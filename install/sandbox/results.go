@@ -109,7 +109,8 @@ func readRegular(file string) ([]byte, error) {
 }
 
 // loopback is the interface of a separate network (cni-loopback), which containerd adds before the
-// pod's network. It is ignored, because its result exists before the ADD of the chain has ended.
+// pod's network. The result of this network is ignored, because it exists before the ADD of the
+// chain has ended.
 const loopback = "lo"
 
 // parseResult returns the candidate in a result in libcni's format (kind cniCacheV1). It returns

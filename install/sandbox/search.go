@@ -97,7 +97,8 @@ func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 // isHostOrOwn reports whether a namespace is the node's or this process's.
 func (s *search) isHostOrOwn(id netns.ID) bool { return id == s.own || id == s.host }
 
-// localPath returns the path for this process of a candidate.
+// localPath returns the path at which this process finds a candidate, or an error that says why the
+// candidate's path on the node cannot be used.
 func (s *search) localPath(a candidate) (string, error) {
 	if path, ok := s.netns.localPath(a.path); ok {
 		return path, nil

@@ -51,8 +51,11 @@ var (
 	FileName   = Kind{
 		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
 	}
-	ListName      = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
-	Mode          = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
+	ListName = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
+	Mode     = Kind{
+		"an octal mode with which the owner may read and others have no permissions, such as 0600",
+		nil, isMode,
+	}
 	Names         = ofField("exclude_namespaces", encodeList).withSyntax("comma-separated: ")
 	JSONList      = ofField("enablement_selectors", rawJSON).withSyntax("JSON: ")
 	TaintKey      = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}

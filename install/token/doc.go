@@ -1,9 +1,9 @@
 // Package token maintains the plugin's kubeconfig, which the plugin uses to read pods from the API
 // server when the node agent is not running.
 //
-// The kubeconfig contains a token of the agent's service account. The agent requests it with a
-// separate lifetime (TokenRequest) if it has the permission. Otherwise it uses the token that the
-// kubelet projects into the agent's pod, which becomes invalid when the pod is deleted.
+// The kubeconfig contains a token of the agent's service account. The agent requests a token with a
+// separate lifetime (TokenRequest) if its permissions allow this. Otherwise the agent uses the
+// token that the kubelet projects into its pod, which becomes invalid when the pod is deleted.
 //
 // Before a new token is published, the agent sends the plugin's requests with it. If the API server
 // rejects the token, the old token stays, and the status contains the reason. A valid token is

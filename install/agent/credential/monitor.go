@@ -183,7 +183,7 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 	record := exits{Count: earlier.Count + 1, Last: now, Reason: err.Error()}
 	if storeErr := record.store(m.options.Record); storeErr != nil {
 		// Without the record the next agent does not wait longer than this one before it exits;
-		// only the kubelet's back-off delays it.
+		// only the kubelet's back-off delays the next exit.
 		err = fmt.Errorf("%w (the exit is not recorded: %w)", err, storeErr)
 	}
 	return 0, err

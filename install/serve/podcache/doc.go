@@ -3,8 +3,8 @@
 //
 // A watch of the node's pods keeps the cache up to date. The first request for a namespace starts
 // another watch, of all namespaces. Objects that are not in the cache, such as a newly created pod,
-// are requested from the API server. So are pods whose JSON is not cached, to limit the memory,
-// because the part of it that decisions need is larger than 32 KiB.
+// are requested from the API server. To limit the memory, the JSON of a pod is not cached if the
+// part that decisions need is larger than 32 KiB; such a pod is requested too.
 //
 // A pod is stored as the JSON of a [decide.Pod], in one block of memory without pointers, which is
 // sent to the plugin unchanged. Its [PodStatus] is stored separately, for the agent. 250 injected
