@@ -103,8 +103,8 @@ func New(o Options) (*Detector, error) {
 // incomplete until a repair at this time. reason is the problem of an incomplete chain.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
-// a new period begins, and the times of a current bypass and of the last ADD are corrected, so that a
-// later ADD ends the bypass, and an earlier one does not.
+// a new period begins, and the times of a current bypass and of the last ADD are corrected, so that
+// a later ADD ends the bypass, and an earlier one does not.
 func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,8 +155,8 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 	return true, err
 }
 
-// NoteAdd records that the plugin completed its latest ADD at a time. If this is at least reloadTime after
-// the last bypass, the runtime uses the chain again, and the bypass ends.
+// NoteAdd records that the plugin completed its latest ADD at a time. If this time is at least
+// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
 	if !at.Equal(d.lastAdd) {

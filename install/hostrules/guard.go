@@ -333,8 +333,8 @@ func (g *Guard) findKubelet() (changed bool) {
 	return k.Cgroup != last.Cgroup || k.UID != last.UID
 }
 
-// reportMissing reports a missing kubelet once. A kubelet that was found before is given the time to
-// restart.
+// reportMissing reports a missing kubelet once. A kubelet that was found before is reported only
+// after Options.RestartTime.
 func (g *Guard) reportMissing(err error) {
 	if g.missingSince.IsZero() {
 		g.missingSince = g.searchedAt
