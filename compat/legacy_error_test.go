@@ -159,7 +159,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 		{
 			"a match that the backend only decodes",
 			mangle(rule([]rules.Match{rules.MatchSocket{}}, rules.Drop)),
-			"socket transparent 1: encoding it as an xtables match is not supported",
+			"socket transparent 1: encoding it for xtables is not supported",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

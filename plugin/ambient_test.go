@@ -118,7 +118,7 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 	} {
 		t.Run(string(test.kind), func(t *testing.T) {
 			env, ns, c := newAmbientTestEnv(t)
-			want := "it is not running"
+			want := "no agent listens"
 			if env.agent.enroll = nil; test.kind != "" {
 				want = "because of " + string(test.kind)
 				env.agent.enroll = func(source.Ref, []netip.Addr, int) (*agent.Enrollment, error) {

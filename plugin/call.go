@@ -150,8 +150,8 @@ func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error)
 	c.entry.put(zap.NamedError("unreadable", err))
 	return decide.Decision{
 		Outcome: decide.Skip, Reason: podUnreadable,
-		Message: "the pod cannot be read, and the setting unreadable_pods is skip," +
-			" so it starts without redirection",
+		Message: "the pod or its namespace cannot be read, and the setting unreadable_pods is" +
+			" skip, so this ADD does not redirect the pod",
 	}, nil, nil
 }
 

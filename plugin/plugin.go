@@ -72,7 +72,7 @@ func newAgentClient(c *config.Config) *client.Client {
 	return client.New(client.Options{Socket: agent.SocketIn(c.RunDir)})
 }
 
-// openLog opens the configured log. The function that it returns closes it.
+// openLog returns a logger for the configured log, and a function that closes the log.
 func (p *Plugin) openLog(c *config.Config) (*zap.Logger, func()) {
 	core, closeLog := log.Open(c.Log, p.Stderr, p.Agent(c))
 	return zap.New(core, zap.ErrorOutput(zapcore.Lock(zapcore.AddSync(p.Stderr)))), closeLog

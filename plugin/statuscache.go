@@ -18,7 +18,7 @@ import (
 const (
 	kernelTTL = 5 * time.Minute // a module may be unloaded
 	sourceTTL = time.Minute     // credentials may expire
-	maxTTL    = kernelTTL
+	maxTTL    = kernelTTL       // the longest of these
 )
 
 // A statusCache stores the checks of STATUS that succeeded recently, in a file of the run
@@ -45,7 +45,8 @@ func openStatusCache(runDir string, now time.Time) statusCache {
 	return statusCache{path: path, now: now, boot: bootID(), program: programID()}
 }
 
-// check runs do, unless the check of that name has succeeded within ttl.
+// check runs do and returns its error. If the check of that name has succeeded within ttl, check
+// does not run it, and returns nil.
 func (c statusCache) check(name string, ttl time.Duration, do func() error) error {
 	if c.since(c.lastSuccesses()[name]) < ttl {
 		return nil

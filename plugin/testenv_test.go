@@ -211,7 +211,7 @@ func (a *agentRecorder) Enroll(
 	_ context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 ) (*agent.Enrollment, error) {
 	if a.enroll == nil {
-		return nil, source.WithKind(source.Unavailable, errors.New("node agent: it is not running"))
+		return nil, source.WithKind(source.Unavailable, errors.New("node agent: no agent listens"))
 	}
 	return a.enroll(ref, addresses, netns)
 }

@@ -73,7 +73,7 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 			"no such pod", true,
 		},
 		{"an error", failing(errors.New("hm")), "hm", false},
-		{"an invalid location", failing(nil), "the pod has no name", false},
+		{"an invalid location", failing(nil), "the pod has no namespace or no name", false},
 		{"a timeout", func(ctx context.Context, _, _ string) (agent.Location, error) {
 			<-ctx.Done()
 			return agent.Location{}, ctx.Err()

@@ -185,7 +185,7 @@ func TestAKilledAgent(t *testing.T) {
 		t.Error(err)
 	}
 	if err := c().Ready(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "it is not running") {
+		!strings.Contains(err.Error(), "no agent listens") {
 		t.Errorf("%v", err)
 	}
 	start(t, path, serve.Options{Objects: echo})

@@ -32,8 +32,9 @@ const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended is the number of ended connections. Broken is the number of ended connections whose
-	// socket could not be destroyed. They end with their next packet.
+	// Ended is the number of ended connections. Broken is the number of those among them of which
+	// only the conntrack entry was deleted: TCP connections whose socket could not be destroyed,
+	// which break with their next packet, and UDP connections, whose next datagram is captured.
 	Ended, Broken int
 	// Kept is the number of connections that bypass the proxy and were kept because of
 	// [Options.CountOnly].
@@ -121,6 +122,8 @@ func (e *ender) run() error {
 		isAccepted := len(e.listeners[s.ID.SourcePort]) > 0
 		switch {
 		case !isAccepted:
+			// The connection leads to the socket in this namespace whose peer is this socket, if
+			// there is one.
 			e.endIfBypassing(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
 		case e.sockets[addrs.reverse()] == nil:
 			// Otherwise the peer's socket is in this namespace too, and the loop processes it
@@ -131,9 +134,10 @@ func (e *ender) run() error {
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// endIfBypassing ends a connection if it bypasses the proxy, and adds it to the report. first is
-// the tuple of its first packet. target is the address to which the connection leads; it is invalid
-// if unknown. c is the conntrack entry, or nil.
+// endIfBypassing ends a connection if it bypasses the proxy. It adds such a connection, or an
+// undecided one, to the report if the connection may still transfer data. first is the tuple of the
+// first packet. target is the address to which the connection leads; it is invalid if unknown. c is
+// the conntrack entry, or nil.
 func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackEntry) {
 	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reverse()]}
 	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
@@ -165,8 +169,9 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackE
 	}
 }
 
-// addToReport adds a connection to the report. isDestroyed reports whether a socket was destroyed,
-// and breaks whether the connection breaks with its next packet because its entry is deleted.
+// addToReport adds a connection that bypasses the proxy to the report. isDestroyed reports whether
+// a socket was destroyed, and breaks whether the connection ends with its next packet because its
+// conntrack entry is deleted.
 func (e *ender) addToReport(isDestroyed, breaks bool) {
 	switch {
 	case isDestroyed:

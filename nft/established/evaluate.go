@@ -221,7 +221,7 @@ func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 }
 
 // representativeMarks returns 0 and the values that rules compare the marks of packets with. If the
-// rules compare complete marks, they treat every other mark like 0.
+// rules compare complete marks, and none with 0, they treat every other mark like 0.
 func representativeMarks(rs *rules.Ruleset) []uint32 {
 	marks := []uint32{0}
 	visitMatches(rs, func(m rules.Match) bool {

@@ -25,7 +25,7 @@ type tuple struct {
 	pair
 }
 
-// A conntrackEntry is a conntrack entry.
+// A conntrackEntry contains the fields of a conntrack entry that a decision needs.
 type conntrackEntry struct {
 	original tuple
 	reply    pair
@@ -38,7 +38,7 @@ type entryKey struct {
 	zone uint16
 }
 
-// States of sockets, of linux/net/tcp_states.h.
+// States of sockets (include/net/tcp_states.h in the kernel).
 const (
 	tcpTimeWait   = 6
 	tcpClose      = 7

@@ -29,10 +29,10 @@ type Panic = thread.Panic
 // namespace; without it the error wraps [unix.EPERM]. After [NS.Close] the error
 // wraps [os.ErrClosed].
 //
-// If fn panics, Do panics with a *[Panic]. If fn calls [runtime.Goexit], as
-// t.Fatal does, Do calls it too. A thread that cannot return to its original
-// namespace is terminated and never runs another goroutine. Do may be nested and
-// is safe for concurrent use.
+// If fn panics on another thread, Do panics with a *[Panic]. If fn calls
+// [runtime.Goexit], as t.Fatal does, Do calls it too. A thread that cannot return
+// to its original namespace is terminated and never runs another goroutine. Do may
+// be nested and is safe for concurrent use.
 func (n *NS) Do(fn func() error) error {
 	if n == nil {
 		return fn()
@@ -77,9 +77,11 @@ func (n *NS) DoNamed(fn func() error) error {
 	return err
 }
 
-// OnNewThread runs enter and then fn on a thread that ends afterwards, and returns the error.
-// Therefore enter may change attributes of the thread that cannot be restored, such as several of
-// its namespaces. If fn panics or calls [runtime.Goexit], OnNewThread does the same, as in [NS.Do].
+// OnNewThread runs enter and then fn on a thread that ends afterwards. It returns the error of
+// enter, after which fn does not run, or of fn. Because the thread ends, enter may change
+// attributes of the thread that cannot be restored, such as several of its namespaces. If fn
+// panics, OnNewThread panics with a *[Panic]. If fn calls [runtime.Goexit], OnNewThread calls it
+// too.
 func OnNewThread(enter, fn func() error) error {
 	return thread.Run(thread.Work{Enter: enter, Do: fn})
 }

@@ -13,14 +13,14 @@ import (
 const lockName = "@sluice.lock"
 
 // LockTimeout is the time for which writers wait for the lock, which another process usually holds
-// for about a millisecond. After it they continue without the lock, so that no process of the pod
-// can prevent them from writing.
+// for about a millisecond. Then they continue without the lock, so that no process of the pod can
+// prevent them from writing.
 const LockTimeout = 2 * time.Second
 
 // Lock acquires the advisory lock of the namespace, which serializes changes of several steps, such
 // as rules and their routes. If the lock is not free within wait, Lock returns without it, and
 // acquired is false. A process of the pod that binds the address can therefore delay the caller,
-// but not block it. The caller must call release unless err is set.
+// but not block it. The caller must call release unless err is set, also if acquired is false.
 func (n *NS) Lock(wait time.Duration) (release func(), acquired bool, err error) {
 	fd := -1
 	err = n.Do(func() (err error) {

@@ -63,8 +63,8 @@ func enter(n *netns.NS) error {
 // dumpableMu is held while setIDs changes the dumpable attribute of the process.
 var dumpableMu sync.Mutex
 
-// setIDs sets the ids of the calling thread; syscall.Setuid would set the ids of all threads. It
-// sets the group first, because a user other than root may not change it.
+// setIDs sets the file system ids of the calling thread; syscall.Setuid would set the ids of all
+// threads.
 func setIDs(uid, gid int) error {
 	dumpableMu.Lock()
 	defer dumpableMu.Unlock()

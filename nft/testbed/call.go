@@ -32,7 +32,7 @@ func (c Caller) String() string { return [...]string{"pod", "neighbor", "machine
 // A Call is a connection or a datagram to a destination.
 type Call struct {
 	From  Caller
-	Owner rules.Owner // of the calling socket; the zero value is root
+	Owner rules.Owner // of the calling socket in the pod; other callers are always root
 	// Network is "tcp" or "udp".
 	Network string
 	To      netip.AddrPort

@@ -42,7 +42,8 @@ func (b *Network) Dial(c Call) (Answer, error) {
 	return conn.Ask(), nil
 }
 
-// Open starts the call without waiting for the connection. The caller must close it.
+// Open starts the call without waiting for the connection. Like Dial, it makes the server listen
+// first. The Conn must be closed after use.
 func (b *Network) Open(c Call) (*Conn, error) {
 	protocol, err := c.protocol()
 	if err != nil {
@@ -92,7 +93,8 @@ func (b *Network) listenFor(c Call, e endpoint) error {
 	return b.outside.serve(e)
 }
 
-// isPodAddr reports whether the pod has the address.
+// isPodAddr reports whether the address is one of the pod: of one of its interfaces, or ::6, which
+// the routing of a ruleset adds to its lo.
 func isPodAddr(a netip.Addr) bool {
 	switch a {
 	case PodIP4, PodIP6, InterfaceIP4, InterfaceIP6, passthrough6:

@@ -174,6 +174,7 @@ func WaitUsable(n *netns.NS, name string, a netip.Addr) error {
 // isUsable reports whether the interface is up and its address is usable.
 func isUsable(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 	l, err := h.LinkByName(name)
+	// The state of lo is always unknown.
 	if err != nil || l.Attrs().OperState != netlink.OperUp && name != loName {
 		return false, err
 	}

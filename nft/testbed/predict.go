@@ -91,8 +91,9 @@ func hasLocalRoute(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
 	})
 }
 
-// Agrees reports whether the answer equals the prediction: the same outcome, server and original
-// destination.
+// Agrees reports whether the answer equals the prediction: the same outcome and, if the call was
+// answered, the same server and original destination. A prediction without an original destination
+// agrees with any.
 func (a Answer) Agrees(predicted Answer) bool {
 	if a.Outcome != predicted.Outcome {
 		return false

@@ -78,7 +78,7 @@ func (p *proxy) listen() error {
 	return p.mustServe(endpoint{rules.UDP, rules.DNSPort})
 }
 
-// mustServe is like serve, but returns EADDRINUSE if another process listens on the port.
+// mustServe is like serve, but returns EADDRINUSE if a socket of another server uses the port.
 func (p *proxy) mustServe(e endpoint, options ...socket.Option) error {
 	err := p.serve(e, options...)
 	if err == nil && !p.ports[e] {
@@ -87,7 +87,7 @@ func (p *proxy) mustServe(e endpoint, options ...socket.Option) error {
 	return err
 }
 
-// close stops the proxy. A nil proxy does nothing.
+// close stops the proxy. Closing a nil proxy does nothing.
 func (p *proxy) close() {
 	if p != nil {
 		p.server.close()

@@ -10,8 +10,8 @@ import (
 const maxDumps = 100
 
 // RetryDump repeats a netlink dump until it is consistent. Lists can change without a request: some
-// milliseconds after an address is added, duplicate address detection changes its flags.
-// After a hundred interrupted dumps RetryDump returns [netlink.ErrDumpInterrupted].
+// milliseconds after an address is added, duplicate address detection changes the flags of the
+// address. After a hundred interrupted dumps RetryDump returns [netlink.ErrDumpInterrupted].
 func RetryDump[T any](dump func() ([]T, error)) (found []T, err error) {
 	for range maxDumps {
 		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {

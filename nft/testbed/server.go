@@ -65,8 +65,8 @@ func newServer(id identity, accept acceptFunc) *server {
 	}
 }
 
-// serve starts to listen on the endpoint unless the server already does. It returns nil if another
-// process listens there.
+// serve starts to listen on the endpoint unless the server already does. It returns nil, and does
+// not listen, if a socket of another server uses the port.
 func (s *server) serve(e endpoint, options ...socket.Option) error {
 	if s == nil {
 		return nil

@@ -47,9 +47,9 @@ type Network struct {
 	proxy       *proxy
 }
 
-// New creates the namespaces and connects them. The neighbor accepts connections and datagrams to
-// every address outside the pod, on every port. Without CAP_SYS_ADMIN and CAP_NET_ADMIN the error
-// wraps [unix.EPERM].
+// New creates the namespaces and connects them. The neighbor answers the calls of [Network.Dial] to
+// every address outside the networks of the pod and of the machine, on every port. Without
+// CAP_SYS_ADMIN or CAP_NET_ADMIN the error wraps [unix.EPERM].
 func New(o Options) (*Network, error) {
 	b := &Network{options: o}
 	if err := b.createNetwork(); err != nil {
@@ -62,8 +62,8 @@ func New(o Options) (*Network, error) {
 	return b, nil
 }
 
-// StartApplication starts the pod's application. It listens on the port of every call, except the
-// ports of a proxy that was started before.
+// StartApplication starts the pod's application. It listens on the port of every call that may
+// reach the pod, except the ports of a proxy that was started before.
 func (b *Network) StartApplication(owner rules.Owner) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,7 +120,7 @@ type identity struct {
 // as runs fn with the user and group of the identity, in the caller's namespace.
 func (i identity) as(fn func() error) error { return owner.As(i.uid, i.gid, fn) }
 
-// do runs fn on a thread with the identity, which owns the sockets that fn opens.
+// do runs fn on a thread with the identity, so that the sockets that fn opens belong to it.
 func (i identity) do(fn func() error) error {
 	return i.ns.Do(func() error { return i.as(fn) })
 }

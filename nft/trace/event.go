@@ -17,7 +17,7 @@ type Kind uint32
 
 // The kinds.
 const (
-	// Policy is the end of a base chain.
+	// Policy is the end of a base chain, where its policy decides.
 	Policy Kind = unix.NFT_TRACETYPE_POLICY
 	// Return is the end of a chain that a rule jumped to.
 	Return Kind = unix.NFT_TRACETYPE_RETURN
@@ -49,8 +49,8 @@ const verdictMask = 0xff
 // An Event is one message of the kernel about one packet.
 type Event struct {
 	Kind Kind
-	// ID is equal in all events of a packet. The kernel assigns a new id when the packet passes an
-	// interface, such as lo.
+	// ID is equal in all events of a packet of nf_tables. The kernel assigns a new id when the
+	// packet passes an interface, such as lo. Events of iptables-legacy have no id.
 	ID uint32
 	// Family is the family of the table.
 	Family       rules.Family
@@ -64,18 +64,19 @@ type Event struct {
 	// Header is the packet, or nil if the event omits it. The kernel sends it in the first event of
 	// each base chain.
 	Header *Header
-	// State is the conntrack state, if HasState. Kernels before 6.16 do not send it.
+	// State is the conntrack state, if HasState. nf_tables sends State, Reply and Confirmed from
+	// Linux 6.16 on.
 	State    rules.State
 	HasState bool
 	Reply    bool // the packet has the reply direction
 	// Confirmed reports that conntrack has confirmed the connection: an earlier packet has passed
-	// all hooks, or this packet has passed the hooks before lo. Kernels before 6.16 do not send it.
+	// all hooks, or this packet has passed the hooks before lo.
 	Confirmed bool
 
 	// Number is 0 for events of nf_tables. For events of iptables-legacy, it is the number of the
 	// rule in its chain, from 1 on. The policy of a chain, and the return at the end of a
 	// user-defined chain, have the number after the last rule. Events of iptables-legacy have Hook
-	// instead of Handle and Verdict, and always a Header.
+	// instead of Handle and Verdict, always a Header, and always the Kind Rule.
 	Number int
 	Hook   rules.Hook
 	// Owner is the owner of the sending socket, if the event has it.
@@ -212,8 +213,8 @@ func (e *Event) decodeVerdict(d *netlink.AttributeDecoder) error {
 	return nil
 }
 
-// decodeState returns the conntrack state for the bits of NFTA_TRACE_CT_STATE. ok is false if they
-// contain no known state.
+// decodeState returns the conntrack state for the bits of NFTA_TRACE_CT_STATE. ok is false if no
+// bit of a known state is set.
 func decodeState(bits uint32) (state rules.State, ok bool) {
 	switch {
 	case bits&stateNew != 0:

@@ -36,7 +36,7 @@ func (f Filter) HasHook(h rules.Hook) bool {
 func (f Filter) expressions(h rules.Hook) []expr.Any {
 	var list []expr.Any
 	if h == rules.Prerouting {
-		// Exclude packets from lo: the session's chain at output has already evaluated them.
+		// Exclude packets from lo: local sockets send them, so that they are selected at output.
 		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
 		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
 	}
@@ -142,7 +142,7 @@ func and(length uint32, mask []byte) expr.Any {
 }
 
 // enableTrace returns the expressions that enable tracing of the packet, for at most rate packets
-// per second.
+// per second on average, and a burst of as many.
 func enableTrace(rate uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Limit{

@@ -15,8 +15,8 @@ import (
 const lockName = "@sluice.trace"
 
 // Lock locks the namespace for sessions whose rules the kernel does not remove when their process
-// ends. It returns [ErrBusy] if such a session runs in the namespace. Otherwise no such session
-// begins before release is called.
+// ends. It returns [ErrBusy] if such a session, or another caller of Lock, holds the lock.
+// Otherwise no such session begins before release is called.
 func Lock(ns *netns.NS) (release func(), err error) {
 	fd := -1
 	err = ns.Do(func() (err error) {

@@ -17,7 +17,8 @@ import (
 // A Log receives the traces of iptables-legacy in one network namespace. The kernel writes them to
 // the log of netfilter for packets that are marked for tracing, which a [Session] or the target
 // TRACE does. A Log makes nfnetlink_log the logger of the namespace and receives its group 0, which
-// the kernel uses for traces. The group is released when the process ends for any reason.
+// the kernel uses for traces. The group is released when the process ends for any reason. After a
+// kill, nfnetlink_log remains the logger.
 type Log struct {
 	events *Receiver
 	// loggers contains the previous loggers of the families whose logger the Log has replaced.
@@ -148,7 +149,7 @@ func readAnswer(fd int) error {
 	}
 }
 
-// Read returns the queued events, at most some thousands, and does not wait.
+// Read returns the queued events, at most about maxEvents, and does not wait.
 func (l *Log) Read() (Batch, error) {
 	var b Batch
 	err := l.events.Control(func(fd int) (err error) {
@@ -161,7 +162,7 @@ func (l *Log) Read() (Batch, error) {
 	return b, err
 }
 
-// addLogged decodes and adds the messages of a datagram.
+// addLogged decodes and adds the messages of a datagram, except events of the rules of [Chain].
 func (b *Batch) addLogged(data []byte) {
 	eachMessage(data, func(kind uint16, payload []byte) {
 		if kind != logPacket {
@@ -187,7 +188,8 @@ func (l *Log) Close() error {
 	return l.closeErr
 }
 
-// restoreLogger sets the logger of the family to the previous one.
+// restoreLogger sets the logger of the family to the previous one, or to none if that is not
+// possible.
 func (l *Log) restoreLogger(family uint8, name string) error {
 	err := l.ns.Do(func() error {
 		return os.WriteFile(fmt.Sprintf(loggerFile, family), []byte(name), 0)

@@ -31,8 +31,8 @@ var loggedHooks = [...]rules.Hook{
 	rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
 }
 
-// decodeLogged decodes a logged packet. It returns false for a packet whose prefix is not that of a
-// trace, for example of a rule with the target NFLOG.
+// decodeLogged decodes a logged packet. It returns false if the prefix is not that of a trace, for
+// example because a rule with the target NFLOG logged the packet, and if the message is incomplete.
 func decodeLogged(payload []byte) (Event, bool) {
 	var e Event
 	if len(payload) < nfgenmsgLength {
@@ -103,8 +103,8 @@ func (e *Event) setPosition(prefix string) bool {
 		return false
 	}
 	e.Table, e.Chain, e.Number = strings.TrimSpace(words[1]), words[2], n
-	// The kernel writes "policy" or "return" instead of "rule" (words[3]) for every rule without
-	// conditions, not only for the end of the chain.
+	// words[3] does not distinguish the end of a chain: the kernel also writes "policy" or "return"
+	// instead of "rule" for every rule without conditions whose target is ACCEPT, DROP or RETURN.
 	e.Kind = Rule
 	return true
 }

@@ -21,8 +21,8 @@ type Packet struct {
 // Header returns the header of the packet at the first chain, or nil if that event was lost.
 func (p *Packet) Header() *Header { return p.Events[0].Header }
 
-// Selected reports whether a session selected the packet. It returns false if a rule of another
-// program sets nftrace for the packet, or if the events of the selection were lost.
+// Selected reports whether a session of nf_tables selected the packet. It returns false if only a
+// rule of another program sets nftrace for the packet, or if the events of the selection were lost.
 func (p *Packet) Selected() bool {
 	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.isSelection() })
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // receiveBuffer is the size of the receive buffer in bytes. The kernel doubles it, and a message
-// takes about 1 KiB.
+// takes somewhat more than 1 KiB: the buffer holds more than 10,000 messages.
 const receiveBuffer = 8 << 20
 
 // A Receiver is a netlink socket of netfilter that counts the messages that the kernel drops.
@@ -45,7 +45,7 @@ func NewReceiver(size int) (*Receiver, error) {
 
 // Drain reads datagrams of the kernel and calls add for each, while wantsMore returns true. If the
 // queue is empty, it returns EAGAIN. lost is the number of messages that the kernel dropped because
-// the buffer was full.
+// the buffer was full. Before Linux 4.12 the number is a lower bound.
 func (r *Receiver) Drain(
 	fd int, wantsMore func() bool, add func(datagram []byte),
 ) (lost uint32, err error) {

@@ -99,7 +99,7 @@ func (s *Session) exists() bool {
 	return err == nil
 }
 
-// addTable adds the table in one transaction.
+// addTable adds the table with its chains and rules in one transaction.
 func (s *Session) addTable(o Options, flags nftables.TableFlags) error {
 	rate := cmp.Or(o.Rate, DefaultRate)
 	t := s.table.CreateTable(&nftables.Table{
@@ -153,7 +153,8 @@ func (s *Session) listen(buffer int) (err error) {
 type Batch struct {
 	// Events include the events of the session's own table.
 	Events []Event
-	// Changed reports that the ruleset of the namespace has changed.
+	// Changed reports that a transaction has changed the ruleset of the namespace. The addition of
+	// the session's own table counts too.
 	Changed bool
 	// Lost is the number of messages that the kernel dropped because the buffer was full.
 	Lost uint32
@@ -163,8 +164,8 @@ type Batch struct {
 // value means no deadline.
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
-// Next waits for messages and returns all queued ones. It must be called by one goroutine at a
-// time. After [Session.Close] it returns [os.ErrClosed].
+// Next waits for messages and returns the queued ones, at most about maxEvents events. It must be
+// called by one goroutine at a time. After [Session.Close] it returns [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {

@@ -86,8 +86,8 @@ func (c *idClient) assign(fd int) error {
 	return err
 }
 
-// inUse reports whether a namespace has the id. It returns true on kernels before 4.20, which do
-// not report this.
+// inUse reports whether a namespace has the id. It returns true if that is unknown, as on kernels
+// before 4.20.
 func (c *idClient) inUse(id int32) bool {
 	_, err := c.request(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_NSID, uint32(id)})
 	return !errors.Is(err, unix.ENOENT)

@@ -20,7 +20,7 @@ const (
 	lossInterval = time.Second
 )
 
-// read receives messages from a socket until it is closed.
+// read receives messages from a socket until the socket is closed or fails, and returns the error.
 func (w *Watcher) read(s socket.Socket) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

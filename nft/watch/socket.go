@@ -65,7 +65,7 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 }
 
 // bind binds the socket to a random port id, which pods cannot guess. See the package
-// documentation.
+// documentation. The highest bit is set, because the kernel prefers process ids as port ids.
 func bind(fd int) error {
 	for {
 		var id [4]byte

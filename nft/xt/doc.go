@@ -25,11 +25,13 @@
 //
 //   - owner: the rule is reached from OUTPUT and POSTROUTING only, and the process that adds a rule
 //     with a user or a group is in the user namespace that owns the network namespace.
+//   - cgroup: the rule is reached from INPUT, OUTPUT and POSTROUTING only, and the cgroup exists.
 //   - tcp and udp: the rule matches the protocol. multiport: the rule matches a protocol with
 //     ports.
 //   - TPROXY: the table is mangle, the rule is reached from PREROUTING only, and its protocol is
 //     TCP or UDP.
 //   - REDIRECT and DNAT: the table is nat, the rule is reached from PREROUTING and OUTPUT only.
+//     SNAT: the table is nat, the rule is reached from POSTROUTING and INPUT only.
 //   - CT: the table is raw.
 //   - REJECT: the table is filter, and the protocol is TCP if the reply is a reset.
 //

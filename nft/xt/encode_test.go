@@ -288,6 +288,11 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 		},
 		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "at least one flag"},
 		{
+			"a flag of ECN", rules.TCP,
+			[]rules.Match{rules.MatchTCPFlags{Mask: 1 << 6, Value: 1 << 6}},
+			"supports only the flags FIN, SYN, RST, PSH, ACK and URG",
+		},
+		{
 			"flags twice", rules.TCP,
 			[]rules.Match{flags, flags},
 			"a rule can match TCP flags only once",
@@ -306,6 +311,11 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 			"several owners", 0,
 			[]rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}},
 			"an owner match must have exactly one range of ids",
+		},
+		{
+			"no socket", 0,
+			[]rules.Match{rules.MatchOwner{Socketless: true, IDs: rules.Singles[uint32](1)}},
+			"not negated matches no packet without a socket",
 		},
 		{
 			"the invalid id", 0,
@@ -330,7 +340,7 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 		{
 			"a match that can only be decoded", 0,
 			[]rules.Match{rules.MatchSocket{}},
-			"encoding it as an xtables match is not supported",
+			"encoding it for xtables is not supported",
 		},
 		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no such match"},
 		{

@@ -35,8 +35,8 @@ const (
 	rangeSize2 = 44
 )
 
-// A natRange is the range of addresses and ports to which NAT translates. NAT does not change an
-// address or a port that is zero. A range of one value has no last value.
+// A natRange is the range of addresses and ports to which NAT translates. A zero address or port
+// means that the rule does not specify it. A range of one value has no last value.
 type natRange struct {
 	addr, lastAddr netip.Addr
 	port, lastPort uint16

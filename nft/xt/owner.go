@@ -61,8 +61,12 @@ func decodeOwner(info []byte) ([]rules.Match, bool) {
 
 // encodeOwner encodes one range of users or groups.
 func encodeOwner(m rules.MatchOwner) (Extension, error) {
-	if len(m.IDs) != 1 || m.Socketless && !m.Not {
+	if len(m.IDs) != 1 {
 		return Extension{}, errors.New("an owner match must have exactly one range of ids")
+	}
+	if m.Socketless && !m.Not {
+		return Extension{}, errors.New(
+			"an owner match that is not negated matches no packet without a socket")
 	}
 	ids, offset, bit := m.IDs[0], 0, byte(ownerUID)
 	if m.Group {

@@ -230,10 +230,13 @@ func (e *portEncoder) encodePort(m rules.MatchPort) error {
 
 // encodeFlags encodes TCP flags in the structure of the header.
 func (e *portEncoder) encodeFlags(m rules.MatchTCPFlags) error {
-	if e.protocol != rules.TCP || (m.Mask|m.Value)&^supportedFlags != 0 ||
-		m == (rules.MatchTCPFlags{}) {
+	switch {
+	case e.protocol != rules.TCP, m == rules.MatchTCPFlags{}:
 		return errors.New(
 			"a match of TCP flags needs a match of the protocol TCP and at least one flag")
+	case (m.Mask|m.Value)&^supportedFlags != 0:
+		return errors.New(
+			"a match of TCP flags supports only the flags FIN, SYN, RST, PSH, ACK and URG")
 	}
 	b := e.headerStruct()
 	if b[9] != 0 || b[10] != 0 || b[11]&negateFlags != 0 {

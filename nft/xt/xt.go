@@ -187,7 +187,7 @@ func encodeMatch(m rules.Match) (Extension, error) {
 
 var (
 	errUnsupported = errors.New("xtables has no such match")
-	errOnlyDecoded = errors.New("encoding it as an xtables match is not supported")
+	errOnlyDecoded = errors.New("encoding it for xtables is not supported")
 )
 
 // EncodeTarget encodes an action of a rule of the family, other than a verdict or a jump.

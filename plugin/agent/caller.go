@@ -130,7 +130,7 @@ func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.Uni
 }
 
 // errNotRunning is wrapped by the error if there is no listener.
-var errNotRunning = errors.New("it is not running")
+var errNotRunning = errors.New("no agent listens")
 
 // IsNotRunning reports whether the error means that no agent is running.
 func IsNotRunning(err error) bool { return errors.Is(err, errNotRunning) }
@@ -148,8 +148,8 @@ func (c Caller) connectError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		err = errNotRunning
-	case errors.Is(err, unix.EAGAIN):
-		err = errors.New("too many wait for it already")
+	case errors.Is(err, unix.EAGAIN): // unix(7)
+		err = errors.New("the listener's queue of connections is full")
 	default:
 		err = cmp.Or(errors.Unwrap(err), err)
 	}

@@ -39,7 +39,7 @@ type Location struct {
 func (l *Location) Validate() error {
 	var faults []error
 	if l.Namespace == "" || l.Name == "" {
-		faults = append(faults, errors.New("the pod has no name"))
+		faults = append(faults, errors.New("the pod has no namespace or no name"))
 	}
 	switch {
 	case l.Decision != "redirect" && l.Decision != "ambient" && l.Decision != "skip":
@@ -49,7 +49,8 @@ func (l *Location) Validate() error {
 	case (l.Redirect != nil) != (l.Decision == "redirect"),
 		(l.Ambient != nil) != (l.Decision == "ambient"):
 		faults = append(faults,
-			fmt.Errorf("decision: %s, which does not fit the redirection", l.Decision))
+			fmt.Errorf("decision: %s does not match the parameters: redirect needs redirect, "+
+				"ambient needs ambient, and skip neither", l.Decision))
 	case l.Redirect != nil:
 		if err := l.Redirect.Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("redirect: %w", err))

@@ -99,16 +99,16 @@ func TestLocationValidate(t *testing.T) {
 		{"a pod of the mesh", func(l *agent.Location) {
 			l.Decision, l.Redirect, l.Backend = "redirect", &redirect, "nft"
 		}, ""},
-		{"no pod", func(l *agent.Location) { l.Name = "" }, "the pod has no name"},
+		{"no pod", func(l *agent.Location) { l.Name = "" }, "the pod has no namespace or no name"},
 		{"another decision", func(l *agent.Location) {
 			l.Decision = "undecided"
 		}, `decision: "undecided" is neither redirect nor ambient nor skip`},
 		{"a redirection without its parameters", func(l *agent.Location) {
 			l.Decision = "redirect"
-		}, "does not fit the redirection"},
+		}, "does not match the parameters"},
 		{"parameters of a pod that is not redirected", func(l *agent.Location) {
 			l.Redirect = &redirect
-		}, "does not fit the redirection"},
+		}, "does not match the parameters"},
 		{"invalid parameters", func(l *agent.Location) {
 			l.Decision, l.Redirect = "redirect", &rules.Redirect{}
 		}, "redirect: "},

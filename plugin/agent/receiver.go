@@ -16,13 +16,16 @@ type Receiver struct {
 // NewReceiver returns a receiver that has read nothing. The caller closes the connection.
 func NewReceiver(c *net.UnixConn) *Receiver { return &Receiver{conn: c} }
 
-// maxDescriptors is the number of descriptors that one read can receive. The kernel closes further
-// descriptors.
-const maxDescriptors = 1
+// maxDescriptors is the number of descriptors that one read can receive: one more than a request
+// has, so that the caller can refuse a request with several. The kernel closes further descriptors.
+const (
+	maxDescriptors = 2
+	descriptorSize = 4 // in bytes, in a control message
+)
 
 // Read implements [io.Reader].
 func (r *Receiver) Read(p []byte) (int, error) {
-	var rights [unix.SizeofCmsghdr + 8*maxDescriptors]byte
+	var rights [unix.SizeofCmsghdr + descriptorSize*maxDescriptors]byte
 	n, size, _, _, err := r.conn.ReadMsgUnix(p, rights[:])
 	messages, parseErr := unix.ParseSocketControlMessage(rights[:size])
 	for i := range messages {

@@ -52,8 +52,8 @@ type Policy string
 
 // The policies.
 const (
-	Fail Policy = "fail" // it does not start, so that no traffic bypasses the proxy
-	Skip Policy = "skip" // it starts without redirection
+	Fail Policy = "fail" // ADD fails: the pod does not start, so that no traffic bypasses the proxy
+	Skip Policy = "skip" // the pod starts without redirection
 )
 
 // DefaultRunDir is the default of RunDir.
@@ -95,8 +95,10 @@ func Parse(data []byte) (*Config, error) {
 	return c, nil
 }
 
-// ParseLenient returns the valid part of a configuration, and ignores everything that [Parse]
-// refuses. Use it only where an invalid configuration must not be an error.
+// ParseLenient returns the valid part of a configuration. An invalid field of the plugin counts as
+// missing, but a list keeps its valid elements, and an invalid log_file disables the log file. An
+// unsupported CNIVersion stays as it is. Use ParseLenient only where an invalid configuration must
+// not be an error.
 func ParseLenient(data []byte) *Config {
 	c, _ := parse(data)
 	return c

@@ -392,7 +392,7 @@ func TestParseLenient(t *testing.T) {
 	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" ||
 		c.Backend != compat.BackendAuto ||
 		c.CNIVersion == "" || string(c.PrevResult) != `{"ips":[]}` {
-		t.Errorf("salvaged: %+v", c)
+		t.Errorf("valid part: %+v", c)
 	}
 }
 
@@ -498,7 +498,7 @@ func ExampleFields() {
 	// log_level                      info                                     the field plugin_log_level of early versions of istio-cni
 	// plugin_log_level               info                                     minimum log level
 	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; messages are also sent to standard error and to the node agent
-	// log_file_max_mb                10                                       size in megabytes at which the log file is rotated
+	// log_file_max_mb                10                                       size in MiB at which the log file is rotated
 	// log_file_backups               1                                        number of rotated log files to keep; if 0, all
 	// log_file_max_days              2                                        days for which rotated log files are kept; if 0, forever
 }

@@ -173,7 +173,7 @@ func Fields() []Field {
 		},
 		{
 			"log_file_max_mb", "1 to 1024", "10",
-			"size in megabytes at which the log file is rotated",
+			"size in MiB at which the log file is rotated",
 			number(func(c *Config) *int { return &c.Log.MaxMegabytes }, 1, 1024),
 		},
 		{

@@ -23,47 +23,47 @@ func ParseList(data []byte) (*Config, error) {
 	if object == nil {
 		return nil, errors.New("decode the network configuration: got null, want an object")
 	}
-	element := object
+	entry := object
 	if raw, isList := object["plugins"]; isList {
 		var err error
-		if element, err = pluginEntry(raw); err != nil {
+		if entry, err = pluginEntry(raw); err != nil {
 			return nil, err
 		}
 	}
 	for _, field := range []string{"cniVersion", "name"} {
-		if _, ok := element[field]; !ok && object[field] != nil {
-			element[field] = object[field]
+		if _, ok := entry[field]; !ok && object[field] != nil {
+			entry[field] = object[field]
 		}
 	}
-	if _, ok := element["cniVersion"]; !ok {
+	if _, ok := entry["cniVersion"]; !ok {
 		versions := Versions()
-		element["cniVersion"], _ = json.Marshal(versions[len(versions)-1])
+		entry["cniVersion"], _ = json.Marshal(versions[len(versions)-1])
 	}
-	data, err := json.Marshal(element)
+	data, err := json.Marshal(entry)
 	if err != nil {
 		return nil, err
 	}
 	return Parse(data)
 }
 
-// pluginEntry returns the plugin's element of a list of plugins. The list must contain exactly one.
+// pluginEntry returns the plugin's entry in a list of plugins. The list must contain exactly one.
 func pluginEntry(plugins json.RawMessage) (map[string]json.RawMessage, error) {
-	var elements []map[string]json.RawMessage
-	if json.Unmarshal(plugins, &elements) != nil {
+	var entries []map[string]json.RawMessage
+	if json.Unmarshal(plugins, &entries) != nil {
 		return nil, fmt.Errorf("plugins: %s is not a list of objects",
 			text.Truncate(string(plugins), maxValueLen))
 	}
 	var found map[string]json.RawMessage
-	for _, element := range elements {
-		var kind string
-		if json.Unmarshal(element["type"], &kind) != nil || kind != Type {
+	for _, entry := range entries {
+		var pluginType string
+		if json.Unmarshal(entry["type"], &pluginType) != nil || pluginType != Type {
 			continue
 		}
 		if found != nil {
 			return nil, errors.New(
 				"plugins: more than one entry of type " + Type + "; remove all but one")
 		}
-		found = element
+		found = entry
 	}
 	if found == nil {
 		return nil, errors.New("plugins: no entry of type " + Type + "; add one")

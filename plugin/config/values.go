@@ -107,15 +107,16 @@ func names(field func(*Config) *[]string) setter {
 // 1123 label). It also accepts dots, which names of other objects may contain.
 func isName(value string) bool {
 	for i, c := range []byte(value) {
-		inner := i > 0 && i < len(value)-1
+		isInner := i > 0 && i < len(value)-1
 		isAlphanumeric := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
-		if !isAlphanumeric && (!inner || c != '-' && c != '.') {
+		if !isAlphanumeric && (!isInner || c != '-' && c != '.') {
 			return false
 		}
 	}
 	return value != "" && len(value) <= 63
 }
 
+// setPolicy sets the policy for pods that cannot be read. An empty string counts as missing.
 func setPolicy(c *Config, raw json.RawMessage) []string {
 	return allowedString(func(c *Config) *Policy { return &c.UnreadablePods }, func(value string) bool {
 		return value == string(Fail) || value == string(Skip)

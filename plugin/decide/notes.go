@@ -37,7 +37,8 @@ const (
 	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group, so
 	// that its outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
-	// AnnotationIgnored: an annotation of ambient mode has a value that Istio ignores.
+	// AnnotationIgnored: an annotation of a pod in ambient mode must be a truth value, and has
+	// another value, which is ignored as in Istio.
 	AnnotationIgnored NoteKind = "annotation-ignored"
 )
 

@@ -35,10 +35,10 @@ type result struct {
 // addresses in the order of the CNI result. Those that [GlobalAddresses] returns determine whether
 // IPv6 is captured (see [rules.CapturesIPv6]).
 //
-// The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the
-// annotation, or the argument or variable and its container. Values are truncated and quoted, so
-// that each fault is a short line. With an error, the redirection is the zero value; without an
-// error, it is valid.
+// The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the source
+// of the value, such as an annotation, or an argument and its container. Values are truncated and
+// quoted, so that each fault is a short line. With an error, the redirection is the zero value;
+// without an error, it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	sources := newSources(pod, s)
 	r := &result{

@@ -27,7 +27,7 @@ type State string
 // The states.
 const (
 	Untouched State = "the old file is untouched"
-	Missing   State = "there is still no such file"
+	Missing   State = "there is no such file"
 	Replaced  State = "the new file is in place, but a loss of power may undo it"
 	Removed   State = "the file is removed, but a loss of power may undo it"
 	Unknown   State = "the current content could not be determined"
@@ -35,7 +35,7 @@ const (
 
 func (e *Error) Error() string {
 	cause := e.cause()
-	if errors.Is(e.Err, ErrChanged) { // the file is not in the state from before the change
+	if errors.Is(e.Err, ErrChanged) { // the file has the state that the other process gave it
 		return fmt.Sprintf("%s %s: %v", e.Op, e.Path, cause)
 	}
 	return fmt.Sprintf("%s %s: %v (%s)", e.Op, e.Path, cause, e.State)

@@ -119,7 +119,7 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 		{
 			"no directory", dir + "/no/file", write,
 			[]string{
-				"write " + dir + "/no/file: ", "no such file or directory", "still no such file",
+				"write " + dir + "/no/file: ", "no such file or directory", "there is no such file",
 			},
 		},
 		{"a directory with that name", dir, write, []string{"write " + dir +
@@ -130,7 +130,7 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 		},
 		{
 			"no source", dir + "/file", copyFrom(dir + "/absent"),
-			[]string{"copy " + dir + "/file: ", dir + "/absent", "still no such file"},
+			[]string{"copy " + dir + "/file: ", dir + "/absent", "there is no such file"},
 		},
 		{
 			"a source that is a directory", dir + "/file", copyFrom(dir),

@@ -17,7 +17,7 @@ const (
 	// Forbidden: the credentials do not permit the request.
 	Forbidden Kind = "forbidden"
 	// Misconfigured: no request can be sent because of the configuration. For example, the
-	// kubeconfig does not exist.
+	// kubeconfig does not exist, or the server's certificate is not of its authority.
 	Misconfigured Kind = "misconfigured"
 	// Unavailable: the source was not reached, or its answer was late or invalid.
 	Unavailable Kind = "unavailable"
@@ -70,5 +70,6 @@ func IsRefused(err error) bool {
 // IsMisconfigured reports whether the configuration must be changed before the source can be used.
 func IsMisconfigured(err error) bool { return KindOf(err) == Misconfigured }
 
-// IsUnavailable reports whether the source could not answer now, but may later.
+// IsUnavailable reports whether the source was not reached or gave no valid answer, which may
+// change without a change of the configuration.
 func IsUnavailable(err error) bool { return KindOf(err) == Unavailable }

@@ -51,7 +51,8 @@ func (a Attributes) Get(attrType uint16) []byte {
 	}
 }
 
-// Number returns an attribute that is a 32-bit number in network byte order, 0 if absent.
+// Number returns an attribute that is a 32-bit number in network byte order, or 0 if the attribute
+// is absent or has another length.
 func (a Attributes) Number(attrType uint16) uint32 {
 	value := a.Get(attrType)
 	if len(value) != 4 {
@@ -60,7 +61,8 @@ func (a Attributes) Number(attrType uint16) uint32 {
 	return binary.BigEndian.Uint32(value)
 }
 
-// Number64 returns an attribute that is a 64-bit number in network byte order, 0 if absent.
+// Number64 returns an attribute that is a 64-bit number in network byte order, or 0 if the
+// attribute is absent or has another length.
 func (a Attributes) Number64(attrType uint16) uint64 {
 	value := a.Get(attrType)
 	if len(value) != 8 {
@@ -69,8 +71,8 @@ func (a Attributes) Number64(attrType uint16) uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
-// HostNumber returns an attribute that is a 32-bit number in host byte order, and whether it is
-// present.
+// HostNumber returns an attribute that is a 32-bit number in host byte order, and reports whether
+// there is such an attribute with 32 bits.
 func (a Attributes) HostNumber(attrType uint16) (uint32, bool) {
 	return HostNumber(a.Get(attrType))
 }
@@ -83,10 +85,11 @@ func HostNumber(value []byte) (uint32, bool) {
 	return native.Uint32(value), true
 }
 
-// Text returns an attribute that is a string, without its terminating zero.
+// Text returns an attribute that is a string, without its terminating zero. It returns an empty
+// string if the attribute is absent.
 func (a Attributes) Text(attrType uint16) string { return Text(a.Get(attrType)) }
 
-// HasText reports whether an attribute that is a string equals s.
+// HasText reports whether Text would return s, without allocating the string.
 func (a Attributes) HasText(attrType uint16, s string) bool {
 	text, _, _ := bytes.Cut(a.Get(attrType), []byte{0})
 	return string(text) == s

@@ -31,13 +31,13 @@ func (p *Panic) Unwrap() error {
 // Work is a function to run on a thread, with the functions that change and
 // restore the thread's attributes.
 type Work struct {
-	// Enter changes the thread. If it fails Do is not called.
+	// Enter changes the thread. If Enter fails, Do is not called.
 	Enter func() error
-	// Do runs on the changed thread. If it panics or calls [runtime.Goexit],
-	// Run does the same in its caller.
+	// Do runs on the changed thread. If Do panics, Run panics with a *[Panic]. If Do
+	// calls [runtime.Goexit], Run calls it too.
 	Do func() error
-	// Leave restores the thread's attributes and reports whether it succeeded. If it
-	// fails or is nil, the thread is terminated.
+	// Leave restores the thread's attributes and reports whether it succeeded. It is
+	// called even if Enter fails. If it fails or is nil, the thread is terminated.
 	Leave func() bool
 }
 

@@ -28,8 +28,8 @@ func New(t testing.TB) *netns.NS {
 }
 
 // NewInUserNS returns a new namespace whose lo is up, owned by a child user namespace, as for a pod
-// with hostUsers: false. Ids 0 to 65535 inside map to [UserNSBase] and up on the host. Root in the
-// test has all capabilities in both.
+// with hostUsers: false. Ids 0 to 65535 inside map to [UserNSBase] and up on the host. The root
+// user of the test has all capabilities in both namespaces.
 func NewInUserNS(t testing.TB) *netns.NS {
 	t.Helper()
 	RequireIDs(t, UserNSBase, UserNSBase)

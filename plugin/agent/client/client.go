@@ -107,7 +107,7 @@ func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 // request sends a query and decodes the body of the answer into target, unless target is nil.
 func (c *Client) request(ctx context.Context, r agent.Request, target any) error {
 	if c.timedOut.Load() {
-		return source.WithKind(source.Unavailable, errors.New("it was too slow to answer before"))
+		return source.WithKind(source.Unavailable, errors.New("an earlier answer did not arrive in time"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

@@ -187,9 +187,9 @@ func TestMissingAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, text := range map[string]string{
-		filepath.Join(folder, "none"): "it is not running",
-		dead:                          "it is not running",
-		file:                          "it is not running",
+		filepath.Join(folder, "none"): "no agent listens",
+		dead:                          "no agent listens",
+		file:                          "no agent listens",
 		filepath.Join(file, "x"):      "not a directory",
 		filepath.Join(folder, strings.Repeat("x", 200)): "invalid argument",
 	} {
@@ -220,7 +220,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 		t.Errorf("took %v", elapsed)
 	}
 	_, err = c.Namespace(t.Context(), "default")
-	checkText(t, err, "namespace default: node agent: it was too slow to answer before")
+	checkText(t, err, "namespace default: node agent: an earlier answer did not arrive in time")
 	if !source.IsUnavailable(err) {
 		t.Errorf("%q", source.KindOf(err))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // maxSize is the maximum size of a file in bytes. An API server accepts objects of up to 1.5 MiB
-// (etcd's --max-request-bytes).
+// (etcd's --max-request-bytes), which are longer in YAML.
 const maxSize = 4 << 20
 
 // An object is one object of a file, of which only these fields were decoded.
@@ -33,15 +33,15 @@ type object struct {
 }
 
 // Read reads a pod in YAML or JSON. A pod without a namespace is in the namespace default, as for
-// kubectl. A pod without a name gets its generateName. If the file contains anything other than one
-// pod, the error names the kind of the object.
+// kubectl. A pod without a name gets its generateName. Several objects are an error, and so is an
+// object of another kind, which the error names.
 func Read(r io.Reader) (*decide.Pod, error) {
 	objects, err := read(r)
 	if err != nil {
 		return nil, err
 	}
 	if len(objects) > 1 {
-		return nil, errors.New("several YAML documents: want one pod")
+		return nil, errors.New("several objects: want one pod")
 	}
 	return objects[0].pod()
 }

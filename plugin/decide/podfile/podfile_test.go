@@ -99,17 +99,17 @@ func TestInputThatIsNotAPod(t *testing.T) {
 		{"a list", "kind: PodList\nitems: []\n", `kind "PodList"`},
 		{
 			"two pods", "kind: Pod\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: b}\n",
-			"several YAML documents",
+			"several objects",
 		},
 		{
 			"two pods that begin on the lines of their markers",
 			"--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n",
-			"several YAML documents",
+			"several objects",
 		},
 		{
 			"a pod and its namespace",
 			"kind: Pod\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: default}\n",
-			"several YAML documents",
+			"several objects",
 		},
 		{"an empty list", "kind: List\nitems: []\n", `kind ""`},
 		{

@@ -43,9 +43,9 @@ type template struct {
 	} `json:"spec"`
 }
 
-// ReadWorkload reads the first pod, or the first workload with the template of one, from YAML
-// documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
-// namespace of the pod.
+// ReadWorkload reads the first object that is a pod or a workload with the template of one, from
+// YAML documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
+// namespace of the pod. If it contains only other namespaces, ReadWorkload returns an error.
 func ReadWorkload(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Log contains the settings of the log. The zero value logs to standard error only, from [Info] on.
+// Log contains the settings of the log. The zero value logs from [Info] on, without a file.
 type Log struct {
 	// Level is the lowest level that is logged. [None] logs nothing.
 	Level Level
 	// File is the path of the log file, or empty for none. It is created with mode 0600.
 	File string
-	// MaxMegabytes is the size at which the file is rotated, or 0 for never. Backups is the number
-	// of rotated files that are kept, or 0 for all. MaxDays is the number of days for which they are
-	// kept, or 0 for no limit.
+	// MaxMegabytes is the size in MiB at which the file is rotated, or 0 for never. Backups is the
+	// number of rotated files that are kept, or 0 for all. MaxDays is the number of days for which
+	// they are kept, or 0 for no limit.
 	MaxMegabytes, Backups, MaxDays int
 }
 

@@ -427,7 +427,7 @@ func TestCommandsWithoutAnAgent(t *testing.T) {
 	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
 	if code != 3 || !strings.Contains(stderr,
 		"rules: pod default/web: no node agent is running here: socket /") ||
-		!strings.HasSuffix(stderr, "it is not running; --pod works only in the agent's container\n") {
+		!strings.HasSuffix(stderr, "no agent listens; --pod works only in the agent's container\n") {
 		t.Errorf("no agent: exit code %d: %s", code, stderr)
 	}
 	dir := t.TempDir()
