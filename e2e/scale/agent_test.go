@@ -43,7 +43,7 @@ func newAgent(server *apiservertest.Server, m *meter, node, dir string) (*agent,
 		Record:  filepath.Join(dir, node+".exits"),
 		Changed: func(credential.Status) { a.publisher.Check() },
 	})
-	options.Outcome = a.identity.Record
+	options.Outcome = a.identity.RecordResponse
 	api, err := apiclient.New(options)
 	if err != nil {
 		return nil, err

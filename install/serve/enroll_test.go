@@ -108,7 +108,7 @@ func TestRefusedEnrollments(t *testing.T) {
 	})
 	t.Run("no agent", func(t *testing.T) {
 		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, address, ns.FD())
-		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "not running") {
+		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "no agent listens") {
 			t.Errorf("%q: %v", source.KindOf(err), err)
 		}
 	})
