@@ -113,8 +113,10 @@ func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
 		env.removeRecord(web)
 		env.put(web, running)
 		advance(10 * time.Second)
-		if reported := env.takeEvents(); reported != "" || s.applied > 0 {
-			t.Errorf("reported %q, applied %d times", reported, s.applied)
+		var applied int
+		env.set(func() { applied = s.applied })
+		if reported := env.takeEvents(); reported != "" || applied > 0 {
+			t.Errorf("reported %q, applied %d times", reported, applied)
 		}
 		advance(10 * time.Second) // the sandbox stays: a record was lost
 		if s.applied != 1 {
