@@ -129,13 +129,12 @@ func (p *pod) setNS(ns *netns.NS) {
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
 }
 
-// noteMissing records that a search found no network namespace with the addresses of the running
-// pod, and returns the time since p.missingSince.
-func (p *pod) noteMissing() time.Duration {
-	if p.missingSince.IsZero() {
-		p.missingSince = time.Now()
+// timeSince returns the time since begin. It sets begin to the present time if begin is zero.
+func timeSince(begin *time.Time) time.Duration {
+	if begin.IsZero() {
+		*begin = time.Now()
 	}
-	return time.Since(p.missingSince)
+	return time.Since(*begin)
 }
 
 // A PendingPod is a pod in the state [Pending].

@@ -69,14 +69,13 @@ func (n *Node) reconcile(
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
-	if !errors.Is(err, ztunnel.ErrNotConnected) {
+	isDisconnected := errors.Is(err, ztunnel.ErrNotConnected)
+	if !isDisconnected {
 		p.disconnectedSince = time.Time{}
-	} else if p.disconnectedSince.IsZero() {
-		p.disconnectedSince = time.Now()
 	}
 	switch {
-	case !p.disconnectedSince.IsZero():
-		if time.Since(p.disconnectedSince) >= n.ZtunnelTime {
+	case isDisconnected:
+		if timeSince(&p.disconnectedSince) >= n.ZtunnelTime {
 			n.report(ctx, p, err)
 		}
 	case err == nil || p.missingSince.IsZero():
@@ -100,7 +99,7 @@ func (n *Node) enrollRunning(
 		if len(addresses) == 0 {
 			return 0, nil
 		}
-		p.noteMissing()
+		timeSince(&p.missingSince)
 		return 0, source.WithKind(agent.KindRules,
 			errors.Join(errors.New("its network namespace is not found"), missing))
 	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
@@ -115,7 +114,7 @@ func (n *Node) enrollRunning(
 		// If the runtime replaces the sandbox, the status has the addresses of the earlier one
 		// until ADD has ended.
 		if found.Source == sandbox.Proc && !hasAny(ns, addresses) &&
-			p.noteMissing() < n.SandboxTime {
+			timeSince(&p.missingSince) < n.SandboxTime {
 			return startDelay, ns.Close()
 		}
 		if n.IsHost(ns.ID()) {

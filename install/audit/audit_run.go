@@ -232,6 +232,14 @@ func (r *auditRun) hasStarted() bool {
 	return len(r.desired.addresses) > 0 || r.item.PodStatus.Phase == "Running"
 }
 
+// timeSince returns the time since begin. It sets begin to the time of the audit if begin is zero.
+func (r *auditRun) timeSince(begin *time.Time) time.Duration {
+	if begin.IsZero() {
+		*begin = r.now
+	}
+	return r.now.Sub(*begin)
+}
+
 // onUnreadable sets the state of a pod whose actual or desired state cannot be read.
 func (r *auditRun) onUnreadable(err error) {
 	r.Metrics.Count(metrics.Audits(metrics.AuditError), 1)

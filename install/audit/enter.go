@@ -62,15 +62,13 @@ func (r *auditRun) discardSandbox() {
 // sandbox. A sandbox that is missing for less than errorBackoff is not reported: the pod may have
 // ended, or the runtime may be replacing its sandbox.
 func (r *auditRun) requestSandbox(ctx context.Context) {
-	if r.withoutSandboxSince.IsZero() {
-		r.withoutSandboxSince = r.now
-	}
+	missing := r.timeSince(&r.withoutSandboxSince)
 	r.mu.Lock()
 	isRetried, lookupErr := r.queue.NumRequeues(r.uid) > 0, r.lookupErr
 	r.mu.Unlock()
 	if isRetried && r.hasStarted() && !r.item.PodStatus.Deleted {
 		r.state = Unknown
-		if r.now.Sub(r.withoutSandboxSince) >= errorBackoff {
+		if missing >= errorBackoff {
 			r.logUnknownState(lookupErr)
 			if r.desired.origin == fromPod {
 				r.applyPolicy(ctx, time.Time{})

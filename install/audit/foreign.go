@@ -115,10 +115,7 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 		return
 	}
 	r.state, r.nextAuditAt = Unknown, earliest(r.nextAuditAt, r.now.Add(errorBackoff))
-	if r.withoutAddressSince.IsZero() {
-		r.withoutAddressSince = r.now
-	}
-	if r.now.Sub(r.withoutAddressSince) >= errorBackoff && !r.isSandboxEnding() {
+	if r.timeSince(&r.withoutAddressSince) >= errorBackoff && !r.isSandboxEnding() {
 		r.recordEvent(effectUnknown, situation+", but its network namespace has no address: "+
 			"if its interface was moved to another namespace, its traffic bypasses the proxy")
 	}

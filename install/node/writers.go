@@ -18,8 +18,8 @@ const (
 	nameConfiguration = "set cniConfFileName to the name of the configuration to which it delegates"
 )
 
-// writerOf returns the program that installs a plugin. The names are those of the installers in the
-// source code of the plugins' projects. For an unknown plugin the name is "the installer of" the
+// writerOf returns the program that installs a plugin. The source code of the plugins' projects
+// contains the names of the installers. For an unknown plugin the name is "the installer of" the
 // plugin.
 func writerOf(plugin string) writer {
 	known := map[string]writer{

@@ -21,9 +21,9 @@
 // In /proc any process of the pod is sufficient, whether the sandbox has a process (the pause
 // container) or not (CRI-O). If the processes of a pod are in several namespaces, namespaces in the
 // node's directory of network namespaces take precedence, because pods cannot create files there.
-// Among namespaces of equal precedence, that of the oldest process is used, because the processes
-// that start a pod are older than processes of the pod that enter other namespaces. If the
-// directory is not mounted, a new sandbox may not be found while processes of the old one still
+// Among namespaces of equal precedence, the one of the oldest process is used, because the
+// processes that start a pod are older than processes of the pod that enter other namespaces. If
+// the directory is not mounted, a new sandbox may not be found while processes of the old one still
 // exist.
 //
 // A UID that is not proven to be the pod's ([Pod.Unproven]) is searched only in the first two

@@ -92,7 +92,8 @@ var installSettings = []Setting{
 	},
 }
 
-// pluginSettings are the settings of the plugin, except those of ambient mode (ambientSettings).
+// pluginSettings are the settings of the plugin, except the settings of ambient mode
+// (ambientSettings).
 var pluginSettings = []Setting{
 	ofPlugin("exclude_namespaces", Setting{
 		Env: "EXCLUDE_NAMESPACES", Helm: "excludeNamespaces", Kind: Names, Chart: "kube-system",

@@ -31,8 +31,9 @@ var loggedHooks = [...]rules.Hook{
 	rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
 }
 
-// decodeLogged decodes a logged packet. It returns false if the prefix is not that of a trace, for
-// example because a rule with the target NFLOG logged the packet, and if the message is incomplete.
+// decodeLogged decodes a logged packet. It returns false if the prefix does not belong to a trace,
+// for example because a rule with the target NFLOG logged the packet, and if the message is
+// incomplete.
 func decodeLogged(payload []byte) (Event, bool) {
 	var e Event
 	if len(payload) < nfgenmsgLength {

@@ -75,7 +75,7 @@ func (r *Request) CheckSupported() error {
 type Answer struct {
 	Version int `json:"version"`
 	// Kind and Error describe why there is no body. Both are empty if there is a body. The kinds
-	// are those of package source and [EnrollKinds].
+	// are defined by package source and [EnrollKinds].
 	Kind  string `json:"kind,omitempty"`
 	Error string `json:"error,omitempty"`
 }

@@ -30,7 +30,7 @@ type Settings struct {
 	Counters bool
 }
 
-// Names of annotations, labels and containers. Those of Istio are set by the injector and by users;
+// Names of annotations, labels and containers. The injector and users set Istio's names;
 // see istio.io/api/annotation.
 const (
 	// AgentAnnotation marks the pods of Sluice's node agent; its value is "true". It is ignored

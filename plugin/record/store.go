@@ -143,8 +143,8 @@ func (s Store) Keys() ([]Key, error) {
 // which may come with records, names the damaged files.
 func (s Store) Of(containerID string) ([]Record, error) { return s.readFiles(containerID+":", "") }
 
-// Others returns the records of the other attachments of the same container. Its order and its
-// error are those of [Store.Of].
+// Others returns the records of the other attachments of the same container. It has the order and
+// the error of [Store.Of].
 func (s Store) Others(k Key) ([]Record, error) { return s.readFiles(k.ContainerID+":", k.file()) }
 
 // readFiles returns the records of the files whose names have the prefix, except for one file.
