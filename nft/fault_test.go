@@ -223,14 +223,14 @@ func TestApplyReadsAgainWithTheLock(t *testing.T) {
 		release()
 		return !acquired
 	}
-	interrupted := false
+	var interrupted atomic.Bool
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		datagrams := kernel(request)
 		if locked() {
 			return datagrams
 		}
 		for _, datagram := range datagrams {
-			interrupted = true
+			interrupted.Store(true)
 			native.PutUint16(datagram[6:], native.Uint16(datagram[6:])|unix.NLM_F_DUMP_INTR)
 		}
 		return datagrams
@@ -239,8 +239,8 @@ func TestApplyReadsAgainWithTheLock(t *testing.T) {
 	err := ns.Do(func() error {
 		return newApplier(c, mustPrepare(t, want), ApplyOptions{}).run()
 	})
-	if err != nil || !interrupted {
-		t.Fatalf("interrupted %t, error %v", interrupted, err)
+	if err != nil || !interrupted.Load() {
+		t.Fatalf("interrupted %t, error %v", interrupted.Load(), err)
 	}
 	checkRuleset(t, ns, want)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -154,8 +155,11 @@ func TestShortRejection(t *testing.T) {
 // that an exit reports it at once.
 func TestShortProblemsOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var events []string
 		a := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+			mu.Lock()
+			defer mu.Unlock()
 			events = append(events, e.Reason)
 			return nil
 		}, "node-1", zap.NewNop())
@@ -166,6 +170,8 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		check := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if got := strings.Join(events, " "); got != want {
 				t.Errorf("%s: sent %q, want %q", when, got, want)
 			}
