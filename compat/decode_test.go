@@ -291,6 +291,7 @@ func FuzzDecodeHeader(f *testing.F) {
 	f.Add(true, []byte("tap+"), []byte("\xff\xff\xff"), make([]byte, 16), []byte{15: 1},
 		uint16(300), byte(3), byte(0x7f))
 	f.Add(true, []byte("+"), []byte{}, []byte{1}, []byte{1}, uint16(0), byte(0), byte(2))
+	f.Add(true, []byte("0"), []byte("0"), []byte("0"), []byte{0}, uint16(300), byte(0x42), byte(0xdb))
 	f.Fuzz(func(
 		t *testing.T, isIPv6 bool, name, nameMask, addr, addrMask []byte, protocol uint16,
 		flags, invert byte,
@@ -319,9 +320,11 @@ func FuzzDecodeHeader(f *testing.F) {
 			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
 		}
 		// Without a mask the kernel compares an IPv4 address with 0.0.0.0, and does not compare an
-		// IPv6 address.
-		if requested := !h.Source.Mask.IsUnspecified() ||
-			!isIPv6 && !h.Source.Addr.IsUnspecified(); requested != strings.Contains(text, "addr") {
+		// IPv6 address. An inverted comparison of no bit is never met.
+		requestsAddress := !h.Source.Mask.IsUnspecified() ||
+			!isIPv6 && !h.Source.Addr.IsUnspecified() ||
+			invert&(xtables.InvertSource|xtables.InvertDestination) != 0
+		if requestsAddress != strings.Contains(text, "addr") {
 			t.Errorf("address %s %s: %s", h.Source.Addr, h.Source.Mask, text)
 		}
 		if invert != 0 && !strings.Contains(text, "!=") && !strings.Contains(text, "unknown") {
