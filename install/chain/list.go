@@ -109,49 +109,52 @@ func supportsChains(cniVersion string) bool {
 // the last value is used, as in libcni.
 func elements(data []byte) ([]Plugin, error) {
 	var found []Plugin
-	err := eachMember(data, func(key string, d *json.Decoder) error {
-		if key != "plugins" {
-			return d.Decode(new(json.RawMessage))
-		}
-		if _, err := d.Token(); err != nil { // the bracket
-			return err
-		}
-		found = nil
-		for d.More() {
-			var raw json.RawMessage
-			if err := d.Decode(&raw); err != nil {
-				return err
-			}
-			end := int(d.InputOffset())
-			found = append(found, Plugin{
-				Raw: data[end-len(raw) : end : end], start: end - len(raw), end: end,
-			})
-		}
-		_, err := d.Token()
-		return err
-	})
-	return found, err
-}
-
-// eachMember calls readValue for each member of an object, with the decoder positioned at the
-// member's value.
-func eachMember(data []byte, readValue func(key string, d *json.Decoder) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if _, err := d.Token(); err != nil { // the brace
-		return err
+		return nil, err
 	}
 	for d.More() {
-		token, err := d.Token()
+		key, err := d.Token()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		key, ok := token.(string)
-		if !ok {
-			return fmt.Errorf("%v where a key should be", token)
+		value, end, err := nextValue(d)
+		if err != nil {
+			return nil, err
 		}
-		if err := readValue(key, d); err != nil {
-			return err
+		if key == "plugins" {
+			if found, err = elementsOfArray(data[:end], end-len(value)); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return nil
+	return found, nil
+}
+
+// elementsOfArray returns the elements of the array at data[start:], or none if another value is
+// there.
+func elementsOfArray(data []byte, start int) ([]Plugin, error) {
+	d := json.NewDecoder(bytes.NewReader(data[start:]))
+	if token, err := d.Token(); err != nil || token != json.Delim('[') {
+		return nil, err
+	}
+	var found []Plugin
+	for d.More() {
+		raw, end, err := nextValue(d)
+		if err != nil {
+			return nil, err
+		}
+		end += start
+		found = append(found, Plugin{
+			Raw: data[end-len(raw) : end : end], start: end - len(raw), end: end,
+		})
+	}
+	return found, nil
+}
+
+// nextValue returns the next value, and the position after it.
+func nextValue(d *json.Decoder) (json.RawMessage, int, error) {
+	var raw json.RawMessage
+	err := d.Decode(&raw)
+	return raw, int(d.InputOffset()), err
 }

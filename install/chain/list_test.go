@@ -57,6 +57,7 @@ var lists = map[string]string{
 	"a line each": "{\n  \"name\": \"n\",\n  \"plugins\": [\n    {\"type\": \"a\"},\n    {\"type\": \"b\"}\n  ]\n}\n",
 	"spaces":      "{\"name\":\"n\",\"plugins\":[{\"type\":\"a\"} , {\"type\":\"b\"}   ]\n\n}",
 	"twice":       `{"name":"n","plugins":[{"type":"gone"}],"x":"[{\"}]","plugins":[{"type":"a"}]}`,
+	"replaced":    `{"plugins":{"a":[1]},"name":"n","plugins":null,"plugins":"[{\"type\":\"b\"}]","plugins":[{"type":"a"}]}`,
 	"nested":      `{"x":{"plugins":[1]},"name":"n","plugins":[{"plugins":[{"type":"no"}],"type":"a","note":"}],["}]}`,
 	"escaped":     `{"name":"n","plugins":[{"type":"a","bad":"` + "\xff" + `"}]}`,
 }
