@@ -29,7 +29,7 @@ func (r *moduleReader) matchSet() []rules.Match {
 		}
 		m.Destination = m.Destination || part == "dst"
 	}
-	m.More = len(parts) > 1
+	m.OtherFields = len(parts) > 1
 	for _, other := range r.options {
 		switch other.name {
 		case "--match-set", "--set", "--update-counters", "--update-subcounters":

@@ -30,7 +30,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options are the options of an agent. All except Patience and Runnables are required.
+// Options are the options of an agent. All except TokenReplacementTimeout and
+// Runnables are required.
 type Options struct {
 	Settings settings.Values
 	// Version is the version of the program.
@@ -41,9 +42,9 @@ type Options struct {
 	Noop string
 	// Log receives the messages of the agent and the plugin.
 	Log *logs.Log
-	// Patience is the time within which the kubelet must replace a token that the API server
-	// rejects; see [credential.Options].
-	Patience time.Duration
+	// TokenReplacementTimeout is the time within which the kubelet must replace a token that the
+	// API server rejects; see [credential.Options].
+	TokenReplacementTimeout time.Duration
 	// Runnables run in parallel with the installation until the agent is stopped, in addition to
 	// the agent's own runnables.
 	Runnables []Runnable
@@ -93,7 +94,7 @@ func New(o Options) (*Agent, error) {
 	a.identity = credential.New(credential.Options{
 		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile,
 		Record:  filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
-		Changed: a.credentialsChanged, Patience: o.Patience,
+		Changed: a.credentialsChanged, ReplacementTimeout: o.TokenReplacementTimeout,
 	})
 	o.API.Outcome = a.identity.RecordResponse
 	api, err := apiclient.New(o.API)

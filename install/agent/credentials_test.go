@@ -101,7 +101,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	b := newTestNode(t)
 	b.RecreateAccount(time.Now().Add(-50 * time.Minute)) // of the hour that it lives
 	config := b.config()
-	b.replacementTime = time.Nanosecond
+	b.replacementTimeout = time.Nanosecond
 	r := b.start(config, nil)
 	r.ready()
 	b.RecreateAccount(time.Now().Add(-time.Minute))

@@ -54,8 +54,8 @@ type testNode struct {
 	t   *testing.T
 	dir string
 	env map[string]string
-	// replacementTime is the time that the kubelet has to replace a token.
-	replacementTime time.Duration
+	// replacementTimeout is the time that the kubelet has to replace a token.
+	replacementTimeout time.Duration
 }
 
 func newTestNode(t *testing.T) *testNode {
@@ -156,8 +156,7 @@ func (b *testNode) start(
 	}
 	a, err := agent.New(agent.Options{
 		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log,
-		Runnables: runnables,
-		Patience:  b.replacementTime,
+		Runnables: runnables, TokenReplacementTimeout: b.replacementTimeout,
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -21,7 +21,7 @@ func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part r
 				Text: positive.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
 				Ignores: listIgnores,
 			}, f, e.and(f.packets, packets), part))
-	case m.More && (view.loopbackArrival || f.mark != e.marks.packet):
+	case m.OtherFields && (view.loopbackArrival || f.mark != e.marks.packet):
 		// The mark or the interface of the packet has changed, so that other lookups may have
 		// another result.
 		return e.negateIf(m.Not,

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// defaultPatience is more than the 60 to 90 s in which the kubelet syncs each pod once.
-	defaultPatience = 2 * time.Minute
+	// defaultReplacementTimeout is more than the 60 to 90 s in which the kubelet syncs each pod
+	// once.
+	defaultReplacementTimeout = 2 * time.Minute
 	// defaultLife is the assumed lifetime of a token that contains none. The kubelet requests an
 	// hour by default.
 	defaultLife = time.Hour
@@ -37,9 +38,9 @@ type Options struct {
 	// Changed, unless nil, is called when the credentials are accepted for the first time or again,
 	// are rejected, or are rejected for another reason. It must not block.
 	Changed func(Status)
-	// Patience is the time that the kubelet has to replace a rejected token after 80 % of the
-	// token's lifetime, when it should have done so; 2 min if it is 0.
-	Patience time.Duration
+	// ReplacementTimeout is the time that the kubelet has to replace a rejected token after 80 % of
+	// the token's lifetime, when it should have done so; 2 min if it is 0.
+	ReplacementTimeout time.Duration
 }
 
 // Status is the state of the agent's credentials. The zero value means that no request has been
@@ -67,8 +68,8 @@ type Monitor struct {
 
 // New returns a monitor.
 func New(o Options) *Monitor {
-	if o.Patience == 0 {
-		o.Patience = defaultPatience
+	if o.ReplacementTimeout == 0 {
+		o.ReplacementTimeout = defaultReplacementTimeout
 	}
 	return &Monitor{options: o, wake: make(chan struct{}, 1)}
 }
@@ -173,7 +174,8 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 		return pollInterval, nil // the next request shows whether the new token is valid
 	}
 	earlier := loadExits(m.options.Record)
-	due := latest(renewal(rejected, status.Since).Add(m.options.Patience), earlier.nextAllowed(now))
+	due := latest(renewal(rejected, status.Since).Add(m.options.ReplacementTimeout),
+		earlier.nextAllowed(now))
 	if wait := due.Sub(now); wait > 0 {
 		return min(wait, pollInterval), nil
 	}
