@@ -24,8 +24,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// refusedLast is a ruleset whose last iptables-legacy table, nat of IPv6, the kernel rejects.
-func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
+// rejectedLast returns a ruleset of which the kernel rejects only the last iptables-legacy table,
+// nat of IPv6.
+func rejectedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, append(change, dual)...))
 	if err != nil {
@@ -66,7 +67,7 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 				applyAndCheck(t, b, ns, compiled(t, tc.before...), nft.Created)
 			}
 			before, routing := istiotest.Dump(t, ns, istiotest.Legacy), routes(t, ns)
-			result, err := compat.ApplyLegacy(ns, refusedLast(t, tc.change...))
+			result, err := compat.ApplyLegacy(ns, rejectedLast(t, tc.change...))
 			if result != (compat.Result{}) {
 				t.Errorf("%+v, want no change", result)
 			}
@@ -129,8 +130,9 @@ func TestConcurrentApplies(t *testing.T) {
 	}
 }
 
-// Concurrent writers of the same tables do not lose each other's rules. Counters may be lost
-// between a replacement and the next one, because the kernel cannot preserve them.
+// Concurrent writers of the same tables do not lose each other's rules. Counters are lost if
+// another writer replaces the table before they are restored, because each replacement sets them to
+// 0.
 func TestApplyWithConcurrentWriters(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
@@ -154,7 +156,7 @@ func TestApplyWithConcurrentWriters(t *testing.T) {
 				// Another program replaced the table before its counters were set.
 				case errors.As(err, &replaced):
 				case errors.Is(err, xtables.ErrChanged):
-					i++ // repeat this step
+					i++ // with the loop's i++, the same operation is repeated
 				case err != nil:
 					t.Error(err)
 					return
@@ -192,7 +194,7 @@ func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
 			}
 			_, err = chosen(t, e).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
 			if !errors.Is(err, route.ErrNoIPv6) ||
-				strings.Contains(err.Error(), "cannot be used") || compat.IsNotSupported(err) {
+				strings.Contains(err.Error(), "cannot use nftables") || compat.IsNotSupported(err) {
 				t.Errorf("error %v, want an error that IPv6 is disabled", err)
 			}
 			wantNoRules(t, ns)
@@ -203,10 +205,9 @@ func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
 	}
 }
 
-// TestLegacyReplacesThousandsOfPrefixesInLinearTime checks that the time of comparing and writing
-// rules is not quadratic in their number, which would be half a minute. It checks processor time,
-// which does not depend on other load of the machine; the other tests of the package that run at
-// the same time use less than 10 s.
+// TestLegacyReplacesThousandsOfPrefixesInLinearTime checks that the time for comparing and writing
+// rules is linear in their number; quadratic time would be half a minute. It limits processor time,
+// which does not depend on other processes.
 func TestLegacyReplacesThousandsOfPrefixesInLinearTime(t *testing.T) {
 	ns := netnstest.New(t)
 	prefixes := func(last byte) func(*rules.Redirect) {

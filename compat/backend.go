@@ -29,9 +29,9 @@ func (n BackendName) String() string {
 // A Backend puts rulesets into network namespaces. Callers get one from [Choose],
 // [InstalledBackends] or [Backends]. A nil namespace means the namespace of the calling thread.
 //
-// Apply, Check and Plan take an earlier [Snapshot] of the same namespace for the same ruleset. The
-// nft backend does not read state again that has not changed since the snapshot. With the zero
-// Snapshot all backends read the complete state.
+// Apply, Check and Plan take a [Snapshot] from an earlier call for the same namespace and ruleset.
+// In Apply and Check, the nft backend does not read rules that are unchanged since the snapshot.
+// Plan uses only [EmptySnapshot]. With the zero Snapshot all methods read the complete state.
 //
 // All methods are safe for concurrent use, also by several processes in one namespace. Classify
 // their errors with [IsNotPermitted] and [IsNotSupported].
@@ -48,7 +48,7 @@ type Backend interface {
 	// what could not be rolled back.
 	Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Result, error)
 	// Check compares Sluice's rules and routes in the namespace with the state that Apply
-	// establishes. In that state the other backend has no rules of Sluice. Foreign entries in
+	// establishes. Rules of Sluice in the other backend are differences. Foreign entries in
 	// Sluice's routing tables (rules.Routing.Others) are differences too, although Apply does not
 	// remove them.
 	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
@@ -99,7 +99,7 @@ type Plan struct {
 type Comparison struct {
 	// Backend is the backend whose rules were compared.
 	Backend BackendName
-	// Differences is empty if the namespace is in the state that Apply establishes.
+	// Differences is empty if Check found no difference.
 	Differences []rules.Difference
 	// HasRules reports whether the backend holds rules of Sluice.
 	HasRules bool
@@ -118,14 +118,14 @@ type Snapshot struct {
 	// Generation is the generation ID of the nf_tables ruleset (NFT_MSG_GETGEN), or 0 if unknown.
 	Generation uint32
 	backend    BackendName
-	// inSync reports that the tables matched the ruleset at Generation. hasRules reports that they
-	// held at least one rule.
+	// inSync reports that Check found no difference at Generation. hasRules reports that the
+	// backend held at least one rule.
 	inSync, hasRules bool
 	// lastRead contains the nftables rules that were read, if they differed from the ruleset.
 	lastRead nft.Snapshot
 	// legacyEmpty reports that iptables-legacy held no rules of Sluice when Apply programmed
-	// nf_tables. This stays valid while the rules in nf_tables exist, because Apply with the legacy
-	// backend removes them.
+	// nf_tables. This stays valid while Sluice's table in nf_tables exists, because the legacy
+	// backend deletes that table when it applies.
 	legacyEmpty bool
 	// empty reports that the namespace holds no rules and routes of Sluice.
 	empty bool

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestKernelAcceptsOtherMatchesAndActions writes matches and actions that redirection does not use,
-// in the oldest and the newest revision, and reads them back.
+// TestKernelAcceptsOtherMatchesAndActions writes matches and actions in forms that compiled
+// rulesets do not contain, in the oldest and the newest revision, and reads them back.
 func TestKernelAcceptsOtherMatchesAndActions(t *testing.T) {
 	for _, f := range istiotest.Families {
 		first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")

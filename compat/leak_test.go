@@ -16,7 +16,7 @@ import (
 // backend changes, errors and removals. It does not run in parallel with other tests.
 func TestBackendsLeakNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
-	rs, refused := compiled(t, tproxy), refusedLast(t, tproxy)
+	rs, refused := compiled(t, tproxy), rejectedLast(t, tproxy)
 	round := func(i int) {
 		ns := withLoopbackDown(t)
 		defer ns.Close()

@@ -57,7 +57,7 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 // whether the pod has an istio-init container, because that container may run Sluice's command
 // named rules.
 func (c *call) checkUnredirected(reason decide.Reason) error {
-	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
+	if !reason.ImpliesNoIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil
 	}
 	installed, err := compat.InstalledBackends(c.sandbox.ns)

@@ -157,7 +157,7 @@ func TestEvaluationOfChains(t *testing.T) {
 		},
 		{
 			"a rule without a verdict continues with the next rule",
-			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Count{}), do(drop))), in, droppedHere,
+			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Count{}), do(drop))), in, dropped,
 		},
 		{
 			"the next rule matches the changed mark",
@@ -616,7 +616,7 @@ func TestPathsOverLoopback(t *testing.T) {
 		},
 		{
 			"a dropped packet does not arrive", with(base(filter, rules.Output, 0, do(rules.Drop))),
-			"out tcp 127.0.0.1:1 > 127.0.0.1:80", droppedHere,
+			"out tcp 127.0.0.1:1 > 127.0.0.1:80", dropped,
 		},
 		{
 			"a dropped packet with a mark does not arrive",
@@ -686,7 +686,7 @@ func TestDelivery(t *testing.T) {
 func TestOutcomeText(t *testing.T) {
 	for want, f := range map[string]rules.Outcome{
 		"goes to its destination, not captured": uncaptured,
-		"dropped":                               droppedHere,
+		"dropped":                               dropped,
 		"redirected to port 15053 of this host, conntrack zone 2":        toAgentInZone,
 		"assigned to the transparent listener on port 15006, mark 0x539": toTransparent,
 		"goes to its destination, not captured, mark 0x539, connection mark 0x539": {
@@ -727,14 +727,14 @@ func TestEqualOutcomes(t *testing.T) {
 		{"another port", redirected, rules.Outcome{Redirect: 2}, false},
 		{"another mark", uncaptured, rules.Outcome{Mark: 1}, false},
 		{"another zone", uncaptured, rules.Outcome{Zone: 1}, false},
-		{"dropped or not", droppedHere, uncaptured, false},
+		{"dropped or not", dropped, uncaptured, false},
 		{
-			"changes of a packet before it was dropped", droppedHere,
+			"changes of a packet before it was dropped", dropped,
 			rules.Outcome{Dropped: true, Mark: 1, Redirect: 1, Zone: 1},
 			true,
 		},
 		{
-			"changes of the connection before the packet was dropped", droppedHere,
+			"changes of the connection before the packet was dropped", dropped,
 			rules.Outcome{Dropped: true, ConntrackMark: 1},
 			false,
 		},

@@ -41,8 +41,8 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				rules.Outcome{Redirect: 12346},
 			},
 		}},
-		{"only new connections are redirected", func(*rules.Redirect) {}, []row{
-			{"a new one", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
+		{"states of connections", func(*rules.Redirect) {}, []row{
+			{"a new connection", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 			{
 				"a related connection", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state related flags syn",
 				toInbound,
@@ -68,7 +68,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			{"a listed port", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 			{"a port within a listed range", "in tcp 10.1.1.1:1 > 10.244.1.5:8500", toInbound},
 			{
-				"a listed port that is also excluded: exclusions apply only to all ports",
+				"a listed port that is also excluded: exclusions have no effect on a list",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:443", toInbound,
 			},
 			{"a port that is not listed", "in tcp 10.1.1.1:1 > 10.244.1.5:81", uncaptured},
@@ -92,7 +92,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			{"the last of an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9000", uncaptured},
 			{"the port after an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9001", toInbound},
 			{
-				"the health port, which the caller must exclude",
+				"the health port, unless it is excluded",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:15021", toInbound,
 			},
 		}},
@@ -100,21 +100,21 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			r.ExcludeInterfaces = interfaceNames("net1,veth+")
 		}, []row{
 			{
-				"a packet that arrives there", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
+				"a packet that arrives at an excluded interface", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
 				uncaptured,
 			},
 			{
-				"a packet that arrives at an interface of a prefix",
+				"a packet that arrives at an interface that matches a name pattern",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth7",
 				uncaptured,
 			},
 			{
-				"a packet that leaves there",
+				"a packet that leaves by an excluded interface",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev net1 uid 1000",
 				uncaptured,
 			},
 			{
-				"a packet that leaves by an interface of a prefix",
+				"a packet that leaves by an interface that matches a name pattern",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev veth7 uid 1000", uncaptured,
 			},
 			{
@@ -135,7 +135,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				toOutbound,
 			},
 			{
-				"an included destination from an interface of a prefix",
+				"an included destination from an interface that matches a name pattern",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev tap0", toOutbound,
 			},
 			{
@@ -188,23 +188,23 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 		}, []row{
 			{
 				"an invalid TCP packet", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state invalid",
-				droppedHere,
+				dropped,
 			},
 			{
 				"an invalid UDP packet", "in udp 10.1.1.1:1 > 10.244.1.5:80 state invalid",
-				droppedHere,
+				dropped,
 			},
 			{
 				"an invalid ICMPv6 packet", "in ipv6-icmp fd00::9 > fd00::5 state invalid",
-				droppedHere,
+				dropped,
 			},
 			{
 				"an invalid packet on an excluded interface",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 state invalid", droppedHere,
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 state invalid", dropped,
 			},
 			{
 				"an invalid packet to the pod itself",
-				"out tcp 127.0.0.1:1 > 127.0.0.1:80 uid 1000 state invalid", droppedHere,
+				"out tcp 127.0.0.1:1 > 127.0.0.1:80 uid 1000 state invalid", dropped,
 			},
 			{
 				"an outgoing invalid packet is not dropped",
@@ -243,9 +243,9 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 }
 
 func TestInboundParametersInTProxyMode(t *testing.T) {
-	marked := func(f rules.Outcome, mark, connection uint32) rules.Outcome {
-		f.Mark, f.ConntrackMark = mark, connection
-		return f
+	marked := func(o rules.Outcome, mark, conntrackMark uint32) rules.Outcome {
+		o.Mark, o.ConntrackMark = mark, conntrackMark
+		return o
 	}
 	runParameterTests(t, []parameterTest{
 		{"states of connections", func(*rules.Redirect) {}, []row{
@@ -255,7 +255,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			},
 			{
 				"a new connection without a listener is dropped, as with istio-init",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener", droppedHere,
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener", dropped,
 			},
 			{
 				"an excluded port is reachable without a listener",
@@ -297,7 +297,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			{
 				"the application's answer returns to the proxy instead of the client",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 uid 1000 ctmark 0x539 state established",
-				marked(ledBack, 0x539, 0x539),
+				marked(rerouted, 0x539, 0x539),
 			},
 			{
 				"another connection mark has no effect",
@@ -321,16 +321,16 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 				uncaptured,
 			},
 			{
-				"the proxy calls the application from its own address",
+				"the proxy calls the application from 127.0.0.6",
 				"in tcp 127.0.0.6:1 > 10.244.1.5:80 dev lo mark 0x53a", marked(uncaptured, 0x53a, 0),
 			},
 			{
-				"the proxy calls the application from its own IPv6 address",
+				"the proxy calls the application from ::6",
 				"in tcp [::6]:1 > [fd00::5]:80 dev lo mark 0x53a",
 				marked(uncaptured, 0x53a, 0),
 			},
 			{
-				"a packet from that address on another interface",
+				"a packet from 127.0.0.6 on another interface",
 				"in tcp 127.0.0.6:1 > 10.244.1.5:80 dev eth0 mark 0x53a",
 				toTransparent,
 			},
@@ -343,23 +343,23 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			r.TProxyMark, r.TProxyRouteTable, r.InboundCapturePort = 7, 8, 12346
 		}, []row{
 			{
-				"the listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+				"the parameters' port and mark are used", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
 				rules.Outcome{TProxy: 12346, Mark: 7},
 			},
 			{
 				"an answer is routed back by the mark",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 ctmark 7 state established",
-				marked(ledBack, 7, 7),
+				marked(rerouted, 7, 7),
 			},
 		}},
 		{"a list of ports", func(r *rules.Redirect) {
 			r.InboundPorts = rules.PortSelection{Ports: ports("80,15008")}
 			r.InboundExcludePorts = ports("80")
 		}, []row{
-			{"a listed port, excluded or not", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toTransparent},
+			{"a listed port that is also excluded", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toTransparent},
 			{
 				"a listed port without a listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener",
-				droppedHere,
+				dropped,
 			},
 			{"another port", "in tcp 10.1.1.1:1 > 10.244.1.5:81", uncaptured},
 			{
@@ -393,7 +393,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			r.DropInvalid = true
 		}, []row{
 			{
-				"a packet that arrives there", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
+				"a packet that arrives at an excluded interface", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
 				uncaptured,
 			},
 			{
@@ -406,7 +406,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 				marked(uncaptured, 0x539, 0),
 			},
 			{
-				"nor restored",
+				"marks are not restored",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 dev net1 ctmark 0x539 state established",
 				marked(uncaptured, 0, 0x539),
 			},
@@ -416,15 +416,15 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			},
 			{
 				"an invalid packet on another interface is dropped",
-				"in udp 10.1.1.1:1 > 10.244.1.5:80 state invalid", droppedHere,
+				"in udp 10.1.1.1:1 > 10.244.1.5:80 state invalid", dropped,
 			},
 		}},
 		{"rerouted interfaces", func(r *rules.Redirect) {
 			r.RerouteInterfaces = interfaceNames("eth1")
 		}, []row{
-			{"are outbound only", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound},
+			{"packets from a rerouted interface are outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound},
 			{
-				"are outbound without an inbound listener",
+				"packets are outbound without an inbound listener, too",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 no-listener", toOutbound,
 			},
 			{
@@ -442,13 +442,13 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			r.Without = []rules.DeviationID{rules.RerouteTProxy}
 		}, []row{
 			{
-				"are inbound, and redirected to outbound",
+				"packets are inbound, and are redirected to the outbound port",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1",
 				rules.Outcome{Redirect: 15001, TProxy: 15006, Mark: 0x539},
 			},
 			{
-				"are dropped without an inbound listener",
-				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 no-listener", droppedHere,
+				"packets are dropped without an inbound listener",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 no-listener", dropped,
 			},
 			{
 				"the tunnel port is a separate deviation",
@@ -461,7 +461,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			{"a new connection", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toTransparent},
 			{
 				"a new connection without a listener",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener", droppedHere,
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener", dropped,
 			},
 			{
 				"an existing connection without a conntrack entry",

@@ -20,8 +20,8 @@ type row struct {
 // Outcomes with Istio's default ports.
 var (
 	uncaptured    = rules.Outcome{}
-	ledBack       = rules.Outcome{Rerouted: true}
-	droppedHere   = rules.Outcome{Dropped: true}
+	rerouted      = rules.Outcome{Rerouted: true}
+	dropped       = rules.Outcome{Dropped: true}
 	toOutbound    = rules.Outcome{Redirect: rules.DefaultProxyPort}
 	toInbound     = rules.Outcome{Redirect: rules.DefaultInboundCapturePort}
 	toTransparent = rules.Outcome{

@@ -19,7 +19,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 	}
 	other := sluiceRule
 	other.Priority, other.Table, other.Text = 100, 77, "other"
-	accepts := web
+	accepts := redirectHTTP
 	accepts.Actions = []rules.Action{rules.RedirectTo{Port: 4000}}
 	for _, tc := range []struct {
 		name     string

@@ -77,7 +77,7 @@ func natTable(name string, priority int, rule rules.Rule) rules.Table {
 	}}}
 }
 
-var web = rules.Rule{
+var redirectHTTP = rules.Rule{
 	Matches: []rules.Match{
 		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
 		rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80)},
@@ -112,7 +112,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-func TestDiagnoseExpectsPassthroughAddressOfLegacyRules(t *testing.T) {
+func TestLegacyRulesNeedThePassthroughAddress(t *testing.T) {
 	f := healthy()
 	f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 	f.Legacy = []LegacyTable{{
@@ -125,7 +125,7 @@ func TestDiagnoseExpectsPassthroughAddressOfLegacyRules(t *testing.T) {
 	}
 }
 
-func TestDiagnoseKeepsReservedPorts(t *testing.T) {
+func TestAdviceKeepsReservedPorts(t *testing.T) {
 	f := healthy()
 	f.Settings["net.ipv4.ip_local_port_range"] = "15000 60999"
 	f.Settings["net.ipv4.ip_local_reserved_ports"] = "15001,30000-32767"
@@ -164,7 +164,7 @@ func TestDiagnose(t *testing.T) {
 			}}
 		}
 	}
-	legacyLacks := func(backend compat.BackendName) func(*Facts) {
+	legacyLacksNAT := func(backend compat.BackendName) func(*Facts) {
 		return func(f *Facts) {
 			feature := nft.Feature{Name: "table nat", Option: "CONFIG_IP_NF_NAT", Since: "2.6"}
 			f.LegacyFeatures = []nft.Support{{
@@ -173,14 +173,14 @@ func TestDiagnose(t *testing.T) {
 			f.Backend = backend
 		}
 	}
-	mark := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133}
+	policyRoute := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133}
 	for name, row := range map[string]struct {
 		mode     rules.Mode
 		params   func(*rules.Redirect)
 		facts    func(*Facts)
 		severity Severity
 		contains string
-		sum      Verdict
+		verdict  Verdict
 	}{
 		"the kernel lacks a needed feature": {
 			tproxy, nil, lacks(nft.FeatureTProxy), Problem, "lacks transparent proxying", Prevented,
@@ -202,13 +202,13 @@ func TestDiagnose(t *testing.T) {
 			f.FeaturesErr, f.Tables = unix.EPERM, []rules.Table{compiled(redirect, nil)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, OK, "already holds rules of Sluice", Works},
-		"rules may not be read": {redirect, nil, func(f *Facts) {
+		"no permission to read rules": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPERM
 		}, Problem, "may neither read nor write", Prevented},
 		"the kernel has no nf_tables": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPROTONOSUPPORT
 		}, Problem, "no nf_tables", Prevented},
-		"the rules cannot be read": {redirect, nil, func(f *Facts) {
+		"reading the rules fails": {redirect, nil, func(f *Facts) {
 			f.TablesErr = errors.New("busy")
 		}, Warning, "cannot read the namespace's rules: busy", Works},
 
@@ -218,7 +218,7 @@ func TestDiagnose(t *testing.T) {
 		"no address": {redirect, v4, func(f *Facts) {
 			f.Interfaces = f.Interfaces[:1]
 		}, Warning, "no interface except lo has an address", Works},
-		"IPv6 passes": {
+		"IPv6 is not captured": {
 			redirect, v4, nil, Warning,
 			"eth0 has the address fd00::5, but these parameters do not capture IPv6", Works,
 		},
@@ -248,7 +248,7 @@ func TestDiagnose(t *testing.T) {
 			tproxy, nil, setting("net.ipv4.conf.default.src_valid_mark", "1"), OK, "0 everywhere",
 			Works,
 		},
-		"forgotten connections": {
+		"conntrack does not pick up established connections": {
 			redirect, nil, setting("net.netfilter.nf_conntrack_tcp_loose", "0"), Warning,
 			"its packets are invalid and bypass the proxy", Works,
 		},
@@ -293,7 +293,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"Istio's rule twice": {redirect, nil, func(f *Facts) {
 			istio := PolicyRule{
-				Family: rules.IPv4, Priority: 32765, Table: mark.Table, Mark: mark.Mark,
+				Family: rules.IPv4, Priority: 32765, Table: policyRoute.Table, Mark: policyRoute.Mark,
 				Mask: ^uint32(0),
 			}
 			f.Routing.Rules = append(f.Routing.Rules, istio, istio)
@@ -316,33 +316,33 @@ func TestDiagnose(t *testing.T) {
 				Family: rules.IPv6, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
 			}), Problem, "lo lacks ::6", Degraded,
 		},
-		"::6 is left": {redirect, nil, func(f *Facts) {
+		"::6 remains without rules": {redirect, nil, func(f *Facts) {
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, Note, "lo has ::6, but there are no rules of Sluice", Works},
 
 		"foreign NAT runs first": {
-			redirect, v4, tables(natTable("early", -150, web)), Problem,
+			redirect, v4, tables(natTable("early", -150, redirectHTTP)), Problem,
 			"with foreign rules it is redirected to port 7777 of this host by ip early out #1", Degraded,
 		},
 		"foreign NAT runs later": {
-			redirect, v4, tables(natTable("late", -100, web)), Note,
-			"which run after Sluice's (-110)", Works,
+			redirect, v4, tables(natTable("late", -100, redirectHTTP)), Note,
+			"after Sluice's (priority -110)", Works,
 		},
-		"strict: foreign NAT of equal priority, registered before": {redirect, strict, func(f *Facts) {
-			f.Tables = []rules.Table{compiled(redirect, strict), natTable("same", -100, web)}
+		"strict: foreign NAT of equal priority, registered before Sluice's": {redirect, strict, func(f *Facts) {
+			f.Tables = []rules.Table{compiled(redirect, strict), natTable("same", -100, redirectHTTP)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
-		}, Note, "run after Sluice's (-100)", Works},
-		"strict: foreign NAT of equal priority, registered after": {
-			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)),
+		}, Note, "after Sluice's (priority -100)", Works},
+		"strict: foreign NAT of equal priority, registered after Sluice's": {
+			redirect, strict, tables(natTable("same", -100, redirectHTTP), compiled(redirect, strict)),
 			Warning,
-			"(chain out, priority -100), which run before Sluice's (-100)", Degraded,
+			"(chain out, priority -100), before Sluice's (priority -100)", Degraded,
 		},
 		"strict: foreign NAT of equal priority, without Sluice's rules": {
-			redirect, strict, tables(natTable("same", -100, web)), Note,
-			"run after Sluice's (-100)", Works,
+			redirect, strict, tables(natTable("same", -100, redirectHTTP)), Note,
+			"after Sluice's (priority -100)", Works,
 		},
 		"foreign NAT redirects the proxy's connections": {
-			redirect, v4, tables(natTable("early", -150, web)), Warning,
+			redirect, v4, tables(natTable("early", -150, redirectHTTP)), Warning,
 			"the proxy's outbound connections", Degraded,
 		},
 		"an unknown foreign rule": {redirect, v4, tables(natTable("odd", -150, rules.Rule{
@@ -355,9 +355,9 @@ func TestDiagnose(t *testing.T) {
 				Name: "out",
 				Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -400},
 				Rules: []rules.Rule{{
-					Matches: web.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}},
+					Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}},
 				}},
-			}}}), Warning, "which run before Sluice's (-310) and assign conntrack zones", Works,
+			}}}), Warning, "before Sluice's (priority -310). They assign conntrack zones", Works,
 		},
 		"foreign mangle rules": {
 			tproxy, v4,
@@ -365,9 +365,9 @@ func TestDiagnose(t *testing.T) {
 				Name: "out",
 				Base: &rules.Base{Type: rules.Route, Hook: rules.Output, Priority: -150},
 				Rules: []rules.Rule{{
-					Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
+					Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
 				}},
-			}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), which run after Sluice's (-160)", Works,
+			}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), after Sluice's (priority -160)", Works,
 		},
 		"foreign mangle rules at a hook without Sluice's": {
 			redirect, v4,
@@ -375,7 +375,7 @@ func TestDiagnose(t *testing.T) {
 				Name: "in",
 				Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
 				Rules: []rules.Rule{{
-					Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
+					Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
 				}},
 			}}}), Note, "(chain in, priority -150), where Sluice has no rules", Works,
 		},
@@ -394,7 +394,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"rules of istio-nftables with TPROXY": {
 			tproxy, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Problem,
-			"rules apply refuses TPROXY with them", Degraded,
+			"\"rules apply\" refuses TPROXY", Degraded,
 		},
 		"marks of istio-iptables with TPROXY": {
 			tproxy, v4, tables(istioMangle), Problem, "that set TPROXY's mark 0x539 on connections",
@@ -436,15 +436,15 @@ func TestDiagnose(t *testing.T) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, OK, "also supports the iptables-legacy features that these parameters need", Works},
 		"iptables-legacy is not available": {
-			redirect, nil, legacyLacks(""), Note,
+			redirect, nil, legacyLacksNAT(""), Note,
 			"lacks table nat: these parameters work only with nf_tables", Works,
 		},
 		"iptables-legacy is not available, with --backend legacy": {
-			redirect, nil, legacyLacks(compat.BackendLegacy), Problem,
+			redirect, nil, legacyLacksNAT(compat.BackendLegacy), Problem,
 			"lacks table nat, which these parameters need", Prevented,
 		},
 		"no backend is available": {redirect, nil, func(f *Facts) {
-			legacyLacks("")(f)
+			legacyLacksNAT("")(f)
 			lacks(nft.FeatureNAT)(f)
 		}, Problem, "lacks table nat, which these parameters need", Prevented},
 		"only iptables-legacy, without nf_tables": {redirect, nil, func(f *Facts) {
@@ -468,7 +468,7 @@ func TestDiagnose(t *testing.T) {
 				legacy(LegacyTable{
 					Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
 				})(f)
-				tables(natTable("between", -105, web))(f)
+				tables(natTable("between", -105, redirectHTTP))(f)
 			}, Problem, "redirected to port 7777 of this host by ip between out #1", Degraded,
 		},
 		"Sluice's rules in both backends": {redirect, v4, func(f *Facts) {
@@ -510,7 +510,7 @@ func TestDiagnose(t *testing.T) {
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3,
 			}),
-			Problem, "rules apply refuses TPROXY with them", Degraded,
+			Problem, "\"rules apply\" refuses TPROXY", Degraded,
 		},
 		"legacy: a filter": {
 			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "filter", Rules: 1}), Note,
@@ -540,8 +540,8 @@ func TestDiagnose(t *testing.T) {
 					t.Errorf("a problem without a next step: %+v", f)
 				}
 			}
-			if !found || Sum(findings) != row.sum {
-				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.contains, row.sum,
+			if !found || Sum(findings) != row.verdict {
+				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.contains, row.verdict,
 					Sum(findings), list(findings))
 			}
 		})
@@ -597,14 +597,14 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			},
 		},
 		{
-			"a map of sockets",
+			"a socket map",
 			Facts{Programs: bpf.Listing{Programs: []bpf.Program{{
 				Hook: bpf.SockOps, At: "cgroup /", ID: 8, SocketMap: "sockets",
 			}}}},
 			Finding{
 				Topic: "programs", Severity: Warning,
-				Summary: "eBPF program without a readable name (id 8) runs at cgroup_sock_ops of cgroup /: it uses the map sockets of " +
-					"sockets: data between sockets in the map bypasses the network stack and all rules",
+				Summary: "eBPF program without a readable name (id 8) runs at cgroup_sock_ops of cgroup /: it uses the socket map " +
+					"\"sockets\": data between sockets in the map bypasses the network stack and all rules",
 				Next: "bpftool prog show id 8 on the node prints its details",
 			},
 		},
@@ -632,7 +632,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			Facts{Sockets: []RawSocket{{}}},
 			Finding{
 				Topic: "sockets", Severity: Note,
-				Summary: "a raw IP socket of an unknown process (uid 0) is open: packets that it sends pass Sluice's rules, but only " +
+				Summary: "a raw IP socket of an unknown process (uid 0) is open: packets that it sends traverse Sluice's rules, but only " +
 					"TCP and DNS are captured",
 			},
 		},

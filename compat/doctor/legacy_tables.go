@@ -32,15 +32,16 @@ func (d *diagnosis) checkLegacy() {
 				fmt.Sprintf("%s exists, but its content is unknown: %v", name, t.Err), "")
 		case t.Rules == 0:
 			d.add("rules", Note,
-				name+" is empty; listing rules with iptables-legacy creates the tables", "")
+				name+" is empty and has no effect; iptables-legacy creates the tables when it lists"+
+					" rules", "")
 		case hasIstioChains:
 			summary := fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
 				countText(t.Rules, "rule"))
 			// istio-iptables creates this chain only in TPROXY mode, in which its rules save marks.
 			savesMarks := slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY")
-			d.checkIstioRules(summary, savesMarks)
+			d.addIstioFinding(summary, savesMarks)
 		case t.hasSluiceChains():
-			d.add("rules", Note, fmt.Sprintf("%s has %s; Sluice's rules run first", name,
+			d.add("rules", Note, fmt.Sprintf("%s has %s, including Sluice's", name,
 				countText(t.Rules, "rule")), "")
 		case t.Name == "nat" && !d.usesLegacy():
 			d.checkLegacyNAT(name, t)
@@ -65,5 +66,6 @@ func (d *diagnosis) checkLegacyNAT(name string, t LegacyTable) {
 	d.add("rules", Warning,
 		summary+", the same priority as Sluice's NAT chains: the chain registered last runs first,"+
 			" and a connection that it translates skips the other chain",
-		d.orderAdvice())
+		"do not turn off the deviation nat-first (see rules help deviations), or remove the NAT"+
+			" rules that translate the mesh's connections")
 }

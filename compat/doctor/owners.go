@@ -18,9 +18,9 @@ func (d *diagnosis) foreignTables() []rules.Table {
 	})
 }
 
-// checkNFTables reports the backend that holds Sluice's rules, and the foreign chains of nf_tables
-// at the hooks of capture that have rules of NAT or a priority below 0, with their order relative
-// to Sluice's chains.
+// checkNFTables reports the backend that holds Sluice's rules. It also reports the foreign chains
+// of nf_tables at prerouting and output that contain rules: NAT chains, and other chains with a
+// negative priority. Each report says whether the chain runs before or after Sluice's.
 func (d *diagnosis) checkNFTables() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()
@@ -35,7 +35,7 @@ func (d *diagnosis) checkNFTables() {
 			if c.Base.Type == rules.NAT {
 				d.checkNATChain(&t, c)
 			} else if c.Base.Priority < 0 {
-				d.checkMangleChain(&t, c)
+				d.checkEarlyChain(&t, c)
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func (d *diagnosis) checkNFTables() {
 
 // checkNATChain reports a foreign NAT chain.
 func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
-	summary, first := d.describeOrder(t, c, "rule of NAT", d.natPriority())
+	summary, first := d.describeOrder(t, c, "NAT rule", d.natPriority())
 	if !first {
 		d.add("rules", Note,
 			summary+": they are not evaluated for connections that Sluice's rules redirect", "")
@@ -51,11 +51,12 @@ func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
 	}
 	d.add("rules", Warning,
 		summary+": Sluice's rules are not evaluated for connections that they translate",
-		d.orderAdvice())
+		d.natOrderAdvice())
 }
 
-// checkMangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
-func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
+// checkEarlyChain reports a foreign chain with a negative priority that is not a NAT chain. It runs
+// before conntrack, like iptables' raw table, or after it, like mangle.
+func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < rules.ConntrackPriority
 	sluicePriority, ok := d.priorityOf(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
@@ -68,9 +69,9 @@ func (d *diagnosis) checkMangleChain(t *rules.Table, c *rules.Chain) {
 	summary, first := d.describeOrder(t, c, "rule", sluicePriority)
 	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		d.add("rules", Warning,
-			summary+" and assign conntrack zones: the first assignment takes effect, and answers to"+
-				" captured DNS queries may be lost",
-			d.orderAdvice())
+			summary+". They assign conntrack zones: the first assignment takes effect, and answers"+
+				" to captured DNS queries may be lost",
+			laterAdvice+", or make sure that it assigns no zones to the mesh's DNS packets")
 		return
 	}
 	d.add("rules", Note, summary, "")
@@ -83,8 +84,8 @@ func setsZone(r rules.Rule) bool {
 	})
 }
 
-// describeOrder describes a chain and its order relative to Sluice's chain with the priority. first
-// reports whether the chain runs before Sluice's.
+// describeOrder describes a chain and its order relative to Sluice's chain of the priority
+// sluicePriority. first reports whether the chain runs before Sluice's.
 func (d *diagnosis) describeOrder(
 	t *rules.Table, c *rules.Chain, noun string, sluicePriority int,
 ) (summary string, first bool) {
@@ -93,7 +94,7 @@ func (d *diagnosis) describeOrder(
 	if first {
 		when = "before"
 	}
-	return fmt.Sprintf("%s, which run %s Sluice's (%d)", rulePosition(t, c, noun), when,
+	return fmt.Sprintf("%s, %s Sluice's (priority %d)", rulePosition(t, c, noun), when,
 		sluicePriority), first
 }
 
@@ -103,7 +104,8 @@ func rulePosition(t *rules.Table, c *rules.Chain, noun string) string {
 		ownerOf(t), countText(len(c.Rules), noun), c.Base.Hook, c.Name, c.Base.Priority)
 }
 
-// runsFirst reports whether a chain runs before Sluice's chain with the priority at its hook.
+// runsFirst reports whether a chain runs before Sluice's chain of the priority sluicePriority at
+// the same hook.
 func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, sluicePriority int) bool {
 	switch {
 	case c.Base.Priority != sluicePriority:
@@ -144,14 +146,16 @@ func (d *diagnosis) priorityOf(matches func(*rules.Base) bool) (priority int, ok
 	return 0, false
 }
 
-// orderAdvice returns the remedy for foreign chains that run before Sluice's.
-func (d *diagnosis) orderAdvice() string {
+// laterAdvice is the remedy for a foreign chain that runs before Sluice's.
+const laterAdvice = "give that chain a higher priority number, so that it runs later"
+
+// natOrderAdvice returns the remedy for foreign NAT chains that run before Sluice's.
+func (d *diagnosis) natOrderAdvice() string {
 	if slices.Contains(d.redirect.Without, rules.NATFirst) {
-		return "do not turn off the deviation nat-first (see rules help deviations), or give that" +
-			" chain a higher priority"
+		return "do not turn off the deviation nat-first (see rules help deviations), or " +
+			laterAdvice
 	}
-	return "give that chain a higher priority, or make sure that it does not translate the mesh's" +
-		" connections"
+	return laterAdvice + ", or make sure that it does not translate the mesh's connections"
 }
 
 // checkIstio reports rules of Istio's programs in nf_tables.
@@ -159,7 +163,7 @@ func (d *diagnosis) checkIstio() {
 	for i := range d.Tables {
 		t := &d.Tables[i]
 		if program := istioProgram(t); program != "" {
-			d.checkIstioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
+			d.addIstioFinding(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
 				compat.SavesMarks(t))
 		}
 	}
@@ -168,10 +172,10 @@ func (d *diagnosis) checkIstio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "run rules cleanup --istio to remove them"
 
-// checkIstioRules reports rules of Istio's programs. summary is the beginning of the finding's
+// addIstioFinding reports rules of Istio's programs. summary is the beginning of the finding's
 // summary. savesMarks reports that the rules save marks to connections. Such rules conflict with
 // TPROXY.
-func (d *diagnosis) checkIstioRules(summary string, savesMarks bool) {
+func (d *diagnosis) addIstioFinding(summary string, savesMarks bool) {
 	switch {
 	case !d.usesTProxy():
 		summary += ": two programs capture here"
@@ -179,7 +183,7 @@ func (d *diagnosis) checkIstioRules(summary string, savesMarks bool) {
 		summary += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound"+
 			" connections are routed to lo and lost", d.redirect.TProxyMark)
 	default:
-		summary += ": two programs capture, and rules apply refuses TPROXY with them"
+		summary += ": two programs capture here, and \"rules apply\" refuses TPROXY until they are removed"
 	}
 	d.add("rules", d.istioSeverity(), summary, removeIstio)
 }

@@ -43,8 +43,8 @@ func (d *diagnosis) checkPrograms() {
 		p := &d.Programs.Programs[i]
 		effect := effects[p.Hook]
 		if p.SocketMap != "" {
-			effect = programEffect{Warning, "it uses the map " + p.SocketMap + " of sockets: data" +
-				" between sockets in the map bypasses the network stack and all rules"}
+			effect = programEffect{Warning, fmt.Sprintf("it uses the socket map %q: data between"+
+				" sockets in the map bypasses the network stack and all rules", p.SocketMap)}
 		}
 		d.add("programs", effect.severity, fmt.Sprintf("eBPF program %s runs at %s of %s: %s",
 			describeProgram(p), p.Hook, p.At, effect.text),
@@ -94,7 +94,7 @@ func (d *diagnosis) checkRawSockets() {
 		},
 		{
 			false, "a raw IP socket",
-			"packets that it sends pass Sluice's rules, but only TCP and DNS are captured",
+			"packets that it sends traverse Sluice's rules, but only TCP and DNS are captured",
 		},
 	} {
 		for _, s := range d.Sockets {

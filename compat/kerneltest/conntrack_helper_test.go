@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster: if a conntrack helper expects a
-// connection, and its master connection was translated, the connection is translated like its
-// master and traverses no NAT chain. Otherwise it traverses the NAT chains.
+// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster: a connection that a conntrack helper
+// expects is translated like its master connection, if that was translated, and then traverses no
+// NAT chain. Otherwise it traverses the NAT chains.
 func TestHelpersAffectNAT(t *testing.T) {
 	const (
 		assigns = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\n" +
@@ -25,14 +25,14 @@ func TestHelpersAffectNAT(t *testing.T) {
 	for _, tc := range []struct {
 		name, rules string
 		server      string // destination of the request
-		port        int    // at which the expected connection arrives
+		port        int    // at which the data arrives
 	}{
 		{
-			"a helper and a translated connection", assigns + translates + redirects,
+			"a helper and a translated master connection", assigns + translates + redirects,
 			"10.244.1.1:6969", 40000,
 		},
 		{
-			"a helper and an untranslated connection", assigns + redirects,
+			"a helper and an untranslated master connection", assigns + redirects,
 			"10.244.1.1:69", 41000,
 		},
 		{"no helper", translates + redirects, "10.244.1.1:6969", 41000},
@@ -71,7 +71,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 			select {
 			case port := <-arrived:
 				if port != tc.port {
-					t.Errorf("it arrived at port %d, want %d", port, tc.port)
+					t.Errorf("the data arrived at port %d, want %d", port, tc.port)
 				}
 			case <-time.After(time.Minute):
 				t.Error("nothing arrived")

@@ -27,13 +27,13 @@ func TestNetworksLeakNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	round(1) // starts the runtime's poller
-	descriptors, namespaces := open(t)
+	round(1) // Go's runtime keeps the descriptors of its poller
+	descriptors, namespaces := countOpen(t)
 	for seed := range uint64(5) {
 		round(seed)
 	}
 	rulestest.EventuallySucceeds(t, "no more descriptors and namespaces than before", func() error {
-		nowDescriptors, nowNamespaces := open(t)
+		nowDescriptors, nowNamespaces := countOpen(t)
 		if nowDescriptors <= descriptors && nowNamespaces <= namespaces {
 			return nil
 		}
@@ -42,9 +42,9 @@ func TestNetworksLeakNothing(t *testing.T) {
 	})
 }
 
-// open returns the number of open descriptors, and of the network namespaces that descriptors and
-// threads refer to.
-func open(t *testing.T) (descriptors, namespaces int) {
+// countOpen returns the number of open descriptors, and of the network namespaces that descriptors
+// and threads refer to.
+func countOpen(t *testing.T) (descriptors, namespaces int) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, pattern := range []string{"/proc/self/fd/*", "/proc/self/task/*/ns/net"} {

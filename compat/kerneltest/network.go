@@ -47,8 +47,12 @@ type Network struct {
 	conntrack   *conntrack
 	tables      *nftables.Conn
 	legacy      map[legacyTable]bool // loaded since Reset
-	token       uint32               // of the last packet
-	innerCount  uint32               // number of packets in ICMP errors so far
+	// token is the token of the last packet. Each packet contains its own, by which the log
+	// identifies it.
+	token uint32
+	// innerCount is the number of packets sent in ICMP errors. It determines the source port of the
+	// next one.
+	innerCount uint32
 }
 
 // A device is an interface of the pod, with a packet socket that writes frames to it.
@@ -60,8 +64,8 @@ type device struct {
 	addrs     []netip.Addr // in the kernel's order
 }
 
-// NewNetwork creates the namespaces. The error wraps [unix.EPERM] without CAP_SYS_ADMIN and
-// CAP_NET_ADMIN.
+// NewNetwork creates a network, and waits until it delivers packets. The error wraps [unix.EPERM]
+// without CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func NewNetwork() (*Network, error) {
 	n := &Network{
 		devices: map[string]*device{}, nameOfIndex: map[uint32]string{},
@@ -306,7 +310,7 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 	return nil
 }
 
-// setListeners opens the [TProxyListeners], or closes all listeners.
+// setListeners opens the [TProxyListeners] unless listeners are open, or closes all listeners.
 func (n *Network) setListeners(open bool) error {
 	areOpen := len(n.listeners) > 0
 	switch {

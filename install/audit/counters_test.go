@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// countedPod returns a pod in a namespace whose rules have counters.
+// countedPod returns a mesh pod whose rules have counters.
 func countedPod(namespace, name string) *decide.Pod {
 	p := meshPod(name)
 	p.Metadata.Namespace = namespace
@@ -20,13 +20,13 @@ func countedPod(namespace, name string) *decide.Pod {
 	return p
 }
 
-// counts sets the packet count of the pod's rules with a role.
-func (s *fakeNamespace) counts(role rules.Role, packets uint64) {
-	s.env.set(func() { s.setCount(role, packets) })
+// setPackets sets the packet count of the first rule with a role.
+func (s *fakeNamespace) setPackets(role rules.Role, packets uint64) {
+	s.env.set(func() { s.setPacketsLocked(role, packets) })
 }
 
-// setCount is counts for callers that hold the lock of the environment.
-func (s *fakeNamespace) setCount(role rules.Role, packets uint64) {
+// setPacketsLocked is setPackets for callers that hold the lock of the environment.
+func (s *fakeNamespace) setPacketsLocked(role rules.Role, packets uint64) {
 	for _, c := range s.rules.Tables[0].Chains {
 		for i := range c.Rules {
 			if c.Rules[i].Role == role {
@@ -38,7 +38,8 @@ func (s *fakeNamespace) setCount(role rules.Role, packets uint64) {
 	s.env.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
 }
 
-// wantCounters checks the series of the counters that are not 0.
+// wantCounters waits for an audit, and verifies the series of sluice_rule_packets_total that are
+// not 0.
 func (env *testEnv) wantCounters(when string, want ...string) {
 	env.t.Helper()
 	advance(time.Minute)
@@ -57,8 +58,8 @@ func (env *testEnv) wantCounters(when string, want ...string) {
 	}
 }
 
-// series returns the number of series.
-func (env *testEnv) series() (n int) {
+// countSeries returns the number of series of sluice_rule_packets_total.
+func (env *testEnv) countSeries() (n int) {
 	env.Measure()
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -76,19 +77,19 @@ func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
 			"SLUICE_COUNTER_METRICS": "pod", "SLUICE_COUNTER_METRICS_PODS": "2",
 		})
 		a, b, c := countedPod("shop", "a"), countedPod("shop", "b"), countedPod("bank", "c")
-		ofA, ofB, ofC := env.addRedirected(a), env.addRedirected(b), env.addRedirected(c)
-		ofA.counts(rules.OutboundCaptured, 10)
-		ofA.counts(rules.InboundCaptured, 5)
-		ofB.counts(rules.OutboundCaptured, 1)
-		ofC.counts(rules.OutboundProxy, 7)
+		nsA, nsB, nsC := env.addRedirected(a), env.addRedirected(b), env.addRedirected(c)
+		nsA.setPackets(rules.OutboundCaptured, 10)
+		nsA.setPackets(rules.InboundCaptured, 5)
+		nsB.setPackets(rules.OutboundCaptured, 1)
+		nsC.setPackets(rules.OutboundProxy, 7)
 		env.wantCounters("at first", "{bank,c,outbound,proxy} 7",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10")
-		ofB.counts(rules.OutboundCaptured, 100)
-		env.wantCounters("with more packets of the third pod",
+		nsB.setPackets(rules.OutboundCaptured, 100)
+		env.wantCounters("after b has received packets",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10",
 			"{shop,b,outbound,captured} 100")
 		env.delete(b)
-		env.wantCounters("without the first pod", "{bank,c,outbound,proxy} 7",
+		env.wantCounters("after b was deleted", "{bank,c,outbound,proxy} 7",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10")
 		env.delete(a)
 		env.delete(c)
@@ -105,11 +106,11 @@ func TestSeriesOfCountersAreBounded(t *testing.T) {
 			var roles int
 			for i := range 20 {
 				s := env.addRedirected(countedPod(fmt.Sprint("ns-", i%2), fmt.Sprint("pod-", i)))
-				s.counts(rules.OutboundCaptured, uint64(i))
+				s.setPackets(rules.OutboundCaptured, uint64(i))
 				roles = rolesOf(s.rules)
 			}
 			advance(time.Minute)
-			if n := env.series(); n != limit*roles {
+			if n := env.countSeries(); n != limit*roles {
 				t.Errorf("%s: %d series, want %d of %d roles", per, n, limit, roles)
 			}
 			env.stop()
@@ -132,7 +133,7 @@ func TestPodWithoutCountersHasNoSeries(t *testing.T) {
 			env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
 			env.addRedirected(meshPod("without"))
 			advance(time.Minute)
-			if n := env.series(); n != 0 {
+			if n := env.countSeries(); n != 0 {
 				t.Errorf("%s: %d series", per, n)
 			}
 			env.stop()
@@ -145,61 +146,62 @@ func TestCountersNeverDecrease(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 		p := countedPod("shop", "web")
 		s := env.addRedirected(p)
-		s.counts(rules.OutboundCaptured, 10)
-		s.counts(rules.InboundCaptured, 20)
+		s.setPackets(rules.OutboundCaptured, 10)
+		s.setPackets(rules.InboundCaptured, 20)
 		env.wantCounters("at first", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 10")
-		env.change(s, func() { // the repair creates all rules again
+		env.change(s, func() { // the repair creates all rules again, with counters of 0
 			s.rules.Tables[0].Chains[0].Rules = nil
 		})
-		s.counts(rules.OutboundCaptured, 12)
+		s.setPackets(rules.OutboundCaptured, 12)
 		env.wantCounters("after a repair", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 22")
 		s = env.addSandbox(p) // a new sandbox of the same pod, with more packets than the previous one
 		r := env.redirect(p)
 		env.set(func() { s.rules = rules.MustCompile(r) })
-		s.counts(rules.OutboundCaptured, 30)
+		s.setPackets(rules.OutboundCaptured, 30)
 		env.record(p, &r)
 		env.put(p, running)
 		env.wantCounters("after a new sandbox", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52")
 		r.OutboundExcludePorts = rules.Singles[uint16](5432)
 		env.set(func() { s.rules = rules.MustCompile(r) })
-		s.counts(rules.OutboundCaptured, 31)
+		s.setPackets(rules.OutboundCaptured, 31)
 		env.record(p, &r)
 		env.put(p, running)
+		// The packets since the last audit are not counted: see podCounters.update.
 		env.wantCounters("after a change of the parameters", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52")
-		s.counts(rules.OutboundExcludedPort, 4)
+		s.setPackets(rules.OutboundExcludedPort, 4)
 		env.wantCounters("later", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52", "{shop,web,outbound,excluded_port} 4")
 	})
 }
 
-// TestPacketsDuringARepairAreCounted covers rules that were all removed, and whose new counters
-// have reached the previous values before the agent reads them.
+// TestPacketsDuringARepairAreCounted verifies that the counters of the rules that a repair creates
+// are compared with 0, even if they are above the values of the removed rules when they are read.
 func TestPacketsDuringARepairAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 		s := env.addRedirected(countedPod("shop", "web"))
-		s.counts(rules.OutboundCaptured, 10)
+		s.setPackets(rules.OutboundCaptured, 10)
 		env.wantCounters("at first", "{shop,web,outbound,captured} 10")
-		s.afterRepair = func() { s.setCount(rules.OutboundCaptured, 15) }
+		s.afterRepair = func() { s.setPacketsLocked(rules.OutboundCaptured, 15) }
 		env.flush(s)
 		env.wantCounters("after the repair", "{shop,web,outbound,captured} 25")
 	})
 }
 
-func TestCountersOfANamespaceKeepThoseOfPodsThatEnded(t *testing.T) {
+func TestCountersOfANamespaceIncludeEndedPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
 		a, b := countedPod("shop", "a"), countedPod("shop", "b")
-		ofA, ofB := env.addRedirected(a), env.addRedirected(b)
-		ofA.counts(rules.OutboundCaptured, 10)
-		ofB.counts(rules.OutboundCaptured, 1)
+		nsA, nsB := env.addRedirected(a), env.addRedirected(b)
+		nsA.setPackets(rules.OutboundCaptured, 10)
+		nsB.setPackets(rules.OutboundCaptured, 1)
 		env.wantCounters("of two pods", "{shop,,outbound,captured} 11")
 		env.delete(a)
-		ofB.counts(rules.OutboundCaptured, 3)
+		nsB.setPackets(rules.OutboundCaptured, 3)
 		env.wantCounters("of the other pod", "{shop,,outbound,captured} 13")
 		env.delete(b)
 		env.wantCounters("without pods")
@@ -209,19 +211,20 @@ func TestCountersOfANamespaceKeepThoseOfPodsThatEnded(t *testing.T) {
 func TestCountersAfterARestartOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for per, want := range map[string][2]string{
-			"pod":       {"{shop,web,outbound,captured} 10", "{shop,web,outbound,captured} 12"},
-			"namespace": {"", "{shop,,outbound,captured} 2"}, // the namespace's counters of ended pods are lost
+			"pod": {"{shop,web,outbound,captured} 10", "{shop,web,outbound,captured} 12"},
+			// Prometheus has counted the packets from before the restart: see readCounters.
+			"namespace": {"", "{shop,,outbound,captured} 2"},
 		} {
 			env := newTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
 			s := env.addRedirected(countedPod("shop", "web"))
-			s.counts(rules.OutboundCaptured, 10)
+			s.setPackets(rules.OutboundCaptured, 10)
 			env.start()
 			var first []string
 			if want[0] != "" {
 				first = []string{want[0]}
 			}
 			env.wantCounters(per+" at first", first...)
-			s.counts(rules.OutboundCaptured, 12)
+			s.setPackets(rules.OutboundCaptured, 12)
 			env.wantCounters(per+" later", want[1])
 			env.stop()
 		}

@@ -64,7 +64,8 @@ type fakeNamespace struct {
 	env       *testEnv
 	id        netns.ID
 	addresses []netip.Addr
-	// rules contains the rules, stranger a route that cannot be removed, and istio Istio's rules.
+	// rules contains the rules, foreignRoute a route that cannot be removed, and istio Istio's
+	// rules.
 	rules        rules.Ruleset
 	foreignRoute string
 	istio        []string

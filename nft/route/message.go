@@ -15,15 +15,15 @@ import (
 // code at program start.
 var native = &binary.NativeEndian
 
-// queryRequest requests ::6 on lo and the policy rules of all families.
+// queryRequest returns the request for ::6 on lo and the policy rules of all families.
 func queryRequest() []byte {
 	return fastRequests.query.get(func() []byte {
 		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_GETADDR, 0))
 	})
 }
 
-// addRequest adds ::6 to lo, like [loopbackAddr.add], and requests the policy rules of all
-// families.
+// addRequest returns the request that adds ::6 to lo, like [loopbackAddr.add], and the request for
+// the policy rules of all families.
 func addRequest() []byte {
 	return fastRequests.add.get(func() []byte {
 		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_NEWADDR,
@@ -64,17 +64,18 @@ func addrAndRulesRequest(addr *nl.NetlinkRequest, attributes ...*nl.RtAttr) []by
 	return append(addr.Serialize(), request.Serialize()...)
 }
 
-// addressesRequest requests the addresses of all families.
+// addressesRequest returns the request for the addresses of all families.
 func addressesRequest() []byte {
 	request := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	request.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
 	return request.Serialize()
 }
 
-// routesRequest requests the routes of a policy route's table.
+// routesRequest returns the request for the routes of a policy route's table.
 func routesRequest(p rules.PolicyRoute) []byte {
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	// The kernel rejects unsupported filters, such as the default fields of NewRtMsg.
+	// With NETLINK_GET_STRICT_CHK, the kernel rejects the scope, type and protocol that NewRtMsg
+	// sets.
 	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(addressFamily(p.Family))}})
 	request.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
 	return request.Serialize()

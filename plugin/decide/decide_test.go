@@ -387,7 +387,7 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 		late := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
 		a.Annotations = pod.Metadata.Annotations
 		for _, d := range []decide.Decision{decide.Early(a, &settings), late} {
-			if d.Reason.RulesOutIstioInit() {
+			if d.Reason.ImpliesNoIstioInit() {
 				t.Errorf("%s: %v, although the pod has istio-init", name, d)
 			}
 		}
@@ -397,7 +397,7 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 		decide.OptOutAnnotation, decide.NotSelected,
 	}
 	got := slices.DeleteFunc(decide.Reasons(), func(r decide.Reason) bool {
-		return !r.RulesOutIstioInit()
+		return !r.ImpliesNoIstioInit()
 	})
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

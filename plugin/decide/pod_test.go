@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-func TestPodIsTheOneThatTheKubeletKnows(t *testing.T) {
+func TestPodHasUID(t *testing.T) {
 	pod := decide.Pod{Metadata: decide.Metadata{
 		UID: "a", Annotations: map[string]string{"kubernetes.io/config.hash": "b"},
 	}}

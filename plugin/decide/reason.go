@@ -14,7 +14,7 @@ const (
 	AmbientPod        Reason = "ambient-pod"        // in ambient mode: redirected to ztunnel
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
 	IstioInit         Reason = "istio-init"         // an init container programs the rules
-	NoProxyContainer  Reason = "no-proxy-container" // no container could receive the traffic
+	NoProxyContainer  Reason = "no-proxy-container" // no container has the name of the proxy's
 	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
 	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is not a sidecar
 	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false
@@ -39,10 +39,10 @@ func Reasons() []Reason {
 	}
 }
 
-// RulesOutIstioInit reports whether a pod that is skipped for this reason is known to have no
-// istio-init container, because [Decide] checks the containers before the reason. It returns false
-// for every reason that [Early] may return, since Early does not know the containers.
-func (r Reason) RulesOutIstioInit() bool {
+// ImpliesNoIstioInit reports whether a pod that is skipped for this reason has no istio-init
+// container: [Decide] returns the reason only after it has found no such container. For every
+// reason that [Early] may return the result is false, because Early does not know the containers.
+func (r Reason) ImpliesNoIstioInit() bool {
 	switch r {
 	case NoProxyContainer, ProxyDisabled, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:
 		return true

@@ -13,7 +13,7 @@ var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 
 // A figure is a row of the table in the README.
 type figure struct {
-	// title is the task in the README.
+	// title is the text of the column "task".
 	title string
 	// resultRow is the ID of the row of the results that contains the entries.
 	resultRow string
@@ -21,7 +21,7 @@ type figure struct {
 	sluice string
 	// peer is the name of the entry to compare with. It is empty if there is none.
 	peer string
-	// peerTitle is the name of the peer in the README.
+	// peerTitle is the name of the peer in the README, or "none".
 	peerTitle  string
 	quantities []Quantity
 }

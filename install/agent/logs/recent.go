@@ -10,8 +10,8 @@ import (
 // maxRecent is the maximum number of kept messages.
 const maxRecent = 16
 
-// recent contains the latest warnings and errors, one line for each message, the last one first. It
-// is safe for concurrent use.
+// recent contains the latest warnings and errors, the most recent first. Repetitions of a message
+// are one line. It is safe for concurrent use.
 type recent struct {
 	mu   sync.Mutex
 	kept []Line
@@ -38,8 +38,9 @@ func (r *recent) add(e zapcore.Entry, errorText string) {
 	r.kept = r.kept[:min(len(r.kept), maxRecent)]
 }
 
-// recentCore is a core that adds warnings and errors of the agent to recent. Messages of libraries
-// are ignored, because the agent itself logs failures.
+// recentCore is a core that adds warnings and errors of the agent to recent. It ignores the
+// messages of libraries, whose loggers have names, because the agent itself logs failures of its
+// calls.
 type recentCore struct{ recent *recent }
 
 // Enabled implements [zapcore.Core].

@@ -127,7 +127,8 @@ func (o *options) readInput(args []string) ([]string, []byte, error) {
 		if err != nil {
 			return nil, nil, badInput("%s: %w", flag, err)
 		}
-		if inputFlag, *value = flag, "-"; isInline {
+		inputFlag, *value = flag, "-"
+		if isInline {
 			*value = flag + "=-"
 		}
 		if input == nil {
@@ -200,8 +201,8 @@ func higherCode(a, b error) error {
 	return b
 }
 
-// A lineWriter writes whole lines; it never writes a last line without a newline. Lines that are
-// not JSON objects get a prefix.
+// A lineWriter writes whole lines; if the output does not end with a newline, its last line is
+// dropped. Lines that are not JSON objects get a prefix.
 type lineWriter struct {
 	output io.Writer
 	prefix string

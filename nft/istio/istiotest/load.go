@@ -17,8 +17,9 @@ import (
 // Families contains the families of iptables.
 var Families = []rules.Family{rules.IPv4, rules.IPv6}
 
-// Load creates a namespace and loads foreign rules, the rules of the case, and more foreign rules,
-// with the programs of the variant.
+// Load creates a namespace. With the programs of the variant, it loads the foreign rules of
+// [Before], the rules of the case and the foreign rules of [After]; then it loads the case's tables
+// with nft.
 func Load(t testing.TB, v Variant, c Case) *netns.NS {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -34,8 +35,8 @@ func Load(t testing.TB, v Variant, c Case) *netns.NS {
 // remaining caches the results of [Remaining].
 var remaining sync.Map
 
-// Remaining returns the expected result of [Dump] for a namespace of [Load] after the removal of
-// all rules of Istio: the dump of a namespace that never had them.
+// Remaining returns what [Dump] must return after all rules of Istio have been removed from a
+// namespace of [Load]. It loads and dumps a namespace without these rules.
 func Remaining(t testing.TB, v Variant, c Case) string {
 	t.Helper()
 	without := Case{IPv4: withoutIstio(c.IPv4), IPv6: withoutIstio(c.IPv6)}
@@ -97,8 +98,8 @@ func program(v Variant, f rules.Family) string {
 	return name + v.program
 }
 
-// Run runs a program in the namespace and returns its output. The lock of iptables is a
-// file of the test.
+// Run runs a program in the namespace and returns its output. iptables uses a temporary lock file,
+// so that parallel tests do not wait for each other.
 func Run(t testing.TB, ns *netns.NS, input, name string, args ...string) string {
 	t.Helper()
 	out, err := TryRun(t, ns, input, name, args...)
@@ -122,11 +123,11 @@ func TryRun(t testing.TB, ns *netns.NS, input, name string, args ...string) (str
 	return stdout.String(), nil
 }
 
-// runError is the error of a failed program with its output.
+// runError is the error of a failed program with its standard error.
 type runError struct {
-	err  error
-	text string
+	err    error
+	stderr string
 }
 
-func (e *runError) Error() string { return e.err.Error() + ": " + strings.TrimSpace(e.text) }
+func (e *runError) Error() string { return e.err.Error() + ": " + strings.TrimSpace(e.stderr) }
 func (e *runError) Unwrap() error { return e.err }
