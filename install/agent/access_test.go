@@ -24,13 +24,13 @@ func TestKubeconfigPart(t *testing.T) {
 	}
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	good := token.Status{Origin: token.Requested, Expiry: now.Add(time.Hour)}
-	but := func(change func(s *token.Status)) token.Status {
+	with := func(change func(s *token.Status)) token.Status {
 		s := good
 		change(&s)
 		return s
 	}
-	away := func(since time.Duration) token.Status {
-		return but(func(s *token.Status) {
+	unavailable := func(since time.Duration) token.Status {
+		return with(func(s *token.Status) {
 			s.Unavailable, s.UnavailableSince = errors.New("connection refused"), now.Add(-since)
 		})
 	}
@@ -43,27 +43,27 @@ func TestKubeconfigPart(t *testing.T) {
 	}{
 		{"a valid kubeconfig", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
 		{"no kubeconfig yet", path, token.Status{}, false, "no token was written yet"},
-		{"revoked", path, but(func(s *token.Status) {
+		{"a revoked token", path, with(func(s *token.Status) {
 			s.Revoked = true
 		}), false, "no longer accepts the token"},
-		{"expired", path, but(func(s *token.Status) {
+		{"an expired token", path, with(func(s *token.Status) {
 			s.Expiry = now
 		}), false, "the token expires at 2026-11-20T12:00:00Z"},
-		{"without rights", path, but(func(s *token.Status) {
+		{"a token without permissions", path, with(func(s *token.Status) {
 			s.Forbidden = errors.New("403")
 		}), false, "a permission is missing"},
 		{
-			"a short outage of the API server", path, away(10 * time.Second), true,
+			"a short outage of the API server", path, unavailable(10 * time.Second), true,
 			"the API server has not replied since 2026-11-20T11:59:50Z: connection refused",
 		},
 		{
-			"an outage of the API server", path, away(time.Minute), false,
+			"an outage of the API server", path, unavailable(time.Minute), false,
 			"the API server has not replied since 2026-11-20T11:59:00Z: connection refused",
 		},
-		{"an invalid next token", path, but(func(s *token.Status) {
-			s.Problem = errors.New("full")
-		}), true, "full"},
-		{"a missing file", path + "x", good, false, "no such file"},
+		{"the next token cannot be written", path, with(func(s *token.Status) {
+			s.Problem = errors.New("no space left")
+		}), true, "no space left"},
+		{"the kubeconfig file is missing", path + "x", good, false, "no such file"},
 	} {
 		p := kubeconfigPart(row.path, row.status, now)
 		if text := strings.Join(p.Reasons, "; "); p.Ready != row.ready ||

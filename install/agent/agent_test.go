@@ -70,7 +70,7 @@ func TestNodeLifecycle(t *testing.T) {
 	before := descriptors(t)
 	start := time.Now()
 	first := b.run(nil)
-	first.ready()
+	first.waitReady()
 	t.Logf("ready after %v", time.Since(start))
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
@@ -81,7 +81,7 @@ func TestNodeLifecycle(t *testing.T) {
 	if pod, err := client.Pod(t.Context(), source.Ref{
 		Namespace: "default", Name: "web", UID: "1",
 	}); err != nil || !pod.HasUID("1") {
-		t.Errorf("a pod from the socket: %v, %v", pod, err)
+		t.Errorf("the socket returns the pod %v, %v", pod, err)
 	}
 	add := protocol.Add{
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
@@ -115,7 +115,7 @@ func TestNodeLifecycle(t *testing.T) {
 	}
 
 	second := b.run(nil)
-	second.ready()
+	second.waitReady()
 	b.SetDaemonSet("")
 	second.end()
 	remaining := b.files("conf", "bin", "run", "state")
@@ -197,10 +197,10 @@ metadata:
   {name: web, uid: "1", labels: {sidecar.istio.io/inject: "true"}, annotations: {sidecar.istio.io/status: "{}"}}
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}`)
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	b.add(pod)
-	if holders, err := compat.InstalledBackends(pod); err != nil || len(holders) != 1 {
-		t.Errorf("%d backends have rules in the pod, %v", len(holders), err)
+	if installed, err := compat.InstalledBackends(pod); err != nil || len(installed) != 1 {
+		t.Errorf("%d backends have rules in the pod, %v", len(installed), err)
 	}
 	r.end()
 }
@@ -240,10 +240,10 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	t.Parallel() // failed requests are repeated after seconds
 	b := newTestNode(t)
 	good := b.Token()
-	config := b.config() // has the valid token
+	api := b.apiOptions() // has the valid token
 	b.SetToken("another")
-	r := b.start(config, nil)
-	r.until("refused", func() bool {
+	r := b.start(api, nil)
+	r.until("the rejected token is reported", func() bool {
 		return strings.Contains(r.reasons(observe.Configuration), "could not read pods")
 	})
 	if diff := cmp.Diff([]string{"bridge"}, b.chain()); diff != "" || r.readiness().Ready {
@@ -251,10 +251,10 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	}
 	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 ||
 		!strings.Contains(text, "[-] configuration") {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("/readyz: %d %s", code, text)
 	}
 	b.SetToken(good)
-	r.ready()
+	r.waitReady()
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
@@ -267,20 +267,22 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	r := b.run(nil)
-	r.ready()
-	b.put("conf/10-net.conflist", "{")
+	r.waitReady()
+	b.writeFile("conf/10-net.conflist", "{")
 	r.until("not ready", func() bool { return !r.readiness().Ready })
 	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") ||
 		strings.Contains(text, b.dir) {
 		t.Errorf("configuration: %s", text)
 	}
 	r.until("an event", func() bool { return b.lastEvent() == "InvalidConfiguration" })
-	b.put("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
-	r.ready()
+	b.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
+	r.waitReady()
 	r.until("the node is ready again", func() bool { return b.lastEvent() == "Installed" })
 	r.end()
 }
 
+// TestRunnables checks that the agent passes its dependencies to an additional Runnable, and that
+// the agent does not end before the Runnable.
 func TestRunnables(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
@@ -303,14 +305,14 @@ func TestRunnables(t *testing.T) {
 func TestStartupTaint(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
-	b.tainted()
+	b.addTaints()
 	const all = "[" + startupTaint + "," + otherTaint + "]"
 	b.SetTaints(all, 1) // one conflict
 	if err := os.Rename(b.path("conf/10-net.conflist"), b.path("later")); err != nil {
 		t.Fatal(err)
 	}
 	r := b.run(nil)
-	r.until("looked at", func() bool {
+	r.until("the missing configuration is reported", func() bool {
 		return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration")
 	})
 	if got := b.Taints(); got != all {
@@ -332,6 +334,6 @@ func TestPortInUse(t *testing.T) {
 	defer l.Close()
 	r := b.run(nil)
 	if err := <-r.done; err == nil || !strings.Contains(err.Error(), "MONITORING_PORT") {
-		t.Error(err)
+		t.Errorf("error %v, want one about MONITORING_PORT", err)
 	}
 }

@@ -29,7 +29,7 @@ func newAmbientNode(t *testing.T) *ambientNode {
 	t.Helper()
 	n := &ambientNode{testNode: newTestNode(t), host: netnstest.New(t)}
 	n.env["AMBIENT_ENABLED"], n.env["ZTUNNEL_UDS_ADDRESS"] = "true", n.path("z/z.sock")
-	n.env["SLUICE_MOUNTED_PROC_DIR"] = n.hostNode(n.host)
+	n.env["SLUICE_MOUNTED_PROC_DIR"] = n.startNodeProcess(n.host)
 	n.env["SLUICE_MOUNTED_NETNS_DIR"] = n.path("netns")
 	return n
 }
@@ -46,8 +46,8 @@ func (n *ambientNode) t() *testing.T { return n.testNode.t }
 
 func (n *ambientNode) path(name string) string { return n.testNode.path(name) }
 
-// pod adds a pod to the API server. It is running if it has an address.
-func (n *ambientNode) pod(name, uid, address string) {
+// putPod adds a pod to the API server. It is running if it has an address.
+func (n *ambientNode) putPod(name, uid, address string) {
 	n.t().Helper()
 	annotation, status := "", ""
 	if address != "" {
@@ -59,8 +59,8 @@ spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
 %s`, name, uid, annotation, status))
 }
 
-// sandbox adds the sandbox of a pod to the runtime's cache.
-func (n *ambientNode) sandbox(name, uid string, ns *netns.NS) {
+// addSandbox adds the sandbox of a pod to the runtime's cache.
+func (n *ambientNode) addSandbox(name, uid string, ns *netns.NS) {
 	n.t().Helper()
 	result, err := json.Marshal(map[string]any{
 		"kind": "cniCacheV1", "containerId": "c-" + uid, "ifName": "eth0", "netns": "/var/run/netns/" + uid,
@@ -71,7 +71,7 @@ func (n *ambientNode) sandbox(name, uid string, ns *netns.NS) {
 	if err != nil {
 		n.t().Fatal(err)
 	}
-	n.put("cache/results/cluster-c-"+uid+"-eth0", string(result))
+	n.writeFile("cache/results/cluster-c-"+uid+"-eth0", string(result))
 	if err = os.MkdirAll(n.path("netns"), 0o755); err == nil {
 		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), filepath.Join(n.path("netns"), uid))
 	}
@@ -80,19 +80,19 @@ func (n *ambientNode) sandbox(name, uid string, ns *netns.NS) {
 	}
 }
 
-// started starts the pod web in a namespace.
-func (n *ambientNode) started() *netns.NS {
+// startWebPod starts the pod web in a new network namespace, and waits until the pod is enrolled.
+func (n *ambientNode) startWebPod() *netns.NS {
 	n.t().Helper()
 	ns := netnstest.New(n.t())
-	n.pod("web", "1", "")
+	n.putPod("web", "1", "")
 	n.add(ns)
-	n.sandbox("web", "1", ns)
+	n.addSandbox("web", "1", ns)
 	n.until("the annotation", func() bool {
 		return slices.ContainsFunc(n.PodChanges(), func(change string) bool {
 			return strings.Contains(change, `{"ambient.istio.io/redirection":"enabled"}`)
 		})
 	})
-	n.pod("web", "1", "10.1.0.7")
+	n.putPod("web", "1", "10.1.0.7")
 	return ns
 }
 
@@ -109,32 +109,33 @@ func (n *ambientNode) hasEvent(reason, text string) bool {
 	})
 }
 
-// refuses checks that a pod does not start, because the agent does not answer.
-func (n *ambientNode) refuses(wait func() (string, error), ns *netns.NS) {
+// checkRefused checks that a pod does not start, because the agent does not answer.
+func (n *ambientNode) checkRefused(wait func() (string, error), ns *netns.NS) {
 	n.t().Helper()
 	out, err := wait()
 	if err == nil || !strings.Contains(out, "is in ambient mode and cannot be enrolled") {
 		n.t().Errorf("ADD: %v, %s", err, out)
 	}
-	if holders(n.t(), ns) != 0 {
+	if backendsWithRules(n.t(), ns) != 0 {
 		n.t().Error("the pod has rules although it did not start")
 	}
 }
 
 // TestAmbientModeSurvivesAKilledAgent checks that running pods keep their rules while no agent
-// runs, and that no pod starts without ztunnel. The next agent finds the pods again without a state
-// directory, from the API server, the runtime and the kernel, repairs changes, and reports it.
+// runs, and that no other pod in ambient mode starts. The next agent finds the pods again without a
+// state directory, from the API server, the runtime and the kernel, repairs changes, and reports
+// it.
 func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n := newAmbientNode(t)
 	n.startAgent()
-	web := n.started()
+	web := n.startWebPod()
 	n.kill()
-	if holders(t, web) != 1 || holders(t, n.host) != 1 {
+	if backendsWithRules(t, web) != 1 || backendsWithRules(t, n.host) != 1 {
 		t.Error("the rules were removed with the agent")
 	}
 	late := netnstest.New(t)
-	n.pod("late", "2", "")
-	n.refuses(n.startADD("late", "2", late), late)
+	n.putPod("late", "2", "")
+	n.checkRefused(n.startADD("late", "2", late), late)
 	n.flush(web)
 	for _, dir := range []string{"run", "state"} {
 		if err := os.RemoveAll(n.path(dir)); err != nil {
@@ -142,13 +143,13 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 		}
 	}
 	n.startAgent()
-	n.until("the rules are restored", func() bool { return holders(t, web) == 1 })
+	n.until("the rules are restored", func() bool { return backendsWithRules(t, web) == 1 })
 	n.z.Wait(t, "add 1")
 	if n.z.Pods()["1"] != web.ID() {
 		t.Error("ztunnel has another network namespace")
 	}
 	n.until("an event", func() bool { return n.hasEvent("RedirectRepaired", "no rule is left; the redirection is restored") })
-	if out, err := n.startADD("late", "2", late)(); err != nil || holders(t, late) != 1 {
+	if out, err := n.startADD("late", "2", late)(); err != nil || backendsWithRules(t, late) != 1 {
 		t.Errorf("ADD: %v, %s", err, out)
 	}
 	n.kill()
@@ -159,19 +160,19 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	n := newAmbientNode(t)
 	n.startAgent()
-	web := n.started()
+	web := n.startWebPod()
 	n.signal(syscall.SIGSTOP)
 	n.flush(web)
 	n.flush(n.host)
 	n.signal(syscall.SIGCONT)
-	n.until("the rules are restored", func() bool { return holders(t, web) == 1 && holders(t, n.host) == 1 })
+	n.until("the rules are restored", func() bool { return backendsWithRules(t, web) == 1 && backendsWithRules(t, n.host) == 1 })
 	n.until("events", func() bool {
 		return n.hasEvent("RedirectRepaired", "restored") && n.hasEvent("HostRulesChanged", "restored")
 	})
 
 	n.signal(syscall.SIGSTOP)
 	late := netnstest.New(t)
-	n.pod("late", "2", "")
+	n.putPod("late", "2", "")
 	wait := n.startADD("late", "2", late)
 	socket := n.path("run/agent/") // the name of the socket before it was renamed
 	n.until("ADD waits for the agent", func() bool {
@@ -182,9 +183,9 @@ func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 		// These are the listener, the request for the pod, and the request to enroll it.
 		return strings.Count(string(data), socket) >= 3
 	})
-	if holders(t, late) != 0 {
+	if backendsWithRules(t, late) != 0 {
 		t.Error("the pod has rules before the agent answers")
 	}
 	n.kill()
-	n.refuses(wait, late)
+	n.checkRefused(wait, late)
 }

@@ -67,8 +67,8 @@ func TestAmbientTopics(t *testing.T) {
 			"problem: the node's rules for probes are broken: no permission | probes of pods in ambient mode may fail",
 		},
 		{
-			hostRulesTopic(hostrules.State{ComparedAt: now.Add(-4 * time.Second), Backend: compat.BackendNFT, Pods: 5}, now),
-			"ok: the node's rules for probes are in place (nft, 5 pods), compared 4s ago; the kubelet is process 0",
+			hostRulesTopic(hostrules.State{ComparedAt: now.Add(-4 * time.Second), Backend: compat.BackendNFT, Pods: 5, Kubelet: hostrules.Kubelet{PID: 815}}, now),
+			"ok: the node's rules for probes are in place (nft, 5 pods), compared 4s ago; the kubelet is process 815",
 		},
 		{
 			hostRulesTopic(hostrules.State{ComparedAt: now, KubeletErr: errors.New("no process")}, now),

@@ -21,9 +21,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// hostNode starts a process as the first one of the node, and its kubelet, in a network namespace,
-// and returns the node's /proc.
-func (b *testNode) hostNode(ns *netns.NS) string {
+// startNodeProcess starts a process in a network namespace, and returns the path of a /proc in
+// which this process is both process 1 of the node and the kubelet.
+func (b *testNode) startNodeProcess(ns *netns.NS) string {
 	b.t.Helper()
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *testNode) hostNode(ns *netns.NS) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put("image/kubelet", string(data))
+	b.writeFile("image/kubelet", string(data))
 	if err := os.Chmod(b.path("image/kubelet"), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
@@ -56,7 +56,8 @@ func (b *testNode) hostNode(ns *netns.NS) string {
 	return proc
 }
 
-func holders(t testing.TB, ns *netns.NS) int {
+// backendsWithRules returns the number of backends that have rules in a namespace.
+func backendsWithRules(t testing.TB, ns *netns.NS) int {
 	t.Helper()
 	list, err := compat.InstalledBackends(ns)
 	if err != nil {
@@ -94,14 +95,14 @@ func TestAmbientMode(t *testing.T) {
 	pod, host := netnstest.NewPod(t), netnstest.New(t)
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
-	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.hostNode(host)
+	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.startNodeProcess(host)
 	const object = `
 metadata: {name: web, uid: "1", labels: {istio.io/dataplane-mode: ambient}, annotations: {%s}}
 spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
 status: {phase: Running, podIP: 10.1.0.7}`
 	b.Put(strings.ReplaceAll(fmt.Sprintf(object, ""), "status: {phase: Running, podIP: 10.1.0.7}", ""))
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	z := ztunneltest.Start(t, b.path("z/z.sock"), nil)
 	z.Wait(t, "snapshot")
 	b.add(pod)
@@ -114,9 +115,9 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		t.Fatal(err)
 	}
 	found, err := backend.Check(pod, rs, compat.Snapshot{})
-	if err != nil || len(found.Differences) > 0 || z.Pods()["1"] != pod.ID() || holders(t, host) != 1 {
+	if err != nil || len(found.Differences) > 0 || z.Pods()["1"] != pod.ID() || backendsWithRules(t, host) != 1 {
 		t.Fatalf("after ADD: %v, %v; ztunnel %v; %d backends have rules of the node", err,
-			found.Differences, z.Pods(), holders(t, host))
+			found.Differences, z.Pods(), backendsWithRules(t, host))
 	}
 	const patch = `PATCH /api/v1/namespaces/default/pods/web/status ` +
 		`{"metadata":{"annotations":{"ambient.istio.io/redirection":%s},"uid":"1"}}`
@@ -162,7 +163,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		if err := tc.ns.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
 			t.Fatal(err)
 		}
-		r.until(tc.name+" are back", func() bool { return holders(t, tc.ns) == 1 })
+		r.until(tc.name+" are back", func() bool { return backendsWithRules(t, tc.ns) == 1 })
 		r.until("an event about "+tc.name, func() bool {
 			return slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
 				return e.Reason == tc.reason && strings.Contains(e.Message, "restored")
@@ -176,9 +177,9 @@ status: {phase: Running, podIP: 10.1.0.7}`
 
 	b.SetDaemonSet("")
 	r.end()
-	if holders(t, pod) != 0 || holders(t, host) != 0 || !patched("null")() {
-		t.Errorf("after uninstallation %d and %d backends have rules; %v", holders(t, pod),
-			holders(t, host), b.PodChanges())
+	if backendsWithRules(t, pod) != 0 || backendsWithRules(t, host) != 0 || !patched("null")() {
+		t.Errorf("after uninstallation %d and %d backends have rules; %v", backendsWithRules(t, pod),
+			backendsWithRules(t, host), b.PodChanges())
 	}
 }
 
@@ -195,29 +196,29 @@ func TestAmbientModeNeedsTheSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = agent.New(agent.Options{Settings: v, API: b.config(), Log: log})
+	_, err = agent.New(agent.Options{Settings: v, API: b.apiOptions(), Log: log})
 	if err == nil || !strings.Contains(err.Error(), "AMBIENT_ENABLED: needs SLUICE_SERVE") {
 		t.Error(err)
 	}
 }
 
 // TestHostRulesOfAnEarlierAgentAreRemoved checks that an agent without ambient mode removes the
-// node's rules for probes of an earlier agent with it.
+// node's rules for probes that an earlier agent in ambient mode has installed.
 func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
 	host := netnstest.New(t)
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
-	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.hostNode(host)
+	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.startNodeProcess(host)
 	r := b.run(nil)
-	r.ready()
-	r.until("the node has rules", func() bool { return holders(t, host) == 1 })
+	r.waitReady()
+	r.until("the node has rules", func() bool { return backendsWithRules(t, host) == 1 })
 	r.end() // the DaemonSet exists: an upgrade
-	if holders(t, host) != 1 {
+	if backendsWithRules(t, host) != 1 {
 		t.Fatal("an upgrade removes the node's rules")
 	}
 	b.env["AMBIENT_ENABLED"] = "false"
 	r = b.run(nil)
-	r.until("the node has no rules", func() bool { return holders(t, host) == 0 })
-	r.ready()
+	r.until("the node has no rules", func() bool { return backendsWithRules(t, host) == 0 })
+	r.waitReady()
 	r.end()
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// added adds a pod to the node that ADD has redirected, and whose sandbox does not exist.
-func (b *testNode) added() rules.Redirect {
+// addRedirectedPod adds a pod to the node that ADD has redirected. The sandbox does not exist.
+func (b *testNode) addRedirectedPod() rules.Redirect {
 	b.t.Helper()
 	b.Put(`
 metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
@@ -71,9 +71,9 @@ func (b *testNode) locate() (l protocol.Location) {
 func TestTheAgentAudits(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
-	want := b.added()
+	want := b.addRedirectedPod()
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	r.until("the pod is counted", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nsluice_pods{state=\"unknown\"} 1\n")
@@ -102,13 +102,13 @@ func TestAuditWithoutServing(t *testing.T) {
 		"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n",
 	} {
 		b := newTestNode(t)
-		b.added()
+		b.addRedirectedPod()
 		b.env["SLUICE_SERVE"], b.env["SLUICE_AUDIT"], b.env["REPAIR_ENABLED"] = "false", audited,
 			"false"
 		r := b.run(nil)
-		r.ready()
+		r.waitReady()
 		text := ""
-		r.until("the pod is counted", func() bool {
+		r.until("the metrics contain "+line, func() bool {
 			_, text = r.get("MONITORING_PORT", "/metrics")
 			return strings.Contains(text, line)
 		})

@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// Environment variables of an agent in its own process: the address of the API server, which makes
-// the test binary an agent, and the files of the credentials.
+// Environment variables of an agent in its own process. If childEnv is set, the test binary runs an
+// agent that uses the API server at this address. The others are files: the token, the certificate
+// authority, and the executable that does nothing.
 const (
 	childEnv      = "SLUICE_TEST_AGENT"
 	childTokenEnv = "SLUICE_TEST_TOKEN"
@@ -92,7 +93,7 @@ func (b *testNode) startChild() *child {
 		b.t.Fatal(err)
 	}
 	go func() { c.done <- c.process.Wait() }()
-	c.ready()
+	c.waitReady()
 	return c
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// answers waits until the plugin can read a new pod from the socket and with its kubeconfig.
-func (r *running) answers(name string) {
+// waitPodAccess waits until the plugin can read a new pod from the socket and with its kubeconfig.
+func (r *running) waitPodAccess(name string) {
 	r.t.Helper()
 	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name +
 		`"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
@@ -37,8 +37,8 @@ func (r *running) answers(name string) {
 	})
 }
 
-// eventOf returns the message of the last event with the reason; empty if there is none.
-func (b *testNode) eventOf(reason string) string {
+// lastMessage returns the message of the last event with the reason; empty if there is none.
+func (b *testNode) lastMessage(reason string) string {
 	events := b.Events()
 	slices.Reverse(events)
 	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool {
@@ -72,7 +72,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	t.Parallel() // errors are retried after seconds
 	b := newTestNode(t)
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	reject(b)
 	r.until("not ready", func() bool { return strings.Contains(r.reasons(observe.Rights), reason) })
 	if r.readiness().Ready {
@@ -81,13 +81,13 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	rejected := time.Now()
 	r.until("the problem lasts", func() bool { return time.Since(rejected) > 5*time.Second })
 	b.Project()
-	r.ready()
+	r.waitReady()
 	r.until("the plugin's kubeconfig", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
-	r.answers("later")
+	r.waitPodAccess("later")
 	r.until("an event", func() bool {
-		return strings.Contains(b.eventOf("CredentialsRejected"), event)
+		return strings.Contains(b.lastMessage("CredentialsRejected"), event)
 	})
 	r.end()
 }
@@ -97,13 +97,14 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 // accepted.
 func TestTokenThatIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
-	t.Parallel() // issued 50 minutes ago, valid for an hour
+	t.Parallel() // errors are retried after seconds
 	b := newTestNode(t)
-	b.RecreateAccount(time.Now().Add(-50 * time.Minute)) // of the hour that it lives
-	config := b.config()
+	// The token is valid for an hour, and the kubelet should have replaced it after 48 minutes.
+	b.RecreateAccount(time.Now().Add(-50 * time.Minute))
+	api := b.apiOptions()
 	b.replacementTimeout = time.Nanosecond
-	r := b.start(config, nil)
-	r.ready()
+	r := b.start(api, nil)
+	r.waitReady()
 	b.RecreateAccount(time.Now().Add(-time.Minute))
 	err := <-r.done
 	if err == nil || !strings.Contains(err.Error(),
@@ -118,10 +119,10 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 		t.Error(err)
 	}
 	b.Project()
-	r = b.start(config, nil)
-	r.ready()
+	r = b.start(api, nil)
+	r.waitReady()
 	r.until("an event", func() bool {
-		return strings.HasPrefix(b.eventOf("CredentialsRejected"), "the agent exited 1 times")
+		return strings.HasPrefix(b.lastMessage("CredentialsRejected"), "the agent exited 1 times")
 	})
 	r.end()
 }

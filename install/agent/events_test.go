@@ -22,10 +22,10 @@ import (
 func TestNodeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
-		away := false
+		unavailable := false
 		a := newNodeEvents(func(_ context.Context, e cluster.Event) error {
-			if away {
-				return errors.New("away")
+			if unavailable {
+				return errors.New("unavailable")
 			}
 			text := e.Reason + " " + e.Message
 			if e.Count > 1 {
@@ -41,11 +41,11 @@ func TestNodeEvents(t *testing.T) {
 		disk, writer := problemEvent{reason: "DiskFull", message: "the disk"},
 			problemEvent{"ConflictingWriter", "cilium", 3}
 		for _, step := range []struct {
-			name  string
-			away  bool
-			pass  time.Duration
-			wrong []problemEvent
-			want  string // the events so far
+			name        string
+			unavailable bool
+			pass        time.Duration
+			wrong       []problemEvent
+			want        string // the events so far
 		}{
 			{"no problem", false, 0, nil, ""},
 			{"a full disk", false, 0, []problemEvent{disk}, "DiskFull the disk"},
@@ -84,13 +84,13 @@ func TestNodeEvents(t *testing.T) {
 					", ConflictingWriter cilium 3, ConflictingWriter cilium 2, DiskFull the disk, ConflictingWriter cilium 3",
 			},
 		} {
-			away = step.away
+			unavailable = step.unavailable
 			a.set(step.wrong, len(step.wrong) == 0)
 			synctest.Wait()
 			time.Sleep(step.pass)
 			synctest.Wait()
 			if got := strings.Join(events, ", "); got != step.want {
-				t.Errorf("%s: told %s\nwant %s", step.name, got, step.want)
+				t.Errorf("%s: sent %s\nwant %s", step.name, got, step.want)
 			}
 		}
 		cancel()
@@ -105,7 +105,7 @@ func TestNodeEventsWaits(t *testing.T) {
 		var requests atomic.Int32
 		a := newNodeEvents(func(context.Context, cluster.Event) error {
 			requests.Add(1)
-			return errors.New("away")
+			return errors.New("unavailable")
 		}, "node-1", zap.NewNop())
 		a.settle = 0
 		ctx, cancel := context.WithCancel(t.Context())
@@ -116,7 +116,7 @@ func TestNodeEventsWaits(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := requests.Load(); n != 1 {
-			t.Errorf("%d requests in the first passes", n)
+			t.Errorf("%d requests after ten reports of the problem", n)
 		}
 		time.Sleep(eventRetry/2 - time.Second)
 		synctest.Wait()
@@ -139,7 +139,8 @@ func TestNodeEventsWaits(t *testing.T) {
 	})
 }
 
-// TestShortRejection checks that credentials that were rejected for a moment are not reported.
+// TestShortRejection checks that rejected credentials are reported only if the rejection has lasted
+// for a while.
 func TestShortRejection(t *testing.T) {
 	now := time.Now()
 	for since, want := range map[time.Duration]bool{time.Second: false, time.Minute: true} {
@@ -151,8 +152,8 @@ func TestShortRejection(t *testing.T) {
 	}
 }
 
-// TestShortProblemsOfTheNode checks that a problem without a count is reported only if it lasts, and
-// that an exit reports it at once.
+// TestShortProblemsOfTheNode checks that a problem without a count is reported only if it lasts,
+// and that an exit reports it at once.
 func TestShortProblemsOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -26,8 +26,8 @@ var apiFaults = map[string]struct {
 	"trickle": {apiservertest.Trickle(time.Second), "true ", true},
 }
 
-// maxRequests returns the maximum number of requests of an agent while the API server is faulty: a
-// few of its components at once, and then with pauses.
+// maxRequests returns the maximum number of requests of an agent while the API server is faulty:
+// some of several components at once, and then retries with pauses.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
 // TestFaultsOfTheAPIServer checks that during a fault the agent reports it, retries with pauses,
@@ -39,7 +39,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
 			r := b.run(nil)
-			r.ready()
+			r.waitReady()
 			begin, before := time.Now(), len(b.Requests())
 			b.Fault(f.fault)
 			r.until("the fault is reported", func() bool {
@@ -50,7 +50,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 					(strings.HasPrefix(rights, "true ") ||
 						strings.Contains(rights, " lacks a permission: "))
 			})
-			r.until("another request", func() bool {
+			r.until("several requests", func() bool {
 				return f.hangs || len(b.Requests()) >= before+4
 			})
 			requests := len(b.Requests()) - before
@@ -65,8 +65,8 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 				t.Errorf("the plugin: %s", r.reasons(observe.Configuration))
 			}
 			b.Recover()
-			r.ready()
-			r.answers("later")
+			r.waitReady()
+			r.waitPodAccess("later")
 			r.end()
 		})
 	}
@@ -81,13 +81,13 @@ func TestAStartDuringAFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
-			config := b.config()
-			first := b.start(config, nil)
-			first.ready()
+			api := b.apiOptions()
+			first := b.start(api, nil)
+			first.waitReady()
 			b.Fault(f.fault)
 			first.end()
 			begin, before := time.Now(), len(b.Requests())
-			r := b.start(config, nil)
+			r := b.start(api, nil)
 			r.until("the missing access is reported", func() bool {
 				return strings.HasPrefix(r.reasons(observe.Rights), "false ") &&
 					strings.HasPrefix(r.reasons(observe.Socket), "false ")
@@ -101,8 +101,8 @@ func TestAStartDuringAFault(t *testing.T) {
 				t.Errorf("the plugin was removed: %v", b.chain())
 			}
 			b.Recover()
-			r.ready()
-			r.answers("later")
+			r.waitReady()
+			r.waitPodAccess("later")
 			r.end()
 		})
 	}

@@ -44,7 +44,7 @@ func TestFullDisks(t *testing.T) {
 				}
 			})
 			if row.dir == "conf" {
-				b.put("conf/10-net.conflist", primary)
+				b.writeFile("conf/10-net.conflist", primary)
 			}
 			free := filetest.Fill(t, disk)
 			r := b.run(nil)
@@ -55,7 +55,7 @@ func TestFullDisks(t *testing.T) {
 					strings.Contains(text, row.file)
 			})
 			if row.ready {
-				r.ready()
+				r.waitReady()
 			} else if r.readiness().Ready {
 				t.Error("ready")
 			}
@@ -69,7 +69,7 @@ func TestFullDisks(t *testing.T) {
 			r.until("the file is written", func() bool {
 				return !strings.HasPrefix(r.reasons(row.part), "false ")
 			})
-			r.ready()
+			r.waitReady()
 			r.end()
 		})
 	}

@@ -20,7 +20,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 		listens, replies bool
 		stuck            bool
 	}{
-		{"it answers", true, true, false},
+		{"the socket answers", true, true, false},
 		{"the socket cannot be created", false, false, false},
 		{"the socket listens and does not answer", true, false, true},
 	} {
@@ -50,7 +50,8 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestRequestToItself checks that the agent's own request needs no other component of the server.
+// TestRequestToItself checks that the agent's request to its own socket succeeds with an answer,
+// and fails without one.
 func TestRequestToItself(t *testing.T) {
 	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })

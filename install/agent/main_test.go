@@ -81,7 +81,7 @@ func newTestNode(t *testing.T) *testNode {
 		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin",
 		"image/noop": "does nothing",
 	} {
-		b.put(name, content)
+		b.writeFile(name, content)
 	}
 	for _, d := range []string{"bin", "run"} {
 		if err := os.MkdirAll(b.path(d), 0o755); err != nil {
@@ -93,7 +93,7 @@ func newTestNode(t *testing.T) *testNode {
 
 func (b *testNode) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *testNode) put(name, content string) {
+func (b *testNode) writeFile(name, content string) {
 	b.t.Helper()
 	err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755)
 	if err == nil {
@@ -129,11 +129,11 @@ type running struct {
 // run starts an agent after changing it.
 func (b *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
-	return b.start(b.config(), change, runnables...)
+	return b.start(b.apiOptions(), change, runnables...)
 }
 
-// config returns the options for a client of the API server.
-func (b *testNode) config() apiclient.Options {
+// apiOptions returns the options for a client of the API server.
+func (b *testNode) apiOptions() apiclient.Options {
 	b.t.Helper()
 	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
 }
@@ -240,7 +240,7 @@ func (r *running) until(description string, holds func() bool) {
 	}
 }
 
-func (r *running) ready() {
+func (r *running) waitReady() {
 	r.t.Helper()
 	r.until("ready", func() bool { return r.readiness().Ready })
 }

@@ -23,7 +23,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	}
 	b := newTestNode(t)
 	dir := b.path("node/net.d")
-	b.put("node/net.d/10-net.conflist", primary)
+	b.writeFile("node/net.d/10-net.conflist", primary)
 	for variable, value := range map[string]string{
 		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": dir,
 		"SLUICE_HOST_BIN_DIR": b.path("bin"),
@@ -43,7 +43,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	mount()
 	defer unmount()
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	if text := r.reasons("configuration"); strings.Contains(text, "not known") {
 		t.Errorf("the node's directory was not found: %s", text)
 	}
@@ -54,7 +54,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
-	b.put("node/net.d/10-net.conflist", primary)
+	b.writeFile("node/net.d/10-net.conflist", primary)
 	r.until("not ready, and bypassed", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return !r.readiness().Ready && strings.Contains(text, "\nsluice_chain_bypassed 1\n")
@@ -78,7 +78,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	unmount()
 	mount()
 	r = b.run(nil)
-	r.ready()
+	r.waitReady()
 	if !slices.Contains(b.chain(), "sluice-cni") {
 		t.Error("the plugin is not in the chain that the runtime reads")
 	}

@@ -159,9 +159,9 @@ func TestTokenLifecycle(t *testing.T) {
 	d.wantLogs("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
 }
 
-// TestAdded checks that every outcome of an ADD is counted by its result, its reason and the
-// families that are not captured.
-func TestAdded(t *testing.T) {
+// TestCountAdd checks that every outcome of an ADD is counted by its result, its reason and the
+// address families that are not captured.
+func TestCountAdd(t *testing.T) {
 	d := newReporterTest(t)
 	d.countAdd(protocol.Add{
 		Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none",

@@ -16,8 +16,8 @@ const (
 	otherTaint   = `{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`
 )
 
-// tainted adds a start-up taint that the agent is to remove, and another one.
-func (b *testNode) tainted() {
+// addTaints adds a start-up taint that the agent is to remove, and another one.
+func (b *testNode) addTaints() {
 	b.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
@@ -34,28 +34,28 @@ func TestRightsThatAreMissing(t *testing.T) {
 		missing     []string // the verbs in the readiness reasons
 		inserted    bool
 	}{
-		{"all permissions", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
+		{"no permission", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
 		{
-			"all permissions, without the socket", "false",
+			"no permission, without the socket", "false",
 			[]string{"get", "list", "watch"},
 			[]string{"get"},
 			false,
 		},
 		{
-			"list and watch, so that every pod is fetched", "true",
+			"only get, so that every pod is fetched", "true",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
 		{
-			"list and watch, only for the audit", "false",
+			"only get, so that only the audit fails", "false",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
-		{"watch", "true", []string{"watch"}, []string{"watch"}, true},
+		{"no watch", "true", []string{"watch"}, []string{"watch"}, true},
 		{
-			"get, so that only watched pods are known", "true",
+			"no get, so that only watched pods are known", "true",
 			[]string{"get"},
 			[]string{"get"},
 			true,
@@ -64,7 +64,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
-			b.tainted()
+			b.addTaints()
 			b.env["SLUICE_SERVE"] = row.serve
 			b.ForbidPods(row.forbidden...)
 			r := b.run(nil)
@@ -85,13 +85,13 @@ func TestRightsThatAreMissing(t *testing.T) {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
 			if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 {
-				t.Errorf("%d %s", code, text)
+				t.Errorf("/readyz: %d %s", code, text)
 			}
 			if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
 				t.Errorf("taints: %s", got)
 			}
 			b.ForbidPods()
-			r.ready()
+			r.waitReady()
 			r.until("untainted", func() bool { return b.Taints() == "["+otherTaint+"]" })
 			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
@@ -120,7 +120,7 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	for _, answer := range answers {
 		answer()
 	}
-	r.ready()
+	r.waitReady()
 	r.end()
 }
 
@@ -129,7 +129,7 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
-	b.tainted()
+	b.addTaints()
 	release := b.HoldPods("get")
 	defer release()
 	r := b.run(nil)
@@ -159,7 +159,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	t.Parallel() // the test waits for seconds
 	b := newTestNode(t)
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	b.ForbidPods("get", "list", "watch")
 	b.ForgetHistory() // ends the watch, like its timeout
 	r.until("not ready", func() bool { return !r.readiness().Ready })
@@ -168,18 +168,18 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 			"false cannot watch the node's pods: ")
 	})
 	b.ForbidPods()
-	r.ready()
+	r.waitReady()
 	r.end()
 }
 
-// TestServedPodsOutlastAnOutage checks that an unavailable API server does not make a node unready
-// that has its pods: no new pods start without it.
+// TestServedPodsOutlastAnOutage checks that a node whose pods were listed stays ready while the API
+// server is unavailable: without an API server no new pods are bound to the node.
 func TestServedPodsOutlastAnOutage(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
 	b := newTestNode(t)
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	b.Stop()
 	r.until("the outage is reported", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
@@ -187,7 +187,7 @@ func TestServedPodsOutlastAnOutage(t *testing.T) {
 	})
 	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 200 ||
 		!strings.Contains(text, "[+] socket") {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("/readyz: %d %s", code, text)
 	}
 	r.end()
 }

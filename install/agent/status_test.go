@@ -11,7 +11,7 @@ import (
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// status requests the status of the node from the agent, like rules status.
+// status requests the status of the node from the agent, like the command rules status.
 func (r *running) status() *protocol.Status {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
@@ -38,7 +38,7 @@ func topic(s *protocol.Status, name string) string {
 func TestStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
-	b.added()
+	b.addRedirectedPod()
 	for variable, value := range map[string]string{
 		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": b.path("conf"),
 		"SLUICE_HOST_BIN_DIR": b.path("bin"),
@@ -46,7 +46,7 @@ func TestStatus(t *testing.T) {
 		b.env[variable] = value
 	}
 	r := b.run(nil)
-	r.ready()
+	r.waitReady()
 	r.until("the pod is counted", func() bool { return r.status().Pods["unknown"] == 1 })
 	s := r.status()
 	if !s.Ready || !s.Healthy() || s.Node != "node-1" || s.Version != "test" {

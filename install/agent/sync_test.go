@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// TestConditions checks that the reason why the plugin is not inserted is reported once, and that
-// the start of the agent is not a problem.
-func TestConditions(t *testing.T) {
+// TestProblemEvents checks that the reason why the plugin is not inserted is reported once, and
+// that the start of the agent is not a problem.
+func TestProblemEvents(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	heldBack := []node.Problem{{Reason: node.NotReadyToInsert, Message: "held back", Blocking: true}}
 	away := func(since time.Duration) token.Status {

@@ -48,11 +48,11 @@ func TestWatchDaemonSet(t *testing.T) {
 			case d.IsBeingDeleted():
 				seen <- "being deleted"
 			default:
-				seen <- "there"
+				seen <- "exists"
 			}
 		}, func(err error) { broken <- err })
 	}()
-	expect(t, seen, "there")
+	expect(t, seen, "exists")
 	server.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
 	expect(t, seen, "being deleted")
 	server.SetDaemonSet("")
@@ -60,11 +60,11 @@ func TestWatchDaemonSet(t *testing.T) {
 	server.RefuseDaemonSets(403)
 	if err := <-broken; !cluster.IsRefused(err) ||
 		!strings.Contains(err.Error(), "daemonsets.apps is refused") {
-		t.Errorf("broken: %v", err)
+		t.Errorf("the watch reports %v", err)
 	}
 	server.SetDaemonSet(`{}`)
 	server.RefuseDaemonSets(0)
-	expect(t, seen, "there")
+	expect(t, seen, "exists")
 	cancel()
 	<-done
 }
@@ -85,7 +85,7 @@ func expect(t *testing.T, seen <-chan string, want string) {
 	}
 }
 
-func TestErrorsAreAnswers(t *testing.T) {
+func TestIsNotFoundAndIsRefused(t *testing.T) {
 	server, c := start(t)
 	if _, err := c.Node(t.Context(), "node-2"); !cluster.IsNotFound(err) || cluster.IsRefused(err) {
 		t.Errorf("a missing node: %v", err)
@@ -102,7 +102,7 @@ func TestErrorsAreAnswers(t *testing.T) {
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestSendEvent(t *testing.T) {
 	server, c := start(t)
 	err := c.SendEvent(t.Context(), cluster.Event{
 		About: cluster.NodeObject("node-1"), Warning: true, Reason: "DiskFull",
@@ -115,7 +115,7 @@ func TestTell(t *testing.T) {
 	e := events[0]
 	if e.Type != "Warning" || e.Reason != "DiskFull" || e.InvolvedObject.Kind != "Node" ||
 		e.InvolvedObject.Name != "node-1" {
-		t.Errorf("told: %+v", e)
+		t.Errorf("sent: %+v", e)
 	}
 	if len(e.Message) > 1024 || !strings.HasSuffix(e.Message, "ü…") {
 		t.Errorf("a long message has %d bytes and ends in %q", len(e.Message),
@@ -123,9 +123,9 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestUntrustedCallers checks that events contain only printable characters of untrusted text, and
-// that a pod with the longest name has events too.
-func TestUntrustedCallers(t *testing.T) {
+// TestEventsOfUntrustedText checks that events contain only the printable characters of untrusted
+// text, and that a pod whose name has the maximum length has events too.
+func TestEventsOfUntrustedText(t *testing.T) {
 	server, c := start(t)
 	long := cluster.Object{
 		Kind: "Pod", APIVersion: "v1", Namespace: "shop",
@@ -138,7 +138,7 @@ func TestUntrustedCallers(t *testing.T) {
 	}
 	e := server.Events()[0]
 	if e.Message != "a b\ufffd[2J" || e.InvolvedObject.Name != long.Name {
-		t.Errorf("told: %+v", e)
+		t.Errorf("sent: %+v", e)
 	}
 	if n := e.Metadata.Name; len(n) > 253 || !strings.HasPrefix(n, strings.Repeat("x", 235)+".") {
 		t.Errorf("the event is named %q, with %d bytes", n, len(n))
@@ -164,15 +164,15 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 	if diff := cmp.Diff(want, server.PodChanges()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	for code, row := range map[int]struct{ conflict, answer bool }{
+	for code, row := range map[int]struct{ conflict, permanent bool }{
 		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false},
 		500: {false, false},
 	} {
 		server.RefusePodChanges(code)
 		err := c.DeletePod(t.Context(), pod, "1", "7")
-		if cluster.IsConflict(err) != row.conflict || cluster.IsPermanent(err) != row.answer ||
+		if cluster.IsConflict(err) != row.conflict || cluster.IsPermanent(err) != row.permanent ||
 			!cluster.HasReply(err) {
-			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err),
+			t.Errorf("%d: conflict %v, permanent %v: %v", code, cluster.IsConflict(err),
 				cluster.IsPermanent(err), err)
 		}
 	}

@@ -8,5 +8,5 @@ func (c *Client) SetUpdateIntervals(shortest, longest time.Duration) {
 	c.series.minInterval, c.series.maxInterval = shortest, longest
 }
 
-// SetUpdateTime sets the time limit of an update of a repeated event.
-func (c *Client) SetUpdateTime(limit time.Duration) { c.series.updateTime = limit }
+// SetUpdateTimeout sets the time limit of an update of a repeated event.
+func (c *Client) SetUpdateTimeout(limit time.Duration) { c.series.updateTime = limit }

@@ -27,8 +27,8 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 	return first, last
 }
 
-// count waits until the last event has the count.
-func count(t *testing.T, server *apiservertest.Server, want int) apiservertest.Event {
+// waitCount waits until the last event has at least the count, and returns the event.
+func waitCount(t *testing.T, server *apiservertest.Server, want int) apiservertest.Event {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -52,7 +52,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 	server, c := start(t)
 	c.SetUpdateIntervals(50*time.Millisecond, time.Second)
 	first, last := repeat(t, c, 100)
-	e := count(t, server, 100)
+	e := waitCount(t, server, 100)
 	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" ||
 		!e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
 		t.Errorf("%d events, %+v", len(server.Events()), e)
@@ -66,30 +66,30 @@ func TestARepetitionIsCounted(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if e := count(t, server, 101); e.Count != 123 {
+	if e := waitCount(t, server, 101); e.Count != 123 {
 		t.Errorf("%+v", e)
 	}
 }
 
-// TestEventsOfOtherReportersAreNotAggregated checks that another reason, type or object results in
-// another event.
-func TestEventsOfOtherReportersAreNotAggregated(t *testing.T) {
+// TestDifferentEventsAreNotAggregated checks that another reason, type or object results in another
+// event.
+func TestDifferentEventsAreNotAggregated(t *testing.T) {
 	server, c := start(t)
 	pod := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "1"}
-	anew := pod
-	anew.UID = "2"
+	recreated := pod
+	recreated.UID = "2"
 	for _, e := range []cluster.Event{
 		{About: pod, Reason: "A"},
 		{About: pod, Reason: "B"},
 		{About: pod, Reason: "A", Warning: true},
-		{About: anew, Reason: "A"},
+		{About: recreated, Reason: "A"},
 	} {
 		if e.Time = time.Now(); c.SendEvent(t.Context(), e) != nil {
 			t.Error("the event was not reported")
 		}
 	}
 	if got := server.Events(); len(got) != 4 {
-		t.Errorf("%d events", len(got))
+		t.Errorf("%d events, want 4", len(got))
 	}
 }
 
@@ -101,7 +101,7 @@ func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 		c.SetUpdateIntervals(time.Millisecond, time.Millisecond)
 		server.RefuseEventUpdates(code)
 		repeat(t, c, 2)
-		if e := count(t, server, 2); len(server.Events()) != 2 || e.Count != 2 {
+		if e := waitCount(t, server, 2); len(server.Events()) != 2 || e.Count != 2 {
 			t.Errorf("%d: %+v", code, server.Events())
 		}
 	}
@@ -116,12 +116,13 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 	server.RefuseEventUpdates(http.StatusInternalServerError)
 	repeat(t, c, 3)
 	server.RefuseEventUpdates(0)
-	if e := count(t, server, 4); len(server.Events()) != 1 || e.Count != 4 {
+	if e := waitCount(t, server, 4); len(server.Events()) != 1 || e.Count != 4 {
 		t.Errorf("%+v", server.Events())
 	}
 }
 
-// TestFirstEventThatIsRejected checks that the caller must repeat a first event that is rejected.
+// TestFirstEventThatIsRejected checks that SendEvent returns an error if the API server rejects a
+// first event: the caller must repeat it.
 func TestFirstEventThatIsRejected(t *testing.T) {
 	server, c := start(t)
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
@@ -138,7 +139,7 @@ func TestFirstEventThatIsRejected(t *testing.T) {
 func TestCloseEndsAWrite(t *testing.T) {
 	server, c := start(t)
 	c.SetUpdateIntervals(time.Millisecond, time.Millisecond)
-	c.SetUpdateTime(time.Hour)
+	c.SetUpdateTimeout(time.Hour)
 	repeat(t, c, 1)
 	server.Always(apiservertest.NoReply())
 	before := len(server.Requests())

@@ -16,11 +16,11 @@ import (
 // TestEndlessWatch checks that a watch whose answer never begins, or arrives byte by byte, is
 // abandoned some time after the API server should have ended it, and that a new watch follows.
 func TestEndlessWatch(t *testing.T) {
-	for says, behavior := range map[string]apiservertest.Behavior{
+	for fault, behavior := range map[string]apiservertest.Behavior{
 		"no answer":    apiservertest.NoReply(),
 		"byte by byte": apiservertest.Trickle(time.Second),
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := apiservertest.StartInMemory(t)
 				list := apiservertest.Reply(http.StatusOK, "application/json",
@@ -82,8 +82,8 @@ func TestAgentsDoNotWatchTogether(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		// different returns the number of tenths of a second in which requests arrived.
-		different := func(during time.Duration) int {
+		// distinctTenths returns the number of tenths of a second in which requests arrived.
+		distinctTenths := func(during time.Duration) int {
 			before := len(server.Requests())
 			time.Sleep(during)
 			times := map[time.Time]bool{}
@@ -92,13 +92,13 @@ func TestAgentsDoNotWatchTogether(t *testing.T) {
 			}
 			return len(times)
 		}
-		if n := different(11 * time.Minute); n < many/2 {
+		if n := distinctTenths(11 * time.Minute); n < many/2 {
 			t.Errorf("after ended watches: requests in %d tenths of a second", n)
 		}
 		server.Fault(apiservertest.Reset())
 		time.Sleep(time.Minute)
 		server.Recover()
-		if n := different(time.Minute); n < many/2 {
+		if n := distinctTenths(time.Minute); n < many/2 {
 			t.Errorf("after an outage: requests in %d tenths of a second", n)
 		}
 		cancel()

@@ -53,18 +53,19 @@ func (p *pod) start() (*Monitor, <-chan error) {
 	return m, done
 }
 
-// answer reports the status code of a request with a token.
-func answer(m *Monitor, token string, code int) {
+// recordResponse reports the status code of a request with a token.
+func recordResponse(m *Monitor, token string, code int) {
 	m.RecordResponse(token, code, nil)
 }
 
-// exit returns the time after which the monitor ends, while a request is answered each second.
-func exit(
+// timeToExit returns the time after which the monitor ends, while the API server answers a request
+// each second with the code, and the error; at most the longest time.
+func timeToExit(
 	m *Monitor, done <-chan error, token string, code int, longest time.Duration,
 ) (time.Duration, error) {
 	begin := time.Now()
 	for time.Since(begin) < longest {
-		answer(m, token, code)
+		recordResponse(m, token, code)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		select {
@@ -77,7 +78,8 @@ func exit(
 }
 
 // TestExitsWhenTheKubeletShouldHaveReplacedTheToken covers the kubelet's behavior: it replaces a
-// token after 80 % of its lifetime, and checks the pod every 60 to 90 s.
+// token after 80 % of its lifetime, and checks the pod every 60 to 90 s. The monitor therefore ends
+// two minutes after 80 % of the lifetime, or after the rejection if that is later.
 func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -91,7 +93,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 		},
 		{"a token that should have been replaced", time.Hour, 10 * time.Minute, 2 * time.Minute},
 		{
-			"a token of an hour, which the API server extends to a year", 0,
+			"a token of an hour whose expiry the API server extends to a year", 0,
 			365 * 24 * time.Hour, 50 * time.Minute,
 		},
 	} {
@@ -103,7 +105,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 				p := newPod(t)
 				p.project("token", token+"\n")
 				m, done := p.start()
-				elapsed, err := exit(m, done, token, 401, 2*time.Hour)
+				elapsed, err := timeToExit(m, done, token, 401, 2*time.Hour)
 				if err == nil || elapsed < row.want || elapsed > row.want+pollInterval+time.Second {
 					t.Errorf("after %v: %v, want %v", elapsed, err, row.want)
 				}
@@ -125,13 +127,13 @@ func TestExitsBackOff(t *testing.T) {
 		p.project("token", old)
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
-			elapsed, err := exit(m, done, old, 401, 2*time.Hour)
+			elapsed, err := timeToExit(m, done, old, 401, 2*time.Hour)
 			if want *= time.Minute; err == nil || elapsed < want || elapsed > want+pollInterval+time.Second {
 				t.Errorf("exit %d after %v: %v, want %v", i+1, elapsed, err, want)
 			}
 		}
 		m, done := p.start()
-		if elapsed, err := exit(m, done, old, 200, 3*time.Hour); elapsed < 3*time.Hour {
+		if elapsed, err := timeToExit(m, done, old, 200, 3*time.Hour); elapsed < 3*time.Hour {
 			t.Errorf("the monitor ends after %v although the token is accepted: %v", elapsed, err)
 		}
 		if n, _ := m.Exits(); n != 0 {
@@ -146,11 +148,11 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
 		m, done := p.start()
-		answer(m, "an older token", 401)
+		recordResponse(m, "an older token", 401)
 		if s := m.Status(); s.Problem != nil {
 			t.Errorf("a token that was replaced: %v", s.Problem)
 		}
-		answer(m, "first", 401)
+		recordResponse(m, "first", 401)
 		if s := m.Status(); s.Problem == nil || !s.Since.Equal(time.Now()) {
 			t.Errorf("%+v", s)
 		}
@@ -162,7 +164,7 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 			t.Errorf("the monitor ends although there is another token: %v", err)
 		default:
 		}
-		answer(m, "second", 403) // a permission may be missing, but the token is accepted
+		recordResponse(m, "second", 403) // a permission may be missing, but the token is accepted
 		if s := m.Status(); s.Problem != nil || !s.Accepted {
 			t.Errorf("%+v", s)
 		}
@@ -170,19 +172,20 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 }
 
 // TestNoAnswerIsNoRejection checks that an unavailable API server does not count as a rejection of
-// the token, and that one with another authority does not cause a restart, which would not help.
+// the token, and that an API server with an unknown certificate authority does not end the monitor:
+// a restart would not help.
 func TestNoAnswerIsNoRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()
 		m.RecordResponse("first", 0, errors.New("connection refused"))
 		if s := m.Status(); s != (Status{}) {
-			t.Errorf("away: %+v", s)
+			t.Errorf("after a refused connection: %+v", s)
 		}
 		m.RecordResponse("first", 0,
 			&tls.CertificateVerificationError{Err: errors.New("unknown authority")})
 		if s := m.Status(); s.Problem == nil ||
 			!strings.Contains(s.Problem.Error(), "unknown authority") {
-			t.Errorf("another authority: %+v", s)
+			t.Errorf("with an unknown certificate authority: %+v", s)
 		}
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()

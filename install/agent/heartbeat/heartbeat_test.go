@@ -12,7 +12,9 @@ import (
 )
 
 // TestStuck checks that a loop is stuck if it has work and stays in the same step for longer than a
-// step may take, and that it is not stuck if it is idle or makes progress.
+// step may take, and that it is not stuck if it is idle or makes progress. The monitor checks the
+// loop every ten seconds, and the first check only records the step: a loop with a limit of a
+// minute is stuck from the eighth check on.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var step atomic.Uint64
@@ -56,7 +58,7 @@ func TestStuck(t *testing.T) {
 }
 
 // TestTimeWithoutRunning checks that time in which the process is stopped does not count: the
-// number of observations is decisive.
+// number of checks decides.
 func TestTimeWithoutRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{
@@ -64,15 +66,15 @@ func TestTimeWithoutRunning(t *testing.T) {
 				return 1, true
 			}, MaxStep: time.Minute,
 		})
-		looks := 0
-		for ; m.Stuck() == nil; looks++ {
+		checks := 0
+		for ; m.Stuck() == nil; checks++ {
 			ctx, cancel := context.WithTimeout(t.Context(), heartbeat.Interval+time.Second)
 			m.Run(ctx)
 			cancel()
 			time.Sleep(time.Hour)
 		}
-		if looks != 8 { // the first shows the step, and the eighth follows more than six pauses later
-			t.Errorf("stuck after %d observations", looks)
+		if checks != 8 { // the first records the step; a minute has six intervals
+			t.Errorf("stuck after %d checks, want 8", checks)
 		}
 	})
 }

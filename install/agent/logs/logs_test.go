@@ -103,7 +103,7 @@ func TestRecent(t *testing.T) {
 			l.Warn(fmt.Sprint(i))
 		}
 		if n := len(l.Recent()); n != 16 {
-			t.Errorf("%d are kept", n)
+			t.Errorf("%d lines are kept, want 16", n)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestLibraries(t *testing.T) {
 		}
 	}
 	if len(l.Recent()) > 0 {
-		t.Errorf("kept: %v", l.Recent())
+		t.Errorf("lines of libraries are kept: %v", l.Recent())
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 	// flooded is the number of connections after which the flood reports its start; it continues
 	// until it is killed.
 	flooded = 5000
-	// held is the number of connections that it keeps open.
+	// held is the number of connections that the flood keeps open.
 	held = 4000
 )
 
@@ -132,8 +132,8 @@ func (n *network) waitUsable(ns *netns.NS, link, address string) {
 	}
 }
 
-// ask sends a request from a neighbor on a new connection, with the kubelet's timeout of the
-// chart.
+// ask sends a request from a neighbor on a new connection, with the timeout of the chart's
+// probes.
 func (n *network) ask(from *netns.NS, at string) error {
 	transport := &http.Transport{
 		DisableKeepAlives: true,

@@ -24,15 +24,15 @@ func (p *peer) Close() error {
 	return nil
 }
 
-// A clock is a limiter whose time the test controls.
-type clock struct {
+// A testLimiter is a limiter whose time the test controls, with its reports.
+type testLimiter struct {
 	*limiter
 	at      time.Time
 	reports []Refusals
 }
 
-func newClock() *clock {
-	c := &clock{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+func newTestLimiter() *testLimiter {
+	c := &testLimiter{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	c.limiter = &limiter{
 		isNode: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
 		report: func(r Refusals) { c.reports = append(c.reports, r) },
@@ -42,7 +42,7 @@ func newClock() *clock {
 }
 
 // connect opens connections from addresses, and returns the accepted ones.
-func (c *clock) connect(from ...string) (in []*peer) {
+func (c *testLimiter) connect(from ...string) (in []*peer) {
 	for _, address := range from {
 		p := &peer{from: address}
 		if c.admit(p) != nil {
@@ -63,20 +63,20 @@ func stillOpen(peers []*peer) (n int) {
 	return n
 }
 
-// TestPlacesOfAnAddress checks that one address has eight connections, and that the oldest is
-// closed for a new one.
-func TestPlacesOfAnAddress(t *testing.T) {
-	c := newClock()
+// TestConnectionLimitOfAnAddress checks that one address has eight connections, and that the oldest
+// is closed for a new one.
+func TestConnectionLimitOfAnAddress(t *testing.T) {
+	c := newTestLimiter()
 	in := c.connect(times(20, "10.1.0.7")...)
-	if len(in) != 20 || stillOpen(in) != 8 || in[11].closed != true || in[12].closed {
-		t.Errorf("%d were accepted, %d are open", len(in), stillOpen(in))
+	if len(in) != 20 || stillOpen(in) != 8 || !in[11].closed || in[12].closed {
+		t.Errorf("%d connections were accepted, want 20; %d are open, want 8", len(in), stillOpen(in))
 	}
 }
 
-// TestPlacesOfAllAddresses checks that, at the limit of all addresses, the address with the most
-// connections loses one to an address without connections.
-func TestPlacesOfAllAddresses(t *testing.T) {
-	c := newClock()
+// TestConnectionLimitOfAllAddresses checks that, at the limit of all addresses, the address with
+// the most connections loses one to an address without connections.
+func TestConnectionLimitOfAllAddresses(t *testing.T) {
+	c := newTestLimiter()
 	var in []*peer
 	for _, from := range []string{
 		"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7",
@@ -85,7 +85,7 @@ func TestPlacesOfAllAddresses(t *testing.T) {
 		in = append(in, c.connect(times(8, from)...)...)
 	}
 	if stillOpen(in) != 64 {
-		t.Fatalf("%d are open", stillOpen(in))
+		t.Fatalf("%d connections are open, want 64", stillOpen(in))
 	}
 	if one := c.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(in) != 63 {
 		t.Errorf("the ninth address: %d accepted, %d others open", len(one), stillOpen(in))
@@ -103,36 +103,38 @@ func TestPlacesOfAllAddresses(t *testing.T) {
 	}
 }
 
-// TestRates checks that an address may open twenty new connections per second, and all addresses
-// together a hundred; the first of each address in a second is always accepted.
+// TestRates checks that an address may open twenty new connections per second, the node's four
+// times as many, and all others together a hundred. The first connection of each address in a
+// second is always accepted.
 func TestRates(t *testing.T) {
-	c := newClock()
+	c := newTestLimiter()
 	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
-		t.Errorf("%d of one address", n)
+		t.Errorf("%d connections of one address, want 20", n)
 	}
 	for i := range 10 {
 		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
 	}
 	if n := len(c.connect("10.1.0.8", "10.1.0.8")); n != 1 {
-		t.Errorf("%d of a new address after the limit is reached", n)
+		t.Errorf("%d connections of a new address after the limit is reached, want 1", n)
 	}
 	if n := len(c.connect(times(100, "10.0.0.1")...)); n != 80 {
-		t.Errorf("%d of the node", n)
+		t.Errorf("%d connections of the node, want 80", n)
 	}
 	c.at = c.at.Add(time.Second)
 	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
-		t.Errorf("%d in the next second", n)
+		t.Errorf("%d connections of one address in the next second, want 20", n)
 	}
 }
 
 // TestReports checks that rejections are reported once a minute, with their number.
 func TestReports(t *testing.T) {
-	c := newClock()
+	c := newTestLimiter()
 	for range 90 {
 		c.connect(times(30, "10.1.0.7")...)
 		c.at = c.at.Add(time.Second)
 	}
 	address := netip.MustParseAddr("10.1.0.7")
+	// The first rejection is reported immediately. Each second has ten rejections.
 	if want := []Refusals{{1, address}, {10 * 60, address}}; !slices.Equal(c.reports, want) {
 		t.Errorf("%v, want %v", c.reports, want)
 	}
@@ -140,22 +142,23 @@ func TestReports(t *testing.T) {
 
 // TestManyAddresses checks that the number of tracked addresses is bounded.
 func TestManyAddresses(t *testing.T) {
-	c := newClock()
+	c := newTestLimiter()
 	for i := range 3 * maxAddresses {
 		c.connect(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())
 	}
 	if n := len(c.rates); n > maxAddresses+1 {
-		t.Errorf("%d addresses", n)
+		t.Errorf("%d addresses, want at most %d", n, maxAddresses+1)
 	}
 }
 
-// TestSlotsAreFreed checks that a connection that is closed twice, as by net/http, is counted once.
-func TestSlotsAreFreed(t *testing.T) {
-	c := newClock()
+// TestConnectionIsClosedTwice checks that a connection that is closed twice, as by net/http, is
+// counted once.
+func TestConnectionIsClosedTwice(t *testing.T) {
+	c := newTestLimiter()
 	conn := c.admit(&peer{from: "10.1.0.7"})
 	_, _ = conn.Close(), conn.Close()
 	if len(c.open) != 0 {
-		t.Errorf("%d are open", len(c.open))
+		t.Errorf("%d connections are counted as open", len(c.open))
 	}
 }
 

@@ -109,8 +109,8 @@ func ask(h http.Handler, method, path, from, body string) (code int, answer stri
 }
 
 const (
-	here  = "[::1]:40000"
-	there = "10.0.0.7:40000"
+	local  = "[::1]:40000"
+	remote = "10.0.0.7:40000"
 )
 
 func TestReadyz(t *testing.T) {
@@ -118,12 +118,12 @@ func TestReadyz(t *testing.T) {
 		Name: observe.Kernel, Reasons: []string{"no nf_tables"},
 	}, part(observe.Kubeconfig, true))
 	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
-	code, text := ask(h, "GET", "/readyz", there, "")
+	code, text := ask(h, "GET", "/readyz", remote, "")
 	want := "not ready: an ADD on this node would fail now, at least for some pods\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
 	if diff := cmp.Diff(want, text); diff != "" || code != 503 {
 		t.Errorf("%d (-want +got):\n%s", code, diff)
 	}
-	code, text = ask(h, "GET", "/readyz?format=json", there, "")
+	code, text = ask(h, "GET", "/readyz?format=json", remote, "")
 	var got observe.Readiness
 	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 503 {
 		t.Fatal(code, err)
@@ -132,14 +132,14 @@ func TestReadyz(t *testing.T) {
 		t.Errorf("JSON (-want +got):\n%s", diff)
 	}
 	readiness = observe.Combine(part(observe.Kubeconfig, true))
-	if code, text := ask(h, "GET", "/readyz", there, ""); code != 200 ||
+	if code, text := ask(h, "GET", "/readyz", remote, ""); code != 200 ||
 		!strings.HasPrefix(text, "ready:") {
 		t.Errorf("%d %s", code, text)
 	}
 	// A state that could not be determined is shown as unknown.
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
 		part(observe.Kubeconfig, true))
-	code, text = ask(h, "GET", "/readyz", there, "")
+	code, text = ask(h, "GET", "/readyz", remote, "")
 	if code != 200 || !strings.HasPrefix(text, "ready, but parts with a question mark are unknown: ") ||
 		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
 		t.Errorf("%d %s", code, text)
@@ -147,13 +147,13 @@ func TestReadyz(t *testing.T) {
 }
 
 func TestHealthz(t *testing.T) {
-	var trouble error
-	h := observe.Health{Stuck: func() error { return trouble }}.Handler()
-	if code, _ := ask(h, "GET", "/healthz", there, ""); code != 200 {
+	var stuck error
+	h := observe.Health{Stuck: func() error { return stuck }}.Handler()
+	if code, _ := ask(h, "GET", "/healthz", remote, ""); code != 200 {
 		t.Error(code)
 	}
-	trouble = errors.New("stuck")
-	if code, text := ask(h, "GET", "/healthz", there, ""); code != 503 || text != "stuck\n" {
+	stuck = errors.New("stuck")
+	if code, text := ask(h, "GET", "/healthz", remote, ""); code != 503 || text != "stuck\n" {
 		t.Error(code, text)
 	}
 }
@@ -164,18 +164,18 @@ func TestLogLevel(t *testing.T) {
 		code             int
 		after            string
 	}{
-		{"from the agent's own namespace", here, "debug\n", 200, "debug"},
+		{"from the agent's own namespace", local, "debug\n", 200, "debug"},
 		{"from the agent's own namespace over IPv4", "127.0.0.1:1", "none", 200, "none"},
-		{"from another address in the cluster", there, "debug", 403, "info"},
-		{"no level", here, "loud", 400, "info"},
-		{"an empty level", here, "", 400, "info"},
+		{"from another address in the cluster", remote, "debug", 403, "info"},
+		{"an invalid level", local, "loud", 400, "info"},
+		{"an empty level", local, "", 400, "info"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := observe.Health{Level: zap.NewAtomicLevel()}.Handler()
 			if code, text := ask(h, "PUT", "/log-level", tc.from, tc.body); code != tc.code {
 				t.Errorf("%d: %s", code, text)
 			}
-			if _, level := ask(h, "GET", "/log-level", there, ""); level != tc.after+"\n" {
+			if _, level := ask(h, "GET", "/log-level", remote, ""); level != tc.after+"\n" {
 				t.Errorf("level: %s", level)
 			}
 		})
@@ -223,7 +223,7 @@ func TestMetrics(t *testing.T) {
 	} {
 		m.Observe(s, 1)
 	}
-	_, text := ask(m.Handler(func() {}), "GET", "/metrics", there, "")
+	_, text := ask(m.Handler(func() {}), "GET", "/metrics", remote, "")
 	for _, f := range metrics.All() {
 		if f.Type != metrics.Histogram && !strings.Contains(text, "\n"+f.Name+"{") &&
 			!strings.Contains(text, "\n"+f.Name+" ") {
@@ -261,28 +261,28 @@ func TestMetricsAreNotCompressed(t *testing.T) {
 	}
 }
 
-// TestMetricsAtFirst checks the initial series: a counter that appears with its first event has no
+// TestInitialSeries checks the initial series: a counter that appears with its first event has no
 // increase, and a gauge that is 0 without a measurement triggers alerts.
-func TestMetricsAtFirst(t *testing.T) {
+func TestInitialSeries(t *testing.T) {
 	refreshed := false
 	_, text := ask(observe.NewMetrics("v1").Handler(func() {
 		refreshed = true
-	}), "GET", "/metrics", there, "")
+	}), "GET", "/metrics", remote, "")
 	for _, want := range []string{
 		`sluice_adds_total{backend="nft",decision="redirect",result="error"} 0`,
 		`istio_cni_installs_total{result="SUCCESS"} 0`,
 		`sluice_build_info{goversion="go`,
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("not shown: %s", want)
+			t.Errorf("the metrics do not contain %s", want)
 		}
 	}
 	for _, name := range []string{
 		"sluice_audit_last_completed_timestamp_seconds", "sluice_token_expiry_timestamp_seconds",
-		"sluice_rival",
+		"sluice_conflicting_writes_total{",
 	} {
 		if strings.Contains(text, name) {
-			t.Errorf("shown: %s", name)
+			t.Errorf("the metrics contain %s before its first measurement", name)
 		}
 	}
 	if !refreshed {
@@ -292,7 +292,8 @@ func TestMetricsAtFirst(t *testing.T) {
 
 func TestReplacedSeriesEnd(t *testing.T) {
 	m := observe.NewMetrics("v1")
-	shown := func(pods ...string) {
+	// checkReplace replaces the series of a metric, and checks that no others are left.
+	checkReplace := func(pods ...string) {
 		t.Helper()
 		var values []metrics.CounterValue
 		for _, pod := range pods {
@@ -302,7 +303,7 @@ func TestReplacedSeriesEnd(t *testing.T) {
 			})
 		}
 		m.Replace("sluice_rule_packets_total", values)
-		_, text := ask(m.Handler(func() {}), "GET", "/metrics", there, "")
+		_, text := ask(m.Handler(func() {}), "GET", "/metrics", remote, "")
 		var want strings.Builder
 		for _, pod := range pods {
 			fmt.Fprintf(&want, "sluice_rule_packets_total{direction=%q,outcome=%q,pod_name=%q,pod_namespace=%q} 7\n",
@@ -315,12 +316,12 @@ func TestReplacedSeriesEnd(t *testing.T) {
 			}
 		}
 		if got.String() != want.String() {
-			t.Errorf("of %v:\n%s", pods, got.String())
+			t.Errorf("after Replace with the pods %v:\n%s", pods, got.String())
 		}
 	}
-	shown()
-	shown("a", "b")
-	shown("b")
+	checkReplace()
+	checkReplace("a", "b")
+	checkReplace("b")
 }
 
 // TestServe checks that Serve answers requests, and ends with its context.

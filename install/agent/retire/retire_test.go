@@ -45,8 +45,8 @@ func newTestNode(t *testing.T) *testNode {
 	return b
 }
 
-// brief is the time limit for an API server that never confirms.
-const brief = 2 * time.Second
+// shortTimeout is the time limit of rows in which the API server never confirms.
+const shortTimeout = 2 * time.Second
 
 // newDecider returns a decider with a time limit for its requests.
 func (b *testNode) newDecider(timeout time.Duration) *retire.Decider {
@@ -58,11 +58,11 @@ func (b *testNode) newDecider(timeout time.Duration) *retire.Decider {
 // TestDecide checks that the plugin is removed only if the API server confirms the reason.
 func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		set    string
-		then   func(*testNode)
-		leave  bool
-		reason string
+		name      string
+		daemonSet string
+		then      func(*testNode)
+		remove    bool
+		reason    string
 	}{
 		{"a rolling update, or a reboot", `{}`, nil, false, "another agent follows"},
 		{
@@ -82,36 +82,36 @@ func TestDecide(t *testing.T) {
 		}, false, "401"},
 		{"the API server fails", "", func(b *testNode) {
 			b.RefuseDaemonSets(500)
-			b.decider = b.newDecider(brief)
+			b.decider = b.newDecider(shortTimeout)
 		}, false, "500"},
 		{"the API server is unavailable", "", func(b *testNode) {
 			b.Stop()
-			b.decider = b.newDecider(brief)
+			b.decider = b.newDecider(shortTimeout)
 		}, false, "an agent may follow on this node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
-			b.SetDaemonSet(tc.set)
+			b.SetDaemonSet(tc.daemonSet)
 			if tc.then != nil {
 				tc.then(b)
 			}
 			v := b.decider.Decide(t.Context())
-			if v.Remove != tc.leave || !strings.Contains(v.Reason, tc.reason) {
-				t.Errorf("remove: %v, because %s; want %v, because %q", v.Remove, v.Reason, tc.leave,
+			if v.Remove != tc.remove || !strings.Contains(v.Reason, tc.reason) {
+				t.Errorf("remove: %v, because %s; want %v, because %q", v.Remove, v.Reason, tc.remove,
 					tc.reason)
 			}
 		})
 	}
 }
 
-// TestObservedPodsCount checks that the last observed state of the DaemonSet is used if Helm
-// removes the permissions directly after it.
-func TestObservedPodsCount(t *testing.T) {
+// TestObservedDaemonSetDecides checks that the last observed state of the DaemonSet is used if
+// the permissions have been removed since, as by Helm.
+func TestObservedDaemonSetDecides(t *testing.T) {
 	for _, tc := range []struct {
-		name  string
-		seen  []string
-		leave bool
+		name   string
+		seen   []string
+		remove bool
 	}{
 		{"deleted", []string{""}, true},
 		{"being deleted", []string{beingDeleted}, true},
@@ -138,8 +138,8 @@ func TestObservedPodsCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := decider.Decide(t.Context())
-			if v.Remove != tc.leave {
-				t.Errorf("leave: %v, since %s", v.Remove, v.Reason)
+			if v.Remove != tc.remove {
+				t.Errorf("remove: %v, because %s", v.Remove, v.Reason)
 			}
 			cancel()
 			group.Wait()
@@ -162,7 +162,7 @@ func TestEverywhere(t *testing.T) {
 		})
 		if err != nil || len(reported) != 2 ||
 			!strings.Contains(reported[0], "sluice-node-a, sluice-node-b") {
-			t.Errorf("%v, told %q", err, reported)
+			t.Errorf("%v, reported %q", err, reported)
 		}
 		if d := b.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
@@ -176,7 +176,7 @@ func TestEverywhere(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("without the permission it ends immediately", func(t *testing.T) {
+	t.Run("a missing permission is an error", func(t *testing.T) {
 		b := newTestNode(t)
 		b.RefuseDaemonSets(403)
 		if err := retire.Everywhere(t.Context(), b.client, name, nil); !cluster.IsRefused(err) {
