@@ -33,7 +33,7 @@ func TestAddEnrollsInOrder(t *testing.T) {
 		if r.GetAdd() == nil {
 			return ""
 		}
-		if !env.has(ns) {
+		if !env.hasRules(ns) {
 			t.Error("ztunnel receives the pod before its rules are installed")
 		}
 		if env.probed("web") != nil || env.annotation("web") != "" {
@@ -45,11 +45,11 @@ func TestAddEnrollsInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if z.Pods()["uid-web"] != ns.ID() || !env.has(ns) {
+	if z.Pods()["uid-web"] != ns.ID() || !env.hasRules(ns) {
 		t.Error("the pod is not enrolled at the end of ADD")
 	}
 	if got := env.probed("web"); !slices.Equal(got, addresses("10.0.0.7")) {
-		t.Errorf("probes of %v", got)
+		t.Errorf("the node's rules allow probes of %v", got)
 	}
 	if err := e.Validate(); err != nil || e.Outcome != "created" || e.Rules == 0 || e.Backend != "nft" {
 		t.Errorf("%v, %+v", err, e)
@@ -81,7 +81,7 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 		_, err := env.add("web", ns)
 		done <- err
 	}()
-	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return env.has(ns) })
+	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return env.hasRules(ns) })
 	rulestest.Eventually(t, "an event names what the pod waits for", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
@@ -104,7 +104,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	descriptors := 0
 	for i := range 4 {
 		if i == 1 { // the first iteration opens descriptors that are kept
-			descriptors = count(t)
+			descriptors = openDescriptors(t)
 		}
 		ns := netnstest.New(t)
 		_, err := env.add("web", ns)
@@ -118,7 +118,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	if env.probed("web") != nil || len(env.ztunnels.State().Pods) > 0 {
 		t.Error("ztunnel or the node's rules still contain a pod that did not start")
 	}
-	rulestest.Eventually(t, "no descriptor remains open", func() bool { return count(t) <= descriptors })
+	rulestest.Eventually(t, "no descriptor remains open", func() bool { return openDescriptors(t) <= descriptors })
 	ns := netnstest.New(t)
 	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "snapshot")
@@ -128,7 +128,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
 }
 
-func count(t testing.TB) int {
+func openDescriptors(t testing.TB) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestAddRefuses(t *testing.T) {
 			"another pod with the name", func(_ *testEnv, p *decide.Pod) { p.Metadata.UID = "other" },
 			source.Replaced, "another pod",
 		},
-		{"unknown pod", func(*testEnv, *decide.Pod) {}, source.NotFound, "no such pod"},
+		{"a pod that does not exist", func(*testEnv, *decide.Pod) {}, source.NotFound, "no such pod"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			env := newTestEnv(t)
@@ -212,9 +212,9 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// TestTheNodeIsNoPod covers a pod in the network namespace of the node, whose rules would capture
-// the node's traffic.
-func TestTheNodeIsNoPod(t *testing.T) {
+// TestAddRefusesTheNodesNamespace covers a pod in the network namespace of the node, whose rules
+// would capture the node's traffic.
+func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	env.host = ns.ID()
@@ -284,7 +284,7 @@ func TestAddUsesAnnotations(t *testing.T) {
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	e, err := env.add("web", ns)
-	if err != nil || !env.has(ns, func(a *rules.Ambient) { a.DNS = false }) || e.Ambient.DNS {
+	if err != nil || !env.hasRules(ns, func(a *rules.Ambient) { a.DNS = false }) || e.Ambient.DNS {
 		t.Errorf("%v, %+v", err, e)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// use sets the backend of the next agent.
-func (env *testEnv) use(e compat.BackendName) {
+// useBackend sets the backend of the next agent.
+func (env *testEnv) useBackend(e compat.BackendName) {
 	env.t.Helper()
 	var err error
 	if env.options.Backend, err = compat.Choose(e); err != nil {
@@ -26,7 +26,7 @@ func (env *testEnv) use(e compat.BackendName) {
 // TestLegacyBackend checks that pods are enrolled and leave with iptables-legacy as with nftables.
 func TestLegacyBackend(t *testing.T) {
 	env := newTestEnv(t)
-	env.use(compat.BackendLegacy)
+	env.useBackend(compat.BackendLegacy)
 	started, ran := netnstest.New(t), netnstest.New(t)
 	env.put("started")
 	env.put("ran", running("10.0.0.8"))
@@ -41,19 +41,19 @@ func TestLegacyBackend(t *testing.T) {
 	env.put("started", running("10.0.0.7"))
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
 		rulestest.Eventually(t, "annotation of "+name, func() bool { return env.annotation(name) == "enabled" })
-		if !env.has(ns) || z.Pods()["uid-"+name] != ns.ID() {
+		if !env.hasRules(ns) || z.Pods()["uid-"+name] != ns.ID() {
 			t.Errorf("%s: enrolled without rules", name)
 		}
 	}
 	env.put("ran", annotated("ambient.istio.io/dns-capture", "false"))
 	rulestest.Eventually(t, "an annotation changes the rules", func() bool {
-		return env.has(ran, func(a *rules.Ambient) { a.DNS = false })
+		return env.hasRules(ran, func(a *rules.Ambient) { a.DNS = false })
 	})
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
 		env.put(name, labeled(modeLabel, "none"))
 		rulestest.Eventually(t, name+" leaves", func() bool { return env.annotation(name) == "" })
 		if !hasNoRules(t, ns) {
-			t.Errorf("%s: rules stay", name)
+			t.Errorf("%s: rules remain in the pod that has left", name)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestBackendChanges(t *testing.T) {
 		if i == 0 {
 			env.put("leaves", labeled(modeLabel, "none"))
 		}
-		env.use(e)
+		env.useBackend(e)
 		env.socket = newServer(t, env)
 		env.start()
 		z = ztunneltest.Start(t, env.socket, nil)
@@ -95,7 +95,7 @@ func TestBackendChanges(t *testing.T) {
 			r.Release()
 		}
 		rulestest.Eventually(t, "the other pod leaves", func() bool { return env.annotation("leaves") == "" })
-		if !env.has(stays) || !hasNoRules(t, leaves) {
+		if !env.hasRules(stays) || !hasNoRules(t, leaves) {
 			t.Errorf("%s: wrong rules", e)
 		}
 	}
@@ -105,7 +105,7 @@ func TestBackendChanges(t *testing.T) {
 // namespaces. Nothing else changes, and a pod that starts between two ztunnels waits for the
 // second.
 func TestZtunnelRestarts(t *testing.T) {
-	env, ns, z := enrolled(t, nil)
+	env, ns, z := startEnrolled(t, nil)
 	z.Stop()
 	fresh := netnstest.New(t)
 	env.put("fresh")
@@ -114,7 +114,7 @@ func TestZtunnelRestarts(t *testing.T) {
 		_, err := env.add("fresh", fresh)
 		added <- err
 	}()
-	rulestest.Eventually(t, "the rules of the pod that starts", func() bool { return env.has(fresh) })
+	rulestest.Eventually(t, "the rules of the pod that starts", func() bool { return env.hasRules(fresh) })
 	select {
 	case err := <-added:
 		t.Fatalf("the pod starts without ztunnel: %v", err)
@@ -128,7 +128,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	if p := second.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
 		t.Errorf("pods %v", p)
 	}
-	if got := env.patched(); strings.Contains(got, "web=") || !env.has(ns) {
+	if got := env.patched(); strings.Contains(got, "web=") || !env.hasRules(ns) {
 		t.Errorf("the enrolled pod changes: %s", got)
 	}
 	// During an upgrade two ztunnels have the pods.
@@ -145,8 +145,9 @@ func TestZtunnelRestarts(t *testing.T) {
 // TestRepairsAreKeptForTheAudit checks that a repair during the enrollment of a pod is kept for the
 // audit, once. A pod that starts, and one that enters ambient mode, have nothing to repair.
 func TestRepairsAreKeptForTheAudit(t *testing.T) {
-	env, ns, z := enrolled(t, nil)
-	taken := func(uid string) (has bool) {
+	env, ns, z := startEnrolled(t, nil)
+	// takeRepaired reports whether the pod was repaired since the last call.
+	takeRepaired := func(uid string) (has bool) {
 		r := env.Rules(uid)
 		if r == nil {
 			t.Fatalf("no rules of %s", uid)
@@ -154,24 +155,24 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 		defer r.Release()
 		return r.Repaired != nil
 	}
-	if taken("uid-web") {
+	if takeRepaired("uid-web") {
 		t.Error("a pod that enters ambient mode is repaired")
 	}
 	env.stop()
 	z.Stop()
-	if err := removeAll(ns); err != nil {
+	if err := removeAllRules(ns); err != nil {
 		t.Fatal(err)
 	}
 	env.socket = newServer(t, env)
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
-	if !taken("uid-web") || taken("uid-web") {
+	if !takeRepaired("uid-web") || takeRepaired("uid-web") {
 		t.Error("the repair is not reported once")
 	}
 	fresh := netnstest.New(t)
 	env.put("fresh", annotated(redirection, "enabled")) // from before the last boot
-	if _, err := env.add("fresh", fresh); err != nil || taken("uid-fresh") {
+	if _, err := env.add("fresh", fresh); err != nil || takeRepaired("uid-fresh") {
 		t.Errorf("a pod that starts is repaired: %v", err)
 	}
 	if env.Rules("uid-unknown") != nil {
@@ -179,7 +180,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	}
 }
 
-func removeAll(ns *netns.NS) error {
+func removeAllRules(ns *netns.NS) error {
 	for _, b := range compat.Backends() {
 		if _, err := b.Remove(ns); err != nil {
 			return err

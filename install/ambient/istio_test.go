@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// likeIstio contains the objects of istio-cni in a pod for its two backends, with fewer rules.
-var likeIstio = map[string][]string{
+// istioCommands contains, by istio-cni's backend, the commands that add istio-cni's objects to a
+// pod, with fewer rules.
+var istioCommands = map[string][]string{
 	"nftables": {
 		`nft add table inet istio-ambient-nat`,
 		`nft add chain inet istio-ambient-nat output { type nat hook output priority -100; }`,
@@ -33,7 +34,7 @@ var likeIstio = map[string][]string{
 // enrollByIstio adds rules and routes of istio-cni to a namespace.
 func enrollByIstio(t *testing.T, ns *netns.NS, backend string) {
 	t.Helper()
-	for _, line := range slices.Concat(likeIstio[backend], []string{
+	for _, line := range slices.Concat(istioCommands[backend], []string{
 		"ip rule add fwmark 0x111/0xfff lookup 100 priority 32764",
 		"ip route replace local default dev lo table 100",
 	}) {
@@ -62,31 +63,31 @@ func istioObjects(t *testing.T, ns *netns.NS) []string {
 	return found
 }
 
-// TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves covers an istio-cni that was uninstalled, and
-// does not remove its rules from a pod that leaves ambient mode.
+// TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves covers a node from which istio-cni was
+// uninstalled. The agent removes the rules of istio-cni from a pod that leaves ambient mode.
 func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
-	for backend := range likeIstio {
+	for backend := range istioCommands {
 		t.Run(backend, func(t *testing.T) {
-			env, ns, _ := enrolled(t, nil)
+			env, ns, _ := startEnrolled(t, nil)
 			enrollByIstio(t, ns, backend)
 			env.put("web", labeled(modeLabel, "none"))
 			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
 			if remaining := istioObjects(t, ns); len(remaining) > 0 || !hasNoRules(t, ns) {
-				t.Errorf("left: %q", remaining)
+				t.Errorf("remaining objects of istio-cni: %q", remaining)
 			}
 		})
 	}
 }
 
 func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
-	env, ns, _ := enrolled(t, nil)
+	env, ns, _ := startEnrolled(t, nil)
 	enrollByIstio(t, ns, "nftables")
 	stop := env.halt()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if remaining := istioObjects(t, ns); len(remaining) > 0 || !hasNoRules(t, ns) || env.annotation("web") != "" {
-		t.Errorf("left: %q", remaining)
+		t.Errorf("remaining objects of istio-cni: %q", remaining)
 	}
 	stop()
 }
@@ -94,9 +95,9 @@ func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 // TestIstioCNITakesPodsOver covers an istio-cni that runs when the agent is uninstalled: its pods
 // stay in ambient mode without a gap.
 func TestIstioCNITakesPodsOver(t *testing.T) {
-	for backend := range likeIstio {
+	for backend := range istioCommands {
 		t.Run(backend, func(t *testing.T) {
-			env, ns, z := enrolled(t, nil)
+			env, ns, z := startEnrolled(t, nil)
 			enrollByIstio(t, ns, backend)
 			listenAsIstio(t, env)
 			before := istioObjects(t, ns)
@@ -124,7 +125,7 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 // TestIstioCNIDoesNotTakeOtherPodsOver covers a pod without rules of istio-cni, which leaves
 // ambient mode although istio-cni runs.
 func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
-	env, ns, _ := enrolled(t, nil)
+	env, ns, _ := startEnrolled(t, nil)
 	listenAsIstio(t, env)
 	stop := env.halt()
 	if err := env.Uninstall(t.Context()); err != nil {

@@ -84,8 +84,8 @@ func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
 	rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, ns) })
 }
 
-// TestStaticPodAfterARestart covers a static pod, which has another UID in the kubelet, by which
-// the agent finds it again.
+// TestStaticPodAfterARestart covers a static pod, whose UID in the kubelet differs from its UID in
+// the API server. The agent finds the sandbox by the UID in the kubelet.
 func TestStaticPodAfterARestart(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
@@ -104,5 +104,5 @@ func TestStaticPodAfterARestart(t *testing.T) {
 	if z.Pods()["uid-static"] != ns.ID() {
 		t.Error("ztunnel gets another network namespace")
 	}
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.has(ns) })
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.hasRules(ns) })
 }

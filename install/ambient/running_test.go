@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// enrolled starts a node with an enrolled running pod.
-func enrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *netns.NS, *ztunneltest.Ztunnel) {
+// startEnrolled starts a node with an enrolled running pod.
+func startEnrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *netns.NS, *ztunneltest.Ztunnel) {
 	t.Helper()
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
@@ -36,8 +36,8 @@ func enrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *netns.N
 }
 
 func TestRunningPodIsEnrolled(t *testing.T) {
-	env, ns, z := enrolled(t, nil)
-	if !env.has(ns) || z.Pods()["uid-web"] != ns.ID() ||
+	env, ns, z := startEnrolled(t, nil)
+	if !env.hasRules(ns) || z.Pods()["uid-web"] != ns.ID() ||
 		!slices.Equal(env.probed("web"), addresses("10.0.0.7")) {
 		t.Error("the pod is annotated and not enrolled")
 	}
@@ -54,7 +54,7 @@ func TestLabelOfTheNamespace(t *testing.T) {
 	env.start()
 	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "snapshot")
-	set := func(mode string) {
+	setMode := func(mode string) {
 		env.mu.Lock()
 		env.namespaces["shop"] = mode
 		env.mu.Unlock()
@@ -63,15 +63,15 @@ func TestLabelOfTheNamespace(t *testing.T) {
 	if !hasNoRules(t, ns) {
 		t.Error("enrolled without a label")
 	}
-	set("ambient")
+	setMode("ambient")
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.annotation("web") == "enabled" })
-	if !env.has(ns) {
+	if !env.hasRules(ns) {
 		t.Error("no rules")
 	}
-	set("none")
+	setMode("none")
 	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
 	if !hasNoRules(t, ns) || len(z.Pods()) > 0 || env.probed("web") != nil {
-		t.Error("the annotation is removed first")
+		t.Error("the annotation was removed before the pod's rules and addresses")
 	}
 }
 
@@ -80,7 +80,7 @@ func TestLabelOfTheNamespace(t *testing.T) {
 func TestPodLeavesInOrder(t *testing.T) {
 	var refused atomic.Int32
 	var ns atomic.Pointer[netns.NS]
-	env, podNS, _ := enrolled(t, func(r *zds.Request) string {
+	env, podNS, _ := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() == nil {
 			return ""
 		}
@@ -106,12 +106,13 @@ func TestPodLeavesInOrder(t *testing.T) {
 	}
 }
 
-// TestDeletedPod checks that a deleted pod is identified by its UID, and that its annotation is not
-// changed.
-func TestDeletedPod(t *testing.T) {
+// TestEndedPod checks that a pod that was deleted, was replaced by another pod with its name, or
+// has ended, is removed from ztunnel and from the node's rules. The annotation of a pod that no
+// longer exists is not changed.
+func TestEndedPod(t *testing.T) {
 	for _, name := range []string{"deleted", "replaced by another pod with the name", "ended"} {
 		t.Run(name, func(t *testing.T) {
-			env, _, z := enrolled(t, nil)
+			env, _, z := startEnrolled(t, nil)
 			switch name {
 			case "deleted":
 				env.delete("web")
@@ -132,11 +133,11 @@ func TestDeletedPod(t *testing.T) {
 	}
 }
 
-// TestPodIsDeletedWhileZtunnelIsStopped checks that a pod that is deleted before its address is
-// known, or while ztunnel does not answer, is removed.
-func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
+// TestPodIsDeletedWhileZtunnelDoesNotAnswer checks that a pod that is deleted while ztunnel does
+// not answer is removed once ztunnel answers, and that other pods are not delayed.
+func TestPodIsDeletedWhileZtunnelDoesNotAnswer(t *testing.T) {
 	answer := make(chan struct{})
-	env, _, z := enrolled(t, func(r *zds.Request) string {
+	env, _, z := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() != nil {
 			<-answer
 		}
@@ -150,10 +151,9 @@ func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 	if n := env.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 1 {
 		t.Errorf("counts %v", n)
 	}
-	// Other pods are not delayed.
 	other := env.addSandbox("db", netnstest.New(t))
 	env.put("db", running("10.0.0.8"))
-	rulestest.Eventually(t, "the rules of another pod", func() bool { return env.has(other) })
+	rulestest.Eventually(t, "the rules of another pod", func() bool { return env.hasRules(other) })
 	close(answer)
 	z.Wait(t, "del uid-web")
 	rulestest.Eventually(t, "another pod is enrolled", func() bool { return env.annotation("db") == "enabled" })
@@ -161,10 +161,10 @@ func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 }
 
 func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
-	env, ns, z := enrolled(t, nil)
+	env, ns, z := startEnrolled(t, nil)
 	env.put("web", annotated("ambient.istio.io/dns-capture", "false"))
 	withoutDNS := func(a *rules.Ambient) { a.DNS = false }
-	rulestest.Eventually(t, "the rules change", func() bool { return env.has(ns, withoutDNS) })
+	rulestest.Eventually(t, "the rules change", func() bool { return env.hasRules(ns, withoutDNS) })
 	env.put("web", annotated("istio.io/reroute-virtual-interfaces", "a/b"))
 	rulestest.Eventually(t, "an event names the annotation", func() bool {
 		env.mu.Lock()
@@ -175,13 +175,13 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 				e.Warning && e.Reason == "AmbientNotUpdated"
 		})
 	})
-	if !env.has(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || env.annotation("web") != "enabled" {
+	if !env.hasRules(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || env.annotation("web") != "enabled" {
 		t.Error("an invalid annotation has changed an enrolled pod")
 	}
 }
 
 func TestAddressesOfARunningPodChange(t *testing.T) {
-	env, _, _ := enrolled(t, nil)
+	env, _, _ := startEnrolled(t, nil)
 	env.put("web", running("10.0.0.9"))
 	rulestest.Eventually(t, "the node's rules have the new addresses", func() bool {
 		return slices.Equal(env.probed("web"), addresses("10.0.0.9"))
@@ -194,7 +194,7 @@ func TestAddressesOfARunningPodChange(t *testing.T) {
 // TestAgentRestarts checks that ztunnel receives all pods again after a restart of the agent, with
 // the network namespaces that were found, and that nothing changes.
 func TestAgentRestarts(t *testing.T) {
-	env, ns, z := enrolled(t, nil)
+	env, ns, z := startEnrolled(t, nil)
 	env.stop()
 	z.Stop()
 	env.put("lost", running("10.0.0.8"), annotated(redirection, "enabled"))
@@ -211,7 +211,7 @@ func TestAgentRestarts(t *testing.T) {
 	if got := strings.Join(messages[:at], ", "); got != "add uid-web, keep uid-lost, keep uid-starting" {
 		t.Errorf("before the end of the snapshot: %s", got)
 	}
-	if z.Pods()["uid-web"] != ns.ID() || !env.has(ns) {
+	if z.Pods()["uid-web"] != ns.ID() || !env.hasRules(ns) {
 		t.Error("the pod is no longer enrolled")
 	}
 	env.mu.Lock()
@@ -231,7 +231,7 @@ func TestAgentRestarts(t *testing.T) {
 	env.mu.Unlock()
 	lost := env.addSandbox("lost", netnstest.New(t))
 	env.Changed("shop", "lost")
-	rulestest.Eventually(t, "the lost pod has rules", func() bool { return env.has(lost) })
+	rulestest.Eventually(t, "the lost pod has rules", func() bool { return env.hasRules(lost) })
 	z.Wait(t, "add uid-lost")
 	if got := env.patched(); got != "" {
 		t.Errorf("patches: %s", got)
@@ -266,7 +266,7 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	env.start()
 	rulestest.Eventually(t, "the pod is pending", func() bool { return env.annotation("web") == "pending" })
-	if !env.has(ns) {
+	if !env.hasRules(ns) {
 		t.Error("no rules")
 	}
 	ztunneltest.Start(t, env.socket, nil)
@@ -276,13 +276,13 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 	}
 }
 
-// TestSandboxIsReplaced covers a new sandbox of a pod without a request of ADD.
+// TestSandboxIsReplaced covers a new sandbox of a pod for which the plugin was not called.
 func TestSandboxIsReplaced(t *testing.T) {
-	env, old, z := enrolled(t, nil)
+	env, old, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.Changed("", "")
-	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return env.has(ns) })
-	rulestest.Eventually(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
+	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return env.hasRules(ns) })
+	rulestest.Eventually(t, "ztunnel has the new network namespace", func() bool { return z.Pods()["uid-web"] == ns.ID() })
 	if old.ID() == ns.ID() {
 		t.Fatal("the sandbox was not replaced")
 	}
@@ -297,7 +297,7 @@ func TestSandboxIsReplaced(t *testing.T) {
 // TestSandboxIsReplacedByAnADDThatIsUnderWay covers a runtime that starts a process of the pod
 // before ADD. The pod's status has the address of the earlier sandbox.
 func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
-	env, old, z := enrolled(t, nil)
+	env, old, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.mu.Lock()
 	sb := env.sandboxes["uid-web"]
@@ -314,7 +314,7 @@ func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
 	if !hasNoRules(t, ns) || z.Pods()["uid-web"] != old.ID() {
 		t.Error("the pod is enrolled before its ADD")
 	}
-	if _, err := env.add("web", ns); err != nil || !env.has(ns) {
+	if _, err := env.add("web", ns); err != nil || !env.hasRules(ns) {
 		t.Errorf("ADD: %v", err)
 	}
 }
@@ -364,7 +364,7 @@ func TestPodWithoutZtunnelIsReportedAfterAWhile(t *testing.T) {
 	}
 }
 
-func TestAnnotationIsRepeated(t *testing.T) {
+func TestFailedAnnotationIsRetried(t *testing.T) {
 	env := newTestEnv(t)
 	env.addSandbox("web", netnstest.New(t))
 	env.refuse = errors.New("the API server is unavailable")
@@ -382,10 +382,10 @@ func TestAnnotationIsRepeated(t *testing.T) {
 	rulestest.Eventually(t, "the annotation is set", func() bool { return env.annotation("web") == "enabled" })
 }
 
-// TestUninstall checks that the rules of pods are removed first: without an agent a captured pod
-// would have no network.
+// TestUninstall checks that Uninstall removes all pods from ambient mode before the agent ends:
+// without an agent a captured pod would have no network.
 func TestUninstall(t *testing.T) {
-	env, ns, z := enrolled(t, nil)
+	env, ns, z := startEnrolled(t, nil)
 	stop := env.halt()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestZtunnelOfAnotherAgentServesThePod covers a ztunnel that is still connected to istio-cni. It
-// receives the pod when it connects.
+// TestZtunnelOfAnotherAgentServesThePod covers a ztunnel that is connected to istio-cni and already
+// listens in the pod: ADD succeeds. A ztunnel receives the pod when it connects to this agent.
 func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
@@ -22,7 +22,7 @@ func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	rulestest.Eventually(t, "without ztunnel the pod is pending", func() bool {
 		return env.annotation("web") == "pending"
 	})
-	serve(t, ns)
+	listenAsZtunnel(t, ns)
 	if _, err := env.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	serve(t, ns)
+	listenAsZtunnel(t, ns)
 	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	env.addSandbox("web", ns)
 	env.start()
@@ -46,8 +46,8 @@ func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
 	}
 }
 
-// serve opens the listeners of a ztunnel.
-func serve(t *testing.T, ns *netns.NS) {
+// listenAsZtunnel opens the listeners of a ztunnel.
+func listenAsZtunnel(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	for _, port := range []string{":15001", ":15006", ":15008"} {
 		if err := ns.Do(func() error {

@@ -120,7 +120,7 @@ func (env *testEnv) start() {
 	env.t.Cleanup(env.stop)
 }
 
-// put adds a changed pod to the API server, and returns it.
+// put adds a pod to the API server, or changes it, and returns it. The label phase sets the phase.
 func (env *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
 	env.mu.Lock()
 	key := "shop/" + name
@@ -331,14 +331,14 @@ func (h probes) Set(uid string, addresses []netip.Addr) error {
 
 func (h probes) Remove(uid string) error { return h.Set(uid, nil) }
 
-// Conditions of the tests.
-
+// probed returns the addresses of a pod in the node's rules for probes.
 func (env *testEnv) probed(name string) []netip.Addr {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	return env.probes["uid-"+name]
 }
 
+// annotation returns the value of the annotation that reports the pod's redirection.
 func (env *testEnv) annotation(name string) string {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -348,14 +348,15 @@ func (env *testEnv) annotation(name string) string {
 	return "no pod"
 }
 
+// patched returns all patches of the annotation, as name=value.
 func (env *testEnv) patched() string {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	return strings.Join(env.patches, " ")
 }
 
-// has reports whether a namespace has exactly the rules of ambient mode.
-func (env *testEnv) has(ns *netns.NS, change ...func(*rules.Ambient)) bool {
+// hasRules reports whether a namespace has exactly the rules of ambient mode.
+func (env *testEnv) hasRules(ns *netns.NS, change ...func(*rules.Ambient)) bool {
 	env.t.Helper()
 	a := rules.DefaultAmbient()
 	for _, f := range change {

@@ -95,7 +95,7 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 			"sluice_repair_duration_seconds_count{drift}":   1,
 			"sluice_pods_foreign_rules{bypass}":             0,
 			"sluice_bypassing_connections_total{failed}":    0,
-			"sluice_repairs_total{drift,repair,failure}":    0,
+			"sluice_repairs_total{drift,repair,error}":      0,
 			"sluice_bypassing_connections_total{undecided}": 0,
 		} {
 			if got := env.metric(name); got != n {
@@ -127,8 +127,8 @@ func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 	})
 }
 
-// TestAmbientPodChangesAndLeaves checks that the desired rules are those that the agent has
-// installed, from the time of its report on.
+// TestAmbientPodChangesAndLeaves checks that the rules that the agent reports as installed become
+// the desired rules, and that a pod that has left ambient mode is neither audited nor repaired.
 func TestAmbientPodChangesAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newAmbientTestEnv(t)
@@ -144,7 +144,7 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 		env.RulesChanged("uid-web")
 		settle()
 		if got := env.states(); got != "" || env.pod.applied != 0 || env.takeEvents() != "" {
-			t.Errorf("after it left: %q, %d repairs", got, env.pod.applied)
+			t.Errorf("after the pod has left ambient mode: %q, %d repairs", got, env.pod.applied)
 		}
 		env.RulesChanged("uid-unknown")
 		env.flush(env.pod) // an event of a pod that has left
@@ -157,7 +157,7 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 // TestRepairsAtEnrollmentAreReported checks that repairs during another enrollment of a pod are
 // reported once. A pod with Istio's rules comes from istio-cni.
 func TestRepairsAtEnrollmentAreReported(t *testing.T) {
-	for name, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
+	for want, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
 		synctest.Test(t, func(t *testing.T) {
 			env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
 				env.pod.istio = istio
@@ -165,13 +165,13 @@ func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 					Differences: rules.Compare(env.pod.rules, rules.Ruleset{}), Backend: compat.BackendNFT,
 				}
 			})
-			if got := env.takeEvents(); got != name || (env.pod.ended > 0) != (name != "") {
-				t.Errorf("events %q, connections were ended %d times", got, env.pod.ended)
+			if got := env.takeEvents(); got != want || (env.pod.ended > 0) != (want != "") {
+				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times", istio, got, want, env.pod.ended)
 			}
 			env.RulesChanged("uid-web")
 			settle()
 			if got := env.takeEvents(); got != "" {
-				t.Errorf("again: %q", got)
+				t.Errorf("Istio's rules %q: another event %q", istio, got)
 			}
 		})
 	}
@@ -190,7 +190,7 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		env.set(func() { env.parameters = nil })
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||
 			!l.Ambient.DNS || l.Backend != "" {
-			t.Errorf("before it is enrolled: %+v, %v", l, err)
+			t.Errorf("before the pod is enrolled: %+v, %v", l, err)
 		}
 		a := rules.DefaultAmbient()
 		if err := env.options.Records.Put(record.Record{
@@ -204,7 +204,7 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		env.put(plain, running)
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "skip" ||
 			!strings.HasPrefix(l.Message, "the pod has left ambient mode: ") {
-			t.Errorf("after its label was removed: %+v, %v", l, err)
+			t.Errorf("after the pod's label was removed: %+v, %v", l, err)
 		}
 	})
 }

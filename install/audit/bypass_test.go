@@ -44,7 +44,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					t.Error("the pod was not repaired")
 				}
 				if len(env.events) != 1 || !strings.Contains(env.events[0].Message, row.words) {
-					t.Errorf("told %v, want %q", env.events, row.words)
+					t.Errorf("events %v, want %q", env.events, row.words)
 				}
 				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
 				if got := env.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
@@ -52,7 +52,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				}
 				b, bypassed := env.options.Bypass.Current()
 				if bypassed != row.bypass || bypassed && b.Pod != "shop/web" {
-					t.Fatalf("stands %t: %v", bypassed, b)
+					t.Fatalf("bypassed %t: %v", bypassed, b)
 				}
 				if !row.bypass {
 					return
@@ -63,7 +63,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				advance(time.Hour) // time and audits alone do not end the bypass, and do not count it again
 				if _, bypassed := env.options.Bypass.Current(); !bypassed ||
 					env.metric("sluice_bypassed_pods_total{}") != 1 {
-					t.Errorf("stands %t, counted %v", bypassed,
+					t.Errorf("bypassed %t, counted %v", bypassed,
 						env.metric("sluice_bypassed_pods_total{}"))
 				}
 				if err := env.options.Records.Put(record.Record{

@@ -84,9 +84,9 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 		connect("outbound,captured_dns", 2, to("udp", "10.9.9.9:53"))
 		connect("outbound,excluded_port", 2, to("tcp", "10.9.9.9:5432"))
 		connect("outbound,excluded_cidr", 4, to("tcp", "192.0.2.1:80"))
-		ofGroup := to("tcp", "10.9.9.9:80")
-		ofGroup.Owner = excluded
-		connect("outbound,excluded_owner", 5, ofGroup)
+		excludedGroup := to("tcp", "10.9.9.9:80")
+		excludedGroup.Owner = excluded
+		connect("outbound,excluded_owner", 5, excludedGroup)
 		inbound := to("tcp", "10.244.1.5:80")
 		inbound.From = testbed.FromNeighbor
 		connect("inbound,captured", 6, inbound)
@@ -96,7 +96,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 		sendInvalid(t, network.Neighbor, netip.MustParseAddr("10.244.1.5"))
 		want["sluice_rule_packets_total{shop,web,inbound,dropped_invalid}"]++
 	}
-	arrive := func(when string) {
+	waitCounted := func(when string) {
 		t.Helper()
 		rulestest.Eventually(t, when, func() bool {
 			for series, n := range want {
@@ -116,18 +116,18 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 		})
 	}
 	connectAll()
-	arrive("the connections are counted")
+	waitCounted("the connections are counted")
 	if r.metric("sluice_rule_packets_total{shop,web,outbound,proxy}") == 0 {
 		t.Error("the proxy's connections are not counted")
 	}
 	if _, err := b.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the pod is repaired", func() bool { return stands(t, b, network.Pod, rs) })
+	rulestest.Eventually(t, "the pod is repaired", func() bool { return hasRules(t, b, network.Pod, rs) })
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
-	arrive("the connections from before the repair")
+	waitCounted("the packets from before the repair are still counted")
 	connectAll()
-	arrive("the connections from after the repair too")
+	waitCounted("the packets from after the repair are added")
 }
 
 // sendInvalid sends a TCP packet without a checksum, which conntrack assigns to no connection.

@@ -28,16 +28,16 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 			s.rules = rules.Ruleset{}
 		}, "absent", "no rule is left"},
 		{"a rule is missing", func(s *fakeNamespace) {
-			first(s).Rules = first(s).Rules[1:]
+			firstChain(s).Rules = firstChain(s).Rules[1:]
 		}, "missing", "missing in chain inet sluice"},
-		{"a rule twice", func(s *fakeNamespace) {
-			first(s).Rules = append(first(s).Rules, first(s).Rules[0])
+		{"a rule exists twice", func(s *fakeNamespace) {
+			firstChain(s).Rules = append(firstChain(s).Rules, firstChain(s).Rules[0])
 		}, "extra", "extra in chain inet sluice"},
-		{"rules in another order", func(s *fakeNamespace) {
+		{"two rules are in another order", func(s *fakeNamespace) {
 			c := &s.rules.Tables[0].Chains[1]
 			c.Rules[0], c.Rules[1] = c.Rules[1], c.Rules[0]
 		}, "reordered", "reordered in chain inet sluice"},
-		{"an additional route", func(s *fakeNamespace) {
+		{"a foreign route exists", func(s *fakeNamespace) {
 			s.rules.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Priority: 1}}
 		}, "routes", "extra in routing"},
 	} {
@@ -67,7 +67,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 				}
 				if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
 					env.events[0].About.UID != "uid-web" {
-					t.Fatalf("told %+v", env.events)
+					t.Fatalf("events %+v", env.events)
 				}
 				for _, want := range []string{
 					row.text, `process "nft", pid 4711`, "the redirection is restored",
@@ -81,8 +81,8 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 	}
 }
 
-// first returns the first chain with rules.
-func first(s *fakeNamespace) *rules.Chain {
+// firstChain returns the first chain with rules.
+func firstChain(s *fakeNamespace) *rules.Chain {
 	for i := range s.rules.Tables[0].Chains {
 		if c := &s.rules.Tables[0].Chains[i]; len(c.Rules) > 0 {
 			return c
@@ -99,7 +99,7 @@ func TestMissedEvents(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(env *testEnv) {
 			a, b = env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		})
-		advance(time.Second) // after the first pass, the next one is allowed
+		advance(time.Second) // a loss causes audits only after a pause since the last audits
 		env.set(func() { a.rules, b.rules = rules.Ruleset{}, rules.Ruleset{} })
 		env.heard <- watch.Event{Lost: true}
 		synctest.Wait()
@@ -168,7 +168,7 @@ func TestAHostilePod(t *testing.T) {
 		reported := env.takeEvents()
 		if !strings.HasPrefix(reported, "RedirectRepaired, RedirectDrifted") ||
 			strings.Count(reported, ",") > 6 {
-			t.Errorf("told %s", reported)
+			t.Errorf("events %s", reported)
 		}
 		// The pod stops flushing.
 		advance(2 * time.Minute)
@@ -181,7 +181,7 @@ func TestAHostilePod(t *testing.T) {
 // TestRepairWithinASecond checks that removed rules are restored immediately if removals are rare,
 // and within a second if they are frequent, also if another difference cannot be repaired.
 func TestRepairWithinASecond(t *testing.T) {
-	for name, stranger := range map[string]string{
+	for name, foreignRoute := range map[string]string{
 		"everything can be repaired": "",
 		"a route cannot be removed":  "ip -4 rule priority 133 from all lookup 7",
 	} {
@@ -190,24 +190,24 @@ func TestRepairWithinASecond(t *testing.T) {
 				var s *fakeNamespace
 				env := startTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(env *testEnv) {
 					s = env.addRedirected(meshPod("web"))
-					s.foreignRoute = stranger
+					s.foreignRoute = foreignRoute
 				})
 				advance(10 * time.Minute)
-				bare := func() bool {
+				hasNoRules := func() bool {
 					env.mu.Lock()
 					defer env.mu.Unlock()
 					return len(s.rules.Tables) == 0
 				}
 				start, before := time.Now(), s.applied
 				for i := range 3 {
-					if env.flush(s); bare() {
+					if env.flush(s); hasNoRules() {
 						t.Errorf("after a pause, removal %d is not repaired immediately", i+1)
 					}
 				}
 				for i := range 60 {
 					env.flush(s)
 					begin := time.Now()
-					for bare() {
+					for hasNoRules() {
 						advance(10 * time.Millisecond)
 					}
 					if elapsed := time.Since(begin); elapsed > 1100*time.Millisecond {
@@ -232,13 +232,14 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 			s.foreignRoute = "ip -4 rule priority 133 from all lookup 7"
 		})
 		advance(time.Hour)
+		// The pauses between attempts double from a second to a minute.
 		if env.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
 			t.Errorf("%s, applied %d times in an hour", env.states(), s.applied)
 		}
 		if len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, "the agent cannot repair these differences") ||
 			!strings.Contains(env.events[0].Message, "lookup 7") {
-			t.Errorf("told %+v", env.events)
+			t.Errorf("events %+v", env.events)
 		}
 		// Other rules are repaired nevertheless.
 		applied := s.applied
@@ -337,11 +338,11 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 			}
 		})
 		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "" {
-			t.Errorf("%s, told %s", env.states(), reported)
+			t.Errorf("%s, events %s", env.states(), reported)
 		}
 		advance(20 * time.Second)
 		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "RedirectUnknown" {
-			t.Errorf("%s, told %s", env.states(), reported)
+			t.Errorf("%s, events %s", env.states(), reported)
 		}
 		env.set(func() { s.foreign = foreign.Effect{} })
 		advance(time.Minute)
@@ -410,9 +411,9 @@ func TestWithoutAudit(t *testing.T) {
 	})
 }
 
-// TestEqualRulesAreCheckedAgain checks that rules that were equal are only checked for changes;
-// after a difference, or with another sandbox, they are read again.
-func TestEqualRulesAreCheckedAgain(t *testing.T) {
+// TestEqualRulesAreOnlyCheckedForChanges checks that rules that were equal are only checked for
+// changes, and that the rules are read again after a difference.
+func TestEqualRulesAreOnlyCheckedForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })

@@ -18,14 +18,14 @@ import (
 // beyond the limit are dropped, and that there is one attempt per half minute for all events.
 func TestTheEventQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var away atomic.Bool
-		away.Store(true)
+		var unavailable atomic.Bool
+		unavailable.Store(true)
 		var tries atomic.Int32
 		var sent []string
 		q := newEventQueue(func(_ context.Context, e cluster.Event) error {
 			tries.Add(1)
-			if away.Load() {
-				return errors.New("away")
+			if unavailable.Load() {
+				return errors.New("unavailable")
 			}
 			sent = append(sent, e.Reason)
 			return nil
@@ -44,9 +44,11 @@ func TestTheEventQueueIsBounded(t *testing.T) {
 		if tries := tries.Load(); tries != 11 { // the first attempt is immediate
 			t.Errorf("%d attempts in five minutes", tries)
 		}
-		away.Store(false)
+		unavailable.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
+		// The oldest events, 0 to 6, were dropped. Each of the 11 attempts then moved the oldest
+		// event to the end of the queue.
 		if len(sent) != maxQueueLen || sent[0] != "18" || sent[len(sent)-1] != "17" {
 			t.Errorf("%d events are sent, from %s to %s", len(sent), sent[0], sent[len(sent)-1])
 		}

@@ -24,15 +24,15 @@ func TestAnHourOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
-		there := map[string]*decide.Pod{}
+		existing := map[string]*decide.Pod{}
 		known := map[string]bool{} // all UIDs that ever existed
-		newPod := func() *decide.Pod {
-			for _, p := range there {
+		anyPod := func() *decide.Pod {
+			for _, p := range existing {
 				return p
 			}
 			return nil
 		}
-		deleted := func(p *decide.Pod) {
+		deletePod := func(p *decide.Pod) {
 			known[p.Metadata.UID] = true
 			env.mu.Lock()
 			delete(env.spaces, env.byNetNS[p.Metadata.UID])
@@ -44,15 +44,15 @@ func TestAnHourOfEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			env.delete(p)
-			delete(there, p.Metadata.UID)
+			delete(existing, p.Metadata.UID)
 		}
 		steps := rulestest.Trials(2000, os.Getenv)
 		for i := range steps {
-			p := newPod()
+			p := anyPod()
 			switch kind := draw.IntN(12); {
-			case p == nil || kind < 3 && len(there) < 60 || len(there) < 20:
+			case p == nil || kind < 3 && len(existing) < 60 || len(existing) < 20:
 				p = meshPod(fmt.Sprintf("pod-%d", i))
-				there[p.Metadata.UID] = p
+				existing[p.Metadata.UID] = p
 				switch kind {
 				case 0:
 					env.addSandbox(p)
@@ -64,14 +64,14 @@ func TestAnHourOfEvents(t *testing.T) {
 					env.addRedirected(p)
 				}
 			case kind < 4:
-				deleted(p)
+				deletePod(p)
 			case kind < 7:
 				env.put(p, running)
 			case kind < 9: // another pod with the same name
 				next := *p
 				next.Metadata.UID = fmt.Sprintf("uid-%d", i)
-				deleted(p)
-				there[next.Metadata.UID] = &next
+				deletePod(p)
+				existing[next.Metadata.UID] = &next
 				env.addSandbox(&next)
 				env.put(&next, running)
 			case kind < 11:
@@ -88,15 +88,15 @@ func TestAnHourOfEvents(t *testing.T) {
 			time.Sleep(time.Hour / time.Duration(steps))
 		}
 		advance(3 * time.Minute)
-		if got, want := env.states(), fmt.Sprintf("%d redirected", len(there)); got != want {
+		if got, want := env.states(), fmt.Sprintf("%d redirected", len(existing)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 		if env.metric("sluice_repairs_total{drift,repair,success}") < float64(steps/20) ||
 			env.metric("sluice_repairs_total{race,repair,success}") < float64(steps/20) {
 			t.Errorf("too little has happened: %v", env.counted)
 		}
-		for _, p := range there {
-			deleted(p)
+		for _, p := range existing {
+			deletePod(p)
 		}
 		advance(time.Second)
 		if held := env.Held(); held != 0 {

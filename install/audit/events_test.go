@@ -16,18 +16,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// flaky is an API server that accepts events only while it is available.
+// flaky is an API server that rejects events with an error, unless the error is nil.
 type flaky struct {
 	*testEnv
 	err error
-	of  string // the pod whose events are rejected; all pods if empty
+	pod string // the pod whose events are rejected; all pods if empty
 }
 
 func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
-	if err != nil && (f.of == "" || f.of == e.About.Name) {
+	if err != nil && (f.pod == "" || f.pod == e.About.Name) {
 		return err
 	}
 	return f.testEnv.SendEvent(ctx, e)
@@ -48,7 +48,7 @@ func TestEventsWait(t *testing.T) {
 		env.set(func() { f.err = nil })
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("told %q", reported)
+			t.Errorf("events %q", reported)
 		}
 		env.set(func() { f.err = &cluster.StatusError{Code: 403} })
 		env.flush(b)
@@ -56,7 +56,7 @@ func TestEventsWait(t *testing.T) {
 		env.flush(a)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("told %q", reported)
+			t.Errorf("events %q", reported)
 		}
 	})
 }
@@ -66,7 +66,7 @@ func TestEventsWait(t *testing.T) {
 func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
-		env.options.Cluster = &flaky{testEnv: env, err: &cluster.StatusError{Code: 500}, of: "a"}
+		env.options.Cluster = &flaky{testEnv: env, err: &cluster.StatusError{Code: 500}, pod: "a"}
 		a, b := env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		env.start()
 		settle()
@@ -74,7 +74,7 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 		env.flush(b)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("told %q", reported)
+			t.Errorf("events %q", reported)
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestRepetitionsAreCounted(t *testing.T) {
 		env.flush(s)
 		advance(time.Second)
 		if len(env.events) != 2 || env.events[0].Count != 1 || env.events[1].Count != 3 {
-			t.Errorf("told %+v", env.events)
+			t.Errorf("events %+v", env.events)
 		}
 	})
 }

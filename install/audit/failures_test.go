@@ -69,7 +69,7 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 		})
 		advance(10 * time.Minute)
 		if env.takeEvents() != "" || env.states() != "1 unknown" {
-			t.Errorf("%s, told %s", env.states(), env.takeEvents())
+			t.Errorf("%s, events %s", env.states(), env.takeEvents())
 		}
 	})
 }
@@ -117,8 +117,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 		if env.states() != "1 redirected" {
 			t.Fatal(env.states())
 		}
-		kept := filepath.Join(dir, "attachments")
-		if err := errors.Join(os.RemoveAll(kept), os.WriteFile(kept, nil, 0o600)); err != nil {
+		attachments := filepath.Join(dir, "attachments")
+		if err := errors.Join(os.RemoveAll(attachments), os.WriteFile(attachments, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		advance(10 * time.Minute)

@@ -58,6 +58,7 @@ func TestPodThatSlowsAudits(t *testing.T) {
 			}
 			advance(time.Second)
 		}
+		// Audits of a pod may use 5 % of a core. One audit may exceed this limit.
 		if elapsed := time.Duration(s.checked) * s.slow; elapsed > 10*time.Minute*6/100 {
 			t.Errorf("audited for %v of 10 minutes", elapsed)
 		}
@@ -67,7 +68,8 @@ func TestPodThatSlowsAudits(t *testing.T) {
 	})
 }
 
-// TestPodThatKeepsChangingAndIsNotLocated checks the same for searches for a missing sandbox.
+// TestPodThatKeepsChangingAndIsNotLocated checks that a pod that changes continuously, and whose
+// sandbox is missing, does not cause continuous searches.
 func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

@@ -41,7 +41,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 1 {
 				t.Errorf("%v pods with a bypass", n)
 			}
-			if !stands(t, b, network.Pod, rs) {
+			if !hasRules(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules have changed")
 			}
 			istiotest.Run(t, network.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")

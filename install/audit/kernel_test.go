@@ -28,7 +28,7 @@ import (
 // kernelTestEnv is a testEnv with namespaces of the kernel.
 type kernelTestEnv struct {
 	*testEnv
-	places map[string]sandbox.Sandbox // by UID
+	sandboxes map[string]sandbox.Sandbox // by UID
 }
 
 func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
@@ -39,7 +39,7 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	r.options.FindSandboxes = func(
 		context.Context, []sandbox.Pod,
 	) (map[string]sandbox.Sandbox, []sandbox.Missing) {
-		return r.places, nil
+		return r.sandboxes, nil
 	}
 	r.options.Listen = func() (audit.Events, error) { return watch.Open() }
 	return r
@@ -52,7 +52,7 @@ func (r *kernelTestEnv) add(
 ) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
 	p := meshPod(name)
-	r.places[p.Metadata.UID] = sandbox.Sandbox{
+	r.sandboxes[p.Metadata.UID] = sandbox.Sandbox{
 		Path: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), ID: ns.ID(),
 	}
 	redirect := r.redirect(p)
@@ -102,8 +102,8 @@ func TestAMovedInterfaceIsFound(t *testing.T) {
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
 }
 
-// stands reports whether a namespace has the desired state.
-func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
+// hasRules reports whether a namespace has exactly the ruleset.
+func hasRules(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
 	t.Helper()
 	found, err := b.Check(ns, rs, compat.Snapshot{})
 	if err != nil {
@@ -161,8 +161,8 @@ func TestRunningPodIsRepaired(t *testing.T) {
 					t.Fatal(err)
 				}
 				begin := time.Now()
-				rulestest.Eventually(t, "the rules are restored", func() bool { return stands(t, b, network.Pod, rs) })
-				t.Logf("healed after %v", time.Since(begin))
+				rulestest.Eventually(t, "the rules are restored", func() bool { return hasRules(t, b, network.Pod, rs) })
+				t.Logf("repaired after %v", time.Since(begin))
 				if !captured(t, network) {
 					t.Error("not captured afterwards")
 				}
@@ -201,13 +201,13 @@ func TestRoutesAreRepaired(t *testing.T) {
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
-	deleteLoopbackAddresses(t, ns)
-	rulestest.Eventually(t, "the routes are restored", func() bool { return stands(t, b, ns, rs) })
+	deleteLoopbackAddress(t, ns)
+	rulestest.Eventually(t, "the routes are restored", func() bool { return hasRules(t, b, ns, rs) })
 	rulestest.Eventually(t, "the repair is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
-// TestATableBeforeOurs covers a foreign NAT table before Sluice's that translates addresses: it is
-// noticed and reported, and not removed.
+// TestATableBeforeOurs covers a foreign NAT table before Sluice's that translates addresses: the
+// table is noticed and reported, and not removed.
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
@@ -225,14 +225,14 @@ func TestATableBeforeOurs(t *testing.T) {
 	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 dnat to 10.9.9.8; }; }`)
 	rulestest.Eventually(t, "the table is noticed", func() bool { return r.states() == "1 drifted" })
 	rulestest.Eventually(t, "the table is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectBypassed") })
-	if !stands(t, b, ns, rs) {
+	if !hasRules(t, b, ns, rs) {
 		t.Error("the pod's own rules have changed")
 	}
 	write(`delete table ip evil`)
 	rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
 }
 
-// BenchmarkRound measures the CPU time of a pass over 250 idle pods, of the process and per pod.
+// BenchmarkRound measures the CPU time of the process for an audit of each of 250 idle pods.
 func BenchmarkRound(b *testing.B) {
 	for _, row := range []struct {
 		name     string
@@ -279,8 +279,8 @@ func spent() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// deleteLoopbackAddresses removes ::6 from lo.
-func deleteLoopbackAddresses(t *testing.T, ns *netns.NS) {
+// deleteLoopbackAddress removes the address ::6, and with it its route, from lo.
+func deleteLoopbackAddress(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	err := ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")

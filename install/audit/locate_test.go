@@ -17,7 +17,7 @@ import (
 // TestLocate checks that the location and the desired state of every pod of the node are returned,
 // also for pods that are not audited, and without an audit.
 func TestLocate(t *testing.T) {
-	opted := func(p *decide.Pod) {
+	optOut := func(p *decide.Pod) {
 		p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
 	}
 	for _, row := range []struct {
@@ -25,7 +25,7 @@ func TestLocate(t *testing.T) {
 		env      string
 		prepare  func(env *testEnv, p *decide.Pod)
 		want     agent.Location // without names
-		redirect bool
+		redirect bool           // the location contains the parameters of the redirection
 	}{
 		{
 			"a pod that ADD has redirected", "", func(env *testEnv, p *decide.Pod) { env.addRedirected(p) },
@@ -71,7 +71,7 @@ func TestLocate(t *testing.T) {
 		},
 		{
 			"a pod that is not redirected", "", func(env *testEnv, p *decide.Pod) {
-				opted(p)
+				optOut(p)
 				env.addSandbox(p)
 				env.put(p, running)
 			},
@@ -111,7 +111,7 @@ func TestLocate(t *testing.T) {
 				if row.redirect &&
 					!rules.Equal(rules.MustCompile(env.redirect(web)),
 						rules.MustCompile(*got.Redirect)) {
-					t.Error("other parameters")
+					t.Error("the location has other parameters than ADD")
 				}
 			})
 		})

@@ -41,8 +41,8 @@ func (env *testEnv) removeSandbox(s *fakeNamespace) {
 	env.set(func() { delete(env.spaces, "/run/netns/"+s.id.String()) })
 }
 
-// observed returns an option that records the log in lines.
-func observed(env *testEnv) *observer.ObservedLogs {
+// recordLog makes the auditor record its log, and returns the lines.
+func recordLog(env *testEnv) *observer.ObservedLogs {
 	core, lines := observer.New(zap.InfoLevel)
 	env.options.Log = zap.New(core)
 	return lines
@@ -71,7 +71,7 @@ func TestAPodThatEnds(t *testing.T) {
 				var s *fakeNamespace
 				var lines *observer.ObservedLogs
 				env := startTestEnv(t, nil, func(env *testEnv) {
-					lines = observed(env)
+					lines = recordLog(env)
 					s = env.addRedirected(web)
 				})
 				if row.change != nil {
@@ -173,9 +173,9 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	})
 }
 
-// TestATerminatingPodIsNotDeletedAgain checks that the policy for broken pods does not apply to a
+// TestATerminatingPodIsNotDeleted checks that the policy for broken pods does not apply to a
 // pod that was repaired, still fails, and is being deleted.
-func TestATerminatingPodIsNotDeletedAgain(t *testing.T) {
+func TestATerminatingPodIsNotDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
@@ -263,7 +263,7 @@ func TestMissingSandboxIsReportedAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines *observer.ObservedLogs
 		env := startTestEnv(t, nil, func(env *testEnv) {
-			lines = observed(env)
+			lines = recordLog(env)
 			env.put(meshPod("web"), running)
 		})
 		advance(10 * time.Second)

@@ -50,7 +50,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 			if reported := r.takeEvents(); reported != "" {
 				t.Errorf("events: %s", reported)
 			}
-			if !stands(t, b, network.Pod, rs) {
+			if !hasRules(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules have changed")
 			}
 		})

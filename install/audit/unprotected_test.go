@@ -67,8 +67,8 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	})
 }
 
-// TestAPodThatHasNoSandboxYet checks that the sandbox of such a pod is searched again, immediately
-// when the pod changes, and that the pod is not counted before it has an address.
+// TestAPodThatHasNoSandboxYet checks that a missing sandbox is searched again, immediately when the
+// pod changes, and that the pod is not counted before it has an address.
 func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -88,7 +88,8 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	})
 }
 
-// TestSandboxThatIsNotFound checks that such a pod is counted, and that searches are rare.
+// TestSandboxThatIsNotFound checks that a running pod without a sandbox is counted as unknown, and
+// that searches are rare.
 func TestSandboxThatIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -129,7 +130,7 @@ func TestANewSandbox(t *testing.T) {
 	})
 }
 
-// TestPodsThatAreNotRedirected checks that such pods are not audited.
+// TestPodsThatAreNotRedirected checks that pods that need no redirection are not audited.
 func TestPodsThatAreNotRedirected(t *testing.T) {
 	for name, prepare := range map[string]func(*testEnv, *decide.Pod) podcache.PodStatus{
 		"a pod without a record that is being deleted": func(*testEnv, *decide.Pod) podcache.PodStatus {
@@ -141,7 +142,7 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 		"a pod that has failed": func(*testEnv, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Failed"}
 		},
-		"a pod of the host's network": func(_ *testEnv, p *decide.Pod) podcache.PodStatus {
+		"a pod in the node's network namespace": func(_ *testEnv, p *decide.Pod) podcache.PodStatus {
 			p.Spec.HostNetwork = true
 			return running
 		},
@@ -210,7 +211,7 @@ func TestParametersThatMakeNoSense(t *testing.T) {
 		})
 		if s.applied > 0 || env.states() != "1 unprotected" || len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, `"80a"`) {
-			t.Errorf("%s, told %+v", env.states(), env.events)
+			t.Errorf("%s, events %+v", env.states(), env.events)
 		}
 	})
 }
@@ -236,9 +237,9 @@ func TestPolicies(t *testing.T) {
 			environment("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
 			deleting, nothing,
 		},
-		{"label", environment("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
-		{"none", environment("REPAIR_REPAIR_PODS=false"), nothing, nothing},
-		{"not enabled", environment("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
+		{"labelling only", environment("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
+		{"no action", environment("REPAIR_REPAIR_PODS=false"), nothing, nothing},
+		{"repair is disabled", environment("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
 		{
 			"deletion without entering namespaces",
 			environment("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
@@ -317,15 +318,15 @@ func TestRepairWithoutEffect(t *testing.T) {
 					t.Errorf("%q, want %q", got, want)
 				}
 				if reported := env.takeEvents(); (want == "") != (reported == "RedirectRepairFailed") {
-					t.Errorf("told %s", reported)
+					t.Errorf("events %s", reported)
 				}
 			})
 		})
 	}
 }
 
-// TestRepairThatIsNotPossible checks the same if the pod cannot be repaired, or its sandbox is not
-// found.
+// TestRepairThatIsNotPossible checks that the next permitted action follows if the pod cannot be
+// repaired, or its sandbox is not found.
 func TestRepairThatIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refused := meshPod("lost"), meshPod("refused")
@@ -362,14 +363,14 @@ func TestActionsThatFail(t *testing.T) {
 		})
 		advance(5 * time.Minute)
 		if n := strings.Count(env.takeRequests(), "delete"); n < 5 || n > 15 {
-			t.Errorf("tried %d times", n)
+			t.Errorf("%d deletions were attempted", n)
 		}
 		env.set(func() { env.refuse = &cluster.StatusError{Code: 409} })
 		advance(5 * time.Minute)
 		env.takeRequests()
 		advance(5 * time.Minute)
 		if done := env.takeRequests(); done != "" {
-			t.Errorf("without a change of the pod: %s", done)
+			t.Errorf("requests although the pod has not changed: %s", done)
 		}
 		env.set(func() { env.refuse = nil })
 		env.put(web, broken(time.Now()))

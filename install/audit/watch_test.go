@@ -13,7 +13,7 @@ import (
 )
 
 // TestListeningThatFails checks that the timer is used if the watcher cannot be opened, that
-// opening is retried, and that audited pods are added to it then.
+// opening is retried, and that audited pods are added to the watcher then.
 func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
@@ -28,7 +28,7 @@ func TestListeningThatFails(t *testing.T) {
 		env.start()
 		settle()
 		if env.added > 0 || env.states() != "1 redirected" {
-			t.Errorf("added %d, %s", env.added, env.states())
+			t.Errorf("%d namespaces were added to the watcher; %s", env.added, env.states())
 		}
 		env.set(func() { s.rules = rules.Ruleset{} })
 		advance(2 * time.Minute)
@@ -42,21 +42,21 @@ func TestListeningThatFails(t *testing.T) {
 	})
 }
 
-// TestLostEventsBeforeAnotherPass checks that a pod that was audited between two losses is audited
+// TestLostEventsBeforeTheNextAudit checks that a pod that was audited between two losses is audited
 // again.
-func TestLostEventsBeforeAnotherPass(t *testing.T) {
+func TestLostEventsBeforeTheNextAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s = env.addRedirected(meshPod("web"))
-			for i := range 30 { // so that passes are 3 s apart
+			for i := range 30 { // so that audits of all pods are 3 s apart
 				env.addRedirected(meshPod(fmt.Sprintf("other-%d", i)))
 			}
 		})
 		advance(10 * time.Second)
 		env.heard <- watch.Event{Lost: true}
 		advance(time.Second)
-		env.heard <- watch.Event{Lost: true} // the pass follows in two seconds
+		env.heard <- watch.Event{Lost: true} // the audit follows in two seconds
 		advance(time.Second)
 		env.put(meshPod("web"), running)
 		settle()

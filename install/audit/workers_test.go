@@ -22,7 +22,7 @@ func TestWorkers(t *testing.T) {
 			a := &Auditor{begin: time.Now()}
 			a.queue = newQueue(a.begin)
 			var mu sync.Mutex
-			busy, due, there := map[string]bool{}, map[string]time.Time{}, map[string]bool{}
+			busy, due, existing := map[string]bool{}, map[string]time.Time{}, map[string]bool{}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() {
@@ -32,7 +32,7 @@ func TestWorkers(t *testing.T) {
 					if busy[uid] {
 						t.Errorf("%s is audited twice at a time", uid)
 					}
-					if !there[uid] {
+					if !existing[uid] {
 						mu.Unlock()
 						return
 					}
@@ -53,14 +53,14 @@ func TestWorkers(t *testing.T) {
 				mu.Lock()
 				if n/8%4 == 0 {
 					delete(due, uid)
-					delete(there, uid)
+					delete(existing, uid)
 					a.queue.Forget(uid)
 				} else {
 					at := time.Now().Add(time.Duration(n/32) * time.Millisecond)
 					if was, planned := due[uid]; !planned || at.Before(was) {
 						due[uid] = at
 					}
-					there[uid] = true
+					existing[uid] = true
 					a.scheduleAudit(uid, at)
 				}
 				mu.Unlock()
@@ -154,25 +154,25 @@ func TestBackoffDoubles(t *testing.T) {
 		pauses = append(pauses, a.next.Sub(now).String())
 	}
 	if got := fmt.Sprint(pauses); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
-		t.Error(got)
+		t.Errorf("pauses %s", got)
 	}
 	now = now.Add(backoffReset + time.Second)
 	b.recordAttempt("web", &a, now)
 	if pause := a.next.Sub(now); pause != time.Second {
-		t.Errorf("after a calm: %v", pause)
+		t.Errorf("the pause after backoffReset is %v, want 1s", pause)
 	}
 }
 
-// TestTurnsKeepToTheMonotonicClock checks that setting back the clock by an hour does not delay
-// scheduled audits.
-func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
+// TestScheduledTimesAreMonotonic checks that scheduled times have a reading of the monotonic clock,
+// so that setting back the clock does not delay audits.
+func TestScheduledTimesAreMonotonic(t *testing.T) {
 	a := &Auditor{begin: time.Now(), pods: map[string]*pod{"web": {}}}
 	a.Compare, a.Interval = true, time.Minute
 	now := time.Now()
-	turn := (&auditRun{Auditor: a, uid: "web", now: now}).nextPeriodicAudit()
-	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 ||
+	next := (&auditRun{Auditor: a, uid: "web", now: now}).nextPeriodicAudit()
+	if wait := next.Sub(now); !strings.Contains(next.String(), " m=") || wait <= 0 ||
 		wait > time.Minute {
-		t.Errorf("the next pass is at %v, %v from now", turn, wait)
+		t.Errorf("the next audit is at %v, %v from now", next, wait)
 	}
 	searches := newAlignedDelays(a.begin)
 	if wait := searches.When("web"); wait <= 0 || wait > initialSearchBackoff {
