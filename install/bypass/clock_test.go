@@ -9,12 +9,13 @@ import (
 )
 
 // TestSetClock sets the clock after 3600 s. The chain is complete from 0 s to 7200 s of real time.
+// A row's name says how the clock is set, and when the sandbox was created by the clock.
 func TestSetClock(t *testing.T) {
 	const hour = 3600
 	for _, row := range []struct {
 		name    string
-		step    int
-		created int
+		step    int // in seconds
+		created int // when the sandbox was created, in seconds by the clock
 		kind    bypass.Kind
 	}{
 		{"back: before the chain", -hour / 2, -10, bypass.Early},
@@ -88,8 +89,8 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 	}
 }
 
-// TestAnADDBeforeTheClockWasSetBackEndsNoBypass checks that the time of an ADD before the clock was set
-// back, which is in the future now, does not end a later bypass.
+// TestAnADDBeforeTheClockWasSetBackEndsNoBypass checks that the time of an ADD before the clock was
+// set back, which is in the future now, does not end a later bypass.
 func TestAnADDBeforeTheClockWasSetBackEndsNoBypass(t *testing.T) {
 	var run time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})

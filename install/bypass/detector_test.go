@@ -107,12 +107,12 @@ func TestWithoutAChainNothingIsABypass(t *testing.T) {
 func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 	for _, ok := range []bool{true, false} {
 		var d *bypass.Detector
-		looks := 0
+		readings := 0
 		d = newDetector(t, bypass.Options{Check: func() {
-			looks++
+			readings++
 			d.NoteChain(at(20), ok, false, "removed")
 		}})
-		if d.Explain(at(5)); looks != 0 {
+		if d.Explain(at(5)); readings != 0 {
 			t.Error("the chain was read before the agent's own reading")
 		}
 		d.NoteChain(at(0), true, true, "")
@@ -120,8 +120,8 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 		if ok {
 			want = bypass.Bypassed
 		}
-		if c := d.Explain(at(15)); c.Kind != want || looks != 1 {
-			t.Errorf("found %t: %v after %d readings", ok, c, looks)
+		if c := d.Explain(at(15)); c.Kind != want || readings != 1 {
+			t.Errorf("the chain is complete: %t; cause %v after %d readings", ok, c, readings)
 		}
 	}
 }
@@ -135,16 +135,16 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	d := newDetector(t, o)
 	d.NoteChain(at(0), true, true, "")
 	d.NoteChain(at(100), true, false, "")
-	passed := func(d *bypass.Detector, uid string, created time.Time, want bool) {
+	noteBypass := func(d *bypass.Detector, uid string, created time.Time, want bool) {
 		t.Helper()
 		if isNew, err := d.NoteBypass("shop/"+uid, uid, created); err != nil || isNew != want {
 			t.Errorf("%s: new %t, %v", uid, isNew, err)
 		}
 	}
-	passed(d, "a", at(50), true)
-	passed(d, "a", at(50), false)
-	passed(d, "b", at(60), true)
-	passed(d, "early", at(55), false)
+	noteBypass(d, "a", at(50), true)
+	noteBypass(d, "a", at(50), false)
+	noteBypass(d, "b", at(60), true)
+	noteBypass(d, "early", at(55), false)
 	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 2 ||
 		!b.Since.Equal(at(0)) {
 		t.Errorf("%t, %+v", bypassed, b)
@@ -160,7 +160,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 			t.Error(err)
 		}
 		if _, bypassed := d.Current(); !bypassed {
-			t.Errorf("resolved by an ADD at %s", early)
+			t.Errorf("the bypass was ended by an ADD at %s", early)
 		}
 	}
 	if err := d.NoteAdd(at(66)); err != nil {

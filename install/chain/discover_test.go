@@ -52,22 +52,22 @@ func TestDiscover(t *testing.T) {
 			files: map[string]string{"01.conflist": "unreadable", "04.conflist": list},
 			want:  "04.conflist", skipped: []string{"01.conflist"},
 		},
-		"an empty directory": {},
-		"nothing valid": {
+		"the directory is empty": {},
+		"no file is valid": {
 			files: map[string]string{"01.conflist": ``}, skipped: []string{"01.conflist"},
 		},
 		"the configured file is used": {
 			files: map[string]string{"01.conflist": list, "10-b.conflist": list},
 			named: "10-b.conflist", want: "10-b.conflist",
 		},
-		"a configured file that is missing is awaited": {
+		"no other file replaces a missing configured file": {
 			files: map[string]string{"01.conflist": list}, named: "10-b.conflist",
 		},
-		"a plain configuration that was converted to a list": {
+		"a list replaces the configured plain configuration of the same name": {
 			files: map[string]string{"10-b.conflist": list}, named: "10-b.conf",
 			want: "10-b.conflist",
 		},
-		"a list that is still a plain configuration": {
+		"a plain configuration replaces the configured list of the same name": {
 			files: map[string]string{"10-b.conf": plain}, named: "10-b.conflist", want: "10-b.conf",
 			plain: true,
 		},
@@ -88,7 +88,7 @@ func TestDiscover(t *testing.T) {
 			choice, skipped, err := chain.Discover(files, row.named)
 			if choice.Name != row.want || choice.SinglePlugin != row.plain ||
 				errors.Is(err, chain.ErrNone) != (row.want == "") {
-				t.Errorf("%q, plain %t, %v; want %q, plain %t", choice.Name, choice.SinglePlugin, err,
+				t.Errorf("chosen %q, plain %t, %v; want %q, plain %t", choice.Name, choice.SinglePlugin, err,
 					row.want, row.plain)
 			}
 			var names []string

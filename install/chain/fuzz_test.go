@@ -75,14 +75,14 @@ func FuzzDiscover(f *testing.F) {
 		"20-b.conflist", []byte(lists["one line"]), "")
 	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus-shim","clusterNetwork":"/x/20-b.conf"}`),
 		"20-b.conflist", []byte(`{}`), "")
-	f.Fuzz(func(t *testing.T, word string, data []byte, two string, other []byte, named string) {
+	f.Fuzz(func(t *testing.T, first string, data []byte, second string, other []byte, named string) {
 		choice, _, err := chain.Discover([]chain.File{
-			{Name: word, Data: data}, {Name: two, Data: other},
+			{Name: first, Data: data}, {Name: second, Data: other},
 		}, named)
 		if err != nil {
 			return
 		}
-		if choice.Name != word && choice.Name != two || len(choice.List.Plugins) == 0 {
+		if choice.Name != first && choice.Name != second || len(choice.List.Plugins) == 0 {
 			t.Fatalf("%+v", choice)
 		}
 		if _, err := libcni.NetworkConfFromBytes(choice.List.Bytes()); err != nil {

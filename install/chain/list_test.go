@@ -164,9 +164,9 @@ func TestInspect(t *testing.T) {
 		if got := parse(t, text).Inspect("sluice-cni", json.RawMessage(element)); got != row.want {
 			t.Errorf("%s: %q, want %q", text, got, row.want)
 		}
-		mended := parse(t, insert(t, text, element))
-		if d := mended.Inspect("sluice-cni", json.RawMessage(element)); d != chain.None {
-			t.Errorf("%s: mended, it %s", text, d)
+		repaired := parse(t, insert(t, text, element))
+		if d := repaired.Inspect("sluice-cni", json.RawMessage(element)); d != chain.None {
+			t.Errorf("%s: after Insert, the plugin %s", text, d)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func TestInsertRefuses(t *testing.T) {
 	}
 }
 
-func TestParseJudgesAsLibcni(t *testing.T) {
+func TestParseRejectsWhatLibcniRejects(t *testing.T) {
 	for _, bad := range []string{
 		``, `{`, `[]`, `{"plugins":[{"type":"a"}]}`, `{"name":1,"plugins":[{"type":"a"}]}`,
 		`{"name":"n","plugins":[]}`,
@@ -217,8 +217,8 @@ func TestParseJudgesAsLibcni(t *testing.T) {
 		`{"name":"n","disableCheck":"maybe","plugins":[{"type":"a"}]}`,
 	} {
 		_, err := chain.Parse([]byte(bad))
-		if _, theirs := libcni.NetworkConfFromBytes([]byte(bad)); err == nil || theirs == nil {
-			t.Errorf("%s: %v; libcni: %v", bad, err, theirs)
+		if _, libcniErr := libcni.NetworkConfFromBytes([]byte(bad)); err == nil || libcniErr == nil {
+			t.Errorf("%s: %v; libcni: %v", bad, err, libcniErr)
 		}
 	}
 	if _, err := chain.Parse([]byte(`{"name":"n"}`)); !errors.Is(err, chain.ErrNoPlugins) {
@@ -226,7 +226,7 @@ func TestParseJudgesAsLibcni(t *testing.T) {
 	}
 }
 
-func TestChains(t *testing.T) {
+func TestSupportsChains(t *testing.T) {
 	for version, want := range map[string]bool{
 		"": false, "0.1.0": false, "0.2.0": false, "0.3.0": true, "0.3.1": true, "1.0.0": true,
 		"1.1.0": true,

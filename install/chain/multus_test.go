@@ -82,7 +82,7 @@ func TestMultusDelegates(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := first.Delegates(named, "sluice-cni"); got != row.want {
-				t.Errorf("%q, want %q", got, row.want)
+				t.Errorf("delegation %q, want %q", got, row.want)
 			}
 		})
 	}

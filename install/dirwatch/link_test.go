@@ -36,13 +36,13 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 		"a link on the path is changed": {
 			map[string]string{"dir/link": "../hops/next", "hops/next": "../real/file"},
 			func(root string) error {
-				return turn(filepath.Join(root, "hops/next"), "../other/file")
+				return retarget(filepath.Join(root, "hops/next"), "../other/file")
 			},
 		},
 		"a link to a directory on the path is changed": {
 			map[string]string{"dir/link": "../hops/./current/file", "hops/current": "../real"},
 			func(root string) error {
-				return turn(filepath.Join(root, "hops/current"), "../other")
+				return retarget(filepath.Join(root, "hops/current"), "../other")
 			},
 		},
 		"the missing target of a link is created": {
@@ -57,7 +57,7 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := linked(t, row.links)
+			root := newLinkedDir(t, row.links)
 			w, woken := newWatch(filepath.Join(root, "dir"))
 			defer w.Close()
 			for range 2 { // the second iteration renews the watch without a change
@@ -76,11 +76,11 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 // TestOldLinkTargetIsNotWatched checks that the previous target of a link is no longer watched,
 // even if it was a directory that is watched under another name.
 func TestOldLinkTargetIsNotWatched(t *testing.T) {
-	root := linked(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
+	root := newLinkedDir(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
 	w := dirwatch.New(func() {}, filepath.Join(root, "alias"))
 	defer w.Close()
 	for _, to := range []string{"../real/file", "old", "../other/file"} {
-		if err := turn(filepath.Join(root, "dir/link"), to); err != nil {
+		if err := retarget(filepath.Join(root, "dir/link"), to); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Renew(filepath.Join(root, "alias/link")); err != nil {
@@ -124,8 +124,10 @@ func watchedInodes(t *testing.T) []uint64 {
 	return inodes
 }
 
-func TestLinkToItselfIsAnError(t *testing.T) {
-	root := linked(t, map[string]string{"dir/link": "link"})
+// TestUnresolvableLinksAreIgnored covers a link to itself, and a link in a directory that is
+// missing.
+func TestUnresolvableLinksAreIgnored(t *testing.T) {
+	root := newLinkedDir(t, map[string]string{"dir/link": "link"})
 	w, _ := newWatch(filepath.Join(root, "dir"))
 	defer w.Close()
 	if err := w.Renew(filepath.Join(root, "dir/link"),
@@ -134,9 +136,9 @@ func TestLinkToItselfIsAnError(t *testing.T) {
 	}
 }
 
-// linked returns a directory with three subdirectories, two of which contain a file, and with
-// links. ROOT in their targets means the directory.
-func linked(t *testing.T, links map[string]string) string {
+// newLinkedDir returns a directory with four subdirectories, each with a file, and with links. ROOT
+// in their targets means the directory.
+func newLinkedDir(t *testing.T, links map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for _, name := range []string{"dir/old", "real/file", "other/file", "hops/old"} {
@@ -158,8 +160,8 @@ func linked(t *testing.T, links map[string]string) string {
 	return root
 }
 
-// turn changes the target of a link atomically: it creates the link under another name first.
-func turn(link, to string) error {
+// retarget changes the target of a link atomically: it creates the link under another name first.
+func retarget(link, to string) error {
 	if err := os.Symlink(to, link+".new"); err != nil {
 		return err
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// TestDirectoriesSwapNames checks that after any renames exactly the directories are
-// watched that have the names when the watch is renewed.
+// TestDirectoriesSwapNames checks that after any renames the watch covers exactly the
+// directories that have the names when it is renewed.
 func TestDirectoriesSwapNames(t *testing.T) {
-	root := linked(t, map[string]string{
+	root := newLinkedDir(t, map[string]string{
 		"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old",
 	})
 	behind := []string{"real", "other", "hops"}
@@ -50,12 +50,12 @@ func TestDirectoriesSwapNames(t *testing.T) {
 	}
 }
 
-func swap(t *testing.T, word, other string) {
+func swap(t *testing.T, one, other string) {
 	t.Helper()
-	if word == other {
+	if one == other {
 		return
 	}
-	for _, move := range [][2]string{{word, word + ".old"}, {other, word}, {word + ".old", other}} {
+	for _, move := range [][2]string{{one, one + ".old"}, {other, one}, {one + ".old", other}} {
 		if err := os.Rename(move[0], move[1]); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ type testEnv struct {
 
 	mu      sync.Mutex
 	kubelet hostrules.Kubelet
-	missing error
+	missing error // the error of FindKubelet
 	reports []hostrules.Report
 	locks   int
 	locked  bool
@@ -109,8 +110,8 @@ func (w *testEnv) run() {
 	w.t.Cleanup(func() { cancel(); <-done })
 }
 
-// has reports whether the node has exactly the rules for the pods.
-func (w *testEnv) has(pods ...string) bool {
+// hasRules reports whether the node has exactly the rules for the pods.
+func (w *testEnv) hasRules(pods ...string) bool {
 	w.t.Helper()
 	p := rules.DefaultAmbientHost()
 	w.mu.Lock()
@@ -128,8 +129,8 @@ func (w *testEnv) has(pods ...string) bool {
 	return len(found.Differences) == 0
 }
 
-// reported returns the number of reports of a kind.
-func (w *testEnv) reported(kind hostrules.ReportKind) int {
+// countReports returns the number of reports of a kind.
+func (w *testEnv) countReports(kind hostrules.ReportKind) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -167,18 +168,18 @@ func TestPodsComeAndGo(t *testing.T) {
 			}
 			must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1", "fd00::1")}))
 			must(t, w.Set("b", addresses("10.0.0.2", "127.0.0.1", "fe80::1", "::ffff:10.0.0.3")))
-			if !w.has("10.0.0.1", "fd00::1", "10.0.0.2", "10.0.0.3") {
+			if !w.hasRules("10.0.0.1", "fd00::1", "10.0.0.2", "10.0.0.3") {
 				t.Error("the rules do not contain the addresses of both pods")
 			}
 			// An address is assigned to another pod before its previous one is removed.
 			must(t, w.Set("c", addresses("10.0.0.1")))
 			must(t, w.Remove("a"))
-			if !w.has("10.0.0.1", "10.0.0.2", "10.0.0.3") {
+			if !w.hasRules("10.0.0.1", "10.0.0.2", "10.0.0.3") {
 				t.Error("the rules do not contain the address of the pod that still has it")
 			}
 			must(t, w.Remove("unknown"))
 			must(t, w.Replace(map[string][]netip.Addr{"d": addresses("10.0.0.4")}))
-			if !w.has("10.0.0.4") {
+			if !w.hasRules("10.0.0.4") {
 				t.Error("the rules do not contain the replaced pods")
 			}
 			if s := w.State(); s.Pods != 1 || s.Backend != b || s.Err != nil || !s.Loaded {
@@ -206,12 +207,12 @@ func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
 	w.run()
 	for range 3 {
 		_ = later.Set("b", addresses("10.0.0.2"))
-		if !w.has("10.0.0.1") {
+		if !w.hasRules("10.0.0.1") {
 			t.Fatal("the rules of the earlier agent have changed")
 		}
 	}
 	must(t, later.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
-	if !w.has("10.0.0.1") || w.reported(hostrules.Repaired) > 0 {
+	if !w.hasRules("10.0.0.1") || w.countReports(hostrules.Repaired) > 0 {
 		t.Errorf("reports %v", w.reports)
 	}
 }
@@ -223,9 +224,9 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	w.run()
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	for i := range 3 {
-		w.within("", "nft", "flush", "ruleset")
-		rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
-		rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == i+1 })
+		w.runOnNode("", "nft", "flush", "ruleset")
+		rulestest.Eventually(t, "the rules are restored", func() bool { return w.hasRules("10.0.0.1") })
+		rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.Repaired) == i+1 })
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,8 +239,9 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	}
 }
 
-// A reload of firewalld replaces its own table in transactions, and flushes all tables of iptables,
-// including rules of other programs. The node's rules in nf_tables stay.
+// TestFirewalldReloads covers a reload of firewalld, which replaces its own table in transactions,
+// and flushes all tables of iptables, including rules of other programs. The node's rules in
+// nf_tables stay.
 func TestFirewalldReloads(t *testing.T) {
 	listing, err := os.ReadFile("../../nft/testdata/programs/firewalld.nft")
 	must(t, err)
@@ -247,35 +249,35 @@ func TestFirewalldReloads(t *testing.T) {
 	w.options.Interval = time.Hour
 	w.Guard = hostrules.New(w.options)
 	w.run()
-	w.within(string(listing), "nft", "-f", "-")
+	w.runOnNode(string(listing), "nft", "-f", "-")
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	for range 3 {
 		begin := time.Now()
-		w.within("delete table inet firewalld\n"+string(listing), "nft", "-f", "-")
-		w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-nft-restore")
-		w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
+		w.runOnNode("delete table inet firewalld\n"+string(listing), "nft", "-f", "-")
+		w.runOnNode("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-nft-restore")
+		w.runOnNode("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
 		rulestest.Eventually(t, "the rules are compared", func() bool { return w.State().ComparedAt.After(begin) })
-		if !w.has("10.0.0.1") {
+		if !w.hasRules("10.0.0.1") {
 			t.Error("the rules have changed")
 		}
 	}
-	if n := w.reported(hostrules.Repaired); n > 0 {
+	if n := w.countReports(hostrules.Repaired); n > 0 {
 		t.Errorf("%d repairs", n)
 	}
 }
 
-// An agent with the nft backend needs no CAP_NET_RAW, also on a node where another program uses
-// iptables-legacy.
+// TestRulesInNFTablesNeedNoRawSockets checks that an agent with the nft backend needs no
+// CAP_NET_RAW, also on a node where another program uses iptables-legacy.
 func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 	w := newTestEnv(t, compat.BackendNFT)
-	w.within("", "iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT")
+	w.runOnNode("", "iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT")
 	w.options.Do = func(fn func() error) error {
 		done := make(chan error)
 		go func() {
 			runtime.LockOSThread() // and never unlock, so that the thread ends
 			err := unix.Setns(w.host.FD(), unix.CLONE_NEWNET)
 			if err == nil {
-				err = dropRaw()
+				err = dropNetRaw()
 			}
 			if err == nil {
 				err = fn()
@@ -286,13 +288,13 @@ func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 	}
 	w.Guard = hostrules.New(w.options)
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
-	if !w.has("10.0.0.1") {
+	if !w.hasRules("10.0.0.1") {
 		t.Error("there are no rules")
 	}
 }
 
-// dropRaw removes CAP_NET_RAW from the effective capabilities of the thread.
-func dropRaw() error {
+// dropNetRaw removes CAP_NET_RAW from the effective capabilities of the thread.
+func dropNetRaw() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -302,8 +304,8 @@ func dropRaw() error {
 	return unix.Capset(&header, &data[0])
 }
 
-// within runs a program on the node.
-func (w *testEnv) within(input, program string, args ...string) {
+// runOnNode runs a program on the node.
+func (w *testEnv) runOnNode(input, program string, args ...string) {
 	w.t.Helper()
 	c := exec.Command(netnstest.RequireBinary(w.t, program), args...)
 	c.Stdin = strings.NewReader(input)
@@ -329,12 +331,12 @@ func TestLegacyRulesComeBack(t *testing.T) {
 	if _, err := w.backend.Remove(w.host); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
-	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 1 })
+	rulestest.Eventually(t, "the rules are restored", func() bool { return w.hasRules("10.0.0.1") })
+	rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.Repaired) == 1 })
 	// firewalld's reload, if iptables is iptables-legacy.
-	w.within("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
-	rulestest.Eventually(t, "the rules are restored", func() bool { return w.has("10.0.0.1") })
-	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 2 })
+	w.runOnNode("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
+	rulestest.Eventually(t, "the rules are restored", func() bool { return w.hasRules("10.0.0.1") })
+	rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.Repaired) == 2 })
 }
 
 // TestKubeletRestarts covers a kubelet that is absent for a while, and whose cgroup systemd creates
@@ -343,7 +345,7 @@ func TestKubeletRestarts(t *testing.T) {
 	w := newTestEnv(t, compat.BackendNFT)
 	w.run()
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
-	if !w.has("10.0.0.1") {
+	if !w.hasRules("10.0.0.1") {
 		t.Fatal("no rules")
 	}
 	w.mu.Lock()
@@ -351,7 +353,7 @@ func TestKubeletRestarts(t *testing.T) {
 	w.missing = errors.New("no kubelet")
 	w.mu.Unlock()
 	rulestest.Eventually(t, "the kubelet is missing", func() bool { return w.State().KubeletErr != nil })
-	if !w.has("10.0.0.1") {
+	if !w.hasRules("10.0.0.1") {
 		t.Error("the rules are removed without a kubelet")
 	}
 	path := fmt.Sprintf("sluice-test-%d-again", os.Getpid())
@@ -359,9 +361,9 @@ func TestKubeletRestarts(t *testing.T) {
 	w.mu.Lock()
 	w.kubelet, w.missing = kubeletIn(path, id), nil
 	w.mu.Unlock()
-	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return w.has("10.0.0.1") })
-	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.KubeletChanged) == 1 })
-	if before.Cgroup.ID == id || w.reported(hostrules.Repaired)+w.reported(hostrules.KubeletMissing) > 0 {
+	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return w.hasRules("10.0.0.1") })
+	rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.KubeletChanged) == 1 })
+	if before.Cgroup.ID == id || w.countReports(hostrules.Repaired)+w.countReports(hostrules.KubeletMissing) > 0 {
 		t.Errorf("reports %v", w.reports)
 	}
 }
@@ -377,9 +379,9 @@ func TestKubeletDoesNotRestart(t *testing.T) {
 	w.missing = errors.New("no kubelet")
 	w.mu.Unlock()
 	rulestest.Eventually(t, "the missing kubelet is reported", func() bool {
-		return w.reported(hostrules.KubeletMissing) == 1
+		return w.countReports(hostrules.KubeletMissing) == 1
 	})
-	if err := w.State().KubeletErr; err == nil || !w.has("10.0.0.1") {
+	if err := w.State().KubeletErr; err == nil || !w.hasRules("10.0.0.1") {
 		t.Errorf("state: %v", err)
 	}
 }
@@ -389,14 +391,20 @@ func TestWithoutAKubelet(t *testing.T) {
 	w.missing = errors.New("no kubelet")
 	w.kubelet = hostrules.Kubelet{}
 	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
-	if !w.has("10.0.0.1") || w.reported(hostrules.KubeletMissing) != 1 || w.State().KubeletErr == nil {
-		t.Errorf("no rules for user 0; reports %v", w.reports)
+	if !w.hasRules("10.0.0.1") || w.countReports(hostrules.KubeletMissing) != 1 || w.State().KubeletErr == nil {
+		t.Errorf("no rules for probes of any process of root; reports %v", w.reports)
 	}
 }
 
 // TestManyPodsAtOnce checks that many ADDs share few writes.
 func TestManyPodsAtOnce(t *testing.T) {
 	w := newTestEnv(t, compat.BackendNFT)
+	var reconciliations atomic.Int32
+	w.options.Do = func(fn func() error) error {
+		reconciliations.Add(1)
+		return w.host.Do(fn)
+	}
+	w.Guard = hostrules.New(w.options)
 	w.run()
 	must(t, w.Replace(nil))
 	var group sync.WaitGroup
@@ -411,11 +419,17 @@ func TestManyPodsAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if !w.has(all...) {
+	if !w.hasRules(all...) {
 		t.Error("the rules do not contain all pods")
 	}
-	if n := w.reported(hostrules.Repaired); n > 0 {
+	if n := w.countReports(hostrules.Repaired); n > 0 {
 		t.Errorf("%d repairs of the guard's own writes", n)
+	}
+	// Each write is followed by a comparison, because of its event.
+	n := reconciliations.Load()
+	t.Logf("%d reconciliations", n)
+	if n > 50 {
+		t.Errorf("%d reconciliations for 100 pods, want at most 50", n)
 	}
 }
 
@@ -425,11 +439,11 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	pods := map[string][]netip.Addr{"a": addresses("10.0.0.1")}
 	w := newTestEnv(t, compat.BackendLegacy)
 	w.busy = errors.New("another program has it")
-	if err := w.Replace(pods); !errors.Is(err, w.busy) || w.has("10.0.0.1") {
+	if err := w.Replace(pods); !errors.Is(err, w.busy) || w.hasRules("10.0.0.1") {
 		t.Errorf("written without the lock: %v", err)
 	}
 	w.busy = nil
-	if err := w.Set("a", addresses("10.0.0.1")); err != nil || w.locks != 1 || !w.has("10.0.0.1") {
+	if err := w.Set("a", addresses("10.0.0.1")); err != nil || w.locks != 1 || !w.hasRules("10.0.0.1") {
 		t.Fatalf("%v, locked %d times", err, w.locks)
 	}
 	var err error
@@ -438,7 +452,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	}
 	w.options.Backend = w.backend
 	w.Guard = hostrules.New(w.options)
-	if err := w.Replace(pods); err != nil || w.locks != 2 || !w.has("10.0.0.1") {
+	if err := w.Replace(pods); err != nil || w.locks != 2 || !w.hasRules("10.0.0.1") {
 		t.Errorf("with nftables: %v, locked %d times", err, w.locks)
 	}
 	if err := w.Set("b", addresses("10.0.0.2")); err != nil || w.locks != 2 {
@@ -474,11 +488,11 @@ func TestRulesThatCannotBeWritten(t *testing.T) {
 	if err := w.Set("a", addresses("10.0.0.1")); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
-	if n := w.reported(hostrules.Failed); n != 1 || !errors.Is(w.State().Err, broken) {
+	if n := w.countReports(hostrules.Failed); n != 1 || !errors.Is(w.State().Err, broken) {
 		t.Errorf("%d reports", n)
 	}
 	mu.Lock()
 	failing = false
 	mu.Unlock()
-	rulestest.Eventually(t, "the rules are written", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "the rules are written", func() bool { return w.hasRules("10.0.0.1") })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// hierarchy returns the mount point of cgroup version 2, with its root.
-func hierarchy(t testing.TB) string {
+// cgroupRoot returns the mount point of cgroup version 2, with its root.
+func cgroupRoot(t testing.TB) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -36,7 +36,7 @@ func hierarchy(t testing.TB) string {
 // newCgroup creates a cgroup and returns its directory and its id.
 func newCgroup(t testing.TB, name string) (dir string, id uint64) {
 	t.Helper()
-	dir = filepath.Join(hierarchy(t), name)
+	dir = filepath.Join(cgroupRoot(t), name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Skipf("cannot create a cgroup: %v", err)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/hostrules"
 )
 
-// TestLock checks that it is the lock of the iptables programs, and that Lock waits for it.
+// TestLock checks that Lock acquires the lock of the iptables programs, and waits while another
+// program has it.
 func TestLock(t *testing.T) {
 	proc := t.TempDir()
 	run := filepath.Join(proc, "1", "root", "run")

@@ -23,7 +23,7 @@ func TestCompletion(t *testing.T) {
 		"app=web", "batch.kubernetes.io/job-name=nightly-1",
 	}
 	for _, c := range []struct {
-		says string
+		name string
 		args []string
 		want []string
 	}{
@@ -65,7 +65,7 @@ func TestCompletion(t *testing.T) {
 		{"nothing after a selector", []string{"check", "-l", "app=web", ""}, nil},
 		{"nothing after the pod", []string{"check", "shop/web-1", ""}, nil},
 	} {
-		t.Run(c.says, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			code, stdout, stderr := shop().sluice(t.Context(), t, nil,
 				append([]string{"__complete"}, c.args...)...)
 			words := strings.Split(strings.TrimSpace(stdout), "\n")

@@ -367,7 +367,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			[]string{"sluice-node-a: rules check --pod shop/web-1 --output text"},
 			"",
 		},
-		{"missing pod", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
+		{"no pod is named", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
 		{"unknown pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
 		{"unknown deployment", []string{"check", "deploy/web"}, exitBadInput, nil, "NotFound"},
 		{
@@ -376,9 +376,9 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			exitBadInput, nil,
 			"label selector app=none in namespace default has no running pod",
 		},
-		{"not a selector", []string{"check", "-l", "=="}, exitBadInput, nil, "--selector"},
+		{"invalid selector", []string{"check", "-l", "=="}, exitBadInput, nil, "--selector"},
 		{
-			"not a name",
+			"invalid name",
 			[]string{"check", "shop//web"},
 			exitBadInput, nil,
 			`"shop//web" is not NAMESPACE/NAME`,
@@ -390,7 +390,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			"unknown flag --netns before POD",
 		},
 		{
-			"no such file",
+			"missing local file",
 			[]string{"diff", "shop/web-1", "--istio-log", file + ".not"},
 			exitBadInput, nil, "--istio-log: ",
 		},

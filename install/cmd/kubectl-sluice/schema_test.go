@@ -41,7 +41,7 @@ func TestHelpPrintsTheSchema(t *testing.T) {
 
 func TestOutputFollowsTheSchema(t *testing.T) {
 	for _, c := range []struct {
-		says   string
+		name   string
 		status string // of the node agent of node a
 		args   []string
 		code   int
@@ -85,7 +85,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 			exitFailed, false, "no node agent runs on node b",
 		},
 	} {
-		t.Run(c.says, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			f := shop()
 			f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {
 				fmt.Fprintln(out, c.status)

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestSignal checks that the plugin is kept on SIGTERM, unless the API server confirms that no
+// TestSIGTERM checks that the plugin is kept on SIGTERM, unless the API server confirms that no
 // agent follows.
-func TestSignal(t *testing.T) {
+func TestSIGTERM(t *testing.T) {
 	b := newTestNode(t)
 	begin := time.Now()
 	p := b.start("run")
-	b.ready()
+	b.waitReady()
 	t.Logf("ready after %v", time.Since(begin))
 	if resident, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid),
 		"status")); err == nil {
@@ -27,7 +27,7 @@ func TestSignal(t *testing.T) {
 		t.Logf("resident: %s", strings.TrimSpace(line))
 	}
 	if code, text := b.ask("PUT", "/log-level", "debug"); code != 200 || text != "debug\n" {
-		t.Errorf("level: %d %s", code, text)
+		t.Errorf("PUT /log-level: %d %s", code, text)
 	}
 	if out, err := start(t, b.env, "", "uninstall").wait(); err == nil ||
 		!strings.Contains(out, "an agent is running on this node") {
@@ -38,7 +38,7 @@ func TestSignal(t *testing.T) {
 		t.Errorf("the plugin was removed by the stop for an upgrade:\n%s", p.out.String())
 	}
 	p = b.start("run")
-	b.ready()
+	b.waitReady()
 	b.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
 	b.end(p)
 	if got := b.conflist(); got != primary {
@@ -59,7 +59,7 @@ func (p *process) wait() (string, error) {
 func TestUninstallByHand(t *testing.T) {
 	b := newTestNode(t)
 	p := b.start("run")
-	b.ready()
+	b.waitReady()
 	if err := p.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +79,7 @@ func TestUninstallByHand(t *testing.T) {
 
 func TestUninstallCluster(t *testing.T) {
 	b := newTestNode(t)
+	// The first three variables are the identity and the address of the API server.
 	env := append(b.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil ||
 		len(b.Deletes()) != 1 {
@@ -109,9 +110,9 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestNothing checks the no-op plugin in place of a removed plugin: it does nothing, but makes ADD
-// fail.
-func TestNothing(t *testing.T) {
+// TestNoopPlugin checks that the no-op plugin rejects ADD, and that its other verbs succeed without
+// output.
+func TestNoopPlugin(t *testing.T) {
 	call := func(verb string) (string, error) {
 		env := []string{
 			identityEnv + "=", "CNI_COMMAND=" + verb, "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	if err := mountIdentity(identity); err != nil {
 		panic(err)
 	}
-	if err := becomeProgram(); err != nil {
+	if err := execProgram(); err != nil {
 		panic(err)
 	}
 	main()
@@ -85,8 +85,8 @@ func newTestNode(t *testing.T) *testNode {
 			t.Fatal(err)
 		}
 	}
-	b.put("conf/10-net.conflist", primary)
-	b.put("image/sluice-cni", "the plugin")
+	b.writeFile("conf/10-net.conflist", primary)
+	b.writeFile("image/sluice-cni", "the plugin")
 	b.ProjectInto(b.path("identity"))
 	port := observetest.Port(t)
 	b.url = "http://127.0.0.1:" + port
@@ -108,7 +108,7 @@ func newTestNode(t *testing.T) *testNode {
 
 func (b *testNode) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *testNode) put(name, content string) {
+func (b *testNode) writeFile(name, content string) {
 	b.t.Helper()
 	if err := os.WriteFile(b.path(name), []byte(content), 0o644); err != nil {
 		b.t.Fatal(err)
@@ -168,7 +168,7 @@ func (b *testNode) ask(method, path, body string) (code int, answer string) {
 	return response.StatusCode, string(text)
 }
 
-func (b *testNode) ready() {
+func (b *testNode) waitReady() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
 	defer cancel()

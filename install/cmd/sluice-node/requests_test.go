@@ -34,7 +34,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	first := []string{
 		"create serviceaccounts/token", "get pods", "list daemonsets", "watch daemonsets", "watch pods",
 	}
-	b.ready()
+	b.waitReady()
 	rulestest.Eventually(t, fmt.Sprintf("%d kinds of requests", len(first)), func() bool {
 		return len(kinds()) >= len(first)
 	})

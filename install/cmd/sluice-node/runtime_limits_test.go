@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFrugal checks that the environment may lower the program's limits, like the chart with
+// TestLimitRuntime checks that the environment may lower the program's limits, like the chart with
 // resource limits, but not raise them.
-func TestFrugal(t *testing.T) {
+func TestLimitRuntime(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(256 << 20))
@@ -24,6 +24,7 @@ func TestFrugal(t *testing.T) {
 	}{
 		{"a big node", 64, "", 2, 50},
 		{"a limit of one processor", 1, "", 1, 50},
+		// The Go runtime has read GOGC before the test, so that the value stays at 100.
 		{"a user who has set GOGC", 64, "200", 2, 100},
 	} {
 		runtime.GOMAXPROCS(row.given)
@@ -34,7 +35,7 @@ func TestFrugal(t *testing.T) {
 			t.Errorf("%s: %d processors, want %d", row.name, got, row.wantProcessors)
 		}
 		if got := debug.SetGCPercent(100); got != row.wantGarbage {
-			t.Errorf("%s: garbage of %d %%, want %d %%", row.name, got, row.wantGarbage)
+			t.Errorf("%s: GOGC is %d, want %d", row.name, got, row.wantGarbage)
 		}
 	}
 }

@@ -38,15 +38,15 @@ const (
 // firstInherited is the first descriptor of exec.Cmd.ExtraFiles.
 const firstInherited = 3
 
-// becomeProgram mounts the inherited namespaces, and executes the named program, if any, with the
+// execProgram mounts the inherited namespaces, and executes the named program, if any, with the
 // capabilities that it has in a cluster.
-func becomeProgram() error {
+func execProgram() error {
 	program := os.Getenv(programEnv)
 	if program == "" {
 		return nil
 	}
 	dir := os.Getenv(netnsEnv)
-	for i := range crowd {
+	for i := range podCount {
 		fd := firstInherited + i
 		path := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -76,13 +76,13 @@ var granted = []uintptr{
 	unix.CAP_SYS_ADMIN,
 }
 
-// crowd is the number of pods of a node, twice the kubelet's default limit.
-const crowd = 250
+// podCount is the number of pods of a node, twice the kubelet's default limit.
+const podCount = 250
 
-// TestManyConnections runs the program with its capabilities and as many mesh pods as a node has:
+// TestManyPods runs the program with its capabilities and as many mesh pods as a node has:
 // it should be ready within a second, with all pods audited, in less than 30 MB. The bounds here
 // are wider, because other tests run at the same time; the figures are logged.
-func TestManyConnections(t *testing.T) {
+func TestManyPods(t *testing.T) {
 	b := newTestNode(t)
 	program := b.path("sluice-node")
 	// Without -trimpath the packages are the same as in the test, and are not compiled again.
@@ -98,12 +98,12 @@ func TestManyConnections(t *testing.T) {
 	b.env = append(b.env, programEnv+"="+program, netnsEnv+"="+b.path("netns"),
 		"SLUICE_MOUNTED_NETNS_DIR="+b.path("netns"),
 		"SLUICE_AUDIT_INTERVAL=1h", "SLUICE_SEARCH_PROC=false", "MONITORING_PORT="+port)
-	namespaces, ruleset := b.populate()
+	namespaces, ruleset := b.addPods()
 	begin := time.Now()
 	p := b.startIn(namespaces, "run")
-	b.ready()
+	b.waitReady()
 	ready := time.Since(begin)
-	await := func(description, line string) {
+	waitMetric := func(description, line string) {
 		t.Helper()
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
@@ -114,28 +114,28 @@ func TestManyConnections(t *testing.T) {
 			}
 		}
 	}
-	await("all are audited", fmt.Sprintf(`sluice_pods{state="redirected"} %d`, crowd))
+	waitMetric("all pods are audited", fmt.Sprintf(`sluice_pods{state="redirected"} %d`, podCount))
 	audited := time.Since(begin)
 	resident, highest := memory(t, p.Process.Pid)
 	if _, err := nftBackend(t).Remove(namespaces[7]); err != nil {
 		t.Fatal(err)
 	}
-	await("one is repaired", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
+	waitMetric("one pod is repaired", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
 	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil ||
 		len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB",
-		ready, crowd, audited, resident, highest)
+		ready, podCount, audited, resident, highest)
 	if highest > 40<<10 || ready > 25*time.Second {
 		t.Error("the program uses too much time or memory")
 	}
 	b.end(p)
 }
 
-// populate creates pods after their ADD: their namespaces with rules, and their records. It returns
+// addPods creates pods after their ADD: their namespaces with rules, and their records. It returns
 // the namespaces and their ruleset.
-func (b *testNode) populate() ([]*netns.NS, rules.Ruleset) {
+func (b *testNode) addPods() ([]*netns.NS, rules.Ruleset) {
 	b.t.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
 	if err != nil {
@@ -148,7 +148,7 @@ func (b *testNode) populate() ([]*netns.NS, rules.Ruleset) {
 	store := record.In(b.path("run"))
 	var namespaces []*netns.NS
 	var ruleset rules.Ruleset
-	for i := range crowd {
+	for i := range podCount {
 		name, uid := fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
 		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid,
 			"nodeName: node-2", "nodeName: "+apiservertest.Node).
