@@ -155,7 +155,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			applyAndCheck(t, chosen(t, e), node, compiledHost(t, h), nft.Created)
 			const ipv4, ipv6 = "10.244.1.5:8080", "[fd00:10:244:1::5]:8080"
 			if got := dialFrom(t, node, kubelet, 0, ipv6); got != "ztunnel from fd00:10:244:1::1" {
-				t.Errorf("to an address of no pod: %s", got)
+				t.Errorf("a probe to an address that the rules do not list: %s", got)
 			}
 			h.Pods = append(h.Pods, testbed.PodIP6)
 			rs := compiledHost(t, h)
@@ -179,10 +179,10 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 					"application from fd16:9254:7127:1337:ffff:ffff:ffff:ffff",
 				},
 				{"a kubelet with another user", kubelet, 1000, ipv4, "application from 169.254.7.127"},
-				{"a process below", below, 0, ipv4, "application from 169.254.7.127"},
-				{"another process of root", other, 0, ipv4, "ztunnel from 10.244.1.1"},
-				{"another process of root, over IPv6", other, 0, ipv6, "ztunnel from fd00:10:244:1::1"},
-				{"another process of a user", other, 1000, ipv4, "ztunnel from 10.244.1.1"},
+				{"a process in a cgroup below the kubelet's", below, 0, ipv4, "application from 169.254.7.127"},
+				{"a process of root in another cgroup", other, 0, ipv4, "ztunnel from 10.244.1.1"},
+				{"a process of root in another cgroup, over IPv6", other, 0, ipv6, "ztunnel from fd00:10:244:1::1"},
+				{"a process of a user in another cgroup", other, 1000, ipv4, "ztunnel from 10.244.1.1"},
 			} {
 				if got := dialFrom(t, node, tc.in, tc.uid, tc.to); got != tc.want {
 					t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
@@ -198,8 +198,9 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 	}
 }
 
-// Without version 2 cgroups, as on older nodes, the rules match the user, as Istio's do.
-func TestProbesByUser(t *testing.T) {
+// Without version 2 cgroups, as on older nodes, the rules match the kubelet's user, as Istio's
+// rules do.
+func TestBackendsReadBackRulesThatMatchTheKubeletsUser(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			node := netnstest.New(t)

@@ -19,7 +19,7 @@ import (
 
 // If the rules are in place, Apply returns an outcome with the error and tries no other backend.
 // Here nftables has the rules, and the kernel refuses to remove the old ones from iptables-legacy.
-func TestOldRulesThatCannotBeRemoved(t *testing.T) {
+func TestApplyReportsOldRulesThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -38,7 +38,8 @@ func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// If the gate that must replace the old rules first cannot be written, nothing changes.
+// A backend change begins with a gate (a chain that drops TCP packets) in the old backend. If the
+// gate cannot be written, nothing changes.
 func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -70,15 +71,15 @@ func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// If the nft package's Apply fails after its transaction, the backend change completes and returns
-// the error. If the rules are not in place, the change is rolled back.
-func TestBackendChangeWithFailingRoutes(t *testing.T) {
-	failed := errors.New("the rules are in place, but not all old routes are gone")
+// If nft.Apply fails after its transaction, the backend change completes and returns the error. If
+// nft.Apply fails and the rules are not in place, the change is rolled back.
+func TestBackendChangeIfNFTApplyFails(t *testing.T) {
+	failed := errors.New("an error of nft.Apply")
 	for _, tc := range []struct {
-		name     string
-		carryOut bool // nftables applies the rules
-		outcome  nft.Outcome
-		want     compat.Result
+		name    string
+		inPlace bool // whether the rules are in nftables when nft.Apply fails
+		outcome nft.Outcome
+		want    compat.Result
 	}{
 		{
 			"an error after the transaction", true, nft.Created,
@@ -86,7 +87,7 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 				Result: nft.Result{Outcome: nft.Replaced}, Backend: compat.BackendNFT, Moved: true,
 			},
 		},
-		{"before it", false, "", compat.Result{}},
+		{"an error before the transaction", false, "", compat.Result{}},
 		{
 			"an unconfirmed transaction that did not take place", false, nft.Created,
 			compat.Result{},
@@ -97,7 +98,7 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 			old, rs := compiled(t, tproxy), compiled(t, tproxy, exclusions)
 			applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
 			got, err := compat.ApplyNFT(ns, rs, func(*netns.NS, rules.Ruleset) (nft.Result, error) {
-				if tc.carryOut {
+				if tc.inPlace {
 					if _, err := nft.Apply(nil, rs); err != nil {
 						t.Error(err)
 					}
@@ -108,7 +109,7 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 			if !errors.Is(err, failed) || got != tc.want {
 				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
 			}
-			if tc.carryOut {
+			if tc.inPlace {
 				wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
 			} else {
 				wantInSync(t, chosen(t, compat.BackendLegacy), ns, old)
@@ -117,8 +118,8 @@ func TestBackendChangeWithFailingRoutes(t *testing.T) {
 	}
 }
 
-// Old rules that another program removes meanwhile count as existing: a rollback keeps the new
-// rules, because the pod had rules.
+// If another program removes the old rules during the change, the outcome is still "replaced",
+// because the pod had rules before.
 func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 	ns := netnstest.New(t)
 	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -159,7 +160,8 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// ownTable starts nft with a command, and keeps its socket open until the test ends.
+// ownTable executes an nft command that creates a table with the flag owner. The nft process owns
+// the table, and runs until the test ends.
 func ownTable(t *testing.T, ns *netns.NS, line string) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "--interactive")

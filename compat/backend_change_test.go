@@ -20,21 +20,21 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 		from, to []func(*rules.Redirect)
 	}{
 		{
-			"the same, redirect",
+			"the same parameters, redirect",
 			[]func(*rules.Redirect){dual, allDNS},
 			[]func(*rules.Redirect){dual, allDNS},
 		},
 		{
-			"the same, tproxy",
+			"the same parameters, tproxy",
 			[]func(*rules.Redirect){tproxy, dual},
 			[]func(*rules.Redirect){tproxy, dual},
 		},
-		{"to tproxy", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, dual}},
-		{"to redirect, without IPv6", []func(*rules.Redirect){tproxy, dual}, nil},
+		{"from redirect to tproxy", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, dual}},
+		{"from tproxy with IPv6 to redirect without IPv6", []func(*rules.Redirect){tproxy, dual}, nil},
 	} {
 		for i, from := range backends {
 			to := backends[1-i]
-			t.Run(tc.name+", to "+string(to), func(t *testing.T) {
+			t.Run(tc.name+", to backend "+string(to), func(t *testing.T) {
 				ns := netnstest.New(t)
 				applyAndCheck(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
 				rs := compiled(t, tc.to...)

@@ -146,7 +146,7 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 				"exclusions of every kind, tproxy",
 				[]func(*rules.Redirect){tproxy, dual, exclusions, allDNS, dropInvalid},
 			},
-			{"established connections", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) {
+			{"established connections are kept, tproxy", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) {
 				r.KeepEstablished = true
 			}}},
 		} {

@@ -42,17 +42,17 @@ func TestLegacyKeepsTheCounts(t *testing.T) {
 	if err := xtables.Replace(ns, table); err != nil {
 		t.Fatal(err)
 	}
-	repaired := hits(t, ns)
+	remaining := hits(t, ns)
 	applyAndCheck(t, b, ns, compiled(t), nft.Replaced)
 	for rule, h := range hits(t, ns) {
-		if _, exists := repaired[rule]; exists && h != before[rule] {
+		if _, exists := remaining[rule]; exists && h != before[rule] {
 			t.Errorf("%s: %v after the repair, want %v", rule, h, before[rule])
 		}
 	}
 	applyAndCheck(t, b, ns, compiled(t, exclusions), nft.Replaced)
 	kept := 0
 	for rule, h := range hits(t, ns) {
-		if _, exists := repaired[rule]; exists && h == before[rule] {
+		if _, exists := remaining[rule]; exists && h == before[rule] {
 			kept++
 		}
 	}
@@ -61,7 +61,7 @@ func TestLegacyKeepsTheCounts(t *testing.T) {
 	}
 }
 
-// setCounters gives each rule of Sluice in nat a different counter.
+// setCounters gives each IPv4 rule a different counter, and returns the counters as hits does.
 func setCounters(t *testing.T, ns *netns.NS) map[string]rules.Hits {
 	t.Helper()
 	var counted strings.Builder

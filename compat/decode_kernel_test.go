@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelNames lists the matches or targets of a family that the kernel has.
+// kernelNames lists the matches or targets of a family that are registered in the kernel.
 func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, kind string) []string {
 	t.Helper()
 	// A table makes a modular kernel create the file, and its rules load more extensions.
@@ -111,7 +111,9 @@ var modeledTargets = []string{
 // observers are targets that do not change the packet and do not end the chain.
 var observers = []string{"AUDIT", "IDLETIMER", "LED", "LOG", "NFLOG", "TRACE", "ULOG"}
 
-// TestEffectsOfAllTargets verifies that a target that the model cannot express may have any effect.
+// TestEffectsOfAllTargets verifies that only the targets in observers decode to a counter alone,
+// and only the targets in modeledTargets to a known action. All other targets decode to an unknown
+// action that writes.
 func TestEffectsOfAllTargets(t *testing.T) {
 	eachExtension(t, "targets", xtables.KindTarget, func(f rules.Family, x xt.Extension) {
 		a := xt.DecodeTarget(f, x)
@@ -120,11 +122,11 @@ func TestEffectsOfAllTargets(t *testing.T) {
 		switch {
 		case counts:
 			if !slices.Contains(observers, x.Name) {
-				t.Errorf("%s revision %d has no effect but counting", x.Name, x.Revision)
+				t.Errorf("%s revision %d decodes to a counter, but is not an observer", x.Name, x.Revision)
 			}
 		case unknown && u.Effect == rules.TranslatesSource:
 			if x.Name != "SNAT" && x.Name != "MASQUERADE" {
-				t.Errorf("%s revision %d has no effect but source NAT", x.Name, x.Revision)
+				t.Errorf("%s revision %d decodes to source NAT", x.Name, x.Revision)
 			}
 		case unknown && (u.Effect == rules.AnyEffect || u.Effect == rules.Writes ||
 			u.Effect == rules.WritesHeader || x.Name == "CONNMARK"):

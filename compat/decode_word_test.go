@@ -28,7 +28,7 @@ type optionCase struct {
 	// actions lists the actions without the counter.
 	actions []rules.Action
 	only    rules.Family // the only family with the option, empty for both
-	// notNFT reports whether iptables-nft writes nf_tables expressions instead of the xtables
+	// notNFT excludes iptables-nft, which writes nf_tables expressions instead of the xtables
 	// structure.
 	notNFT bool
 }
@@ -304,7 +304,9 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{
 			table: "mangle", rule: "-m connlabel --label 1",
-			matches: reads("match connlabel revision 0"),
+			matches: list(rules.Unknown{
+				Text: "match connlabel revision 0", Effect: rules.Reads, State: "ct label",
+			}),
 		},
 		{
 			table: "mangle", rule: "-s 10.0.0.1/255.0.0.255",
@@ -649,7 +651,7 @@ func (w optionCase) check(t *testing.T, got rules.Rule) {
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
 		cmp.Comparer(func(a, b rules.Unknown) bool {
-			return a.Text == b.Text && a.Effect == b.Effect
+			return a.Text == b.Text && a.Effect == b.Effect && a.State == b.State
 		}),
 	}
 	if diff := cmp.Diff(w.matches, got.Matches, opts); len(w.matches)+len(got.Matches) > 0 &&

@@ -67,7 +67,7 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string][]string{
-		"nothing":                nil,
+		"no change":              nil,
 		"Sluice's table flushed": {nftables, "flush table inet sluice"},
 		"Sluice's table deleted": {nftables, "delete table inet sluice"},
 		"a chain flushed":        {nftables, "flush chain inet sluice nat-output"},
@@ -93,7 +93,7 @@ func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string]string{
-		"nothing":                 "",
+		"no change":               "",
 		"::6 removed":             "-6 address del ::6/128 dev lo",
 		"a foreign address added": "-6 address add ::7/128 dev lo",
 		"a foreign policy rule":   "-4 rule add pref 100 fwmark 7 lookup 99",
@@ -154,7 +154,7 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 		remove = "delete table inet sluice"
 	)
 	for _, row := range []struct{ name, found, since string }{
-		{"a rule more", add, ""},
+		{"an added rule", add, ""},
 		{"an added rule, and another one after Check", add, add},
 		{"an added rule, and a deleted table after Check", add, remove},
 		{"no table", remove, ""},
@@ -166,8 +166,8 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 		for _, e := range []compat.BackendName{
 			compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto,
 		} {
-			if ofTable := strings.Contains(row.found+row.since, "inet sluice"); ofTable &&
-				e == compat.BackendLegacy {
+			if e == compat.BackendLegacy &&
+				strings.Contains(row.found+row.since, "inet sluice") {
 				continue
 			}
 			t.Run(row.name+"/"+string(e), func(t *testing.T) {
@@ -197,8 +197,8 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					bare := row.found == remove || strings.HasPrefix(row.found, "flush table")
-					if found.HasRules == bare {
+					hasNoRules := row.found == remove || strings.HasPrefix(row.found, "flush table")
+					if found.HasRules == hasNoRules {
 						t.Errorf("HasRules is %t", found.HasRules)
 					}
 					if read := e != compat.BackendLegacy && row.found != "" &&
@@ -238,21 +238,21 @@ func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, want := chosen(t, e), compiled(t, dual)
-			tells := func(rules bool) {
+			b, rs := chosen(t, e), compiled(t, dual)
+			wantHasRules := func(want bool) {
 				t.Helper()
-				if found, err := b.Check(ns, want, compat.Snapshot{}); err != nil ||
-					found.HasRules != rules {
-					t.Errorf("%t, %v", found.HasRules, err)
+				if found, err := b.Check(ns, rs, compat.Snapshot{}); err != nil ||
+					found.HasRules != want {
+					t.Errorf("HasRules is %t, error %v, want %t", found.HasRules, err, want)
 				}
 			}
-			tells(false)
-			applyAndCheck(t, b, ns, want, nft.Created)
-			tells(true)
+			wantHasRules(false)
+			applyAndCheck(t, b, ns, rs, nft.Created)
+			wantHasRules(true)
 			if _, err := b.Remove(ns); err != nil {
 				t.Fatal(err)
 			}
-			tells(false)
+			wantHasRules(false)
 		})
 	}
 }
@@ -286,9 +286,9 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 	}
 }
 
-// TestCheckAfterApplyDoesNotReadLegacyAgain verifies that Check does not read iptables-legacy if
-// the last Apply has written the nf_tables rules, and removes rules from iptables-legacy.
-// Otherwise Check reads it.
+// TestCheckAfterApplyDoesNotReadLegacyAgain verifies that Check with the snapshot of an Apply does
+// not read iptables-legacy, because Apply has read it. Check without a snapshot, or after a change
+// in nf_tables, reads iptables-legacy.
 func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	ns := netnstest.New(t)

@@ -55,7 +55,7 @@ func wantSameRule(t rapid.TB, f rules.Family, r *rules.Rule) {
 	}
 }
 
-func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
+func TestEncodeRejectsRulesThatNoSingleEntryExpresses(t *testing.T) {
 	addrs := rules.AddrRanges(prefixList("10.0.0.0/8,12.0.0.0/8"))
 	for _, tc := range []struct {
 		name string
@@ -99,7 +99,7 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 			"an xtables rule can compare it only once",
 		},
 		{
-			"a negated protocol",
+			"protocol 0, which an entry uses for all protocols",
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
 			"an xtables rule can compare it only once",
 		},
@@ -127,7 +127,8 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 	}
 }
 
-// Addresses that are not a prefix, or several addresses of one side, need a match.
+// A header holds one prefix for each side. Other address ranges, and further addresses for a side,
+// need a match iprange.
 func TestEncodeAddressesOutsideTheHeader(t *testing.T) {
 	addr := func(side rules.Side, not bool, text string) rules.MatchAddr {
 		return rules.MatchAddr{

@@ -32,7 +32,7 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
-				t.Errorf("FindIstio changed the rules: -before +after:\n%s", diff)
+				t.Errorf("FindLegacyIstio changed the rules: -before +after:\n%s", diff)
 			}
 			removed, err := compat.RemoveLegacyIstio(ns)
 			if err != nil {
@@ -72,7 +72,7 @@ func TestRemoveIstioCreatesNoTable(t *testing.T) {
 	}
 }
 
-const reference = `*nat
+const istioAndOtherRules = `*nat
 :OTHERS - [0:0]
 :ISTIO_OUTPUT - [0:0]
 :ISTIO_REDIRECT - [0:0]
@@ -89,7 +89,7 @@ COMMIT
 
 func TestRemoveIstioReportsRemovedRules(t *testing.T) {
 	ns := netnstest.New(t)
-	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, istioAndOtherRules)
 	removed, err := compat.RemoveLegacyIstio(ns)
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		return len(entries)
 	}
 	round := func() {
-		istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
+		istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, istioAndOtherRules)
 		if removed, err := compat.RemoveLegacyIstio(ns); err != nil || len(removed) != 6 {
 			t.Fatalf("removed %q, error %v", removed, err)
 		}

@@ -71,7 +71,7 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = p.Wait()
-		for _, outcome := range letsNothingPass(t, ns) {
+		for _, outcome := range wantCapturedOrDropped(t, ns) {
 			outcomes[outcome.String()]++
 		}
 		rs := compiled(t, dual, tproxy, allDNS)
@@ -80,8 +80,9 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// letsNothingPass verifies that the packets are captured or dropped, and returns their outcomes.
-func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Outcome {
+// wantCapturedOrDropped verifies that the packets of alwaysCaptured are captured or dropped, and
+// returns their outcomes.
+func wantCapturedOrDropped(t *testing.T, ns *netns.NS) []rules.Outcome {
 	t.Helper()
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
@@ -95,14 +96,15 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Outcome {
 		}
 		outcome := diff.Explain(&live.Ruleset, packet).Outcome
 		if !outcome.Captured() && !outcome.Dropped {
-			t.Fatalf("%s %s\n%s", text, outcome, &live.Ruleset)
+			t.Fatalf("%s: %s, want captured or dropped\n%s", text, outcome, &live.Ruleset)
 		}
 		outcomes = append(outcomes, outcome)
 	}
 	return outcomes
 }
 
-// TestNoStepLetsPacketsBypass stops a change after each of its steps. The next Apply completes.
+// TestNoStepLetsPacketsBypass stops a change of the iptables-legacy rules after each of its steps.
+// The next Apply completes the change.
 func TestNoStepLetsPacketsBypass(t *testing.T) {
 	for i := range alternatives {
 		for j := range alternatives {
@@ -128,7 +130,7 @@ func noStepLetsPacketsBypass(t *testing.T, from, to rules.Ruleset) {
 		if more, err = compat.BeginApply(ns, l.Tables, n); err != nil {
 			t.Fatal(err)
 		}
-		letsNothingPass(t, ns)
+		wantCapturedOrDropped(t, ns)
 		if _, err := b.Apply(ns, to, compat.Snapshot{}); err != nil {
 			t.Fatal(err)
 		}

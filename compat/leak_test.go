@@ -30,7 +30,7 @@ func TestBackendsLeakNothing(t *testing.T) {
 			wantInSync(t, b, ns, rs)
 		}
 		if _, err := compat.ApplyLegacy(ns, refused); err == nil {
-			t.Fatal("not refused")
+			t.Fatal("ApplyLegacy accepted tables that the kernel must reject")
 		}
 		if _, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,8 @@ func TestBackendsLeakNothing(t *testing.T) {
 	}
 }
 
-// withLoopbackDown creates a namespace that the caller closes. The kernel can program IPv4 there.
+// withLoopbackDown creates a namespace in which lo is down. Rules and routes of IPv4 do not need
+// lo. The caller closes the namespace.
 func withLoopbackDown(t *testing.T) *netns.NS {
 	t.Helper()
 	ns, err := netns.New()

@@ -179,7 +179,7 @@ func (d dice) ruleset() rules.Ruleset {
 	return rs
 }
 
-// rules draws the rules of a chain that a base chain calls, and which may call others.
+// rules draws the rules of the base chain, or of a chain below it. They may jump to the others.
 func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 	var list []rules.Rule
 	for range d.number("rules", 5) {

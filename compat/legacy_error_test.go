@@ -25,7 +25,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		in   rules.Ruleset
-		want string
+		want string // empty if Translate accepts the ruleset
 	}{
 		{
 			"an unsupported hook", based(rules.Base{Hook: rules.Input}),
@@ -69,7 +69,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 		{"a jump to a missing chain", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c9"})}), cannot +
 			"chain c9 does not exist"},
 		{
-			"a circle",
+			"a loop of jumps",
 			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
 				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"})}),
 			"chain c1: rule 1: meta l4proto tcp jump c1" + cannot +
@@ -150,7 +150,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 		{
 			"a descending port range",
 			natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 2, Last: 1})}),
-			"ports 2-1: the first port must be 1 or more",
+			"ports 2-1: the first port must be 1 or more and at most the last",
 		},
 		{
 			"a port range",
@@ -170,6 +170,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 				}
 				return
 			}
+			// The error does not repeat the chain for each jump to it.
 			if err == nil || !strings.Contains(err.Error(), tc.want) ||
 				strings.Count(err.Error(), "chain ") > 2+strings.Count(tc.want, "chain ") {
 				t.Errorf("error %v\nwant  %s", err, tc.want)

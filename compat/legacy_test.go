@@ -30,7 +30,7 @@ func outputOf(t rules.ChainType, priority int, chains ...[]rules.Rule) rules.Rul
 	return rules.Ruleset{Tables: []rules.Table{table}}
 }
 
-// natOf returns such a ruleset with a NAT chain.
+// natOf is outputOf for a NAT chain.
 func natOf(chains ...[]rules.Rule) rules.Ruleset {
 	return outputOf(rules.NAT, rules.NATPriority, chains...)
 }
@@ -331,16 +331,16 @@ func TestTranslateRules(t *testing.T) {
 }
 
 func TestTranslateTProxy(t *testing.T) {
-	of := func(behind ...rules.Rule) rules.Ruleset {
+	followedBy := func(next ...rules.Rule) rules.Ruleset {
 		first := rule([]rules.Match{tcp}, rules.TProxy{Port: 15006},
 			rules.SetMark{Value: 1, Mask: 3}, rules.Accept)
 		return rules.Ruleset{Tables: []rules.Table{{Name: "test", Chains: []rules.Chain{{
 			Name:  "in",
 			Base:  &rules.Base{Hook: rules.Prerouting, Priority: rules.ManglePriority},
-			Rules: append([]rules.Rule{first}, behind...),
+			Rules: append([]rules.Rule{first}, next...),
 		}}}}}
 	}
-	legacy, err := compat.Translate(of(rule([]rules.Match{tcp}, rules.Drop)))
+	legacy, err := compat.Translate(followedBy(rule([]rules.Match{tcp}, rules.Drop)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +351,7 @@ func TestTranslateTProxy(t *testing.T) {
 	if diff := cmp.Diff(want, listing(legacy, rules.IPv6)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	onAddr := of(rule([]rules.Match{tcp}, rules.Drop))
+	onAddr := followedBy(rule([]rules.Match{tcp}, rules.Drop))
 	onAddr.Tables[0].Chains[0].Rules[0].Actions[0] = rules.TProxy{
 		Port: 15006, Addr: netip.MustParseAddr("127.0.0.1"),
 	}
@@ -370,11 +370,11 @@ func TestTranslateTProxy(t *testing.T) {
 
 	const refused = "a tproxy rule must be followed by a rule that drops the same packets"
 	for name, rs := range map[string]rules.Ruleset{
-		"nothing follows": of(),
-		"a drop of other packets": of(rule(
+		"no next rule": followedBy(),
+		"a drop of other packets": followedBy(rule(
 			[]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}},
 			rules.Drop)),
-		"another verdict": of(rule([]rules.Match{tcp}, rules.Accept)),
+		"another verdict": followedBy(rule([]rules.Match{tcp}, rules.Accept)),
 	} {
 		if _, err := compat.Translate(rs); err == nil || !strings.Contains(err.Error(), refused) {
 			t.Errorf("%s: error %v, want %s", name, err, refused)
@@ -382,7 +382,7 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 }
 
-func TestTranslateWithoutIPv6(t *testing.T) {
+func TestTranslateWithoutIPv6CreatesNoIPv6Rules(t *testing.T) {
 	r := sidecar(tproxy)
 	legacy, err := compat.Translate(rules.MustCompile(r))
 	if err != nil {
@@ -393,7 +393,9 @@ func TestTranslateWithoutIPv6(t *testing.T) {
 	}
 }
 
-func TestTranslateLimitsTheLengthOfChainNames(t *testing.T) {
+// A chain name of xtables has at most 28 bytes (XT_EXTENSION_MAXNAMELEN without the final zero).
+// The name SLUICE_GATE belongs to the gate.
+func TestTranslateCreatesValidChainNames(t *testing.T) {
 	rs := natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 15001})})
 	for name, want := range map[string]string{
 		"nat-output":   "SLUICE_OUTPUT",

@@ -52,14 +52,14 @@ func TestChainsAtOtherHooksAreReported(t *testing.T) {
 	ns := netnstest.New(t)
 	nftables(t, ns,
 		`table netdev filter { chain ingress { type filter hook ingress device "lo" priority 0; drop; }; }`)
-	for part, want := range map[compat.Origin][]string{
+	for origin, want := range map[compat.Origin][]string{
 		compat.OriginAll:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
 		compat.OriginNFT:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
 		compat.OriginIPTablesNFT: nil,
 		compat.OriginLegacy:      nil,
 	} {
-		if diff := cmp.Diff(want, readLive(t, ns, part).UnmodeledChains); diff != "" {
-			t.Errorf("part %q, -want +got\n%s", part, diff)
+		if diff := cmp.Diff(want, readLive(t, ns, origin).UnmodeledChains); diff != "" {
+			t.Errorf("origin %q, -want +got\n%s", origin, diff)
 		}
 	}
 }

@@ -296,8 +296,9 @@ func TestForeignHookFunctionsAreReported(t *testing.T) {
 	}
 }
 
-// TestFastCheckIsRepeatedAfterAChange verifies which readings are of the same state.
-func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
+// TestNamespaceStateEqual verifies that a changed rule in iptables-legacy and a changed list of
+// hook functions make two states differ.
+func TestNamespaceStateEqual(t *testing.T) {
 	mangle := func(mark uint32) []rules.Table {
 		rule := rules.Rule{Actions: []rules.Action{rules.SetMark{Value: mark, Mask: 0xff}}}
 		return []rules.Table{{
@@ -305,22 +306,27 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 			Chains: []rules.Chain{{Name: "OUTPUT", Rules: []rules.Rule{rule}}},
 		}}
 	}
-	look := namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}
+	state := namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}
 	for name, other := range map[string]namespaceState{
-		"a changed rule in iptables-legacy": {legacy: mangle(2), hooks: look.hooks},
-		"a missing table":                   {hooks: look.hooks},
+		"a changed rule in iptables-legacy": {legacy: mangle(2), hooks: state.hooks},
+		"a missing table":                   {hooks: state.hooks},
 		"another order": {
 			legacy: mangle(1), hooks: listed("ip: inet b p, inet a p"),
 		},
 		"a missing chain": {legacy: mangle(1), hooks: listed("ip: inet a p")},
 	} {
-		if look.equal(other) {
+		if state.equal(other) {
 			t.Errorf("%s is not detected", name)
 		}
 	}
-	if !look.equal(namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
+	if !state.equal(namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
 		t.Error("equal states differ")
 	}
+}
+
+// TestListAllChains verifies whether a list of hook functions contains the chain inet a p. The list
+// need not contain NAT chains.
+func TestListAllChains(t *testing.T) {
 	a, _ := output([]outputChain{
 		{"inet a", "p", rules.Filter, 0, false, false}, {"inet a", "n", rules.NAT, 0, false, false},
 	})
@@ -328,7 +334,7 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 		hooks []nft.HookList
 		want  bool
 	}{
-		"no list at all": {nil, true},
+		"a kernel without lists": {nil, true},
 		"a list with the chain": {
 			listed("ip: inet a p, NAT", "ip6: NAT, inet a p"), true,
 		},
@@ -341,7 +347,7 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 		},
 	} {
 		if got := (namespaceState{hooks: row.hooks}).listAllChains(a); got != row.want {
-			t.Errorf("%s: %t", name, got)
+			t.Errorf("%s: listAllChains returns %t, want %t", name, got, row.want)
 		}
 	}
 }

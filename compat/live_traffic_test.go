@@ -144,14 +144,14 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	if zone {
 		predicted, got = int(outcome.Zone), zoneOf(t, ns)
 	} else {
-		got = answeredBy(t, ns, waitFor(predicted))
+		got = answeredBy(t, ns, timeoutFor(predicted))
 	}
 	if _, err := nft.Hooks(ns); zone && err == nil && len(live.Ambiguous) > 0 {
 		t.Errorf("ambiguous, although the kernel lists its hooks: %v", live.Ambiguous)
 	}
 	if len(live.Ambiguous) == 0 {
 		if got != predicted {
-			t.Errorf("owner %d decides, but the model predicts %d:\n%s", got, predicted,
+			t.Errorf("the connection has port or zone %d, but the model predicts %d:\n%s", got, predicted,
 				live.Ruleset.String())
 		}
 		return
@@ -167,7 +167,7 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	if !slices.ContainsFunc(named, func(rule string) bool {
 		return strings.HasSuffix(rule, fmt.Sprint(got))
 	}) {
-		t.Errorf("owner %d decides, want one of %q", got, named)
+		t.Errorf("the connection has port or zone %d, want it from one of %q", got, named)
 	}
 }
 
@@ -184,8 +184,8 @@ func connection() rules.Packet {
 // dropTimeout is how long to wait for a connection that should be dropped.
 const dropTimeout = 300 * time.Millisecond
 
-// waitFor returns how long to wait for an answer of the port. Port 0 means no answer.
-func waitFor(port int) time.Duration {
+// timeoutFor returns how long to wait for an answer from the port. Port 0 means no answer.
+func timeoutFor(port int) time.Duration {
 	if port == 0 {
 		return dropTimeout
 	}
@@ -276,36 +276,36 @@ func counted(t *testing.T, ns *netns.NS) []uint64 {
 	return packets
 }
 
-// TestPrioritiesOfNATOrderOnlyNAT has chains whose priorities determine the order, and NAT chains,
-// which do not run at their own priority.
-func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
+// TestPredictedPortAnswers compares the port that answers a connection with the prediction of the
+// model. All NAT chains of a hook run at one position, at which their priorities order them.
+func TestPredictedPortAnswers(t *testing.T) {
 	const translate, drop = "tcp dport 80 redirect to :9001;", "tcp dport 80 drop;"
 	for _, tc := range []struct {
 		name   string
 		chains []string
 		want   int // the port that answers, 0 for none
 	}{
-		{"NAT chains in order of priority", []string{
+		{"NAT chains run in order of priority", []string{
 			"chain a { type nat hook output priority -100; tcp dport 80 redirect to :9002; }",
 			"chain b { type nat hook output priority -110; " + translate + " }",
 		}, 9001},
-		{"in one table the NAT chain created last", []string{
+		{"in one table the NAT chain created last runs first", []string{
 			"chain a { type nat hook output priority -100; tcp dport 80 redirect to :9002; }",
 			"chain b { type nat hook output priority -100; " + translate + " }",
 		}, 9001},
-		{"a filter before NAT, although NAT has the lower priority", []string{
+		{"a filter chain runs before NAT, although the NAT chain has the lower priority", []string{
 			"chain a { type nat hook output priority -110; " + translate + " }",
 			"chain b { type filter hook output priority -105; " + drop + " }",
 		}, 0},
-		{"a filter after NAT, although the filter has the lower priority", []string{
+		{"a filter chain runs after NAT, although it has the lower priority", []string{
 			"chain a { type nat hook output priority 50; " + translate + " }",
 			"chain b { type filter hook output priority -95; " + drop + " }",
 		}, 9001},
-		{"a verdict map", []string{
+		{"a verdict map jumps to a chain that redirects", []string{
 			"chain a { type nat hook output priority -100; tcp dport vmap { 79 : accept, 80 : jump c, 81 : drop }; }",
 			"chain c { " + translate + " }",
 		}, 9001},
-		{"a translation of the destination port", []string{
+		{"a DNAT rule changes only the port", []string{
 			"chain a { type nat hook output priority -100; tcp dport 80 dnat to :9003; }",
 		}, 9003},
 	} {
@@ -328,7 +328,7 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 			if outcome.Dropped || outcome.Undecided != "" {
 				predicted = 0
 			}
-			if got := answeredBy(t, ns, waitFor(tc.want)); got != tc.want || predicted != tc.want ||
+			if got := answeredBy(t, ns, timeoutFor(tc.want)); got != tc.want || predicted != tc.want ||
 				len(live.Ambiguous) > 0 {
 				t.Errorf("port %d answers, the model predicts %d (%s), want %d; ambiguous: %v", got,
 					predicted, outcome, tc.want, live.Ambiguous)

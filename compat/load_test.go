@@ -69,20 +69,20 @@ func TestChangesUnderLoad(t *testing.T) {
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
-			list.underLoad(t, network, times(rulestest.Trials(16, os.Getenv), 200))
+			list.applyUnderLoad(t, network, times(rulestest.Trials(16, os.Getenv), 200))
 		})
 	}
 }
 
-// The same applies to packets that are in a hook when a change begins, and still there when it
-// ends.
+// TestChangesWhilePacketsAreInAHook is TestChangesUnderLoad with packets that remain in a hook for
+// the whole change.
 func TestChangesWhilePacketsAreInAHook(t *testing.T) {
 	t.Parallel() // see TestChangesUnderLoad
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
 			istiotest.Run(t, network.Pod, slowChains(), "nft", "-f", "-")
-			list.underLoad(t, network, times(rulestest.Trials(8, os.Getenv), 200))
+			list.applyUnderLoad(t, network, times(rulestest.Trials(8, os.Getenv), 200))
 		})
 	}
 }
@@ -106,9 +106,9 @@ func slowChains() string {
 	return b.String() + "}\n"
 }
 
-// underLoad applies the rulesets in turn, n times and each at least once, while connections are
-// opened.
-func (list rulesetSequence) underLoad(t *testing.T, network *testbed.Network, n int) {
+// applyUnderLoad applies the rulesets in turn, n times and each at least once, while connections
+// are opened.
+func (list rulesetSequence) applyUnderLoad(t *testing.T, network *testbed.Network, n int) {
 	apply := func(i int) compat.Result {
 		c := list[i%len(list)]
 		result, err := chosen(t,
@@ -132,7 +132,7 @@ func (list rulesetSequence) underLoad(t *testing.T, network *testbed.Network, n 
 
 // A load opens connections as fast as possible, one after the other for each flow. Between them it
 // sends data on one lasting connection for each flow. It does not send data continuously, because
-// it would take the processor from the changes under test.
+// that would take the processor from the changes under test.
 type load struct {
 	t       *testing.T
 	stopped atomic.Bool

@@ -30,7 +30,7 @@ var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 	"apply without nft":    applyWithoutNFT,
 
 	"apply without entering": applyWithoutEntering,
-	"apply without a target": applyWithoutATarget,
+	"apply without matches":  applyWithoutMatches,
 
 	"apply without writing legacy": applyWithoutWritingLegacy,
 }
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// A process is a process that a test started.
+// A process is a child process that a test started.
 type process struct {
 	*exec.Cmd
 	stdout *bufio.Reader

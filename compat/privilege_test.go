@@ -104,9 +104,9 @@ func applyAsContainer(*netns.NS, *bufio.Reader) error {
 	return nil
 }
 
-// TestANamespaceOfAnotherUserNamespace programs the namespace of a pod with hostUsers: false from
+// TestApplyInAnotherUserNamespace programs the namespace of a pod with hostUsers: false from
 // the host.
-func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
+func TestApplyInAnotherUserNamespace(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
@@ -122,8 +122,9 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestAUserNamespaceThatCannotBeEntered verifies that the error names the missing privilege.
-func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
+// TestApplyReportsAUserNamespaceThatCannotBeEntered verifies that the error names the missing
+// privilege.
+func TestApplyReportsAUserNamespaceThatCannotBeEntered(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
 	p := start(t, ns, "apply without entering")
@@ -218,9 +219,9 @@ func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// refuse makes a system call of this process fail if its argument with index other is second, and
-// its first argument is first unless first is negative.
-func refuse(call uint32, first int, other, second uint32, errno unix.Errno) {
+// refuse makes a system call of this process fail with errno if its argument with the index has the
+// value and, unless first is negative, its first argument is first.
+func refuse(call uint32, first int, index, value uint32, errno unix.Errno) {
 	const (
 		number     = 0 // offsets in struct seccomp_data
 		args       = 16
@@ -239,8 +240,8 @@ func refuse(call uint32, first int, other, second uint32, errno unix.Errno) {
 		filter[1].Jf = 3
 	}
 	filter = append(filter,
-		unix.SockFilter{Code: load, K: args + 8*other},
-		unix.SockFilter{Code: jumpEqual, Jf: 1, K: second},
+		unix.SockFilter{Code: load, K: args + 8*index},
+		unix.SockFilter{Code: jumpEqual, Jf: 1, K: value},
 		unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ALLOW})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}

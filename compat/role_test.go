@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The translation removes a return at the end of a chain, so that it has no counter.
+// A packet matches rules with the same roles before and after the translation. The translation
+// removes a return at the end of a chain, so that the role of this rule may be missing.
 func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := rules.MustCompile(dice{t}.redirect())
@@ -31,7 +32,7 @@ func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 			if !slices.Equal(want, got) {
 				t.Fatalf("%s: roles %v, but translated %v\n%s\n%s", p, want, got, rs, translated)
 			}
-			if len(want) > 2 {
+			if len(want) > 2 { // one inbound and one outbound role
 				t.Fatalf("%s: %d rules with a role\n%s", p, len(want), rs)
 			}
 		}

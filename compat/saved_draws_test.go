@@ -85,8 +85,7 @@ func anyHeaderMatch(r *rand.Rand, f rules.Family) string {
 }
 
 // TestSavedHeaderMatchesEqualTheKernelsMatches does the same as
-// TestSavedRandomMatchesEqualTheKernelsMatches for matches of the header and of connections. A rule
-// differs from the same rule with another match.
+// TestSavedRandomMatchesEqualTheKernelsMatches for matches of the header and of connections.
 func TestSavedHeaderMatchesEqualTheKernelsMatches(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 17))
@@ -101,6 +100,7 @@ func TestSavedHeaderMatchesEqualTheKernelsMatches(t *testing.T) {
 		for b, read := range tableReaders() {
 			text := text
 			if b == istiotest.Legacy && f == rules.IPv4 {
+				// The first two rules also match on fragments.
 				text = strings.Replace(text, "PREROUTING -m", "PREROUTING -f -m", 1)
 				text = strings.Replace(text, "PREROUTING -m", "PREROUTING ! -f -p tcp -m", 1)
 			}
@@ -140,8 +140,8 @@ func rulesThatDiffer(a, b rules.Table) string {
 // output of iptables-save with the rules in the kernel. The model must give a random match the same
 // result, whether it read the rule from text or from the kernel.
 func TestSavedRandomMatchesEqualTheKernelsMatches(t *testing.T) {
-	const programs, size = 10, 12
-	for seed := range uint64(programs) {
+	const seeds, size = 10, 12
+	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		f := istiotest.Families[seed%2]
 		text := "*mangle\n:PREROUTING ACCEPT [0:0]\n"

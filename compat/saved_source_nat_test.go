@@ -56,7 +56,8 @@ func TestSavedSourceNATEqualsTheKernels(t *testing.T) {
 							side, diff.Options{Families: []rules.Family{f}})
 						got := result.StrictVerdict()
 						if (got == diff.Equivalent) != (i == j) {
-							t.Errorf("%s of %v with %s in %v: %s", list[i], a, list[j], b, got)
+							t.Errorf("saved rule %s (%v) and loaded rule %s (%v): %s", list[i], a, list[j], b,
+								got)
 						}
 					}
 				}

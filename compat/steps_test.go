@@ -42,10 +42,10 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 			[]string{"ip6 mangle", "ip6 nat"},
 		},
 		{
-			"IPv6 goes", tables(t, tproxy, dual), tables(t, tproxy),
+			"IPv6 is removed", tables(t, tproxy, dual), tables(t, tproxy),
 			[]string{"ip6 mangle gate", "ip6 nat delete", "ip6 mangle delete"},
 		},
-		{"each family separately", tables(t, dual), tables(t, dual, tproxy), []string{
+		{"each family has its own gate", tables(t, dual), tables(t, dual, tproxy), []string{
 			"ip mangle gate", "ip nat", "ip mangle", "ip6 mangle gate", "ip6 nat", "ip6 mangle",
 		}},
 		{
@@ -75,20 +75,20 @@ func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 func TestKeptSumsTheRulesForEstablishedConnections(t *testing.T) {
 	keep := func(r *rules.Redirect) { r.KeepEstablished = true }
 	want, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
-	older := uint64(0)
+	counted := uint64(0)
 	for _, table := range live {
 		for _, c := range table.Chains {
 			for i := range c.Rules {
 				c.Rules[i].Hits.Packets = 1000
 				if slices.Contains(c.Rules[i].Actions, rules.Action(rules.Count{})) {
-					older++
+					counted++
 					c.Rules[i].Hits.Packets = 3
 				}
 			}
 		}
 	}
-	if got := compat.Kept(want, live); got != 3*older || older == 0 {
-		t.Errorf("%d packets, want %d", got, 3*older)
+	if got := compat.Kept(want, live); got != 3*counted || counted == 0 {
+		t.Errorf("%d packets, want %d", got, 3*counted)
 	}
 	if got := compat.Kept(tables(t), tables(t)); got != 0 {
 		t.Errorf("%d packets without such rules", got)

@@ -22,8 +22,8 @@ type flow struct {
 	from, network, to, redirect, tproxy string
 }
 
-// istioFlows are the listeners that istio-init's rules, with Sluice's deviations, select. A host
-// stands for an address of each family.
+// istioFlows lists calls and the listeners that istio-init's rules, with Sluice's deviations,
+// select for them. A host stands for an address of each family.
 var istioFlows = []flow{
 	{"in", "tcp", "pod:8080", "inbound", "inbound"},
 	{"in", "tcp", "pod:15001", "inbound", "inbound"},
@@ -120,8 +120,8 @@ func startNetwork(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.N
 	return b
 }
 
-// program applies the rules and returns all rules in the namespace.
-func program(
+// applyAndRead applies the rules and returns all rules in the namespace.
+func applyAndRead(
 	t *testing.T, b compat.Backend, network *testbed.Network, rs rules.Ruleset,
 ) rules.Ruleset {
 	t.Helper()
@@ -138,9 +138,9 @@ func program(
 	return live.Ruleset
 }
 
-// try makes the calls, and compares the answering listener with the expected one and with the
-// prediction of the model for the rules in the kernel.
-func try(
+// checkFlows makes the calls, and compares the answering listener with the expected one and with
+// the prediction of the model for the rules in the kernel.
+func checkFlows(
 	t *testing.T, network *testbed.Network, live *rules.Ruleset, mode rules.Mode, flows []flow,
 ) {
 	t.Helper()
@@ -156,15 +156,16 @@ func try(
 				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode),
 					predicted, trace.Outcome)
 			}
-			if err := seen(got, c, trace.Outcome); err != nil {
+			if err := checkArrival(got, c, trace.Outcome); err != nil {
 				t.Errorf("%s: %v", c, err)
 			}
 		}
 	}
 }
 
-// seen verifies the address at which the call arrived: its destination, unless it was redirected.
-func seen(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
+// checkArrival verifies the address at which the call arrived: the call's destination, unless the
+// call was redirected.
+func checkArrival(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	switch {
 	case a.Outcome != testbed.Answered:
 		return fmt.Errorf("not answered: %s", a)
@@ -185,14 +186,14 @@ func TestLegacyTraffic(t *testing.T) {
 			t.Parallel()
 			network, b := startNetwork(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
 			mode := func(r *rules.Redirect) { r.Mode = tc.mode }
-			live := program(t, b, network, compiled(t, mode, dual))
-			try(t, network, &live, tc.mode, istioFlows)
-			live = program(t, b, network, compiled(t, mode, dual, allDNS, dropInvalid))
-			try(t, network, &live, tc.mode, append(istioFlows, dnsFlows...))
+			live := applyAndRead(t, b, network, compiled(t, mode, dual))
+			checkFlows(t, network, &live, tc.mode, istioFlows)
+			live = applyAndRead(t, b, network, compiled(t, mode, dual, allDNS, dropInvalid))
+			checkFlows(t, network, &live, tc.mode, append(istioFlows, dnsFlows...))
 			if _, err := b.Remove(network.Pod); err != nil {
 				t.Fatal(err)
 			}
-			try(t, network, &rules.Ruleset{}, tc.mode, uncaptured)
+			checkFlows(t, network, &rules.Ruleset{}, tc.mode, uncaptured)
 		})
 	}
 }
@@ -202,6 +203,6 @@ func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
 	network, b := startNetwork(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
-	live := program(t, b, network, compiled(t, tproxy, dual, allDNS))
-	try(t, network, &live, rules.ModeTProxy, append(istioFlows, dnsFlows...))
+	live := applyAndRead(t, b, network, compiled(t, tproxy, dual, allDNS))
+	checkFlows(t, network, &live, rules.ModeTProxy, append(istioFlows, dnsFlows...))
 }

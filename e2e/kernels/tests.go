@@ -55,7 +55,7 @@ var testSets = []testSet{
 	}},
 	{pkg: "compat", legacy: true, tests: []string{
 		"TestThisKernelSupportsIPTablesLegacy",
-		"TestProbeNamesMissingKernelFeatures",
+		"TestProbeFindsMissingKernelFeatures",
 		"TestKernelListsEncodedRules",
 		"TestIptablesPrintsEncodedRules",
 		"TestKernelAcceptsTheOldestRevisions",
