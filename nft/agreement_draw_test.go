@@ -124,7 +124,7 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 		switch local := slices.Contains(podAddrs, addr) || slices.Contains(loopAddrs, addr); {
 		case c.From != testbed.FromPod:
 		case local && c.Network == "tcp" &&
-			rapid.IntRange(0, 3).Draw(t, "in the client's name") == 0 && canCallAsClient(r, addr):
+			rapid.IntRange(0, 3).Draw(t, "from the client's address") == 0 && canCallAsClient(r, addr):
 			drawClient(t, &c, r)
 		case local:
 			drawSource(t, &c, r)
@@ -142,12 +142,13 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient reports whether replies to a foreign address are delivered to the pod, which
-// needs the marks and routes of TPROXY.
+// canCallAsClient reports whether the pod itself receives its replies to a foreign address. For
+// this the rules must mark the replies, and a policy route must deliver them.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {
-		return n.Contains("lo") || n.Contains("eth0") // by which they go until they have the mark
+		// The call passes lo. A reply leaves by eth0 until it is marked.
+		return n.Contains("lo") || n.Contains("eth0")
 	})
 	return r.Mode == rules.ModeTProxy && captures && !excluded && (r.IPv6 ||
 		to.Is4()) && slices.Contains(podAddrs, to)

@@ -22,7 +22,7 @@ const minCalls, maxCalls = 10, 25
 // TestModelAgreesWithKernel compares the prediction of the model (rules.Explain) with the server
 // that answers, for random parameters and random calls. A failure prints the seed and writes a file
 // under testdata/rapid, which the next run tries first. SLUICE_LONG in the environment increases
-// the number tenfold.
+// the number of rulesets tenfold.
 func TestModelAgreesWithKernel(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	t.Parallel()

@@ -27,7 +27,7 @@ func sidecar(n int) rules.Redirect {
 	r.IPv6 = true
 	r.DNS = rules.DNS{Capture: true, All: true}
 	for i := range n {
-		// Use every second /24 and /64, so that no two prefixes can be merged.
+		// Use every second /24 and /56, so that no two prefixes can be merged.
 		v4 := netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0})
 		v6 := netip.AddrFrom16([16]byte{
 			0x20, 0x01, 0x0d, 0xb8, byte(i >> 15), byte(i >> 7), byte(i << 1),
@@ -153,7 +153,8 @@ func compare(b *testing.B, candidates ...candidate) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// captures returns the redirections of the benchmarks, with n excluded prefixes of each family.
+// captures contains functions that return the parameters of the benchmarks, with n excluded
+// prefixes of each family.
 var captures = []struct {
 	name     string
 	redirect func(n int) rules.Redirect

@@ -101,7 +101,8 @@ func changed(rs rules.Ruleset) rules.Ruleset {
 	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
 }
 
-// FuzzReceiveWithinBudget checks the same for any dump of the kernel.
+// FuzzReceiveWithinBudget checks that decoding any answer to the dumps of the kernel takes bounded
+// time and memory, and that queries about the decoded rules do too.
 func FuzzReceiveWithinBudget(f *testing.F) {
 	for _, seed := range recorded(f) {
 		f.Add(seed)

@@ -99,6 +99,8 @@ func applyCountingBatches(
 	})
 	a := newApplier(c, mustPrepare(t, rs), ApplyOptions{})
 	err := a.apply(step{})
+	// If the kernel rejects the third transaction, which deletes the gate after the replacement, a
+	// fourth one tries again.
 	if replaced := batches.Load() > 3; err != nil &&
 		(a.resultAfter(err).Outcome == Replaced) != replaced {
 		t.Errorf("an error after %d transactions, result %+v", batches.Load(), a.result)

@@ -47,7 +47,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	}
 	t.Log(outcomes)
 	if outcomes[string(Created)] == 0 {
-		t.Errorf("no outcome is created: %v", outcomes)
+		t.Errorf("no Apply had the outcome %q: %v", Created, outcomes)
 	}
 }
 
@@ -95,9 +95,8 @@ func TestEightInstallersAtOnce(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce covers processes that call Apply without waiting for each other,
-// because Apply waits for the lock only for a bounded time: each changes the set according to its
-// reading, if there was no other change since.
+// TestUpdatesOfOneSetAtOnce covers concurrent updates without the lock, as after its timeout. A
+// transaction must fail if another process has changed the set since the set was read.
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -120,7 +119,7 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 		if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(i int) bool {
 			return sameTables(manyPrefixes(i, 50), got)
 		}) {
-			t.Fatalf("a mixture:\n%s", got)
+			t.Fatalf("the set does not equal any of the applied ones:\n%s", got)
 		}
 	}
 }
@@ -153,7 +152,7 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 		if locked && len(got.Tables) > 0 {
 			want := [2]rules.Ruleset{example(names[0]), example(names[1])}
 			if !rules.Equal(want[0], got) && !rules.Equal(want[1], got) {
-				t.Fatalf("neither ruleset:\n%s", got)
+				t.Fatalf("the namespace has neither ruleset:\n%s", got)
 			}
 		}
 	}
@@ -179,7 +178,8 @@ func TestContinuousForeignChanges(t *testing.T) {
 	}
 }
 
-// TestForeignChangesOfALongTable checks that a pod cannot prevent a reader from reading its rules.
+// TestForeignChangesOfALongTable checks that a pod cannot block a reader by continuous changes:
+// Read succeeds or returns errBusy after a bounded time.
 func TestForeignChangesOfALongTable(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -219,9 +219,9 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 	})
 }
 
-// atOnce calls do in n goroutines, which start together. locked reports that all of them ended within
-// the timeout of the lock, so that no call has continued without the lock. A call may fail because
-// other calls change the ruleset during every attempt to read it.
+// atOnce calls do in n goroutines, which start together. locked reports that all of them ended
+// within the timeout of the lock, so that no call has continued without the lock. A call may fail
+// because other calls change the ruleset during every attempt to read it.
 func atOnce(t *testing.T, n int, do func(i int) error) (locked bool) {
 	t.Helper()
 	var ready, done sync.WaitGroup

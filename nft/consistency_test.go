@@ -24,7 +24,7 @@ func TestReaderNeverReturnsAMixture(t *testing.T) {
 	}
 	t.Log(seen)
 	if seen["nothing"] > 0 {
-		t.Errorf("without a table %d times", seen["nothing"])
+		t.Errorf("%d reads found no table", seen["nothing"])
 	}
 }
 

@@ -102,8 +102,9 @@ func TestRepairKeepsTheCounters(t *testing.T) {
 	}
 }
 
-// TestRepairAfterASnapshotKeepsTheCounters counts packets after the reading.
-func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
+// TestRepairDoesNotRestoreTheCountersOfASnapshot changes the counters in the snapshot, as if they
+// were outdated.
+func TestRepairDoesNotRestoreTheCountersOfASnapshot(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, withCounters(unchanged), Created)
 	load(t, ns, "insert rule inet sluice nat-output accept")
@@ -120,12 +121,12 @@ func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
 	}
 	for rule, h := range hits(t, ns) {
 		if h.Packets >= 1000 {
-			t.Errorf("%s has the count of the earlier reading", rule)
+			t.Errorf("%s has the count of the snapshot", rule)
 		}
 	}
 }
 
-// TestAChangeKeepsTheCountsOfOtherRules changes one of the rules.
+// TestAChangeKeepsTheCountsOfOtherRules adds a rule and replaces an element of a set.
 func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRulesOfProgramsAreDecided counts undecided packets for rules that programs have added to
-// nftables. An unknown expression must not affect the comparison of the rules with themselves, or
-// with a ruleset that first drops a port.
+// TestRulesOfProgramsAreDecided checks that no packet is undecided for rules that programs have
+// added to nftables. An unknown expression must not affect the comparison of the rules with
+// themselves, or with a ruleset that first drops a port.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -59,7 +59,8 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// checkDecided fails the test unless both sides have the verdict and nothing is undecided.
+// checkDecided checks that the comparison of the sides has the verdict, and that no packet is
+// undecided.
 func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	t.Helper()
 	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
@@ -71,7 +72,8 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	}
 }
 
-// TestSetsThatRulesChange lists equal and different conditions on sets that rules change.
+// TestSetsThatRulesChange compares rules with conditions on sets and other states that rules
+// change.
 func TestSetsThatRulesChange(t *testing.T) {
 	const (
 		sets = "set s { type ipv4_addr; flags dynamic; }\nset u { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }\n" +
@@ -86,8 +88,8 @@ func TestSetsThatRulesChange(t *testing.T) {
 	}{
 		{"a set that no rule changes", read, read, diff.Equivalent},
 		{
-			"negated and reversed", read, "ip saddr != @s accept\nmeta nfproto ipv4 drop",
-			diff.Equivalent,
+			"a negated condition with the opposite verdict", read,
+			"ip saddr != @s accept\nmeta nfproto ipv4 drop", diff.Equivalent,
 		},
 		{"the destination instead of the source", read, strings.ReplaceAll(read, "saddr", "daddr"), diff.Different},
 		{"a set that both sides add to", add + read, add + read, diff.Equivalent},
@@ -102,7 +104,7 @@ func TestSetsThatRulesChange(t *testing.T) {
 			"elements with a limit", "ip saddr @l drop", "ip saddr @l drop\nip saddr @l drop",
 			diff.Undecidable,
 		},
-		{"a limit that a rule does not read", addLimited, addLimited, diff.Equivalent},
+		{"additions with a limit to a set that no rule reads", addLimited, addLimited, diff.Equivalent},
 		{
 			"labels of a connection", "ct label set 1\nct label 1 drop", "ct label 1 drop",
 			diff.Undecidable,
@@ -131,8 +133,8 @@ func TestSetsThatRulesChange(t *testing.T) {
 			}
 		})
 	}
-	// The elements without a timeout distinguish sets.
-	hold := func(set string) diff.Side {
+	// Sets whose elements have no timeout are compared by these elements.
+	reading := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+
 			"chain c {\ntype filter hook prerouting priority -150;\nip saddr @w drop\n}\n}")
@@ -142,8 +144,8 @@ func TestSetsThatRulesChange(t *testing.T) {
 		}
 		return diff.Side{Ruleset: rs}
 	}
-	checkDecided(t, hold("u"), hold("u"), diff.Equivalent)
-	checkDecided(t, hold("u"), hold("v"), diff.Different)
+	checkDecided(t, reading("u"), reading("u"), diff.Equivalent)
+	checkDecided(t, reading("u"), reading("v"), diff.Different)
 }
 
 // TestSetsThatMayBeFull compares rules that add elements to sets with other bounds or contents. A
@@ -179,8 +181,8 @@ func TestSetsThatMayBeFull(t *testing.T) {
 	}
 }
 
-// TestIndexesOfInterfacesAreNotComparedAcrossNamespaces compares rules with equal indexes, which
-// are of other interfaces in another namespace, except the index of lo.
+// TestIndexesOfInterfacesAreNotComparedAcrossNamespaces compares rules with equal indexes. In two
+// namespaces an index may denote different interfaces, except the index of lo.
 func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 	a, b := netnstest.New(t), netnstest.New(t)
 	side := func(ns *netns.NS, rule string) diff.Side {

@@ -19,13 +19,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A value is an expression of nft that loads data, with the inputs on which the decoder assumes
-// that it depends.
+// A value is data that an expression of nft loads.
 type value struct {
-	text string
-	// own reports whether the value does not belong to the packet, and may differ independently of
-	// rules.
-	own bool
+	text string // the expression
+	// varies reports whether the value may differ between two equal packets.
+	varies bool
 }
 
 // loadedValues returns expressions that load all keys of meta and ct, and all bytes of the headers.
@@ -127,7 +125,7 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 			with := loads(t, values, tc.hook, tc.change)
 			var differs []string
 			for i, v := range values {
-				if without[i] == with[i] || v.own {
+				if without[i] == with[i] || v.varies {
 					continue
 				}
 				differs = append(differs, v.text)

@@ -19,9 +19,9 @@ const (
 	everything = rules.AllInputs
 )
 
-// TestEveryKeyIsClassified covers all expressions of the kernel and all their keys. Those that do
-// not depend on every input are listed here, so that the test fails for an expression or a key that
-// is added to the decoder without a decision about its inputs.
+// TestEveryKeyIsClassified covers all expressions of the kernel and all their keys. Expressions and
+// keys that do not depend on every input are listed here, so that the test fails for an expression
+// or a key that is added to the decoder without a decision about its inputs.
 func TestEveryKeyIsClassified(t *testing.T) {
 	check := func(name string, key uint32, a attributes, listed map[uint32]rules.Inputs) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 	}
 	// The inputs of the other expressions, which have no keys. Other tests cover extensions and the
 	// parts of the packet that payload loads.
-	whole := map[string]rules.Inputs{
+	withoutKeys := map[string]rules.Inputs{
 		"bitwise": 0, "byteorder": 0, "cmp": 0, "counter": 0, "dynset": 0, "exthdr": length,
 		"immediate": 0, "last": 0, "log": 0, "lookup": 0, "numgen": 0, "objref": 0, "osf": header,
 		"payload": 0, "quota": length, "range": 0, "match": everything,
@@ -110,7 +110,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 			}
 			continue
 		}
-		want, ok := whole[name]
+		want, ok := withoutKeys[name]
 		if !ok {
 			want = everything
 		}
@@ -118,11 +118,11 @@ func TestEveryKeyIsClassified(t *testing.T) {
 	}
 }
 
-// TestEveryExpressionOfTheKernelMayHaveAnyEffect checks that an expression whose attributes the
-// decoder cannot read is a condition only if it is listed here, because no expression with its name
-// has an effect.
-func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
-	harmless := map[string]string{
+// TestExpressionsWithoutAttributesMayHaveAnyEffect checks that an expression without readable
+// attributes is assumed to have any effect, unless it is listed here because its name bounds its
+// effect.
+func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
+	bounded := map[string]string{
 		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "counter",
 		"log": "counter", "notrack": "notrack", "inner": "reads(inner)?", "redir": "redirect",
 		"quota": "reads history(quota 0 bytes)", "lookup": "reads(register . register {})?",
@@ -135,7 +135,7 @@ func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
 		d := ruleDecoder{family: rules.IPv4}
 		d.decodeExpression(name, nil)
 		r := d.rule
-		want, ok := harmless[name]
+		want, ok := bounded[name]
 		if !ok {
 			want = "anything"
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterWords contains rules in nft's syntax with their decoded form: matches and, after "|",
-// actions. A match after an action is in brackets. A question mark means that two such conditions
+// filterRules contains rules in nft's syntax with their decoded form: matches and, after "|",
+// actions. A match after an action is in brackets. A question mark means that two such expressions
 // are never equal.
-var filterWords = [][]string{
+var filterRules = [][]string{
 	{"notrack tcp dport 80 accept", "| notrack [meta l4proto tcp] [th dport 80] accept"},
 	{
 		"meta mark set 7 tcp dport 80 accept",
@@ -288,8 +288,8 @@ var filterWords = [][]string{
 	},
 }
 
-// natWords is like filterWords, for a NAT chain.
-var natWords = [][]string{
+// natRules is like filterRules, for a NAT chain.
+var natRules = [][]string{
 	{
 		"tcp dport 1 dnat ip to 1.2.3.4-1.2.3.9:80-90",
 		"meta nfproto ipv4 meta l4proto tcp th dport 1 | dnat ip to 1.2.3.4-1.2.3.9:80-90",
@@ -343,10 +343,11 @@ var natWords = [][]string{
 	},
 }
 
-// TestForeignWords covers rules of nft, kube-proxy and container runtimes.
-func TestForeignWords(t *testing.T) {
+// TestDecodedFormOfForeignRules covers rules as kube-proxy and container runtimes write them, with
+// the order of conditions and actions.
+func TestDecodedFormOfForeignRules(t *testing.T) {
 	for hook, list := range map[string][][]string{
-		"prerouting": filterWords, "nat prerouting": natWords,
+		"prerouting": filterRules, "nat prerouting": natRules,
 	} {
 		ns := netnstest.New(t)
 		texts := make([]string, len(list))

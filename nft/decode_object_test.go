@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestRulesWithUnreadParts covers rules of which the decoder does not read a part: the objects with
-// a name, which may differ, and the device with an index, which is another one in another namespace.
+// TestRulesWithUnreadParts covers rules with references that the decoder does not resolve: to a
+// named object, whose definition may differ, and to a device by its index, which denotes another
+// device in another namespace.
 func TestRulesWithUnreadParts(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ objects, rule, want string }{

@@ -187,9 +187,9 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAreReadByTheirKeyTypes covers sets of few adjacent addresses, possibly with
-// inconsistent elements.
-func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
+// TestDecodedAddressesEqualTheDecodedKeys compares the two decoders of interval sets, for sets of
+// few adjacent addresses, possibly with inconsistent elements.
+func TestDecodedAddressesEqualTheDecodedKeys(t *testing.T) {
 	near := rapid.Custom(func(t *rapid.T) element {
 		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
 		return element{[]byte{last & 0x80, 0, 0, last}, rapid.Bool().Draw(t, "end")}
@@ -199,10 +199,10 @@ func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
 			return fmt.Sprint(e)
 		}).Draw(t, "elements")
 		switch rapid.IntRange(0, 2).Draw(t, "order") {
-		case 1: // encoded by the kernel
+		case 1: // descending, like a dump of the kernel
 			slices.SortFunc(elements, compareElements)
 			slices.Reverse(elements)
-		case 2: // encoded by another kernel
+		case 2: // ascending
 			slices.SortFunc(elements, compareElements)
 		}
 		keys, err := dumped(elements).keys()
@@ -246,12 +246,12 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{"alone", plain, "why"},
-		{"after another entry", append([]byte{9, 3, 1, 2, 3}, plain...), "why"},
-		{"before another", append(slices.Clone(plain), 9, 1, 1), "why"},
+		{"only a comment", plain, "why"},
+		{"a comment after another entry", append([]byte{9, 3, 1, 2, 3}, plain...), "why"},
+		{"a comment before another entry", append(slices.Clone(plain), 9, 1, 1), "why"},
 		{"no comment", []byte{9, 1, 1}, ""},
-		{"cut short", plain[:3], ""},
-		{"without its terminating zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
+		{"a truncated comment", plain[:3], ""},
+		{"a comment without its terminating zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
 		{"no user data", nil, ""},
 	} {
 		if diff := cmp.Diff(row.want, comment(row.data)); diff != "" {
@@ -294,10 +294,11 @@ func TestRegistersOverlap(t *testing.T) {
 			store(8, operand{field: fieldUID, length: 4})
 		}, map[uint32]field{1: fieldUID, 10: fieldMark, 2: fieldIn}},
 		{"the first 8 bytes", func() {
-			store(1, operand{field: fieldGID, length: 5})
+			store(1, operand{field: fieldGID, length: 5}) // rounded up to two registers
 		}, map[uint32]field{1: fieldGID, 9: fieldNone, 10: fieldMark}},
+		// These numbers denote no registers.
 		{
-			"no register", func() {},
+			"no store", func() {},
 			map[uint32]field{0: fieldNone, 5: fieldNone, 24: fieldNone, 1 << 31: fieldNone},
 		},
 	} {
@@ -325,37 +326,37 @@ func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 	flags := func(n uint32) func(*messages) {
 		return func(m *messages) { m.addNumber(unix.NFTA_SET_ELEM_FLAGS, n) }
 	}
-	four, six := []byte{10, 0, 0, 1}, make([]byte, 16)
+	ipv4, ipv6 := []byte{10, 0, 0, 1}, make([]byte, 16)
 	for _, row := range []struct {
 		name  string
 		a     attributes
 		plain bool
 	}{
-		{"a key", write(four, nil), true},
-		{"the end of an interval", write(four, flags(unix.NFT_SET_ELEM_INTERVAL_END)), true},
-		{"flags without the end of an interval", write(four, flags(0)), true},
+		{"a key", write(ipv4, nil), true},
+		{"the end of an interval", write(ipv4, flags(unix.NFT_SET_ELEM_INTERVAL_END)), true},
+		{"flags without the end of an interval", write(ipv4, flags(0)), true},
 		{
-			"a key with the flag of a catch-all element", write(four, flags(nftSetElemCatchall)),
+			"a key with the flag of a catch-all element", write(ipv4, flags(nftSetElemCatchall)),
 			false,
 		},
-		{"a key with another length", write(six, nil), false},
-		{"an expression", write(four, func(m *messages) {
+		{"a key with another length", write(ipv6, nil), false},
+		{"an expression", write(ipv4, func(m *messages) {
 			m.addAttr(nftaSetElemExpressions, nil)
 		}), false},
-		{"a number that is not the flags", write(four, func(m *messages) {
+		{"a number that is not the flags", write(ipv4, func(m *messages) {
 			m.addNumber(unix.NFTA_SET_ELEM_TIMEOUT, 1)
 		}), false},
-		{"an attribute after the flags", write(four, func(m *messages) {
+		{"an attribute after the flags", write(ipv4, func(m *messages) {
 			flags(1)(m)
 			m.addAttr(nftaSetElemExpressions, nil)
 		}), false},
-		{"bytes after the key", append(write(four, nil), 0, 0), false},
-		{"cut short", write(four, nil)[:10], false},
+		{"bytes after the key", append(write(ipv4, nil), 0, 0), false},
+		{"a truncated key", write(ipv4, nil)[:10], false},
 		{"no data", nil, false},
 	} {
 		got, ok := newPlainFormat(4).read(row.a)
 		if ok != row.plain {
-			t.Errorf("%s: plain %t", row.name, ok)
+			t.Errorf("%s: decoded by the fast decoder: %t, want %t", row.name, ok, row.plain)
 		}
 		if want, _ := new(decodedSet).read(row.a); ok && (string(got.key) != string(want.key) ||
 			got.end != want.end) {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignObjectsInTheTableOfSluiceAreFound checks that a reading reports foreign objects, and
-// that Apply removes only those in the table of Sluice.
-func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
+// TestForeignObjectsAreFoundAndRemoved checks which foreign objects a reading reports, and which of
+// them Apply removes: all in the table of Sluice, and policy rules that Sluice might have added.
+func TestForeignObjectsAreFoundAndRemoved(t *testing.T) {
 	const (
 		someSet  = "add set inet sluice spare { type ipv4_addr; }"
 		extraSet = "extra in table inet sluice: set spare, which no rule uses"
@@ -108,7 +108,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			}
 			mustApply(t, ns, want, row.outcome)
 			if diff := cmp.Diff(row.remaining, differences(t, ns, want)); diff != "" {
-				t.Errorf("-want +left\n%s", diff)
+				t.Errorf("-want +remaining\n%s", diff)
 			}
 			mustApply(t, ns, want, Unchanged)
 		})

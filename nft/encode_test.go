@@ -76,7 +76,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 		rule rules.Rule
 		want string
 	}{
-		{"xtables' TPROXY", action(rules.TProxyDrop{Port: 15006}), "TPROXY redirect 0.0.0.0:15006"},
+		{"TPROXY of xtables", action(rules.TProxyDrop{Port: 15006}), "TPROXY redirect 0.0.0.0:15006"},
 		{
 			"an owner match that includes packets without a socket",
 			match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}),
@@ -86,7 +86,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 		{"an unknown action", action(rules.Unknown{Text: "log"}), "unknown(log)"},
 		{"an address match without addresses", match(rules.MatchAddr{}), "at least one value"},
 		{
-			"an address match without addresses of a named set", match(rules.MatchAddr{Set: "s"}),
+			"an address match of a named set without addresses", match(rules.MatchAddr{Set: "s"}),
 			"at least one value",
 		},
 		{"a port match without ports", match(rules.MatchPort{}), "at least one value"},
@@ -95,7 +95,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 		{"a protocol match without protocols", match(rules.MatchProtocol{}), "at least one value"},
 		{"a family match without a family", match(rules.MatchFamily{}), "at least one value"},
 		{
-			"a prefix among several interfaces",
+			"a name pattern among several interfaces",
 			match(rules.MatchInterface{Names: interfaceList("eth0,tap+")}), "eth0",
 		},
 		{
@@ -111,7 +111,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 			"not supported in nf_tables",
 		},
 		{
-			"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}),
+			"a translation to another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}),
 			"not supported in nf_tables",
 		},
 		{"tproxy without a port", action(rules.TProxy{}), "must have a port"},
@@ -136,17 +136,17 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 			"not supported in nf_tables",
 		},
 		{
-			"translated connections",
+			"a state match with a status of translation",
 			match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states",
 		},
 		{"a state match without states", match(rules.MatchState{}), "at least one value"},
 		{
-			"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}),
+			"a match of the connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}),
 			"not supported in nf_tables",
 		},
 		{"a match of the direction", match(rules.MatchDirection{}), "not supported in nf_tables"},
 		{
-			"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}),
+			"a match of several marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}),
 			"not supported in nf_tables",
 		},
 		{

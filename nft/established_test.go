@@ -122,7 +122,7 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 			open(t, network, callTimeout, whenCaptured)
 			if result := install(t, network.Pod, r); result.Outcome != nft.Unchanged ||
 				result.EstablishedPackets < uint64(len(flows)) {
-				t.Errorf("second Apply: %+v, want unchanged with at least %d kept connections", result, len(flows))
+				t.Errorf("second Apply: %+v, want unchanged with at least %d packets of kept connections", result, len(flows))
 			}
 		})
 	}

@@ -54,7 +54,8 @@ func TestAppliedRulesAreRecognized(t *testing.T) {
 	}
 }
 
-// TestDriftFromTheExpectedRulesetIsRead makes small changes to the ruleset.
+// TestDriftFromTheExpectedRulesetIsRead checks that the comparison detects small changes of the
+// ruleset, and that Apply repairs them.
 func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 	for _, row := range []struct{ name, change string }{
 		{"an additional rule at the end", "add rule inet sluice nat-output accept"},
@@ -116,11 +117,11 @@ func TestExpectedRulesetDoesNotAffectTheReading(t *testing.T) {
 // TestSetThatDiffersFromTheDesiredOne covers sets with the expected name and different contents.
 func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	const name = "excluded"
-	web := matchDestinationPorts(false, "80,443")
-	two := matchDestinations("10.0.0.0/8", "192.168.0.0/16")
-	two.Set = name
-	some := two
-	some.Set = ""
+	ports := matchDestinationPorts(false, "80,443")
+	named := matchDestinations("10.0.0.0/8", "192.168.0.0/16")
+	named.Set = name
+	anonymous := named
+	anonymous.Set = ""
 	like := func(m rules.Match, change func(*decodedSet)) *decodedSet {
 		s := &decodedSet{
 			anonymous: newSet(m).anonymous, interval: newSet(m).interval, elements: newSet(m).elements,
@@ -135,54 +136,54 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		match rules.Match
 		want  bool
 	}{
-		{"an equal set", like(web, func(*decodedSet) {}), web, true},
-		{"another order of elements", like(web, swap), web, true},
-		{"a missing set", nil, web, false},
-		{"an unsupported set", like(web, func(s *decodedSet) {
+		{"an equal set", like(ports, func(*decodedSet) {}), ports, true},
+		{"another order of elements", like(ports, swap), ports, true},
+		{"a missing set", nil, ports, false},
+		{"an unsupported set", like(ports, func(s *decodedSet) {
 			s.unsupportedReason = "set with flags 0x10"
-		}), web, false},
-		{"with a name", like(web, func(s *decodedSet) { s.anonymous = false }), web, false},
-		{"of intervals", like(web, func(s *decodedSet) { s.interval = true }), web, false},
-		{"a missing element", like(web, func(s *decodedSet) {
+		}), ports, false},
+		{"ports with a name", like(ports, func(s *decodedSet) { s.anonymous = false }), ports, false},
+		{"ports in a set of intervals", like(ports, func(s *decodedSet) { s.interval = true }), ports, false},
+		{"a missing element", like(ports, func(s *decodedSet) {
 			s.elements = s.elements[:1]
-		}), web, false},
-		{"a different element", like(web, func(s *decodedSet) {
+		}), ports, false},
+		{"a different element", like(ports, func(s *decodedSet) {
 			s.elements[0].key = portBytes(81)
-		}), web, false},
-		{"an end element instead of a start", like(web, func(s *decodedSet) {
+		}), ports, false},
+		{"an end element instead of a start", like(ports, func(s *decodedSet) {
 			s.elements[0].end = true
-		}), web, false},
-		{"the same addresses", like(two, func(*decodedSet) {}), two, true},
-		{"another order of addresses", like(two, swap), two, true},
-		{"addresses without a name", like(some, func(*decodedSet) {}), some, true},
-		{"a missing set of addresses", nil, two, false},
-		{"an unsupported set of addresses", like(two, func(s *decodedSet) {
+		}), ports, false},
+		{"the same addresses", like(named, func(*decodedSet) {}), named, true},
+		{"another order of addresses", like(named, swap), named, true},
+		{"addresses without a name", like(anonymous, func(*decodedSet) {}), anonymous, true},
+		{"a missing set of addresses", nil, named, false},
+		{"an unsupported set of addresses", like(named, func(s *decodedSet) {
 			s.unsupportedReason = "set with flags 0x10"
-		}), two, false},
-		{"addresses without the expected name", like(two, func(s *decodedSet) {
+		}), named, false},
+		{"addresses without the expected name", like(named, func(s *decodedSet) {
 			s.anonymous = true
-		}), two, false},
-		{"addresses with an unexpected name", like(some, func(s *decodedSet) {
+		}), named, false},
+		{"addresses with an unexpected name", like(anonymous, func(s *decodedSet) {
 			s.anonymous = false
-		}), some, false},
-		{"without the interval flag", like(two, func(s *decodedSet) { s.interval = false }), two, false},
-		{"without the last end element", like(two, func(s *decodedSet) {
+		}), anonymous, false},
+		{"addresses without the interval flag", like(named, func(s *decodedSet) { s.interval = false }), named, false},
+		{"addresses without the last end element", like(named, func(s *decodedSet) {
 			s.elements = s.elements[:3]
-		}), two, false},
-		{"a different address", like(two, func(s *decodedSet) {
+		}), named, false},
+		{"a different address", like(named, func(s *decodedSet) {
 			s.elements[3].key = []byte{192, 170, 0, 0}
-		}), two, false},
-		{"an end element without a start", like(two, func(s *decodedSet) {
+		}), named, false},
+		{"an end element without a start", like(named, func(s *decodedSet) {
 			s.elements = append(s.elements, element{make([]byte, 4), true})
-		}), two, false},
-		{"an interval split into two", like(two, func(s *decodedSet) {
+		}), named, false},
+		{"an interval split into two", like(named, func(s *decodedSet) {
 			s.elements = append(s.elements, element{
 				[]byte{10, 9, 0, 0}, true,
 			}, element{[]byte{10, 9, 0, 0}, false})
-		}), two, false},
-		{"without anything", like(two, func(s *decodedSet) { s.elements = nil }), two, false},
-		{"addresses instead of ports", like(two, func(*decodedSet) {}), web, false},
-		{"ports instead of addresses", like(web, func(*decodedSet) {}), some, false},
+		}), named, false},
+		{"no addresses", like(named, func(s *decodedSet) { s.elements = nil }), named, false},
+		{"addresses instead of ports", like(named, func(*decodedSet) {}), ports, false},
+		{"ports instead of addresses", like(ports, func(*decodedSet) {}), anonymous, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := row.got.equalsMatch(row.match, name); got != row.want {
@@ -190,7 +191,7 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 			}
 		})
 	}
-	if like(two, func(*decodedSet) {}).equalsMatch(two, "other") {
+	if like(named, func(*decodedSet) {}).equalsMatch(named, "other") {
 		t.Error("the name of a named set is ignored")
 	}
 }
@@ -211,8 +212,8 @@ func TestGenerationIsNotRequestedTwice(t *testing.T) {
 	}
 }
 
-// TestWrongGenerationIsCorrected needs a real kernel, which answers before the send of
-// the request returns.
+// TestWrongGenerationIsCorrected reads with a wrong guess of the generation. It uses no script,
+// because the guess is checked by a request whose answer must be available when the send returns.
 func TestWrongGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, example("sidecar-ipv4"), Created)

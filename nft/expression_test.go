@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// be and host encode numbers in network and in host byte order.
+// be lists the bytes of a number in network byte order. host encodes a number in host byte order.
 func be(b ...byte) []byte { return b }
 
 func host(n uint32) []byte { return native.AppendUint32(nil, n) }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The methods in this file encode expressions that only other programs use.
+// The methods in this file encode single expressions, for rules that only other programs write.
 
 // encode encodes the expressions that add creates.
 func (e *encoder) encode(add func(x *expressions)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// objects contains the objects that the rules of this test refer to.
+// objects contains the objects to which the rules of the tests refer.
 const objects = `
 	set ports { type inet_service; elements = { 80, 443 }; }
 	set joined { type ipv4_addr; flags interval; auto-merge; elements = { 1.2.3.4, 1.2.3.5 }; }
@@ -186,6 +186,7 @@ var foreignRules = []struct{ rule, want string }{
 	},
 }
 
+// foreignNAT is like foreignRules, for a NAT chain.
 var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport 1 redirect to :80", ""},
 	{"tcp dport 1 redirect to :0", "tcp dport 1 unknown(redir)"},
@@ -275,7 +276,7 @@ var (
 )
 
 // checkHandles checks that the rules are exactly the rules that the nft command lists, by chain and
-// netns this order.
+// in this order.
 func checkHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
 	want, got := map[string][]string{}, map[string][]string{}

@@ -144,8 +144,8 @@ func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	}))
 }
 
-// anyInterface draws prefixes of at most 14 bytes, because nft does not support longer ones with a
-// "*".
+// anyInterface draws names and name patterns. A pattern has at most 14 characters before the "*",
+// because nft does not support longer ones.
 func anyInterface() *rapid.Generator[rules.InterfaceName] {
 	few := rapid.SampledFrom([]rules.InterfaceName{
 		{Name: "eth0"},

@@ -46,6 +46,6 @@ func TestUnmodeledChainsAreListed(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if len(r.Tables) != 2 {
-		t.Errorf("%d tables with families of the model", len(r.Tables))
+		t.Errorf("%d tables with families of the model, want the tables i and plain", len(r.Tables))
 	}
 }

@@ -96,7 +96,7 @@ var wantCrowd = map[string]string{
 2147483647: nf_confirm of module nf_conntrack (conntrack)`,
 }
 
-// TestKindsOfFunctions covers functions that the recorded answers do not contain.
+// TestKindsOfFunctions covers hook functions of several kernels and security modules.
 func TestKindsOfFunctions(t *testing.T) {
 	for function, want := range map[string]HookKind{
 		"iptable_mangle_hook": HookLegacy, "ip6table_mangle_hook": HookLegacy,
@@ -130,8 +130,8 @@ func formatHooks(lists []HookList) map[string]string {
 	return got
 }
 
-// TestHooksAreListedInTheKernelsOrder reads the hooks of the running kernel. A kernel without hook
-// lists must be one of the known exceptions.
+// TestHooksAreListedInTheKernelsOrder reads the hooks of the running kernel. If the kernel does not
+// support hook lists, the test checks the error.
 func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 	ns := newCrowdedNS(t)
 	lists, err := Hooks(ns)
@@ -149,11 +149,11 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 	// Modules may be built into the kernel, and the host may use any security module.
 	got := formatHooks(lists)
 	for place, text := range got {
-		got[place] = ofHost.ReplaceAllString(text, "")
+		got[place] = hostDetail.ReplaceAllString(text, "")
 	}
 	want := map[string]string{}
 	for place, text := range wantCrowd {
-		want[place] = ofHost.ReplaceAllString(text, "")
+		want[place] = hostDetail.ReplaceAllString(text, "")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -163,7 +163,7 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 	}
 }
 
-var ofHost = regexp.MustCompile(` of module \w+|\n.*\(label\)`)
+var hostDetail = regexp.MustCompile(` of module \w+|\n.*\(label\)`)
 
 // TestHooksOfOtherKernels decodes recorded answers of other kernels for the same namespace.
 func TestHooksOfOtherKernels(t *testing.T) {
@@ -279,9 +279,9 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestHooksReportMissingChains covers the answers of a kernel that does not support hook lists, and
-// of one that denies permission.
-func TestHooksReportMissingChains(t *testing.T) {
+// TestErrorsOfHooksAreClassified covers the answers of a kernel that does not support hook lists,
+// of one that denies permission, and of one with another error.
+func TestErrorsOfHooksAreClassified(t *testing.T) {
 	for _, row := range []struct {
 		errno unix.Errno
 		is    func(error) bool

@@ -22,24 +22,24 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 		ranges int
 	}{
 		{
-			"overlapping",
+			"overlapping prefixes",
 			prefixList("10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "fd00::/8", "fd00:1::/32",
 				"fe80::/10"),
 			4,
 		},
 		{
-			"overlapping, the shorter prefix last",
+			"overlapping prefixes, the shorter one last",
 			prefixList("10.1.0.0/16", "10.0.0.0/8", "192.168.0.0/16"), 2,
 		},
 		{
-			"adjacent",
+			"adjacent prefixes",
 			prefixList("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.9.0.0/16", "fd00::/64",
 				"fd00:0:0:1::/64", "fe80::/10"),
 			4,
 		},
-		{"duplicate", prefixList("10.0.0.0/8", "10.0.0.0/8", "10.2.3.4/8", "192.168.0.0/16"), 2},
+		{"duplicate prefixes", prefixList("10.0.0.0/8", "10.0.0.0/8", "10.2.3.4/8", "192.168.0.0/16"), 2},
 		{
-			"separated by one address",
+			"prefixes separated by one address",
 			prefixList("10.0.0.0/32", "10.0.0.2/32", "10.0.0.4/31", "10.0.0.7/32"), 4,
 		},
 		{"the first address", prefixList("0.0.0.0/32", "10.0.0.0/8", "::/128", "fd00::/8"), 4},
@@ -53,16 +53,16 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 			"only the last address",
 			prefixList("255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"), 2,
 		},
-		{"both ends", prefixList("0.0.0.0/8", "255.0.0.0/8", "::/8", "ff00::/8"), 4},
+		{"both ends of the address space", prefixList("0.0.0.0/8", "255.0.0.0/8", "::/8", "ff00::/8"), 4},
 		{
 			"up to the last address",
 			prefixList("10.0.0.0/8", "128.0.0.0/1", "fd00::/8", "8000::/2", "c000::/3"), 4,
 		},
-		{"everything", prefixList("0.0.0.0/0", "10.0.0.0/8", "::/0", "fd00::/8"), 2},
+		{"all addresses", prefixList("0.0.0.0/0", "10.0.0.0/8", "::/0", "fd00::/8"), 2},
 		{"all addresses in two halves", prefixList("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"), 2},
 		{"all but one address", allExcept(netip.MustParseAddr("10.0.0.1")), 2},
 		{
-			"mapped",
+			"IPv4-mapped prefixes",
 			prefixList("::ffff:10.0.0.0/104", "192.168.0.0/16", "::ffff:192.168.0.0/120",
 				"fd00::/8", "fe80::/10"),
 			4,

@@ -30,18 +30,18 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			want := istiotest.Remaining(t, istiotest.NFT, c)
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.NFT)); diff != "" {
-				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
+				t.Errorf("-want +remaining:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
-			if remains := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
-				c.Tables != ""; remains != (len(removed) > 0) {
-				t.Errorf("removed %q", removed)
+			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
+				c.Tables != ""; installed != (len(removed) > 0) {
+				t.Errorf("removed %q, rules of Istio were installed: %t", removed, installed)
 			}
 			checkNoIstio(t, ns)
 		})
 	}
 }
 
-// checkNoIstio checks that no rules of Istio are found and that nothing is written.
+// checkNoIstio checks that RemoveIstio finds no rules of Istio and does not change the ruleset.
 func checkNoIstio(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	before := istioGeneration(t, ns)
@@ -126,7 +126,7 @@ COMMIT
 	}
 	remaining := istiotest.Save(t, ns, istiotest.NFT, rules.IPv6)
 	if !strings.Contains(remaining, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
-		t.Errorf("left:\n%s", remaining)
+		t.Errorf("remaining rules:\n%s", remaining)
 	}
 }
 
@@ -157,8 +157,8 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestRemoveIstioIsGuarded checks that a rule added after the reading is kept, and that the table
-// is read again.
+// TestRemoveIstioIsGuarded checks that the transaction fails if a rule is added after the reading,
+// with an error after which RemoveIstio reads the tables again.
 func TestRemoveIstioIsGuarded(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
 	err := ns.DoNamed(func() error {
@@ -205,8 +205,8 @@ func TestRemoveIstioDuringConcurrentWrites(t *testing.T) {
 	}
 	remaining := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
 	if n := strings.Count(remaining, "tcp dport 82 counter"); n != 20 ||
-		strings.Contains(strings.ToLower(remaining), "istio_r") {
-		t.Errorf("%d of 20 rules, in:\n%s", n, remaining)
+		strings.Contains(remaining, "ISTIO_REDIRECT") {
+		t.Errorf("%d of 20 foreign rules remain, want all and no rules of Istio:\n%s", n, remaining)
 	}
 	checkNoIstio(t, ns)
 }
@@ -217,7 +217,7 @@ func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	istiotest.Run(t, ns, c.Tables, "nft", "-f", "-")
 	removed, err := RemoveIstio(ns)
 	if err != nil || len(removed) != 3 {
-		t.Errorf("removed %q, error %v", removed, err)
+		t.Errorf("removed %q, error %v, want the 3 tables of istio-nftables", removed, err)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		round()
 	}
 	// Sockets are closed asynchronously.
-	rulestest.EventuallySucceeds(t, "return of the descriptors", func() error {
+	rulestest.EventuallySucceeds(t, "release of the descriptors", func() error {
 		if after := descriptors(); after > before {
 			return fmt.Errorf("%d before, %d after", before, after)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestApplyLeaksNothing counts the resources of the process before and after 100 or 1,000 calls of
-// Apply. It does not run in parallel with other tests.
+// TestApplyLeaksNothing counts the resources of the process before and after many calls of Apply
+// and Remove. It does not run in parallel with other tests.
 func TestApplyLeaksNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	round := func(i int) {
@@ -45,7 +45,7 @@ func TestApplyLeaksNothing(t *testing.T) {
 	}
 	// Sockets are closed asynchronously, and the kernel destroys namespaces with a delay.
 	var after resources
-	rulestest.EventuallySucceeds(t, "return of the descriptors and namespaces", func() error {
+	rulestest.EventuallySucceeds(t, "release of the descriptors and namespaces", func() error {
 		after = countResources(t)
 		if after.descriptors > before.descriptors || after.namespaces > before.namespaces {
 			return fmt.Errorf("%+v, then %+v", before, after)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestErrorAfterTheTransactionIsReturnedWithTheOutcome makes the routes of the namespace impossible
-// during the transaction, and holds the lock, so that Apply checks the routes again.
+// TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route during the transaction by
+// one that conflicts with it. Because the test holds the lock, Apply checks the routes again.
 func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -39,8 +39,10 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 		"the rules are in place, but not all of their routes: ") {
 		t.Errorf("%v, want an error about missing routes", err)
 	}
+	// Two policy rules, two routes and ::6.
+	const routes = 5
 	if got := a.resultAfter(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
-		got.Routes != 5 {
+		got.Routes != routes {
 		t.Errorf("%+v, want the created objects", got)
 	}
 	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
@@ -54,15 +56,15 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 	isRead := func(request []byte) bool { return !isBatch(request) }
 	for _, row := range []struct {
 		name string
-		// first reports whether the first transaction reaches the kernel, and refuse selects the
+		// executed reports whether the first transaction reaches the kernel, and refuse selects the
 		// requests to reject after it.
-		first  bool
-		refuse func(request []byte) bool
-		want   Outcome
+		executed bool
+		refuse   func(request []byte) bool
+		want     Outcome
 	}{
-		{"executed, reading fails", true, isRead, Created},
-		{"not executed, reading fails", false, isRead, Created},
-		{"not executed, the second transaction is rejected", false, isBatch, ""},
+		{"the transaction is executed, then reading fails", true, isRead, Created},
+		{"the transaction is not executed, then reading fails", false, isRead, Created},
+		{"the transaction is not executed, then the second one is rejected", false, isBatch, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +73,7 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 				switch {
 				case isBatch(request) && !sent.Swap(true):
-					if row.first {
+					if row.executed {
 						kernel(request)
 					}
 					return nil

@@ -47,7 +47,7 @@ func TestPreparedServesManyNamespaces(t *testing.T) {
 	group.Wait()
 }
 
-// TestPreparedEncodesOnce checks that two namespaces receive the same slice of bytes.
+// TestPreparedEncodesOnce checks that the transaction for empty namespaces is encoded once.
 func TestPreparedEncodesOnce(t *testing.T) {
 	p := mustPrepare(t, example("sidecar-ipv4"))
 	first, err := p.creation()

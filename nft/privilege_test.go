@@ -23,7 +23,7 @@ import (
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	p := startWith(t, ns, []int{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, "apply unprivileged")
+	p := startWithCapabilities(t, ns, []int{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, "apply unprivileged")
 	for _, want := range []string{
 		"apply: created", "apply: unchanged", "apply: replaced", "apply: updated", "read: equal",
 		"probe: not permitted", "refused: not supported",
@@ -40,21 +40,34 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	checkEmpty(t, ns)
 }
 
-// TestWithoutNetAdminEveryOperationFails checks that the error names the missing capability.
+// TestWithoutNetAdminEveryOperationFails checks that the errors of Apply name the missing
+// capability.
 func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	p := startWith(t, ns, nil, "apply unprivileged")
-	for range 2 {
+	p := startWithCapabilities(t, ns, nil, "apply unprivileged")
+	for range 4 {
 		if got := p.readLine(t); !strings.HasPrefix(got, "apply: not permitted") ||
 			!strings.Contains(got, "CAP_NET_ADMIN") {
 			t.Error(got)
 		}
 	}
+	for _, want := range []string{
+		"read: not permitted", "probe: not permitted", "refused: not permitted",
+	} {
+		if got := p.readLine(t); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	p.writeLine(t, "remove")
+	if got := p.readLine(t); got != "removed: not permitted" {
+		t.Error(got)
+	}
 	checkEmpty(t, ns)
 }
 
-// applyUnprivileged applies a ruleset to its namespace, and prints the result.
+// applyUnprivileged applies rulesets to its namespace, reads, probes and removes, and prints the
+// result of each operation.
 func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	report := func(operation string, err error, result any) {
 		switch {
@@ -90,8 +103,9 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	return nil
 }
 
-// startWith starts a process with a role in the namespace, with exactly the given capabilities.
-func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
+// startWithCapabilities starts a process with a role in the namespace, with exactly the given
+// capabilities.
+func startWithCapabilities(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
 	t.Helper()
 	args := []string{role}
 	for _, c := range capabilities {
@@ -154,9 +168,9 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestTooLargeBatchReportsHowToReduceIt sends as root of a user namespace, which must not enlarge
-// the buffer beyond net.core.wmem_max.
-func TestTooLargeBatchReportsHowToReduceIt(t *testing.T) {
+// TestErrorOfATooLargeBatchNamesTheLimit sends as root of a user namespace, which is not permitted
+// to enlarge the buffer beyond net.core.wmem_max.
+func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
 	own := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}

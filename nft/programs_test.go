@@ -27,8 +27,8 @@ func TestRulesOfProgramsAreRead(t *testing.T) {
 	golden(t, "programs", got.String())
 }
 
-// TestRulesOfProgramsAreReadFromXtables does the same for the rules that iptables-nft creates from
-// the recordings of compat/save.
+// TestRulesOfProgramsAreReadFromXtables loads the recordings of compat/save with iptables-nft, and
+// lists the expressions that the model cannot represent.
 func TestRulesOfProgramsAreReadFromXtables(t *testing.T) {
 	got := new(strings.Builder)
 	saved := filepath.Join("..", "compat", "save", "testdata", "programs", "*.save")

@@ -187,16 +187,16 @@ func TestInputIsReadOnlyUpToTheLimit(t *testing.T) {
 		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 100)+"}; }")
 	withConn(t, ns, func(c *conn) error {
 		for _, row := range []struct {
-			most int
-			want error
+			limit int
+			want  error
 		}{{10 << 10, errTooLong}, {100 << 10, nil}} {
-			c.maxSize = row.most
+			c.maxSize = row.limit
 			found, err := c.findSluiceTable()
 			if err != nil {
 				return err
 			}
 			if _, err = c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, row.want) {
-				t.Errorf("with a limit of %d bytes: %v, want %v", row.most, err, row.want)
+				t.Errorf("with a limit of %d bytes: %v, want %v", row.limit, err, row.want)
 			}
 		}
 		return nil

@@ -168,8 +168,8 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 	mustApply(t, ns, example("sidecar-ipv4"), Created)
 }
 
-// TestApplyReplacesOnlyTheTableOfSluice covers rulesets with other tables, which Apply must reject.
-func TestApplyReplacesOnlyTheTableOfSluice(t *testing.T) {
+// TestApplyRejectsOtherTables covers rulesets that are not exactly the table of Sluice.
+func TestApplyRejectsOtherTables(t *testing.T) {
 	ns := netnstest.New(t)
 	two := example("sidecar-ipv4")
 	two.Tables = append(two.Tables, rules.Table{Name: "other"})

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dropAll drops every sent UDP packet, with different rules for different numbers.
+// dropAll returns a ruleset that drops every sent UDP packet. Its rules differ for different
+// numbers, but not its effect.
 func dropAll(number uint16) rules.Ruleset {
 	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
 	return rules.Ruleset{Tables: []rules.Table{{Name: rules.TableName, Chains: []rules.Chain{{

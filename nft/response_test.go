@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestResponseThatIsNotNetlinkIsAnError covers malformed answers. They must neither be accepted nor
-// make the connection wait forever.
-func TestResponseThatIsNotNetlinkIsAnError(t *testing.T) {
+// TestUnexpectedResponseIsAnError covers malformed and unexpected answers. They must neither be
+// accepted nor make the connection wait forever.
+func TestUnexpectedResponseIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
 		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0,
 			append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
@@ -103,24 +103,24 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 		want   string
 	}{
 		{
-			"with the message's header",
+			"an explanation after the message's header",
 			refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, tlv.buf...),
 			"invalid argument (the reason)",
 		},
 		{
-			"with the whole message", uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS, tlv.buf...),
+			"an explanation after the whole message", uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS, tlv.buf...),
 			"invalid argument (the reason)",
 		},
 		{
-			"without an explanation", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED),
+			"no explanation", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED),
 			"invalid argument",
 		},
 		{
-			"without the message that its length includes",
+			"an answer without the message that its length includes",
 			uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4],
 			"invalid argument",
 		},
-		{"without the capability", refusalOf(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
+		{"a missing capability", refusalOf(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -144,9 +144,9 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	}
 }
 
-// TestAnErrorOfTheWholeBatchIsNamedAsSuch covers errors in the answer to the begin message of a
-// batch.
-func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
+// TestErrorsThatConcernNoObjectAreClassified covers a missing permission, which the kernel reports
+// for the begin message of a batch, and a kernel without nf_tables.
+func TestErrorsThatConcernNoObjectAreClassified(t *testing.T) {
 	tx, err := Encode(example("sidecar-ipv4"))
 	if err != nil {
 		t.Fatal(err)

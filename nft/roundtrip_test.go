@@ -74,7 +74,7 @@ func TestResultCountsAllObjects(t *testing.T) {
 			manyPrefixes(0, 3),
 			Result{
 				Outcome: Replaced, Rules: count(manyPrefixes(0, 3)), Sets: 2, Elements: 6,
-				Routes: 1,
+				Routes: 1, // ::6
 			},
 		},
 		{

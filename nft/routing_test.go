@@ -28,7 +28,7 @@ func TestApplyRepairsRoutesOfEqualRules(t *testing.T) {
 func TestIstiosAddressIsNotChanged(t *testing.T) {
 	existing := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
-		"by a removal without rules": func(t *testing.T) {
+		"Remove without rules of Sluice": func(t *testing.T) {
 			ns := netnstest.New(t)
 			if _, err := route.Ensure(ns, existing); err != nil {
 				t.Fatal(err)
@@ -38,7 +38,7 @@ func TestIstiosAddressIsNotChanged(t *testing.T) {
 			}
 			checkRoutes(t, ns, existing)
 		},
-		"by a first installation without IPv6": func(t *testing.T) {
+		"a first installation without IPv6": func(t *testing.T) {
 			ns := netnstest.New(t)
 			if _, err := route.Ensure(ns, existing); err != nil {
 				t.Fatal(err)

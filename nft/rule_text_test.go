@@ -7,7 +7,7 @@ import (
 )
 
 // shape formats a rule as its matches, "|", and its actions. A match after an action is in
-// brackets, and an unknown has its effect.
+// brackets. An unknown has its effect, and a question mark if it never equals another unknown.
 func shape(r rules.Rule) string {
 	var words []string
 	for _, m := range r.Matches {

@@ -52,7 +52,8 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 			err := ns.Do(a.run)
 			if got := a.resultAfter(err); err != nil || got.Outcome != row.outcome ||
 				(requested.Load() > 0) != row.requests {
-				t.Errorf("%s, %v, with %d requests", got.Outcome, err, requested.Load())
+				t.Errorf("%s, %v, with %d requests; want %s, requests %t", got.Outcome, err,
+					requested.Load(), row.outcome, row.requests)
 			}
 			checkRuleset(t, ns, prefixes)
 		})
@@ -116,9 +117,9 @@ func TestSnapshotOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	checkRuleset(t, other, want)
 }
 
-// TestUnusableSnapshotLeavesNothingBehind passes a snapshot that equals the desired ruleset, as if
-// only the routes had to be repaired.
-func TestUnusableSnapshotLeavesNothingBehind(t *testing.T) {
+// TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed passes a snapshot that equals the desired
+// ruleset, as if only the routes had to be repaired.
+func TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed(t *testing.T) {
 	want := example("sidecar-ipv4")
 	for _, row := range []struct {
 		change  string
@@ -130,7 +131,8 @@ func TestUnusableSnapshotLeavesNothingBehind(t *testing.T) {
 		load(t, ns, row.change)
 		if result, err := mustPrepare(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil ||
 			result.Outcome != row.outcome {
-			t.Errorf("%s: %+v, %v", row.change, result, err)
+			t.Errorf("%s: %+v, %v, want %s", row.change, result, err, row.outcome)
 		}
+		checkRuleset(t, ns, want)
 	}
 }

@@ -41,8 +41,8 @@ func TestTrafficDNS(t *testing.T) {
 				{call: "in udp pod:15053", want: "dns"},
 				{call: "in tcp pod:53", want: "inbound"},
 				{call: "app udp pod:15053", want: "dns"},
-				// Rules a and c for the proxy's user come first. Rule a for the group does not
-				// exempt port 53.
+				// The rules for the proxy's user come first: they do not redirect calls over lo to
+				// port 53. The rules for the group do.
 				{call: "proxy tcp pod:53", want: "application", tproxy: "inbound"},
 				{call: "rootproxy tcp pod:53", want: "inbound"},
 				{call: "proxy udp pod:53", want: "application"},
@@ -84,7 +84,7 @@ func TestTrafficDNS(t *testing.T) {
 			},
 		},
 		{
-			name: "an excluded port takes precedence over DNS, an excluded address does not",
+			name: "an excluded address does not exempt queries",
 			change: func(r *rules.Redirect) {
 				listedDNS(r)
 				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("10.96.0.0/16,fd00:96::/64"))
@@ -96,7 +96,7 @@ func TestTrafficDNS(t *testing.T) {
 			},
 		},
 		{
-			name: "port 53 is excluded",
+			name: "an excluded port 53 exempts queries",
 			change: func(r *rules.Redirect) {
 				allDNS(r)
 				r.OutboundExcludePorts = must(rules.ParsePorts("50-60"))
@@ -137,8 +137,8 @@ func TestTrafficDNSZones(t *testing.T) {
 	}
 }
 
-// TestTrafficDNSNeedsZones checks the purpose of the zones: without the chains that set them, the
-// same queries fail.
+// TestTrafficDNSNeedsZones checks the purpose of the zones: without the chains that set them, a
+// query of the proxy from the same address and port is redirected too.
 func TestTrafficDNSNeedsZones(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)

@@ -40,7 +40,7 @@ func TestTrafficInterfaces(t *testing.T) {
 	}, common...)
 	for _, s := range []scenario{
 		{
-			name: "nothing special",
+			name: "the interface is neither excluded nor rerouted",
 			rows: append([]row{
 				{call: "app tcp machine:80", want: "outbound"},
 				{call: "proxy tcp machine:80", want: "machine"},
@@ -50,14 +50,14 @@ func TestTrafficInterfaces(t *testing.T) {
 			}, common...),
 		},
 		{
-			name: "excluded",
+			name: "the interface is excluded",
 			change: func(r *rules.Redirect) {
 				r.ExcludeInterfaces = must(rules.ParseInterfaces("net1," + secondInterface))
 			},
 			rows: excluded,
 		},
 		{
-			name: "excluded by a prefix",
+			name: "the interface is excluded by a name pattern",
 			change: func(r *rules.Redirect) {
 				r.ExcludeInterfaces = must(rules.ParseInterfaces("vnet+"))
 			},
@@ -76,7 +76,7 @@ func TestTrafficInterfaces(t *testing.T) {
 			},
 		},
 		{
-			name: "excluded, with DNS and the drop of invalid packets",
+			name: "the interface is excluded, with DNS and the drop of invalid packets",
 			change: func(r *rules.Redirect) {
 				r.ExcludeInterfaces = must(rules.ParseInterfaces(secondInterface))
 				r.DropInvalid = true
@@ -90,14 +90,14 @@ func TestTrafficInterfaces(t *testing.T) {
 			},
 		},
 		{
-			name: "rerouted",
+			name: "the interface is rerouted",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))
 			},
 			rows: rerouted,
 		},
 		{
-			name: "rerouted, with Istio's behavior",
+			name: "the interface is rerouted, with Istio's behavior",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))
 				r.Without = []rules.DeviationID{rules.RerouteTProxy}
@@ -108,11 +108,11 @@ func TestTrafficInterfaces(t *testing.T) {
 			}, common...),
 		},
 		{
-			name: "rerouted, some destinations",
+			name: "the interface is rerouted for some destinations",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces("vnet+"))
 				r.OutboundCIDRs = must(rules.ParsePrefixSelection("10.9.9.0/24,2001:db8::/64"))
-				// Neither setting applies to this traffic.
+				// Neither setting applies to rerouted traffic.
 				r.OutboundExcludePorts = must(rules.ParsePorts("3306"))
 				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("10.9.9.9/32"))
 			},
@@ -125,7 +125,7 @@ func TestTrafficInterfaces(t *testing.T) {
 			},
 		},
 		{
-			name: "rerouted, without destinations",
+			name: "the interface is rerouted without destinations",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))
 				r.OutboundCIDRs = rules.PrefixSelection{}

@@ -15,18 +15,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// strayPacket is a pair of packets of one protocol: one that is invalid for conntrack, and a valid
+// packetPair is a pair of packets of one protocol: one that is invalid for conntrack, and a valid
 // one.
-type strayPacket struct {
+type packetPair struct {
 	name           string
 	protocol       rules.Protocol
 	invalid, valid []byte
 }
 
-// strayPort is excluded from capture, so that packets to it have the same outcome in every mode.
-const strayPort = 15020
+// excludedPort is excluded from capture, so that packets to it have the same outcome in every mode.
+const excludedPort = 15020
 
-var strays = [2][]strayPacket{
+var strays = [2][]packetPair{
 	{
 		{"TCP without flags", rules.TCP, tcpHeader(0), tcpHeader(rules.SYN)},
 		{"an echo reply without a request", rules.ICMP, echo(0), echo(8)},
@@ -66,21 +66,21 @@ func TestTrafficDropInvalid(t *testing.T) {
 }
 
 // explain returns the model's prediction for the invalid packet.
-func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
+func (s packetPair) explain(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
 	from := testbed.NeighborIP4
 	if to.Is6() {
 		from = testbed.NeighborIP6
 	}
 	return diff.Explain(rs, rules.Packet{
 		Hook: rules.Prerouting, InInterface: "eth0", Protocol: s.protocol, State: rules.Invalid,
-		Source: netip.AddrPortFrom(from, 5555), Destination: netip.AddrPortFrom(to, strayPort),
+		Source: netip.AddrPortFrom(from, 5555), Destination: netip.AddrPortFrom(to, excludedPort),
 	}).Outcome
 }
 
 // send sends the invalid packet and then the valid one to the pod, and reports whether the first
 // arrived. An expected first packet may arrive late; an unexpected one is considered lost when the
 // second arrives.
-func (s strayPacket) send(
+func (s packetPair) send(
 	t *testing.T, b *testbed.Network, to netip.Addr, expected bool,
 ) (arrived bool) {
 	t.Helper()
@@ -117,7 +117,7 @@ func (s strayPacket) send(
 
 // resembles compares the fields that distinguish the packets: the flags of TCP and the type of
 // ICMP.
-func (s strayPacket) resembles(got, sent []byte) bool {
+func (s packetPair) resembles(got, sent []byte) bool {
 	if s.protocol == rules.TCP {
 		return binary.BigEndian.Uint16(got) == 5555 && got[13] == sent[13]
 	}
@@ -187,7 +187,7 @@ func checksum(parts ...[]byte) uint16 {
 func tcpHeader(flags rules.TCPFlags) []byte {
 	h := make([]byte, 20)
 	binary.BigEndian.PutUint16(h, 5555)
-	binary.BigEndian.PutUint16(h[2:], strayPort)
+	binary.BigEndian.PutUint16(h[2:], excludedPort)
 	h[12], h[13] = 5<<4, byte(flags)
 	binary.BigEndian.PutUint16(h[14:], 1024) // window
 	return h

@@ -61,8 +61,8 @@ var foreignLegacy = []string{
 	"-A OUTPUT -p tcp --dport 7778 -j DROP",
 }
 
-// callsWithForeignRules contains calls in a pod with foreign rules. They do not affect traffic that
-// Sluice captures, and apply to other traffic.
+// callsWithForeignRules contains calls in a pod with foreign rules. These rules do not affect
+// traffic that Sluice captures, and apply to other traffic.
 var callsWithForeignRules = []row{
 	{call: "app tcp world:80", want: "outbound"},
 	{call: "app tcp world:81", want: "outbound"},

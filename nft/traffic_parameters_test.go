@@ -186,7 +186,7 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			},
 		},
 		{
-			name: "a wider loopback",
+			name: "a wider loopback prefix",
 			change: func(r *rules.Redirect) {
 				r.LoopbackCIDR = must(rules.ParseLoopbackCIDR("127.0.0.0/8"))
 			},
@@ -202,7 +202,7 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 	}
 }
 
-func TestTrafficProxysNumbers(t *testing.T) {
+func TestTrafficOtherPortsMarkAndTable(t *testing.T) {
 	t.Parallel()
 	scenario{
 		name: "other ports, mark and table",

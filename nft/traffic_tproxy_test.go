@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTrafficWithoutListeningProxy checks that packets are dropped. nft's tproxy without a drop
-// would deliver them to the application.
+// TestTrafficWithoutListeningProxy checks that packets do not reach the application. In TPROXY mode
+// a rule drops them: tproxy alone would deliver them to the application.
 func TestTrafficWithoutListeningProxy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -47,10 +47,10 @@ func restartOpaque(t *testing.T, b *testbed.Network) {
 	}
 }
 
-// TestTrafficInTheClientsName has a proxy that preserves the client's address. It connects to the
-// application from this address, with the mark that makes the replies return to the proxy instead
-// of the client.
-func TestTrafficInTheClientsName(t *testing.T) {
+// TestTrafficFromTheClientsAddress has a proxy that preserves the client's address. It connects to
+// the application from this address, with the mark that makes the replies return to the proxy
+// instead of the client.
+func TestTrafficFromTheClientsAddress(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeTProxy, nil)
 	rs := applyRedirect(t, b, sidecar(rules.ModeTProxy))

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ambientConnections returns test connections of a pod in ambient mode. The sockets of ztunnel have
-// its mark, and no user of their own.
+// ambientConnections returns test connections of a pod in ambient mode. The rules
+// recognize the sockets of ztunnel by their mark, not by their owner.
 func ambientConnections(outside, pod, client, probeSource string) []connection {
 	out := func(mark uint32) testbed.Call {
 		return testbed.Call{
@@ -35,24 +35,25 @@ func ambientConnections(outside, pod, client, probeSource string) []connection {
 		Timeout: 2 * time.Second,
 	}
 	return []connection{
-		{name: "captured, outbound", call: out(0), by: testbed.Outbound},
-		{name: "captured, inbound", call: in(8080), by: testbed.Inbound},
-		{name: "ztunnel's own", call: out(rules.ZtunnelMark), by: testbed.Outside},
+		{name: "a captured outbound connection", call: out(0), by: testbed.Outbound},
+		{name: "a captured inbound connection", call: in(8080), by: testbed.Inbound},
+		{name: "ztunnel's own connection", call: out(rules.ZtunnelMark), by: testbed.Outside},
 		{
-			name: "of ztunnel to the application with the client's address", call: toApplication,
-			by: testbed.Application,
+			name: "ztunnel's connection to the application with the client's address",
+			call: toApplication, by: testbed.Application,
 		},
 		{name: "HBONE", call: in(rules.DefaultTunnelPort), by: testbed.Tunnel},
 		{name: "a probe", call: probe, by: testbed.Application},
 		{
-			name: "outbound in the gap", gap: true, call: out(0), by: testbed.Outside, ends: true,
+			name: "an outbound connection in the gap", gap: true, call: out(0),
+			by: testbed.Outside, ends: true,
 		},
 		{
-			name: "inbound in the gap", gap: true, call: in(8080), by: testbed.Application,
+			name: "an inbound connection in the gap", gap: true, call: in(8080), by: testbed.Application,
 			ends: true,
 		},
 		{
-			name: "ztunnel's own in the gap", gap: true, call: out(rules.ZtunnelMark),
+			name: "ztunnel's own connection in the gap", gap: true, call: out(rules.ZtunnelMark),
 			by: testbed.Outside,
 		},
 		{
@@ -63,7 +64,8 @@ func ambientConnections(outside, pod, client, probeSource string) []connection {
 	}
 }
 
-// TestConnectionsPastZtunnelAreEnded has the same gap in a pod in ambient mode.
+// TestConnectionsPastZtunnelAreEnded removes the rules of a pod in ambient mode and adds them
+// again.
 func TestConnectionsPastZtunnelAreEnded(t *testing.T) {
 	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
 	if err != nil {

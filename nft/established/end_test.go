@@ -50,30 +50,33 @@ func connections(outside, pod string) []connection {
 	}
 	app, proxy := testbed.ApplicationOwner, testbed.ProxyOwner
 	return []connection{
-		{name: "captured, outbound", call: out(app, 8080), by: testbed.Outbound},
-		{name: "captured, inbound", call: in(8080), by: testbed.Inbound},
-		{name: "the proxy's own", call: out(proxy, 8080), by: testbed.Outside},
-		{name: "excluded", call: out(app, excludedPort), by: testbed.Outside},
+		{name: "a captured outbound connection", call: out(app, 8080), by: testbed.Outbound},
+		{name: "a captured inbound connection", call: in(8080), by: testbed.Inbound},
+		{name: "the proxy's own connection", call: out(proxy, 8080), by: testbed.Outside},
+		{name: "a connection to an excluded port", call: out(app, excludedPort), by: testbed.Outside},
 		{
-			name: "outbound in the gap", gap: true, call: out(app, 8080), by: testbed.Outside,
+			name: "an outbound connection in the gap", gap: true, call: out(app, 8080), by: testbed.Outside,
 			ends: true,
 		},
 		{
-			name: "inbound in the gap", gap: true, call: in(8080), by: testbed.Application,
+			name: "an inbound connection in the gap", gap: true, call: in(8080), by: testbed.Application,
 			ends: true,
 		},
 		{
-			name: "the proxy's own in the gap", gap: true, call: out(proxy, 8080),
+			name: "the proxy's own connection in the gap", gap: true, call: out(proxy, 8080),
 			by: testbed.Outside,
 		},
 		{
-			name: "with the proxy's group in the gap", gap: true,
+			name: "a connection with the proxy's group in the gap", gap: true,
 			call: out(rules.Owner{UID: app.UID, GID: proxy.GID}, 8080), by: testbed.Outside,
 		},
-		{name: "excluded in the gap", gap: true, call: out(app, excludedPort), by: testbed.Outside},
 		{
-			name: "excluded, inbound in the gap", gap: true, call: in(excludedPort),
-			by: testbed.Application,
+			name: "a connection to an excluded port in the gap", gap: true,
+			call: out(app, excludedPort), by: testbed.Outside,
+		},
+		{
+			name: "an inbound connection to an excluded port in the gap", gap: true,
+			call: in(excludedPort), by: testbed.Application,
 		},
 	}
 }
@@ -182,21 +185,23 @@ func testGap(
 			want++
 		}
 		if survived := answer.By == c.by; survived == (c.ends && !o.CountOnly) {
-			t.Errorf("%s: answered %s", c.name, answer)
+			t.Errorf("%s: answered by %s, want the connection ended: %t", c.name, answer,
+				c.ends && !o.CountOnly)
 		}
 	}
 	switch {
 	case o.CountOnly && (report.Kept != want || report.Ended != 0), !o.CountOnly && (report.Ended != want ||
 		report.Broken != 0), report.Undecided != 0, report.Failed != 0:
-		t.Errorf("%d connections bypass the proxy: %+v", want, report)
+		t.Errorf("%d connections bypass the proxy, and the report is %+v", want, report)
 	case !strings.Contains(report.Example, ":8080"):
 		t.Errorf("example %q", report.Example)
 	}
 }
 
-// TestKeptConnections checks the number of kept connections. In this gap conntrack remains enabled;
-// otherwise their packets would be evaluated like those of new connections.
-func TestKeptConnections(t *testing.T) {
+// TestCountOnlyKeepsConnections checks that the connections are counted but not ended. Conntrack
+// remains enabled in the gap; otherwise the rules would redirect the packets of the kept
+// connections like packets of new ones.
+func TestCountOnlyKeepsConnections(t *testing.T) {
 	testGap(t, newNetwork(t, rules.ModeRedirect), capturingRules(rules.ModeRedirect), true,
 		connections("10.9.9.9", testbed.PodIP4.String()),
 		established.Options{ProcDir: "/proc", CountOnly: true})

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rule makes a rule of iptables from words: "in eth1", "out eth1", "tcp", "udp", "mark 1337", "dst
-// 10.0.0.0/8", "not dst 127.0.0.1/32", "uid 1337", "comment", "uncounted", and one of "return",
+// rule makes a rule of iptables from words: "in eth1", "out eth1", "tcp", "mark 1337", "dst
+// 10.0.0.0/8", "uid 1337", each possibly after "not"; "comment", "uncounted", and one of "return",
 // "drop", "save", "set 1338", or "jump" or "goto" with a chain.
 func rule(t *testing.T, text string) rules.Rule {
 	t.Helper()
@@ -254,7 +254,8 @@ func TestFind(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if len(found.Lines()) != len(found.Rules)+len(found.Chains) {
-				t.Errorf("lines %q", found.Lines())
+				t.Errorf("lines %q, want one for each of %d rules and %d chains", found.Lines(),
+					len(found.Rules), len(found.Chains))
 			}
 		})
 	}

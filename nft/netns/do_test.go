@@ -74,7 +74,7 @@ func TestDoInManyNamespacesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	checkThreads(t, original)
+	waitForThreads(t, original)
 }
 
 func TestCloseDuringDo(t *testing.T) {
@@ -105,7 +105,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 		}()
 		_ = n.Do(func() error { panic("boom") })
 	}()
-	checkThreads(t, original)
+	waitForThreads(t, original)
 }
 
 func TestGoexitReachesTheCaller(t *testing.T) {
@@ -130,7 +130,7 @@ func TestThreadWhoseNamespaceCannotBeRestoredEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	checkThreads(t, original)
+	waitForThreads(t, original)
 }
 
 // dropCapabilities drops all capabilities of the calling thread.
@@ -183,7 +183,7 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 	})
 }
 
-// TestWithoutPrivilege runs its own binary without capabilities (not as uid 0 in a new user
+// TestWithoutPrivilege runs its own binary without capabilities (with uid 1 in a new user
 // namespace) and passes it a namespace as descriptor 3.
 func TestWithoutPrivilege(t *testing.T) {
 	if os.Getenv("SLUICE_TEST_WITHOUT_PRIVILEGE") != "" {
@@ -240,9 +240,9 @@ func dupFile(t *testing.T, n *netns.NS) *os.File {
 	return f
 }
 
-// checkThreads waits until every thread of the process is in the namespace. A terminated thread
+// waitForThreads waits until every thread of the process is in the namespace. A terminated thread
 // may take a moment to disappear.
-func checkThreads(t *testing.T, want netns.ID) {
+func waitForThreads(t *testing.T, want netns.ID) {
 	t.Helper()
 	rulestest.Eventually(t, "every thread is in the original namespace", func() bool {
 		entries, err := os.ReadDir("/proc/self/task")

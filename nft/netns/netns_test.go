@@ -194,7 +194,7 @@ func TestCloseIsIdempotent(t *testing.T) {
 	}), os.ErrClosed, id.String())
 }
 
-func TestNilIsTheThreadsOwn(t *testing.T) {
+func TestNilIsTheNamespaceOfTheThread(t *testing.T) {
 	var own *netns.NS
 	if own.FD() != -1 || own.Close() != nil || own.String() != own.ID().String() {
 		t.Errorf("FD %d, String %q", own.FD(), own)

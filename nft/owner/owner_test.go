@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
-func TestAsOwnsSockets(t *testing.T) {
+func TestAsSetsTheOwnerOfSockets(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	for _, n := range []*netns.NS{nil, netnstest.New(t)} {
 		err := n.Do(func() error {
@@ -38,6 +38,7 @@ func TestAsOwnsSockets(t *testing.T) {
 				if st.Uid != 1337 || st.Gid != 1338 {
 					t.Errorf("socket of uid %d, gid %d, want 1337 and 1338", st.Uid, st.Gid)
 				}
+				// A privileged port: the thread keeps its capabilities.
 				return unix.Bind(fd, &unix.SockaddrInet4{Port: 1023})
 			})
 		})
@@ -82,7 +83,7 @@ func TestRulesMatchTheOwner(t *testing.T) {
 	}{
 		{"the proxy's uid", netnstest.New(t), 1337, 0, true},
 		{"the proxy's gid", netnstest.New(t), 0, 1337, true},
-		{"neither", netnstest.New(t), 1336, 1336, false},
+		{"neither the proxy's uid nor its gid", netnstest.New(t), 1336, 1336, false},
 		{
 			"the proxy's uid in a user namespace", netnstest.NewInUserNS(t),
 			netnstest.UserNSBase + 1337, 0, true,
@@ -139,7 +140,7 @@ func TestAsWithinAs(t *testing.T) {
 			uid, _ := unix.SetfsuidRetUid(-1)
 			gid, _ := unix.SetfsgidRetGid(-1)
 			if unix.Gettid() == outer || uid != 0 || gid != 0 {
-				t.Errorf("uid %d, gid %d on thread %d of %d, want those of root on another thread", uid, gid,
+				t.Errorf("uid %d, gid %d on thread %d of %d, want root's on another thread", uid, gid,
 					unix.Gettid(), outer)
 			}
 			return nil

@@ -46,7 +46,7 @@ func TestRoutesOfAChange(t *testing.T) {
 			Matches: []rules.Match{m}, Actions: []rules.Action{a},
 		}}}}}}
 	}
-	ofIPv6 := rules.MatchAddr{Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(rules.PassthroughIPv6(), 128)})}
+	matchIPv6 := rules.MatchAddr{Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(rules.PassthroughIPv6(), 128)})}
 	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 	for _, tc := range []struct {
 		name   string
@@ -129,7 +129,7 @@ func TestRoutesOfAChange(t *testing.T) {
 		{
 			"a failed change keeps ::6 if IPv6 rules remain",
 			nil, everything, false,
-			ownRules{remaining: rule(ofIPv6, rules.Return)},
+			ownRules{remaining: rule(matchIPv6, rules.Return)},
 			refused, 0, statePassthrough,
 		},
 	} {
@@ -224,12 +224,12 @@ func TestFinishThatFails(t *testing.T) {
 	}
 }
 
-func TestEnsureThatFailsBeforeTheChange(t *testing.T) {
+func TestFailedEnsurePreventsTheChange(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-4 route add unreachable default table 133")
 	err := n.Do(func() error {
 		_, err := changeWithRoutes(onlyIPv4, true, func() (ownRules, error) {
-			t.Error("called")
+			t.Error("the rules were changed")
 			return ownRules{}, nil
 		})
 		return err
@@ -238,6 +238,6 @@ func TestEnsureThatFailsBeforeTheChange(t *testing.T) {
 		t.Error("no error")
 	}
 	if errors.Is(err, unix.EEXIST) {
-		t.Errorf("%v, want the conflicting route", err)
+		t.Errorf("%v, want an error about the conflicting route instead", err)
 	}
 }

@@ -193,7 +193,7 @@ func TestInSync(t *testing.T) {
 				t.Errorf("Read differs: %+v, %v", found, err)
 			}
 			if stale, err := route.Find(n, tc.want); err != nil || len(stale) > 0 {
-				t.Errorf("Prune differs: %q, %v", stale, err)
+				t.Errorf("Find differs: %q, %v", stale, err)
 			}
 		})
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// observerTable marks UDP packets, assigns packets to port 9 to a transparent listener, and counts
-// all packets after prerouting, and those that are delivered to this host or forwarded.
+// observerTable marks UDP packets and assigns packets to port 9 to a transparent listener. Its
+// counters count all UDP packets at the end of prerouting, the delivered ones and the forwarded
+// ones.
 const observerTable = `table ip t {
 	chain p {
 		type filter hook prerouting priority -150
@@ -58,7 +59,7 @@ func TestDelivers(t *testing.T) {
 			true, "192.0.2.1", false,
 		},
 		{
-			"a rule of the interface and a masked mark",
+			"a policy rule with an interface and a masked mark",
 			[]string{"-4 rule add iif eth0 fwmark 1/1 lookup 100", local},
 			false, "192.0.2.1", true,
 		},
@@ -76,7 +77,7 @@ func TestDelivers(t *testing.T) {
 				}
 			}
 			for _, port := range []string{":9", ":10"} {
-				forwarded := tc.forwards && port == ":10" && !tc.want
+				wantForwarded := tc.forwards && port == ":10" && !tc.want
 				_ = nftCommand(here, "delete table ip t")
 				if err := nftCommand(here, observerTable); err != nil {
 					t.Fatal(err)
@@ -91,10 +92,10 @@ func TestDelivers(t *testing.T) {
 					t.Errorf("delivers: %t, %v; want %t", got, err, tc.want)
 				}
 				send(t, neighbor, to)
-				delivered, counted := waitCounters(t, here)
-				if delivered != tc.want || counted != forwarded {
+				delivered, forwarded := waitCounters(t, here)
+				if delivered != tc.want || forwarded != wantForwarded {
 					t.Errorf("port %s: delivered %t, want %t; forwarded %t, want %t", port,
-						delivered, tc.want, counted, forwarded)
+						delivered, tc.want, forwarded, wantForwarded)
 				}
 				_ = listener.Close()
 			}

@@ -14,8 +14,8 @@ import (
 func TestPrune(t *testing.T) {
 	const (
 		other4 = "-4 rule 133 from all fwmark 0x63 lookup 1000"
-		// Without a priority the kernel takes the one before that of the first rule after table
-		// local's (fib_default_rule_pref).
+		// The kernel assigns to a rule without a priority the priority of the second rule, minus 1
+		// (fib_default_rule_pref). The first rule looks up table local.
 		istio4 = "-4 rule 132 from all fwmark 0x539 lookup 133"
 	)
 	for _, tc := range []struct {
@@ -93,7 +93,7 @@ func TestPrune(t *testing.T) {
 			[]string{"-4 route unreachable default table 1000"},
 		},
 		{
-			"a foreign IPv6 route in Sluice's table remains, which the kernel would remove instead of Sluice's",
+			"a foreign IPv6 route remains, although the kernel would remove it on a request for Sluice's route",
 			nothing,
 			[]string{
 				"-6 rule add pref 133 fwmark 99 lookup 1000",
@@ -116,7 +116,7 @@ func TestPrune(t *testing.T) {
 			onlyIPv4, 1, state4,
 		},
 		{
-			"an additional rule that is kept remains", nothing,
+			"a kept rule without its route remains", nothing,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000"},
 			rules.Routing{Policies: []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133,
@@ -165,7 +165,7 @@ func TestPruneIstio(t *testing.T) {
 		{"an empty namespace", nothing, nil, nothing, nil, nil},
 		{"::6 of redirect mode is removed", nothing, []string{istioPassthrough}, nothing, []string{addr}, nil},
 		{
-			"three rules per family of three runs are removed", nothing,
+			"three rules of each family, from three runs of istio-iptables, are removed", nothing,
 			[]string{
 				istioRoute4, istioRule4, istioRule4, istioRule4, istioRoute6, istioRule6,
 				istioRule6, istioRule6, istioPassthrough,
@@ -305,7 +305,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			},
 		},
 		{
-			"without Sluice's routing all except ::6, which Prune removes", nothing,
+			"without Sluice's routing everything is found except ::6, which Prune removes", nothing,
 			[]string{istioRoute6, istioRule6, istioPassthrough},
 			onlyIPv4,
 			[]string{

@@ -168,7 +168,7 @@ func TestReadAll(t *testing.T) {
 			[]rules.PolicyRoute{withPriority(policy4, 32765)},
 		},
 		{
-			"a duplicate",
+			"two equal policy routes at different priorities",
 			[]string{
 				"-4 rule add pref 32765 fwmark 1337 lookup 133",
 				"-4 rule add pref 32764 fwmark 1337 lookup 133", istioRoute4,

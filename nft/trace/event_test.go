@@ -29,6 +29,14 @@ func join(parts ...[]byte) (b []byte) {
 	return b
 }
 
+// Attributes of trace messages (enum nft_trace_attributes), and a conntrack state of nftables.
+const (
+	attrDirection = 19
+	attrStatus    = 20
+	attrState     = 21
+	stateNew      = 8
+)
+
 // jumpMessage encodes the message of a rule that jumps, with the headers of a TCP segment.
 func jumpMessage() []byte {
 	network := make([]byte, 20)
@@ -45,14 +53,14 @@ func jumpMessage() []byte {
 		attribute(unix.NFTA_TRACE_CHAIN, []byte("output\x00")...),
 		attribute(unix.NFTA_TRACE_RULE_HANDLE, 0, 0, 0, 0, 0, 0, 0, 9),
 		attribute(unix.NFTA_TRACE_VERDICT|unix.NLA_F_NESTED, join(
-			attribute(unix.NFTA_VERDICT_CODE, 0xff, 0xff, 0xff, 0xfd),
+			attribute(unix.NFTA_VERDICT_CODE, 0xff, 0xff, 0xff, 0xfd), // NFT_JUMP, which is -3
 			attribute(unix.NFTA_VERDICT_CHAIN, []byte("other\x00")...))...),
 		attribute(unix.NFTA_TRACE_MARK, number(0x539)...),
 		attribute(unix.NFTA_TRACE_NFPROTO, number(unix.NFPROTO_IPV4)...),
 		attribute(unix.NFTA_TRACE_OIF, number(2)...),
 		attribute(unix.NFTA_TRACE_NETWORK_HEADER, network...),
 		attribute(unix.NFTA_TRACE_TRANSPORT_HEADER, transport...),
-		attribute(19, 1), attribute(21, number(8)...),
+		attribute(attrDirection, 1), attribute(attrState, number(stateNew)...),
 	)
 }
 
@@ -80,7 +88,7 @@ func TestDecode(t *testing.T) {
 
 // TestATemplateIsNotAConfirmedConnection uses the status of the template that "-j CT" attaches.
 func TestATemplateIsNotAConfirmedConnection(t *testing.T) {
-	const attrStatus, confirmed, template = 20, 1 << 3, 1 << 11
+	const confirmed, template = 1 << 3, 1 << 11
 	for status, want := range map[uint32]bool{
 		0: false, confirmed: true, confirmed | template: false,
 	} {

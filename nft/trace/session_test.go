@@ -68,8 +68,8 @@ func openSession(t *testing.T, ns *netns.NS, f trace.Filter) *trace.Session {
 	return s
 }
 
-// chains contains chains that all outgoing packets traverse, at the lowest priority of nft and
-// after NAT.
+// chains contains two chains that all outgoing packets traverse: one before conntrack and one after
+// NAT.
 const chains = `table ip seen {
 	chain out { type filter hook output priority -310; counter; }
 	chain late { type filter hook output priority 10; counter; }
@@ -284,7 +284,7 @@ func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	hasOwnerTables := major > 5 || major == 5 && minor >= 12
-	// The process is between two sessions at some moments.
+	// A process that is killed between two sessions leaves no table: try again.
 	for remains := false; !remains; remains = remains || hasOwnerTables {
 		cmd, out := startChild(t, ns)
 		if n, err := out.Read(make([]byte, 5)); n == 0 {
@@ -309,7 +309,7 @@ func TestKillLeavesNoTable(t *testing.T) {
 	opened := 0
 	for range rulestest.Trials(200, os.Getenv) {
 		cmd, out := startChild(t, ns)
-		// Kill the process at a random moment after several sessions.
+		// Kill the process at a random moment, often after several sessions.
 		for range rand.IntN(2) {
 			if n, _ := out.Read(make([]byte, 5)); n > 0 {
 				opened++

@@ -56,7 +56,7 @@ func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 	}
 }
 
-func TestMessagesFromProcessesAreIgnored(t *testing.T) {
+func TestForgedNotificationsAreIgnored(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
@@ -79,9 +79,9 @@ func TestMessagesFromProcessesAreIgnored(t *testing.T) {
 	checkNoEvent(t, w)
 }
 
-// TestMessagesOfOtherProcessesAreIgnored covers a process in the agent's namespace that sends a
+// TestForgedAnswersAreIgnored covers a process in the agent's namespace that sends a
 // forged answer before the kernel's.
-func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
+func TestForgedAnswersAreIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, first)
@@ -243,7 +243,7 @@ func TestMissingCapabilitiesAreNamed(t *testing.T) {
 				return err
 			})
 			if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), name) {
-				t.Errorf("%v", err)
+				t.Errorf("%v, want a permission error that names %s", err, name)
 			}
 		})
 	}

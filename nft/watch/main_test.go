@@ -59,7 +59,7 @@ func nextEvent(t testing.TB, w *watch.Watcher) watch.Event {
 }
 
 // checkNoEvent checks that no event is pending: it makes a change for each socket in a new
-// namespace, and fails if an event of another namespace precedes theirs.
+// namespace, and fails if an event of another namespace precedes the events of these changes.
 func checkNoEvent(t testing.TB, w *watch.Watcher) {
 	t.Helper()
 	marker := netnstest.New(t)

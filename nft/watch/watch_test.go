@@ -55,7 +55,7 @@ func generation(t *testing.T, ns *netns.NS) uint32 {
 	return gen.ID
 }
 
-func TestNoNamespaceIsTheCallersOwn(t *testing.T) {
+func TestAddOfNilAddsTheNamespaceOfTheThread(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	for _, ns := range []*netns.NS{agent, pod} {

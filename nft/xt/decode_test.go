@@ -57,7 +57,7 @@ func compareOptions() cmp.Option {
 	return cmp.Options{
 		cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-		cmpopts.IgnoreFields(rules.Unknown{}, "Ignores"), // see TestIgnoredInputs
+		cmpopts.IgnoreFields(rules.Unknown{}, "Ignores"), // see TestEveryMatchIsClassified
 	}
 }
 
@@ -192,7 +192,7 @@ func TestDecodeMatch(t *testing.T) {
 		}},
 		{"-m tcp alone", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 0), []rules.Match{}},
 		{
-			"no ports", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 2),
+			"a negation of all ports", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 2),
 			[]rules.Match{port(rules.Destination, true, rules.PortRange{Last: 65535})},
 		},
 		{"tcp of a rule for UDP", udp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0), nil},
@@ -260,7 +260,7 @@ func TestDecodeMatch(t *testing.T) {
 			nil,
 		},
 		{
-			"a reversed range", tcp, "multiport", 1,
+			"a reversed range of ports", tcp, "multiport", 1,
 			multi(1, 2, []uint16{80, 79}, []byte{1}, 0), nil,
 		},
 		{"too many ports", tcp, "multiport", 1, multi(1, 16, []uint16{80}, nil, 0), nil},
@@ -315,7 +315,7 @@ func TestDecodeMatch(t *testing.T) {
 			reads("-m conntrack --ctstatus NONE --ctdir REPLY"),
 		},
 		{
-			"--ctproto", nil, "conntrack", 2, state(2, 3, 3, 6),
+			"! --ctstate with ! --ctproto", nil, "conntrack", 2, state(2, 3, 3, 6),
 			reads("-m conntrack ! --ctstate RELATED,ESTABLISHED ! --ctproto 0"),
 		},
 		{
@@ -325,14 +325,14 @@ func TestDecodeMatch(t *testing.T) {
 		{"a state with an unknown bit", nil, "conntrack", 3, state(3, 3, 0, 1<<9), nil},
 		{"a field that is not known", nil, "conntrack", 3, state(3, 1<<14|2, 0, 0), nil},
 		{
-			"--length", nil, "length", 0, pack(uint16(5), uint16(9), []byte{1}),
+			"! --length 5:9", nil, "length", 0, pack(uint16(5), uint16(9), []byte{1}),
 			reads("-m length ! --length 5:9"),
 		},
-		{"--ttl-lt", nil, "ttl", 0, []byte{2, 9}, reads("-m ttl --ttl-lt 9")},
+		{"--ttl-lt 9", nil, "ttl", 0, []byte{2, 9}, reads("-m ttl --ttl-lt 9")},
 		{"a ttl with an unknown mode", nil, "ttl", 0, []byte{4, 9}, nil},
-		{"--hl-eq", nil, "hl", 0, []byte{1, 9}, reads("-m hl ! --hl-eq 9")},
+		{"! --hl-eq 9", nil, "hl", 0, []byte{1, 9}, reads("-m hl ! --hl-eq 9")},
 		{"--dscp", nil, "dscp", 0, []byte{9, 0}, reads("-m dscp --dscp 0x09")},
-		{"--tos", nil, "tos", 1, []byte{0x3f, 0x10, 1}, reads("-m tos ! --tos 0x10/0x3f")},
+		{"! --tos 0x10/0x3f", nil, "tos", 1, []byte{0x3f, 0x10, 1}, reads("-m tos ! --tos 0x10/0x3f")},
 		{"conntrack without conditions", nil, "conntrack", 3, state(3, 0, 0, 0), nil},
 		{
 			"a negation of a state that is not compared", nil, "conntrack", 3,
@@ -447,7 +447,7 @@ func TestDecodeMatch(t *testing.T) {
 			between(rules.Destination, true, "1.0.0.0-2.0.0.0"),
 		}},
 		{
-			"a reversed range", nil, "iprange", 1,
+			"a reversed range of addresses", nil, "iprange", 1,
 			pack(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil,
 		},
 		{"an iprange without a condition", nil, "iprange", 1, pack(zeros(68)), nil},
@@ -702,7 +702,7 @@ func TestDecodeTarget(t *testing.T) {
 			"--reject-with icmp-admin-prohibited", rules.IPv4, "REJECT", 0, numbers(8),
 			rules.Reject{With: "icmp admin-prohibited"},
 		},
-		{"an echo", rules.IPv4, "REJECT", 0, numbers(4), nil},
+		{"the reject type of an echo reply", rules.IPv4, "REJECT", 0, numbers(4), nil},
 		{"a reject type that does not exist", rules.IPv4, "REJECT", 0, numbers(9), nil},
 		{"a truncated REJECT", rules.IPv4, "REJECT", 0, nil, nil},
 		{
@@ -713,7 +713,7 @@ func TestDecodeTarget(t *testing.T) {
 			"--reject-with tcp-reset of IPv6", rules.IPv6, "REJECT", 0, numbers(6),
 			rules.Reject{With: "tcp reset"},
 		},
-		{"not a neighbor", rules.IPv6, "REJECT", 0, numbers(2), nil},
+		{"the reject type of a destination that is not a neighbor", rules.IPv6, "REJECT", 0, numbers(2), nil},
 		{"a REJECT without a family", rules.Inet, "REJECT", 0, numbers(3), nil},
 
 		{
@@ -826,8 +826,8 @@ func TestDecodeTarget(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that the decoder does not read outside of a structure, and returns a match for
-// each, possibly an unknown one. The encoding of a supported match must be equivalent.
+// FuzzDecode checks that the decoder does not read outside of a structure, and returns a match or
+// a target for each, possibly an unknown one. The encoding of a supported one must be equivalent.
 func FuzzDecode(f *testing.F) {
 	for _, x := range samples() {
 		f.Add(x.Name, x.Revision, x.Data, true)
@@ -842,7 +842,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		switch a := xt.DecodeTarget(family, x).(type) {
 		case nil:
-			t.Error("no match was decoded")
+			t.Error("no target was decoded")
 		case rules.Unknown, rules.Count:
 		default:
 			second, err := xt.EncodeTarget(family, a)

@@ -37,8 +37,8 @@ var matchInputs = map[string]rules.Inputs{
 	"conntrack": rules.ConnectionInput | rules.StateInput | rules.NATInput,
 }
 
-// matchEffects contains the effects of the matches that do not possibly have every effect, except
-// those that only read.
+// matchEffects contains the effects of matches. A match that only matchInputs lists reads; a match
+// that neither lists may have any effect.
 var matchEffects = map[string]rules.Effect{
 	"limit": rules.ReadsVarying, "statistic": rules.ReadsVarying, "quota": rules.ReadsHistory,
 	"rateest": rules.ReadsHistory, "set": rules.ReadsHistory, "recent": rules.ReadsHistory,
@@ -63,7 +63,7 @@ func extensionsOf(t *testing.T, kind string, others ...string) []string {
 	for _, family := range []string{"ip", "ip6"} {
 		text, err := os.ReadFile("/proc/net/" + family + "_tables_" + kind)
 		if err != nil {
-			t.Logf("not the %s of this kernel: %v", kind, err)
+			t.Logf("the test does not cover the %s of this kernel: %v", kind, err)
 		}
 		list = append(list, strings.Fields(string(text))...)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIdentity lists equal and different unknown extensions.
-func TestIdentity(t *testing.T) {
+// TestEqualityOfUnknownMatches compares the unknown matches that are decoded from two structures.
+func TestEqualityOfUnknownMatches(t *testing.T) {
 	pointer := numbers(0x1234, 0xffff8880)
 	limit := func(average, state uint32) []byte {
 		return pack(numbers(average, 5), numbers(state, 0), numbers(state, 9, 9, 0), pointer)
@@ -54,12 +54,12 @@ func TestIdentity(t *testing.T) {
 		}
 		a, b := unknown(tc.a), unknown(tc.b)
 		if same := a == b && a.Data != rules.NoData; same != tc.same {
-			t.Errorf("%s: %#v and %#v: same %t", tc.name, a, b, same)
+			t.Errorf("%s: %#v and %#v: equal %t, want %t", tc.name, a, b, same, tc.same)
 		}
 	}
 }
 
-// TestMatchEffect covers the effects that make an unknown match an action instead of a condition.
+// TestMatchEffect covers effects that depend on the revision or the data of a match.
 func TestMatchEffect(t *testing.T) {
 	for _, tc := range []struct {
 		match    string

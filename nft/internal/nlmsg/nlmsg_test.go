@@ -99,7 +99,7 @@ func TestExchange(t *testing.T) {
 			false, nil,
 		},
 		{"no request", nil, nil, nil, false, ErrMalformed},
-		{"an empty datagram", request(get, 0, 7), [][]byte{{1}}, nil, false, ErrMalformed},
+		{"a datagram shorter than a header", request(get, 0, 7), [][]byte{{1}}, nil, false, ErrMalformed},
 		{
 			"a datagram longer than the buffer", request(get, 0, 7),
 			[][]byte{message(20, 0, 7, make([]byte, 1<<10)...)},
@@ -154,8 +154,9 @@ func TestExchangeReturnsTheErrorOfItsCallback(t *testing.T) {
 	}
 }
 
-// TestReceiveIgnoresProcesses sends a forged answer from another socket before the request.
-func TestReceiveIgnoresProcesses(t *testing.T) {
+// TestExchangeIgnoresMessagesOfProcesses sends a forged answer from another socket before the
+// request.
+func TestExchangeIgnoresMessagesOfProcesses(t *testing.T) {
 	open := func() (fd int, port uint32) {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 		if err != nil {

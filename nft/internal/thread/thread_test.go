@@ -144,20 +144,20 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var err error
 			var recovered any
-			returned, remains := false, false
+			returned, leaveCalled := false, false
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				defer func() { recovered = recover() }()
 				err = Run(Work{Enter: tc.enter, Do: tc.do, Leave: func() bool {
-					remains = true
+					leaveCalled = true
 					return true
 				}})
 				returned = true
 			}()
 			<-done
 			tc.want(t, err, recovered, returned)
-			if !remains {
+			if !leaveCalled {
 				t.Error("Leave was not called")
 			}
 		})

@@ -55,10 +55,10 @@ func TestRequire(t *testing.T) {
 		name, require, ci string
 		want              string
 	}{
-		{"on a developer's machine it skips", "", "", "skipped"},
-		{"SLUICE_REQUIRE=0 skips", "0", "false", "skipped"},
-		{"SLUICE_REQUIRE=1 fails", "1", "", "failed"},
-		{"CI=true fails", "", "true", "failed"},
+		{"without SLUICE_REQUIRE and CI the test is skipped", "", "", "skipped"},
+		{"with SLUICE_REQUIRE=0 the test is skipped", "0", "false", "skipped"},
+		{"with SLUICE_REQUIRE=1 the test fails", "1", "", "failed"},
+		{"with CI=true the test fails", "", "true", "failed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("SLUICE_REQUIRE", tc.require)
