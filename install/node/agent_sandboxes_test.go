@@ -21,7 +21,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	start := time.Now()
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	if elapsed := time.Since(start); elapsed > 50*time.Second {
-		t.Errorf("it took %v", elapsed)
+		t.Errorf("uninstallation took %v", elapsed)
 	}
 	if err != nil || len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{

@@ -25,7 +25,7 @@ func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 		multus(`"clusterNetwork":"10-c"`), multus(`"clusterNetwork":"/etc/cni/net.d/30-e.conf"`),
 		multus(`"delegates":[` + list("calico") + `]`),
 	})
-	noteState := 0
+	unblocked := 0
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		for name, content := range rapid.MapOf(names, contents).Draw(t, "files") {
@@ -47,16 +47,16 @@ func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 		if slices.ContainsFunc(state.Problems, func(p node.Problem) bool { return p.Blocking }) {
 			return
 		}
-		noteState++
-		h.noteState(state)
+		unblocked++
+		h.checkPluginIsUsed(state)
 	})
-	if noteState == 0 {
-		t.Error("every directory had a problem")
+	if unblocked == 0 {
+		t.Error("every directory had a blocking problem")
 	}
 }
 
-// noteState fails the test unless a pod that starts now gets the plugin.
-func (h *history) noteState(state node.State) {
+// checkPluginIsUsed fails the test unless a pod that starts now gets the plugin.
+func (h *history) checkPluginIsUsed(state node.State) {
 	var files []chain.File
 	for name, f := range h.found.Files {
 		files = append(files, chain.File{Name: name, Data: f.Data, Err: f.Err})

@@ -54,9 +54,9 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// TestEarlierConfigurationIsNotReported checks that the writer of the earlier file is not reported
-// for restoring the configured one.
-func TestEarlierConfigurationIsNotReported(t *testing.T) {
+// TestWriterOfTheEarlierConfigurationIsNotReported checks that the writer of the earlier file is
+// not reported for restoring the configured one.
+func TestWriterOfTheEarlierConfigurationIsNotReported(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putAll(map[string]string{
 		"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge,
@@ -164,35 +164,35 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-	pass := func(after time.Duration) node.Status {
+	reconcileAfter := func(after time.Duration) node.Status {
 		now = now.Add(after)
 		return n.Reconcile(t.Context())
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.wantProblem(pass(0), node.InvalidConfiguration, "05-b.conflist") // the initial state
+	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist") // the initial state
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
-	tn.mustBeInstalled(pass(0))
+	tn.mustBeInstalled(reconcileAfter(0))
 	for range 3 {
 		tn.put("conf/05-b.conflist", "{")
 		for range 4 {
-			s := pass(100 * time.Millisecond)
+			s := reconcileAfter(100 * time.Millisecond)
 			tn.mustBeInstalled(s)
 			if len(s.Problems) > 0 {
 				t.Errorf("reported: %v", s.Problems)
 			}
 		}
 		tn.put("conf/05-b.conflist", list("cilium-cni"))
-		tn.mustBeInstalled(pass(11 * time.Minute)) // occasional writes are not a conflict
+		tn.mustBeInstalled(reconcileAfter(11 * time.Minute)) // occasional writes are not a conflict
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.mustBeInstalled(pass(0))
+	tn.mustBeInstalled(reconcileAfter(0))
 	for range 3 {
-		tn.wantProblem(pass(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist", "containerd",
+		tn.wantProblem(reconcileAfter(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist", "containerd",
 			"no pod starts", "CRI-O skips it")
 	}
 	tn.remove("conf/05-b.conflist")
-	tn.mustBeInstalled(pass(0))
+	tn.mustBeInstalled(reconcileAfter(0))
 	tn.put("conf/05-b.conflist", "") // another file with that name
-	tn.mustBeInstalled(pass(time.Second))
-	tn.wantProblem(pass(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist")
+	tn.mustBeInstalled(reconcileAfter(time.Second))
+	tn.wantProblem(reconcileAfter(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist")
 }

@@ -51,7 +51,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			},
 			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
-		"writes it in place": {
+		"writes the primary configuration in place": {
 			plugin: "calico", do: func(tn *testNode) {
 				tn.must(os.WriteFile(tn.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
 			},
@@ -82,7 +82,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			if row.settings != nil {
 				row.settings(&tn.settings)
 			}
-			statuses := tn.running(tn.node())
+			statuses := tn.runNode(tn.node())
 			await(t, statuses, "installed", node.Status.Installed)
 			stop := every(100*time.Millisecond, func() { row.do(tn) })
 			// Three rewrites are reported: 0.3 s.
@@ -100,18 +100,19 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems,
 					status.Totals.Rewrites)
 			}
-			await(t, statuses, "won", func(node.Status) bool { return primaryHasPlugin(tn) })
+			await(t, statuses, "the plugin is restored", func(node.Status) bool { return primaryHasPlugin(tn) })
 		})
 	}
 }
 
 // primaryHasPlugin reports whether the configuration that runtimes use has the plugin.
 func primaryHasPlugin(tn *testNode) bool {
-	types, err := inUse(tn)
+	types, err := typesInUse(tn)
 	return err == nil && slices.Contains(types, "sluice-cni")
 }
 
-func inUse(tn *testNode) ([]string, error) {
+// typesInUse returns the plugin types of the configuration that runtimes use.
+func typesInUse(tn *testNode) ([]string, error) {
 	entries, err := os.ReadDir(tn.path("conf"))
 	if err != nil {
 		return nil, err
@@ -135,13 +136,13 @@ func TestConflictingWriters(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-	pass := func() node.Status { return n.Reconcile(t.Context()) }
+	reconcile := func() node.Status { return n.Reconcile(t.Context()) }
 	rewrite := func(after time.Duration) node.Status {
 		now = now.Add(after)
 		tn.put("conf/10-a.conflist", list("calico"))
-		return pass()
+		return reconcile()
 	}
-	tn.mustBeInstalled(pass())
+	tn.mustBeInstalled(reconcile())
 	tn.mustBeInstalled(rewrite(time.Second))
 	tn.mustBeInstalled(rewrite(time.Second)) // an upgrade of the network may write twice
 	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 ||
@@ -149,7 +150,7 @@ func TestConflictingWriters(t *testing.T) {
 		t.Errorf("the third rewrite: %+v", s)
 	}
 	now = now.Add(11 * time.Second)
-	tn.mustBeInstalled(pass()) // no rewrites for a while
+	tn.mustBeInstalled(reconcile()) // no rewrites for a while
 	if s := n.Status(); len(s.ConflictingWriters) != 0 {
 		t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 	}
@@ -183,6 +184,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 				}
 			}
 			now = now.Add(2 * period)
+			// A writer is forgotten after ten minutes without a rewrite, whatever its interval.
 			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1,
 				int(10*time.Minute/(2*period))) {
 				t.Errorf("within two intervals: %v", s.ConflictingWriters)
@@ -228,7 +230,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	before := tn.everything()
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-	agent := func() bool {
+	restoreEntry := func() bool {
 		l, err := chain.Parse([]byte(tn.read("conf/10-a.conflist")))
 		tn.must(err)
 		if l.Has("istio-cni") {
@@ -241,10 +243,10 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	}
 	var status node.Status
 	rounds := 0
-	for status = n.Reconcile(t.Context()); agent(); status = n.Reconcile(t.Context()) {
+	for status = n.Reconcile(t.Context()); restoreEntry(); status = n.Reconcile(t.Context()) {
 		now = now.Add(time.Second)
 		if rounds++; rounds > 10 {
-			t.Fatal("no end")
+			t.Fatal("istio-cni's entry is removed again and again")
 		}
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
@@ -260,7 +262,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
-	if types, err := inUse(tn); err != nil || strings.Join(types, " ") != "calico" {
+	if types, err := typesInUse(tn); err != nil || strings.Join(types, " ") != "calico" {
 		t.Errorf("%v, %v; before: %v", types, err, before)
 	}
 }
@@ -284,8 +286,8 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	}
 }
 
-// append appends a plugin to a list.
-func (tn *testNode) append(file, plugin string) {
+// appendPlugin appends a plugin to a list.
+func (tn *testNode) appendPlugin(file, plugin string) {
 	tn.t.Helper()
 	l, err := chain.Parse([]byte(tn.read(file)))
 	tn.must(err)
@@ -303,7 +305,7 @@ func TestPluginThatMustBeLastStaysLast(t *testing.T) {
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	status := n.Reconcile(t.Context())
 	for range 10 {
-		tn.append("conf/10-a.conflist", "linkerd-cni")
+		tn.appendPlugin("conf/10-a.conflist", "linkerd-cni")
 		now = now.Add(time.Second)
 		status = n.Reconcile(t.Context())
 	}

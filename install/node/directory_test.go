@@ -61,8 +61,8 @@ func (m *mounted) restart() {
 	m.n = m.nodeOf(m.settings, node.Options{Now: func() time.Time { return m.now }})
 }
 
-// pass makes a reconciliation after some time.
-func (m *mounted) pass(after time.Duration) node.Status {
+// reconcileAfter makes a reconciliation after some time.
+func (m *mounted) reconcileAfter(after time.Duration) node.Status {
 	m.now = m.now.Add(after)
 	return m.n.Reconcile(m.t.Context())
 }
@@ -78,7 +78,7 @@ func (m *mounted) onNode(argv ...string) {
 }
 
 // TestADirectoryThatTheRuntimeDoesNotReadIsNotReady covers a mount of the agent that refers to the
-// original directory, while the runtime uses the path.
+// original directory, while the runtime reads another directory at the same path.
 func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -111,13 +111,13 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	} {
 		for _, dir := range []string{"node/etc/cni/net.d", "node/opt/cni/bin"} {
 			m := newMounted(t)
-			m.mustBeInstalled(m.pass(0))
-			if got := m.pass(0).Directories; got.Configuration != node.Same ||
+			m.mustBeInstalled(m.reconcileAfter(0))
+			if got := m.reconcileAfter(0).Directories; got.Configuration != node.Same ||
 				got.Binary != node.Same || !got.Known() {
 				t.Fatalf("at first %+v", got)
 			}
 			row.do(m, m.path(dir))
-			s := m.pass(0)
+			s := m.reconcileAfter(0)
 			blocking := false
 			for _, p := range s.Problems {
 				blocking = blocking || p.Blocking && p.Reason == node.DirectoryReplaced
@@ -125,10 +125,10 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 			if !blocking || s.Remount {
 				t.Errorf("%s %s: %v, remount %t", dir, description, s.Problems, s.Remount)
 			}
-			if s = m.pass(time.Second); s.Remount {
+			if s = m.reconcileAfter(time.Second); s.Remount {
 				t.Errorf("%s %s: the agent ends after a second", dir, description)
 			}
-			if s = m.pass(2 * time.Second); !s.Remount {
+			if s = m.reconcileAfter(2 * time.Second); !s.Remount {
 				t.Errorf("%s %s: the agent does not end after three seconds: %+v", dir, description, s.Directories)
 			}
 		}
@@ -141,37 +141,37 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 		return
 	}
 	m := newMounted(t)
-	m.mustBeInstalled(m.pass(0))
+	m.mustBeInstalled(m.reconcileAfter(0))
 	dir := m.path("node/etc/cni/net.d")
 	m.must(os.Rename(dir, dir+".real"))
-	s := m.pass(0)
+	s := m.reconcileAfter(0)
 	if s.Installed() || s.Directories.Configuration != node.Missing {
 		t.Errorf("without a directory: %+v, %v", s.Directories, s.Problems)
 	}
-	if s = m.pass(time.Hour); s.Remount {
+	if s = m.reconcileAfter(time.Hour); s.Remount {
 		t.Error("a restart does not help without a directory")
 	}
 	m.must(os.Symlink("net.d.real", dir))
-	m.mustBeInstalled(m.pass(0))
+	m.mustBeInstalled(m.reconcileAfter(0))
 }
 
-// TestDirectoryThatIsCreatedAgain checks that a directory that was moved back is the same one.
-func TestDirectoryThatIsCreatedAgain(t *testing.T) {
+// TestDirectoryThatIsMovedBack checks that a directory that was moved back is the same one.
+func TestDirectoryThatIsMovedBack(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
 	m := newMounted(t)
-	m.mustBeInstalled(m.pass(0))
+	m.mustBeInstalled(m.reconcileAfter(0))
 	dir := m.path("node/etc/cni/net.d")
 	for range 3 {
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.Mkdir(dir, 0o755))
-		if s := m.pass(time.Second); s.Installed() || s.Remount {
+		if s := m.reconcileAfter(time.Second); s.Installed() || s.Remount {
 			t.Errorf("%v, %t", s.Problems, s.Remount)
 		}
 		m.must(os.Remove(dir))
 		m.must(os.Rename(dir+".old", dir))
-		m.mustBeInstalled(m.pass(time.Second))
+		m.mustBeInstalled(m.reconcileAfter(time.Second))
 	}
 }
 
@@ -185,18 +185,18 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 		"node/etc/cni/net.d/10-a.conflist", "node/opt/cni/bin/sluice-cni",
 	} {
 		m := newMounted(t)
-		m.mustBeInstalled(m.pass(0))
+		m.mustBeInstalled(m.reconcileAfter(0))
 		m.put("other", list("calico"))
 		m.onNode("mount", "--bind", m.path("other"), m.path(path))
-		s := m.pass(0)
+		s := m.reconcileAfter(0)
 		if s.Installed() || s.Problems[0].Reason != node.DirectoryReplaced {
 			t.Errorf("%s: %v", path, s.Problems)
 		}
-		if s = m.pass(3 * time.Second); !s.Remount {
+		if s = m.reconcileAfter(3 * time.Second); !s.Remount {
 			t.Errorf("%s: the agent does not end to get new mounts", path)
 		}
 		m.onNode("umount", m.path(path))
-		m.mustBeInstalled(m.pass(0))
+		m.mustBeInstalled(m.reconcileAfter(0))
 	}
 }
 
@@ -212,18 +212,18 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	m.settings.NodeCNIConfDir = m.path("node/other")
 	m.restart()
 	for range 10 {
-		if s := m.pass(10 * time.Second); s.Installed() || s.Remount {
+		if s := m.reconcileAfter(10 * time.Second); s.Installed() || s.Remount {
 			t.Fatalf("%v, %t", s.Problems, s.Remount)
 		}
 	}
-	if s := m.pass(5 * time.Minute); !s.Remount {
+	if s := m.reconcileAfter(5 * time.Minute); !s.Remount {
 		t.Error("the agent never restarts")
 	}
 }
 
-// TestADirectoryOfAHiddenNode checks that a directory that cannot be compared is unknown, which
-// does not make the node unready. A directory that was moved is recognized nevertheless.
-func TestADirectoryOfAHiddenNode(t *testing.T) {
+// TestADirectoryThatCannotBeCompared checks that a directory that cannot be compared is unknown,
+// which does not make the node unready. A directory that was moved is recognized nevertheless.
+func TestADirectoryThatCannotBeCompared(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -235,7 +235,7 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 		m := newMounted(t)
 		m.settings.RuntimeRoot = root
 		m.restart()
-		s := m.pass(0)
+		s := m.reconcileAfter(0)
 		m.mustBeInstalled(s)
 		if s.Directories.Known() || s.Directories.Configuration != node.Unknown ||
 			s.Directories.Why == "" {
@@ -244,7 +244,7 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 		dir := m.path("node/etc/cni/net.d")
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
-		if s = m.pass(0); s.Installed() || s.Directories.Configuration != node.Replaced {
+		if s = m.reconcileAfter(0); s.Installed() || s.Directories.Configuration != node.Replaced {
 			t.Errorf("%s: %+v, %v", reason, s.Directories, s.Problems)
 		}
 	}
@@ -256,18 +256,18 @@ func TestMovedDirectoryIsNoticedImmediately(t *testing.T) {
 		return
 	}
 	m := newMounted(t)
-	m.mustBeInstalled(m.pass(0))
+	m.mustBeInstalled(m.reconcileAfter(0))
 	m.settings.Resync = time.Hour
-	statuses := m.running(m.node())
-	await(t, statuses, "in order", node.Status.Installed)
+	statuses := m.runNode(m.node())
+	await(t, statuses, "the plugin is installed", node.Status.Installed)
 	dir := m.path("node/etc/cni/net.d")
 	m.must(os.Rename(dir, dir+".old"))
 	m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
-	s := await(t, statuses, "noticed", func(s node.Status) bool {
+	s := await(t, statuses, "the moved directory is noticed", func(s node.Status) bool {
 		return s.Directories.Configuration == node.Replaced
 	})
 	if s.Installed() {
-		t.Error("the directory counts as in order")
+		t.Error("the plugin counts as installed in a directory that the runtime does not read")
 	}
-	await(t, statuses, "given up", func(s node.Status) bool { return s.Remount })
+	await(t, statuses, "the agent needs new mounts", func(s node.Status) bool { return s.Remount })
 }

@@ -139,7 +139,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for name, spoil := range map[string]func(tn *testNode) (heal func()){
+	for name, preventWrites := range map[string]func(tn *testNode) (restore func()){
 		"read-only": func(tn *testNode) func() { return filetest.ReadOnly(t, tn.path("state")) },
 		"full":      func(tn *testNode) func() { return filetest.Fill(t, tn.path("state")) },
 	} {
@@ -149,7 +149,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		tn.put("conf/10-a.conflist", list("calico"))
 		before := tn.content("conf")
 		tn.mustBeInstalled(tn.reconcile())
-		heal := spoil(tn)
+		restore := preventWrites(tn)
 		s := tn.reconcile()
 		tn.mustBeInstalled(s)
 		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnlyFileSystem) {
@@ -186,7 +186,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 			t.Errorf("%s: uninstalled without a record of it: %v", name, err)
 		}
 		tn.wantChains(map[string]string{"10-a.conflist": "calico tuning"})
-		heal()
+		restore()
 		tn.mustBeInstalled(tn.reconcile())
 		tn.uninstall()
 		tn.put("conf/10-a.conflist", list("calico"))

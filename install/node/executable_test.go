@@ -11,8 +11,8 @@ import (
 
 func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	for name, do := range map[string]func(tn *testNode){
-		"removes it":          func(tn *testNode) { tn.remove("bin/sluice-cni") },
-		"writes another file": func(tn *testNode) { tn.putExecutable("sluice-cni", "something else") },
+		"removes the executable": func(tn *testNode) { tn.remove("bin/sluice-cni") },
+		"writes another file":    func(tn *testNode) { tn.putExecutable("sluice-cni", "something else") },
 		"makes it not executable": func(tn *testNode) {
 			tn.must(os.Chmod(tn.path("bin/sluice-cni"), 0o644))
 		},
@@ -57,7 +57,7 @@ func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
 	var s node.Status
 	for range 5 {
 		now = now.Add(time.Second)
-		tn.append("conf/10-a.conflist", "linkerd-cni")
+		tn.appendPlugin("conf/10-a.conflist", "linkerd-cni")
 		tn.remove("bin/sluice-cni")
 		s = n.Reconcile(t.Context())
 	}

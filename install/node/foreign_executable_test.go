@@ -52,7 +52,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				}
 				second := n.Reconcile(t.Context())
 				if len(second.Problems) == 0 || second.Problems[0] != s.Problems[0] {
-					t.Errorf("the message differs between passes, and would be logged in each:\n%v\n%v", s.Problems, second.Problems)
+					t.Errorf("the message differs between reconciliations, and would be logged in each:\n%v\n%v", s.Problems, second.Problems)
 				}
 				if got := second.Totals.FailedWrites["binary"]; got != 2 {
 					t.Errorf("%d of 2 failed writes are counted", got)
@@ -134,7 +134,7 @@ func TestVerificationReusesTheSnapshot(t *testing.T) {
 			tn.mustBeInstalled(n.Reconcile(t.Context()))
 		}
 	}); read != 0 {
-		t.Errorf("the file was opened %d times in 10 passes", read)
+		t.Errorf("the file was opened %d times in 10 reconciliations", read)
 	}
 	if read := openings(t, tn.path("bin/sluice-cni"), func() {
 		tn.must(unix.Chmod(tn.path("bin/sluice-cni"), 0o755))

@@ -31,7 +31,7 @@ func TestInstall(t *testing.T) {
 			before: map[string]string{"10-a.conf": plainBridge},
 			after:  map[string]string{"10-a.conflist": "bridge sluice-cni"},
 		},
-		"a plain configuration with a list of the same name": {
+		"a list of the same name as the first plain configuration is kept": {
 			before: map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
 			after: map[string]string{
 				"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "other",
@@ -52,7 +52,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.ConfigurationNotInUse},
 		},
-		"the configured list after a Multus that delegates to it": {
+		"the configured list gets the plugin after a Multus that delegates to this list": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"clusterNetwork":"/host/etc/cni/net.d/20-b.conflist"`),
@@ -118,7 +118,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
-		"the configured list with a list name that others use": {
+		"the list name of the configured plain configuration is in use": {
 			settings: named("10-a.conf"),
 			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
 			after: map[string]string{
@@ -284,13 +284,13 @@ func TestInstall(t *testing.T) {
 			installed := tn.everything()
 			second := tn.reconcile()
 			if len(second.Changes) != 0 || cmp.Diff(installed, tn.everything()) != "" {
-				t.Errorf("a second pass changed %v", second.Changes)
+				t.Errorf("a second reconciliation changed %v", second.Changes)
 			}
 			if second.Installed() == row.blocked {
-				t.Errorf("a second pass found: installed %t, %v", second.Installed(), second.Problems)
+				t.Errorf("a second reconciliation found: installed %t, %v", second.Installed(), second.Problems)
 			}
 			if report := tn.uninstall(); len(report.Left) != 0 {
-				t.Errorf("left: %v", report.Left)
+				t.Errorf("remaining: %v", report.Left)
 			}
 			tn.mustBeRestored(before)
 		})
@@ -308,7 +308,7 @@ func multus(network string) string {
 
 func TestSettingsThatCannotBe(t *testing.T) {
 	tn := newTestNode(t)
-	for reason, spoil := range map[string]func(s *node.Settings){
+	for reason, change := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },
 		"no state directory":   func(s *node.Settings) { s.StateDir = "" },
 		"a path instead of a name": func(s *node.Settings) {
@@ -332,7 +332,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		},
 	} {
 		s := tn.settings
-		spoil(&s)
+		change(&s)
 		if _, err := node.New(s, node.Options{}); err == nil {
 			t.Errorf("%s: no error", reason)
 		}

@@ -47,18 +47,18 @@ func (dead) Fatalf(format string, args ...any) { fmt.Printf(format, args...); os
 type form string
 
 const (
-	inList   form = "list"
-	inPlain  form = "plain"
-	asOwned  form = "owned"
-	takeOver form = "takeover"
-	forMulti form = "multus"
+	inList    form = "list"
+	inPlain   form = "plain"
+	asOwned   form = "owned"
+	takeOver  form = "takeover"
+	forMultus form = "multus"
 )
 
 func (f form) is(name form) bool { return strings.HasSuffix(string(f), string(name)) }
 
 func (f form) set(s *node.Settings) {
 	s.IstioOwnedCNIConfig = f.is(asOwned)
-	s.Chained = !f.is(forMulti)
+	s.Chained = !f.is(forMultus)
 }
 
 func (f form) files() map[string]string {
@@ -76,7 +76,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "1" {
 		rounds = 500
 	}
-	forms := []form{inList, inPlain, asOwned, takeOver, forMulti}
+	forms := []form{inList, inPlain, asOwned, takeOver, forMultus}
 	longest := map[string]time.Duration{}
 	killed := 0
 	for round := range rounds {
@@ -127,7 +127,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 func TestAKillBeforeEachChange(t *testing.T) {
 	forms, step := []form{takeOver, inPlain}, 7
 	if os.Getenv("SLUICE_LONG") == "1" {
-		forms, step = []form{inList, inPlain, asOwned, takeOver, forMulti}, 1
+		forms, step = []form{inList, inPlain, asOwned, takeOver, forMultus}, 1
 	}
 	kills := 0
 	for _, f := range forms {

@@ -270,8 +270,8 @@ func list(plugins ...string) string {
 
 const plainBridge = "{\n  \"cniVersion\": \"0.4.0\",\n  \"name\": \"lab\",\n  \"type\": \"bridge\"\n}\n"
 
-// running runs a node until the test ends, and returns its statuses.
-func (tn *testNode) running(n *node.Node) <-chan node.Status {
+// runNode runs a node until the test ends, and returns its statuses.
+func (tn *testNode) runNode(n *node.Node) <-chan node.Status {
 	tn.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	statuses, done := make(chan node.Status), make(chan error, 1)

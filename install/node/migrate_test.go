@@ -32,13 +32,13 @@ func callWhile(look, do func()) {
 	watcher.Wait()
 }
 
-func TestMigrationHasNoMomentWithNeither(t *testing.T) {
+func TestMigrationAlwaysHasOnePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	before := tn.everything()
 	callWhile(func() {
-		types, err := inUse(tn)
+		types, err := typesInUse(tn)
 		if err != nil || !slices.Contains(types, "istio-cni") &&
 			!slices.Contains(types, "sluice-cni") {
 			t.Errorf("%v, %v", types, err)
@@ -59,11 +59,11 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 	tn.put("conf/10-a.conf", plainBridge)
 	before := tn.everything()
 	callWhile(func() {
-		// Read the names and then the files, like runtimes: a file that is removed in between is an
-		// error, and they read again. This function does the same.
-		types, err := inUse(tn)
+		// Runtimes read the names and then the files. If a file is removed in between, they fail
+		// and read again, as this function does.
+		types, err := typesInUse(tn)
 		for tries := 0; err != nil && tries < 3; tries++ {
-			types, err = inUse(tn)
+			types, err = typesInUse(tn)
 		}
 		if err != nil || types[0] != "bridge" {
 			t.Errorf("%v, %v", types, err)
@@ -77,30 +77,30 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 	tn.mustBeRestored(before)
 }
 
-func TestReleasingMemory(t *testing.T) {
+func TestUninstallRestoresTheReplacedPlugin(t *testing.T) {
 	for name, row := range map[string]struct {
 		do   func(tn *testNode) // between installation and uninstallation
 		want string
 	}{
 		"istio-cni is restored": {func(*testNode) {}, "calico istio-cni"},
-		"in a list that others have rewritten": {func(tn *testNode) {
+		"istio-cni is restored in a list that others have rewritten": {func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 		}, "calico tuning istio-cni"},
-		"where others replaced Sluice's entry": {func(tn *testNode) {
+		"istio-cni is restored in a list from which others removed Sluice's entry": {func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("calico", "tuning"))
 			tn.reconcile()
 		}, "calico tuning istio-cni"},
-		"not if it exists already": {func(tn *testNode) {
+		"istio-cni is not added if its entry exists already": {func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
 		}, "istio-cni"},
-		"not without its executable, because all pods would fail": {func(tn *testNode) {
+		"istio-cni is not restored without its executable, because all pods would fail": {func(tn *testNode) {
 			tn.remove("bin/istio-cni")
 		}, "calico"},
-		"not without its executable in a list that others have rewritten": {func(tn *testNode) {
+		"istio-cni is not restored without its executable in a list that others have rewritten": {func(tn *testNode) {
 			tn.remove("bin/istio-cni")
 			tn.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
-		"not if its executable is the no-op": {func(tn *testNode) {
+		"istio-cni is not restored if its executable is the no-op": {func(tn *testNode) {
 			tn.cache("one", "istio-cni")
 			tn.remove("bin/istio-cni")
 			tn.reconcile()
@@ -118,13 +118,13 @@ func TestReleasingMemory(t *testing.T) {
 	}
 }
 
-// TestSandboxesOfIstioCNIAfterItsUninstallation covers pods that istio-cni has redirected: they
-// are removed with its plugin too, possibly after istio-cni was uninstalled.
+// TestSandboxesOfIstioCNIAfterItsUninstallation covers pods that istio-cni has redirected: the
+// runtime removes them with istio-cni's plugin too, possibly after istio-cni was uninstalled.
 func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-	pass := func() node.Status {
+	reconcile := func() node.Status {
 		now = now.Add(2 * time.Minute)
 		s := n.Reconcile(t.Context())
 		tn.mustBeInstalled(s)
@@ -133,26 +133,26 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.cache("one", "calico", "istio-cni")
-	if s := pass(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
+	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
 		t.Fatalf("%+v", s)
 	}
 	tn.remove("bin/istio-cni") // its chart is uninstalled
-	if s := pass(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
+	if s := reconcile(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
 		tn.read("bin/istio-cni") != noop {
 		t.Errorf("no executable for the sandbox: %+v", s)
 	}
 	tn.put("image/noop", noop+"of the next version")
-	if pass(); tn.read("bin/istio-cni") != noop+"of the next version" {
+	if reconcile(); tn.read("bin/istio-cni") != noop+"of the next version" {
 		t.Error("the no-op executable was not upgraded")
 	}
 	tn.putExecutable("istio-cni", "istio's plugin, again") // its chart is installed again
-	if s := pass(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
+	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
 		t.Errorf("%+v", s)
 	}
 	tn.remove("bin/istio-cni")
-	pass()
+	reconcile()
 	tn.remove("results/net-one-eth0")
-	if s := pass(); len(s.Noops) != 0 {
+	if s := reconcile(); len(s.Noops) != 0 {
 		t.Errorf("%+v", s)
 	}
 	if _, err := os.Stat(tn.path("bin/istio-cni")); err == nil {

@@ -85,7 +85,7 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 	switch signal := status.StopSignal(); {
 	case signal == unix.SIGTRAP|0x80:
-		if tr.entered(pid) {
+		if tr.mustKill(pid) {
 			return unix.SIGKILL
 		}
 		return 0
@@ -96,8 +96,8 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 }
 
-// entered reports whether the process is to be killed before the system call that a thread enters.
-func (tr *tracing) entered(pid int) bool {
+// mustKill reports whether the process is to be killed before the system call that a thread enters.
+func (tr *tracing) mustKill(pid int) bool {
 	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
 		op     uint8
 		_      [3]uint8

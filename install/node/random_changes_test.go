@@ -108,8 +108,8 @@ func (h *history) apply(targets []node.Target, steps int) {
 
 const all = 1 << 20
 
-// pass makes one reconciliation of the node.
-func (h *history) pass() {
+// reconcile makes one reconciliation of the node.
+func (h *history) reconcile() {
 	for range 4 {
 		missing := node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{}))
 		if len(missing) == 0 {
@@ -118,7 +118,7 @@ func (h *history) pass() {
 		}
 		h.apply(missing, all)
 	}
-	h.t.Fatalf("no rest: %v", h.chains())
+	h.t.Fatalf("four reconciliations do not suffice: %v", h.chains())
 }
 
 // check fails the test unless the configuration that runtimes use has the plugin once, as the last
@@ -161,11 +161,11 @@ func TestAnyHistory(t *testing.T) {
 		rounds = 100
 	}
 	for range rounds {
-		rapid.Check(t, lives)
+		rapid.Check(t, checkHistory)
 	}
 }
 
-func lives(t *rapid.T) {
+func checkHistory(t *rapid.T) {
 	h := newHistory(t)
 	names := rapid.SampledFrom([]string{
 		"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf",
@@ -185,11 +185,11 @@ func lives(t *rapid.T) {
 		case 3: // an existing list is edited, possibly with Sluice's element
 			h.edit(t, step)
 		case 4: // a file is removed
-			if name, ok := h.any(t); ok {
+			if name, ok := h.anyFile(t); ok {
 				h.write(name, nil)
 			}
 		case 5: // a file is renamed
-			if name, ok := h.any(t); ok && filepath.Ext(name) == ".conflist" {
+			if name, ok := h.anyFile(t); ok && filepath.Ext(name) == ".conflist" {
 				data := h.found.Files[name].Data
 				h.write(name, nil)
 				h.write("15-renamed.conflist", data)
@@ -206,7 +206,7 @@ func lives(t *rapid.T) {
 			h.apply(node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{})),
 				rapid.IntRange(0, 6).Draw(t, "after"))
 		default:
-			h.pass()
+			h.reconcile()
 		}
 	}
 	if rapid.Bool().Draw(t, "killed") {
@@ -219,12 +219,12 @@ func lives(t *rapid.T) {
 		remaining[name] = string(f.Data)
 	}
 	if diff := cmp.Diff(h.foreign, remaining); diff != "" || len(h.found.Entries) != 0 {
-		t.Fatalf("%d entries; without us (-want +got):\n%s", len(h.found.Entries), diff)
+		t.Fatalf("%d entries; after uninstallation (-want +got):\n%s", len(h.found.Entries), diff)
 	}
 }
 
-// any returns one of the foreign files, or of those that replace them.
-func (h *history) any(t *rapid.T) (string, bool) {
+// anyFile returns one of the foreign files, or of the lists that replace them.
+func (h *history) anyFile(t *rapid.T) (string, bool) {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.found.Files)), func(name string) bool {
 		return isOwnFile(name)
 	})
@@ -239,7 +239,7 @@ func isOwnFile(name string) bool {
 }
 
 func (h *history) edit(t *rapid.T, step int) {
-	name, ok := h.any(t)
+	name, ok := h.anyFile(t)
 	if !ok {
 		return
 	}

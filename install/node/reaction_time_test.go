@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// canUseSynctest reports whether this process can run a node in a bubble of synctest: without
-// inotify, whose reader would keep the time of the bubble from advancing. There a test wakes the
-// node like an event. Only the time that a reconciliation waits counts, not the time that it
-// computes.
-func canUseSynctest(t *testing.T) bool {
+// denyInotify makes inotify fail, and reports whether it is permitted to. A node can run in a
+// bubble of synctest only without inotify, whose reader would keep the time of the bubble from
+// advancing. There a test wakes the node like an event. Only the time that a reconciliation waits
+// counts, not the time that it computes.
+func denyInotify(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {
 		return false
@@ -41,15 +41,15 @@ func awaitWithin(
 }
 
 func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
-	if !canUseSynctest(t) {
+	if !denyInotify(t) {
 		return
 	}
 	for how, event := range map[string]struct {
-		tell   func(n *node.Node)
+		wake   func(n *node.Node)
 		within time.Duration
 	}{
 		"after an event": {(*node.Node).Wake, time.Second},
-		"of a timer, without events": {
+		"by the timer, without events": {
 			func(*node.Node) {}, time.Second + 100*time.Millisecond,
 		},
 	} {
@@ -59,8 +59,8 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 					tn := newTestNode(t)
 					n, statuses := tn.runUntilIdle(d)
 					d.do(tn)
-					event.tell(n)
-					awaitWithin(t, event.within, statuses, "put right", d.isCorrected(tn))
+					event.wake(n)
+					awaitWithin(t, event.within, statuses, "the change is corrected", d.isCorrected(tn))
 				})
 			})
 		}
@@ -70,7 +70,7 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 // TestConflictingWriterIsNamedAndOvercomeWithinASecond checks that a conflicting writer that writes
 // continuously is reported within a second, and that its version remains for at most that time.
 func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
-	if !canUseSynctest(t) {
+	if !denyInotify(t) {
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -80,13 +80,13 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 			tn.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
 		})
-		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool {
+		awaitWithin(t, time.Second, statuses, "the writer is reported", func(s node.Status) bool {
 			return len(s.ConflictingWriters) > 0
 		})
 		stop()
 		tn.put("conf/10-a.conflist", list("calico"))
 		n.Wake()
-		awaitWithin(t, time.Second, statuses, "put right", func(node.Status) bool {
+		awaitWithin(t, time.Second, statuses, "the change is corrected", func(node.Status) bool {
 			return primaryHasPlugin(tn)
 		})
 	})
@@ -95,7 +95,7 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 // TestUnrepairableDriftIsReportedWithinASecond covers a file that stays invalid after a write: it
 // is reported without another event.
 func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
-	if !canUseSynctest(t) {
+	if !denyInotify(t) {
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 		n, statuses := tn.runUntilIdle(changeCase{})
 		tn.put("conf/05-x.conflist", "{")
 		n.Wake()
-		s := awaitWithin(t, time.Second, statuses, "reported", func(s node.Status) bool {
+		s := awaitWithin(t, time.Second, statuses, "the invalid file is reported", func(s node.Status) bool {
 			return !s.Installed()
 		})
 		if !slices.Contains(reasons(s), node.InvalidConfiguration) {

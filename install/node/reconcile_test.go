@@ -16,17 +16,17 @@ import (
 func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	gate := errors.New("no credentials yet")
-	tn.settings.ReadyToInsert = func() error { return gate }
+	notReady := errors.New("no credentials yet")
+	tn.settings.ReadyToInsert = func() error { return notReady }
 	s := tn.reconcile()
 	if s.Installed() || !slices.Contains(reasons(s), node.NotReadyToInsert) ||
 		!strings.Contains(s.Problems[0].Message, "no credentials yet") {
 		t.Errorf("%v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
-	gate = nil
+	notReady = nil
 	tn.mustBeInstalled(tn.reconcile())
-	gate = errors.New("credentials expired")
+	notReady = errors.New("credentials expired")
 	tn.put("conf/05-b.conflist", list("cilium-cni")) // pods must not start without redirection now
 	tn.mustBeInstalled(tn.reconcile())
 	tn.wantChains(map[string]string{
@@ -38,7 +38,7 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	tn.wantChains(map[string]string{"05-b.conflist": "cilium-cni sluice-cni"})
 }
 
-func TestModes(t *testing.T) {
+func TestFileModes(t *testing.T) {
 	for name, row := range map[string]struct {
 		set  func(s *node.Settings)
 		file string
@@ -95,7 +95,7 @@ func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
-func TestPassWithoutDriftWritesNothing(t *testing.T) {
+func TestReconciliationWithoutDriftWritesNothing(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	n := tn.node()
@@ -159,9 +159,9 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	}
 }
 
-// TestAnHourOfEventsLeaksNothing checks that an hour of events does not increase open descriptors
-// and memory.
-func TestAnHourOfEventsLeaksNothing(t *testing.T) {
+// TestEventsLeakNoDescriptor checks that ten minutes of events, or an hour with SLUICE_LONG, do not
+// increase the number of open descriptors.
+func TestEventsLeakNoDescriptor(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -205,7 +205,7 @@ func TestRunningLeaksNothing(t *testing.T) {
 		t.Run("once", func(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list("calico"))
-			await(t, tn.running(tn.node()), "installed", node.Status.Installed)
+			await(t, tn.runNode(tn.node()), "installed", node.Status.Installed)
 		})
 	}
 	if after := descriptors(t); after > before {

@@ -48,21 +48,21 @@ func TestReferencesOfTheAgent(t *testing.T) {
 		args string
 		own  int
 	}{
-		"the agent's":         {podArgs("istio-system", "sluice-node-x2k4n"), 1},
-		"another namespace's": {podArgs("shop", "sluice-node-x2k4n"), 0},
-		"two different values": {
+		"a pod of the agent":         {podArgs("istio-system", "sluice-node-x2k4n"), 1},
+		"a pod of another namespace": {podArgs("shop", "sluice-node-x2k4n"), 0},
+		"two different namespaces": {
 			`[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAMESPACE","istio-system"],["K8S_POD_NAME","sluice-node-x2k4n"]]`,
 			0,
 		},
-		"duplicate": {
+		"the same name twice": {
 			`[["K8S_POD_NAME","sluice-node-a"],["K8S_POD_NAME","sluice-node-a"],["K8S_POD_NAMESPACE","istio-system"]]`,
 			1,
 		},
-		"no fields":       {`[]`, 0},
-		"null":            {`null`, 0},
-		"no pairs":        {`[["K8S_POD_NAME"]]`, 0},
-		"of another type": {`"K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=sluice-node-a"`, 0},
-		"a number":        {`7`, 0},
+		"an empty list":           {`[]`, 0},
+		"null":                    {`null`, 0},
+		"a field without a value": {`[["K8S_POD_NAME"]]`, 0},
+		"a string":                {`"K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=sluice-node-a"`, 0},
+		"a number":                {`7`, 0},
 	} {
 		tn.cacheArgs("one", row.args, "calico", "sluice-cni")
 		got, err := node.References([]string{tn.path("results")}, tn.settings.IsAgentPod)

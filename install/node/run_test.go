@@ -25,7 +25,7 @@ func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 			tn := newTestNode(t)
 			_, statuses := tn.runUntilIdle(d)
 			d.do(tn)
-			await(t, statuses, "put right", d.isCorrected(tn))
+			await(t, statuses, "the change is corrected", d.isCorrected(tn))
 		})
 	}
 }
@@ -69,8 +69,8 @@ func TestLateNetworkIsServed(t *testing.T) {
 	tn := newTestNode(t)
 	tn.settings.Resync = time.Hour
 	tn.remove("conf")
-	statuses := tn.running(tn.node())
-	await(t, statuses, "reported", func(s node.Status) bool {
+	statuses := tn.runNode(tn.node())
+	await(t, statuses, "the missing network is reported", func(s node.Status) bool {
 		return !s.Installed() && len(s.Problems) > 0
 	})
 	tn.put("conf/10-a.conf", plainBridge)
@@ -85,13 +85,13 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as if all instances were used up
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	statuses := tn.running(tn.node())
+	statuses := tn.runNode(tn.node())
 	status := await(t, statuses, "installed", node.Status.Installed)
 	if got := reasons(status); !slices.Contains(got, node.WatchFailed) {
 		t.Errorf("reasons: %v", got)
 	}
 	tn.put("conf/10-a.conflist", list("calico"))
-	await(t, statuses, "put right", func(node.Status) bool {
+	await(t, statuses, "the change is corrected", func(node.Status) bool {
 		return equal(tn.chains(), map[string]string{"10-a.conflist": "calico sluice-cni"})
 	})
 }
@@ -101,7 +101,7 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.settings.Resync = time.Hour
 	n := tn.node()
-	statuses := tn.running(n)
+	statuses := tn.runNode(n)
 	await(t, statuses, "installed", node.Status.Installed)
 	for _, step := range []struct {
 		set  func(s *node.Settings)
@@ -121,7 +121,7 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 		s := tn.settings
 		step.set(&s)
 		tn.must(n.Update(s))
-		await(t, statuses, "changed over", func(s node.Status) bool {
+		await(t, statuses, "the new settings are applied", func(s node.Status) bool {
 			return s.Installed() && equal(tn.chains(), step.want)
 		})
 	}
@@ -130,7 +130,7 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	statuses := tn.running(tn.node())
+	statuses := tn.runNode(tn.node())
 	await(t, statuses, "installed", node.Status.Installed)
 	if _, err := tn.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
 		t.Errorf("uninstalled while an agent runs: %v", err)

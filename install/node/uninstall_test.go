@@ -125,7 +125,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 		report.Left[0] != (node.Leftover{
 			Path: tn.path("bin/sluice-cni"), References: 2, Noop: true,
 		}) {
-		t.Errorf("left: %v", report.Left)
+		t.Errorf("remaining: %v", report.Left)
 	}
 	if !strings.Contains(report.Left[0].String(), tn.path("bin/sluice-cni")) {
 		t.Errorf("not named: %v", report.Left[0])
@@ -167,7 +167,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 			Path: tn.path("bin/sluice-cni"), NamedBy: tn.path("conf/00-multus.conf"), Noop: true,
 		}
 		if len(report.Left) != 1 || report.Left[0] != want {
-			t.Fatalf("left: %+v", report.Left)
+			t.Fatalf("remaining: %+v", report.Left)
 		}
 		message := report.Left[0].String()
 		if !contains(message, tn.path("conf/00-multus.conf")+" names it") ||
@@ -212,7 +212,7 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 	report := tn.uninstall()
 	if len(report.Left) != 1 || report.Left[0].References != 0 || !report.Left[0].Noop ||
 		!errors.Is(report.Left[0].ReferencesErr, syscall.ENOTDIR) {
-		t.Fatalf("left: %+v", report.Left)
+		t.Fatalf("remaining: %+v", report.Left)
 	}
 	if message := report.Left[0].String(); !contains(message, "unknown") ||
 		!contains(message, tn.path("unreadable")) || contains(message, "1 sandboxes") {
