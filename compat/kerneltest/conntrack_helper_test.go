@@ -10,8 +10,8 @@ import (
 )
 
 // TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster: a connection that a conntrack helper
-// expects is translated like its master connection, if that was translated, and then traverses no
-// NAT chain. Otherwise it traverses the NAT chains.
+// expects is translated like its master connection, if the master connection was translated, and
+// then traverses no NAT chain. Otherwise the expected connection traverses the NAT chains.
 func TestHelpersAffectNAT(t *testing.T) {
 	const (
 		assigns = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\n" +
@@ -74,7 +74,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 					t.Errorf("the data arrived at port %d, want %d", port, tc.port)
 				}
 			case <-time.After(time.Minute):
-				t.Error("nothing arrived")
+				t.Error("the data arrived at no port")
 			}
 		})
 	}

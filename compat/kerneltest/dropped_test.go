@@ -12,9 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestStatesAfterDroppedPackets verifies diff.ConntrackSeesDropped, and that rulesets that drop the
-// same packets before and after conntrack keeps the state of the connection are not said to be
-// equivalent if a rule reads it.
+// TestStatesAfterDroppedPackets verifies diff.ConntrackSeesDropped: a packet changes the state of
+// its connection if it is dropped after conntrack, but not if it is dropped before. Two rulesets
+// that drop the same packets at these places must not be called equivalent if a rule reads the
+// state.
 func TestStatesAfterDroppedPackets(t *testing.T) {
 	// Packets of translated connections may leave the host although they were routed to lo first.
 	const sent = "output priority 0; oifname lo udp dport 9 ct status & (snat | dnat) == 0 drop"
@@ -29,7 +30,7 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 		hits  [2]uint64
 	}{
 		{
-			"a reply", "udp dport 9",
+			"a reply is dropped", "udp dport 9",
 			[]int{4000, 9, 4000},
 			[2][]string{
 				{"output priority -300; udp sport 9 drop"},
@@ -38,7 +39,7 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			[2]uint64{0, 1},
 		},
 		{
-			"a first packet", "udp sport 9",
+			"a first packet is dropped", "udp sport 9",
 			[]int{4000, 9},
 			[2][]string{{sent, arriving}, {arriving}},
 			[2]uint64{0, 1},
@@ -64,7 +65,7 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			chains := live.Tables[0].Chains
 			reads := slices.IndexFunc(chains, func(c rules.Chain) bool { return c.Name == "reads" })
 			if got := chains[reads].Rules[0].Hits.Packets; got != tc.hits[i] {
-				t.Errorf("%s dropped at %s: the kernel has %d packets of an established "+
+				t.Errorf("%s at %s: the kernel has %d packets of an established "+
 					"connection, want %d", tc.name, drops, got, tc.hits[i])
 			}
 			sides[i] = diff.Side{Ruleset: *live}

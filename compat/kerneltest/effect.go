@@ -71,12 +71,12 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 		case afterOutput == nil:
 			return Effect{Dropped: true, Answer: o.Answer}, nil
 		case atPostrouting == nil:
-			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
+			return Effect{}, fmt.Errorf("%w: the packet left output, but did not enter postrouting",
 				errUnsendable)
 		case atPostrouting.Out != "lo":
 			last = o.lastEntry("postrouting end")
 		case o.lastEntry("prerouting begin") == nil:
-			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", errUnsendable)
+			return Effect{}, fmt.Errorf("%w: the packet left by lo, but did not arrive", errUnsendable)
 		}
 	}
 	if last == nil {

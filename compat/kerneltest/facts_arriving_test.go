@@ -42,23 +42,23 @@ var arrivals = []struct {
 }
 
 // TestTheKernelKeepsTheConstraints sends packets that violate the decision's constraints to a real
-// pod, each to its own port. With all rules, they must reach no rule, or at least no socket.
+// pod, each to its own port. The packets must reach no rule, or at least no socket.
 func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	const control, saved, savedTo = 1, 2, 3
-	ports := []uint16{control, saved, savedTo}
+	const control, redirected, redirectedTo = 1, 2, 3
+	ports := []uint16{control, redirected, redirectedTo}
 	portOf := func(i int) uint16 { return uint16(100 + i) } // of the ith packet of arrivals
 	for i := range arrivals {
 		ports = append(ports, portOf(i))
 	}
-	if _, err := nft.Apply(pair.Pod, counting(ports, saved, savedTo)); err != nil {
+	if _, err := nft.Apply(pair.Pod, countingRules(ports, redirected, redirectedTo)); err != nil {
 		t.Fatal(err)
 	}
 	sender := newSender(t, pair)
 	for i, tc := range arrivals {
 		sender.send(netip.MustParseAddr(tc.from), netip.MustParseAddr(tc.to), portOf(i))
 	}
-	sender.send(pair.NeighborIP4, netip.MustParseAddr("127.0.0.1"), saved)
+	sender.send(pair.NeighborIP4, netip.MustParseAddr("127.0.0.1"), redirected)
 	sender.send(pair.NeighborIP4, pair.PodIP4, control)
 	hits := waitForHit(t, pair.Pod, control)
 	for i, tc := range arrivals {
@@ -79,28 +79,28 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 			t.Errorf("%s: possible %t, want %t", tc.name, diff.Possible(p), want)
 		}
 	}
-	if hits[fmt.Sprint("input ", savedTo)] != 1 {
+	if hits[fmt.Sprint("input ", redirectedTo)] != 1 {
 		t.Error("a redirected packet to 127.0.0.1 does not arrive")
 	}
 }
 
-// counting returns rules that count the UDP packets to each port before other rules and after
+// countingRules returns rules that count the UDP packets to each port before other rules and after
 // routing, and that redirect one port to another.
-func counting(ports []uint16, redirected, to uint16) rules.Ruleset {
+func countingRules(ports []uint16, redirected, to uint16) rules.Ruleset {
 	before := rules.Chain{
 		Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300},
 	}
-	behind := rules.Chain{Name: "input", Base: &rules.Base{Hook: rules.Input}}
+	afterRouting := rules.Chain{Name: "input", Base: &rules.Base{Hook: rules.Input}}
 	nat := rules.Chain{
 		Name: "nat", Base: &rules.Base{Type: rules.NAT, Hook: rules.Prerouting, Priority: -100},
 	}
 	nat.Rules = []rules.Rule{onPort(redirected, rules.RedirectTo{Port: to})}
 	for _, port := range ports {
 		count := onPort(port, rules.Count{})
-		before.Rules, behind.Rules = append(before.Rules, count), append(behind.Rules, count)
+		before.Rules, afterRouting.Rules = append(before.Rules, count), append(afterRouting.Rules, count)
 	}
 	return rules.Ruleset{Tables: []rules.Table{{
-		Name: rules.TableName, Chains: []rules.Chain{before, behind, nat},
+		Name: rules.TableName, Chains: []rules.Chain{before, afterRouting, nat},
 	}}}
 }
 
@@ -136,7 +136,7 @@ func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 			return hits
 		}
 	}
-	t.Fatal("no packet arrives")
+	t.Fatalf("no packet arrives at port %d", port)
 	return nil
 }
 

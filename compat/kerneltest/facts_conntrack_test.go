@@ -10,12 +10,12 @@ import (
 func beforeConntrackFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
-		list.add(diff.NoConnectionBeforeConntrack, name+": in raw no state",
+		list.add(diff.NoConnectionBeforeConntrack, name+": in raw the state is INVALID",
 			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
-		list.add(diff.NoConnectionBeforeConntrack, name+": in raw not untracked",
+		list.add(diff.NoConnectionBeforeConntrack, name+": in raw the state is not UNTRACKED",
 			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
@@ -30,7 +30,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.TemplateIsNew,
-			name+": a zone in raw, then the state of an established connection",
+			name+": a zone in raw, then state NEW of an established connection",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -118,7 +118,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsShared, name+": a mark saved on the template for the next packet",
+		list.add(diff.TemplateIsShared, name+": a mark set on the template, then restored",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -172,7 +172,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.StatusNeedsConnection,
-			name+": SNAT is no status of a packet without connection",
+			name+": in raw, state DNAT negated without a connection",
 			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
@@ -249,14 +249,14 @@ func beforeConntrackFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 0", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NFTZoneOfUntracked, "nft: zone and xtables' notrack",
+	list.add(diff.NFTZoneOfUntracked, "xtables' notrack, then nft's zone 5",
 		rulesetOf(
 			xtables(legacy, "raw", "PREROUTING -j CT --notrack"),
 			chains(rules.Inet, []string{base("filter", "prerouting", "-290"), "ct zone set 5"}),
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsNew, "nft: ct original zone",
+	list.add(diff.TemplateIsNew, "nft: zone of the original direction only",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
@@ -294,7 +294,7 @@ func beforeConntrackFacts() (list factList) {
 	)
 	list = append(list, fact{
 		of:   diff.TemplateIsShared,
-		name: "legacy: an earlier packet saved its mark on the template", listeners: true,
+		name: "legacy: an earlier packet set the mark of the template", listeners: true,
 		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},
 		packet: syn,
 		ruleset: rulesetOf(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
@@ -324,8 +324,8 @@ func beforeConntrackFacts() (list factList) {
 	return list
 }
 
-// atConntrackFacts returns facts about chains at conntrack's own priority, and about its actions
-// after it.
+// atConntrackFacts returns facts about chains at conntrack's priority, and about zones and notrack
+// in chains after conntrack.
 func atConntrackFacts() (list factList) {
 	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
 		rulesetOf(chains(rules.Inet, []string{
@@ -346,7 +346,7 @@ func atConntrackFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.HooksRunByPriority, "chains of one priority at postrouting",
+	list.add(diff.HooksRunByPriority, "of two postrouting chains at one priority the last one created runs first",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "postrouting", "110"), "meta mark != 9 drop"},

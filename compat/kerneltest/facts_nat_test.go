@@ -87,7 +87,7 @@ func redirectionFacts() (list factList) {
 	return list
 }
 
-// natFacts returns facts about which packets enter chains of NAT, and about the second pass of
+// natFacts returns facts about which packets enter NAT chains, and about the second pass of
 // packets on lo.
 func natFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
@@ -170,7 +170,7 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection, "an untracked packet to lo is tracked at prerouting",
+	list.add(diff.LoopbackKeepsConnection, "an untracked packet to lo is still untracked at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-300"), "notrack"},
@@ -179,7 +179,7 @@ func natFacts() (list factList) {
 		),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), "to 10.1.2.3:80 mark 0x0 untracked",
 	)
-	list.add(diff.LoopbackKeepsConnection, "an invalid packet to lo, seen again at prerouting",
+	list.add(diff.LoopbackKeepsConnection, "an invalid packet to lo is still invalid at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-150"), "ct state invalid meta mark set 9"},
@@ -248,7 +248,7 @@ func natFacts() (list factList) {
 	return list
 }
 
-// natOrderFacts returns facts about several chains of NAT.
+// natOrderFacts returns facts about the order of NAT chains.
 func natOrderFacts() (list factList) {
 	list.add(diff.FirstNATMapping, "the first NAT chain that translates determines the destination",
 		rulesetOf(

@@ -116,7 +116,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a redirection",
+	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a translation to another host",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination 10.0.2.2"),
@@ -165,7 +165,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:80 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: two route chains",
+	list.add(diff.MarkChangeReroutes, "nft: the last of two route chains determines the route",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -175,7 +175,7 @@ func routesFacts() (list factList) {
 		outward, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
-		"nft: a mark set before, and a route chain that changes nothing",
+		"nft: a mark set before a route chain that changes nothing",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta mark set 0x539"},
@@ -284,12 +284,12 @@ func routesFacts() (list factList) {
 	)
 	marked := with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
 	list.add(diff.MarkChangeReroutesLoopback,
-		"a packet on lo because of its mark, with another mark",
+		"a packet that its mark routes to lo gets another mark in mangle",
 		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutesLoopback,
-		"a packet on lo because of its mark, with another mark set in a filter chain",
+		"a packet that its mark routes to lo gets another mark in a filter chain",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "-150"), "meta mark set 1",
 		})),

@@ -14,7 +14,7 @@ var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006")
 
 // socketsFacts returns facts about transparent listeners, and about owners.
 func socketsFacts() (list factList) {
-	list.add(diff.SocketsAfterPrerouting, "nft: users at prerouting without a socket",
+	list.add(diff.SocketsAfterPrerouting, "nft: a packet without a socket has no user at prerouting",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta skuid != 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -27,7 +27,7 @@ func socketsFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "nft: after tproxy in the same chain too",
+	list.add(diff.TProxyAssignsSocket, "nft: after tproxy the next rule of the chain sees the user of the listener",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{
@@ -168,19 +168,19 @@ func socketsFacts() (list factList) {
 			"meta l4proto tcp tproxy to :15006 meta mark set 9 accept", "meta mark set 7",
 		})), packet: syn, want: "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 0",
 	})
-	alone := with(out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
+	socketless := with(out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		func(p *rules.Packet) { p.Owner, p.State = nil, rules.Untracked })
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated user, without a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
-			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated group, without a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
-			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": user and negated group, without a socket",
@@ -189,7 +189,7 @@ func socketsFacts() (list factList) {
 					"OUTPUT -m owner --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
 				),
 			),
-			alone, "to 10.9.9.9:80 mark 0x0 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": negated user and negated group, without a socket",
@@ -198,16 +198,16 @@ func socketsFacts() (list factList) {
 					"OUTPUT -m owner ! --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
 				),
 			),
-			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": --socket-exists without a socket",
 			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner --socket-exists -j MARK --set-mark 9")),
-			alone, "to 10.9.9.9:80 mark 0x0 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists without a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
-			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists with a socket",
 			rulesetOf(xtables(p, "mangle",
@@ -230,10 +230,10 @@ func socketsFacts() (list factList) {
 					"OUTPUT -m owner ! --socket-exists ! --uid-owner 0 -j MARK --set-mark 9",
 				),
 			),
-			alone, "to 10.9.9.9:80 mark 0x9 untracked",
+			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 	}
-	copied := with(alone, func(p *rules.Packet) {
+	copied := with(socketless, func(p *rules.Packet) {
 		p.Destination, p.OutInterface = netip.MustParseAddrPort("10.244.1.5:80"), "lo"
 	})
 	list.add(diff.InputInterfaceAtPostrouting, "a copy of a packet that leaves by lo",
@@ -255,19 +255,19 @@ func socketsFacts() (list factList) {
 				[]string{base("filter", "output", "-150"), "meta skuid != 1337 meta mark set 9"},
 			),
 		),
-		alone, "to 10.9.9.9:80 mark 0x0 untracked",
+		socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
 	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is not invalid",
 		rulesetOf(xtables(legacy, "raw",
 			"OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
-		alone, "to 10.9.9.9:80 mark 0x0 untracked",
+		socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
 	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is untracked",
 		rulesetOf(xtables(legacy, "raw",
 			"OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
-		alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
 	list.add(diff.EntersUntracked, "nft: in raw a packet that enters untracked is untracked",
 		rulesetOf(
@@ -275,15 +275,15 @@ func socketsFacts() (list factList) {
 				[]string{base("filter", "output", "-300"), "ct state untracked meta mark set 9"},
 			),
 		),
-		alone, "to 10.9.9.9:80 mark 0x9 untracked",
+		socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
 	list.add(diff.EntersUntracked, "legacy: a zone for a packet that enters untracked",
 		rulesetOf(xtables(legacy, "raw", "OUTPUT -j CT --zone 5")),
-		alone, "to 10.9.9.9:80 mark 0x0 untracked",
+		socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
 	list.add(diff.EntersUntracked, "nft: a zone for a packet that enters untracked",
 		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-300"), "ct zone set 5"})),
-		alone, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
+		socketless, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
 	return list
 }

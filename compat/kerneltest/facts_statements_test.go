@@ -67,7 +67,7 @@ func statementsFacts() (list factList) {
 			base("filter", "output", "0"), "reject with tcp reset",
 		}))
 		packet := out(0, rules.TCP, c.source, c.destination)
-		list.add(diff.ResetAnswersTCP, "a reset answers a packet of TCP to "+c.destination, reset,
+		list.add(diff.ResetAnswersTCP, "a reset answers a TCP packet to "+c.destination, reset,
 			packet, "dropped, answered with tcp reset")
 		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+c.destination, reset,
 			with(packet, func(p *rules.Packet) {

@@ -222,7 +222,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.ErrorHasConnection:            true, // TestErrorsOfTheKernel
 		diff.NATDropsRedirects:             true, // TestRedirectsOfTranslatedConnections
 		diff.ICMPStateFollowsType:          true, // TestStatesOfICMPMessages
-		diff.CopyHasConnection:             true, // TestCopies
+		diff.CopyHasConnection:             true, // TestMulticastCopyHasConnection
 		diff.KernelSocketHasNoOwner:        true, // TestKernelSockets
 		diff.NATNeedsConntrack:             true, // TestNATWithoutConntrack
 		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft

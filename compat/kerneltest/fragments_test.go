@@ -65,7 +65,7 @@ func TestFragments(t *testing.T) {
 			rule: port + "tcp dport 81 notrack\n", meets: true,
 		},
 		{
-			name: "what is sent untracked over lo is not reassembled",
+			name: "packets that are sent untracked over lo are not reassembled",
 			hook: "prerouting priority -150",
 			rule: port + "ct state new counter\n", before: notrack, meets: true,
 		},
@@ -80,13 +80,13 @@ func TestFragments(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
-			const seen = "ip frag-off & 0x1fff != 0 counter\n"
+			const countFragments = "ip frag-off & 0x1fff != 0 counter\n"
 			if tc.before != "" {
 				istiotest.Run(t, ns, "table ip b {\nchain c {\n"+tc.before+"}\n}\n",
 					"nft", "-f", "-")
 			}
 			hook := "type filter hook " + tc.hook + ";\n"
-			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+seen+tc.rule+"}\n}\n", "nft",
+			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+countFragments+tc.rule+"}\n}\n", "nft",
 				"-f", "-")
 			if err := ns.Do(sendFragments); err != nil {
 				t.Fatal(err)

@@ -62,8 +62,9 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheKernel verifies diff.ErrorHasConnection: the error that a reject rule sends about
-// the first packet of a connection has this connection, which conntrack could not find.
+// TestErrorsOfTheKernel verifies diff.ErrorHasConnection: the ICMP error that a reject rule sends
+// about the first packet of a connection belongs to this connection, although conntrack does not
+// contain the connection yet.
 func TestErrorsOfTheKernel(t *testing.T) {
 	for _, tc := range []struct{ family, address, protocol, kind, code string }{
 		{"ip", "127.0.0.1", "icmp", "destination-unreachable", "3/3"},
@@ -128,7 +129,7 @@ func TestRedirectsOfTranslatedConnections(t *testing.T) {
 		port   byte
 		to     byte // the port after NAT
 		status string
-		hits   [2]uint64 // of the rules before and after NAT
+		hits   [2]uint64 // of the rules before and after NAT, including the hits of earlier rows
 	}{
 		{9, 10, "confirmed,dnat", [2]uint64{1, 0}},
 		{11, 11, "confirmed", [2]uint64{2, 1}},
@@ -195,9 +196,9 @@ func redirectAbout(port byte) []byte {
 	return message
 }
 
-// TestCopies checks that the copy of a multicast packet that the host itself receives has a
-// connection before conntrack, and that no decision relies on the opposite.
-func TestCopies(t *testing.T) {
+// TestMulticastCopyHasConnection checks that the copy of a multicast packet that the host itself
+// receives has a connection before conntrack, and that no decision relies on the opposite.
+func TestMulticastCopyHasConnection(t *testing.T) {
 	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
 		chain early { type filter hook prerouting priority -300; iifname "eth0" ct state new counter
@@ -392,9 +393,10 @@ func TestStatesOfICMPMessages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// The first three rules are for the states that these types must not have.
 			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
 				if got := r.Hits.Packets > 0; got != (i >= 3) {
-					t.Errorf("rule %d: %d packets: %v", i+1, r.Hits.Packets, r)
+					t.Errorf("rule %d matches %d packets, want some: %t: %v", i+1, r.Hits.Packets, i >= 3, r)
 				}
 			}
 		})

@@ -135,7 +135,7 @@ func randomProcessor(set *unix.CPUSet) int {
 // description p.
 func (o *Observation) compareFirst(p *rules.Packet) error {
 	if len(o.Entries) == 0 {
-		return fmt.Errorf("%w: it did not enter a hook", errUnsendable)
+		return fmt.Errorf("%w: the packet did not enter a hook", errUnsendable)
 	}
 	e := o.Entries[0]
 	want := LogEntry{
@@ -145,11 +145,11 @@ func (o *Observation) compareFirst(p *rules.Packet) error {
 	if e.Position != want.Position || e.In != want.In || e.Out != want.Out ||
 		e.Protocol != want.Protocol || e.From != want.From || e.To != want.To ||
 		e.Mark != want.Mark {
-		return fmt.Errorf("%w: it entered as %v", errUnsendable, e)
+		return fmt.Errorf("%w: the packet entered as %v", errUnsendable, e)
 	}
 	// The descriptions of arriving packets have no owner.
 	if p.Hook == rules.Output && !equalOwners(e.Owner, p.Owner) {
-		return fmt.Errorf("%w: it has another socket: %v", errUnsendable, e)
+		return fmt.Errorf("%w: the packet has another socket: %v", errUnsendable, e)
 	}
 	return nil
 }

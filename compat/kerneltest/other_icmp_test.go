@@ -52,7 +52,7 @@ func TestICMPOfTheOtherFamily(t *testing.T) {
 			}
 			r := diff.Decide(diff.Side{Ruleset: *live}, diff.Side{}, diff.Options{})
 			if r.StrictVerdict() == diff.Equivalent {
-				t.Error("the rule and none are said to be equivalent")
+				t.Error("a ruleset with the rule and an empty ruleset are called equivalent")
 			}
 		})
 	}

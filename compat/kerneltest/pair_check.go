@@ -124,7 +124,7 @@ func (t *pairTest) checkWitness(p rules.Packet, c diff.Class, left, right Observ
 	case !predictsAny(&p, append(leftAlternatives, leftOutcome), l, openListeners) ||
 		!predictsAny(&p, append(rightAlternatives, rightOutcome), r, openListeners):
 		if t.mayHaveOtherSocket(p) {
-			t.counts.Unsent["the model does not know the sockets for it"]++
+			t.counts.Unsent["the model does not know the sockets for the packet"]++
 			return
 		}
 		t.addFailure(p, claim, l, r)

@@ -16,7 +16,7 @@ import (
 // TestPacketsArriveOnLoopbackWithTheTranslatedSource verifies that a packet arrives on lo with its
 // translated source, and that no decision relies on the original source.
 func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
-	const with = `table ip a {
+	const translating = `table ip a {
 		chain p { type filter hook prerouting priority -150; ip saddr 127.0.0.9 counter drop
 		}
 		chain n { type nat hook postrouting priority 100; oif "lo" counter snat to 127.0.0.9
@@ -34,8 +34,8 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 			Ruleset: live.Ruleset,
 		}, live.Ruleset.Tables[0].Chains[0].Rules[0].Hits.Packets
 	}
-	left, translated := read(with)
-	right, untranslated := read(strings.Replace(with, "snat to 127.0.0.9", "accept", 1))
+	left, translated := read(translating)
+	right, untranslated := read(strings.Replace(translating, "snat to 127.0.0.9", "accept", 1))
 	if translated == 0 || untranslated != 0 {
 		t.Errorf("the kernel: %d packets from the new source, %d without a translation", translated,
 			untranslated)

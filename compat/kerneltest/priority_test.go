@@ -11,8 +11,8 @@ import (
 )
 
 // TestChainsAtConntracksPriority verifies that a chain at conntrack's priority runs before
-// conntrack if it was registered last, and after it otherwise. So a list of the rules does not
-// determine whether such a chain can set a zone.
+// conntrack if the chain was registered last, and otherwise after conntrack. So a list of the rules
+// does not determine whether such a chain can set a zone.
 func TestChainsAtConntracksPriority(t *testing.T) {
 	const (
 		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\n" +
@@ -23,13 +23,12 @@ func TestChainsAtConntracksPriority(t *testing.T) {
 			"ct zone 5 counter\nct zone 0 counter\n}\n}\n"
 	)
 	for _, tc := range []struct {
-		name   string
-		loads  []string
-		zone   int
-		before bool // conntrack
+		name  string
+		loads []string // in this order; tracks registers conntrack
+		zone  int
 	}{
-		{"conntrack first", []string{tracks, chooses, counts}, 5, true},
-		{"the chain first", []string{chooses, tracks, counts}, 0, false},
+		{"the chain is registered last", []string{tracks, chooses, counts}, 5},
+		{"conntrack is registered last", []string{chooses, tracks, counts}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)

@@ -121,7 +121,7 @@ func modelLacksSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
 	})
 	switch {
 	case isPortOpen && rs.Has("socket"):
-		return "the model does not know the sockets for it"
+		return "the model does not know the sockets for the packet"
 	case !isPortOpen && withListeners && rs.Has("--on-port 0"):
 		return "in the model all ports have a listener or none has"
 	}

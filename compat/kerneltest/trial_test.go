@@ -33,6 +33,7 @@ func seed(t *testing.T) uint64 {
 	return number(t, "SLUICE_SEED", uint64(time.Now().Unix()/86400)*1e6)
 }
 
+// pairs returns the number of pairs of a ruleset and a packet that a test compares.
 func pairs(t *testing.T) uint64 {
 	t.Helper()
 	normally := uint64(1000)
@@ -44,8 +45,8 @@ func pairs(t *testing.T) uint64 {
 
 const packetsOfRuleset = 32
 
-// maxUndecided is the maximum percentage of undecided pairs of generated iptables rulesets, which
-// is verified for manyPairs of them and more.
+// maxUndecided is the maximum percentage of undecided pairs of generated iptables rulesets. It is
+// verified only for at least manyPairs pairs, because fewer pairs are of few rulesets.
 const (
 	maxUndecided = 5
 	manyPairs    = 5000
@@ -77,7 +78,6 @@ func TestModelPredictsKernel(t *testing.T) {
 	if len(total.Failures) > 0 {
 		disagree(t, "%d pairs differ", len(total.Failures))
 	}
-	// The pairs of a few rulesets do not represent the percentage.
 	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
 		disagree(t, "%.1f %% of the pairs of iptables are undecided, more than %d %%",
 			share.Percent(), maxUndecided)
