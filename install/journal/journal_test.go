@@ -59,7 +59,7 @@ func TestJournalEntriesAreOnDisk(t *testing.T) {
 	}
 	must(t, j.Forget("conf/a", "conf/none"))
 	if got := open(t, dir).Paths(); len(got) != 1 || got[0] != "conf/b" {
-		t.Errorf("left: %v", got)
+		t.Errorf("remaining entries: %v", got)
 	}
 	must(t, j.Forget("conf/b"))
 	must(t, j.Discard())
@@ -114,11 +114,11 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(`{"version":2}`), 0o600))
 	if j, err := journal.Open(dir); err == nil || errors.Is(err, journal.ErrDamaged) || j != nil {
-		t.Errorf("a newer one: %v, %v", j, err)
+		t.Errorf("a journal of a newer version: %v, %v", j, err)
 	}
 }
 
-func TestWriteProgress(t *testing.T) {
+func TestWrittenByAgent(t *testing.T) {
 	old, now, next := []byte("original"), []byte("written"), []byte("newer")
 	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
 	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {
@@ -149,22 +149,22 @@ func TestLockExcludesOtherProcesses(t *testing.T) {
 	go func() { // waits for the first holder, with the file that the holder removes
 		second, err := journal.Acquire(t.Context(), dir)
 		if err == nil {
-			if users(t, filepath.Join(dir, "lock")) != 1 {
-				err = errors.New("the lock has no name")
+			if countDescriptorsOf(t, filepath.Join(dir, "lock")) != 1 {
+				err = errors.New("another process could acquire a lock: the locked file was removed")
 			}
 			err = errors.Join(err, second.Release())
 		}
 		got <- err
 	}()
-	for users(t, filepath.Join(dir, "lock")) < 2 {
+	for countDescriptorsOf(t, filepath.Join(dir, "lock")) < 2 {
 		runtime.Gosched()
 	}
 	must(t, first.Discard())
 	must(t, <-got)
 }
 
-// users returns the number of descriptors of this process that refer to a file.
-func users(t *testing.T, path string) int {
+// countDescriptorsOf returns the number of descriptors of this process that refer to a file.
+func countDescriptorsOf(t *testing.T, path string) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
 	must(t, err)
@@ -229,7 +229,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	}
 }
 
-func TestPresence(t *testing.T) {
+func TestCheckNoAgent(t *testing.T) {
 	dir := t.TempDir()
 	must(t, journal.CheckNoAgent(dir))
 	one, err := journal.RegisterAgent(dir)

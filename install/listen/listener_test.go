@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// TestAnswers checks that the state of a socket is determined without a connection, which istio-cni
-// would count as a connected ztunnel.
-func TestAnswers(t *testing.T) {
+// TestIsOpen checks that isOpen determines the state of a socket without a connection, which
+// istio-cni would count as a connected ztunnel.
+func TestIsOpen(t *testing.T) {
 	for _, network := range []string{"unix", "unixpacket"} {
 		t.Run(network, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
 			if isOpen(path) {
-				t.Error("without a file")
+				t.Error("isOpen is true without a file")
 			}
 			l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
 			if err != nil {
@@ -24,7 +24,7 @@ func TestAnswers(t *testing.T) {
 			}
 			l.SetUnlinkOnClose(false)
 			if !isOpen(path) {
-				t.Error("answers is false while a process listens")
+				t.Error("isOpen is false while a process listens")
 			}
 			_ = l.SetDeadline(time.Unix(1, 0))
 			if conn, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -34,10 +34,10 @@ func TestAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if isOpen(path) {
-				t.Error("answers is true after the end of the process")
+				t.Error("isOpen is true after the end of the process")
 			}
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil || isOpen(path) {
-				t.Errorf("a regular file: %v", err)
+				t.Errorf("isOpen is true with a regular file, or %v", err)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func TestRemovalEndsTheWait(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !w.wait(t.Context(), true) {
-				t.Error("the test has ended")
+				t.Error("the wait ended with its context")
 			}
 		})
 	}

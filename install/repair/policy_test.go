@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// policy returns the policy of an environment, given as words NAME=value; a comma represents a
-// space in a value.
+// policy returns the policy of an environment, given as words NAME=value; an underscore in
+// a value represents a space.
 func policy(t *testing.T, env string) (repair.Policy, error) {
 	t.Helper()
 	set := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system"}
@@ -77,40 +77,40 @@ func TestBroken(t *testing.T) {
 		since  time.Time
 		want   bool
 	}{
-		{"failed validation", "", nil, time.Time{}, true},
-		{"success after the failure", "", func(p *repair.Pod) {
+		{"the validation has failed", "", nil, time.Time{}, true},
+		{"the validation has succeeded after the failure", "", func(p *repair.Pod) {
 			validation(p).Succeeded = true
 		}, time.Time{}, false},
-		{"still running after the failure", "", func(p *repair.Pod) {
+		{"no init container has ended", "", func(p *repair.Pod) {
 			p.PodStatus.Init = nil
 		}, time.Time{}, false},
-		{"only the current run has ended", "", func(p *repair.Pod) {
+		{"no earlier run has ended", "", func(p *repair.Pod) {
 			validation(p).Last = nil
 		}, time.Time{}, false},
-		{"failure of another container", "", func(p *repair.Pod) {
+		{"another init container has failed", "", func(p *repair.Pod) {
 			validation(p).Name = "migrate"
 		}, time.Time{}, false},
-		{"the container with the configured name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) {
+		{"the container with the configured name has failed", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) {
 			validation(p).Name = "check"
 		}, time.Time{}, true},
-		{"another exit code", "", func(p *repair.Pod) {
+		{"the validation has failed with another exit code", "", func(p *repair.Pod) {
 			validation(p).Last.ExitCode = 1
 		}, time.Time{}, false},
-		{"any exit code", "REPAIR_INIT_CONTAINER_EXIT_CODE=0", func(p *repair.Pod) {
+		{"any exit code is configured", "REPAIR_INIT_CONTAINER_EXIT_CODE=0", func(p *repair.Pod) {
 			validation(p).Last.ExitCode = 1
 		}, time.Time{}, true},
 		{
-			"the message, trimmed", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no_redirect", nil,
+			"the trimmed message equals the configured one", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no_redirect", nil,
 			time.Time{},
 			true,
 		},
 		{
-			"another message", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no", nil,
+			"the message differs from the configured one", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no", nil,
 			time.Time{},
 			false,
 		},
-		{"in a run that began at the given time", "", nil, noon, true},
-		{"in a run that began before the given time", "", nil, noon.Add(time.Second), false},
+		{"the failed run began at the given time", "", nil, noon, true},
+		{"the failed run began before the given time", "", nil, noon.Add(time.Second), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p, pod := must(t, row.env), broken()

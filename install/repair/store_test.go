@@ -58,12 +58,13 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestUIDsThatAreNotFileNames checks that such a UID does not refer to another file.
+// TestUIDsThatAreNotFileNames checks that a UID that is not a file name is rejected, and does not
+// refer to another file.
 func TestUIDsThatAreNotFileNames(t *testing.T) {
 	l := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
 		if err := l.Put(entry(uid)); err == nil {
-			t.Errorf("%q is kept", uid)
+			t.Errorf("an entry with the UID %q is stored", uid)
 		}
 		if err := l.Remove(uid); err != nil {
 			t.Errorf("%q: %v", uid, err)

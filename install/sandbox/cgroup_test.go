@@ -76,7 +76,7 @@ func TestPodOf(t *testing.T) {
 	}
 }
 
-func TestStartedIn(t *testing.T) {
+func TestParseStartTime(t *testing.T) {
 	const rest = " S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0"
 	for name, row := range map[string]struct {
 		stat string

@@ -62,8 +62,8 @@ func TestPathsOfTheNode(t *testing.T) {
 	}
 }
 
-// TestReasonsAgainstAPath checks that the reason for each unusable path is true.
-func TestReasonsAgainstAPath(t *testing.T) {
+// TestReasonsForUnusablePaths checks that the error names the reason why a path is unusable.
+func TestReasonsForUnusablePaths(t *testing.T) {
 	n, outside, process := newNode(t), newPod(), newPod()
 	n.record(t, outside, "c1", "/var/run/cni-1")
 	n.record(t, process, "c2", "/proc/1/ns/net")
@@ -80,22 +80,22 @@ func TestRuntimeCacheIsRead(t *testing.T) {
 		edit   func(map[string]any)
 		reason string
 	}{
-		{"as libcni writes it", func(map[string]any) {}, ""},
-		{"as earlier versions of libcni write it, without the path", func(m map[string]any) {
+		{"a result as libcni writes it", func(map[string]any) {}, ""},
+		{"a result of an earlier libcni, with the path only in the interfaces", func(m map[string]any) {
 			delete(m, "netns")
 		}, ""},
-		{"without a path", func(m map[string]any) {
+		{"a result without a path", func(m map[string]any) {
 			delete(m, "netns")
 			delete(m, "result")
 		}, "no process"},
-		{"of another kind", func(m map[string]any) { m["kind"] = "other" }, "no process"},
-		{"of the loopback network, which containerd adds first", func(m map[string]any) {
+		{"a file of another kind", func(m map[string]any) { m["kind"] = "other" }, "no process"},
+		{"a result of the loopback network, which containerd adds first", func(m map[string]any) {
 			m["ifName"] = "lo"
 		}, "no process"},
-		{"without a container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
-		{"without arguments", func(m map[string]any) { delete(m, "cniArgs") }, "no process"},
-		{"with another type of a field", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},
-		{"with two UIDs", func(m map[string]any) {
+		{"a result without a container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
+		{"a result without arguments", func(m map[string]any) { delete(m, "cniArgs") }, "no process"},
+		{"a result with a field of another type", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},
+		{"a result with two UIDs", func(m map[string]any) {
 			m["cniArgs"] = append([]any{[]any{"K8S_POD_UID", "x"}}, m["cniArgs"].([]any)...)
 		}, `two values of "K8S_POD_UID"`},
 	} {
@@ -176,13 +176,13 @@ func TestSymbolicLinkIsNotAResult(t *testing.T) {
 	wantMissing(t, n.finder(), p, file)
 }
 
-func TestOnlyTheSameUIDCounts(t *testing.T) {
+func TestOnlyTheSamePodCounts(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	f := n.finder()
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
 	for name, change := range map[string]func(*sandbox.Pod){
 		"another pod with the same name": func(p *sandbox.Pod) { p.UID = newPod().UID },
-		"its beginning":                  func(p *sandbox.Pod) { p.UID = p.UID[:35] },
+		"the beginning of the UID":       func(p *sandbox.Pod) { p.UID = p.UID[:35] },
 		"no UID":                         func(p *sandbox.Pod) { p.UID = "" },
 		"another name":                   func(p *sandbox.Pod) { p.Name = "other" },
 		"another namespace":              func(p *sandbox.Pod) { p.Namespace = "other" },
@@ -388,8 +388,8 @@ func TestEndedPodsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if sandboxes, claims := sandbox.Remembered(f); sandboxes > 128 || claims > 2 {
-		t.Errorf("%d sandboxes and %d records in the cache", sandboxes, claims)
+	if sandboxes, records := sandbox.Remembered(f); sandboxes > 128 || records > 2 {
+		t.Errorf("%d sandboxes and %d records in the cache", sandboxes, records)
 	}
 	wantFound(t, f, p, ns, sandbox.Record)
 }
@@ -407,10 +407,10 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Runtime)
 }
 
-func TestNothingLeaks(t *testing.T) {
+func TestFindLeavesNoDescriptorOpen(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
-	count := func() int {
+	openDescriptors := func() int {
 		names, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
 			t.Fatal(err)
@@ -418,23 +418,23 @@ func TestNothingLeaks(t *testing.T) {
 		return len(names)
 	}
 	wantFound(t, n.finder(), p, ns, sandbox.Record)
-	before := count()
+	before := openDescriptors()
 	for range 20 {
 		wantFound(t, n.finder(), p, ns, sandbox.Record)
 		wantMissing(t, n.finder(), newPod())
 	}
-	if after := count(); after > before {
+	if after := openDescriptors(); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
 
 // TestSandboxCreationTime checks the creation time, which the kernel determines: of a mounted
 // namespace by its file, of the namespace of a process by the process. These clocks have ticks of
-// 10 ms.
+// at most 10 ms.
 func TestSandboxCreationTime(t *testing.T) {
-	const tick = 20 * time.Millisecond
+	const tolerance = 20 * time.Millisecond // two ticks
 	n, p, q := newNode(t), newPod(), newPod()
-	before := time.Now().Add(-tick)
+	before := time.Now().Add(-tolerance)
 	mounted, shown := netnstest.New(t), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, mounted, "cni-1"))
 	n.start(t, shown, cgroup(t, anyHierarchy(t), group(q)))
@@ -443,14 +443,15 @@ func TestSandboxCreationTime(t *testing.T) {
 		wantFound(t, f, p, mounted, sandbox.Record), wantFound(t, f, q, shown, sandbox.Proc),
 		wantFound(t, f, p, mounted, sandbox.Record),
 	} {
-		if s.Created.Before(before) || s.Created.After(time.Now().Add(tick)) {
+		if s.Created.Before(before) || s.Created.After(time.Now().Add(tolerance)) {
 			t.Errorf("%s: created at %s, want between %s and now", s.Source, s.Created, before)
 		}
 	}
 }
 
-// A UID that is not proven to be the pod's is searched only where the pod's name is, too: in the
-// records and in the runtime's cache, and not among the processes of the node.
+// TestUnprovenUIDNeedsTheName checks that a UID that may belong to another pod is searched only in
+// the records and in the runtime's cache, which contain the pod's name too, and not among the
+// processes of the node.
 func TestUnprovenUIDNeedsTheName(t *testing.T) {
 	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime, sandbox.Proc} {
 		t.Run(string(source), func(t *testing.T) {

@@ -108,15 +108,15 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 		name string
 		give func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS)
 	}{
-		{"that has a record of it", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+		{"the other pod has a record with the namespace", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
 			n.record(t, other, "c1", n.link(t, ns, "cni-1"))
 		}},
-		{"that the runtime has created it for", func(
+		{"the runtime has created the namespace for the other pod", func(
 			n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS,
 		) {
 			n.result(t, other, "c1", n.link(t, ns, "cni-1"))
 		}},
-		{"in which it was found", func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+		{"the other pod was found in the namespace", func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
 			n.start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
 			wantFound(t, f, other, ns, sandbox.Proc)
 		}},
@@ -225,14 +225,15 @@ func TestFromACgroupNamespace(t *testing.T) {
 	})
 }
 
-const inside = "SLUICE_TEST_INSIDE"
+// insideEnv makes TestARealProc search, instead of starting itself in new namespaces.
+const insideEnv = "SLUICE_TEST_INSIDE"
 
 // TestARealProc runs itself as the first process of a node, with a real /proc.
 func TestARealProc(t *testing.T) {
-	if os.Getenv(inside) == "" {
+	if os.Getenv(insideEnv) == "" {
 		netnstest.RequireRoot(t)
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestARealProc$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"=1")
+		cmd.Env = append(os.Environ(), insideEnv+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v:\n%s", err, out)

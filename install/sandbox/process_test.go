@@ -36,7 +36,7 @@ func hierarchies(t testing.TB) map[string]string {
 	return mounts
 }
 
-// anyHierarchy returns one of them.
+// anyHierarchy returns one of the mounts of control groups.
 func anyHierarchy(t testing.TB) string {
 	t.Helper()
 	for _, dir := range hierarchies(t) {

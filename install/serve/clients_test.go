@@ -100,7 +100,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	group.Wait()
 	if n := most.Load(); n > 64 {
-		t.Errorf("%d at a time", n)
+		t.Errorf("%d requests were answered at a time, want at most 64", n)
 	}
 }
 

@@ -84,10 +84,10 @@ func TestRefusedEnrollments(t *testing.T) {
 		text   string
 	}{
 		{"ambient mode is off", nil, ns.FD(), source.Misconfigured, "ambient mode is disabled"},
-		{"no namespace", refusing(""), int(file.Fd()), source.Unavailable, "not a namespace"},
-		{"ztunnel", refusing(agent.KindZtunnel), ns.FD(), agent.KindZtunnel, "because"},
-		{"an annotation", refusing(agent.KindParameters), ns.FD(), agent.KindParameters, "because"},
-		{"unknown pod", refusing(source.NotFound), ns.FD(), source.NotFound, "because"},
+		{"the descriptor is not a namespace", refusing(""), int(file.Fd()), source.Unavailable, "not a namespace"},
+		{"ztunnel refuses the pod", refusing(agent.KindZtunnel), ns.FD(), agent.KindZtunnel, "because"},
+		{"an annotation is invalid", refusing(agent.KindParameters), ns.FD(), agent.KindParameters, "because"},
+		{"the pod does not exist", refusing(source.NotFound), ns.FD(), source.NotFound, "because"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			env := start(t, socket(t), serve.Options{Objects: echo, Enroll: test.enroll})
@@ -97,7 +97,7 @@ func TestRefusedEnrollments(t *testing.T) {
 			}
 		})
 	}
-	t.Run("no descriptor", func(t *testing.T) {
+	t.Run("the request has no descriptor", func(t *testing.T) {
 		env := start(t, socket(t), serve.Options{Objects: echo, Enroll: refusing("")})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -106,7 +106,7 @@ func TestRefusedEnrollments(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("no agent", func(t *testing.T) {
+	t.Run("no agent listens", func(t *testing.T) {
 		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, address, ns.FD())
 		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "no agent listens") {
 			t.Errorf("%q: %v", source.KindOf(err), err)

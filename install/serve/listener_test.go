@@ -52,17 +52,6 @@ func TestObstructingFilesAreReplaced(t *testing.T) {
 	}
 }
 
-func TestSocketThatIsRemovedIsCreatedAgain(t *testing.T) {
-	env := start(t, socket(t), serve.Options{Objects: echo})
-	if err := os.RemoveAll(filepath.Dir(env.path)); err != nil {
-		t.Fatal(err)
-	}
-	env.wait(t, "socket "+env.path+" was removed, and is created again")
-	if _, err := env.client().Pod(t.Context(), web); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestPathWhereNoSocketCanBeCreated checks that the failure is reported once, and that the server
 // retries until it succeeds.
 func TestPathWhereNoSocketCanBeCreated(t *testing.T) {

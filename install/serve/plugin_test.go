@@ -108,8 +108,8 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-// BenchmarkTell reports the outcome of an ADD.
-func BenchmarkTell(b *testing.B) {
+// BenchmarkReport reports the outcome of an ADD.
+func BenchmarkReport(b *testing.B) {
 	c := start(b, socket(b), serve.Options{Objects: echo}).client()
 	for b.Loop() {
 		if err := c.Report(agent.Add{

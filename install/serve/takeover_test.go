@@ -86,7 +86,7 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 			if err := remove(env.path); err != nil {
 				t.Fatal(err)
 			}
-			env.wait(t, "was removed, and is created again")
+			env.wait(t, "socket "+env.path+" was removed, and is created again")
 			if _, err := env.client().Pod(t.Context(), web); err != nil {
 				t.Error(err)
 			}
@@ -94,8 +94,8 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestTwoAgentsShareTheSocketPath checks that an agent takes the socket back when the one that has
-// taken it ends.
+// TestTwoAgentsShareTheSocketPath checks that an agent creates its socket again when the process
+// that has replaced it ends.
 func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 	env := start(t, socket(t), serve.Options{Objects: echo})
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: env.path + ".other", Net: "unix"})
@@ -116,9 +116,9 @@ func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 // TestWaitingCallersAreAnsweredAtShutdown checks that connections from before the end of an agent
 // are answered, even if they had to wait.
 func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
-	turn, release := make(chan struct{}), make(chan struct{})
+	answering, release := make(chan struct{}), make(chan struct{})
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
-		turn <- struct{}{}
+		answering <- struct{}{}
 		<-release
 		return echo.Pod(ctx, r)
 	}}
@@ -135,19 +135,19 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	}
 	for range 64 {
 		ask()
-		<-turn
+		<-answering
 	}
 	late, err := net.Dial("unix", env.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer late.Close()
-	question := agent.AppendFrame(nil,
+	request := agent.AppendFrame(nil,
 		[]byte(`{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"1"}`))
-	if _, err := late.Write(question); err != nil {
+	if _, err := late.Write(request); err != nil {
 		t.Fatal(err)
 	}
-	group.Go(func() { <-turn })
+	group.Go(func() { <-answering })
 	go env.stop()
 	for env.Listening() {
 		time.Sleep(time.Millisecond)

@@ -238,7 +238,7 @@ func TestChangedKubeconfigIsRestored(t *testing.T) {
 			return os.WriteFile(path, []byte("{}"), 0o600)
 		},
 		"another mode": func(path string) error { return os.Chmod(path, 0o644) },
-		"none":         os.Remove,
+		"no file":      os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

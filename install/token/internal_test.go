@@ -26,8 +26,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestLifetimeOfARequestedTokenDoesNotDependOnTheClock covers a node whose clock is a day ahead of
-// the API server's.
+// TestLifetimeOfARequestedTokenDoesNotDependOnTheClock covers a node whose clock is two days
+// behind the API server's, or ahead of it.
 func TestLifetimeOfARequestedTokenDoesNotDependOnTheClock(t *testing.T) {
 	now := time.Now()
 	for _, ahead := range []time.Duration{-48 * time.Hour, 0, 48 * time.Hour} {

@@ -27,12 +27,12 @@ func TestPublishedKubeconfig(t *testing.T) {
 		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v, %v", info, err)
 		}
-		want2 := token.Status{
+		wantStatus := token.Status{
 			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(),
 			Expiry: time.Now().Add(time.Hour), Published: 1,
 			PermissionsKnown: true,
 		}
-		if d := cmp.Diff(want2, env.Status()); d != "" {
+		if d := cmp.Diff(wantStatus, env.Status()); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
 		// The plugin can use the kubeconfig.
@@ -149,8 +149,8 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// away returns the status if the API server has not answered since the given time.
-func away(since time.Time) token.Status {
+// unavailableSince returns the status if the API server has not answered since the given time.
+func unavailableSince(since time.Time) token.Status {
 	return token.Status{Origin: token.Projected, Unavailable: errAny, UnavailableSince: since}
 }
 
@@ -175,8 +175,8 @@ func TestUsable(t *testing.T) {
 			token.Status{Origin: token.Projected, Forbidden: errAny},
 			false,
 		},
-		{"during a short outage of the API server", away(now.Add(-30*time.Second + 1)), true},
-		{"not during a longer outage", away(now.Add(-30 * time.Second)), false},
+		{"during a short outage of the API server", unavailableSince(now.Add(-30*time.Second + 1)), true},
+		{"not during a longer outage", unavailableSince(now.Add(-30 * time.Second)), false},
 		{
 			"although the next token is invalid",
 			token.Status{Origin: token.Projected, Problem: errAny},
@@ -184,7 +184,7 @@ func TestUsable(t *testing.T) {
 		},
 	} {
 		if row.status.Usable(now) != row.usable {
-			t.Error(row.name)
+			t.Errorf("usable %s: got %t", row.name, !row.usable)
 		}
 	}
 	if age := (token.Status{
@@ -222,18 +222,18 @@ func TestServerURL(t *testing.T) {
 func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 20
-		var worlds []*testEnv
+		var publishers []*testEnv
 		for range many {
-			worlds = append(worlds, start(t, func(env *testEnv) { env.issues(4 * time.Hour) }))
+			publishers = append(publishers, start(t, func(env *testEnv) { env.issues(4 * time.Hour) }))
 		}
 		later(time.Hour)
 		checks, renewals := map[time.Time]bool{}, map[time.Time]bool{}
-		for _, env := range worlds {
+		for _, env := range publishers {
 			requests := env.server.Requests()
 			checks[requests[len(requests)-1].Time.Truncate(time.Second)] = true
 		}
 		later(time.Hour + time.Minute)
-		for _, env := range worlds {
+		for _, env := range publishers {
 			renewals[env.Status().IssuedAt.Truncate(time.Second)] = true
 		}
 		if len(checks) < many/2 || len(renewals) < many/2 {

@@ -21,7 +21,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	env.Restore(nil)
 	c := env.dial(t)
 	expect(t, c, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan error)
 	p := pod(t, "a")
@@ -79,13 +79,13 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 					return len(env.State().Connections) == i+1
 				})
 			}
-			env.connected(t, 2, 1)
+			env.waitConnected(t, 2, 1)
 			p := pod(t, "a")
 			if err := env.Add(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
 			if got := env.State().Pods[0]; got.AckedBy != 1 || !got.AckedByReady {
-				t.Errorf("state %+v", got) // the silent one is not ready
+				t.Errorf("state %+v", got) // the silent ztunnel has not acknowledged the pod
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
@@ -106,7 +106,7 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 		z.Wait(t, "snapshot")
 		all = append(all, z)
 	}
-	env.connected(t, 3, 3)
+	env.waitConnected(t, 3, 3)
 	p := pod(t, "a")
 	if err := env.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 	}
 	// The other ztunnels have the pods after one has ended.
 	all[2].Stop()
-	env.connected(t, 2, 2)
+	env.waitConnected(t, 2, 2)
 	if err := env.Add(t.Context(), pod(t, "b")); err != nil {
 		t.Error(err)
 	}
@@ -140,14 +140,14 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	c, other := env.dial(t), env.dial(t)
 	expect(t, c, "snapshot")
 	expect(t, other, "snapshot")
-	env.connected(t, 2, 2)
+	env.waitConnected(t, 2, 2)
 	results := make(chan error)
 	p := pod(t, "a")
 	go func() { results <- env.Add(t.Context(), p) }()
 	expectUnacknowledged(t, c, "add uid-a")
 	expectUnacknowledged(t, other, "add uid-a")
 	c.Close()
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	select {
 	case err := <-results:
 		t.Fatalf("Add returned %v while another ztunnel is connected", err)
@@ -165,7 +165,7 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	second := env.dial(t)
 	expect(t, second, "add uid-a")
 	expect(t, second, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	if err := env.Add(t.Context(), p); err != nil { // nothing more is sent
 		t.Error(err)
 	}
@@ -223,7 +223,7 @@ func TestOtherVersions(t *testing.T) {
 		}
 		defer c.Close()
 		expect(t, c, "snapshot")
-		env.connected(t, i+1, i+1)
+		env.waitConnected(t, i+1, i+1)
 		if got, want := env.State().Connections[i].Version, []string{"V1", "7"}[i]; got != want {
 			t.Errorf("version %q, want %q", got, want)
 		}
@@ -247,7 +247,7 @@ func TestInvalidMessages(t *testing.T) {
 		env.Restore(nil)
 		c := env.dial(t)
 		expect(t, c, "snapshot")
-		env.connected(t, 1, 1)
+		env.waitConnected(t, 1, 1)
 		if err := c.Write(packet); err != nil {
 			t.Fatal(err)
 		}
@@ -308,9 +308,9 @@ func TestConnectionsAreLimited(t *testing.T) {
 			first = c
 		}
 	}
-	env.connected(t, limit, limit)
+	env.waitConnected(t, limit, limit)
 	waiting := env.dial(t)
 	first.Close()
 	expect(t, waiting, "snapshot")
-	env.connected(t, limit, limit)
+	env.waitConnected(t, limit, limit)
 }

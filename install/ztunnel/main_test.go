@@ -59,7 +59,7 @@ func start(t testing.TB, path string) *testEnv {
 		}
 	}
 	t.Cleanup(env.stop)
-	rulestest.Eventually(t, "it listens", func() bool { return env.State().Listening })
+	rulestest.Eventually(t, "the server listens", func() bool { return env.State().Listening })
 	return env
 }
 
@@ -74,8 +74,9 @@ func (env *testEnv) dial(t testing.TB) *ztunneltest.Client {
 	return c
 }
 
-// connected waits until n ztunnels have sent a hello, and ready of them have received a snapshot.
-func (env *testEnv) connected(t testing.TB, n, ready int) {
+// waitConnected waits until n ztunnels have sent a hello, and ready of them have received a
+// snapshot.
+func (env *testEnv) waitConnected(t testing.TB, n, ready int) {
 	t.Helper()
 	rulestest.Eventually(t, "the ztunnels are connected", func() bool {
 		connections := env.State().Connections

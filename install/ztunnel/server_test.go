@@ -51,7 +51,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, c, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 
 	results := make(chan error)
 	go func() { results <- env.Add(t.Context(), b) }()
@@ -205,7 +205,7 @@ func TestRefusedPod(t *testing.T) {
 	// Another ztunnel that accepts the pod is sufficient.
 	other := ztunneltest.Start(t, env.path, nil)
 	other.Wait(t, "snapshot")
-	env.connected(t, 2, 2)
+	env.waitConnected(t, 2, 2)
 	if err := env.Add(t.Context(), p); err != nil {
 		t.Error(err)
 	}
@@ -226,7 +226,7 @@ func TestRefusedDelete(t *testing.T) {
 		return ""
 	})
 	z.Wait(t, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	if err := env.Remove(t.Context(), "uid-a"); !errors.Is(err, ztunnel.ErrRefused) ||
 		!strings.Contains(err.Error(), "pod default/a: ztunnel refused: busy") {
 		t.Errorf("error %v", err)
@@ -245,7 +245,7 @@ func TestDeleteOfUnknownPodIsSent(t *testing.T) {
 	env.Restore(nil)
 	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	if err := env.Remove(t.Context(), "uid-z"); err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestAddAgain(t *testing.T) {
 	env.Restore(nil)
 	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	p := pod(t, "a")
 	replaced := p
 	replaced.Netns = pod(t, "other").Netns
@@ -288,7 +288,7 @@ func TestAddOfKeptPod(t *testing.T) {
 	env.Restore([]ztunnel.Pod{unknown})
 	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
-	env.connected(t, 1, 1)
+	env.waitConnected(t, 1, 1)
 	if err := env.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

@@ -221,7 +221,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 		adders.Wait()
 		cancel()
 		group.Wait()
-		env.connected(t, 1, 1)
+		env.waitConnected(t, 1, 1)
 		last := ztunneltest.Start(t, env.path, nil)
 		last.Wait(t, "snapshot")
 		for _, z := range []*ztunneltest.Ztunnel{steady, last} {
@@ -241,7 +241,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 			}
 		}
 		if len(steady.Pods())+len(last.Pods()) > 0 {
-			t.Errorf("left: %v, %v", steady.Pods(), last.Pods())
+			t.Errorf("remaining pods: %v, %v", steady.Pods(), last.Pods())
 		}
 		steady.Stop()
 		last.Stop()
@@ -328,11 +328,11 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	owing := env.dial(t)
-	expectUnacknowledged(t, owing, "add uid-a")
+	unacknowledged := env.dial(t)
+	expectUnacknowledged(t, unacknowledged, "add uid-a")
 	results := make(chan error)
 	go func() { results <- env.Add(context.Background(), pod(t, "b")) }()
-	rulestest.Eventually(t, "it waits", func() bool { return env.State().Connections[0].Queued > 0 })
+	rulestest.Eventually(t, "the message waits", func() bool { return env.State().Connections[0].Queued > 0 })
 	env.stop()
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v", err)

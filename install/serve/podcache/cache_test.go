@@ -29,9 +29,9 @@ func TestPodsOfTheNodeAreKept(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" || fetched {
 			t.Errorf("fetched %v (-want +got)\n%s", fetched, d)
 		}
-		if requests, broken := env.asked(), env.broken(); len(requests) > 0 || !env.Synced() ||
-			len(broken) > 0 {
-			t.Errorf("requests %v, synced %v, broken %v", requests, env.Synced(), broken)
+		if requests, failures := env.fetchedPaths(), env.takeFailures(); len(requests) > 0 || !env.Synced() ||
+			len(failures) > 0 {
+			t.Errorf("requests %v, synced %v, failures %v", requests, env.Synced(), failures)
 		}
 		if err := env.Ready(t.Context()); err != nil {
 			t.Error(err)
@@ -107,52 +107,52 @@ func TestFetchedPods(t *testing.T) {
 		fetched bool
 		kind    source.Kind
 	}{
-		{"not a cached pod", "", web, false, ""},
-		{"not a cached pod, requested without a UID", "", source.Ref{Namespace: "default", Name: "web"}, false, ""},
+		{"a cached pod is not fetched", "", web, false, ""},
+		{"a cached pod is not fetched, requested without a UID", "", source.Ref{Namespace: "default", Name: "web"}, false, ""},
 		{
-			"not a static pod, requested with the hash of its configuration",
+			"a static pod is not fetched, requested with the hash of its configuration",
 			`{metadata: {name: static, uid: b, annotations: {kubernetes.io/config.hash: "8d6b"}}, spec: {nodeName: here}}`,
 			source.Ref{Namespace: "default", Name: "static", UID: "8d6b"},
 			false, "",
 		},
 		{
-			"a pod that the watch has not delivered", "",
+			"a pod that the watch has not delivered is fetched", "",
 			source.Ref{Namespace: "default", Name: "other", UID: "b"},
 			true, "",
 		},
 		{
-			"a pod that the watch has with another UID", "",
+			"a pod that the watch has with another UID is fetched", "",
 			source.Ref{Namespace: "default", Name: "web", UID: "c"},
 			true, source.Replaced,
 		},
 		{
-			"a pod that does not exist", "",
+			"a pod that does not exist is requested", "",
 			source.Ref{Namespace: "default", Name: "gone", UID: "c"},
 			true, source.NotFound,
 		},
 		{
-			"a pod that is too large for the cache",
+			"a pod that is too large for the cache is fetched",
 			`{metadata: {name: big, uid: b, annotations: {big: ` + strings.Repeat("x", large) +
 				`}}, spec: {nodeName: here}}`,
 			source.Ref{Namespace: "default", Name: "big", UID: "b"},
 			true, "",
 		},
 		{
-			"not a pod with a large annotation of kubectl",
+			"a pod with a large annotation of kubectl is not fetched",
 			`{metadata: {name: big, uid: b, annotations: {kubectl.kubernetes.io/last-applied-configuration: ` +
 				strings.Repeat("x", large) + `}}, spec: {nodeName: here}}`,
 			source.Ref{Namespace: "default", Name: "big", UID: "b"},
 			false, "",
 		},
 		{
-			"not a pod with a large field that is not used",
+			"a pod with a large field that is not used is not fetched",
 			`{metadata: {name: big, uid: b}, spec: {nodeName: here, volumes: [{name: ` +
 				strings.Repeat("x", large) + `}]}}`,
 			source.Ref{Namespace: "default", Name: "big", UID: "b"},
 			false, "",
 		},
 		{
-			"a pod with an invalid specification",
+			"a pod with an invalid specification is fetched",
 			`{metadata: {name: odd, uid: b}, spec: {nodeName: here, containers: 7}}`,
 			source.Ref{Namespace: "default", Name: "odd", UID: "b"},
 			true, source.Unavailable,
@@ -169,8 +169,8 @@ func TestFetchedPods(t *testing.T) {
 				if fetched != row.fetched || source.KindOf(err) != row.kind {
 					t.Errorf("fetched %v: %v", fetched, err)
 				}
-				if n := len(env.asked()); (n > 0) != row.fetched {
-					t.Errorf("asked for %v", env.asked())
+				if n := len(env.fetchedPaths()); (n > 0) != row.fetched {
+					t.Errorf("asked for %v", env.fetchedPaths())
 				}
 			})
 		})
@@ -192,10 +192,10 @@ func TestKeptAndFetchedAreTheSame(t *testing.T) {
 	})
 }
 
-func TestNamespacesAreWatchedOnceSomebodyAsks(t *testing.T) {
+func TestNamespacesAreWatchedFromTheFirstRequestOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
-		label := func(name string) (string, bool) {
+		namespace := func(name string) (string, bool) {
 			t.Helper()
 			text, fetched, err := env.Namespace(t.Context(), name)
 			if err != nil {
@@ -208,19 +208,19 @@ func TestNamespacesAreWatchedOnceSomebodyAsks(t *testing.T) {
 				t.Error("namespaces are watched before the first request")
 			}
 		}
-		if text, fetched := label("default"); !strings.Contains(text,
+		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"enabled"`) || !fetched {
 			t.Errorf("%s, %v", text, fetched)
 		}
 		synctest.Wait()
-		if text, fetched := label("default"); !strings.Contains(text,
+		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"enabled"`) || fetched {
 			t.Errorf("%s, %v", text, fetched)
 		}
 		env.server.Put(
 			`{kind: Namespace, metadata: {name: default, labels: {istio-injection: disabled}}}`)
 		synctest.Wait()
-		if text, fetched := label("default"); !strings.Contains(text,
+		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"disabled"`) || fetched {
 			t.Errorf("%s, %v", text, fetched)
 		}

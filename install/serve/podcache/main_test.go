@@ -111,8 +111,8 @@ func run(t *testing.T, m *podcache.Cache) (stop func()) {
 	}
 }
 
-// broken returns the failures reported since the last call.
-func (env *testEnv) broken() []error {
+// takeFailures returns the failures reported since the last call.
+func (env *testEnv) takeFailures() []error {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	reported := env.reported
@@ -134,8 +134,8 @@ func (env *testEnv) pod(ref source.Ref) (*decide.Pod, bool) {
 	return pod, fetched
 }
 
-// asked returns the paths of the requests that are neither lists nor watches.
-func (env *testEnv) asked() []string {
+// fetchedPaths returns the paths of the requests that are neither lists nor watches.
+func (env *testEnv) fetchedPaths() []string {
 	var paths []string
 	for _, r := range env.server.Requests() {
 		if r.Path != "/api/v1/pods" && r.Path != "/api/v1/namespaces" {

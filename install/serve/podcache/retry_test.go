@@ -33,7 +33,7 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 					time.Sleep(outage)
 					env.server.Put(newPod)
 					env.server.Always(apiservertest.Normal())
-					env.knowsNew()
+					env.wantNewPod()
 				})
 			})
 		}
@@ -70,12 +70,12 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 		server.Put(newPod)
 		server.Always(apiservertest.Normal())
 		down.Store(false)
-		(&testEnv{Cache: m, t: t}).knowsNew()
+		(&testEnv{Cache: m, t: t}).wantNewPod()
 	})
 }
 
-// knowsNew fails the test unless the new pod is cached within the longest pause.
-func (env *testEnv) knowsNew() {
+// wantNewPod fails the test unless the new pod is cached within the longest pause.
+func (env *testEnv) wantNewPod() {
 	env.t.Helper()
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
@@ -91,11 +91,11 @@ func TestAttemptsAreSpread(t *testing.T) {
 		"500": apiservertest.InternalError(), "429": apiservertest.TooManyRequests("1"),
 		"connections are closed": apiservertest.HangUp(),
 	} {
-		t.Run(fault, func(t *testing.T) { triesAreSpread(t, behavior) })
+		t.Run(fault, func(t *testing.T) { checkAttemptsAreSpread(t, behavior) })
 	}
 }
 
-func triesAreSpread(t *testing.T, fault apiservertest.Behavior) {
+func checkAttemptsAreSpread(t *testing.T, fault apiservertest.Behavior) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
 		env.server.Always(fault)
@@ -160,18 +160,19 @@ func TestLastingProblemIsReportedRarely(t *testing.T) {
 			env.server.ForgetHistory()
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
-			if n := len(env.broken()); n != 1 {
+			if n := len(env.takeFailures()); n != 1 {
 				t.Errorf("outage %d: reported %d times at its start", outage, n)
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if n := len(env.broken()); n < 15 || n > 21 {
+			// A lasting problem is reported every 30 s.
+			if n := len(env.takeFailures()); n < 15 || n > 21 {
 				t.Errorf("outage %d: reported %d times in ten minutes", outage, n)
 			}
 			env.server.Always(apiservertest.Normal())
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
-			if n := len(env.broken()); n > 0 {
+			if n := len(env.takeFailures()); n > 0 {
 				t.Errorf("outage %d: reported %d times after its end", outage, n)
 			}
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// lifeOf adds a pod with these fields in addition to its name, and returns its cached status.
-func lifeOf(t *testing.T, env *testEnv, fields string) podcache.PodStatus {
+// cachedStatus adds a pod with these fields in addition to its name, and returns its cached status.
+func cachedStatus(t *testing.T, env *testEnv, fields string) podcache.PodStatus {
 	t.Helper()
 	env.server.Put(`{metadata: {name: new, uid: c}, ` + fields + `}`)
 	synctest.Wait()
@@ -27,7 +27,7 @@ func lifeOf(t *testing.T, env *testEnv, fields string) podcache.PodStatus {
 	return item.PodStatus
 }
 
-func TestLife(t *testing.T) {
+func TestPodStatus(t *testing.T) {
 	const failed = `{exitCode: 126, message: "no redirect", startedAt: "2026-11-20T12:00:00Z"}`
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, row := range map[string]struct {
@@ -71,7 +71,7 @@ func TestLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if diff := cmp.Diff(row.want, lifeOf(t, start(t), row.fields)); diff != "" {
+				if diff := cmp.Diff(row.want, cachedStatus(t, start(t), row.fields)); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 			})
@@ -103,12 +103,13 @@ func TestLongMessages(t *testing.T) {
 				fmt.Sprintf(`{name: c%d, lastState: {terminated: {exitCode: 1, message: %s}}}`, i,
 					strings.Repeat("x", 4000)))
 		}
-		status := lifeOf(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+
+		status := cachedStatus(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+
 			strings.Join(list, ",")+`]}`)
 		length := 0
 		for _, c := range status.Init {
 			length += len(c.Last.Message)
 		}
+		// A third message would exceed the limit of 8 KiB.
 		if len(status.Init) != 10 || length != 8000 {
 			t.Errorf("%d containers with %d bytes", len(status.Init), length)
 		}
@@ -150,7 +151,7 @@ func TestChangesAreReported(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			if got := strings.Join(reported, " "); !strings.HasSuffix(got, step.want) {
-				t.Errorf("told %q, want %q", got, step.want)
+				t.Errorf("reported %q, want %q", got, step.want)
 			}
 			reported = nil
 			mu.Unlock()
@@ -163,7 +164,7 @@ func TestChangesAreReported(t *testing.T) {
 func TestUnusedTexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env, long := start(t), strings.Repeat("x", 200<<10)
-		l := lifeOf(t, env, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
+		l := cachedStatus(t, env, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
 			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+
 			`, state: {terminated: {exitCode: 0}}}]}`)
 		if diff := cmp.Diff(podcache.PodStatus{Init: []podcache.InitContainer{{Succeeded: true}}},

@@ -23,7 +23,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 		env.server.ForgetHistory()
 		time.Sleep(time.Minute)
 		if _, fetched := env.pod(web); fetched {
-			t.Error("fetched")
+			t.Error("a cached pod was fetched")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -35,9 +35,9 @@ func TestUnavailableAPIServer(t *testing.T) {
 		if err := env.Ready(t.Context()); !source.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
-		if broken := env.broken(); len(broken) == 0 ||
-			!strings.Contains(broken[0].Error(), "watch pods: ") {
-			t.Errorf("broken %v", broken)
+		if failures := env.takeFailures(); len(failures) == 0 ||
+			!strings.Contains(failures[0].Error(), "watch pods: ") {
+			t.Errorf("failures %v", failures)
 		}
 		env.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
@@ -53,7 +53,7 @@ func TestEndlessList(t *testing.T) {
 		env := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Trickle(time.Second)) })
 		time.Sleep(3 * time.Minute)
 		if env.Synced() || !env.Requested() {
-			t.Errorf("synced %v, asked %v", env.Synced(), env.Requested())
+			t.Errorf("synced %v, requested %v", env.Synced(), env.Requested())
 		}
 		if n := len(env.server.Requests()); n < 2 || n > 6 {
 			t.Errorf("%d requests in three minutes", n)
@@ -75,10 +75,10 @@ func TestBeforeTheFirstList(t *testing.T) {
 			t.Error("synced")
 		}
 		if err := env.Refused(); err == nil || !env.Requested() {
-			t.Errorf("%v, asked %v", err, env.Requested())
+			t.Errorf("%v, requested %v", err, env.Requested())
 		}
 		if _, fetched := env.pod(web); !fetched {
-			t.Error("not fetched")
+			t.Error("the pod was not fetched")
 		}
 		if err := env.Ready(t.Context()); err != nil {
 			t.Errorf("not ready although pods can be fetched: %v", err)
@@ -94,9 +94,9 @@ func TestRejected(t *testing.T) {
 		answer  apiservertest.Behavior
 		refused string
 	}{
-		{"forbidden", apiservertest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
+		{"the watch is forbidden", apiservertest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
 		{"the token is rejected", apiservertest.Unauthorized(), "watch pods: Unauthorized"},
-		{"broken", apiservertest.InternalError(), ""},
+		{"the API server fails", apiservertest.InternalError(), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,16 +110,16 @@ func TestRejected(t *testing.T) {
 						t.Errorf("%s: %v; want %q", when, err, want)
 					}
 				}
-				check("at first", 6*time.Second, "")
+				check("before the fault", 6*time.Second, "")
 				env.server.Always(row.answer)
 				env.server.ForgetHistory()
-				check("then", 6*time.Second, row.refused)
+				check("during the fault", 6*time.Second, row.refused)
 				env.server.Always(apiservertest.Reset())
 				check("unavailable", time.Minute, "") // the client retries for ten seconds before it reports an error
 				env.server.Always(row.answer)
 				check("available again, and rejecting", time.Minute, row.refused)
 				env.server.Always(apiservertest.Normal())
-				check("well", 6*time.Second, "")
+				check("after the fault", 6*time.Second, "")
 			})
 		})
 	}
@@ -171,7 +171,7 @@ func TestErrorsHaveNoToken(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, _, err := env.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
-				if err := errors.Join(append(env.broken(), err)...); err == nil ||
+				if err := errors.Join(append(env.takeFailures(), err)...); err == nil ||
 					strings.Contains(err.Error(), env.server.Token()) {
 					t.Errorf("%v", err)
 				}
