@@ -11,16 +11,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// boundOfReading is the bound for reading a text. boundOfQuestion is the bound for one decision
+// boundOfReading is the bound for reading a text. boundOfDecision is the bound for one decision
 // within diff.AgentBudget, including resources that the budget does not count. The bounds are
 // twenty times the measured values.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
-	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+	boundOfDecision = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// askedPackets are the explained packets.
-var askedPackets = []string{
+// explainedPackets are the packets that checkBudget explains.
+var explainedPackets = []string{
 	"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "in tcp 10.1.0.7:40000 > 10.244.1.5:80",
 	"out tcp 127.0.0.1:4000 > 127.0.0.1:80",
 }
@@ -28,22 +28,23 @@ var askedPackets = []string{
 // checkBudget verifies that decisions about rulesets end within their budget.
 func checkBudget(t testing.TB, left, right rules.Ruleset) {
 	t.Helper()
-	boundOfQuestion.Check(t, "deciding", func() {
+	boundOfDecision.Check(t, "deciding", func() {
 		result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Budget: diff.AgentBudget})
 		if len(result.Undecided) > diff.MostUndecided {
-			t.Errorf("%d undecided conditions", len(result.Undecided))
+			t.Errorf("%d undecided conditions, want at most %d", len(result.Undecided),
+				diff.MostUndecided)
 		}
 	})
-	for _, text := range askedPackets {
+	for _, text := range explainedPackets {
 		p, err := rules.ParsePacket(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		boundOfQuestion.Check(t, "explaining "+text, func() {
+		boundOfDecision.Check(t, "explaining "+text, func() {
 			for _, pass := range diff.ExplainWithin(&left, p, diff.AgentBudget).Passes {
 				if len(pass.Steps) > diff.MostSteps {
-					t.Errorf("%d steps", len(pass.Steps))
+					t.Errorf("%d steps, want at most %d", len(pass.Steps), diff.MostSteps)
 				}
 			}
 		})
@@ -69,13 +70,13 @@ func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 // At these sizes, decisions used to take minutes or gigabytes.
 func TestCostlyTextsAreDecided(t *testing.T) {
 	for _, c := range costlyTexts {
-		if c.atLeast == 0 {
+		if c.decidedSize == 0 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			read := func() diff.Side {
 				return diff.Side{Ruleset: rules.Ruleset{Tables: parse(t, rules.IPv4,
-					c.text(c.atLeast))}}
+					c.text(c.decidedSize))}}
 			}
 			result := diff.Decide(read(), read(), diff.Options{
 				Families: []rules.Family{rules.IPv4}, Budget: diff.Budget{Memory: 512 << 20},
@@ -124,7 +125,8 @@ func withoutLine(rs rules.Ruleset, text string, line int) rules.Ruleset {
 	return rules.Ruleset{Tables: tables}
 }
 
-// FuzzDecideIstioLogWithinBudget verifies the same for logs.
+// FuzzDecideIstioLogWithinBudget verifies that parsing any log, comparing its rules with the
+// ruleset of its parameters, and explaining packets end within their budget.
 func FuzzDecideIstioLogWithinBudget(f *testing.F) {
 	for _, c := range costlyTexts {
 		text := strings.ReplaceAll(strings.TrimSpace(c.text(20)), "\n", `\n`)

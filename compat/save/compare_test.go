@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// exportAll makes cmp compare unexported fields of addresses. Package xt tests the inputs of
-// unknown matches.
-var exportAll = cmp.Options{
+// compareOptions makes cmp compare addresses by value, and ignore the inputs of unknown matches,
+// which package xt tests.
+var compareOptions = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
 	cmpopts.IgnoreFields(rules.Unknown{}, "Ignores"),

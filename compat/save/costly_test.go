@@ -8,12 +8,12 @@ import (
 
 // A costlyText is a text that is expensive to read, to decide about, or to explain.
 type costlyText struct {
-	name string
-	// lines writes the rules of a table of size n.
+	name  string
 	table string
+	// lines writes the rules of the table for size n.
 	lines func(w *costlyWriter, n int)
-	// atLeast is a size that must be decided within the default budget, 0 for none.
-	atLeast int
+	// decidedSize is a size at which the text must be decided, 0 for none.
+	decidedSize int
 }
 
 // costlyWriter writes commands. Its random values are reproducible.
@@ -120,7 +120,7 @@ var costlyTexts = []costlyText{
 			w.line("-A OUTPUT -p tcp -o i%x -j REDIRECT --to-ports %d", i, 15000+i%2)
 		}
 	}, 1000},
-	{"prefixes of interfaces", "nat", func(w *costlyWriter, n int) {
+	{"interface name patterns", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -p tcp -o i%x+ -j REDIRECT --to-ports %d", i, 15000+i%2)
 		}
@@ -131,7 +131,7 @@ var costlyTexts = []costlyText{
 				i&0xff, w.address(), i%65000+1)
 		}
 	}, 500},
-	{"translations to ranges", "nat", func(w *costlyWriter, n int) {
+	{"DNAT to ranges", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -p tcp -d 10.1.%d.%d -j DNAT --to-destination 10.0.0.1-10.0.1.%d:%d-%d", i>>8&0xff, i&0xff, i%250, i%60000+1, i%60000+2)
 		}
@@ -158,7 +158,7 @@ var costlyTexts = []costlyText{
 			w.line("-A OUTPUT -d 10.1.%d.%d -j FOO --bar %d", i>>8&0xff, i&0xff, i)
 		}
 	}, 0},
-	{"chance", "mangle", func(w *costlyWriter, n int) {
+	{"rules that depend on chance", "mangle", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -m limit --limit %d/s -j MARK --xor-mark 0x%x", i%900+1, w.Uint32())
 		}

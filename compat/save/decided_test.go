@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// dumps returns the rules of each file of testdata/programs, and its family.
+// dumps returns the rules of each file of testdata/programs, by file name.
 func dumps(t *testing.T) map[string]rules.Ruleset {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.save"))
@@ -86,9 +86,9 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 				}
 				for _, c := range r.Classes {
 					for _, o := range []diff.SideOutcome{c.Outcome.Left, c.Outcome.Right} {
-						goes := o.Outcome.Dropped || o.Outcome.Captured() || o.Outcome.DNATAddr.IsValid()
+						hasEffect := o.Outcome.Dropped || o.Outcome.Captured() || o.Outcome.DNATAddr.IsValid()
 						if o.Decided == nil && (o.Reason == "" ||
-							goes && strings.HasPrefix(o.Reason, "no ")) {
+							hasEffect && strings.HasPrefix(o.Reason, "no ")) {
 							t.Errorf("%s: the reason is %q for the outcome %s", c.Witness, o.Reason,
 								o.Outcome)
 						}
@@ -117,8 +117,9 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 					}
 				}
 			}
+			// 12 packets have no address and port of the rules.
 			if len(packets) < 24 {
-				t.Errorf("only %d packets", len(packets))
+				t.Errorf("only %d packets, want 24 or more", len(packets))
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func FuzzParse(f *testing.F) {
 		}
 		tables, err := save.Parse(family, "f", strings.NewReader(text))
 		if err != nil {
-			wantPlaces(t, err, text)
+			wantPosition(t, err, text)
 			return
 		}
 		var printed strings.Builder
@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v\nin:\n%s", err, printed.String())
 		}
-		if diff := cmp.Diff(withoutLines(tables), withoutLines(second), exportAll); diff != "" {
+		if diff := cmp.Diff(withoutLines(tables), withoutLines(second), compareOptions); diff != "" {
 			t.Errorf("printed:\n%s\n-first +again:\n%s", printed.String(), diff)
 		}
 	})
@@ -62,7 +62,7 @@ func FuzzParseIstioLog(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		l, err := save.ParseIstioLog("f", strings.NewReader(text))
 		if err != nil {
-			wantPlaces(t, err, text)
+			wantPosition(t, err, text)
 			return
 		}
 		if (l.Redirect == nil) == (l.NoRedirect == nil) {
@@ -80,8 +80,8 @@ func FuzzParseIstioLog(f *testing.F) {
 	})
 }
 
-// wantPlaces verifies that the first error contains a position in the text.
-func wantPlaces(t *testing.T, err error, text string) {
+// wantPosition verifies that the first error contains a position in the text.
+func wantPosition(t *testing.T, err error, text string) {
 	e := (*save.SyntaxError)(nil)
 	if !errors.As(err, &e) {
 		t.Fatalf("not a syntax error: %v", err)

@@ -85,8 +85,8 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	return table
 }
 
-// rule draws a rule. It draws matches and targets that the kernel allows only at some hooks only
-// for user-defined chains with odd numbers, to which no rule jumps.
+// rule draws a rule. No rule jumps to the user-defined chains with odd numbers. In these chains,
+// rule also draws matches and targets that the kernel allows only at some hooks.
 func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
 	free := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
 	var r rules.Rule

@@ -85,7 +85,7 @@ func TestParseLogOfARunThatApplied(t *testing.T) {
 		netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"),
 		netip.MustParseAddr("fd00::a"),
 	}
-	if diff := cmp.Diff(&want, l.Redirect, exportAll, cmp.Comparer(func(a, b netip.Prefix) bool {
+	if diff := cmp.Diff(&want, l.Redirect, compareOptions, cmp.Comparer(func(a, b netip.Prefix) bool {
 		return a == b
 	})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -162,7 +162,7 @@ func TestParseLogInAllForms(t *testing.T) {
 		"with kubectl's prefix and timestamp": eachLine(func(l string) string {
 			return "[pod/web-0/istio-init] 2026-01-01T00:00:00Z " + l
 		}),
-		"without its beginning": eachLineFrom(applied, 41),
+		"without its beginning": blankLinesBefore(applied, 41),
 		"with debug output": applied +
 			"2026-01-01T00:00:01.000000Z\tdebug\tCommand output: \n*nat\nnonsense\n",
 	} {
@@ -175,8 +175,8 @@ func TestParseLogInAllForms(t *testing.T) {
 	}
 }
 
-// eachLineFrom replaces the lines before a line by blank lines.
-func eachLineFrom(text string, line int) string {
+// blankLinesBefore replaces the lines before a line by blank lines.
+func blankLinesBefore(text string, line int) string {
 	lines := strings.Split(text, "\n")
 	return strings.Repeat("\n", line-1) + strings.Join(lines[line-1:], "\n")
 }
@@ -250,22 +250,22 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 		failure    string
 		redirect   bool
 	}{
-		{"the last applied", failed + dry + native + applied, len(appliedRules), false, "", true},
+		{"the last run applied rules", failed + dry + native + applied, len(appliedRules), false, "", true},
 		{
-			"the last applied, after a failed run with native nftables",
+			"the last run applied rules after a failed run with native nftables",
 			upTo(native, "info\tIstio nft") + applied, len(appliedRules), false, "", true,
 		},
 		{
-			"the last failed", applied + failed, 1, false,
+			"the last run failed", applied + failed, 1, false,
 			"exit status 1\niptables-restore: line 2 failed", false,
 		},
-		{"the last was dry", applied + dry, len(dryRunRules), true, "", false},
+		{"the last run was a dry run", applied + dry, len(dryRunRules), true, "", false},
 		{
-			"the last failed while parsing its options", applied + notCommand, len(appliedRules),
+			"the last run failed while parsing its options", applied + notCommand, len(appliedRules),
 			false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true,
 		},
 		{
-			"the last failed while parsing its prefixes", applied + early, 0, false,
+			"the last run failed while parsing its prefixes", applied + early, 0, false,
 			`netip.ParsePrefix("10.0.0.0"): no '/'`, false,
 		},
 	} {
@@ -280,7 +280,7 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// Without a final state the input applies, unless a command failed.
+// Without a final state the rules are those of the input, unless a command failed.
 func TestParseLogThatEndsEarly(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	l := parseLog(t, upTo(applied, "2026-01-01T00:00:00.000007Z"))
@@ -359,7 +359,7 @@ func TestParseLogWithLinesOfOtherContainers(t *testing.T) {
 	}
 }
 
-func TestParseLogOfARunThatRemoved(t *testing.T) {
+func TestParseLogOfARunThatOnlyRemovedRules(t *testing.T) {
 	l := parseLog(t,
 		"info\tIstio config:\nCLEANUP_ONLY=true\n\ninfo\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n")
 	if len(l.Tables) != 1 || l.Redirect != nil ||
@@ -371,7 +371,10 @@ func TestParseLogOfARunThatRemoved(t *testing.T) {
 // The rules of a log are usable even if its parameters are not.
 func TestParseLogWithoutUsableParameters(t *testing.T) {
 	applied := fixture(t, "applied.log")
-	for _, tc := range []struct{ from, to, want string }{
+	for _, tc := range []struct {
+		from, to string
+		want     string // empty if the parameters are usable
+	}{
 		{"PROXY_PORT=15001", "PROXY_PORT=0", `test.log:8: PROXY_PORT: "0" is not a port (1-65535)`},
 		{
 			"[10.96.0.10 10.96.0.11]", "[dns]",
@@ -384,7 +387,10 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 		if diff := cmp.Diff(appliedRules, placedRules(l.Tables)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", tc.to, diff)
 		}
-		if tc.want == "" && l.Redirect != nil {
+		if tc.want == "" {
+			if l.Redirect == nil {
+				t.Errorf("%s: %v", tc.to, l.NoRedirect)
+			}
 			continue
 		}
 		if l.Redirect != nil || !strings.HasPrefix(fmt.Sprint(l.NoRedirect), tc.want) {

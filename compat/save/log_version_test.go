@@ -71,7 +71,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 			if l.NoRedirect != nil {
 				t.Fatal(l.NoRedirect)
 			}
-			if diff := cmp.Diff(&tc.want, l.Redirect, exportAll,
+			if diff := cmp.Diff(&tc.want, l.Redirect, compareOptions,
 				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -115,7 +115,7 @@ func TestParseLogReportsUnstatedParameters(t *testing.T) {
 	}
 }
 
-// Lines of such a log may be in the format of a container runtime or a terminal.
+// Lines of a log of an older version may be in the format of a container runtime or a terminal.
 func TestParseOlderLogsInAllForms(t *testing.T) {
 	docker := func(line string) string {
 		text, err := json.Marshal(line)
@@ -155,7 +155,7 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 			if diff := cmp.Diff(placedRules(want.Tables), placedRules(got.Tables)); diff != "" {
 				t.Errorf("%s, version %s: -want +got:\n%s", name, version, diff)
 			}
-			if diff := cmp.Diff(want.Redirect, got.Redirect, exportAll,
+			if diff := cmp.Diff(want.Redirect, got.Redirect, compareOptions,
 				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("%s, version %s: -want +got:\n%s", name, version, diff)
 			}
@@ -163,7 +163,7 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 	}
 }
 
-func TestParseOlderLogsOfOtherRuns(t *testing.T) {
+func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
 	v4, v9, v13 := fixture(t, "istio-1.4.log"), fixture(t, "istio-1.9.log"),
 		fixture(t, "istio-1.13.log")
 	restored := upTo(v9, "iptables-save \n")

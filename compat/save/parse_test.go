@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// outline lists the chains with their attachment, and the rules with their lines.
+// outline lists the chains with their attachment, and the rules.
 func outline(tables []rules.Table) string {
 	var b strings.Builder
 	for i := range tables {
@@ -179,7 +179,7 @@ func TestParseDoesNotChangeNames(t *testing.T) {
 	} {
 		tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n-A OUTPUT "+rule+
 			"\nCOMMIT\n"))
-		if want == "" {
+		if want == "" { // a negated list is an error
 			if err == nil {
 				t.Errorf("%s: no error", rule)
 			}
@@ -476,8 +476,8 @@ func TestParseEarlyListing(t *testing.T) {
 	}
 }
 
-// TestLimitsOfIPTablesNFT verifies that a limit in the output of iptables-nft is an expression of
-// nftables, in the tables after its header.
+// TestLimitsOfIPTablesNFT verifies that a limit is an expression of nftables in the tables after a
+// header of iptables-nft, and a match of xtables after a header of iptables-legacy.
 func TestLimitsOfIPTablesNFT(t *testing.T) {
 	const rule = "-A OUTPUT -m limit --limit 5/min -j DROP\nCOMMIT\n"
 	tables, err := save.Parse(rules.IPv4, "text", strings.NewReader(

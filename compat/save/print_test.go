@@ -33,7 +33,7 @@ func TestPrintedTablesParseToTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\nin:\n%s", err, text)
 		}
-		if diff := cmp.Diff(want, withoutLines(got), exportAll); diff != "" {
+		if diff := cmp.Diff(want, withoutLines(got), compareOptions); diff != "" {
 			t.Errorf("%s\n-printed +parsed:\n%s", text, diff)
 		}
 	})
@@ -66,8 +66,8 @@ func TestPrintedTablesLoadToTheSame(t *testing.T) {
 	}
 }
 
-// TestPrintedMatchesLoadToTheSame does the same with all matches and targets, some of which the
-// decoder of the kernel's tables may not support.
+// TestPrintedMatchesLoadToTheSame is TestPrintedTablesLoadToTheSame with all matches and targets.
+// It does not read the kernel's tables, because their decoder does not support all of them.
 func TestPrintedMatchesLoadToTheSame(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {

@@ -469,13 +469,13 @@ func TestPrintedRulesParseToTheSame(t *testing.T) {
 			tables := parse(t, family, text)
 			if strings.Contains(tc.want, "unknown(") {
 				if err := save.Print(&strings.Builder{}, tables); err == nil {
-					t.Error("printed")
+					t.Error("Print accepted an unknown match or action")
 				}
 				return
 			}
 			text = printed(t, tables)
 			if diff := cmp.Diff(withoutLines(tables), withoutLines(parse(t, family, text)),
-				exportAll); diff != "" {
+				compareOptions); diff != "" {
 				t.Errorf("printed:\n%s\n-first +again:\n%s", text, diff)
 			}
 		})
@@ -506,6 +506,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 			}},
 			nil,
 		},
+		// A known option that the protocol loads.
 		{"filter", "-p sctp --dport 80 -s 10.0.0.1", []rules.Match{
 			rules.MatchAddr{Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.1")}},
 			rules.MatchProtocol{Protocols: []rules.Protocol{rules.SCTP}},
@@ -583,18 +584,19 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 	} {
 		t.Run(tc.rule, func(t *testing.T) {
 			r := parsedRule(t, ruleCase{table: tc.table, rule: tc.rule})
-			if diff := cmp.Diff(tc.matches, r.Matches, exportAll); diff != "" {
+			if diff := cmp.Diff(tc.matches, r.Matches, compareOptions); diff != "" {
 				t.Errorf("matches, -want +got:\n%s", diff)
 			}
 			if diff := cmp.Diff(append(tc.actions, rules.Count{}), r.Actions,
-				exportAll); diff != "" {
+				compareOptions); diff != "" {
 				t.Errorf("actions, -want +got:\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestParseHeaderTargets verifies that targets that change the header are read as from the kernel.
+// TestParseHeaderTargets verifies that targets that change the header or the class yield the same
+// actions as in the kernel's tables.
 func TestParseHeaderTargets(t *testing.T) {
 	for rule, want := range map[string]rules.Action{
 		"-j TTL --ttl-dec 1":            xt.HopLimit(rules.IPv4, xt.DecrementHops, 1),
@@ -716,7 +718,7 @@ func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 					continue
 				}
 				got.Line = want.Line
-				if diff := cmp.Diff(want, got, exportAll); diff != "" {
+				if diff := cmp.Diff(want, got, compareOptions); diff != "" {
 					t.Errorf("saved as\n%s\n-as written +%s:\n%s", saved, from, diff)
 				}
 			}

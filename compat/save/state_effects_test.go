@@ -49,7 +49,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			diff.Undecidable,
 		},
 		{
-			"an update", "-A PREROUTING -m recent --update --name a\n" + listed, listed,
+			"an update of a list on one side", "-A PREROUTING -m recent --update --name a\n" + listed, listed,
 			diff.Undecidable,
 		},
 		{"--set always matches", set + " -j DROP", "-A PREROUTING -j DROP", diff.Equivalent},
@@ -71,7 +71,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP", diff.Equivalent,
 		},
 		{
-			"a rate",
+			"a rate that one side measures",
 			"-A PREROUTING -j RATEEST --rateest-name r --rateest-interval 250ms --rateest-ewmalog 0.5s\n" +
 				"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
 			"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
@@ -107,14 +107,14 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			"-A PREROUTING -j x\n" + marked + "\n-A x -m recent --update --name a",
 			diff.Undecidable,
 		},
-		{"a set on both sides", blocked, blocked, diff.Equivalent},
+		{"an ipset on both sides", blocked, blocked, diff.Equivalent},
 		{
 			"a set in a rule at another position",
 			blocked + "\n-A PREROUTING -p tcp -j MARK --set-mark 1",
 			"-A PREROUTING -p tcp -j MARK --set-mark 1\n" + blocked, diff.Equivalent,
 		},
-		{"a set on one side", blocked, "", diff.Different},
-		{"another set", blocked, strings.ReplaceAll(blocked, "bad", "worse"), diff.Different},
+		{"an ipset on one side", blocked, "", diff.Different},
+		{"another ipset", blocked, strings.ReplaceAll(blocked, "bad", "worse"), diff.Different},
 		{
 			"a set with the other direction", blocked, strings.ReplaceAll(blocked, "src", "dst"),
 			diff.Different,
@@ -138,6 +138,23 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			"-A PREROUTING -p udp -j SET --add-set other src\n" + blocked, blocked,
 			diff.Undecidable,
 		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
+				diff.Options{Families: []rules.Family{rules.IPv4}})
+			if got := r.StrictVerdict(); got != tc.want {
+				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+			}
+		})
+	}
+}
+
+// TestPortsOfSCTPAreCompared verifies comparisons of rules that match ports of SCTP.
+func TestPortsOfSCTPAreCompared(t *testing.T) {
+	for _, tc := range []struct {
+		name, left, right string
+		want              diff.Verdict
+	}{
 		{
 			"ports of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP",
 			"-A PREROUTING -p sctp -m multiport --dports 80 -j DROP", diff.Equivalent,
@@ -153,7 +170,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := diff.Decide(mangled(t, tc.left), mangled(t, tc.right),
+			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
 				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
@@ -164,7 +181,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 
 // TestExplainReportsDependencies explains packets whose outcome depends on a list.
 func TestExplainReportsDependencies(t *testing.T) {
-	rs := mangled(t, "-A PREROUTING -m set --match-set bad src -j DROP").Ruleset
+	rs := inMangle(t, "-A PREROUTING -m set --match-set bad src -j DROP").Ruleset
 	p, err := rules.ParsePacket("in tcp 192.0.2.10:40000 > 10.244.1.5:8080")
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +202,7 @@ func TestReasonExplainsTheOutcome(t *testing.T) {
 	left := sideOf(t, "nat", redirect)
 	right := sideOf(t, "nat", redirect)
 	right.Ruleset.Tables = append(right.Ruleset.Tables,
-		mangled(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
+		inMangle(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
 	r := diff.Decide(left, right, diff.Options{Families: []rules.Family{rules.IPv4}})
 	if len(r.Classes) == 0 {
 		t.Fatal("no class")
@@ -198,8 +215,8 @@ func TestReasonExplainsTheOutcome(t *testing.T) {
 	}
 }
 
-// mangled parses rules of the mangle table.
-func mangled(t *testing.T, text string) diff.Side { return sideOf(t, "mangle", text) }
+// inMangle parses rules of the mangle table.
+func inMangle(t *testing.T, text string) diff.Side { return sideOf(t, "mangle", text) }
 
 // sideOf parses rules of a table.
 func sideOf(t *testing.T, table, text string) diff.Side {
@@ -228,8 +245,8 @@ func TestHelpersAreCompared(t *testing.T) {
 		name, left, right string
 		want              diff.Verdict
 	}{
-		{"a helper", helper, helper, diff.Equivalent},
-		{"no helper", helper, "", diff.Different},
+		{"the same helper", helper, helper, diff.Equivalent},
+		{"no helper on one side", helper, "", diff.Different},
 		{"another helper", helper, strings.ReplaceAll(helper, "ftp", "sip"), diff.Different},
 		{
 			"a helper after a zone", "-A PREROUTING -j CT --zone 5\n" + helper,
