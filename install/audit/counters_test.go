@@ -38,9 +38,9 @@ func (s *fakeNamespace) setPacketsLocked(role rules.Role, packets uint64) {
 	s.env.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
 }
 
-// wantCounters waits for an audit, and verifies the series of sluice_rule_packets_total that are
-// not 0.
-func (env *testEnv) wantCounters(when string, want ...string) {
+// checkCountersAfterAudit waits for the next audit, and verifies the series of
+// sluice_rule_packets_total that are not 0.
+func (env *testEnv) checkCountersAfterAudit(when string, want ...string) {
 	env.t.Helper()
 	advance(time.Minute)
 	env.Measure()
@@ -82,18 +82,18 @@ func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
 		nsA.setPackets(rules.InboundCaptured, 5)
 		nsB.setPackets(rules.OutboundCaptured, 1)
 		nsC.setPackets(rules.OutboundProxy, 7)
-		env.wantCounters("at first", "{bank,c,outbound,proxy} 7",
+		env.checkCountersAfterAudit("at first", "{bank,c,outbound,proxy} 7",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10")
 		nsB.setPackets(rules.OutboundCaptured, 100)
-		env.wantCounters("after b has received packets",
+		env.checkCountersAfterAudit("after b has received packets",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10",
 			"{shop,b,outbound,captured} 100")
 		env.delete(b)
-		env.wantCounters("after b was deleted", "{bank,c,outbound,proxy} 7",
+		env.checkCountersAfterAudit("after b was deleted", "{bank,c,outbound,proxy} 7",
 			"{shop,a,inbound,captured} 5", "{shop,a,outbound,captured} 10")
 		env.delete(a)
 		env.delete(c)
-		env.wantCounters("without pods")
+		env.checkCountersAfterAudit("without pods")
 	})
 }
 
@@ -107,7 +107,7 @@ func TestSeriesOfCountersAreBounded(t *testing.T) {
 			for i := range 20 {
 				s := env.addRedirected(countedPod(fmt.Sprint("ns-", i%2), fmt.Sprint("pod-", i)))
 				s.setPackets(rules.OutboundCaptured, uint64(i))
-				roles = rolesOf(s.rules)
+				roles = countRoles(s.rules)
 			}
 			advance(time.Minute)
 			if n := env.countSeries(); n != limit*roles {
@@ -118,8 +118,8 @@ func TestSeriesOfCountersAreBounded(t *testing.T) {
 	})
 }
 
-// rolesOf returns the number of roles of the rules.
-func rolesOf(rs rules.Ruleset) int {
+// countRoles returns the number of roles of the rules.
+func countRoles(rs rules.Ruleset) int {
 	roles := map[rules.Role]bool{}
 	for _, n := range rules.PacketsByRule(rs, rs) {
 		roles[n.Role] = true
@@ -148,13 +148,13 @@ func TestCountersNeverDecrease(t *testing.T) {
 		s := env.addRedirected(p)
 		s.setPackets(rules.OutboundCaptured, 10)
 		s.setPackets(rules.InboundCaptured, 20)
-		env.wantCounters("at first", "{shop,web,inbound,captured} 20",
+		env.checkCountersAfterAudit("at first", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 10")
 		env.change(s, func() { // the repair creates all rules again, with counters of 0
 			s.rules.Tables[0].Chains[0].Rules = nil
 		})
 		s.setPackets(rules.OutboundCaptured, 12)
-		env.wantCounters("after a repair", "{shop,web,inbound,captured} 20",
+		env.checkCountersAfterAudit("after a repair", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 22")
 		s = env.addSandbox(p) // a new sandbox of the same pod, with more packets than the previous one
 		r := env.redirect(p)
@@ -162,7 +162,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 		s.setPackets(rules.OutboundCaptured, 30)
 		env.record(p, &r)
 		env.put(p, running)
-		env.wantCounters("after a new sandbox", "{shop,web,inbound,captured} 20",
+		env.checkCountersAfterAudit("after a new sandbox", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52")
 		r.OutboundExcludePorts = rules.Singles[uint16](5432)
 		env.set(func() { s.rules = rules.MustCompile(r) })
@@ -170,10 +170,10 @@ func TestCountersNeverDecrease(t *testing.T) {
 		env.record(p, &r)
 		env.put(p, running)
 		// The packets since the last audit are not counted: see podCounters.update.
-		env.wantCounters("after a change of the parameters", "{shop,web,inbound,captured} 20",
+		env.checkCountersAfterAudit("after a change of the parameters", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52")
 		s.setPackets(rules.OutboundExcludedPort, 4)
-		env.wantCounters("later", "{shop,web,inbound,captured} 20",
+		env.checkCountersAfterAudit("after packets under the new parameters", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 52", "{shop,web,outbound,excluded_port} 4")
 	})
 }
@@ -185,10 +185,10 @@ func TestPacketsDuringARepairAreCounted(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 		s := env.addRedirected(countedPod("shop", "web"))
 		s.setPackets(rules.OutboundCaptured, 10)
-		env.wantCounters("at first", "{shop,web,outbound,captured} 10")
+		env.checkCountersAfterAudit("at first", "{shop,web,outbound,captured} 10")
 		s.afterRepair = func() { s.setPacketsLocked(rules.OutboundCaptured, 15) }
 		env.flush(s)
-		env.wantCounters("after the repair", "{shop,web,outbound,captured} 25")
+		env.checkCountersAfterAudit("after the repair", "{shop,web,outbound,captured} 25")
 	})
 }
 
@@ -199,12 +199,12 @@ func TestCountersOfANamespaceIncludeEndedPods(t *testing.T) {
 		nsA, nsB := env.addRedirected(a), env.addRedirected(b)
 		nsA.setPackets(rules.OutboundCaptured, 10)
 		nsB.setPackets(rules.OutboundCaptured, 1)
-		env.wantCounters("of two pods", "{shop,,outbound,captured} 11")
+		env.checkCountersAfterAudit("of two pods", "{shop,,outbound,captured} 11")
 		env.delete(a)
 		nsB.setPackets(rules.OutboundCaptured, 3)
-		env.wantCounters("of the other pod", "{shop,,outbound,captured} 13")
+		env.checkCountersAfterAudit("of the other pod", "{shop,,outbound,captured} 13")
 		env.delete(b)
-		env.wantCounters("without pods")
+		env.checkCountersAfterAudit("without pods")
 	})
 }
 
@@ -223,9 +223,9 @@ func TestCountersAfterARestartOfTheAgent(t *testing.T) {
 			if want[0] != "" {
 				first = []string{want[0]}
 			}
-			env.wantCounters(per+" at first", first...)
+			env.checkCountersAfterAudit(per+" at first", first...)
 			s.setPackets(rules.OutboundCaptured, 12)
-			env.wantCounters(per+" later", want[1])
+			env.checkCountersAfterAudit(per+" after two more packets", want[1])
 			env.stop()
 		}
 	})

@@ -101,7 +101,7 @@ func TestMissedEvents(t *testing.T) {
 		})
 		advance(time.Second) // a loss causes audits only after a pause since the last audits
 		env.set(func() { a.rules, b.rules = rules.Ruleset{}, rules.Ruleset{} })
-		env.heard <- watch.Event{Lost: true}
+		env.ruleEvents <- watch.Event{Lost: true}
 		synctest.Wait()
 		if a.applied != 1 || b.applied != 1 {
 			t.Errorf("after a loss: repaired %d and %d times", a.applied, b.applied)
@@ -130,7 +130,7 @@ func TestLossesWithoutEnd(t *testing.T) {
 			}
 		})
 		for range 600 {
-			env.heard <- watch.Event{Lost: true}
+			env.ruleEvents <- watch.Event{Lost: true}
 			advance(100 * time.Millisecond)
 		}
 		checked := 0

@@ -35,8 +35,8 @@ func TestAnHourOfEvents(t *testing.T) {
 		deletePod := func(p *decide.Pod) {
 			known[p.Metadata.UID] = true
 			env.mu.Lock()
-			delete(env.spaces, env.byNetNS[p.Metadata.UID])
-			delete(env.byNetNS, p.Metadata.UID)
+			delete(env.spaces, env.netnsPaths[p.Metadata.UID])
+			delete(env.netnsPaths, p.Metadata.UID)
 			env.mu.Unlock()
 			if err := env.options.Records.Remove(record.Key{
 				ContainerID: "c-" + p.Metadata.UID, IfName: "eth0",
@@ -76,14 +76,14 @@ func TestAnHourOfEvents(t *testing.T) {
 				env.put(&next, running)
 			case kind < 11:
 				env.mu.Lock()
-				s := env.spaces[env.byNetNS[p.Metadata.UID]]
+				s := env.spaces[env.netnsPaths[p.Metadata.UID]]
 				s.rules = rules.Ruleset{}
 				env.mu.Unlock()
 				if kind == 10 {
-					env.heard <- watch.Event{NS: s.id, Rules: true, PID: 1, Process: "nft"}
+					env.ruleEvents <- watch.Event{NS: s.id, Rules: true, PID: 1, Process: "nft"}
 				}
 			default:
-				env.heard <- watch.Event{Lost: true}
+				env.ruleEvents <- watch.Event{Lost: true}
 			}
 			time.Sleep(time.Hour / time.Duration(steps))
 		}

@@ -68,7 +68,7 @@ func (env *testEnv) find(
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range pods {
-		if path, ok := env.byNetNS[p.UID]; ok && env.spaces[path] != nil {
+		if path, ok := env.netnsPaths[p.UID]; ok && env.spaces[path] != nil {
 			found[p.UID] = sandbox.Sandbox{
 				Pod: p, Path: path, ID: env.spaces[path].id, Source: env.source, Created: env.created,
 			}
@@ -178,20 +178,20 @@ func (s *fakeNamespace) Repair(
 	return compat.Result{Backend: compat.BackendNFT, Result: nft.Result{Outcome: nft.Created}}, nil
 }
 
-// ears receive the events that the test sends.
-type ears struct{ env *testEnv }
+// fakeSubscription receives the events that a test sends.
+type fakeSubscription struct{ env *testEnv }
 
-func (e ears) Add(*netns.NS) error {
-	e.env.mu.Lock()
-	defer e.env.mu.Unlock()
-	e.env.added++
+func (s fakeSubscription) Add(*netns.NS) error {
+	s.env.mu.Lock()
+	defer s.env.mu.Unlock()
+	s.env.added++
 	return nil
 }
-func (e ears) Close() error { return nil }
+func (s fakeSubscription) Close() error { return nil }
 
-func (e ears) Next(ctx context.Context) (watch.Event, error) {
+func (s fakeSubscription) Next(ctx context.Context) (watch.Event, error) {
 	select {
-	case event := <-e.env.heard:
+	case event := <-s.env.ruleEvents:
 		return event, nil
 	case <-ctx.Done():
 		return watch.Event{}, ctx.Err()
@@ -209,7 +209,7 @@ func (env *testEnv) LabelPod(_ context.Context, pod cluster.Name, uid, key, valu
 func (env *testEnv) recordRequest(description string) error {
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	env.acts = append(env.acts, description)
+	env.requests = append(env.requests, description)
 	return env.refuse
 }
 

@@ -54,7 +54,7 @@ func TestPodThatSlowsAudits(t *testing.T) {
 			env.flush(s)
 			env.put(meshPod("web"), running)
 			if i%100 == 0 {
-				env.heard <- watch.Event{Lost: true}
+				env.ruleEvents <- watch.Event{Lost: true}
 			}
 			advance(time.Second)
 		}

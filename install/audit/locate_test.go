@@ -99,7 +99,7 @@ func TestLocate(t *testing.T) {
 				if err := got.Validate(); err != nil {
 					t.Error(err)
 				}
-				if got.NetNS != "" && got.NetNS == env.byNetNS[web.Metadata.UID] {
+				if got.NetNS != "" && got.NetNS == env.netnsPaths[web.Metadata.UID] {
 					got.NetNS = "found"
 				}
 				row.want.Namespace, row.want.Name, row.want.UID = "shop", "web", "uid-web"

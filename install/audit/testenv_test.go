@@ -31,32 +31,32 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// testEnv is a node in memory. It must be used in a bubble of synctest.
+// testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a bubble of synctest.
 type testEnv struct {
 	t       testing.TB
 	options audit.Options
 	*audit.Auditor
 	stop func()
 
-	mu       sync.Mutex
-	synced   bool
-	items    map[string]podcache.Item
-	objects  map[string][]byte
-	spaces   map[string]*fakeNamespace // by path
-	byNetNS  map[string]string         // the path of a pod's namespace by UID
-	version  int
-	searches int
-	inode    uint64 // of the latest namespace
-	source   sandbox.Source
-	created  time.Time // of all sandboxes
-	used     time.Duration
+	mu         sync.Mutex
+	synced     bool
+	items      map[string]podcache.Item
+	objects    map[string][]byte
+	spaces     map[string]*fakeNamespace // by path
+	netnsPaths map[string]string         // the paths of the pods' namespaces, by UID
+	version    int
+	searches   int
+	inode      uint64 // of the latest namespace
+	source     sandbox.Source
+	created    time.Time     // of all sandboxes
+	used       time.Duration // processor time of all audits
 
-	heard   chan watch.Event
-	added   int      // number of namespaces added to the watcher
-	acts    []string // deletions and labels
-	refuse  error    // the error of these requests
-	events  []cluster.Event
-	counted map[string]float64
+	ruleEvents chan watch.Event
+	added      int      // number of namespaces added to the watcher
+	requests   []string // deletions and labels
+	refuse     error    // the error of these requests
+	events     []cluster.Event
+	counted    map[string]float64
 }
 
 // fakeNamespace is a network namespace.
@@ -69,21 +69,21 @@ type fakeNamespace struct {
 	rules        rules.Ruleset
 	foreignRoute string
 	istio        []string
-	foreign      foreign.Effect // the effect of foreign rules
-	refuse       error          // the error of Repair
-	duringCall   func()         // called during a method, if not nil
-	afterRepair  func()         // called after Repair has changed the rules, if not nil
-	slow         time.Duration  // processor time of Check
-	applied      int
-	repairedWith compat.Comparison // the argument of the last Repair
-	searched     int               // calls of Bare
-	checked      int
-	checkedSince int   // subset of checked
-	unreadable   error // the error of Check
-	inspected    int
+	foreign      foreign.Effect     // the effect of foreign rules
+	refuse       error              // the error of Repair
+	duringCall   func()             // called at the start of Repair, if not nil
+	afterRepair  func()             // called after Repair has changed the rules, if not nil
+	slow         time.Duration      // processor time of Check
+	applied      int                // calls of Repair
+	repairedWith compat.Comparison  // the argument of the last Repair
+	searched     int                // calls of HasNoRules
+	checked      int                // calls of Check and CheckSince
+	checkedSince int                // calls of CheckSince
+	unreadable   error              // the error of Check
+	inspected    int                // calls of Foreign that inspected the rules
 	bypassing    established.Report // the result of EndConnections
 	ended        int                // calls of EndConnections
-	open         int
+	open         int                // namespaces that are not closed
 }
 
 // startTestEnv starts an auditor of a prepared environment.
@@ -119,8 +119,8 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	}
 	env := &testEnv{
 		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{},
-		spaces:  map[string]*fakeNamespace{},
-		byNetNS: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
+		spaces:     map[string]*fakeNamespace{},
+		netnsPaths: map[string]string{}, ruleEvents: make(chan watch.Event), counted: map[string]float64{},
 	}
 	dir := t.TempDir()
 	detector, err := bypass.New(bypass.Options{})
@@ -137,7 +137,7 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 		Records: record.In(dir), Repairs: repair.StoreIn(dir), Bypass: detector, Pods: env, Cluster: env,
 		FindSandboxes: env.find, Open: env.open,
 		ProcessorTime: func() time.Duration { env.mu.Lock(); defer env.mu.Unlock(); return env.used },
-		Listen:        func() (audit.Events, error) { return ears{env}, nil }, Metrics: env, Log: zap.NewNop(),
+		Listen:        func() (audit.Events, error) { return fakeSubscription{env}, nil }, Metrics: env, Log: zap.NewNop(),
 	}
 	return env
 }
@@ -227,7 +227,7 @@ func (env *testEnv) addSandbox(p *decide.Pod) *fakeNamespace {
 		addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 	}
 	path := "/run/netns/" + s.id.String()
-	env.spaces[path], env.byNetNS[p.Metadata.UID] = s, path
+	env.spaces[path], env.netnsPaths[p.Metadata.UID] = s, path
 	return s
 }
 
@@ -254,7 +254,7 @@ func (env *testEnv) addRedirected(p *decide.Pod) *fakeNamespace {
 func (env *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{
-		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: env.byNetNS[m.UID],
+		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: env.netnsPaths[m.UID],
 		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip",
 		Reason: "not-injected",
 	}
@@ -279,9 +279,10 @@ func (env *testEnv) set(do func()) {
 	do()
 }
 
+// change changes a namespace, and reports a change of its rules like the kernel.
 func (env *testEnv) change(s *fakeNamespace, do func()) {
 	env.set(do)
-	env.heard <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
+	env.ruleEvents <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
 	synctest.Wait()
 }
 
@@ -323,8 +324,8 @@ func (env *testEnv) takeEvents() string {
 func (env *testEnv) takeRequests() string {
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	text := strings.Join(env.acts, "; ")
-	env.acts = nil
+	text := strings.Join(env.requests, "; ")
+	env.requests = nil
 	return text
 }
 

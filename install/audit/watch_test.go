@@ -22,7 +22,7 @@ func TestListeningThatFails(t *testing.T) {
 			if tries++; tries < 4 {
 				return nil, errors.New("no capability")
 			}
-			return ears{env}, nil
+			return fakeSubscription{env}, nil
 		}
 		s := env.addRedirected(meshPod("web"))
 		env.start()
@@ -54,14 +54,14 @@ func TestLostEventsBeforeTheNextAudit(t *testing.T) {
 			}
 		})
 		advance(10 * time.Second)
-		env.heard <- watch.Event{Lost: true}
+		env.ruleEvents <- watch.Event{Lost: true}
 		advance(time.Second)
-		env.heard <- watch.Event{Lost: true} // the audit follows in two seconds
+		env.ruleEvents <- watch.Event{Lost: true} // the audit follows in two seconds
 		advance(time.Second)
 		env.put(meshPod("web"), running)
 		settle()
 		env.set(func() { s.rules = rules.Ruleset{} })
-		env.heard <- watch.Event{Lost: true}
+		env.ruleEvents <- watch.Event{Lost: true}
 		advance(2 * time.Second)
 		if s.applied != 1 {
 			t.Errorf("applied %d times", s.applied)
@@ -78,9 +78,9 @@ func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 		env := startTestEnv(t, nil, func(env *testEnv) { old = env.addRedirected(a) })
 		s, r := env.addSandbox(b), env.redirect(b)
 		env.set(func() {
-			delete(env.spaces, env.byNetNS["uid-a"])
-			delete(env.spaces, env.byNetNS["uid-b"])
-			s.id, s.rules, env.byNetNS["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
+			delete(env.spaces, env.netnsPaths["uid-a"])
+			delete(env.spaces, env.netnsPaths["uid-b"])
+			s.id, s.rules, env.netnsPaths["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
 			env.spaces["/run/netns/b"] = s
 		})
 		env.record(b, &r)
