@@ -16,11 +16,11 @@ func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 		options Options
 		want    object
 	}{
-		"IPv4 alone": {Options{}, object{
+		"IPv4 only": {Options{}, object{
 			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "ipv4",
 			"podSubnet": "10.244.0.0/16", "serviceSubnet": "10.96.0.0/16",
 		}},
-		"both": {Options{DualStack: true}, object{
+		"both families": {Options{DualStack: true}, object{
 			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "dual",
 			"podSubnet":     "10.244.0.0/16,fd00:244::/56",
 			"serviceSubnet": "10.96.0.0/16,fd00:96::/112",

@@ -14,7 +14,7 @@ import (
 
 // kindChildEnv contains a directory in which the test binary starts a cluster. If it is not set,
 // the tests run.
-const kindChildEnv = "SLUICE_TEST_KIND_VICTIM"
+const kindChildEnv = "SLUICE_TEST_KIND_KILLED"
 
 func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	if parent := os.Getenv(kindChildEnv); parent != "" {
@@ -44,7 +44,7 @@ func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	if !reached {
 		t.Fatal("the process exited before it was killed")
 	}
-	eventually(t, "its directory is removed", func(context.Context) error {
+	eventually(t, "the cluster's directory is removed", func(context.Context) error {
 		remaining, err := os.ReadDir(parent)
 		if err == nil && len(remaining) > 0 {
 			err = fmt.Errorf("%v", remaining)

@@ -37,7 +37,7 @@ func alert(t *testing.T, name string) string {
 }
 
 // Each row contains the samples of an hour, one per minute.
-func TestPodMostlyUncaptured(t *testing.T) {
+func TestAlertOnMostlyUncapturedPods(t *testing.T) {
 	const metric = `sluice_rule_packets_total{pod_namespace="shop",pod_name="web",`
 	for _, tc := range []struct {
 		name, samples, want string

@@ -32,27 +32,27 @@ func TestScopesContainAllObjects(t *testing.T) {
 	namespaced, _ := render(t,
 		strings.Replace(everything, "global: {", "global: {resourceScope: namespace, ", 1),
 		deploy.Options{})
-	sum := map[string]bool{}
+	inScopes := map[string]bool{}
 	for key := range cluster {
-		sum[key] = true
+		inScopes[key] = true
 		if kind, _, _ := strings.Cut(key, "/"); kind != "ClusterRole" &&
 			kind != "ClusterRoleBinding" && kind != "SecurityContextConstraints" {
 			t.Errorf("%s is not cluster-scoped", key)
 		}
 	}
 	for key := range namespaced {
-		if sum[key] {
+		if inScopes[key] {
 			t.Errorf("%s is in both scopes", key)
 		}
-		sum[key] = true
+		inScopes[key] = true
 	}
 	for key := range all {
-		if !sum[key] {
+		if !inScopes[key] {
 			t.Errorf("%s is in neither scope", key)
 		}
 	}
-	if len(sum) != len(all) {
-		t.Errorf("%d objects, %d in the scopes", len(all), len(sum))
+	if len(inScopes) != len(all) {
+		t.Errorf("%d objects, %d in the scopes", len(all), len(inScopes))
 	}
 }
 

@@ -204,9 +204,9 @@ func TestContainersAreConfined(t *testing.T) {
 		}
 	}
 	for _, m := range pods["agent"].Containers[0].VolumeMounts {
-		if looks := slices.Contains([]string{"proc", "netns", "cni-cache", "identity"},
-			m.Name); looks != m.ReadOnly {
-			t.Errorf("mount %s: readOnly is %v", m.Name, m.ReadOnly)
+		if want := slices.Contains([]string{"proc", "netns", "cni-cache", "identity"},
+			m.Name); want != m.ReadOnly {
+			t.Errorf("mount %s: readOnly is %v, want %v", m.Name, m.ReadOnly, want)
 		}
 	}
 	if hook := pods["hook"]; !*hook.Containers[0].SecurityContext.RunAsNonRoot ||

@@ -428,12 +428,12 @@ func TestRejectedValues(t *testing.T) {
 
 // The chart rejects durations that the agent would reject at its start.
 func TestChartRejectsInvalidDurations(t *testing.T) {
-	rejected := 0
+	durations := 0
 	for _, s := range settings.All() {
 		if s.Helm == "" || !strings.HasPrefix(s.Kind.Want, "a duration ") {
 			continue
 		}
-		rejected++
+		durations++
 		for _, value := range []string{
 			"99ms", "100ms", "0.1s", "2m", "1m60001ms", "24h", "24h1ms", "1439m60s", "1440.1m",
 			"0s",
@@ -454,8 +454,8 @@ func TestChartRejectsInvalidDurations(t *testing.T) {
 			}
 		}
 	}
-	if rejected < 5 {
-		t.Errorf("%d durations", rejected)
+	if durations < 5 {
+		t.Errorf("%d durations, want at least 5", durations)
 	}
 }
 
@@ -489,7 +489,7 @@ func TestErrorsContainTheKey(t *testing.T) {
 	}
 	walk(parse(t, string(data)), nil)
 	if tested < 100 {
-		t.Errorf("%d values", tested)
+		t.Errorf("%d values, want at least 100", tested)
 	}
 }
 

@@ -77,7 +77,8 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	return sluiceRules
 }
 
-// decideWithout compares the rulesets after removing some known differences from ours.
+// decideWithout compares the rulesets after removing the given differences from the parameters of
+// Sluice.
 func decideWithout(sluiceRules rules.Redirect, istioRules rules.Ruleset, removed []difference) diff.Result {
 	for _, d := range removed {
 		d.remove(&sluiceRules)

@@ -26,12 +26,12 @@ func confirmByTruncation(t *testing.T, w witnessPods) diff.Pair[string] {
 		t.Fatalf("the witness is not an invalid datagram: %s", p)
 	}
 	if !arrives(t, w.native, p) {
-		t.Errorf("with istio-nftables' rules it does not arrive: %s", p)
+		t.Errorf("with istio-nftables' rules the invalid datagram does not arrive: %s", p)
 	}
 	if arrives(t, w.legacy, p) {
-		t.Errorf("with istio-iptables' rules it arrives: %s", p)
+		t.Errorf("with istio-iptables' rules the invalid datagram arrives: %s", p)
 	}
-	return diff.Pair[string]{Left: "it arrives", Right: "it does not arrive"}
+	return diff.Pair[string]{Left: "the datagram arrives", Right: "the datagram does not arrive"}
 }
 
 // Lengths of the two datagrams, by which the receiver distinguishes them.

@@ -39,7 +39,7 @@ var nativeRefusals = []nativeRefusal{
 		},
 	},
 	{
-		"interface-prefix", "an interface prefix is tap* for nft and tap+ for iptables",
+		"interface-pattern", "an interface pattern is tap* for nft and tap+ for iptables",
 		[]string{"unexpected +"},
 		func(s testCase) bool {
 			return s.hasArg(func(name, value string) bool {

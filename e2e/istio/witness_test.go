@@ -39,16 +39,16 @@ func TestWitnessesMatchTheKernel(t *testing.T) {
 			true, confirmByCall,
 		},
 		{
-			"ipv6-captured", "capture-all-dns/set/unflagged/REDIRECT", "dns", capturedByOne, true,
-			confirmByCall,
+			"ipv6-captured", "capture-all-dns/set/unflagged/REDIRECT", "dns", capturedByNativeOnly,
+			true, confirmByCall,
 		},
 		{
 			"no-listener", "usual/injected/v4/TPROXY", "IPv4", enters(rules.Prerouting), false,
 			confirmByCall,
 		},
 		{
-			"no-listener", "usual/injected/dual/TPROXY", "IPv6", ofFamily(rules.IPv6), false,
-			confirmByCall,
+			"no-listener", "usual/injected/dual/TPROXY", "IPv6",
+			entersWithFamily(rules.IPv6), false, confirmByCall,
 		},
 		{
 			"drop-invalid-tcp", "drop-invalid/set/v4/REDIRECT", "datagram",
@@ -93,14 +93,14 @@ func leavesBy(name string) func(diff.Class) bool {
 	return func(c diff.Class) bool { return c.Witness.OutInterface == name }
 }
 
-func ofFamily(f rules.Family) func(diff.Class) bool {
+func entersWithFamily(f rules.Family) func(diff.Class) bool {
 	return func(c diff.Class) bool {
 		return c.Witness.Family() == f && c.Witness.Hook == rules.Prerouting
 	}
 }
 
-// capturedByOne selects datagrams that only istio-nftables captures.
-func capturedByOne(c diff.Class) bool {
+// capturedByNativeOnly selects datagrams that only istio-nftables captures.
+func capturedByNativeOnly(c diff.Class) bool {
 	p := c.Witness
 	onlyLeft := c.Outcome.Left.Outcome.Captured() && !c.Outcome.Right.Outcome.Captured()
 	return p.Protocol == rules.UDP && p.Owner != nil && p.State == rules.New && onlyLeft

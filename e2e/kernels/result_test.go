@@ -47,7 +47,7 @@ func successful(s ModuleSet) *console {
 	return c
 }
 
-func TestCheckAcceptsExpectedResults(t *testing.T) {
+func TestExpectedResultsAreAccepted(t *testing.T) {
 	for _, s := range ModuleSets {
 		result, err := successful(s).result(Kernels[0], s)
 		if err != nil {
@@ -66,7 +66,7 @@ func TestCheckAcceptsExpectedResults(t *testing.T) {
 	}
 }
 
-func TestCheckReportsUnexpectedResults(t *testing.T) {
+func TestUnexpectedResultsAreReported(t *testing.T) {
 	all, noNFT, noLegacy := ModuleSets[0], ModuleSets[1], ModuleSets[2]
 	for _, row := range []struct {
 		name    string

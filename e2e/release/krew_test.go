@@ -61,8 +61,8 @@ func (x *index) publish(manifest string) {
 	command(x.t, x.dir, "git", "commit", "--quiet", "--message=sluice")
 }
 
-// wantInstallable installs, lists, runs and uninstalls the plugin with krew.
-func (x *index) wantInstallable() {
+// checkInstallation installs, lists, runs and uninstalls the plugin with krew.
+func (x *index) checkInstallation() {
 	x.t.Helper()
 	command(x.t, ".", x.krew, "update")
 	if found := command(x.t, ".", x.krew, "search", "sluice"); !strings.Contains(found,
@@ -107,7 +107,7 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := newIndex(t, r)
-	x.wantInstallable()
+	x.checkInstallation()
 
 	manifest := string(r.read(t, "sluice.yaml"))
 	sum, err := r.checksum(r.archiveName(Client, runtime.GOARCH))

@@ -266,8 +266,8 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for reason, got := range map[string]error{
-		"wrong password": second(ParseKey(private, []byte("wrong"))),
-		"no PEM":         second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
+		"wrong password": errorOf(ParseKey(private, []byte("wrong"))),
+		"no PEM":         errorOf(ParseKey([]byte("x"), nil)), "RSA": errorOf(ParseKey(rsa, nil)),
 	} {
 		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
 			t.Errorf("%s: %v", reason, got)
@@ -284,7 +284,7 @@ func decoded(t *testing.T, text string) string {
 	return string(raw)
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 func TestProvenanceContainsEachArtifact(t *testing.T) {
 	r := newRelease(t)
@@ -359,8 +359,8 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// The packages contain the program, its man page and the completions, and are reproducible.
-func TestPackages(t *testing.T) {
+// Packages of the same files are identical.
+func TestPackagesAreReproducible(t *testing.T) {
 	var all [2][]byte
 	for i := range all {
 		r := newRelease(t)

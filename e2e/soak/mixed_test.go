@@ -41,10 +41,10 @@ func TestMixedVersions(t *testing.T) {
 			name[tc.from.plugin], name[tc.to.agent], name[tc.to.plugin]), func(t *testing.T) {
 			pod := meshPod(t)
 			n := newNode(t, tc.from.agent, tc.from.plugin)
-			query := n.answeredRequests()
+			answered := n.answeredRequests()
 			old, err := n.newSandbox(2*number, pod)
 			check(t, err)
-			if n.answeredRequests() == query {
+			if n.answeredRequests() == answered {
 				t.Error("the agent did not respond to the first pair's plugin")
 			}
 			checkCaptured(t, old)
@@ -53,13 +53,13 @@ func TestMixedVersions(t *testing.T) {
 			n.start(tc.to.agent, tc.to.plugin)
 			checkCaptured(t, old)
 			check(t, n.runPlugins(old, n.checkList))
-			if _, done, err := old.deleteRules(); err != nil || !done {
+			if _, done, err := old.measureRepair(); err != nil || !done {
 				t.Errorf("the second agent did not repair a pod of the first plugin: %v", err)
 			}
-			query = n.answeredRequests()
+			answered = n.answeredRequests()
 			next, err := n.newSandbox(2*number+1, pod)
 			check(t, err)
-			if n.answeredRequests() == query {
+			if n.answeredRequests() == answered {
 				t.Error("the agent did not respond to the second pair's plugin")
 			}
 			checkCaptured(t, next)

@@ -185,9 +185,9 @@ func (s *sandbox) connectCaptured() (bool, error) {
 	return true, nil
 }
 
-// deleteRules deletes the rules, waits until they are restored, and returns the elapsed time. It
+// measureRepair deletes the rules, waits until they are restored, and returns the elapsed time. It
 // returns false if the sandbox no longer exists.
-func (s *sandbox) deleteRules() (elapsed time.Duration, done bool, err error) {
+func (s *sandbox) measureRepair() (elapsed time.Duration, done bool, err error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	if s.removed {

@@ -101,8 +101,8 @@ func TestSoak(t *testing.T) {
 	repeat(repairs, "repairs", func(int) error { return r.repair() })
 	repeat(samples, "samples", func(i int) error {
 		if i%(samples/6) == 0 {
-			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(), r.count(),
-				len(r.repairTimes()))
+			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(),
+				r.connectionCount(), len(r.repairTimes()))
 		}
 		for j := range quantities {
 			if err := quantities[j].sample(begin); err != nil {
@@ -118,7 +118,7 @@ func TestSoak(t *testing.T) {
 
 	result := report.Soak{
 		Machine: bench.Machine(), Duration: r.duration, Sandboxes: r.sandboxes, Live: r.live,
-		Connections: r.count(),
+		Connections: r.connectionCount(),
 		Repairs:     report.Summarize(r.repairTimes()), LongestRepair: slices.Max(r.repairTimes()),
 	}
 	for _, q := range quantities {
@@ -246,7 +246,7 @@ func (r *run) connect() error {
 
 // repair deletes the rules of a random sandbox, and records the time until they are restored.
 func (r *run) repair() error {
-	elapsed, done, err := r.random().deleteRules()
+	elapsed, done, err := r.random().measureRepair()
 	if done {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -255,8 +255,8 @@ func (r *run) repair() error {
 	return err
 }
 
-// count returns the number of captured connections.
-func (r *run) count() int {
+// connectionCount returns the number of captured connections.
+func (r *run) connectionCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.connections

@@ -54,7 +54,7 @@ func checkAmbientReboot(t *testing.T, tc *testCluster) {
 	tc.waitAnnotated(t, "enabled", pods...)
 	tc.mustHaveIntactRules(t, pods...)
 	tc.mustReachEachOther(t, pods)
-	tc.mustProbe(t, pods)
+	tc.mustHaveUncapturedProbes(t, pods)
 }
 
 // mustHaveIntactRules waits until rules check and rules doctor report no problem for the pods and
@@ -83,8 +83,9 @@ func (tc *testCluster) rules(ctx context.Context, t *testing.T, args ...string) 
 	return out, err
 }
 
-// mustProbe fails the test unless the kubelet's last probe of each pod bypassed ztunnel.
-func (tc *testCluster) mustProbe(t *testing.T, pods []*corev1.Pod) {
+// mustHaveUncapturedProbes fails the test unless the kubelet's last probe of each pod bypassed
+// ztunnel.
+func (tc *testCluster) mustHaveUncapturedProbes(t *testing.T, pods []*corev1.Pod) {
 	t.Helper()
 	for i, p := range pods {
 		ipv4, _ := addresses(p)

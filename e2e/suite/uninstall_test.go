@@ -108,7 +108,7 @@ func isFailureOfIstioCNI(warning string) bool {
 }
 
 // waitUntilAloneInChain waits until istio-cni's plugin is removed from the chain. Helm does not
-// wait for this: istio-cni's pod removes it when it terminates.
+// wait for this: istio-cni's pod removes the plugin when the pod terminates.
 func (tc *testCluster) waitUntilAloneInChain(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "istio-cni's plugin is removed from the chain", func(context.Context) error {

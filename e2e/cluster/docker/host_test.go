@@ -15,7 +15,7 @@ import (
 )
 
 // fakePrograms returns a directory with fake programs docker and kind. They append their command
-// lines to the file calls. docker ps prints the file left.
+// lines to the file calls. docker ps prints the contents of the file left.
 func fakePrograms(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -95,7 +95,7 @@ func TestLeftoversInTheEngineAreReported(t *testing.T) {
 }
 
 // If childEnv is set, the test binary uses the engine until it is killed.
-const childEnv = "SLUICE_TEST_VICTIM"
+const childEnv = "SLUICE_TEST_KILLED"
 
 func TestEndOfTheProcessRemovesTheClusterFromTheHostEngine(t *testing.T) {
 	if folders := os.Getenv(childEnv); folders != "" {

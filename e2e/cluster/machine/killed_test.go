@@ -134,10 +134,12 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = m.caller.Wait()
-			rulestest.Eventually(t, "its processes have ended", func() bool {
+			rulestest.Eventually(t, "the machine's processes have ended", func() bool {
 				return len(processesIn(t, inside)) == 0
 			})
-			rulestest.Eventually(t, "its directory is removed", func() bool { return empty(t, parent) })
+			rulestest.Eventually(t, "the machine's directory is removed", func() bool {
+				return empty(t, parent)
+			})
 			mustBeRemoved(t, m.dir)
 			mustEqualFootprint(t, before)
 		})
@@ -153,7 +155,9 @@ func TestNextMachineRemovesLeftoversOfAKilledOne(t *testing.T) {
 	if err := unix.Kill(parentOf(t, m.init), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "its processes have ended", func() bool { return len(processesIn(t, inside)) == 0 })
+	rulestest.Eventually(t, "the machine's processes have ended", func() bool {
+		return len(processesIn(t, inside)) == 0
+	})
 	if _, err := os.Stat(m.dir); err != nil {
 		t.Fatalf("the directory was removed too early: %v", err)
 	}

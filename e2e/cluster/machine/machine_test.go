@@ -35,7 +35,7 @@ func smallMachine(t *testing.T) (*machine.Dir, machine.Spec) {
 			{Name: "forever", Argv: []string{"sh", "-c", "echo started; exec sleep 1000"}},
 			{Name: "short", Argv: []string{"sh", "-c", "echo started; exit 3"}},
 			{
-				Name: "deaf",
+				Name: "ignores-sigterm",
 				Argv: []string{"sh", "-c", "trap '' TERM; echo started; while :; do sleep 1; done"},
 			},
 			{Name: "waits", Argv: []string{"sleep", "1000"}, After: "unix:/run/there.sock"},
@@ -188,9 +188,11 @@ func TestServices(t *testing.T) {
 		m.StopService(t.Context(), "forever")); err != nil {
 		t.Error(err)
 	}
-	rulestest.Eventually(t, "the service that ignores SIGTERM runs", func() bool { return starts("deaf") == 1 })
-	if err := m.StopService(t.Context(), "deaf"); err != nil ||
-		!strings.Contains(logOf(t, m, "deaf"), "signal 9") {
+	rulestest.Eventually(t, "the service that ignores SIGTERM runs", func() bool {
+		return starts("ignores-sigterm") == 1
+	})
+	if err := m.StopService(t.Context(), "ignores-sigterm"); err != nil ||
+		!strings.Contains(logOf(t, m, "ignores-sigterm"), "signal 9") {
 		t.Errorf("a service that ignores SIGTERM is not killed: %v", err)
 	}
 	begin := starts("short")
@@ -208,8 +210,8 @@ func TestServices(t *testing.T) {
 		return starts("forever") == 3
 	})
 
-	const waiting = "ps -A -o args= | grep -c '^sleep 1000' || true"
-	if got := shell(t, m, waiting); got != "1" {
+	const countSleeps = "ps -A -o args= | grep -c '^sleep 1000' || true"
+	if got := shell(t, m, countSleeps); got != "1" {
 		t.Errorf("%s processes: want only the service that waits for no socket", got)
 	}
 	listener := m.Command(t.Context(), "perl", "-MIO::Socket::UNIX", "-e",
@@ -223,7 +225,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "a service is started when its socket accepts connections", func() bool {
-		return shell(t, m, waiting) == "2"
+		return shell(t, m, countSleeps) == "2"
 	})
 	if err := m.StopService(t.Context(), "none"); err == nil ||
 		!strings.Contains(err.Error(), "no such service") {

@@ -40,21 +40,21 @@ func TestCheck(t *testing.T) {
 		change  func(r *path.Report)
 		want    string // part of the error; empty for none
 	}{
-		{"both proxies forwarded it", captured, func(*path.Report) {}, ""},
-		{"no proxy forwarded it", captured, func(r *path.Report) {
+		{"both proxies forwarded the request", captured, func(*path.Report) {}, ""},
+		{"no proxy forwarded the request", captured, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = nil, r.Local
 		}, "the caller's proxy was bypassed"},
-		{"only the server's proxy forwarded it", captured, func(r *path.Report) {
+		{"only the server's proxy forwarded the request", captured, func(r *path.Report) {
 			r.Answer.Via = r.Answer.Via[1:]
 			r.Answer.Via[0].Peer = r.Local
 		}, "the caller's proxy was bypassed"},
-		{"only the caller's proxy forwarded it", captured, func(r *path.Report) {
+		{"only the caller's proxy forwarded the request", captured, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = r.Answer.Via[:1], r.Answer.Via[0].Upstream
 		}, "the server's proxy was bypassed"},
 		{"another connection through the same proxies", captured, func(r *path.Report) {
 			r.Local = endpoint("10.0.0.1:999")
 		}, "the outbound proxy forwarded another connection"},
-		{"the proxy of another pod forwarded it", captured, func(r *path.Report) {
+		{"the proxy of another pod forwarded the request", captured, func(r *path.Report) {
 			r.Answer.Via[0].Proxy = "c"
 		}, "the outbound proxy forwarded another connection"},
 		{"the proxy connected to another destination", captured, func(r *path.Report) {
@@ -96,11 +96,11 @@ func TestCheck(t *testing.T) {
 			r.Answer, r.Error = nil, "refused"
 		}, "no response: refused"},
 		{
-			"a proxy unexpectedly forwarded it",
+			"a proxy unexpectedly forwarded the request",
 			path.Expected{Server: "b", Outbound: true},
 			func(*path.Report) {}, "unexpected proxy",
 		},
-		{"no proxy forwarded it, as expected", path.Expected{Server: "b"}, func(r *path.Report) {
+		{"no proxy forwarded the request, as expected", path.Expected{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = nil, r.Local
 		}, ""},
 		{"the server's peer is not the caller", path.Expected{Server: "b"}, func(r *path.Report) {

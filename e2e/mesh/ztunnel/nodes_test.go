@@ -65,13 +65,13 @@ func addressesOf(i, n int) (ipv4, ipv6 netip.Addr) {
 		netip.MustParseAddr(fmt.Sprintf("fd00:%d::%d", i, n))
 }
 
-// newNodes returns two nodes that are connected. Each has an agent's server and a ztunnel, to which
-// the addresses of pods in ambient mode on the other node are known.
+// newNodes returns two nodes that are connected. Each has an agent's server and a ztunnel that
+// knows the addresses of the pods in ambient mode on the other node.
 func newNodes(t *testing.T) (nodes [2]*node) {
 	t.Helper()
 	for i := range nodes {
 		nodes[i] = &node{t: t, ns: netnstest.New(t), number: i + 1}
-		// Packets between nodes are not captured, and are forwarded.
+		// The nodes forward packets, and nothing captures them.
 		nodes[i].ip("link set lo up")
 		for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 			if err := nodes[i].ns.Do(func() error {
@@ -244,7 +244,7 @@ func (n *node) sidecarPod(backend compat.Backend, number int, name string) nodeP
 }
 
 // onlyHBONE drops connections between the pods in ambient mode that do not use HBONE, and counts
-// the packets of HBONE. Each node routes the connections between its pods.
+// the HBONE packets. Each node routes the connections between its pods.
 const onlyHBONE = `table inet watch {
 	chain forward {
 		type filter hook forward priority 0

@@ -12,19 +12,19 @@ import (
 func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 	set := map[string]bool{"CAP_CHOWN": true, "CAP_SYS_RESOURCE": false}
 	for name, c := range map[string]struct{ before, after string }{
-		"of a container": {
+		"a container": {
 			`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE"],` +
 				`"effective":["CAP_SYS_RESOURCE"]}},"x":9007199254740993}`,
 			`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":[]}},"x":9007199254740993}`,
 		},
-		"of a process": {
+		"a process": {
 			`{"capabilities":{"bounding":["CAP_SYS_RESOURCE","CAP_CHOWN"]}}`,
 			`{"capabilities":{"bounding":["CAP_CHOWN"]}}`,
 		},
-		"with an unknown capability": {
+		"an unknown capability": {
 			`{"capabilities":{"bounding":["CAP_NEW"]}}`, `{"capabilities":{"bounding":[]}}`,
 		},
-		"of a container without any capability": {
+		"a container without any capability": {
 			`{"process":{"args":["sh"]}}`, `{"process":{"args":["sh"]}}`,
 		},
 	} {
