@@ -115,7 +115,8 @@ func (p pod) inside(t *testing.T, do func(i netlink.Link) error) {
 	}
 }
 
-func attach(t *testing.T, attached link.Link, err error) error {
+// closeAtEnd closes the link when the test ends, if err is nil. It returns err.
+func closeAtEnd(t *testing.T, attached link.Link, err error) error {
 	if err == nil {
 		t.Cleanup(func() { attached.Close() })
 	}
@@ -146,20 +147,20 @@ func TestProgramsOfAPod(t *testing.T) {
 		defer ns.Close()
 		l, err := link.AttachNetNs(int(ns.Fd()), load(t, "choose", ebpf.SkLookup,
 			ebpf.AttachSkLookup, 1))
-		if err := attach(t, l, err); err != nil {
+		if err := closeAtEnd(t, l, err); err != nil {
 			return err
 		}
 		tcx, err := link.AttachTCX(link.TCXOptions{
 			Interface: i.Attrs().Index, Attach: ebpf.AttachTCXIngress,
 			Program: load(t, "tcx", ebpf.SchedCLS, ebpf.AttachNone, -1),
 		})
-		if err := attach(t, tcx, err); err != nil {
+		if err := closeAtEnd(t, tcx, err); err != nil {
 			return fmt.Errorf("tcx: %w", err)
 		}
 		xdp, err := link.AttachXDP(link.XDPOptions{
 			Interface: i.Attrs().Index, Program: load(t, "xdp", ebpf.XDP, ebpf.AttachNone, 2),
 		})
-		if err := attach(t, xdp, err); err != nil {
+		if err := closeAtEnd(t, xdp, err); err != nil {
 			return fmt.Errorf("XDP: %w", err)
 		}
 		return tc(i, load(t, "classify", ebpf.SchedCLS, ebpf.AttachNone, -1))
@@ -204,7 +205,7 @@ func TestProgramsOfAPod(t *testing.T) {
 	}
 }
 
-// usingMap loads a socket program that looks up a key in the map.
+// usingMap loads a socket program that adds sockets to the map.
 func usingMap(t *testing.T, m *ebpf.Map) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -78,7 +78,8 @@ func TestFirewallsAtInputHaveNoEffect(t *testing.T) {
 		row.make(t, network, row.rules)
 		found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 		if found.Verdict() != foreign.None {
-			t.Errorf("%s: %v", found.Verdict(), found.Messages())
+			t.Errorf("%s: %v, want %s with\n%s", found.Verdict(), found.Messages(), foreign.None,
+				row.rules)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A program loads rules with one of the kernel's backends.
+// A program loads rules with one of the kernel's backends, or renames interfaces.
 type program func(t *testing.T, network *testbed.Network, rules string)
 
 func legacy(t *testing.T, network *testbed.Network, text string) {
@@ -46,7 +46,8 @@ var call = testbed.Call{
 	Timeout: time.Second,
 }
 
-// TestEffect compares, for rules of each backend, the destination of a real connection with the
+// TestEffect compares, for foreign rules of each backend, the listener that answers a real
+// connection with the decision. If Sluice's rules are in iptables-legacy, it only verifies the
 // decision.
 func TestEffect(t *testing.T) {
 	const redirected = testbed.Outbound
@@ -61,7 +62,7 @@ func TestEffect(t *testing.T) {
 		by       testbed.Name // the listener that answers the call, empty for none
 	}{
 		{
-			name: "nothing", make: nftables, verdict: foreign.None, by: redirected,
+			name: "no foreign rules", make: nftables, verdict: foreign.None, by: redirected,
 		},
 		{
 			name: "legacy NOTRACK", make: legacy,
@@ -120,7 +121,8 @@ func TestEffect(t *testing.T) {
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "a set that the model cannot express", make: nftables, rules: `table ip own {
+			name: "notrack after a match that the model cannot express", make: nftables,
+			rules: `table ip own {
 				chain out { type filter hook output priority -300; tcp dport 8080 ip dscp 5 notrack; }
 			}`,
 			verdict: foreign.Unknown, contains: "depends on", by: redirected,
@@ -214,7 +216,7 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			for _, step := range []struct {
 				rules string
-				holds bool
+				valid bool
 			}{
 				{"", true},
 				{
@@ -234,8 +236,8 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 				if _, err := network.Dial(call); err != nil { // this changes the counters
 					t.Fatal(err)
 				}
-				if holds := found.IsValid(network.Pod); holds != step.holds {
-					t.Fatalf("after %q: valid %t, want %t", step.rules, holds, step.holds)
+				if valid := found.IsValid(network.Pod); valid != step.valid {
+					t.Fatalf("after %q: valid %t, want %t", step.rules, valid, step.valid)
 				}
 				found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			}

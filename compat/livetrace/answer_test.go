@@ -17,16 +17,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An answering is a pair of namespaces. conntrack tracks the connections of the pod.
-type answering struct {
+// An answerTest has a pair of namespaces. conntrack tracks the connections of the pod.
+type answerTest struct {
 	netnstest.Pair
-	answers *livetrace.Answers
-	later   time.Duration // offset of the test's clock
+	answers     *livetrace.Answers
+	clockOffset time.Duration
 }
 
-func newAnswering(t *testing.T) *answering {
+func newAnswerTest(t *testing.T) *answerTest {
 	t.Helper()
-	a := &answering{Pair: netnstest.NewPair(t)}
+	a := &answerTest{Pair: netnstest.NewPair(t)}
 	within(t, a.Pod, "nft", "table ip tracked { chain output { type nat hook output priority 0; "+
 		"tcp dport 443 redirect to :15001; }; }")
 	var err error
@@ -42,7 +42,7 @@ func newAnswering(t *testing.T) *answering {
 }
 
 // socket returns a socket of the pod that is bound to an unused port, and its address.
-func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
+func (a *answerTest) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 	t.Helper()
 	var fd int
 	var port uint16
@@ -66,8 +66,8 @@ func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 	return fd, netip.AddrPortFrom(a.PodIP4, port)
 }
 
-// open watches a connection to a port of the neighbor and sends its first packet.
-func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
+// openWatched watches a connection to a port of the neighbor and sends its first packet.
+func (a *answerTest) openWatched(t *testing.T, kind, port int) livetrace.Connection {
 	t.Helper()
 	return a.connect(t, kind, port, func(c livetrace.Connection) {
 		a.answers.Watch(c, time.Time{})
@@ -75,7 +75,7 @@ func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 }
 
 // connect sends the first packet of a connection to a port of the neighbor.
-func (a *answering) connect(
+func (a *answerTest) connect(
 	t *testing.T, kind, port int, before func(livetrace.Connection),
 ) livetrace.Connection {
 	t.Helper()
@@ -99,12 +99,12 @@ func (a *answering) connect(
 	return c
 }
 
-// until reads answers until it has the given number.
-func (a *answering) until(t *testing.T, many int) []livetrace.Answer {
+// readAnswers reads until it has the number of answers.
+func (a *answerTest) readAnswers(t *testing.T, many int) []livetrace.Answer {
 	t.Helper()
 	var got []livetrace.Answer
 	for deadline := time.Now().Add(3 * time.Minute); len(got) < many; time.Sleep(time.Millisecond) {
-		now := time.Now().Add(a.later)
+		now := time.Now().Add(a.clockOffset)
 		answers, lost, err := a.answers.Read(now, now.Add(-time.Hour))
 		if err != nil || lost > 0 || time.Now().After(deadline) {
 			t.Fatalf("%d events lost, %v; answers so far: %+v", lost, err, got)
@@ -115,7 +115,7 @@ func (a *answering) until(t *testing.T, many int) []livetrace.Answer {
 }
 
 // listen accepts TCP connections at the neighbor and calls then for each.
-func (a *answering) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
+func (a *answerTest) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
 	t.Helper()
 	err := a.Neighbor.Do(func() error {
 		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
@@ -140,7 +140,7 @@ func (a *answering) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
 }
 
 // deleteEntries deletes the conntrack entries, as the kernel does when they expire.
-func (a *answering) deleteEntries(t *testing.T) {
+func (a *answerTest) deleteEntries(t *testing.T) {
 	t.Helper()
 	if err := a.Pod.Do(func() error {
 		return netlink.ConntrackTableFlush(netlink.ConntrackTable)
@@ -158,7 +158,7 @@ func results(answers []livetrace.Answer) []livetrace.Result {
 }
 
 func TestAnswers(t *testing.T) {
-	a := newAnswering(t)
+	a := newAnswerTest(t)
 	for _, c := range []struct {
 		name    string
 		prepare func(t *testing.T)
@@ -232,11 +232,11 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.prepare(t)
-			connection := a.open(t, c.kind, c.port)
+			connection := a.openWatched(t, c.kind, c.port)
 			if c.by == "" {
 				c.by = connection.Destination.String()
 			}
-			got := a.until(t, len(c.want))
+			got := a.readAnswers(t, len(c.want))
 			if !slices.Equal(results(got), c.want) {
 				t.Fatalf("got %v, want %v", results(got), c.want)
 			}
@@ -252,7 +252,7 @@ func TestAnswers(t *testing.T) {
 // The events of a connection are kept until its first packet can be complete, even if the caller
 // reads late.
 func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
-	a := newAnswering(t)
+	a := newAnswerTest(t)
 	read := func(now time.Time) []livetrace.Answer {
 		t.Helper()
 		answers, _, err := a.answers.Read(now, now.Add(-time.Minute))
@@ -287,11 +287,11 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 // The entry of a connection without an answer is deleted when it expires. If it is deleted earlier,
 // the first answer was a reset.
 func TestAnswerToAnExpiredConnection(t *testing.T) {
-	a := newAnswering(t)
+	a := newAnswerTest(t)
 	within(t, a.Neighbor, "nft", "table ip silent { chain input { type filter hook input "+
 		"priority 0; ct state new drop; }; }")
-	a.open(t, unix.SOCK_STREAM, 83)
-	a.open(t, unix.SOCK_DGRAM, 84)
+	a.openWatched(t, unix.SOCK_STREAM, 83)
+	a.openWatched(t, unix.SOCK_DGRAM, 84)
 	for a.answers.Unanswered() < 2 {
 		now := time.Now()
 		if got, _, err := a.answers.Read(now, now.Add(-time.Hour)); err != nil || len(got) > 0 {
@@ -299,15 +299,15 @@ func TestAnswerToAnExpiredConnection(t *testing.T) {
 		}
 	}
 	if !a.answers.IsWaiting() {
-		t.Error("Waiting reports no pending answer")
+		t.Error("IsWaiting reports no pending answer")
 	}
-	a.later = 10 * time.Minute
+	a.clockOffset = 10 * time.Minute
 	a.deleteEntries(t)
-	if got := results(a.until(t, 2)); !slices.Equal(got,
+	if got := results(a.readAnswers(t, 2)); !slices.Equal(got,
 		[]livetrace.Result{livetrace.TimedOut, livetrace.TimedOut}) {
 		t.Errorf("got %v, want both timed out", got)
 	}
 	if a.answers.IsWaiting() {
-		t.Error("Waiting reports a pending answer after the connections ended")
+		t.Error("IsWaiting reports a pending answer after the connections ended")
 	}
 }

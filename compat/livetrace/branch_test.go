@@ -42,22 +42,22 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 		path    string
 		local   uint16
 	}{
-		"by the verdict": {
+		"the verdict identifies the element": {
 			handle: 6, verdict: trace.Drop, port: 81,
 			message: "dropped by nft chain inet x out rule 2: tcp dport 81 drop",
 			path:    "output: nft chain inet x out rule 2: tcp dport 81 drop",
 		},
-		"by the chain": {
+		"the target chain identifies the element": {
 			handle: 6, verdict: trace.Jump, target: "x", port: 82,
 			message: "not captured: no rule captures it",
 			path:    "output: nft chain inet x out rule 2: tcp dport 82 jump x",
 		},
-		"no verdict": {
+		"no element has the reported verdict": {
 			handle: 6, verdict: trace.Continue, port: 83,
 			message: "not captured: no rule captures it",
 			path:    "output: nft chain inet x out rule 2: unknown element of a map",
 		},
-		"no verdict in a map with one other element": {
+		"the only element has another verdict": {
 			handle: 9, verdict: trace.Continue, port: 83,
 			message: "not captured: no rule captures it",
 			path:    "output: nft chain inet x out rule 5: unknown element of a map",
@@ -68,13 +68,13 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 			path: "output: nft chain inet x out rule 6: meta nfproto ipv6 dnat ip6 to fd00::1" +
 				" (without effect)",
 		},
-		"by the header": {
+		"the header identifies the element": {
 			handle: 7, verdict: trace.Accept, port: 81,
 			message: "captured: nft chain inet x out rule 3: tcp dport 81 redirect to :2 (2)",
 			path:    "output: nft chain inet x out rule 3: tcp dport 81 redirect to :2",
 			local:   2,
 		},
-		"unknown": {
+		"neither the verdict nor the header identifies the element": {
 			handle: 8, verdict: trace.Accept, port: 81,
 			message: "captured: nft chain inet x out rule 4: unknown element of a map",
 			path:    "output: nft chain inet x out rule 4: unknown element of a map",

@@ -58,7 +58,7 @@ func send(t *testing.T, ns *netns.NS, network string, port int) {
 	}
 }
 
-// hasMarks reports whether the namespace has rules that mark packets.
+// hasMarks reports whether the namespace has rules that mark packets for tracing.
 func hasMarks(t *testing.T, ns *netns.NS) bool {
 	t.Helper()
 	raw, err := xtables.Read(ns, rules.IPv4, "raw")

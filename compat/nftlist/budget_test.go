@@ -14,12 +14,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// boundOfReading is the bound for reading a text. boundOfQuestion is the bound for one decision
+// boundOfReading is the bound for reading a text. boundOfDecision is the bound for one decision
 // within diff.AgentBudget, including resources that the budget does not count. The bounds are
 // twenty times the measured values.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
-	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+	boundOfDecision = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
 // Reading a text takes linear time.
@@ -49,7 +49,7 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		"an anonymous map": chainOf("tcp dport vmap { " + strings.Repeat("1 : drop, ", many) + "}"),
 		"deep operations":  chainOf("meta mark" + strings.Repeat(" & 1", many) + " == 1 drop"),
 		"computations":     chainOf(strings.Repeat("jhash ", many) + "ip saddr mod 2 1 drop"),
-		"families":         chainOf(strings.Repeat("meta l4proto icmp ", many)),
+		"protocol matches": chainOf(strings.Repeat("meta l4proto icmp ", many)),
 		"concatenations":   chainOf("fib " + strings.Repeat("daddr . ", many) + "oif type local"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func FuzzTextWithinBudget(f *testing.F) {
 		}
 		ruleset := rules.Ruleset{Tables: l.Tables}
 		_ = ruleset.String()
-		boundOfQuestion.Check(t, "deciding", func() {
+		boundOfDecision.Check(t, "deciding", func() {
 			diff.Decide(diff.Side{Ruleset: ruleset}, diff.Side{}, diff.Options{Budget: diff.AgentBudget})
 		})
 	})

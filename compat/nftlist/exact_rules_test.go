@@ -1,7 +1,7 @@
 package nftlist_test
 
-// exactRules are rules for which the listing and the kernel yield exactly the same rule. Rules of
-// NAT and with reject need a chain of the type or at the hook.
+// exactRules are rules for which the listing and the kernel yield exactly the same rule. NAT rules
+// and rules with reject are in other lists, because they need certain chains.
 var exactRules = []string{
 	// Verdict maps.
 	"tcp dport vmap { 80 : accept, 443 : jump below, 90-99 : drop }",
@@ -206,8 +206,8 @@ var exactRules = []string{
 	"meta priority set 0",
 }
 
-// exactRulesOf are such rules of one family. %[1]s is ip or ip6, %[2]s and %[3]s are addresses of
-// the family, and %[4]s is a prefix.
+// exactRulesOf are rules like exactRules for one family. %[1]s is ip or ip6, %[2]s and %[3]s are
+// addresses of the family, and %[4]s is a prefix.
 var exactRulesOf = []string{
 	"%[1]s daddr . tcp dport { %[2]s . 80, %[3]s . 90 } drop",
 	"%[1]s saddr . tcp dport vmap { %[4]s . 5-6 : drop, * : accept }",
@@ -246,7 +246,7 @@ var exactRulesOf = []string{
 	"ct state new %[1]s saddr %[2]s tcp dport { 80, 90 } counter limit rate 3/hour drop",
 }
 
-// exactNetworkRules are such rules of IPv4, and of IPv6.
+// exactNetworkRules are rules like exactRules for IPv4, and for IPv6.
 var exactNetworkRules = map[string][]string{
 	"ip": {
 		"ip version 4 drop",
@@ -290,7 +290,8 @@ var exactNetworkRules = map[string][]string{
 	},
 }
 
-// exactTranslations are such rules in a chain of type nat. In inet tables they need a family.
+// exactTranslations are rules like exactRules for a chain of type nat. In inet tables they need a
+// family.
 var exactTranslations = []string{
 	"tcp dport 80 dnat %[1]s to %[2]s",
 	"tcp dport 80 dnat %[1]s to %[5]s:80",
@@ -324,7 +325,7 @@ var exactTranslations = []string{
 	"snat %[1]s to %[2]s-%[3]s fully-random",
 }
 
-// exactAtPrerouting are such rules in a filter chain at prerouting.
+// exactAtPrerouting are rules like exactRules for a filter chain at prerouting.
 var exactAtPrerouting = []string{
 	"fib saddr . iif oif 0 drop",
 	"fib saddr . mark . iif oif 0 drop",
@@ -345,10 +346,10 @@ var exactAtPrerouting = []string{
 	"%[6]s type vmap { 8 : drop }",
 }
 
-// exactNotInet are such rules that inet tables cannot contain.
+// exactNotInet are rules like exactRules that inet tables cannot contain.
 var exactNotInet = []string{"ct protocol tcp ct original proto-dst 80 drop"}
 
-// exactInet are such rules of inet tables.
+// exactInet are rules like exactRules for inet tables.
 var exactInet = []string{
 	"reject with icmpx admin-prohibited",
 	"meta nfproto ipv4 reject",

@@ -19,7 +19,7 @@ func inputsTable(family, hook string, priority int, elements string, list ...str
 		family, elements, hook, priority, strings.Join(list, "\n\t\t"))
 }
 
-// translating is a table with NAT of destinations, which uses conntrack.
+// translating is a table with DNAT rules, which use conntrack.
 const translating = "table ip n {\n\tchain c {\n\t\ttype nat hook prerouting priority -100;\n\t\t" +
 	"tcp dport 80 dnat to 10.0.0.3:443\n\t}\n\tchain o {\n\t\ttype nat hook output priority -100;\n\t\t" +
 	"tcp dport 80 dnat to 10.0.0.3:443\n\t}\n}\n"
@@ -47,7 +47,7 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 	check := func(name, left, right string, equivalent bool) {
 		t.Helper()
 		if got := verdict(left, right); (got == diff.Equivalent) != equivalent {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: %v, want equivalent: %t", name, got, equivalent)
 		}
 	}
 

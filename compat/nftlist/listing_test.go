@@ -117,7 +117,7 @@ var knownRules = []string{
 	"meta priority set 0",
 }
 
-// knownAtOutput are such rules that the kernel does not accept at prerouting.
+// knownAtOutput are rules like knownRules that the kernel does not accept at prerouting.
 var knownAtOutput = []string{
 	"tcp flags syn tcp option maxseg size set rt mtu",
 	"tcp option maxseg size set rt mtu tcp dport 5 drop",
@@ -221,7 +221,8 @@ func TestListingWithNestedJumps(t *testing.T) {
 			tooMany := text(maximum + 1)
 			if _, err := ns.run(t, tooMany, ns.nft, "-f", "-"); err == nil ||
 				!strings.Contains(err.Error(), "Too many links") {
-				t.Errorf("the kernel accepts %d nested: %s, %v", maximum+1, verb, err)
+				t.Errorf("%d nested rules with %s: the kernel returns %v, want too many links", maximum+1,
+					verb, err)
 			}
 			if _, err := nftlist.Parse("file", strings.NewReader(tooMany)); err == nil ||
 				!strings.Contains(err.Error(), "more than 15 jumps are nested") &&

@@ -29,9 +29,9 @@ func parsed(t *testing.T, text string) []rules.Rule {
 	return l.Tables[0].Chains[0].Rules
 }
 
-// The rest of a rule is unknown from the first unsupported statement on. So is the statement before
-// it, unless the unsupported one begins with a keyword that only begins statements.
-func TestTextOfUnknownStatements(t *testing.T) {
+// The rest of a rule is unknown from the first unsupported statement on. The statement before it is
+// unknown too, unless the unsupported one begins with a keyword that only begins statements.
+func TestTextOfStatements(t *testing.T) {
 	for _, tc := range []struct{ rule, want string }{
 		{"tcp dport 80 counter packets 5 bytes 6 drop", "tcp dport 80 counter drop"},
 		{"tcp dport 8080 dnat to 10.0.0.2:80", "tcp dport 8080 unknown(dnat to 10.0.0.2:80)"},

@@ -14,7 +14,7 @@ import (
 
 // A listener that a busy machine does not run before the deadline of the probe still reports the
 // original destination.
-func TestConnectionThatIsAcceptedAfterTheDeadline(t *testing.T) {
+func TestConnectionAcceptedAfterTheDeadlineHasItsDestination(t *testing.T) {
 	ns := netnstest.New(t)
 	var listener, client socket.Socket
 	var to netip.AddrPort

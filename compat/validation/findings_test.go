@@ -17,9 +17,9 @@ func TestProbeResults(t *testing.T) {
 	outbound := planned(t, Options{Redirect: r}, ordinary(), "outbound, IPv4")
 	inbound := planned(t, Options{Redirect: r}, ordinary(), "inbound, IPv4")
 	dns := planned(t, Options{Redirect: r}, ordinary(), "DNS over UDP, IPv4")
-	wide := r
-	wide.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
-	uncaptured := planned(t, Options{Redirect: wide}, ordinary(), "the proxy calls 127.0.0.6")
+	wideLoopback := r
+	wideLoopback.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
+	uncaptured := planned(t, Options{Redirect: wideLoopback}, ordinary(), "the proxy calls 127.0.0.6")
 	listenerExpected := uncaptured
 	listenerExpected.listenerExpected = true
 	at := func(port uint16, original string) observation {
@@ -35,14 +35,14 @@ func TestProbeResults(t *testing.T) {
 		want  Status
 		found string
 	}{
-		"arrived with its destination": {
+		"arrived with its original destination": {
 			outbound, at(15001, "198.51.100.1:15002"), OK,
 			"arrived at port 15001, with 198.51.100.1:15002",
 		},
 		"arrived at the running proxy": {
 			outbound, at(15001, ""), OK, "arrived at port 15001",
 		},
-		"arrived without its destination": {
+		"arrived with another original destination": {
 			outbound, at(15001, "10.0.0.1:80"), Failed,
 			"with 10.0.0.1:80 as the original destination",
 		},
@@ -95,7 +95,7 @@ func TestProbeResults(t *testing.T) {
 		"inbound uncaptured": {
 			inbound, at(15002, "10.244.1.5:15002"), Failed, "itself, not captured",
 		},
-		"inbound refused, not known where": {
+		"inbound refused at an unknown place": {
 			inbound, observation{outcome: refused}, NotChecked, "refused",
 		},
 		"inbound refused in the pod": {
@@ -104,7 +104,7 @@ func TestProbeResults(t *testing.T) {
 		"inbound dropped in the pod": {
 			inbound, observation{outcome: unanswered, controlArrived: true}, Failed, "no answer",
 		},
-		"inbound did not arrive": {
+		"inbound unanswered at an unknown place": {
 			inbound, observation{outcome: unanswered}, NotChecked, "no answer",
 		},
 		"a query answered": {
@@ -141,7 +141,7 @@ func TestOutcome(t *testing.T) {
 		}
 		return r
 	}
-	beside := func(r Result, c Check) Result {
+	withCheck := func(r Result, c Check) Result {
 		r.Checks = append(r.Checks, c)
 		return r
 	}
@@ -155,13 +155,13 @@ func TestOutcome(t *testing.T) {
 		{checks(OK, OK), Works},
 		{checks(OK, NotChecked), WorksInPart},
 		// no outbound connection is captured
-		{beside(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works},
-		{beside(checks(OK), Check{Kind: Outbound, Proves: true, Status: NotChecked}), WorksInPart},
-		{beside(checks(OK), setting), Works},
-		{beside(checks(NotChecked, NotChecked), setting), NotDecided},
+		{withCheck(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works},
+		{withCheck(checks(OK), Check{Kind: Outbound, Proves: true, Status: NotChecked}), WorksInPart},
+		{withCheck(checks(OK), setting), Works},
+		{withCheck(checks(NotChecked, NotChecked), setting), NotDecided},
 		// not captured, as without rules
-		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
-		{beside(checks(OK), sourceMarkResult(3, []string{"all"})), Fails},
+		{withCheck(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
+		{withCheck(checks(OK), sourceMarkResult(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},
 		{checks(NotChecked), NotDecided},
 		{Result{}, NotDecided},
@@ -204,8 +204,8 @@ func TestSourceCheck(t *testing.T) {
 			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)
 		}
 	}
-	const want = "sysctl -w net.ipv4.conf.eth0.src_valid_mark=0"
-	if got := sourceMarkResult(3, []string{"default", "eth0"}).Next; got != want {
+	const want = "sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.eth0.src_valid_mark=0"
+	if got := sourceMarkResult(3, []string{"all", "default", "eth0"}).Next; got != want {
 		t.Errorf("next: %s, want %s", got, want)
 	}
 }

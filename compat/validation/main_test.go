@@ -40,7 +40,7 @@ func runAsProcess(text string) int {
 	return 0
 }
 
-// An identity is the identity and the capabilities of a process.
+// An identity contains the ids and the capabilities of a process.
 type identity struct {
 	uid, gid uint32
 	// caps are the capabilities of root in the syntax of setpriv(1), empty for none.

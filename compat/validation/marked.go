@@ -1,7 +1,6 @@
 package validation
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -82,7 +81,9 @@ func sourceMarkResult(readable int, enabled []string) Check {
 		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(enabled, ", ")
 		c.Reason = "the kernel then routes the source of an inbound packet with TPROXY's mark," +
 			" considers it local, and drops the packet"
-		c.Next = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", enabled[0])
+		// The setting applies to an interface if it is 1 for the interface or for all.
+		c.Next = "sysctl -w net.ipv4.conf." +
+			strings.Join(enabled, ".src_valid_mark=0 net.ipv4.conf.") + ".src_valid_mark=0"
 	}
 	return c
 }

@@ -212,30 +212,30 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 		change func(*planInputs)
 		reason string
 	}{
-		"another user's connection": {"outbound, IPv4", rules.ModeRedirect, func(s *planInputs) {
+		"no permission to become another user": {"outbound, IPv4", rules.ModeRedirect, func(s *planInputs) {
 			s.self, s.mayRunAs = rules.Owner{UID: 1337, GID: 1337}, onlySelf
 		}, "it is made by uid 1000 gid 1000; this process has uid 1337 gid 1337"},
-		"the proxy's connection": {
+		"no permission to become the proxy": {
 			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.mayRunAs = onlySelf },
 			"it is made by uid 1337 gid 1337; this process has uid 0 gid 0",
 		},
-		"a transparent listener": {
+		"no permission for a transparent listener": {
 			"inbound, IPv4", rules.ModeTProxy, func(s *planInputs) { s.transparent = false },
 			"a transparent listener needs CAP_NET_ADMIN",
 		},
-		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *planInputs) {
+		"no permission to set a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *planInputs) {
 			s.transparent = false
 		}, "need CAP_NET_ADMIN"},
-		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
+		"no direct route from outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.outsideSource = func(netip.Addr) netip.Addr { return netip.Addr{} }
 		}, "from here no route leads straight to fd00::5"},
-		"a place outside, from the pod": {
+		"no place outside the pod": {
 			"inbound, IPv6",
 			rules.ModeRedirect, func(s *planInputs) {
 				s.outsideSource, s.isOutside = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
 			}, "and this process cannot make one",
 		},
-		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
+		"no route": {"outbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.route = func(netip.Addr) (netip.Addr, string, error) {
 				return netip.Addr{}, "", unix.ENETUNREACH
 			}

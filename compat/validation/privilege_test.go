@@ -138,7 +138,8 @@ func TestNothingToCapture(t *testing.T) {
 	}
 }
 
-// With this loopback CIDR Istio's validation always fails, although the rules are correct.
+// With the loopback CIDR 127.0.0.0/8 Istio's validation always fails, although the rules are
+// correct.
 func TestWideLoopbackCIDR(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := typical(rules.ModeRedirect)

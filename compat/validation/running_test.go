@@ -166,9 +166,9 @@ func TestRulesAreAppliedLate(t *testing.T) {
 	r := typical(rules.ModeRedirect)
 	applied := make(chan error, 1)
 	go func() {
-		err := untilListener(pair.Pod, true)
+		err := waitForListener(pair.Pod, true)
 		if err == nil {
-			err = untilListener(pair.Pod, false)
+			err = waitForListener(pair.Pod, false)
 		}
 		if err == nil {
 			_, err = nft.Apply(pair.Pod, rules.MustCompile(r))
@@ -184,8 +184,8 @@ func TestRulesAreAppliedLate(t *testing.T) {
 	}
 }
 
-// untilListener waits until the proxy's port has a listener, or has none.
-func untilListener(ns *netns.NS, want bool) error {
+// waitForListener waits until the proxy's port has a listener, or has none.
+func waitForListener(ns *netns.NS, want bool) error {
 	for start := time.Now(); time.Since(start) < time.Minute; {
 		list, err := sockets(ns)
 		if err != nil {
@@ -199,7 +199,7 @@ func untilListener(ns *netns.NS, want bool) error {
 }
 
 // In the namespace of a pod with hostUsers: false, rules refer to the ids of the user namespace.
-func TestOtherUserNamespace(t *testing.T) {
+func TestValidationInAnotherUserNamespace(t *testing.T) {
 	ns := netnstest.NewInUserNS(t)
 	network := newNetwork(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
 	o := Options{Redirect: typical(rules.ModeRedirect)}

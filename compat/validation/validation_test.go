@@ -106,7 +106,7 @@ func checksOf(mode rules.Mode, pod, passthrough netip.Addr) []string {
 	return names
 }
 
-func TestEverythingWorks(t *testing.T) {
+func TestAllChecksSucceed(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
 			pair := netnstest.NewPair(t)
@@ -132,7 +132,7 @@ func TestEverythingWorks(t *testing.T) {
 	}
 }
 
-// TestBrokenNamespaces breaks a namespace in different ways, and lists the checks that fail.
+// TestBrokenNamespaces breaks a namespace in different ways, and verifies which checks fail.
 func TestBrokenNamespaces(t *testing.T) {
 	without := func(chains ...string) func(*rules.Redirect, *rules.Ruleset) {
 		return func(_ *rules.Redirect, rs *rules.Ruleset) {

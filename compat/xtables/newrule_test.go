@@ -80,7 +80,7 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 }
 
 // New rules have the same bytes as iptables' rules.
-func TestNewRulesEqualThoseOfIptables(t *testing.T) {
+func TestNewRulesEqualIptablesRules(t *testing.T) {
 	for _, f := range istiotest.Families {
 		t.Run(f.String(), func(t *testing.T) {
 			sluiceNS, iptablesNS := netnstest.New(t), netnstest.New(t)
@@ -192,7 +192,7 @@ func TestNewRuleRejects(t *testing.T) {
 	}
 	for _, name := range []string{"", "sixteen-letters-"} {
 		if _, err := NamedInterface(name, true); err == nil {
-			t.Errorf("interface %q", name)
+			t.Errorf("NamedInterface accepted %q", name)
 		}
 	}
 }

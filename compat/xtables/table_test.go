@@ -69,7 +69,7 @@ func TestReplaceWithoutEditChangesNothing(t *testing.T) {
 	ns := foreign(t)
 	before := istiotest.Dump(t, ns, istiotest.Legacy)
 	ids, err := xtables.Tables(ns)
-	if err != nil || len(ids) != 8 {
+	if err != nil || len(ids) != 8 { // nat, mangle, raw and filter of both families
 		t.Fatalf("tables %v, error %v", ids, err)
 	}
 	for _, id := range ids {
@@ -207,21 +207,22 @@ func TestAccessorsOfARule(t *testing.T) {
 	}
 }
 
-func TestNothingLeaks(t *testing.T) {
+func TestReplaceLeaksNoDescriptor(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "nat")
-	descriptors := count(t, "/proc/self/fd")
+	descriptors := countEntries(t, "/proc/self/fd")
 	for range 100 {
 		if err := xtables.Replace(ns, table); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := count(t, "/proc/self/fd"); got > descriptors {
+	if got := countEntries(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
 }
 
-func count(t *testing.T, dir string) int {
+// countEntries returns the number of entries of a directory.
+func countEntries(t *testing.T, dir string) int {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
