@@ -44,7 +44,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	defer unmount()
 	r := b.run(nil)
 	r.waitReady()
-	if text := r.reasons("configuration"); strings.Contains(text, "not known") {
+	if text := r.reasons("configuration"); strings.Contains(text, "cannot determine whether the runtime reads this directory") {
 		t.Errorf("the node's directory was not found: %s", text)
 	}
 	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text,

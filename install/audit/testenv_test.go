@@ -31,7 +31,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a bubble of synctest.
+// testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a bubble of
+// synctest.
 type testEnv struct {
 	t       testing.TB
 	options audit.Options
@@ -286,12 +287,16 @@ func (env *testEnv) change(s *fakeNamespace, do func()) {
 	synctest.Wait()
 }
 
-// metric returns the current value of a metric.
-func (env *testEnv) metric(name string) float64 {
+// metric returns the current value of a series. It fails the test if the metrics cannot have the
+// series, which would always be 0.
+func (env *testEnv) metric(series string) float64 {
+	env.t.Helper()
+	name, rest, _ := strings.Cut(series, "{")
+	env.checkLabels(strings.TrimSuffix(name, "_count"), strings.Split(strings.TrimSuffix(rest, "}"), ","))
 	env.Measure()
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	return env.counted[name]
+	return env.counted[series]
 }
 
 // states returns the number of pods in each state.
