@@ -92,7 +92,7 @@ func TestNodeLifecycle(t *testing.T) {
 	}
 	// The agent fetches the pod if it has not listed the node's pods yet.
 	answered := regexp.MustCompile(`\nsluice_serve_requests_total\{result="(success|fetched)"\} [1-9]`)
-	first.until("metrics", func() bool {
+	first.until("the metrics contain the answers, the ADD and the installation", func() bool {
 		_, text := first.get("MONITORING_PORT", "/metrics")
 		return answered.MatchString(text) && !slices.ContainsFunc([]string{
 			"\nsluice_install_ready 1\n", "\nistio_cni_install_ready 1\n",
@@ -215,7 +215,7 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 			return nil, errors.New("no nf_tables here")
 		})
 	})
-	r.until("an event", func() bool { return len(b.Events()) > 0 })
+	r.until("an event about the kernel", func() bool { return len(b.Events()) > 0 })
 	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" ||
 		!strings.Contains(e.Message, "no nf_tables here") {
 		t.Errorf("event: %+v", e)
@@ -269,12 +269,12 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	r := b.run(nil)
 	r.waitReady()
 	b.writeFile("conf/10-net.conflist", "{")
-	r.until("not ready", func() bool { return !r.readiness().Ready })
+	r.until("the node is not ready", func() bool { return !r.readiness().Ready })
 	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") ||
 		strings.Contains(text, b.dir) {
 		t.Errorf("configuration: %s", text)
 	}
-	r.until("an event", func() bool { return b.lastEvent() == "InvalidConfiguration" })
+	r.until("an event about the invalid configuration", func() bool { return b.lastEvent() == "InvalidConfiguration" })
 	b.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.waitReady()
 	r.until("the node is ready again", func() bool { return b.lastEvent() == "Installed" })
@@ -321,7 +321,7 @@ func TestStartupTaint(t *testing.T) {
 	if err := os.Rename(b.path("later"), b.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)
 	}
-	r.until("untainted", func() bool { return b.Taints() == "["+otherTaint+"]" })
+	r.until("the start-up taint is removed", func() bool { return b.Taints() == "["+otherTaint+"]" })
 	r.end()
 }
 

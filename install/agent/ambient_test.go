@@ -126,7 +126,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	}
 	r.until("the annotation", patched(`"enabled"`))
 	b.Put(fmt.Sprintf(object, "ambient.istio.io/redirection: enabled"))
-	r.until("metrics", func() bool {
+	r.until("the metrics contain the pod and its ADD", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nztunnel_connected 1\n") &&
 			strings.Contains(text, "\nsluice_ambient_pods{state=\"enrolled\"} 1\n") &&

@@ -74,7 +74,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	r := b.run(nil)
 	r.waitReady()
 	reject(b)
-	r.until("not ready", func() bool { return strings.Contains(r.reasons(observe.Rights), reason) })
+	r.until("the rejected credentials are reported", func() bool { return strings.Contains(r.reasons(observe.Rights), reason) })
 	if r.readiness().Ready {
 		t.Error("ready with rejected credentials")
 	}
@@ -86,7 +86,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
 	r.waitPodAccess("later")
-	r.until("an event", func() bool {
+	r.until("an event about the rejected credentials", func() bool {
 		return strings.Contains(b.lastMessage("CredentialsRejected"), event)
 	})
 	r.end()
@@ -121,7 +121,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	b.Project()
 	r = b.start(api, nil)
 	r.waitReady()
-	r.until("an event", func() bool {
+	r.until("an event about the rejected credentials", func() bool {
 		return strings.HasPrefix(b.lastMessage("CredentialsRejected"), "the agent exited 1 times")
 	})
 	r.end()

@@ -242,7 +242,7 @@ func (r *running) until(description string, holds func() bool) {
 
 func (r *running) waitReady() {
 	r.t.Helper()
-	r.until("ready", func() bool { return r.readiness().Ready })
+	r.until("the agent is ready", func() bool { return r.readiness().Ready })
 }
 
 // reasons returns the readiness and the reasons of a part as one text.

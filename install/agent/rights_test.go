@@ -80,7 +80,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 				return slices.Equal(b.chain(), want) && strings.HasPrefix(text, "false ") &&
 					!slices.ContainsFunc(row.missing, unnamed)
 			})
-			r.until("an event", func() bool { return b.lastEvent() == "RightsMissing" })
+			r.until("an event about the missing permission", func() bool { return b.lastEvent() == "RightsMissing" })
 			if diff := cmp.Diff(want, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
@@ -92,7 +92,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 			}
 			b.ForbidPods()
 			r.waitReady()
-			r.until("untainted", func() bool { return b.Taints() == "["+otherTaint+"]" })
+			r.until("the start-up taint is removed", func() bool { return b.Taints() == "["+otherTaint+"]" })
 			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
@@ -109,7 +109,7 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	b := newTestNode(t)
 	answers := []func(){b.HoldPods("list"), b.HoldPods("watch")}
 	r := b.run(nil)
-	r.until("inserted", func() bool {
+	r.until("the plugin is inserted", func() bool {
 		return slices.Contains(b.chain(), "sluice-cni") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
@@ -162,7 +162,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	r.waitReady()
 	b.ForbidPods("get", "list", "watch")
 	b.ForgetHistory() // ends the watch, like its timeout
-	r.until("not ready", func() bool { return !r.readiness().Ready })
+	r.until("the node is not ready", func() bool { return !r.readiness().Ready })
 	r.until("the socket is not ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Socket),
 			"false cannot watch the node's pods: ")

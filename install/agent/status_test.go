@@ -70,8 +70,8 @@ func TestStatus(t *testing.T) {
 	if err := os.Remove(b.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)
 	}
-	r.until("not ready", func() bool { return !r.status().Ready })
-	r.until("the error", func() bool { return len(r.status().Errors) > 0 })
+	r.until("the node is not ready", func() bool { return !r.status().Ready })
+	r.until("the status contains an error", func() bool { return len(r.status().Errors) > 0 })
 	s = r.status()
 	if got := topic(s, "chain"); !strings.HasPrefix(got, "problem: ") ||
 		!strings.Contains(got, "NoNetworkConfiguration") || s.Healthy() {

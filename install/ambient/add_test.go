@@ -225,7 +225,7 @@ func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	if _, err := env.add("web", ns); source.KindOf(err) != agent.KindRules {
 		t.Errorf("%q: %v", source.KindOf(err), err)
 	}
-	rulestest.Eventually(t, "an event", func() bool {
+	rulestest.Eventually(t, "the pod is reported", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		return len(env.events) > 0

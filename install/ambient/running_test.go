@@ -46,7 +46,7 @@ func TestRunningPodIsEnrolled(t *testing.T) {
 	}
 }
 
-func TestLabelOfTheNamespace(t *testing.T) {
+func TestNamespaceLabelDeterminesTheMode(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	env.put("web", running("10.0.0.7"), func(p *decide.Pod) { p.Metadata.Labels = map[string]string{} })

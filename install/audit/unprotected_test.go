@@ -198,9 +198,9 @@ func TestAPodOfIstioCNI(t *testing.T) {
 	})
 }
 
-// TestParametersThatMakeNoSense checks that a pod with invalid parameters is reported, and not
+// TestInvalidParametersAreReported checks that a pod with invalid parameters is reported, and not
 // repaired.
-func TestParametersThatMakeNoSense(t *testing.T) {
+func TestInvalidParametersAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"

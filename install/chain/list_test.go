@@ -107,7 +107,7 @@ func TestInsertThenRemoveLeavesNoTrace(t *testing.T) {
 	}
 }
 
-func TestTheElementLooksLikeItsNeighbors(t *testing.T) {
+func TestInsertedElementHasTheFormatOfItsNeighbors(t *testing.T) {
 	for name, want := range map[string]string{
 		"Calico's": `
     },

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-func TestTheTypesThatAConfigurationMentions(t *testing.T) {
+func TestMentions(t *testing.T) {
 	for name, row := range map[string]struct {
 		data string
 		want []string

@@ -159,7 +159,7 @@ func must(t testing.TB, err error) {
 
 var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 
-func TestPodsComeAndGo(t *testing.T) {
+func TestRulesFollowThePods(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
 			w := newTestEnv(t, b)
@@ -217,7 +217,7 @@ func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
 	}
 }
 
-func TestRulesThatAreFlushedComeBack(t *testing.T) {
+func TestFlushedRulesAreRestored(t *testing.T) {
 	w := newTestEnv(t, compat.BackendNFT)
 	w.options.Interval = time.Hour // only events trigger repairs
 	w.Guard = hostrules.New(w.options)
@@ -226,7 +226,7 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 	for i := range 3 {
 		w.runOnNode("", "nft", "flush", "ruleset")
 		rulestest.Eventually(t, "the rules are restored", func() bool { return w.hasRules("10.0.0.1") })
-		rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.Repaired) == i+1 })
+		rulestest.Eventually(t, "the repair is reported", func() bool { return w.countReports(hostrules.Repaired) == i+1 })
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,9 +320,9 @@ func (w *testEnv) runOnNode(input, program string, args ...string) {
 	}
 }
 
-// TestLegacyRulesComeBack checks that rules of iptables-legacy, whose changes are not reported, are
-// restored too.
-func TestLegacyRulesComeBack(t *testing.T) {
+// TestLegacyRulesAreRestored checks that rules of iptables-legacy, whose changes are not reported,
+// are restored too.
+func TestLegacyRulesAreRestored(t *testing.T) {
 	w := newTestEnv(t, compat.BackendLegacy)
 	w.options.Interval = 10 * time.Millisecond
 	w.Guard = hostrules.New(w.options)
@@ -332,11 +332,11 @@ func TestLegacyRulesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "the rules are restored", func() bool { return w.hasRules("10.0.0.1") })
-	rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.Repaired) == 1 })
+	rulestest.Eventually(t, "the repair is reported", func() bool { return w.countReports(hostrules.Repaired) == 1 })
 	// firewalld's reload, if iptables is iptables-legacy.
 	w.runOnNode("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
 	rulestest.Eventually(t, "the rules are restored", func() bool { return w.hasRules("10.0.0.1") })
-	rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.Repaired) == 2 })
+	rulestest.Eventually(t, "the repair is reported", func() bool { return w.countReports(hostrules.Repaired) == 2 })
 }
 
 // TestKubeletRestarts covers a kubelet that is absent for a while, and whose cgroup systemd creates
@@ -362,7 +362,7 @@ func TestKubeletRestarts(t *testing.T) {
 	w.kubelet, w.missing = kubeletIn(path, id), nil
 	w.mu.Unlock()
 	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return w.hasRules("10.0.0.1") })
-	rulestest.Eventually(t, "a report", func() bool { return w.countReports(hostrules.KubeletChanged) == 1 })
+	rulestest.Eventually(t, "the kubelet's restart is reported", func() bool { return w.countReports(hostrules.KubeletChanged) == 1 })
 	if before.Cgroup.ID == id || w.countReports(hostrules.Repaired)+w.countReports(hostrules.KubeletMissing) > 0 {
 		t.Errorf("reports %v", w.reports)
 	}
@@ -386,7 +386,7 @@ func TestKubeletDoesNotRestart(t *testing.T) {
 	}
 }
 
-func TestWithoutAKubelet(t *testing.T) {
+func TestKubeletIsMissingAtTheStart(t *testing.T) {
 	w := newTestEnv(t, compat.BackendNFT)
 	w.missing = errors.New("no kubelet")
 	w.kubelet = hostrules.Kubelet{}

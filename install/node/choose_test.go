@@ -114,10 +114,9 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn.mustBeInstalled(tn.reconcile())
 }
 
-// TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that no copy of the second network is
-// installed before a first one that the agent cannot read: it would change the network of the node.
-// A runtime that cannot read the first one either may use the second, which therefore gets the
-// plugin.
+// TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that the agent installs no copy of the
+// second network before a link that it cannot read: the copy would change the network of the node.
+// The second network gets the plugin, because a runtime that cannot read the link either uses it.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))

@@ -83,10 +83,10 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 				row.settings(&tn.settings)
 			}
 			statuses := tn.runNode(tn.node())
-			await(t, statuses, "installed", node.Status.Installed)
+			await(t, statuses, "the plugin is installed", node.Status.Installed)
 			stop := every(100*time.Millisecond, func() { row.do(tn) })
 			// Three rewrites are reported: 0.3 s.
-			status := await(t, statuses, "reported", func(s node.Status) bool {
+			status := await(t, statuses, "the writer is reported", func(s node.Status) bool {
 				return len(s.ConflictingWriters) > 0
 			})
 			stop()
@@ -152,7 +152,7 @@ func TestConflictingWriters(t *testing.T) {
 	now = now.Add(11 * time.Second)
 	tn.mustBeInstalled(reconcile()) // no rewrites for a while
 	if s := n.Status(); len(s.ConflictingWriters) != 0 {
-		t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
+		t.Errorf("a writer that has stopped is reported: %v", s.ConflictingWriters)
 	}
 	if got := n.Status().Totals.Rewrites["Calico's install-cni"]; got != 3 {
 		t.Errorf("%d rewrites counted, want 3", got)
@@ -199,7 +199,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			s := n.Reconcile(t.Context())
 			tn.mustBeInstalled(s)
 			if len(s.ConflictingWriters) != 0 {
-				t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
+				t.Errorf("a writer that has stopped is reported: %v", s.ConflictingWriters)
 			}
 		})
 	}

@@ -221,8 +221,9 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatCannotBeCompared checks that a directory that cannot be compared is unknown,
-// which does not make the node unready. A directory that was moved is recognized nevertheless.
+// TestADirectoryThatCannotBeCompared checks that a directory that cannot be compared is reported as
+// unknown, and does not make the node unready. A directory that was moved is recognized
+// nevertheless.
 func TestADirectoryThatCannotBeCompared(t *testing.T) {
 	if !filetest.Private(t) {
 		return

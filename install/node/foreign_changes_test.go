@@ -179,7 +179,7 @@ func (tn *testNode) runUntilIdle(c changeCase) (*node.Node, <-chan node.Status) 
 	tn.mustBeInstalled(tn.reconcile()) // otherwise the node's own writes would be the event
 	n := tn.node()
 	statuses := tn.runNode(n)
-	await(tn.t, statuses, "installed", node.Status.Installed)
+	await(tn.t, statuses, "the plugin is installed", node.Status.Installed)
 	return n, statuses
 }
 

@@ -80,8 +80,8 @@ func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
-// TestAWrongExecutableThatIsMounted covers a file that is mounted over the executable, which cannot
-// be replaced either.
+// TestAWrongExecutableThatIsMounted covers a file that is mounted over the executable. The agent
+// cannot replace such a file.
 func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -306,7 +306,7 @@ func multus(network string) string {
 	return `{"name":"multus-cni-network","cniVersion":"0.3.1","type":"multus-shim",` + network + `}`
 }
 
-func TestSettingsThatCannotBe(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	tn := newTestNode(t)
 	for reason, change := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },

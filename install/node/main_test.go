@@ -94,8 +94,8 @@ func (tn *testNode) must(err error) {
 func (tn *testNode) put(name, content string) {
 	tn.t.Helper()
 	tn.must(os.MkdirAll(filepath.Dir(tn.path(name)), 0o755))
-	tn.must(os.WriteFile(tn.path(name)+".theirs", []byte(content), 0o644))
-	tn.must(os.Rename(tn.path(name)+".theirs", tn.path(name)))
+	tn.must(os.WriteFile(tn.path(name)+".new", []byte(content), 0o644))
+	tn.must(os.Rename(tn.path(name)+".new", tn.path(name)))
 }
 
 func (tn *testNode) putAll(files map[string]string) {

@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// callWhile calls look repeatedly while do runs.
-func callWhile(look, do func()) {
+// callWhile calls check repeatedly while do runs.
+func callWhile(check, do func()) {
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for {
-			look()
+			check()
 			select {
 			case <-done:
 				return

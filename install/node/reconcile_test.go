@@ -205,7 +205,7 @@ func TestRunningLeaksNothing(t *testing.T) {
 		t.Run("once", func(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list("calico"))
-			await(t, tn.runNode(tn.node()), "installed", node.Status.Installed)
+			await(t, tn.runNode(tn.node()), "the plugin is installed", node.Status.Installed)
 		})
 	}
 	if after := descriptors(t); after > before {

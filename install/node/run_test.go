@@ -74,7 +74,7 @@ func TestLateNetworkIsServed(t *testing.T) {
 		return !s.Installed() && len(s.Problems) > 0
 	})
 	tn.put("conf/10-a.conf", plainBridge)
-	await(t, statuses, "installed", node.Status.Installed)
+	await(t, statuses, "the plugin is installed", node.Status.Installed)
 	tn.wantChains(map[string]string{"10-a.conflist": "bridge sluice-cni"})
 }
 
@@ -86,7 +86,7 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	statuses := tn.runNode(tn.node())
-	status := await(t, statuses, "installed", node.Status.Installed)
+	status := await(t, statuses, "the plugin is installed", node.Status.Installed)
 	if got := reasons(status); !slices.Contains(got, node.WatchFailed) {
 		t.Errorf("reasons: %v", got)
 	}
@@ -102,7 +102,7 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 	tn.settings.Resync = time.Hour
 	n := tn.node()
 	statuses := tn.runNode(n)
-	await(t, statuses, "installed", node.Status.Installed)
+	await(t, statuses, "the plugin is installed", node.Status.Installed)
 	for _, step := range []struct {
 		set  func(s *node.Settings)
 		want map[string]string
@@ -131,7 +131,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	statuses := tn.runNode(tn.node())
-	await(t, statuses, "installed", node.Status.Installed)
+	await(t, statuses, "the plugin is installed", node.Status.Installed)
 	if _, err := tn.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
 		t.Errorf("uninstalled while an agent runs: %v", err)
 	}

@@ -227,7 +227,7 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 	tn.mustBeRestored(before)
 }
 
-func TestInstalledAgainOverANoop(t *testing.T) {
+func TestReinstallationReplacesTheNoop(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.everything()

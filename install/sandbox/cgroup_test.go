@@ -97,7 +97,7 @@ func TestParseStartTime(t *testing.T) {
 	}
 }
 
-func TestWhichNamespaceOfAPodCounts(t *testing.T) {
+func TestNamespacePrecedence(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		first, then processNetns

@@ -179,7 +179,7 @@ func TestParametersOfTheCatalog(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+func TestKindAllows(t *testing.T) {
 	for _, c := range []struct {
 		reason string
 		kind   settings.Kind

@@ -121,7 +121,8 @@ func (env *testEnv) published() (cluster map[string]any, text string) {
 	return k.Clusters[0].Cluster, k.Users[0].User.Token
 }
 
-// checkProblem fails the test if the problem does not contain the text, or contains a token.
+// checkProblem fails the test if the problem does not contain the text, or contains a token. An
+// empty text means that there is no problem.
 func (env *testEnv) checkProblem(text string) {
 	env.t.Helper()
 	s := env.Status()

@@ -213,7 +213,7 @@ func TestAddDuringSnapshot(t *testing.T) {
 	}
 }
 
-func TestOtherVersions(t *testing.T) {
+func TestOtherProtocolVersionsAreAccepted(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	for i, version := range []zds.Version{zds.Version_V1, 7} {

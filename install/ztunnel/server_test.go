@@ -252,7 +252,7 @@ func TestDeleteOfUnknownPodIsSent(t *testing.T) {
 	z.Wait(t, "del uid-z")
 }
 
-func TestAddAgain(t *testing.T) {
+func TestRepeatedAddIsSentOnlyIfThePodHasChanged(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	z := ztunneltest.Start(t, env.path, nil)

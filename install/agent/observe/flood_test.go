@@ -70,8 +70,8 @@ func flood(port string) {
 // A network is the pod of an agent with three neighbors, each on its own link: the node, from
 // which the kubelet probes, a pod of Prometheus, and a pod that floods.
 type network struct {
-	t                             *testing.T
-	agent, node, prometheus, evil *netns.NS
+	t                                 *testing.T
+	agent, node, prometheus, attacker *netns.NS
 }
 
 const agentPort = "8000"
@@ -79,7 +79,7 @@ const agentPort = "8000"
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	n := &network{t, netnstest.New(t), netnstest.New(t), netnstest.New(t), netnstest.New(t)}
-	for i, peer := range []*netns.NS{n.node, n.prometheus, n.evil} {
+	for i, peer := range []*netns.NS{n.node, n.prometheus, n.attacker} {
 		n.inside(n.agent, func(h *netlink.Handle) error {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = fmt.Sprint("eth", i)
@@ -172,7 +172,7 @@ func (n *network) attack(ready func() bool) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if err := n.evil.Do(cmd.Start); err != nil {
+	if err := n.attacker.Do(cmd.Start); err != nil {
 		n.t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "flooded\n" {

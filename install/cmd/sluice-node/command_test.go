@@ -96,7 +96,7 @@ func TestUninstallCluster(t *testing.T) {
 	}
 }
 
-func TestSettingsThatAreWrong(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	out, err := start(t,
 		[]string{identityEnv + "=", "POD_NAME=x", "REPAIR_NODE_NAME=y", "SLUICE_BACKEND=ebpf"}, "",
 		"run").wait()

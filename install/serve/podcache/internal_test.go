@@ -55,8 +55,8 @@ func FuzzPodStatus(f *testing.F) {
 	})
 }
 
-// TestALongHashIsNotKept covers the annotation that identifies a static pod, which in any other pod
-// is arbitrary text.
+// TestALongHashIsNotKept covers the annotation that identifies a static pod. In any other pod it is
+// arbitrary text.
 func TestALongHashIsNotKept(t *testing.T) {
 	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
 		o := object{}

@@ -86,9 +86,9 @@ func TestBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// TestRejected checks that an API server that forbids the watch counts as answering. An unavailable
-// one does not, whatever its earlier answers.
-func TestRejected(t *testing.T) {
+// TestRefused checks that Refused returns the rejection of the watch by the API server, and nil
+// while the API server is unavailable, whatever it answered before.
+func TestRefused(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		answer  apiservertest.Behavior
