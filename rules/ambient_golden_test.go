@@ -50,7 +50,7 @@ func decidedRuns(runs []string) (decided []string) {
 	return decided
 }
 
-func TestAmbientReferenceIsIstio(t *testing.T) {
+func TestAmbientReferenceEqualsRecordedRules(t *testing.T) {
 	for _, run := range ambientMatrix(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
 			a := recordedAmbient(t, run)

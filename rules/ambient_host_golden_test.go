@@ -90,7 +90,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 					t.Errorf("%s, strictly %s\n%v\n%v", r.Verdict(), r.StrictVerdict(), r.Classes,
 						r.Undecided)
 				}
-				// Packets of the kubelet's user are probes without either deviation.
+				// Other classes have both deviations: packets of the kubelet's user are probes as soon as
+				// one of the two is disabled.
 				if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 					return slices.Equal(c.Deviations, []rules.DeviationID{backend.deviation})
 				}) {

@@ -12,7 +12,8 @@ import (
 )
 
 // ambientReference returns the rules that Istio's node agent adds to a pod with its iptables
-// backend. TestAmbientReferenceIsIstio compares it with the recorded runs.
+// backend. TestAmbientReferenceEqualsRecordedRules compares it with the recorded
+// runs.
 func ambientReference(t testing.TB, a rules.Ambient) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range ambientFamilies(a) {

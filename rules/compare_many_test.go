@@ -34,7 +34,7 @@ func TestCompareManyRules(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(list []rules.Rule) []rules.Rule
-		// kinds counts the differences.
+		// kinds is the expected number of differences of each kind.
 		kinds map[rules.DifferenceKind]int
 	}{
 		{"all rules changed", func([]rules.Rule) []rules.Rule {
@@ -56,7 +56,7 @@ func TestCompareManyRules(t *testing.T) {
 		{"the first and last rule deleted, and one inserted", func(l []rules.Rule) []rules.Rule {
 			return slices.Insert(l[1:n-1], n/2, rules.Rule{Actions: []rules.Action{rules.Drop}})
 		}, map[rules.DifferenceKind]int{rules.Missing: 2, rules.Extra: 1}},
-		{"the reverse", func(l []rules.Rule) []rules.Rule {
+		{"all rules in reverse order", func(l []rules.Rule) []rules.Rule {
 			slices.Reverse(l)
 			return l
 		}, map[rules.DifferenceKind]int{rules.Reordered: n - 1}},

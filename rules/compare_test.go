@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// comparedRedirect has sets, rules with several actions, and routes.
+// comparedRedirect returns parameters whose ruleset has sets, rules with several actions, and
+// routes.
 func comparedRedirect() rules.Redirect { return typical(everyParameter, tproxyMode) }
 
 // inChain returns a change of the named chain.
@@ -123,7 +124,7 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			[]string{"extra in table inet sluice: set spare, which no rule uses"},
 		},
 		{
-			"a missing set is not reported in addition to its missing rule",
+			"a set is not reported as unused if a desired rule uses it: then that rule is missing",
 			func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
 			}, nil,
@@ -206,7 +207,7 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 			[]string{missing + "10.3.0.0/16", extra + "10.4.0.1"},
 		},
 		{
-			"very many", "10.1.0.0/16,10.3.0.0/16",
+			"more elements than a difference lists", "10.1.0.0/16,10.3.0.0/16",
 			"11.1.0.0/16,11.3.0.0/16,11.5.0.0/16,11.7.0.0/16,11.9.0.0/16,11.11.0.0/16,11.13.0.0/16,11.15.0.0/16,11.17.0.0/16",
 			[]string{
 				missing + "10.1.0.0/16, 10.3.0.0/16",

@@ -76,12 +76,9 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 			"no capture: only the proxy's calls to its own pod", rules.DefaultRedirect(),
 			"nat-output nat-output-lo",
 		},
-		{"no inbound", typical(func(r *rules.Redirect) {
-			r.InboundPorts.All = false
-		}), "nat-output nat-output-lo"},
 		{"REDIRECT", typical(), "nat-prerouting nat-output nat-output-lo"},
 		{
-			"REDIRECT without IPv6: a chain with only the IPv6 guard is omitted",
+			"no inbound: a chain with only the IPv6 guard is omitted",
 			typical(func(r *rules.Redirect) {
 				r.InboundPorts.All = false
 			}), "nat-output nat-output-lo",

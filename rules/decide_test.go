@@ -17,7 +17,7 @@ import (
 
 func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 
-// describe returns the classes and undecided conditions of a result.
+// describe returns the classes of a result.
 func describe(r diff.Result) string {
 	b := new(strings.Builder)
 	for _, c := range r.Classes {
@@ -34,7 +34,7 @@ func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
 			if _, isLeftover := leftovers[c.name]; (result.StrictVerdict() == diff.Equivalent) == isLeftover {
-				t.Errorf("equivalent: %t\n%s", !isLeftover, describe(result))
+				t.Errorf("equivalent: %t, want %t\n%s", isLeftover, !isLeftover, describe(result))
 			}
 		})
 	}
@@ -56,21 +56,21 @@ func TestDefaultRulesDifferOnlyByDeviations(t *testing.T) {
 	}
 }
 
-func TestRandomStrictRulesAreEquivalentToTheReference(t *testing.T) {
+func TestRandomRulesDifferFromTheReferenceOnlyByDeviations(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
 		if !long() && rapid.IntRange(0, 4).Draw(t, "one of five") > 0 {
 			return // a TPROXY decision with all deviations takes half a second
 		}
-		result := diff.Decide(named(r), side(istioReference(r)), diff.Options{})
+		result := diff.Decide(sideOf(r), side(istioReference(r)), diff.Options{})
 		if result.Verdict() != diff.Equivalent {
 			t.Fatalf("a difference without a deviation:\n%s", describe(result))
 		}
 		r.StrictIstio()
-		if result := diff.Decide(named(r), side(istioReference(r)),
+		if result := diff.Decide(sideOf(r), side(istioReference(r)),
 			diff.Options{}); result.StrictVerdict() != diff.Equivalent {
-			t.Fatalf("a difference without deviations:\n%s", describe(result))
+			t.Fatalf("a difference of strict rules:\n%s", describe(result))
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 	}{
 		{"the left side deviates", r, strict, "[tproxy-tunnel-port]"},
 		{"the right side deviates", strict, r, "[tproxy-tunnel-port]"},
-		{"both do", r, r, ""},
+		{"both sides deviate", r, r, ""},
 		{"another deviation", mapped, strictMapped, "[mapped-cidr]"},
 		{
 			"separate deviations, and both for packets that both affect",
@@ -182,7 +182,7 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 			"[tproxy-reroute] [tproxy-tunnel-port tproxy-reroute] [tproxy-tunnel-port]",
 		},
 	} {
-		result := diff.Decide(named(tc.left), named(tc.right), diff.Options{MaxClasses: 1000})
+		result := diff.Decide(sideOf(tc.left), sideOf(tc.right), diff.Options{MaxClasses: 1000})
 		var got []string
 		for _, c := range result.Classes {
 			got = append(got, fmt.Sprint(c.Deviations))
@@ -198,7 +198,7 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 	}
 	plain := strict
 	plain.InboundExcludePorts = nil
-	result := diff.Decide(named(r), named(plain), diff.Options{MaxClasses: 1000})
+	result := diff.Decide(sideOf(r), sideOf(plain), diff.Options{MaxClasses: 1000})
 	for _, c := range result.Classes {
 		if isTunnel := c.Witness.Destination.Port() == rules.DefaultTunnelPort; isTunnel != (len(c.Deviations) == 1) {
 			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
@@ -210,8 +210,9 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 	}
 }
 
-// named returns the compiled ruleset with its parameters, with which the decision names deviations.
-func named(r rules.Redirect) diff.Side {
+// sideOf returns the compiled ruleset with its parameters, which the decision needs to name
+// deviations.
+func sideOf(r rules.Redirect) diff.Side {
 	return diff.Side{Ruleset: rules.MustCompile(r), RoutingKnown: true, Redirect: &r}
 }
 
@@ -254,11 +255,11 @@ func BenchmarkDecide(b *testing.B) {
 	} {
 		r := bench.redirect
 		r.StrictIstio()
-		left, right := named(r), side(istioReference(r))
+		left, right := sideOf(r), side(istioReference(r))
 		if bench.differs {
 			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs,
 				netip.MustParsePrefix("192.0.2.0/24"))
-			left = named(r)
+			left = sideOf(r)
 		}
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// servers captures the queries to the given servers.
+// servers returns a change that captures the queries to the given servers.
 func servers(texts ...string) func(*rules.Redirect) {
 	return func(r *rules.Redirect) {
 		r.DNS.Capture = true
@@ -103,7 +103,7 @@ func TestDNSParameters(t *testing.T) {
 			},
 			{"other ports are not DNS", "out udp 10.244.1.5:1 > 10.96.0.10:54 uid 1000", uncaptured},
 			{
-				"a query to the pod is inbound", "in udp 10.1.1.1:1 > 10.244.1.5:53",
+				"a query that another pod sends to the pod is not captured", "in udp 10.1.1.1:1 > 10.244.1.5:53",
 				uncaptured,
 			},
 		}},

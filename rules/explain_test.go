@@ -75,12 +75,12 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{},
 		},
 		{
-			"a table of the packet's family", ruleset(rules.IPv4, base(filter, pre, 0, do(drop))),
+			"a chain in a table of the packet's family runs", ruleset(rules.IPv4, base(filter, pre, 0, do(drop))),
 			in,
 			rules.Outcome{Dropped: true},
 		},
 		{
-			"a table of another family", ruleset(rules.IPv6, base(filter, pre, 0, do(drop))), in,
+			"a chain in a table of another family does not run", ruleset(rules.IPv6, base(filter, pre, 0, do(drop))), in,
 			rules.Outcome{},
 		},
 		{
@@ -190,7 +190,7 @@ func TestEvaluationOfNAT(t *testing.T) {
 		base(rules.NAT, rules.Prerouting, -90, do(redirect(2))))
 	dropsLater := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100, do(redirect(1))),
 		base(rules.Filter, rules.Prerouting, 0, do(rules.Drop)))
-	journey := ruleset(rules.Inet, base(rules.NAT, rules.Output, -100),
+	overLo := ruleset(rules.Inet, base(rules.NAT, rules.Output, -100),
 		base(rules.NAT, rules.Prerouting, -100, do(redirect(1))))
 	checkRows(t, two, []row{
 		{"only the first chain translates a new connection", in, rules.Outcome{Redirect: 1}},
@@ -207,7 +207,7 @@ func TestEvaluationOfNAT(t *testing.T) {
 		"a translated packet still traverses the other chains", in,
 		rules.Outcome{Redirect: 1, Dropped: true},
 	}})
-	checkRows(t, journey, []row{
+	checkRows(t, overLo, []row{
 		{
 			"a packet that the host sends to itself is not translated twice",
 			"out tcp 10.244.1.5:1 > 10.244.1.5:80", uncaptured,
@@ -227,7 +227,7 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 			"a new connection goes to another port, and later NAT chains do not run", in,
 			rules.Outcome{DNATPort: 9},
 		},
-		{"an established connection does not", in + " state established", uncaptured},
+		{"an established connection is not translated", in + " state established", uncaptured},
 	})
 	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))),
 		base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
@@ -297,7 +297,7 @@ func TestLaterChainsMatchTheNewDestination(t *testing.T) {
 			rules.Outcome{Redirect: 9},
 		},
 		{
-			"an interface without an address", after(pre, redirect(9), "9", "10.9.9.9/32"),
+			"a redirection to an interface without an address drops the packet", after(pre, redirect(9), "9", "10.9.9.9/32"),
 			in + " in-address none",
 			rules.Outcome{Dropped: true},
 		},
@@ -362,7 +362,7 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 			state(rules.New))), []row{{"after conntrack the state is known", in, rules.Outcome{Mark: 1}}})
 	checkRows(t, at(early,
 		when(mark(1),
-			connection)), []row{{"before conntrack neither a mark nor its negation matches", in, uncaptured}})
+			connection)), []row{{"before conntrack a negated connection mark does not match", in, uncaptured}})
 	checkRows(t, at(late, when(mark(1), connection)), []row{
 		{"a new connection has the mark 0", in, rules.Outcome{Mark: 1}},
 		{"an invalid packet has no connection", in + " state invalid", uncaptured},
@@ -539,6 +539,7 @@ func TestPathsOverLoopback(t *testing.T) {
 	routes := rules.Routing{Policies: []rules.PolicyRoute{{
 		Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133,
 	}}}
+	// arrives sets bit 0x100 of the mark of packets that arrive on lo.
 	arrives := base(rules.Filter, rules.Prerouting, -150,
 		when(bits(0x100, 0x100), rules.MatchInterface{Names: interfaceNames("lo")}))
 	with := func(chains ...rules.Chain) rules.Ruleset {
@@ -582,23 +583,23 @@ func TestPathsOverLoopback(t *testing.T) {
 			rules.Outcome{Redirect: 9, Mark: 0x101},
 		},
 		{
-			"a mark without a local route does not",
+			"a mark without a local route does not route a packet to this host",
 			with(base(route, rules.Output, -150, do(mark(2)))), out,
 			rules.Outcome{Mark: 2},
 		},
 		{
-			"a mark without a local route of the family does not",
+			"a mark without a local route of the family does not route a packet to this host",
 			with(base(route, rules.Output, -150, do(mark(1)))),
 			"out tcp [fd00::5]:1 > [fd00::9]:80",
 			rules.Outcome{Mark: 1},
 		},
 		{
-			"the mark of the socket does not, because it was already routed", with(),
+			"the mark of the socket does not change the route, which was looked up before", with(),
 			out + " mark 1",
 			rules.Outcome{Mark: 1},
 		},
 		{
-			"a mark set in a filter chain does not: only route chains route again",
+			"a mark set in a filter chain does not change the route: only route chains route again",
 			with(base(filter, rules.Output, -150, do(mark(1)))), out,
 			rules.Outcome{Mark: 1},
 		},

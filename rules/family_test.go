@@ -18,7 +18,7 @@ func TestCapturesIPv6(t *testing.T) {
 		{"IPv4 first", "10.0.0.1 fd00::1", false, true},
 		{"IPv6 first", "fd00::1 10.0.0.1", true, true},
 		{"an IPv4-mapped address", "::ffff:10.0.0.1", false, false},
-		{"none", "", false, false},
+		{"no address", "", false, false},
 	} {
 		var addresses []netip.Addr
 		for text := range strings.FieldsSeq(tc.addresses) {
@@ -44,6 +44,6 @@ func TestDecidesFamily(t *testing.T) {
 		}
 	}
 	if rules.DecidesFamily(netip.Addr{}) {
-		t.Error("no address")
+		t.Error("the zero address decides the family")
 	}
 }

@@ -148,7 +148,7 @@ func FuzzParseWords(f *testing.F) {
 			if _, err := parse(text); err != nil && !strings.Contains(text, ",") &&
 				!strings.Contains(err.Error(), strconv.Quote(strings.TrimSpace(text))) &&
 				!strings.Contains(err.Error(), strconv.Quote(text)) {
-				t.Fatalf("%s %q: error %v does not name it", name, text, err)
+				t.Fatalf("%s %q: error %v does not name the value", name, text, err)
 			}
 		}
 	})

@@ -157,7 +157,7 @@ func (c istioCase) enabled(flag string) bool {
 }
 
 // readRouting parses the policy rules and the addresses of lo from the output of the ip command.
-// The kernel chose the priorities. Duplicate rules are merged.
+// The kernel chose the priorities.
 func readRouting(text string) rules.Routing {
 	var r rules.Routing
 	family := rules.IPv4

@@ -12,8 +12,8 @@ import (
 )
 
 // istioReference returns the rules that istio-iptables generates from the parameters: one rule for
-// each port, prefix and owner, in its order. TestReferenceIsIstio compares it with the recorded
-// runs.
+// each port, prefix and owner, in its order. TestReferenceEqualsRecordedRules compares it with
+// the recorded runs.
 func istioReference(r rules.Redirect) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -318,7 +318,7 @@ func (w *istioWriter) tproxyExtras() {
 		w.TProxyMark)
 }
 
-func TestReferenceIsIstio(t *testing.T) {
+func TestReferenceEqualsRecordedRules(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" || c.cleaned() {
 			continue

@@ -46,7 +46,7 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 }
 
 // TestStrictRulesTreatRandomPacketsAsIstiosDo compares random values and the values in the rules.
-// The previous test compares one packet of each class.
+// TestStrictRulesTreatEveryPacketAsIstiosDo compares one packet of each class.
 func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" {
@@ -171,7 +171,7 @@ func sameOutcome(p rules.Packet, sluice, istio *rules.Ruleset) bool {
 func reportDifference(t rapid.TB, p rules.Packet, sluice, istio *rules.Ruleset) {
 	t.Helper()
 	got, want := diff.Explain(sluice, p), diff.Explain(istio, p)
-	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Outcome, got),
+	t.Fatalf("%s\n\twith istio-iptables the packet is %s:\n%s", mismatch(p.String(), want.Outcome, got),
 		want.Outcome, decisions(want))
 }
 

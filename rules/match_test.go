@@ -15,7 +15,7 @@ func TestMatches(t *testing.T) {
 		ipv6     = "in udp [fd00::9]:53 > [fd00::5]:40000"
 		ping     = "in icmp 10.1.1.1 > 10.244.1.5"
 	)
-	eight := rules.AddrRanges(prefixSelection("10.0.0.0/8,12.0.0.0/8").Prefixes)
+	twoRanges := rules.AddrRanges(prefixSelection("10.0.0.0/8,12.0.0.0/8").Prefixes)
 	syn := rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN}
 	for _, tc := range []struct {
 		name    string
@@ -31,7 +31,7 @@ func TestMatches(t *testing.T) {
 			true, `iifname { "eth0", "eth1" }`,
 		},
 		{
-			"an interface prefix",
+			"an interface name pattern",
 			rules.MatchInterface{Names: interfaceNames("et+")},
 			in, true,
 			`iifname "et*"`,
@@ -84,19 +84,19 @@ func TestMatches(t *testing.T) {
 
 		{
 			"an address in a range",
-			rules.MatchAddr{Side: rules.Destination, Ranges: eight},
+			rules.MatchAddr{Side: rules.Destination, Ranges: twoRanges},
 			in,
 			true, "ip daddr { 10.0.0.0/8, 12.0.0.0/8 }",
 		},
 		{
 			"an address in a named set",
-			rules.MatchAddr{Ranges: eight, Set: "s"},
+			rules.MatchAddr{Ranges: twoRanges, Set: "s"},
 			in, true,
 			"ip saddr @s",
 		},
 		{
 			"a negated range",
-			rules.MatchAddr{Not: true, Ranges: eight},
+			rules.MatchAddr{Not: true, Ranges: twoRanges},
 			"in icmp 11.0.0.0 > 10.0.0.0", true, "ip saddr != { 10.0.0.0/8, 12.0.0.0/8 }",
 		},
 		{
@@ -113,13 +113,13 @@ func TestMatches(t *testing.T) {
 		},
 		{
 			"an address of another family does not match a range",
-			rules.MatchAddr{Ranges: eight},
+			rules.MatchAddr{Ranges: twoRanges},
 			ipv6, false,
 			"ip saddr { 10.0.0.0/8, 12.0.0.0/8 }",
 		},
 		{
 			"an address of another family does not match a negated range",
-			rules.MatchAddr{Not: true, Ranges: eight, Set: "s"},
+			rules.MatchAddr{Not: true, Ranges: twoRanges, Set: "s"},
 			ipv6, false,
 			"ip saddr != @s",
 		},
@@ -159,7 +159,7 @@ func TestMatches(t *testing.T) {
 			"tcp flags & (syn | ack) != syn",
 		},
 		{
-			"flags of a protocol without flags",
+			"negated flags do not match a protocol without flags",
 			rules.MatchTCPFlags{Not: true, Mask: rules.RST},
 			ping,
 			false, "tcp flags & (rst) != 0x0",
@@ -167,7 +167,7 @@ func TestMatches(t *testing.T) {
 
 		{"a user", rules.MatchOwner{IDs: ids("0")}, fromRoot, true, "meta skuid 0"},
 		{
-			"a group",
+			"another group",
 			rules.MatchOwner{Group: true, IDs: ids("1,2-3")},
 			fromRoot, false,
 			"meta skgid { 1, 2-3 }",
@@ -196,7 +196,7 @@ func TestMatches(t *testing.T) {
 			noSocket, true, "meta skuid != 1337",
 		},
 		{
-			"with a socket, a user matches in xtables",
+			"with a socket of the user, a negated user does not match in xtables",
 			rules.MatchOwner{Not: true, Socketless: true, IDs: ids("0")},
 			fromRoot, false,
 			"meta skuid != 0",

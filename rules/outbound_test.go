@@ -169,7 +169,7 @@ func TestOutboundParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.244.1.5:15008 uid 5 gid 1337", uncaptured,
 			},
 			{
-				"the same applies to IPv6 without an included IPv6 prefix",
+				"calls of every proxy user to the pod are inbound in IPv6, without an included IPv6 prefix",
 				"out tcp [fd00::5]:1 > [fd00::5]:80 uid 1338 gid 5", toInbound,
 			},
 		}},
@@ -177,7 +177,7 @@ func TestOutboundParameters(t *testing.T) {
 			r.OutboundCIDRs = prefixSelection("::1/128,10.0.0.0/8")
 		}, []row{
 			{
-				"the same applies to IPv4", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000",
+				"the application's IPv4 calls to its own pod are outbound", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000",
 				toOutbound,
 			},
 			{
@@ -245,7 +245,7 @@ func TestOutboundParameters(t *testing.T) {
 				"no outbound connection is captured", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000",
 				uncaptured,
 			},
-			{"inbound is", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
+			{"inbound connections are captured", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 		}},
 		{"mapped prefixes", func(r *rules.Redirect) {
 			r.OutboundCIDRs = prefixSelection("::ffff:10.0.0.0/104,::ffff:0:0/90")
@@ -361,7 +361,7 @@ func TestPrecedenceOfExclusionsAndDNSIsIstios(t *testing.T) {
 				"out udp 10.244.1.5:1 > 10.96.0.10:53 dev net1 uid 1000", appZoneOnly,
 			},
 		}},
-		{"an owner group takes precedence over DNS", func(r *rules.Redirect) {
+		{"an excluded owner group takes precedence over DNS", func(r *rules.Redirect) {
 			r.OwnerGroupsExclude = ids("202")
 		}, []row{
 			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 gid 202", uncaptured},

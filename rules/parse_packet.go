@@ -241,9 +241,9 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	check(!p.Reply || p.State == Established || p.State == Related,
 		"reply applies only to the states established and related")
 	_, hasDefault := p.defaultState()
-	check(o.hasState || hasDefault || p.isICMPv6Redirect(), "the state of an answer of ICMP is "+
+	check(o.hasState || hasDefault || p.isICMPv6Redirect(), "the state of an ICMP reply is "+
 		"needed: state established reply, or state invalid if its request is not known")
-	check(o.hasState || !p.isICMPv6Redirect(), "the state of a redirect of ICMPv6 is needed: "+
+	check(o.hasState || !p.isICMPv6Redirect(), "the state of an ICMPv6 redirect is needed: "+
 		"state related if Linux 6.2 or later knows the connection of the packet that it quotes, "+
 		"or state invalid")
 	check(!p.Copy || !isOutgoing, "copy applies only to incoming packets")

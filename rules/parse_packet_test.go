@@ -64,19 +64,19 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in icmp 10.1.1.1 > 10.244.1.5 mark 1337 ctmark 0x53a",
 		},
 		{
-			"a message of ICMP is an echo request", "out icmp 10.1.1.1 > 10.244.1.5",
+			"an ICMP message is an echo request", "out icmp 10.1.1.1 > 10.244.1.5",
 			"out icmp 10.1.1.1 > 10.244.1.5 icmp 8/0 state new",
 		},
 		{
-			"a message of ICMPv6 is an echo request", "out ipv6-icmp fd00::1 > fd00::2",
+			"an ICMPv6 message is an echo request", "out ipv6-icmp fd00::1 > fd00::2",
 			"out ipv6-icmp fd00::1 > fd00::2 icmp 128/0 state new",
 		},
 		{
-			"an error of ICMP is related", "in icmp 10.1.1.1 > 10.244.1.5 icmp 3/1",
+			"an ICMP error is related", "in icmp 10.1.1.1 > 10.244.1.5 icmp 3/1",
 			"in icmp 10.1.1.1 > 10.244.1.5 icmp 3/1 state related",
 		},
 		{
-			"an error of ICMPv6 is related", "in ipv6-icmp fd00::1 > fd00::2 icmp 1",
+			"an ICMPv6 error is related", "in ipv6-icmp fd00::1 > fd00::2 icmp 1",
 			"in ipv6-icmp fd00::1 > fd00::2 icmp 1/0 state related",
 		},
 		{
@@ -84,12 +84,12 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in ipv6-icmp fd00::1 > fd00::2 icmp 135/0 state untracked",
 		},
 		{
-			"a related redirect of ICMPv6",
+			"a related ICMPv6 redirect",
 			"in ipv6-icmp fe80::1 > fd00::2 icmp 137/0 state related",
 			"in ipv6-icmp fe80::1 > fd00::2 icmp 137/0 state related",
 		},
 		{
-			"another type of ICMP is invalid", "in icmp 10.1.1.1 > 10.244.1.5 icmp 9",
+			"another ICMP type is invalid", "in icmp 10.1.1.1 > 10.244.1.5 icmp 9",
 			"in icmp 10.1.1.1 > 10.244.1.5 icmp 9/0 state invalid",
 		},
 		{
@@ -169,15 +169,15 @@ func TestParsePacketRejects(t *testing.T) {
 			`source "10.1.1.1" is not an address and port`,
 		},
 		{
-			"a redirect of ICMPv6 without a state", "in ipv6-icmp fe80::1 > fd00::2 icmp 137",
-			"the state of a redirect of ICMPv6 is needed",
+			"an ICMPv6 redirect without a state", "in ipv6-icmp fe80::1 > fd00::2 icmp 137",
+			"the state of an ICMPv6 redirect is needed",
 		},
 		{
-			"an answer of ICMP without a state", "in icmp 10.1.1.1 > 10.244.1.5 icmp 0",
-			"the state of an answer of ICMP is needed",
+			"an ICMP reply without a state", "in icmp 10.1.1.1 > 10.244.1.5 icmp 0",
+			"the state of an ICMP reply is needed",
 		},
 		{
-			"a port of ICMP", "in icmp 10.1.1.1 > 10.244.1.5:80",
+			"a port in an ICMP packet", "in icmp 10.1.1.1 > 10.244.1.5:80",
 			`destination "10.244.1.5:80" is not an address`,
 		},
 		{"a zone", "in tcp [fe80::1%eth0]:1 > [fe80::2]:2", `source "[fe80::1%eth0]:1" is not`},

@@ -45,7 +45,7 @@ func TestParsersAccept(t *testing.T) {
 
 		{"the first port", "port", "1", "1"},
 		{"the last port", "port", "65535", "65535"},
-		{"an empty port is 0", "optional port", "0", "0"},
+		{"no port", "optional port", "0", "0"},
 		{"the last optional port", "optional port", "65535", "65535"},
 		{"no ports", "ports", "", "[]"},
 		{"a list of ports, in ascending order", "ports", "443,80", "[80 443]"},
@@ -97,8 +97,8 @@ func TestParsersAccept(t *testing.T) {
 		{"no groups", "groups", "", "{false []}"},
 
 		{"interfaces", "interfaces", "not-istio-nic, eth1", "[not-istio-nic eth1]"},
-		{"a prefix in iptables syntax", "interfaces", "eth+", "[eth*]"},
-		{"a prefix in nft syntax", "interfaces", "eth*", "[eth*]"},
+		{"a name pattern in iptables syntax", "interfaces", "eth+", "[eth*]"},
+		{"a name pattern in nft syntax", "interfaces", "eth*", "[eth*]"},
 		{"a name of 15 bytes", "interfaces", "abcdefghijklmno", "[abcdefghijklmno]"},
 		{
 			"a name with special characters", "interfaces", "eth0.100,veth@x,br_1",
@@ -136,7 +136,7 @@ func TestParsersReject(t *testing.T) {
 		id       = "a numeric id (0-4294967294) nor an ascending range of ids"
 		name     = "the name of an interface: 1 to 15 bytes"
 		mark     = "a number from 0 to 4294967295"
-		beside   = "want \"*\" alone, or a list without it"
+		alone    = "want \"*\" alone, or a list without it"
 	)
 	for _, tc := range []struct{ name, parser, text, allowed string }{
 		{
@@ -149,7 +149,7 @@ func TestParsersReject(t *testing.T) {
 		{"an optional port too high", "optional port", "65536", "a port from 0 to 65535"},
 		{"an optional port that is not a number", "optional port", "x", "a port from 0 to 65535"},
 		{"a port too high", "port", "65536", "a port (1-65535)"},
-		{"no port", "port", "", "a port (1-65535)"},
+		{"an empty port", "port", "", "a port (1-65535)"},
 		{"a word", "ports", "80a", ports},
 		{"the name of a service", "ports", "http", ports},
 		{"a port too high", "ports", "70000", ports},
@@ -162,19 +162,19 @@ func TestParsersReject(t *testing.T) {
 		{"a hexadecimal port", "ports", "0x50", ports},
 		{"two ports without comma", "ports", "80 443", ports},
 		{"a wildcard in a list without wildcards", "ports", "*", ports},
-		{"a wildcard with ports", "port selection", "80,*", beside},
+		{"a wildcard with ports", "port selection", "80,*", alone},
 
 		{"an address without a length, as in Istio", "prefixes", "10.0.0.0", prefix},
 		{"a length too long", "prefixes", "10.0.0.0/33", prefix},
 		{"a wildcard in a list without wildcards", "prefixes", "*", prefix},
 		{"a zone", "prefixes", "fe80::1%eth0/64", prefix},
 		{"a mask", "prefixes", "10.0.0.0/255.0.0.0", prefix},
-		{"a wildcard with prefixes", "prefix selection", "10.0.0.0/8,*", beside},
+		{"a wildcard with prefixes", "prefix selection", "10.0.0.0/8,*", alone},
 		{"not a loopback address", "loopback", "10.0.0.1/32", loopback},
 		{"a prefix wider than loopback", "loopback", "127.0.0.0/7", loopback},
 		{"IPv6", "loopback", "::1/128", loopback},
 		{"a mapped loopback address", "loopback", "::ffff:127.0.0.1/128", loopback},
-		{"nothing", "loopback", "", loopback},
+		{"an empty prefix", "loopback", "", loopback},
 
 		{"a name without a lookup function", "ids", "istio-proxy", id},
 		{"the id that means no id", "ids", "4294967295", id},
@@ -199,14 +199,14 @@ func TestParsersReject(t *testing.T) {
 		{"two dots", "interfaces", "..", name},
 		{"every interface, which no backend can match by name", "interfaces", "*", name},
 		{"every interface in iptables syntax", "interfaces", "+", name},
-		{"two endings", "interfaces", "eth++", name},
+		{"two wildcards", "interfaces", "eth++", name},
 
 		{"a mark too high", "mark", "4294967296", mark},
 		{"a negative mark", "mark", "-1", mark},
 		{"hexadecimal without 0x", "mark", "53a", mark},
 		{"no digits", "mark", "0x", mark},
 		{"a mask", "mark", "0x539/0xff", mark},
-		{"no mark", "mark", "", mark},
+		{"an empty mark", "mark", "", mark},
 
 		{"a word that is not a boolean", "bool", "banana", "true or false"},
 		{"an empty text", "bool", "", "true or false"},
@@ -224,7 +224,7 @@ func TestParsersReject(t *testing.T) {
 			element = wildcard
 		}
 		said := fmt.Sprintf("%q is ", element)
-		if tc.allowed == beside {
+		if tc.allowed == alone {
 			said = fmt.Sprintf("%q stands for all", element)
 		}
 		for _, part := range []string{said, tc.allowed} {

@@ -38,8 +38,8 @@ func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *pop
 	return p
 }
 
-// long reports whether every combination is compared with the recorded runs, and ten times as many
-// with the reference.
+// long reports whether the tests have their long form: they compare every combination with the
+// recorded runs, and more combinations with the reference.
 func long() bool { return os.Getenv("SLUICE_LONG") == "1" }
 
 // sampleLimit is the number of packets of a population that are compared with a recorded run, if

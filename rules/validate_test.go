@@ -45,10 +45,10 @@ var faultyRedirects = []struct {
 	{"a mode in lower case", func(r *rules.Redirect) {
 		r.Mode = "tproxy"
 	}, "Mode", "tproxy", "REDIRECT or TPROXY"},
-	{"no outbound port", func(r *rules.Redirect) {
+	{"no outbound capture port", func(r *rules.Redirect) {
 		r.ProxyPort = 0
 	}, "ProxyPort", "0", "a port (1-65535)"},
-	{"no inbound port", func(r *rules.Redirect) {
+	{"no inbound capture port", func(r *rules.Redirect) {
 		r.InboundCapturePort = 0
 	}, "InboundCapturePort", "0", "a port (1-65535)"},
 	{"no tunnel port", func(r *rules.Redirect) {

@@ -8,7 +8,7 @@ import (
 
 // Outcomes of TPROXY mode with marks: the proxy's calls to its own pod are marked first.
 var (
-	selfCallAlone     = rules.Outcome{Mark: rules.SelfCallMark}
+	selfCallMarked    = rules.Outcome{Mark: rules.SelfCallMark}
 	selfCallToInbound = rules.Outcome{
 		Redirect: rules.DefaultInboundCapturePort, Mark: rules.SelfCallMark,
 	}
@@ -95,7 +95,7 @@ var verdicts = []struct {
 		"the proxy calls the tunnel port of its own pod",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:15008 uid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:15008 uid 1337",
-		uncaptured, selfCallAlone, toTransparent,
+		uncaptured, selfCallMarked, toTransparent,
 	},
 	{
 		"the proxy calls the application by the loopback address",
@@ -107,7 +107,7 @@ var verdicts = []struct {
 		"the proxy calls the application from its own address",
 		"out tcp 127.0.0.6:40000 > 10.244.1.5:8080 dev lo uid 1337",
 		"out tcp [::6]:40000 > [fd00::5]:8080 dev lo uid 1337",
-		uncaptured, selfCallAlone, selfCallAlone,
+		uncaptured, selfCallMarked, selfCallMarked,
 	},
 	{
 		"the proxy calls a service",
@@ -150,7 +150,7 @@ func TestVerdicts(t *testing.T) {
 		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", toInbound,
 	}})
 	checkRows(t, tproxy, []row{{
-		"the same call in TPROXY mode", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
+		"in TPROXY mode the proxy calls the application by another loopback address", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
 		selfCallToInbound,
 	}})
 }
@@ -176,7 +176,7 @@ func TestWithoutIPv6NoChainAffectsIPv6(t *testing.T) {
 			"connections of a captured group",
 			"out tcp [fd00::5]:1 > [fd00::9]:80 uid 1000 gid 202", uncaptured,
 		},
-		{"calls to its own pod", "out tcp [fd00::5]:1 > [fd00::5]:80 uid 1337", uncaptured},
+		{"the proxy's calls to its own pod", "out tcp [fd00::5]:1 > [fd00::5]:80 uid 1337", uncaptured},
 		{
 			"marked connections",
 			"out tcp [fd00::5]:1 > [fd00::9]:80 ctmark 0x539 state established",
