@@ -40,14 +40,14 @@ func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 	}{
 		{"a rule of iptables-legacy", "in 51 fd00::9 > fd00::5", legacy, true},
 		{
-			"negated", "in 51 fd00::9 > fd00::5",
+			"a negated rule of iptables-legacy", "in 51 fd00::9 > fd00::5",
 			legacyIPv6(t, "-A PREROUTING ! -p tcp -j DROP\n"), true,
 		},
 		{"another protocol", "in 50 fd00::9 > fd00::5", legacy, false},
 		{"a rule of nftables", "in 51 fd00::9 > fd00::5", native, false},
-		{"IPv4", "in 51 10.9.9.9 > 10.244.1.5", legacy, false},
+		{"an IPv4 packet", "in 51 10.9.9.9 > 10.244.1.5", legacy, false},
 		{
-			"no comparison", "in 51 fd00::9 > fd00::5",
+			"a rule without a protocol", "in 51 fd00::9 > fd00::5",
 			legacyIPv6(t, "-A PREROUTING -i eth0 -j DROP\n"), false,
 		},
 	} {
@@ -63,21 +63,21 @@ func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 	none := legacyIPv6(t, "")
 	if r := diff.Decide(of(legacyIPv6(t, "-A PREROUTING -p ah -j DROP\n")), of(none),
 		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("a comparison that never matches: %s, want %s", r.StrictVerdict(), diff.Equivalent)
+		t.Errorf("a rule that never matches: %s, want %s", r.StrictVerdict(), diff.Equivalent)
 	}
 	for _, tc := range []struct {
 		name        string
 		left, right rules.Ruleset
-		twice       bool
+		omits       bool
 	}{
 		{"iptables-legacy and nftables", legacy, native, true},
 		{"nftables and iptables-legacy", native, legacy, true},
 		{"iptables-legacy only", legacy, legacy, false},
 		{"nftables only", native, native, false},
-		{"iptables-legacy without a comparison", none, native, false},
+		{"iptables-legacy without rules", none, native, false},
 	} {
-		if got := diff.OmitsAuthenticationHeaders(&tc.left, &tc.right); got != tc.twice {
-			t.Errorf("%s: %t, want %t", tc.name, got, tc.twice)
+		if got := diff.OmitsAuthenticationHeaders(&tc.left, &tc.right); got != tc.omits {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.omits)
 		}
 	}
 }

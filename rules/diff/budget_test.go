@@ -235,6 +235,7 @@ func TestLongRulesCountAsSeveralSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	pass := Explain(&rs, p).Passes[0]
+	// Each rule counts as one step, and as 100 more for its 64*100 ranges.
 	if want := MostSteps/101 + 1; len(pass.Steps) != want || !pass.MoreSteps {
 		t.Errorf("%d steps, want %d", len(pass.Steps), want)
 	}

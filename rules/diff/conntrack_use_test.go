@@ -15,8 +15,8 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 	at := func(action rules.Action, matches ...rules.Match) rules.Chain {
 		return base(rules.Filter, rules.Input, 0, when(action, matches...))
 	}
-	first := rules.MatchState{States: rules.States(rules.New)}
-	tuple := rules.MatchTuple{Alternatives: [][]rules.Match{{first, tcp}}}
+	isNew := rules.MatchState{States: rules.States(rules.New)}
+	tuple := rules.MatchTuple{Alternatives: [][]rules.Match{{isNew, tcp}}}
 	unknown := rules.Unknown{Text: "ct id 5", Effect: rules.Reads}
 	toIPv4 := base(rules.NAT, rules.Output, -100, when(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}, tcp))
 	none := ruleset(at(rules.Count{}))
@@ -28,10 +28,10 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 		{"no rule needs conntrack", ruleset(drops), none, diff.Undecidable},
 		{"the same rules, none of which needs conntrack", ruleset(drops), ruleset(drops), diff.Equivalent},
 		{
-			"conntrack on one side", ruleset(drops, at(rules.Count{}, first)), ruleset(drops),
+			"conntrack on one side", ruleset(drops, at(rules.Count{}, isNew)), ruleset(drops),
 			diff.Undecidable,
 		},
-		{"a rule reads the state", ruleset(drops, at(rules.Count{}, first)), none, diff.Different},
+		{"a rule reads the state", ruleset(drops, at(rules.Count{}, isNew)), none, diff.Different},
 		{"a rule reads the state in a tuple", ruleset(drops, at(rules.Count{}, tuple)), none, diff.Different},
 		{"a rule saves a mark", ruleset(drops, at(rules.SaveMark{})), none, diff.Different},
 		{"notrack", ruleset(drops, at(rules.Notrack{})), none, diff.Undecidable},

@@ -21,7 +21,7 @@ func TestPossible(t *testing.T) {
 			false,
 		},
 		{
-			"the same packet at output",
+			"a packet to its source address that leaves by lo",
 			"out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000", true,
 		},
 		{

@@ -28,6 +28,7 @@ func TestDrawsOfDifferentForms(t *testing.T) {
 			t.Errorf("%s and %s: %s, want %s", tc.left, tc.right, r.StrictVerdict(), tc.want)
 		}
 	}
+	// Without Data only the text of a limit is known.
 	text := rules.Unknown{Text: "limit rate 1/second", Effect: rules.ReadsVarying}
 	for _, tc := range []struct {
 		right rules.Ruleset

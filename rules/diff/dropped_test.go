@@ -27,7 +27,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	}
 	drop := when(rules.Drop, eth1)
 	untranslated := rules.MatchState{Not: true, States: rules.States(rules.SNAT, rules.DNAT)}
-	first := rules.MatchState{States: rules.States(rules.New)}
+	isNew := rules.MatchState{States: rules.States(rules.New)}
 	ignored := when(rules.Notrack{}, eth1)
 	zone := when(rules.SetZone{Zone: 1}, eth1)
 	for _, tc := range []struct {
@@ -82,7 +82,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 			diff.Undecidable,
 		},
 		{
-			"a zone without effect, because the packets are dropped before conntrack",
+			"before conntrack, and after a zone on one side",
 			ruleset(at(-300, zone, drop), reads), ruleset(at(-300, drop), reads), diff.Equivalent,
 		},
 		{
@@ -110,19 +110,19 @@ func TestDropsBeforeConntrack(t *testing.T) {
 			ruleset(at(-300, drop), reads), ruleset(at(-50, drop), marks), diff.Different,
 		},
 		{
-			"first packets, whose connections are not confirmed",
-			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, first)), reads),
-			ruleset(base(rules.Filter, rules.Postrouting, 0, when(rules.Drop, first)), reads),
+			"of first packets, whose connections are not confirmed",
+			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, isNew)), reads),
+			ruleset(base(rules.Filter, rules.Postrouting, 0, when(rules.Drop, isNew)), reads),
 			diff.Equivalent,
 		},
 		{
-			"when they are sent over lo, and when they arrive",
+			"of packets that are sent over lo, and of the same packets when they arrive",
 			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo, untranslated)),
 				at(0, when(rules.Drop, lo)), reads),
 			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Undecidable,
 		},
 		{
-			"when they are sent over lo, which packets of translated connections may leave, and when they arrive",
+			"of packets that are sent over lo, of which translated ones may not arrive, and of arriving packets",
 			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo)),
 				at(0, when(rules.Drop, lo)), reads),
 			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Different,
@@ -130,7 +130,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	} {
 		r := decide(tc.left, tc.right)
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("drops %s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestHeaderChanges(t *testing.T) {
 			diff.Undecidable,
 		},
 		{
-			"other packets are different", ruleset(mangleIn(ttl, drop)), ruleset(mangleIn(ttl)),
+			"a drop after the change on one side", ruleset(mangleIn(ttl, drop)), ruleset(mangleIn(ttl)),
 			diff.Different,
 		},
 		{
@@ -50,9 +50,9 @@ func TestHeaderChanges(t *testing.T) {
 			ruleset(mangleIn(ttl, when(setMark(1, 1), reads))),
 			ruleset(mangleIn(when(setMark(1, 1), reads), ttl)), diff.Undecidable,
 		},
-		{"a chain that reroutes", ruleset(mangleOut(ttl)), ruleset(mangleOut(ttl)), diff.Equivalent},
+		{"the same change in a route chain", ruleset(mangleOut(ttl)), ruleset(mangleOut(ttl)), diff.Equivalent},
 		{
-			"a chain that reroutes packets with another mark", ruleset(marks, mangleOut(ttl)),
+			"the same change in a route chain that reroutes packets with another mark", ruleset(marks, mangleOut(ttl)),
 			ruleset(marks, mangleOut(ttl, when(rules.Count{}))), diff.Undecidable,
 		},
 	} {

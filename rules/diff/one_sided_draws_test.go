@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRandomMatchesOfRulesWithUnknownParts compares rules with the same random match, of which one
-// side has an unsupported part. That the part makes the rules different is unknown, so it is also
+// TestRandomMatchesOfRulesWithUnknownParts compares rules with the same random match. On one side
+// the rule also has an unsupported part, which may or may not change the rule. Therefore it is
 // unknown whether the random matches agree.
 func TestRandomMatchesOfRulesWithUnknownParts(t *testing.T) {
 	limit := rules.Unknown{Text: "limit rate 5/second", Effect: rules.ReadsVarying}

@@ -28,12 +28,12 @@ func TestDecidingRule(t *testing.T) {
 	}
 	count := when(rules.Count{})
 	for _, tc := range []struct {
-		name, packet, left, right string
-		rulesets                  [2]rules.Ruleset
+		name, left, right string
+		rulesets          [2]rules.Ruleset
 	}{
 		{
 			"a redirection, and a return before the redirection of the other side",
-			"8080", "nat-prerouting #1", "nat-prerouting #2",
+			"nat-prerouting #1", "nat-prerouting #2",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(redirect(15006), tcp))),
 				ruleset(mangleIn(when(rules.Accept)),
@@ -43,14 +43,14 @@ func TestDecidingRule(t *testing.T) {
 		},
 		{
 			"no rule where none matches",
-			"8080", "nat-prerouting #1", "",
+			"nat-prerouting #1", "",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(redirect(15006), tcp))), ruleset(mangleIn(when(rules.Accept))),
 			},
 		},
 		{
 			"a rule in a chain that is jumped to",
-			"8080", "c #2", "",
+			"c #2", "",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(rules.Jump{Chain: "c"})),
 					chain("c", count, when(redirect(1), tcp))),
@@ -59,7 +59,7 @@ func TestDecidingRule(t *testing.T) {
 		},
 		{
 			"a drop after a changed mark",
-			"8080", "filter-prerouting #2", "filter-prerouting #1",
+			"filter-prerouting #2", "filter-prerouting #1",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(setMark(1, 1)), when(rules.Drop))),
 				ruleset(mangleIn(when(rules.Accept))),
@@ -67,21 +67,21 @@ func TestDecidingRule(t *testing.T) {
 		},
 		{
 			"the last rule that set the mark",
-			"8080", "filter-prerouting #2", "",
+			"filter-prerouting #2", "",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(setMark(1, 1)), when(setMark(2, 2)), count)), ruleset(),
 			},
 		},
 		{
 			"the first rule that set the zone",
-			"8080", "filter-prerouting #2", "filter-prerouting #1",
+			"filter-prerouting #2", "filter-prerouting #1",
 			[2]rules.Ruleset{
 				ruleset(raw(count, when(zone(1)), when(zone(2)))), ruleset(raw(when(zone(2)))),
 			},
 		},
 		{
 			"the rule that saved the mark, if only the connection's mark differs",
-			"8080", "filter-prerouting #2", "",
+			"filter-prerouting #2", "",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(setMark(1, everyBit)), when(rules.SaveMark{}))),
 				ruleset(base(rules.Filter, rules.Prerouting, -150, when(setMark(1, everyBit)))),
@@ -89,7 +89,7 @@ func TestDecidingRule(t *testing.T) {
 		},
 		{
 			"a translation of the destination port",
-			"8080", "nat-prerouting #1", "nat-prerouting #1",
+			"nat-prerouting #1", "nat-prerouting #1",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(rules.DNATPort{Port: 1}, tcp))),
 				ruleset(natIn(when(rules.DNATPort{Port: 2}, tcp))),
@@ -97,7 +97,7 @@ func TestDecidingRule(t *testing.T) {
 		},
 		{
 			"a transparent redirection",
-			"8080", "filter-prerouting #1", "filter-prerouting #2",
+			"filter-prerouting #1", "filter-prerouting #2",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(rules.TProxy{Port: 1}, tcp))),
 				ruleset(mangleIn(when(rules.TProxy{Port: 2}, tcp, toPort(1)),
@@ -108,7 +108,7 @@ func TestDecidingRule(t *testing.T) {
 		r := decide(tc.rulesets[0], tc.rulesets[1])
 		found := false
 		for _, c := range r.Classes {
-			if c.Witness.String() != "in tcp 192.0.2.10:40000 > 10.244.1.5:"+tc.packet+" dev eth0" {
+			if c.Witness.String() != "in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0" {
 				continue
 			}
 			found = true
@@ -157,9 +157,9 @@ func TestUndecidedPackets(t *testing.T) {
 	if r.Verdict() != diff.Different {
 		t.Error("port 83 must differ: no unknown rule applies to it")
 	}
-	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
+	loop := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
-	if r := decide(circle, circle); r.StrictVerdict() != diff.Undecidable ||
+	if r := decide(loop, loop); r.StrictVerdict() != diff.Undecidable ||
 		r.Undecided[0].Text != "jump a" {
 		t.Errorf("a loop of jumps is decided: %v", r.Undecided)
 	}
@@ -198,7 +198,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 }
 
 // TestChainsAtOtherHooksAreListed has chains at other hooks. They do not affect the verdict, but
-// the result lists them.
+// the result lists them, except for chains without rules and with the policy accept.
 func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),
@@ -208,11 +208,11 @@ func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs.Tables[0].Family = rules.Inet
 	dropping := base(rules.Filter, rules.Forward, 10)
 	dropping.Base.Drop = true
-	of6 := ruleset(dropping, chain("c", when(rules.Drop)),
+	ipv6 := ruleset(dropping, chain("c", when(rules.Drop)),
 		mangleIn(when(rules.Jump{Chain: "c"}, tcp)))
-	of6.Tables[0].Family = rules.IPv6
-	of6.Tables[0].Name = "t6"
-	combined := rules.Ruleset{Tables: append(slices.Clone(rs.Tables), of6.Tables...)}
+	ipv6.Tables[0].Family = rules.IPv6
+	ipv6.Tables[0].Name = "t6"
+	combined := rules.Ruleset{Tables: append(slices.Clone(rs.Tables), ipv6.Tables...)}
 	for _, tc := range []struct {
 		families []rules.Family
 		want     []string
@@ -263,11 +263,11 @@ func TestRouting(t *testing.T) {
 	before := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))),
 		mangleOut(), mangleIn(when(rules.Drop, marked(1, everyBit))))
 	before.Routing = policy(1, 133)
-	neverBack := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))),
+	notRerouted := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))),
 		mangleIn(
 			when(rules.Drop, rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}),
 			when(rules.Drop, marked(1, everyBit))))
-	neverBack.Routing = policy(1, 133)
+	notRerouted.Routing = policy(1, 133)
 	routing := ruleset(mangleOut(when(setMark(1, everyBit))))
 	filtering := ruleset(base(rules.Filter, rules.Output, -150, when(setMark(1, everyBit))))
 	routing.Routing, filtering.Routing = policy(1, 133), policy(1, 133)
@@ -318,7 +318,7 @@ func TestRouting(t *testing.T) {
 		},
 		{
 			"a mark that was set before the chain of type route", known(before),
-			known(neverBack), false, true, 0,
+			known(notRerouted), false, true, 0,
 		},
 		{
 			"only a chain of type route repeats the route lookup", known(routing), known(filtering),
@@ -339,7 +339,8 @@ func TestRouting(t *testing.T) {
 }
 
 func TestMaxClasses(t *testing.T) {
-	// The rules mark every second TCP port and drop another protocol.
+	// The rules mark every second TCP port and drop another protocol. Each port and the other
+	// protocol have two classes: packets that arrive, and packets that are sent over lo.
 	var odd []uint16
 	for port := uint16(1); port < 200; port += 2 {
 		odd = append(odd, port)
@@ -363,8 +364,8 @@ func TestMaxClasses(t *testing.T) {
 	}
 }
 
-// TestPacketsWithUnknownMarks explains packets that may have several marks, in outcomes that differ
-// only on the way to the destination.
+// TestPacketsWithUnknownMarks explains packets whose mark, or the mark of their connection, is
+// unknown. The explanation must say so, or list alternatives.
 func TestPacketsWithUnknownMarks(t *testing.T) {
 	five := rules.SetMark{Value: 5, Mask: ^uint32(0)}
 	toHost := when(rules.DNATTo{Addr: netip.MustParseAddr("10.244.1.5")}, protocol(rules.TCP))
@@ -374,7 +375,7 @@ func TestPacketsWithUnknownMarks(t *testing.T) {
 		"saved in the connection of a dropped packet": ruleset(mangleOut(
 			when(five, rules.Unknown{Text: "rt mtu", Effect: rules.Reads}),
 			when(rules.SaveMark{}), when(rules.Drop))),
-		"of a packet with a zone that may be sent to this host": ruleset(
+		"of a packet with a zone that NAT may send to this host": ruleset(
 			base(rules.Filter, rules.Output, -300, when(rules.SetZone{Zone: 1})),
 			base(rules.NAT, rules.Output, -100, toHost),
 			base(rules.Filter, rules.Prerouting, -300, when(five))),

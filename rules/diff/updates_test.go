@@ -36,35 +36,35 @@ func TestValuesDependOnStates(t *testing.T) {
 		left, right []rules.Action
 		want        Verdict
 	}{
-		{"a mark of a state", list{priority, mark}, list{priority, mark}, Equivalent},
+		{"a mark derived from a state", list{priority, mark}, list{priority, mark}, Equivalent},
 		{
-			"a mark of a state that is written later",
+			"a mark derived from a state that is written later",
 			list{priority, mark},
 			list{mark, priority},
 			Undecidable,
 		},
 		{
-			"a mark of a state that one side writes",
+			"a mark derived from a state that one side writes",
 			list{priority, mark},
 			list{mark},
 			Undecidable,
 		},
 		{
-			"a mark of no state",
+			"a mark derived from no state",
 			list{priority, independent},
 			list{independent, priority},
 			Equivalent,
 		},
 		{
-			"a state of another state", labeledAfter(priority, label),
+			"a state derived from another state", labeledAfter(priority, label),
 			labeledAfter(priority, label), Equivalent,
 		},
 		{
-			"a state of another state that is written later", labeledAfter(priority, label),
+			"a state derived from another state that is written later", labeledAfter(priority, label),
 			labeledAfter(label, priority), Undecidable,
 		},
 		{
-			"a state of another state that one side writes", labeledAfter(priority, label),
+			"a state derived from another state that one side writes", labeledAfter(priority, label),
 			labeledAfter(label), Undecidable,
 		},
 		{"a value that was not read", list{unread, mark}, list{unread, mark}, Undecidable},

@@ -14,14 +14,17 @@ func TestSetChecks(t *testing.T) {
 	const name = "rapid.checks"
 	f := flag.Lookup(name)
 	initial := f.Value.String()
-	for _, c := range []struct{ name, long, number, want string }{
-		{"the long form", "1", "7", initial},
-		{"a number", "", "7", "7"},
-		{"the short form", "", "", "15"},
-		{"a flag given before", "", "7", "15"}, // which SetChecks set
+	for _, c := range []struct{ name, given, long, number, want string }{
+		{"the long form", "", "1", "7", initial},
+		{"a number", "", "", "7", "7"},
+		{"the short form", "", "", "", "15"},
+		{"the flag is given", "20", "", "7", "20"},
 	} {
-		if c.name == "a number" || c.name == "the short form" {
-			flag.CommandLine = unset(t)
+		flag.CommandLine = unset(t)
+		if c.given != "" {
+			if err := flag.Set(name, c.given); err != nil {
+				t.Fatal(err)
+			}
 		}
 		t.Setenv("SLUICE_LONG", c.long)
 		t.Setenv("SLUICE_CHECKS", c.number)

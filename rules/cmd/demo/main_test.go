@@ -72,8 +72,8 @@ func (h host) demo(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// leftovers lists the host's interfaces and named namespaces.
-func (h host) leftovers(t *testing.T) []string {
+// resources lists the host's interfaces and named namespaces.
+func (h host) resources(t *testing.T) []string {
 	t.Helper()
 	var found []string
 	err := h.Do(func() error {
@@ -109,7 +109,7 @@ func testBinary(t *testing.T) string {
 func TestDemo(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
-	before := home.leftovers(t)
+	before := home.resources(t)
 	start := time.Now()
 	var out []byte
 	err := home.Do(func() (err error) {
@@ -120,7 +120,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if elapsed := time.Since(start); elapsed > time.Minute {
-		t.Errorf("took %v", elapsed)
+		t.Errorf("the demo took %v", elapsed)
 	}
 	text := string(out)
 	for _, want := range []string{
@@ -140,7 +140,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%d lines, want at most 110 without colors and without unexpected results:\n%s",
 			lines, text)
 	}
-	if after := home.leftovers(t); !slices.Equal(after, before) {
+	if after := home.resources(t); !slices.Equal(after, before) {
 		t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
 	}
 }
@@ -149,7 +149,7 @@ func TestDemo(t *testing.T) {
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
-	before := home.leftovers(t)
+	before := home.resources(t)
 	for _, tc := range []struct {
 		after  string
 		signal syscall.Signal
@@ -179,12 +179,12 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			case tc.after == "" && errors.As(err, &exit) && !exit.Exited():
 				// Until the command handles signals, their default action ends it.
 			case !errors.As(err, &exit) || exit.ExitCode() != exitSignal+int(tc.signal):
-				t.Errorf("ended with %v, want exit code %d; stderr: %s", err,
+				t.Errorf("the demo ended with %v, want exit code %d; stderr: %s", err,
 					exitSignal+int(tc.signal), stderr.String())
 			case !strings.Contains(stderr.String(), "nothing is left"):
 				t.Errorf("stderr: %s", stderr.String())
 			}
-			if after := home.leftovers(t); !slices.Equal(after, before) {
+			if after := home.resources(t); !slices.Equal(after, before) {
 				t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
 			}
 			// A namespace without a process, file or interface does not persist.
@@ -247,7 +247,7 @@ func TestWithoutRoot(t *testing.T) {
 			err := cmd.Run()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != exitUnsupported {
-				t.Errorf("ended with %v, want exit code %d", err, exitUnsupported)
+				t.Errorf("the demo ended with %v, want exit code %d", err, exitUnsupported)
 			}
 			if text := stderr.String(); strings.Count(text, "\n") != 1 ||
 				!strings.Contains(text, "needs root") || stdout.Len() > 0 {

@@ -16,8 +16,8 @@ import (
 // TestEveryMatchHasJSON compares each match and each action that the topic json lists with its
 // JSON.
 func TestEveryMatchHasJSON(t *testing.T) {
-	one := []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.0/8"))}
-	odd := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.6")}
+	prefix := []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.0/8"))}
+	notAPrefix := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.6")}
 	for _, test := range []struct {
 		match rules.Match
 		want  string
@@ -34,11 +34,11 @@ func TestEveryMatchHasJSON(t *testing.T) {
 		},
 		{rules.MatchFamily{Family: rules.IPv6}, `"match":"family","values":["ip6"]`},
 		{
-			rules.MatchAddr{Side: rules.Destination, Ranges: one},
+			rules.MatchAddr{Side: rules.Destination, Ranges: prefix},
 			`"match":"address","of":"destination","values":["10.0.0.0/8"]`,
 		},
-		{rules.MatchAddr{Ranges: odd}, `"of":"source","values":["10.0.0.1-10.0.0.6"]`},
-		{rules.MatchAddr{Ranges: one, Set: "x"}, `"of":"source","set":"x"`},
+		{rules.MatchAddr{Ranges: notAPrefix}, `"of":"source","values":["10.0.0.1-10.0.0.6"]`},
+		{rules.MatchAddr{Ranges: prefix, Set: "x"}, `"of":"source","set":"x"`},
 		{
 			rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, 99}},
 			`"match":"protocol","values":["tcp","99"]`,

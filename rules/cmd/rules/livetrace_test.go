@@ -172,7 +172,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 	}
 	for _, x := range rs.Tables {
 		if x.Name == trace.Table {
-			t.Error("the table remains")
+			t.Error("the table of the trace remains")
 		}
 	}
 }

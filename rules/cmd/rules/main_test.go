@@ -180,7 +180,7 @@ func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ns, err := netns.New()
 	ts.Check(err)
 	ts.Defer(func() { _ = ns.Close() })
-	ts.Check(ns.Do(func() error { return addresses(args[1:]) }))
+	ts.Check(ns.Do(func() error { return addAddresses(args[1:]) }))
 	ts.Check(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), ts.MkAbs(args[0])))
 }
 
@@ -197,8 +197,8 @@ func scriptNetns(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 }
 
-// addresses adds the addresses to lo in the namespace of the thread.
-func addresses(prefixes []string) error {
+// addAddresses adds the addresses to lo in the namespace of the thread.
+func addAddresses(prefixes []string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -218,8 +218,8 @@ func addresses(prefixes []string) error {
 	return nil
 }
 
-// opened opens a namespace that the script created.
-func opened(ts *testscript.TestScript, name string) *netns.NS {
+// openNamespace opens a namespace that the script created.
+func openNamespace(ts *testscript.TestScript, name string) *netns.NS {
 	ns, err := netns.Open(ts.MkAbs(name))
 	ts.Check(err)
 	return ns
@@ -227,7 +227,7 @@ func opened(ts *testscript.TestScript, name string) *netns.NS {
 
 // scriptWithin runs a command in a namespace: within NAME COMMAND ARGUMENT...
 func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
-	ns := opened(ts, args[0])
+	ns := openNamespace(ts, args[0])
 	defer ns.Close()
 	err := ns.Do(func() error { return ts.Exec(args[1], args[2:]...) })
 	if (err != nil) != neg {
@@ -238,15 +238,15 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 // scriptUntouched requires that the namespace has no nftables table, no rules of Sluice in
 // iptables-legacy, and no route of Sluice: untouched NAME
 func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
-	ns := opened(ts, args[0])
+	ns := openNamespace(ts, args[0])
 	defer ns.Close()
 	all, err := nft.ReadAll(ns)
 	ts.Check(err)
 	routing, err := route.Read(ns)
 	ts.Check(err)
-	holders, err := compat.InstalledBackends(ns)
+	installed, err := compat.InstalledBackends(ns)
 	ts.Check(err)
-	if untouched := len(all.Tables)+len(holders) == 0 && routing.IsZero(); untouched == neg {
+	if untouched := len(all.Tables)+len(installed) == 0 && routing.IsZero(); untouched == neg {
 		ts.Fatalf("untouched: %v; tables:\n%s", untouched, all)
 	}
 }

@@ -122,9 +122,9 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	}
 }
 
-// TestErrorsAreNamedAfterInputs verifies that every field that rules.Validate checks has a
-// parameter.
-func TestErrorsAreNamedAfterInputs(t *testing.T) {
+// TestEveryValidatedFieldHasAParameter verifies that an error of rules.Validate can name the input:
+// each validated field has a parameter.
+func TestEveryValidatedFieldHasAParameter(t *testing.T) {
 	fields := map[string]bool{}
 	for _, p := range table() {
 		fields[p.field] = true

@@ -223,7 +223,7 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 			"table inet sluice", "",
 		},
 		{
-			"no name",
+			"a name without a namespace",
 			[]string{"check", "--pod", "web"},
 			2, "",
 			`rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`,
@@ -331,7 +331,7 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 	dir := node(t, map[string]agent.Location{"web": {
 		UID: "1", NetNS: path, Decision: "skip", Reason: "istio-init",
 	}})
-	diff := func(want int) {
+	diffExits := func(want int) {
 		t.Helper()
 		code, stdout, stderr := command(t, dir, istioLog(t), "diff", "--pod", "default/web",
 			"--istio-log", "-")
@@ -339,14 +339,14 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 			t.Errorf("exit code %d, want %d: %s%s", code, want, stdout, stderr)
 		}
 	}
-	diff(1)
+	diffExits(1)
 	code, _, stderr := command(t, dir, "", "apply", "-u", "1337", "-b", "*", "-i", "*", "-d",
 		"15090,15021,15020",
 		"--pod-ip", "10.244.1.5", "--netns", path)
 	if code != 0 {
 		t.Fatal(stderr)
 	}
-	diff(0)
+	diffExits(0)
 }
 
 // The agent reports that a pod is in ambient mode. The commands then examine the pod's redirection

@@ -12,7 +12,7 @@ func TestCommandsAreFoundByTheirNames(t *testing.T) {
 	for _, c := range commands {
 		cmd := c.make(s)
 		if names := append([]string{cmd.Name()}, cmd.Aliases...); !slices.Equal(names, c.names) {
-			t.Errorf("%q is found by %q", names, c.names)
+			t.Errorf("the command with the names %q is found by %q", names, c.names)
 		}
 		for _, name := range c.names {
 			if found := calledCommand(s, []string{name, "--help"}); found == nil ||

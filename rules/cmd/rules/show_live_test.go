@@ -23,7 +23,8 @@ func TestCountersAreFormattedAsByIptables(t *testing.T) {
 	}
 }
 
-// TestWatchPrintsRates reads the counters twice, with five seconds in between.
+// TestWatchPrintsRates reads the counters twice, with five seconds in between. A counter that has
+// decreased has no rate.
 func TestWatchPrintsRates(t *testing.T) {
 	reading := func(hits ...uint64) rules.Ruleset {
 		c := rules.Chain{Name: "c"}

@@ -16,7 +16,7 @@ import (
 // scriptDevice adds an interface with a default route to a namespace: device NAMESPACE INTERFACE
 // ADDRESS/LENGTH...
 func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
-	ns := opened(ts, args[0])
+	ns := openNamespace(ts, args[0])
 	defer ns.Close()
 	ts.Check(ns.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
@@ -51,7 +51,7 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 // its output to the files out and err, and requires an exit code: proxy NAMESPACE CODE rules
 // ARGUMENT...
 func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
-	ns := opened(ts, args[0])
+	ns := openNamespace(ts, args[0])
 	defer ns.Close()
 	var stdout, stderr bytes.Buffer
 	cmd := &exec.Cmd{
