@@ -51,7 +51,7 @@ func changeRows(t Tools) []Row {
 }
 
 // changeCandidate returns a candidate in a pod for which writer has written the rules of the sidecar
-// before. The commands of changer replace them by the rules of the sidecar after.
+// before. The commands of changer replace them with the rules of the sidecar after.
 func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }

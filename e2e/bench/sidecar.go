@@ -18,7 +18,7 @@ type Sidecar struct {
 	WithoutDNS bool
 	// IPv4Only makes the pod IPv4-only.
 	IPv4Only bool
-	// OtherPrefix replaces the last IPv4 prefix by another one. It requires at least one IPv4
+	// OtherPrefix replaces the last IPv4 prefix with another one. It requires at least one IPv4
 	// prefix.
 	OtherPrefix bool
 }

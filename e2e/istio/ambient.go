@@ -39,9 +39,9 @@ func (c AmbientConfiguration) environment() []string {
 	}
 }
 
-// HasInterfacePrefix reports whether one of the interfaces is a prefix of names, such as tap+.
-// istio-cni's nftables backend rejects prefixes.
-func (c AmbientConfiguration) HasInterfacePrefix() bool {
+// HasInterfacePattern reports whether one of the interfaces is a name pattern, such as tap+.
+// istio-cni's nftables backend rejects patterns.
+func (c AmbientConfiguration) HasInterfacePattern() bool {
 	return strings.Contains(strings.Join(c.Interfaces, ","), "+")
 }
 

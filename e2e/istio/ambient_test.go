@@ -41,10 +41,10 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 					switch {
 					case err != nil:
 						t.Fatal(err)
-					case nftables && c.HasInterfacePrefix() && result.Status != 0:
+					case nftables && c.HasInterfacePattern() && result.Status != 0:
 						rejected.Add(1)
 						continue
-					case result.Status != 0 || nftables && c.HasInterfacePrefix():
+					case result.Status != 0 || nftables && c.HasInterfacePattern():
 						t.Fatalf("nftables %t: status %d: %s", nftables, result.Status,
 							lastLines(result.Errors+result.Output, 5))
 					}

@@ -5,7 +5,7 @@
 //
 //	15001  outbound connections
 //	15006  inbound connections; they are forwarded to the application from 127.0.0.6 or ::6, or from
-//	       the address of the caller if Transparent
+//	       the address of the caller if Options.Transparent is true
 //	15053  DNS queries over UDP and TCP, on loopback
 //	15008, 15020, 15021, 15090  tunnel, status, readiness and metrics; the proxy itself responds
 package proxy

@@ -37,7 +37,7 @@ func Marked(network, address string, c syscall.RawConn) error {
 	}))
 }
 
-// control calls do with the descriptor of a connection.
+// control calls do with the descriptor of a socket.
 func control(c syscall.RawConn, do func(fd int) error) error {
 	var failed error
 	if err := c.Control(func(fd uintptr) { failed = do(int(fd)) }); err != nil {

@@ -1,5 +1,5 @@
-// Package server is the sample application: HTTP and UDP servers that respond with the properties
-// of the caller.
+// Package server is the sample application: HTTP and UDP servers that respond with the addresses of
+// the connection and the proxies that forwarded the request.
 package server
 
 import (
@@ -70,11 +70,11 @@ func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 	return answer, true
 }
 
-// Echo listens on an address with port, and responds to each UDP datagram with a [path.Answer]
+// ServeUDP listens on an address with port, and responds to each UDP datagram with a [path.Answer]
 // until ctx is done or the socket fails.
-func Echo(ctx context.Context, at, pod string) error {
+func ServeUDP(ctx context.Context, addr, pod string) error {
 	var config net.ListenConfig
-	conn, err := config.ListenPacket(ctx, "udp", at)
+	conn, err := config.ListenPacket(ctx, "udp", addr)
 	if err != nil {
 		return err
 	}

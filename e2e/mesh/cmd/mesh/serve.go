@@ -48,7 +48,7 @@ func runServe(ctx context.Context, pod string, args []string) error {
 		go func() { fail(http.ListenAndServe(":"+port, handler)) }()
 	}
 	if *udp != "" {
-		go func() { fail(server.Echo(ctx, ":"+*udp, pod)) }()
+		go func() { fail(server.ServeUDP(ctx, ":"+*udp, pod)) }()
 	}
 	<-ctx.Done()
 	return cause(ctx)
