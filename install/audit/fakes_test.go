@@ -237,10 +237,10 @@ func (env *testEnv) checkLabels(name string, labels []string) {
 
 func (env *testEnv) Count(s metrics.CounterSeries, n float64) {
 	env.checkLabels(s.Name(), s.Labels())
-	env.add(s.String(), n)
+	env.increase(s.String(), n)
 }
 
-func (env *testEnv) add(series string, n float64) {
+func (env *testEnv) increase(series string, n float64) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.counted[series] += n
@@ -255,7 +255,7 @@ func (env *testEnv) Set(s metrics.GaugeSeries, value float64) {
 
 func (env *testEnv) Observe(s metrics.HistogramSeries, _ float64) {
 	env.checkLabels(s.Name(), s.Labels())
-	env.add(s.Name()+"_count{"+strings.Join(s.Labels(), ",")+"}", 1)
+	env.increase(s.Name()+"_count{"+strings.Join(s.Labels(), ",")+"}", 1)
 }
 
 func (env *testEnv) Replace(name string, values []metrics.CounterValue) {

@@ -19,7 +19,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r, rs, b := startAudited(t, network, e)
+			r, rs, b := startAuditor(t, network, e)
 			istiotest.Run(t, network.Pod,
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
@@ -57,7 +57,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 // as unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
 	network := newNetwork(t)
-	r, _, _ := startAudited(t, network, compat.BackendNFT)
+	r, _, _ := startAuditor(t, network, compat.BackendNFT)
 	istiotest.Run(t, network.Pod,
 		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
@@ -71,7 +71,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 // TestFirewallOfAPodIsNotDrift covers rules that do not affect captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)
-	r, _, _ := startAudited(t, network, compat.BackendNFT)
+	r, _, _ := startAuditor(t, network, compat.BackendNFT)
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		istiotest.Restore(t, network.Pod, istiotest.NFT, f,
 			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
@@ -85,9 +85,9 @@ func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	}
 }
 
-// startAudited starts an auditor of the network's pod, which has the rules of the backend, and
+// startAuditor starts an auditor of the network's pod, which has the rules of the backend, and
 // waits for the first audit.
-func startAudited(
+func startAuditor(
 	t *testing.T, network *testbed.Network, backend compat.BackendName,
 ) (*kernelTestEnv, rules.Ruleset, compat.Backend) {
 	t.Helper()

@@ -87,7 +87,7 @@ func (r *kernelTestEnv) add(
 // which its traffic does not meet the rules.
 func TestAMovedInterfaceIsFound(t *testing.T) {
 	network := newNetwork(t)
-	r, _, _ := startAudited(t, network, compat.BackendNFT)
+	r, _, _ := startAuditor(t, network, compat.BackendNFT)
 	other := netnstest.New(t)
 	err := network.Pod.Do(func() error {
 		eth0, err := netlink.LinkByName("eth0")
@@ -255,7 +255,7 @@ func BenchmarkRound(b *testing.B) {
 			compared := func() float64 { return r.metric("sluice_audits_total{equal}") }
 			rulestest.Eventually(b, "all pods are audited", func() bool { return compared() >= pods })
 			runtime.GC()
-			begin := spent()
+			begin := cpuTime()
 			for b.Loop() {
 				from := compared()
 				for _, item := range r.Pods() {
@@ -263,15 +263,15 @@ func BenchmarkRound(b *testing.B) {
 				}
 				rulestest.Eventually(b, "all pods are audited", func() bool { return compared() >= from+pods })
 			}
-			used := spent() - begin
+			used := cpuTime() - begin
 			b.ReportMetric(float64(used.Microseconds())/float64(b.N*pods), "cpu-µs/pod")
 			b.ReportMetric(1000*used.Seconds()/float64(b.N*pods)/60*100, "%core/1000pods/min")
 		})
 	}
 }
 
-// spent returns the CPU time of this process.
-func spent() time.Duration {
+// cpuTime returns the CPU time of this process.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err)

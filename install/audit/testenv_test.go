@@ -252,6 +252,7 @@ func (env *testEnv) addRedirected(p *decide.Pod) *fakeNamespace {
 	return s
 }
 
+// record stores a record of an ADD that has redirected the pod, or has not if r is nil.
 func (env *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{

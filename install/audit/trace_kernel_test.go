@@ -17,7 +17,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
-			r, rs, b := startAudited(t, network, e)
+			r, rs, b := startAuditor(t, network, e)
 			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
 
 			session, err := trace.Open(network.Pod, trace.Options{})

@@ -14,10 +14,10 @@ import (
 func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
-	tn.cacheArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
+	tn.cacheResultWithArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	tn.cacheResultWithArgs("hook", podArgs("istio-system", "sluice-node-7tq9d"), "calico", "sluice-cni")
 	start := time.Now()
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	if elapsed := time.Since(start); elapsed > 50*time.Second {
@@ -39,7 +39,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	tn.remove("results/net-agent-eth0")
 	tn.remove("results/net-hook-eth0")
 	tn.uninstall()
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 // TestUninstallWaitsForOtherSandboxes checks that foreign sandboxes are awaited, whatever the names
@@ -48,8 +48,8 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
-	tn.cacheArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	tn.cacheResultWithArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
+	tn.cacheResultWithArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	tn.uninstall() // from now on no sandbox is created with the old configuration
 	var runtime sync.WaitGroup
 	runtime.Go(func() {

@@ -14,7 +14,7 @@ import (
 // being ready, with all these texts.
 func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...string) {
 	tn.t.Helper()
-	tn.mustBeBlocked(s, reason, "")
+	tn.wantBlocked(s, reason, "")
 	for _, w := range words {
 		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, w) {
 			tn.t.Errorf("%v\nlacks %q", s.Problems[0], w)
@@ -120,7 +120,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	owned(&tn.settings)
 	link := func() {
 		tn.must(os.Symlink("/seen/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
@@ -153,7 +153,7 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn.remove("conf/05-link.conflist")
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.uninstall()
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 // TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node is

@@ -227,7 +227,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	restoreEntry := func() bool {

@@ -16,19 +16,19 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// A mounted is a testNode with directories that are mounted for the agent like a runtime does, and
-// a process that represents the runtime with its own mounts.
-type mounted struct {
+// A mountedNode is a testNode with directories that are mounted for the agent like a runtime does,
+// and a process that represents the runtime with its own mounts.
+type mountedNode struct {
 	*testNode
 	runtime *exec.Cmd
 	now     time.Time
 	n       *node.Node
 }
 
-// newMounted requires a process with private mounts.
-func newMounted(t *testing.T) *mounted {
+// newMountedNode requires a process with private mounts.
+func newMountedNode(t *testing.T) *mountedNode {
 	t.Helper()
-	m := &mounted{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
+	m := &mountedNode{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
 	m.put("node/etc/cni/net.d/10-a.conflist", list("calico"))
 	m.must(os.MkdirAll(m.path("node/opt/cni/bin"), 0o755))
 	m.settings.NodeCNIConfDir, m.settings.NodeCNIBinDir = m.path("node/etc/cni/net.d"),
@@ -50,25 +50,25 @@ func newMounted(t *testing.T) *mounted {
 	return m
 }
 
-func (m *mounted) mount(from, to string) {
+func (m *mountedNode) mount(from, to string) {
 	m.t.Helper()
 	m.must(unix.Mount(m.path(from), m.path(to), "", unix.MS_BIND|unix.MS_REC, ""))
 	m.t.Cleanup(func() { m.must(unix.Unmount(m.path(to), unix.MNT_DETACH)) })
 }
 
 // restart starts another agent.
-func (m *mounted) restart() {
+func (m *mountedNode) restart() {
 	m.n = m.nodeOf(m.settings, node.Options{Now: func() time.Time { return m.now }})
 }
 
 // reconcileAfter makes a reconciliation after some time.
-func (m *mounted) reconcileAfter(after time.Duration) node.Status {
+func (m *mountedNode) reconcileAfter(after time.Duration) node.Status {
 	m.now = m.now.Add(after)
 	return m.n.Reconcile(m.t.Context())
 }
 
 // onNode runs a command with the runtime's mounts.
-func (m *mounted) onNode(argv ...string) {
+func (m *mountedNode) onNode(argv ...string) {
 	m.t.Helper()
 	argv = append([]string{"-m", "-t", strconv.Itoa(m.runtime.Process.Pid)}, argv...)
 	if out, err := exec.CommandContext(m.t.Context(), "nsenter",
@@ -84,33 +84,33 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 		return
 	}
 	for description, row := range map[string]struct {
-		do      func(m *mounted, dir string)
+		do      func(m *mountedNode, dir string)
 		private bool // only the runtime's mounts change
 	}{
-		"moved and created again": {do: func(m *mounted, dir string) {
+		"moved and created again": {do: func(m *mountedNode, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
 		}},
-		"moved and replaced by a link to another one": {do: func(m *mounted, dir string) {
+		"moved and replaced by a link to another one": {do: func(m *mountedNode, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir+".new", os.DirFS(dir+".old")))
 			m.must(os.Symlink(dir+".new", dir))
 		}},
-		"moved with its parent": {do: func(m *mounted, dir string) {
+		"moved with its parent": {do: func(m *mountedNode, dir string) {
 			above := filepath.Dir(dir)
 			m.must(os.Rename(above, above+".old"))
 			m.must(os.CopyFS(above, os.DirFS(above+".old")))
 		}},
-		"removed and created again": {do: func(m *mounted, dir string) {
+		"removed and created again": {do: func(m *mountedNode, dir string) {
 			m.must(os.RemoveAll(dir))
 			m.must(os.MkdirAll(dir, 0o755))
 		}},
-		"mounted over": {private: true, do: func(m *mounted, dir string) {
+		"mounted over": {private: true, do: func(m *mountedNode, dir string) {
 			m.onNode("mount", "-t", "tmpfs", "tmpfs", dir)
 		}},
 	} {
 		for _, dir := range []string{"node/etc/cni/net.d", "node/opt/cni/bin"} {
-			m := newMounted(t)
+			m := newMountedNode(t)
 			m.mustBeInstalled(m.reconcileAfter(0))
 			if got := m.reconcileAfter(0).Directories; got.Configuration != node.Same ||
 				got.Binary != node.Same || !got.Known() {
@@ -140,7 +140,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	m := newMounted(t)
+	m := newMountedNode(t)
 	m.mustBeInstalled(m.reconcileAfter(0))
 	dir := m.path("node/etc/cni/net.d")
 	m.must(os.Rename(dir, dir+".real"))
@@ -160,7 +160,7 @@ func TestDirectoryThatIsMovedBack(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	m := newMounted(t)
+	m := newMountedNode(t)
 	m.mustBeInstalled(m.reconcileAfter(0))
 	dir := m.path("node/etc/cni/net.d")
 	for range 3 {
@@ -184,7 +184,7 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 	for _, path := range []string{
 		"node/etc/cni/net.d/10-a.conflist", "node/opt/cni/bin/sluice-cni",
 	} {
-		m := newMounted(t)
+		m := newMountedNode(t)
 		m.mustBeInstalled(m.reconcileAfter(0))
 		m.put("other", list("calico"))
 		m.onNode("mount", "--bind", m.path("other"), m.path(path))
@@ -207,7 +207,7 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	m := newMounted(t)
+	m := newMountedNode(t)
 	m.must(os.MkdirAll(m.path("node/other"), 0o755))
 	m.settings.NodeCNIConfDir = m.path("node/other")
 	m.restart()
@@ -233,7 +233,7 @@ func TestADirectoryThatCannotBeCompared(t *testing.T) {
 		"not permitted": func() (string, error) { return "", unix.EPERM },
 		"no such root":  func() (string, error) { return "/proc/0/root", nil },
 	} {
-		m := newMounted(t)
+		m := newMountedNode(t)
 		m.settings.RuntimeRoot = root
 		m.restart()
 		s := m.reconcileAfter(0)
@@ -256,7 +256,7 @@ func TestMovedDirectoryIsNoticedImmediately(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	m := newMounted(t)
+	m := newMountedNode(t)
 	m.mustBeInstalled(m.reconcileAfter(0))
 	m.settings.Resync = time.Hour
 	statuses := m.runNode(m.node())

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// onDisk makes the testNode's directory of that name a separate file system.
-func (tn *testNode) onDisk(name, size string) (dir string) {
+// mountDisk makes the testNode's directory of that name a separate file system.
+func (tn *testNode) mountDisk(name, size string) (dir string) {
 	tn.t.Helper()
 	dir = filetest.Disk(tn.t.(*testing.T), size)
 	tn.must(unix.Mount(dir, tn.path(name), "", unix.MS_BIND, ""))
@@ -25,7 +25,7 @@ func (tn *testNode) onDisk(name, size string) (dir string) {
 	return dir
 }
 
-func (tn *testNode) mustBeBlocked(s node.Status, reason node.Reason, text string) {
+func (tn *testNode) wantBlocked(s node.Status, reason node.Reason, text string) {
 	tn.t.Helper()
 	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
 		!strings.Contains(s.Problems[0].Message, text) {
@@ -39,9 +39,9 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	}
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	dir := tn.onDisk("bin", "256k")
+	dir := tn.mountDisk("bin", "256k")
 	free := filetest.Fill(t, dir)
-	tn.mustBeBlocked(tn.reconcile(), node.DiskFull, tn.path("bin/sluice-cni"))
+	tn.wantBlocked(tn.reconcile(), node.DiskFull, tn.path("bin/sluice-cni"))
 	// a missing plugin must not be in the configuration
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	free()
@@ -78,7 +78,7 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 	for _, name := range []string{"conf", "state"} {
 		tn := newTestNode(t)
 		tn.must(unix.Mkdir(tn.path("state"), 0o700))
-		dir := tn.onDisk(name, "64k")
+		dir := tn.mountDisk(name, "64k")
 		tn.put("conf/10-a.conflist", list("calico"))
 		tn.put("conf/05-b.conf", plainBridge)
 		before := tn.content("conf")
@@ -115,7 +115,7 @@ func TestReadOnlyDirectories(t *testing.T) {
 		tn.put("conf/10-a.conf", plainBridge)
 		before := tn.content("conf")
 		writable := filetest.ReadOnly(t, tn.path(name))
-		tn.mustBeBlocked(tn.reconcile(), node.ReadOnlyFileSystem, tn.path(name))
+		tn.wantBlocked(tn.reconcile(), node.ReadOnlyFileSystem, tn.path(name))
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
 			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
@@ -145,7 +145,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	} {
 		tn := newTestNode(t)
 		tn.must(unix.Mkdir(tn.path("state"), 0o700))
-		tn.onDisk("state", "64k")
+		tn.mountDisk("state", "64k")
 		tn.put("conf/10-a.conflist", list("calico"))
 		before := tn.content("conf")
 		tn.mustBeInstalled(tn.reconcile())

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -186,7 +187,7 @@ func (tn *testNode) runUntilIdle(c changeCase) (*node.Node, <-chan node.Status) 
 // isCorrected reports whether the change was corrected.
 func (c changeCase) isCorrected(tn *testNode) func(node.Status) bool {
 	return func(s node.Status) bool {
-		return s.Installed() && equal(tn.chains(), c.want) && tn.elementIs(elementV1) &&
+		return s.Installed() && maps.Equal(tn.chains(), c.want) && tn.elementIs(elementV1) &&
 			tn.executableIs(pluginV1)
 	}
 }

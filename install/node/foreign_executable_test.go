@@ -129,14 +129,14 @@ func TestVerificationReusesTheSnapshot(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	n := tn.node()
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
-	if read := openings(t, tn.path("bin/sluice-cni"), func() {
+	if read := countOpens(t, tn.path("bin/sluice-cni"), func() {
 		for range 10 {
 			tn.mustBeInstalled(n.Reconcile(t.Context()))
 		}
 	}); read != 0 {
 		t.Errorf("the file was opened %d times in 10 reconciliations", read)
 	}
-	if read := openings(t, tn.path("bin/sluice-cni"), func() {
+	if read := countOpens(t, tn.path("bin/sluice-cni"), func() {
 		tn.must(unix.Chmod(tn.path("bin/sluice-cni"), 0o755))
 		tn.mustBeInstalled(n.Reconcile(t.Context()))
 	}); read == 0 {
@@ -144,8 +144,8 @@ func TestVerificationReusesTheSnapshot(t *testing.T) {
 	}
 }
 
-// openings returns how often a file is opened during do.
-func openings(t *testing.T, path string, do func()) (n int) {
+// countOpens returns how often a file is opened during do.
+func countOpens(t *testing.T, path string, do func()) (n int) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

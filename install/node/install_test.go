@@ -267,7 +267,7 @@ func TestInstall(t *testing.T) {
 			if row.settings != nil {
 				row.settings(&tn.settings)
 			}
-			before, chains := tn.everything(), tn.chains()
+			before, chains := tn.filesToRestore(), tn.chains()
 			status := tn.reconcile()
 			if diff := cmp.Diff(row.reasons, reasons(status)); diff != "" ||
 				status.Installed() == row.blocked {
@@ -281,9 +281,9 @@ func TestInstall(t *testing.T) {
 			if got := tn.read("bin/sluice-cni"); got != pluginV1 {
 				t.Errorf("the executable has %d bytes, want %d", len(got), len(pluginV1))
 			}
-			installed := tn.everything()
+			installed := tn.filesToRestore()
 			second := tn.reconcile()
-			if len(second.Changes) != 0 || cmp.Diff(installed, tn.everything()) != "" {
+			if len(second.Changes) != 0 || cmp.Diff(installed, tn.filesToRestore()) != "" {
 				t.Errorf("a second reconciliation changed %v", second.Changes)
 			}
 			if second.Installed() == row.blocked {
@@ -292,7 +292,7 @@ func TestInstall(t *testing.T) {
 			if report := tn.uninstall(); len(report.Left) != 0 {
 				t.Errorf("remaining: %v", report.Left)
 			}
-			tn.mustBeRestored(before)
+			tn.wantRestored(before)
 		})
 	}
 }

@@ -21,8 +21,8 @@ const victimEnv = "SLUICE_NODE_VICTIM"
 // runKilledJob does one job in the process that is killed. It prints a line when it begins.
 func runKilledJob(job string) {
 	description, dir, _ := strings.Cut(job, " ")
-	tn := testNodeIn(dead{}, dir)
-	form(description).set(&tn.settings)
+	tn := testNodeIn(processTB{}, dir)
+	form(description).applyTo(&tn.settings)
 	if strings.HasPrefix(description, "upgrade") {
 		tn.settings = tn.upgraded()
 	}
@@ -36,12 +36,12 @@ func runKilledJob(job string) {
 	tn.mustBeInstalled(n.Reconcile(context.Background()))
 }
 
-// dead is the testing.TB of a process without a test.
-type dead struct{ testing.TB }
+// processTB is the testing.TB of a process without a test.
+type processTB struct{ testing.TB }
 
-func (dead) Helper()                           {}
-func (dead) Fatal(args ...any)                 { fmt.Println(args...); os.Exit(1) }
-func (dead) Fatalf(format string, args ...any) { fmt.Printf(format, args...); os.Exit(1) }
+func (processTB) Helper()                           {}
+func (processTB) Fatal(args ...any)                 { fmt.Println(args...); os.Exit(1) }
+func (processTB) Fatalf(format string, args ...any) { fmt.Printf(format, args...); os.Exit(1) }
 
 // A form is an initial state of a node, with the way of installing the plugin.
 type form string
@@ -56,7 +56,7 @@ const (
 
 func (f form) is(name form) bool { return strings.HasSuffix(string(f), string(name)) }
 
-func (f form) set(s *node.Settings) {
+func (f form) applyTo(s *node.Settings) {
 	s.IstioOwnedCNIConfig = f.is(asOwned)
 	s.Chained = !f.is(forMultus)
 }
@@ -84,8 +84,8 @@ func TestAKillAtAnyMoment(t *testing.T) {
 		tn := newTestNode(t)
 		tn.putExecutable("istio-cni", "istio's plugin")
 		tn.putAll(f.files())
-		f.set(&tn.settings)
-		before := tn.everything()
+		f.applyTo(&tn.settings)
+		before := tn.filesToRestore()
 		for range 1 + rand.IntN(3) {
 			job := []string{"install", "upgrade", "uninstall"}[rand.IntN(3)]
 			if killWhile(t, tn, job+"-"+string(f), longest) {
@@ -104,14 +104,14 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			if second := tn.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(second.Changes) > 0 {
 				t.Errorf("another run did not reach the desired state: %v", second.Changes)
 			}
-			for name := range tn.everything() {
+			for name := range tn.filesToRestore() {
 				if strings.HasSuffix(name, ".tmp") {
 					t.Errorf("%s remains", name)
 				}
 			}
 		}
 		tn.uninstall()
-		tn.mustBeRestored(before)
+		tn.wantRestored(before)
 		if t.Failed() {
 			t.Fatalf("round %d: %s", round, f)
 		}
@@ -137,8 +137,8 @@ func TestAKillBeforeEachChange(t *testing.T) {
 				tn := newTestNode(t)
 				tn.putExecutable("istio-cni", "istio's plugin")
 				tn.putAll(f.files())
-				f.set(&tn.settings)
-				before := tn.everything()
+				f.applyTo(&tn.settings)
+				before := tn.filesToRestore()
 				if job != "install" {
 					tn.mustBeInstalled(tn.reconcile())
 				}
@@ -150,7 +150,7 @@ func TestAKillBeforeEachChange(t *testing.T) {
 					tn.mustBeInstalled(tn.reconcile())
 				}
 				tn.uninstall()
-				tn.mustBeRestored(before)
+				tn.wantRestored(before)
 				if t.Failed() {
 					t.Fatalf("%s of %s, killed before change %d", job, f, nth)
 				}

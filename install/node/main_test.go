@@ -162,8 +162,8 @@ func (tn *testNode) content(dir string) map[string]string {
 	return files
 }
 
-// everything returns the files that an uninstallation must restore.
-func (tn *testNode) everything() map[string]string {
+// filesToRestore returns the files that an uninstallation must restore.
+func (tn *testNode) filesToRestore() map[string]string {
 	all := tn.content("conf")
 	maps.Copy(all, tn.content("bin"))
 	maps.Copy(all, tn.content("state"))
@@ -220,10 +220,10 @@ func (tn *testNode) uninstall() node.Report {
 	return report
 }
 
-// mustBeRestored fails the test unless all files are as before.
-func (tn *testNode) mustBeRestored(before map[string]string) {
+// wantRestored fails the test unless all files are as before.
+func (tn *testNode) wantRestored(before map[string]string) {
 	tn.t.Helper()
-	if diff := cmp.Diff(before, tn.everything()); diff != "" {
+	if diff := cmp.Diff(before, tn.filesToRestore()); diff != "" {
 		tn.t.Errorf("after uninstallation the node differs (-before +after):\n%s", diff)
 	}
 }
@@ -238,14 +238,14 @@ func reasons(s node.Status) []node.Reason {
 	return got
 }
 
-// cache writes the result that a runtime caches for a sandbox with these plugins.
-func (tn *testNode) cache(sandbox string, plugins ...string) {
+// cacheResult writes the result that a runtime caches for a sandbox with these plugins.
+func (tn *testNode) cacheResult(sandbox string, plugins ...string) {
 	tn.t.Helper()
-	tn.cacheArgs(sandbox, podArgs("shop", sandbox), plugins...)
+	tn.cacheResultWithArgs(sandbox, podArgs("shop", sandbox), plugins...)
 }
 
-// cacheArgs is like cache with these arguments of the runtime.
-func (tn *testNode) cacheArgs(sandbox, args string, plugins ...string) {
+// cacheResultWithArgs is like cacheResult with these arguments of the runtime.
+func (tn *testNode) cacheResultWithArgs(sandbox, args string, plugins ...string) {
 	tn.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
 	tn.put("results/net-"+sandbox+"-eth0",

@@ -36,7 +36,7 @@ func TestMigrationAlwaysHasOnePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	callWhile(func() {
 		types, err := typesInUse(tn)
 		if err != nil || !slices.Contains(types, "istio-cni") &&
@@ -51,13 +51,13 @@ func TestMigrationAlwaysHasOnePlugin(t *testing.T) {
 			tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 		}
 	})
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conf", plainBridge)
-	before := tn.everything()
+	before := tn.filesToRestore()
 	callWhile(func() {
 		// Runtimes read the names and then the files. If a file is removed in between, they fail
 		// and read again, as this function does.
@@ -74,7 +74,7 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 			tn.uninstall()
 		}
 	})
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 func TestUninstallRestoresTheReplacedPlugin(t *testing.T) {
@@ -101,7 +101,7 @@ func TestUninstallRestoresTheReplacedPlugin(t *testing.T) {
 			tn.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
 		"istio-cni is not restored if its executable is the no-op": {func(tn *testNode) {
-			tn.cache("one", "istio-cni")
+			tn.cacheResult("one", "istio-cni")
 			tn.remove("bin/istio-cni")
 			tn.reconcile()
 		}, "calico"},
@@ -132,7 +132,7 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	}
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	tn.putExecutable("istio-cni", "istio's plugin")
-	tn.cache("one", "calico", "istio-cni")
+	tn.cacheResult("one", "calico", "istio-cni")
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
 		t.Fatalf("%+v", s)
 	}
@@ -190,7 +190,7 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.cache("one", "calico", "istio-cni")
+	tn.cacheResult("one", "calico", "istio-cni")
 	for range 2 {
 		now = now.Add(2 * time.Minute)
 		if s := n.Reconcile(t.Context()); !slices.Equal(s.Noops, []string{"istio-cni"}) {

@@ -85,7 +85,7 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 	switch signal := status.StopSignal(); {
 	case signal == unix.SIGTRAP|0x80:
-		if tr.mustKill(pid) {
+		if tr.isKillDue(pid) {
 			return unix.SIGKILL
 		}
 		return 0
@@ -96,8 +96,9 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 }
 
-// mustKill reports whether the process is to be killed before the system call that a thread enters.
-func (tr *tracing) mustKill(pid int) bool {
+// isKillDue reports whether the process is to be killed before the system call that a thread
+// enters.
+func (tr *tracing) isKillDue(pid int) bool {
 	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
 		op     uint8
 		_      [3]uint8

@@ -55,7 +55,7 @@ func (h *history) write(name string, data []byte) {
 	delete(h.found.Files, name)
 	if data != nil {
 		h.found.Files[name] = node.File{Data: data, Mode: 0o644}
-		h.foreign[name] = without(string(data))
+		h.foreign[name] = withoutSluice(string(data))
 		return
 	}
 	for list, plain := range h.from {
@@ -65,8 +65,8 @@ func (h *history) write(name string, data []byte) {
 	}
 }
 
-// without returns a list without Sluice's element.
-func without(data string) string {
+// withoutSluice returns a list without Sluice's element.
+func withoutSluice(data string) string {
 	if l, err := chain.Parse([]byte(data)); err == nil {
 		return string(l.Remove("sluice-cni"))
 	}

@@ -13,8 +13,8 @@ import (
 
 func TestReferences(t *testing.T) {
 	tn := newTestNode(t)
-	tn.cache("one", "calico", "sluice-cni", "sluice-cni")
-	tn.cache("two", "calico", "istio-cni")
+	tn.cacheResult("one", "calico", "sluice-cni", "sluice-cni")
+	tn.cacheResult("two", "calico", "istio-cni")
 	tn.put("results/plain", `{"kind":"cniCacheV1","config":"`+
 		base64.StdEncoding.EncodeToString([]byte(plainBridge))+`"}`)
 	for name, junk := range map[string]string{
@@ -64,7 +64,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 		"a string":                {`"K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=sluice-node-a"`, 0},
 		"a number":                {`7`, 0},
 	} {
-		tn.cacheArgs("one", row.args, "calico", "sluice-cni")
+		tn.cacheResultWithArgs("one", row.args, "calico", "sluice-cni")
 		got, err := node.References([]string{tn.path("results")}, tn.settings.IsAgentPod)
 		use := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
 		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": use, "sluice-cni": use},

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -33,15 +34,6 @@ func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 var asBefore = map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"}
 
 func owned(s *node.Settings) { s.IstioOwnedCNIConfig = true }
-
-func equal(a, b map[string]string) bool {
-	for name := range a {
-		if a[name] != b[name] {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
 
 // elementIs reports whether each element of Sluice in a list equals the wanted one.
 func (tn *testNode) elementIs(want string) bool {
@@ -92,7 +84,7 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	}
 	tn.put("conf/10-a.conflist", list("calico"))
 	await(t, statuses, "the change is corrected", func(node.Status) bool {
-		return equal(tn.chains(), map[string]string{"10-a.conflist": "calico sluice-cni"})
+		return maps.Equal(tn.chains(), map[string]string{"10-a.conflist": "calico sluice-cni"})
 	})
 }
 
@@ -122,7 +114,7 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 		step.set(&s)
 		tn.must(n.Update(s))
 		await(t, statuses, "the new settings are applied", func(s node.Status) bool {
-			return s.Installed() && equal(tn.chains(), step.want)
+			return s.Installed() && maps.Equal(tn.chains(), step.want)
 		})
 	}
 }
@@ -141,7 +133,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 func TestTwoAgentsDuringARollingUpdate(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	var agents sync.WaitGroup
 	for range 4 {
 		agents.Go(func() { tn.mustBeInstalled(tn.node().Reconcile(context.Background())) })
@@ -149,5 +141,5 @@ func TestTwoAgentsDuringARollingUpdate(t *testing.T) {
 	agents.Wait()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }

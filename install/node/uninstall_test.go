@@ -114,11 +114,11 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cache("one", "calico", "sluice-cni")
-	tn.cache("two", "calico", "sluice-cni")
-	tn.cache("old", "calico")
+	tn.cacheResult("one", "calico", "sluice-cni")
+	tn.cacheResult("two", "calico", "sluice-cni")
+	tn.cacheResult("old", "calico")
 	tn.put("results/junk", "{")
 	report := tn.uninstall()
 	if len(report.Left) != 1 ||
@@ -142,7 +142,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	if report := tn.uninstall(); len(report.Left) != 0 {
 		t.Errorf("without sandboxes: %+v", report)
 	}
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 // TestExecutableIsKeptWhileAForeignConfigurationNamesIt covers the thin form of Multus, which
@@ -157,7 +157,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 		"conf/00-multus.conf": copying("calico"), "conf/10-a.conflist": list("calico"),
 	})
 	tn.settings.CNIConfFileName = "10-a.conflist"
-	before := tn.everything()
+	before := tn.filesToRestore()
 	tn.reconcile()
 	tn.put("conf/00-multus.conf", copying("calico", "sluice-cni"))
 	tn.mustBeInstalled(tn.reconcile())
@@ -183,7 +183,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 	if report := tn.uninstall(); len(report.Left) != 0 {
 		t.Errorf("without a configuration that names it: %+v", report)
 	}
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 func TestWithoutANoopThePluginIsKept(t *testing.T) {
@@ -191,7 +191,7 @@ func TestWithoutANoopThePluginIsKept(t *testing.T) {
 	tn.settings.Noop = ""
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cache("one", "calico", "sluice-cni")
+	tn.cacheResult("one", "calico", "sluice-cni")
 	report := tn.uninstall()
 	if len(report.Left) != 1 || report.Left[0].Noop || tn.read("bin/sluice-cni") != pluginV1 {
 		t.Errorf("%+v", report)
@@ -203,9 +203,9 @@ func TestWithoutANoopThePluginIsKept(t *testing.T) {
 func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cache("one", "calico", "sluice-cni")
+	tn.cacheResult("one", "calico", "sluice-cni")
 	resultDirs := tn.settings.ResultDirs
 	tn.put("unreadable", "")
 	tn.settings.ResultDirs = append(slices.Clone(resultDirs), tn.path("unreadable"))
@@ -224,15 +224,15 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 	if report := tn.uninstall(); len(report.Left) != 0 {
 		t.Errorf("without sandboxes: %+v", report)
 	}
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 func TestReinstallationReplacesTheNoop(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cache("one", "calico", "sluice-cni")
+	tn.cacheResult("one", "calico", "sluice-cni")
 	tn.uninstall()
 	tn.mustBeInstalled(tn.reconcile())
 	if tn.read("bin/sluice-cni") != pluginV1 {
@@ -240,15 +240,15 @@ func TestReinstallationReplacesTheNoop(t *testing.T) {
 	}
 	tn.remove("results/net-one-eth0")
 	tn.uninstall()
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	before := tn.everything()
+	before := tn.filesToRestore()
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cache("one", "calico", "sluice-cni")
+	tn.cacheResult("one", "calico", "sluice-cni")
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
 		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") { // the configuration is restored first
@@ -263,14 +263,14 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	if err != nil || len(report.Left) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	tn.mustBeRestored(before)
+	tn.wantRestored(before)
 }
 
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
-	tn.cache("one", "calico", "sluice-cni")
+	tn.cacheResult("one", "calico", "sluice-cni")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var runtime sync.WaitGroup
@@ -306,7 +306,7 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 		if tn.read("bin/sluice-cni") != pluginV1 {
 			t.Error("the executable was removed")
 		}
-		tn.cache("late", "calico", "sluice-cni")
+		tn.cacheResult("late", "calico", "sluice-cni")
 	})
 	report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
 	runtime.Wait()

@@ -31,7 +31,7 @@ func policy(t *testing.T, env string) (repair.Policy, error) {
 	return repair.New(v)
 }
 
-func must(t *testing.T, env string) repair.Policy {
+func mustPolicy(t *testing.T, env string) repair.Policy {
 	t.Helper()
 	p, err := policy(t, env)
 	if err != nil {
@@ -113,7 +113,7 @@ func TestBroken(t *testing.T) {
 		{"the failed run began before the given time", "", nil, noon.Add(time.Second), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p, pod := must(t, row.env), broken()
+			p, pod := mustPolicy(t, row.env), broken()
 			if row.change != nil {
 				row.change(&pod)
 			}
@@ -137,7 +137,7 @@ func TestSelects(t *testing.T) {
 		"REPAIR_FIELD_SELECTORS=metadata.namespace=shop,status.phase!=Running,spec.hostNetwork=false": true,
 		"REPAIR_FIELD_SELECTORS=spec.restartPolicy=Never":                                             false,
 	} {
-		p := must(t, env)
+		p := mustPolicy(t, env)
 		if got := p.Selects(broken()); got != want {
 			t.Errorf("%s: %v", env, got)
 		}
@@ -166,14 +166,14 @@ func TestActions(t *testing.T) {
 			repair.Delete,
 		},
 	} {
-		p := must(t, row.env)
+		p := mustPolicy(t, row.env)
 		if p.IsEnabled() != row.any || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
 			p.Fallback(labeled) != row.ifLabeled {
 			t.Errorf("%s: any %v, in place %v, %q, labeled %q", row.env, p.IsEnabled(), p.InPlace,
 				p.Fallback(pod), p.Fallback(labeled))
 		}
 	}
-	if p := must(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {
+	if p := mustPolicy(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {
 		t.Errorf("label %s=%s", p.LabelKey, p.LabelValue)
 	}
 }

@@ -15,13 +15,13 @@ import (
 func BenchmarkFind(b *testing.B) {
 	for _, count := range []int{250, 1000} {
 		n := newNode(b)
-		recorded := crowd(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
+		recorded := createPods(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
 			n.record(b, p, fmt.Sprintf("r%d", i), n.link(b, ns, fmt.Sprintf("r%d", i)))
 		})
-		cached := crowd(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
+		cached := createPods(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
 			n.result(b, p, fmt.Sprintf("c%d", i), n.link(b, ns, fmt.Sprintf("c%d", i)))
 		})
-		running := crowd(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
+		running := createPods(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
 			if i < 100 { // processes cost memory; the other ones belong to no pod
 				n.start(b, ns, cgroup(b, anyHierarchy(b), group(p)))
 			}
@@ -72,8 +72,8 @@ func processorTime(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// crowd creates pods, each with a namespace.
-func crowd(b *testing.B, count int, place func(p sandbox.Pod, ns *netns.NS, i int)) []sandbox.Pod {
+// createPods creates pods, each with a namespace.
+func createPods(b *testing.B, count int, place func(p sandbox.Pod, ns *netns.NS, i int)) []sandbox.Pod {
 	b.Helper()
 	pods := make([]sandbox.Pod, count)
 	for i := range pods {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// hierarchies returns the mounts of control groups of the machine, of version 2 and of version 1.
+// hierarchies returns the mount points of control groups on this machine, by version.
 func hierarchies(t testing.TB) map[string]string {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -36,7 +36,7 @@ func hierarchies(t testing.TB) map[string]string {
 	return mounts
 }
 
-// anyHierarchy returns one of the mounts of control groups.
+// anyHierarchy returns one of the mount points of control groups.
 func anyHierarchy(t testing.TB) string {
 	t.Helper()
 	for _, dir := range hierarchies(t) {
@@ -45,7 +45,7 @@ func anyHierarchy(t testing.TB) string {
 	return ""
 }
 
-// cgroup creates a control group below one with the test's name, and returns its directory.
+// cgroup creates a control group below one with the id of this process, and returns its directory.
 func cgroup(t testing.TB, hierarchy, path string) string {
 	t.Helper()
 	top := fmt.Sprintf("sluice-%d", os.Getpid())
@@ -61,7 +61,8 @@ func cgroup(t testing.TB, hierarchy, path string) string {
 	return dir
 }
 
-// start starts a process in a namespace and a control group. It ends with the test, or by stop.
+// start starts a process in a namespace and a control group. The process ends with the test, or by
+// stop.
 func start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))

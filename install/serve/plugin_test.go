@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// node returns an API server, and a socket that answers from a cache of its pods.
-func node(t testing.TB, put ...string) (api source.Source, env *testEnv) {
+// startNode returns an API server, and a socket that answers from a cache of its pods.
+func startNode(t testing.TB, put ...string) (api source.Source, env *testEnv) {
 	server := apiservertest.Start(t)
 	server.Put(put...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
@@ -68,7 +68,7 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 			if err := yaml.Unmarshal(text, &pod); err != nil {
 				t.Fatal(err)
 			}
-			api, env := node(t, string(text))
+			api, env := startNode(t, string(text))
 			ref := source.Ref{
 				Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID,
 			}
@@ -95,7 +95,7 @@ func BenchmarkPod(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	api, env := node(b, string(text))
+	api, env := startNode(b, string(text))
 	ref := source.Ref{Namespace: "shop", Name: "orders-6d5f8c7b9-x2k4n"}
 	for name, from := range map[string]source.Source{"agent": env.client(), "API server": api} {
 		b.Run(name, func(b *testing.B) {

@@ -218,11 +218,11 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 	})
 	t.Run("with a replacement", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			env := start(t, func(env *testEnv) { env.issues(100 * time.Hour) })
+			env := start(t, func(env *testEnv) { env.issueTokens(100 * time.Hour) })
 			projected := jwt(time.Hour)
 			later(time.Minute)
 			env.server.SetToken(projected) // and accept no other token
-			env.issues(200 * time.Hour)
+			env.issueTokens(200 * time.Hour)
 			later(10 * time.Minute)
 			env.checkProblem("")
 			if s := env.Status(); !s.Usable(time.Now()) || s.Published != 2 {

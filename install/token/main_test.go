@@ -76,8 +76,8 @@ func (env *testEnv) project(text string) {
 	env.write(env.options.TokenFile, text+"\n")
 }
 
-// issues makes the API server issue tokens with the lifetime, which it accepts.
-func (env *testEnv) issues(lifetime time.Duration) {
+// issueTokens makes the API server issue tokens with the lifetime, which it accepts.
+func (env *testEnv) issueTokens(lifetime time.Duration) {
 	env.server.Issue(func(int64) (string, time.Time) {
 		text := jwt(lifetime)
 		env.server.AddToken(text)

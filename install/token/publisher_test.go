@@ -117,7 +117,7 @@ func TestProjectedTokensAreFollowed(t *testing.T) {
 func TestTokensAreRequestedOnceThatIsPermitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, nil)
-		env.issues(24 * time.Hour)
+		env.issueTokens(24 * time.Hour)
 		later(11 * time.Minute)
 		if s := env.Status(); s.Origin != token.Requested || s.Problem != nil {
 			t.Errorf("%+v", s)
@@ -224,7 +224,7 @@ func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
 		const many = 20
 		var publishers []*testEnv
 		for range many {
-			publishers = append(publishers, start(t, func(env *testEnv) { env.issues(4 * time.Hour) }))
+			publishers = append(publishers, start(t, func(env *testEnv) { env.issueTokens(4 * time.Hour) }))
 		}
 		later(time.Hour)
 		checks, renewals := map[time.Time]bool{}, map[time.Time]bool{}

@@ -20,7 +20,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	c := env.dial(t)
-	expect(t, c, "snapshot")
+	expectAndAck(t, c, "snapshot")
 	env.waitConnected(t, 1, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	results := make(chan error)
@@ -53,7 +53,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	if err := <-results; err != nil {
 		t.Error(err)
 	}
-	expect(t, c, "add uid-b")
+	expectAndAck(t, c, "add uid-b")
 	rulestest.Eventually(t, "b is acknowledged", func() bool { return env.State().Pods[1].AckedBy == 1 })
 	if env.logs.FilterMessage("connection to ztunnel closed").Len() > 0 {
 		t.Error("the connection was closed")
@@ -138,8 +138,8 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	c, other := env.dial(t), env.dial(t)
-	expect(t, c, "snapshot")
-	expect(t, other, "snapshot")
+	expectAndAck(t, c, "snapshot")
+	expectAndAck(t, other, "snapshot")
 	env.waitConnected(t, 2, 2)
 	results := make(chan error)
 	p := pod(t, "a")
@@ -157,14 +157,14 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v", err)
 	}
-	if entry := env.wantLog(t, "ztunnel disconnected"); entry.ContextMap()["not_acknowledged"] !=
+	if entry := env.waitLog(t, "ztunnel disconnected"); entry.ContextMap()["not_acknowledged"] !=
 		"add default/a" {
 		t.Errorf("log %v", entry.ContextMap())
 	}
 	// The ztunnel connects again, and receives the pod in its snapshot.
 	second := env.dial(t)
-	expect(t, second, "add uid-a")
-	expect(t, second, "snapshot")
+	expectAndAck(t, second, "add uid-a")
+	expectAndAck(t, second, "snapshot")
 	env.waitConnected(t, 1, 1)
 	if err := env.Add(t.Context(), p); err != nil { // nothing more is sent
 		t.Error(err)
@@ -183,7 +183,7 @@ func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, c, "snapshot")
+	expectAndAck(t, c, "snapshot")
 	expectUnacknowledged(t, c, "del uid-a")
 	c.Close()
 	if err := <-results; err != nil {
@@ -202,9 +202,9 @@ func TestAddDuringSnapshot(t *testing.T) {
 	if err := c.Ack("not now"); err != nil { // this does not end the snapshot
 		t.Fatal(err)
 	}
-	expect(t, c, "add uid-b")
-	expect(t, c, "add uid-c")
-	expect(t, c, "snapshot")
+	expectAndAck(t, c, "add uid-b")
+	expectAndAck(t, c, "add uid-c")
+	expectAndAck(t, c, "snapshot")
 	if err := <-results; err != nil {
 		t.Error(err)
 	}
@@ -222,7 +222,7 @@ func TestOtherProtocolVersionsAreAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		expect(t, c, "snapshot")
+		expectAndAck(t, c, "snapshot")
 		env.waitConnected(t, i+1, i+1)
 		if got, want := env.State().Connections[i].Version, []string{"V1", "7"}[i]; got != want {
 			t.Errorf("version %q, want %q", got, want)
@@ -246,7 +246,7 @@ func TestInvalidMessages(t *testing.T) {
 		env := start(t, socket(t))
 		env.Restore(nil)
 		c := env.dial(t)
-		expect(t, c, "snapshot")
+		expectAndAck(t, c, "snapshot")
 		env.waitConnected(t, 1, 1)
 		if err := c.Write(packet); err != nil {
 			t.Fatal(err)
@@ -254,7 +254,7 @@ func TestInvalidMessages(t *testing.T) {
 		if _, _, err := c.Next(); err == nil {
 			t.Error("the connection is open")
 		}
-		entry := env.wantLog(t, "connection to ztunnel closed")
+		entry := env.waitLog(t, "connection to ztunnel closed")
 		// Package proto varies the white space of its messages.
 		if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, want) {
 			t.Errorf("error %q, want %q", text, want)
@@ -276,7 +276,7 @@ func TestInvalidHello(t *testing.T) {
 	if _, _, err := c.Next(); err == nil {
 		t.Error("the connection is open")
 	}
-	entry := env.wantLog(t, "the socket of ztunnel")
+	entry := env.waitLog(t, "the socket of ztunnel")
 	if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, ": hello: ") {
 		t.Errorf("error %q", text)
 	}
@@ -293,7 +293,7 @@ func TestHelloIsLimitedInTime(t *testing.T) {
 	if _, _, err := c.Next(); err == nil { // blocks until the server closes
 		t.Error("the connection is open")
 	}
-	env.wantLog(t, "the socket of ztunnel")
+	env.waitLog(t, "the socket of ztunnel")
 }
 
 func TestConnectionsAreLimited(t *testing.T) {
@@ -303,7 +303,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	var first *ztunneltest.Client
 	for i := range limit {
 		c := env.dial(t)
-		expect(t, c, "snapshot")
+		expectAndAck(t, c, "snapshot")
 		if i == 0 {
 			first = c
 		}
@@ -311,6 +311,6 @@ func TestConnectionsAreLimited(t *testing.T) {
 	env.waitConnected(t, limit, limit)
 	waiting := env.dial(t)
 	first.Close()
-	expect(t, waiting, "snapshot")
+	expectAndAck(t, waiting, "snapshot")
 	env.waitConnected(t, limit, limit)
 }

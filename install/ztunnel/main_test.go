@@ -90,8 +90,8 @@ func (env *testEnv) waitConnected(t testing.TB, n, ready int) {
 	})
 }
 
-// wantLog waits for a message in the log.
-func (env *testEnv) wantLog(t testing.TB, message string) observer.LoggedEntry {
+// waitLog waits for a message in the log, and returns the entry.
+func (env *testEnv) waitLog(t testing.TB, message string) observer.LoggedEntry {
 	t.Helper()
 	rulestest.Eventually(t, "the log has "+message, func() bool {
 		return env.logs.FilterMessage(message).Len() > 0
@@ -108,9 +108,9 @@ func pod(t testing.TB, name string) ztunnel.Pod {
 	}
 }
 
-// expect receives the next message, acknowledges it, and compares it in the format of
+// expectAndAck receives the next message, acknowledges it, and compares it in the format of
 // ztunneltest.Describe.
-func expect(t testing.TB, c *ztunneltest.Client, want string) {
+func expectAndAck(t testing.TB, c *ztunneltest.Client, want string) {
 	t.Helper()
 	expectUnacknowledged(t, c, want)
 	if err := c.Ack(""); err != nil {
@@ -118,6 +118,7 @@ func expect(t testing.TB, c *ztunneltest.Client, want string) {
 	}
 }
 
+// expectUnacknowledged is like expectAndAck, and does not acknowledge the message.
 func expectUnacknowledged(t testing.TB, c *ztunneltest.Client, want string) {
 	t.Helper()
 	r, ns, err := c.Next()

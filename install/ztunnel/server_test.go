@@ -50,7 +50,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, c, "snapshot")
+	expectAndAck(t, c, "snapshot")
 	env.waitConnected(t, 1, 1)
 
 	results := make(chan error)
@@ -68,7 +68,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { results <- env.Remove(t.Context(), "uid-a") }()
-	expect(t, c, "del uid-a")
+	expectAndAck(t, c, "del uid-a")
 	if err := <-results; err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 func TestInvalidPods(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore([]ztunnel.Pod{{Name: "a"}})
-	env.wantLog(t, "pod not restored")
+	env.waitLog(t, "pod not restored")
 	for want, p := range map[string]ztunnel.Pod{
 		"pod without a uid":                {Name: "a", Netns: pod(t, "a").Netns},
 		"the network namespace is unknown": {UID: "1", Name: "a"},
@@ -305,7 +305,7 @@ func TestAddReplacedMeanwhile(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	c := env.dial(t)
-	expect(t, c, "snapshot")
+	expectAndAck(t, c, "snapshot")
 	p := pod(t, "a")
 	results := make(chan error)
 	go func() { results <- env.Add(t.Context(), p) }()
@@ -317,7 +317,7 @@ func TestAddReplacedMeanwhile(t *testing.T) {
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, c, "del uid-a")
+	expectAndAck(t, c, "del uid-a")
 	if err := <-results; err != nil {
 		t.Error(err)
 	}

@@ -305,7 +305,7 @@ func TestOnlyRootMayConnect(t *testing.T) {
 			t.Error("a message was sent")
 		}
 	}
-	entry := env.wantLog(t, "the socket of ztunnel")
+	entry := env.waitLog(t, "the socket of ztunnel")
 	if text := fmt.Sprint(entry.ContextMap()["error"]); text != "socket "+env.path+
 		": connection from uid 65534 rejected: only root may connect" {
 		t.Errorf("error %q", text)

@@ -52,11 +52,11 @@ func TestWatchDaemonSet(t *testing.T) {
 			}
 		}, func(err error) { broken <- err })
 	}()
-	expect(t, seen, "exists")
+	waitFor(t, seen, "exists")
 	server.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
-	expect(t, seen, "being deleted")
+	waitFor(t, seen, "being deleted")
 	server.SetDaemonSet("")
-	expect(t, seen, "none")
+	waitFor(t, seen, "none")
 	server.RefuseDaemonSets(403)
 	if err := <-broken; !cluster.IsRefused(err) ||
 		!strings.Contains(err.Error(), "daemonsets.apps is refused") {
@@ -64,13 +64,13 @@ func TestWatchDaemonSet(t *testing.T) {
 	}
 	server.SetDaemonSet(`{}`)
 	server.RefuseDaemonSets(0)
-	expect(t, seen, "exists")
+	waitFor(t, seen, "exists")
 	cancel()
 	<-done
 }
 
-// expect waits for a value. Earlier values may be repeated.
-func expect(t *testing.T, seen <-chan string, want string) {
+// waitFor waits for a value. Earlier values may be repeated.
+func waitFor(t *testing.T, seen <-chan string, want string) {
 	t.Helper()
 	timeout := time.After(20 * time.Second)
 	for {

@@ -80,22 +80,22 @@ func newNetwork(t *testing.T) *network {
 	t.Helper()
 	n := &network{t, netnstest.New(t), netnstest.New(t), netnstest.New(t), netnstest.New(t)}
 	for i, peer := range []*netns.NS{n.node, n.prometheus, n.attacker} {
-		n.inside(n.agent, func(h *netlink.Handle) error {
+		n.withNetlink(n.agent, func(h *netlink.Handle) error {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = fmt.Sprint("eth", i)
 			return h.LinkAdd(&netlink.Veth{
 				LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(peer.FD()),
 			})
 		})
-		n.address(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2/24", i))
-		n.address(peer, "eth0", fmt.Sprintf("10.9.%d.1/24", i))
+		n.addAddress(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2/24", i))
+		n.addAddress(peer, "eth0", fmt.Sprintf("10.9.%d.1/24", i))
 		n.waitUsable(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2", i))
 		n.waitUsable(peer, "eth0", fmt.Sprintf("10.9.%d.1", i))
 	}
 	return n
 }
 
-func (n *network) inside(ns *netns.NS, do func(*netlink.Handle) error) {
+func (n *network) withNetlink(ns *netns.NS, do func(*netlink.Handle) error) {
 	n.t.Helper()
 	err := ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -110,9 +110,9 @@ func (n *network) inside(ns *netns.NS, do func(*netlink.Handle) error) {
 	}
 }
 
-func (n *network) address(ns *netns.NS, link, address string) {
+func (n *network) addAddress(ns *netns.NS, link, address string) {
 	n.t.Helper()
-	n.inside(ns, func(h *netlink.Handle) error {
+	n.withNetlink(ns, func(h *netlink.Handle) error {
 		l, err := h.LinkByName(link)
 		if err != nil {
 			return err

@@ -66,7 +66,7 @@ func TestCompletion(t *testing.T) {
 		{"nothing after the pod", []string{"check", "shop/web-1", ""}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			code, stdout, stderr := shop().sluice(t.Context(), t, nil,
+			code, stdout, stderr := newFakeCluster().sluice(t.Context(), t, nil,
 				append([]string{"__complete"}, c.args...)...)
 			words := strings.Split(strings.TrimSpace(stdout), "\n")
 			words = words[:len(words)-1] // the directive

@@ -193,8 +193,8 @@ func pod(namespace, name, node string, labels ...string) corev1.Pod {
 	return p
 }
 
-// shop returns a cluster with two nodes; node b has no node agent.
-func shop() *fakeCluster {
+// newFakeCluster returns a cluster with two nodes; node b has no node agent.
+func newFakeCluster() *fakeCluster {
 	return &fakeCluster{
 		nodes: []string{"a", "b"},
 		pods: []corev1.Pod{
@@ -402,7 +402,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := shop()
+			f := newFakeCluster()
 			code, stdout, stderr := f.sluice(t.Context(), t, strings.NewReader(""), c.args...)
 			if code != c.code || !slices.Equal(f.ran, c.ran) || !strings.Contains(stderr, c.error) {
 				t.Errorf("exit code %d, ran %q, want %d, %q\n%s%s", code, f.ran, c.code, c.ran,
@@ -413,7 +413,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 }
 
 func TestInputAndExitCodePassThrough(t *testing.T) {
-	f := shop()
+	f := newFakeCluster()
 	f.command = func(_ string, args []string, in io.Reader, out, errOut io.Writer) int {
 		data, _ := io.ReadAll(in)
 		fmt.Fprintf(out, "%d bytes", len(data))
@@ -433,7 +433,7 @@ func TestInputAndExitCodePassThrough(t *testing.T) {
 }
 
 func TestTraceEndsWithTheSignal(t *testing.T) {
-	f := shop()
+	f := newFakeCluster()
 	var started sync.WaitGroup
 	started.Add(2)
 	f.command = func(_ string, args []string, in io.Reader, out, _ io.Writer) int {
@@ -462,7 +462,7 @@ func TestTraceEndsWithTheSignal(t *testing.T) {
 }
 
 func TestStatusOfTheCluster(t *testing.T) {
-	f := shop()
+	f := newFakeCluster()
 	f.pods = append(f.pods, pod("istio-system", "sluice-node-c", "c", "k8s-app=sluice-node"))
 	f.nodes = append(f.nodes, "c")
 	f.command = func(pod string, _ []string, _ io.Reader, out, _ io.Writer) int {

@@ -33,7 +33,7 @@ func TestSchema(t *testing.T) {
 }
 
 func TestHelpPrintsTheSchema(t *testing.T) {
-	code, stdout, stderr := shop().sluice(t.Context(), t, nil, "help", "json-schema")
+	code, stdout, stderr := newFakeCluster().sluice(t.Context(), t, nil, "help", "json-schema")
 	if code != 0 || stdout != jsonSchema || stderr != "" {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
@@ -86,7 +86,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := shop()
+			f := newFakeCluster()
 			f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {
 				fmt.Fprintln(out, c.status)
 				return 0

@@ -33,7 +33,7 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 					time.Sleep(outage)
 					env.server.Put(newPod)
 					env.server.Always(apiservertest.Normal())
-					env.wantNewPod()
+					env.waitForNewPod()
 				})
 			})
 		}
@@ -70,12 +70,12 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 		server.Put(newPod)
 		server.Always(apiservertest.Normal())
 		down.Store(false)
-		(&testEnv{Cache: m, t: t}).wantNewPod()
+		(&testEnv{Cache: m, t: t}).waitForNewPod()
 	})
 }
 
-// wantNewPod fails the test unless the new pod is cached within the longest pause.
-func (env *testEnv) wantNewPod() {
+// waitForNewPod waits for the longest pause, and fails the test unless the new pod is cached then.
+func (env *testEnv) waitForNewPod() {
 	env.t.Helper()
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
