@@ -19,8 +19,8 @@ func TestDiagnoseAmbient(t *testing.T) {
 	}
 	other := sluiceRule
 	other.Priority, other.Table, other.Text = 100, 77, "other"
-	accepts := redirectHTTP
-	accepts.Actions = []rules.Action{rules.RedirectTo{Port: 4000}}
+	redirectsElsewhere := redirectHTTP
+	redirectsElsewhere.Actions = []rules.Action{rules.RedirectTo{Port: 4000}}
 	for _, tc := range []struct {
 		name     string
 		change   func(*Facts)
@@ -52,12 +52,12 @@ func TestDiagnoseAmbient(t *testing.T) {
 		},
 		{
 			"foreign NAT runs first", func(f *Facts) {
-				f.Tables = []rules.Table{natTable("x", -200, accepts)}
+				f.Tables = []rules.Table{natTable("x", -200, redirectsElsewhere)}
 			},
 			Problem, "the application's outbound connections",
 		},
 		{
-			"an ephemeral port is ztunnel's", func(f *Facts) {
+			"the ephemeral ports contain ztunnel's ports", func(f *Facts) {
 				f.Settings["net.ipv4.ip_local_port_range"] = "15000 60999"
 			}, Warning, "contains the proxy's ports 15001,15006,15008,15053",
 		},
@@ -74,10 +74,10 @@ func TestDiagnoseAmbient(t *testing.T) {
 			f := healthy()
 			tc.change(&f)
 			findings := DiagnoseAmbient(f, rules.DefaultAmbient())
-			grave := func(x Finding) bool { return x.Severity == Problem || x.Severity == Warning }
+			isSevere := func(x Finding) bool { return x.Severity == Problem || x.Severity == Warning }
 			switch {
 			case tc.want == "":
-				if i := slices.IndexFunc(findings, grave); i >= 0 {
+				if i := slices.IndexFunc(findings, isSevere); i >= 0 {
 					t.Errorf("%+v", findings[i])
 				}
 			case !slices.ContainsFunc(findings, func(x Finding) bool {
@@ -88,7 +88,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 			for _, x := range findings {
 				if x.Topic != "kernel" && strings.Contains(x.Summary, "TPROXY") ||
 					strings.Contains(x.Summary, "::6") || strings.Contains(x.Next, "dual-stack") {
-					t.Errorf("about a sidecar: %+v", x)
+					t.Errorf("a finding about a sidecar: %+v", x)
 				}
 			}
 		})

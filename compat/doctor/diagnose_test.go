@@ -136,6 +136,18 @@ func TestAdviceKeepsReservedPorts(t *testing.T) {
 	}
 }
 
+// The kernel uses the setting for all interfaces or the interface's.
+func TestAdviceClearsTheSourceMarkOfAllInterfaces(t *testing.T) {
+	f := healthy()
+	f.Settings["net.ipv4.conf.all.src_valid_mark"] = "1"
+	f.Settings["net.ipv4.conf.eth0.src_valid_mark"] = "1"
+	const want = "sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.eth0.src_valid_mark=0"
+	findings := Diagnose(f, typical(rules.ModeTProxy))
+	if !slices.ContainsFunc(findings, func(x Finding) bool { return x.Next == want }) {
+		t.Errorf("no %q in %+v", want, findings)
+	}
+}
+
 func TestDiagnose(t *testing.T) {
 	tproxy, redirect := rules.ModeTProxy, rules.ModeRedirect
 	strict := func(r *rules.Redirect) { r.StrictIstio() }
@@ -153,6 +165,15 @@ func TestDiagnose(t *testing.T) {
 			change(&r)
 		}
 		return rules.MustCompile(r).Tables[0]
+	}
+	firewall := func(list ...rules.Rule) rules.Table {
+		return rules.Table{Family: rules.Inet, Name: "firewall", Chains: []rules.Chain{{
+			Name: "in",
+			Base: &rules.Base{
+				Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true,
+			},
+			Rules: list,
+		}}}
 	}
 	legacy := func(table LegacyTable) func(*Facts) {
 		return func(f *Facts) { f.Legacy = []LegacyTable{table} }
@@ -179,7 +200,7 @@ func TestDiagnose(t *testing.T) {
 		params   func(*rules.Redirect)
 		facts    func(*Facts)
 		severity Severity
-		contains string
+		contains string // "src_valid_mark" if the facts cause no finding about them
 		verdict  Verdict
 	}{
 		"the kernel lacks a needed feature": {
@@ -245,7 +266,8 @@ func TestDiagnose(t *testing.T) {
 			Works,
 		},
 		"source mark for later interfaces": {
-			tproxy, nil, setting("net.ipv4.conf.default.src_valid_mark", "1"), OK, "0 everywhere",
+			tproxy, nil, setting("net.ipv4.conf.default.src_valid_mark", "1"), OK,
+			"0 for all interfaces",
 			Works,
 		},
 		"conntrack does not pick up established connections": {
@@ -379,14 +401,19 @@ func TestDiagnose(t *testing.T) {
 				}},
 			}}}), Note, "(chain in, priority -150), where Sluice has no rules", Works,
 		},
-		"a firewall drops": {
+		"a firewall drops by its policy": {
+			redirect, v4, tables(firewall()), Problem,
+			"it is dropped: chain inet firewall in drops by its policy", Degraded,
+		},
+		"a firewall counts, and drops by its policy": {
 			redirect, v4,
-			tables(rules.Table{Family: rules.Inet, Name: "firewall", Chains: []rules.Chain{{
-				Name: "in",
-				Base: &rules.Base{
-					Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true,
-				},
-			}}}), Problem, "it is dropped by the policy of a foreign chain", Degraded,
+			tables(firewall(rules.Rule{Handle: 1, Actions: []rules.Action{rules.Count{}}})),
+			Problem, "it is dropped: chain inet firewall in drops by its policy", Degraded,
+		},
+		"a firewall drops by a rule": {
+			redirect, v4,
+			tables(firewall(rules.Rule{Handle: 1, Actions: []rules.Action{rules.Drop}})),
+			Problem, "it is dropped by inet firewall in #1", Degraded,
 		},
 		"rules of istio-nftables": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
@@ -541,7 +568,7 @@ func TestDiagnose(t *testing.T) {
 				}
 			}
 			if !found || Sum(findings) != row.verdict {
-				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.contains, row.verdict,
+				t.Errorf("want %s: …%s…, verdict %q; got %q\n%s", row.severity, row.contains, row.verdict,
 					Sum(findings), list(findings))
 			}
 		})

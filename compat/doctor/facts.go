@@ -19,7 +19,7 @@ type Facts struct {
 	Features    []nft.Support
 	FeaturesErr error
 	// LegacyFeatures are the results of probing the features of iptables-legacy that the ruleset
-	// needs. It is empty if they could not be probed.
+	// needs. The list is empty if they could not be probed.
 	LegacyFeatures []nft.Support
 	// Backend is the desired backend. Any value other than compat.BackendNFT and
 	// compat.BackendLegacy means the first backend that the kernel supports.

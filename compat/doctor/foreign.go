@@ -12,7 +12,7 @@ func (d *diagnosis) checkForeignEffect() {
 	}
 	for _, text := range d.Foreign.Unknown {
 		d.add("rules", Warning, text,
-			"check its effect: whether captured traffic bypasses the proxy cannot be decided")
+			"check the effect on captured traffic: whether it bypasses the proxy cannot be decided")
 	}
 	if len(d.Foreign.Bypasses)+len(d.Foreign.Unknown) == 0 {
 		d.add("rules", OK, "no foreign rule makes captured traffic bypass the proxy", "")

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignEffect verifies the reported effect of foreign rules on captured traffic, and the sum
-// of the findings.
+// TestForeignEffect verifies the finding about the effect of foreign rules on captured traffic, and
+// the verdict of all findings.
 func TestForeignEffect(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -15,10 +15,10 @@ func TestForeignEffect(t *testing.T) {
 		severity Severity
 		verdict  Verdict
 	}{
-		{"not asked", nil, "", Sum(nil)},
-		{"none", &ForeignEffect{}, OK, Sum(nil)},
-		{"bypass", &ForeignEffect{Bypasses: []string{"the effect"}}, Problem, Degraded},
-		{"unknown", &ForeignEffect{Unknown: []string{"the effect"}}, Warning, Sum(nil)},
+		{"the effect was not determined", nil, "", Works},
+		{"no effect", &ForeignEffect{}, OK, Works},
+		{"captured traffic bypasses the proxy", &ForeignEffect{Bypasses: []string{"the effect"}}, Problem, Degraded},
+		{"the effect is unknown", &ForeignEffect{Unknown: []string{"the effect"}}, Warning, Works},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			facts := healthy()
@@ -32,7 +32,8 @@ func TestForeignEffect(t *testing.T) {
 				}
 			}
 			if severity != row.severity || Sum(findings) != row.verdict {
-				t.Errorf("%q, %s\n%s", severity, Sum(findings), list(findings))
+				t.Errorf("severity %q, verdict %s, want %q, %s\n%s", severity, Sum(findings), row.severity,
+					row.verdict, list(findings))
 			}
 		})
 	}

@@ -132,8 +132,8 @@ func TestGatherRouting(t *testing.T) {
 	if f.InterfacesErr != nil {
 		t.Fatal(f.InterfacesErr)
 	}
-	odd := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
-	if odd < 0 || f.Routing.Rules[odd].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
+	mixed := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
+	if mixed < 0 || f.Routing.Rules[mixed].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
 		t.Errorf("rules %+v", f.Routing.Rules)
 	}
 	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
@@ -192,7 +192,7 @@ func TestVerdictFollowsTheKernelsOrderOfChains(t *testing.T) {
 			if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 				t.Fatal(err)
 			}
-			other := func() {
+			addForeignChain := func() {
 				shell(t, network.Pod, nftables+` -f - <<END
 					table ip other {
 						chain out {
@@ -203,13 +203,13 @@ func TestVerdictFollowsTheKernelsOrderOfChains(t *testing.T) {
 END`)
 			}
 			if !row.after {
-				other()
+				addForeignChain()
 			}
 			if _, err := nft.Apply(network.Pod, rules.MustCompile(row.params)); err != nil {
 				t.Fatal(err)
 			}
 			if row.after {
-				other()
+				addForeignChain()
 			}
 			call := testbed.Call{
 				Network: "tcp", Owner: testbed.ApplicationOwner,
@@ -241,7 +241,8 @@ func TestRouteOfAnUnknownType(t *testing.T) {
 	}
 }
 
-// TestPacketAndRawSocketsAreFound opens a packet socket and a raw socket in a namespace.
+// TestPacketAndRawSocketsAreFound opens a packet socket, and a raw socket of each family, in a
+// namespace.
 func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error {
@@ -268,7 +269,7 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	for _, s := range f.Sockets {
 		self := fmt.Sprintf("[%d]", os.Getpid())
 		if len(s.Processes) != 1 || !strings.HasSuffix(s.Processes[0], self) {
-			t.Errorf("processes %q, want this one, %s", s.Processes, self)
+			t.Errorf("processes %q, want only this one, %s", s.Processes, self)
 		}
 	}
 }

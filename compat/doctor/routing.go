@@ -10,9 +10,9 @@ import (
 // localTable is the routing table of local addresses (RT_TABLE_LOCAL).
 const localTable = 255
 
-// checkMarkRules reports policy rules that precede Sluice's for packets with the mark of the
-// redirection, foreign policy rules with the priority of Sluice's, and repeated policy rules of
-// Istio.
+// checkMarkRules reports policy rules that precede Sluice's policy rules for packets with the mark
+// of the redirection, foreign policy rules with the priority of Sluice's policy rules, and repeated
+// policy rules of Istio.
 func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
@@ -31,7 +31,7 @@ func (d *diagnosis) checkMarkRules() {
 			d.add("routing", Problem,
 				fmt.Sprintf("packets with %s mark %#x match another rule first: %s", route.markOwner,
 					mark, r.Text),
-				fmt.Sprintf("give that rule a higher number than %d%s", rules.PolicyPriority,
+				fmt.Sprintf("give that rule a higher priority number than %d%s", rules.PolicyPriority,
 					route.alternative))
 		}
 		if r.Priority == rules.PolicyPriority && !route.used {

@@ -30,12 +30,15 @@ func (d *diagnosis) checkSourceMark() {
 	slices.Sort(enabled)
 	switch {
 	case len(enabled) == 0:
-		d.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no effect", "")
+		d.add("settings", OK,
+			"src_valid_mark is 0 for all interfaces; rp_filter does not affect capture", "")
 	case d.usesTProxy():
 		d.add("settings", Problem,
 			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures,"+
 				" because their source looks local", strings.Join(enabled, ", ")),
-			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", enabled[0]))
+			// The setting applies to an interface if it is 1 for the interface or for all.
+			"sysctl -w net.ipv4.conf."+
+				strings.Join(enabled, ".src_valid_mark=0 net.ipv4.conf.")+".src_valid_mark=0")
 	default:
 		d.add("settings", Note,
 			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",
@@ -64,12 +67,12 @@ func (d *diagnosis) checkConntrack() {
 	case !countOK || !limitOK || limit == 0:
 	case count >= limit:
 		d.add("settings", Problem,
-			fmt.Sprintf("conntrack's table is full, %d of %d entries: new connections are dropped",
+			fmt.Sprintf("the conntrack table is full, %d of %d entries: new connections are dropped",
 				count, limit),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	case float64(count) >= nearlyFull*float64(limit):
 		d.add("settings", Warning,
-			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: when it is full, new"+
+			fmt.Sprintf("the conntrack table is nearly full, %d of %d entries: when it is full, new"+
 				" connections are dropped", count, limit),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	}
