@@ -12,7 +12,7 @@ import (
 )
 
 var dns = component{
-	name: "dns", inputs: []string{"images.go", "kubernetes"},
+	name: "dns", inputs: []string{"images.go", "../../image", "kubernetes"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
 			module: "kubernetes", packages: []string{"./dns"}, flags: []string{"-ldflags", "-s -w"},
@@ -23,7 +23,7 @@ var dns = component{
 }
 
 var pause = component{
-	name: "pause", inputs: []string{"images.go", "../cmd/pause"},
+	name: "pause", inputs: []string{"images.go", "../../image", "../cmd/pause"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		c := compilation{
 			module: "../cmd/pause", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},

@@ -48,8 +48,9 @@ var (
 // vmComponent returns the component of a virtual machine's boot files, with additional software on
 // its disk.
 func vmComponent(name string, extra ...component) component {
-	inputs := slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
-		vmSystem.inputs, kubernetes.inputs, containers.inputs)
+	inputs := slices.Concat([]string{
+		"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest", "../../kernels/kmod",
+	}, vmSystem.inputs, kubernetes.inputs, containers.inputs)
 	for _, c := range extra {
 		inputs = append(inputs, c.inputs...)
 	}
