@@ -110,7 +110,8 @@ func withoutSecrets(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		found, _, _ := strings.Cut(wrong.Value, " ")
-		return fmt.Errorf("it is not a kubeconfig: %s is a %s", wrong.Field, found)
+		field := cmp.Or(wrong.Field, "the file")
+		return fmt.Errorf("it is not a kubeconfig: the type of %s is %s", field, found)
 	}
 	// Not a package variable, which would be compiled at every start of the program.
 	if position := regexp.MustCompile(`line \d+`).FindString(err.Error()); position != "" {

@@ -149,7 +149,7 @@ func TestCluster(t *testing.T) {
 		}, "", ""},
 		{"a field of another type", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = fields{"value": secret}
-		}, source.Misconfigured, "it is not a kubeconfig: users.user.token is a object"},
+		}, source.Misconfigured, "it is not a kubeconfig: the type of users.user.token is object"},
 		{"data that are not base64", func(_ *apiservertest.Server, _, user fields) {
 			user["client-key-data"] = secret
 		}, source.Misconfigured, "it is not a kubeconfig: it is not YAML, or contains data that is not base64"},
@@ -181,8 +181,8 @@ func TestKubeconfigText(t *testing.T) {
 			"it is not a kubeconfig: line 3 is not YAML",
 		},
 		{"a missing anchor", "token: *" + secret, "it is not a kubeconfig: it is not YAML"},
-		{"a number in place of a list", "users: 123", "it is not a kubeconfig: users is a number"},
-		{"a list", "[]", "it is not a kubeconfig:  is a array"},
+		{"a number in place of a list", "users: 123", "it is not a kubeconfig: the type of users is number"},
+		{"a list", "[]", "it is not a kubeconfig: the type of the file is array"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			path := write(t, t.TempDir(), "kubeconfig", []byte(row.text))
