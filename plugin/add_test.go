@@ -94,7 +94,7 @@ func TestADDWithoutRequests(t *testing.T) {
 // TestADDRequestsThePod checks that the pod is requested by the names and the UID that the runtime
 // passes, and the namespace only if a selector needs it.
 func TestADDRequestsThePod(t *testing.T) {
-	question := "pod shop/" + podName + " " + podUID
+	podRequest := "pod shop/" + podName + " " + podUID
 	selecting := `"enablement_selectors":[{"namespaceSelector":{"matchLabels":{"mesh":"on"}}}]`
 	for _, tc := range []struct {
 		name, field string
@@ -102,16 +102,16 @@ func TestADDRequestsThePod(t *testing.T) {
 		requested   []string
 		outcome     string
 	}{
-		{"without selectors", `"backend":"auto"`, nil, []string{question}, "redirect"},
+		{"without selectors", `"backend":"auto"`, nil, []string{podRequest}, "redirect"},
 		{
 			"in a selected namespace", selecting,
 			map[string]string{"mesh": "on"},
-			[]string{question, "namespace shop"},
+			[]string{podRequest, "namespace shop"},
 			"redirect",
 		},
 		{
 			"in a namespace that is not selected", selecting, nil,
-			[]string{question, "namespace shop"},
+			[]string{podRequest, "namespace shop"},
 			"skip",
 		},
 	} {

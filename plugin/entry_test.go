@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// checkUniqueKeys fails the test if an object has a duplicate key, of which most readers would keep
-// one value.
+// checkUniqueKeys fails the test if an object has a duplicate key. Most decoders would keep only
+// one of the values.
 func checkUniqueKeys(t testing.TB, object string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -54,13 +54,14 @@ func TestNotesOfOneKind(t *testing.T) {
 	}
 	for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK"} {
 		if !strings.Contains(text, name) {
-			t.Errorf("nothing of %s: %s", name, text)
+			t.Errorf("the field does not name %s: %s", name, text)
 		}
 	}
 }
 
-// TestRecordsThatCannotBeShared checks that the errors for several other attachments are one field.
-func TestRecordsThatCannotBeShared(t *testing.T) {
+// TestErrorsAboutSeveralOtherRecords checks that the errors about the records of a pod's other
+// attachments are one field.
+func TestErrorsAboutSeveralOtherRecords(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	env.add(t, c)
@@ -82,7 +83,7 @@ func TestRecordsThatCannotBeShared(t *testing.T) {
 	text, _ := env.logLines(t)[0]["other_records_error"].(string)
 	for _, name := range others {
 		if !strings.Contains(text, name) {
-			t.Errorf("nothing of %s: %s", name, text)
+			t.Errorf("the field does not name %s: %s", name, text)
 		}
 	}
 }

@@ -169,8 +169,8 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	checkHasRules(t, ns)
 }
 
-// TestADDByLegacy checks that auto does not use an unsupported backend, and that the record
-// contains the one that was used.
+// TestADDByLegacy checks that the record contains the backend that ADD used, and that CHECK uses
+// the backend of the record.
 func TestADDByLegacy(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -179,7 +179,7 @@ func TestADDByLegacy(t *testing.T) {
 	if r := c.record(t); r.Backend != compat.BackendLegacy {
 		t.Errorf("record: %+v", r)
 	}
-	c.stdin = c.configuration(`"backend":"nft"`) // CHECK uses the backend of the record
+	c.stdin = c.configuration(`"backend":"nft"`)
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %v", e)
 	}
@@ -189,8 +189,8 @@ func TestADDByLegacy(t *testing.T) {
 // which is logged and counted like any other error.
 func TestPanics(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
-		"here": func(*netns.NS) error { panic("impossible\nvalue") },
-		"in the namespace": func(ns *netns.NS) error {
+		"in the plugin's namespace": func(*netns.NS) error { panic("impossible\nvalue") },
+		"in the pod's namespace": func(ns *netns.NS) error {
 			return ns.Do(func() error { panic("impossible\nvalue") })
 		},
 	} {

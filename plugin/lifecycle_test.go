@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -150,8 +151,8 @@ func removeRules(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// TestADDWithoutPreviousResult covers a plugin without a previous result: it uses the addresses of
-// the namespace, and prints an empty result.
+// TestADDWithoutPreviousResult covers an ADD without a previous result: the plugin uses the
+// addresses of the namespace, and prints an empty result.
 func TestADDWithoutPreviousResult(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	env := newTestEnv(t, "dual-stack")
@@ -168,8 +169,8 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 }
 
 // TestADDOfAnAttachmentWithALinkLocalAddress covers an attachment whose addresses do not determine
-// the pod's families: then the addresses of the namespace are used, as without a result. A pod
-// without addresses fails.
+// the pod's families: then the addresses of the namespace are used, as without a result. ADD fails
+// for a pod without addresses.
 func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, row := range []struct {
@@ -263,8 +264,11 @@ func TestDELKeepsRules(t *testing.T) {
 // of another pod.
 func TestCHECKWithoutRecord(t *testing.T) {
 	for name, spoil := range map[string]func(*sandboxCall){
-		"none":          func(c *sandboxCall) { c.runDir = c.runDir + "/other" },
-		"another pod's": func(c *sandboxCall) { c.args += "9" },
+		"no record": func(c *sandboxCall) { c.runDir += "/other" },
+		"a damaged record": func(c *sandboxCall) {
+			writeFile(t, filepath.Join(c.runDir, "attachments", c.id+":eth0.json"), "{")
+		},
+		"the record of another pod": func(c *sandboxCall) { c.args += "9" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
@@ -336,13 +340,13 @@ func TestDELInTheHostNamespace(t *testing.T) {
 		env := newTestEnv(t, "")
 		c := newCall(t, nil)
 		c.netns, c.override = "/proc/self/ns/net", override
-		found := false
+		requested := false
 		env.Backend = func(compat.BackendName) (compat.Backend, error) {
-			found = true
+			requested = true
 			return idleBackend{}, nil
 		}
-		if e := env.call("DEL", c); e != nil || found != want {
-			t.Errorf("override %q: %v, backend requested: %t, want %t", override, e, found,
+		if e := env.call("DEL", c); e != nil || requested != want {
+			t.Errorf("override %q: %v, backend requested: %t, want %t", override, e, requested,
 				want)
 		}
 	}

@@ -36,7 +36,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"IPv6 in addition to IPv4 that is not captured", "sidecar",
+			"a pod whose additional IPv6 address is not captured", "sidecar",
 			func(_ *testEnv, c *sandboxCall) {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
 				c.stdin = c.configuration()

@@ -88,7 +88,7 @@ func decode(t *testing.T, text string) map[string]any {
 	return value
 }
 
-// withField returns an object with another value of a field. The rest of the text is unchanged.
+// withField returns an object with another value of a field. The other fields keep their values.
 func withField(t *testing.T, text, field, value string) string {
 	t.Helper()
 	fields := map[string]json.RawMessage{}

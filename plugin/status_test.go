@@ -117,7 +117,7 @@ func TestStatus(t *testing.T) {
 // TestGC checks that GC removes the records that the runtime does not list, of its network only.
 func TestGC(t *testing.T) {
 	key := func(id string) record.Key { return record.Key{ContainerID: id, IfName: "eth0"} }
-	kept := []record.Record{
+	stored := []record.Record{
 		{Key: key("a"), Network: "e2e"},
 		{Key: key("b"), Network: "e2e"},
 		{Key: key("c"), Network: "other"},
@@ -145,7 +145,7 @@ func TestGC(t *testing.T) {
 			env := newTestEnv(t, "")
 			c := newCall(t, nil)
 			store := record.In(c.runDir)
-			for _, r := range kept {
+			for _, r := range stored {
 				if err := store.Put(r); err != nil {
 					t.Fatal(err)
 				}

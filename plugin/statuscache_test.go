@@ -37,7 +37,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 		fails          bool
 	}{
 		{"the first call", func() {}, 1, 1, false},
-		{"the next", func() { now = now.Add(5 * time.Second) }, 0, 0, false},
+		{"the next call", func() { now = now.Add(5 * time.Second) }, 0, 0, false},
 		{"a minute later", func() { now = now.Add(time.Minute) }, 0, 1, false},
 		{"five minutes later", func() { now = now.Add(5 * time.Minute) }, 1, 1, false},
 		{"the clock was set back", func() { now = now.Add(-time.Hour) }, 1, 1, false},
@@ -89,8 +89,8 @@ func TestStatusCachesSuccess(t *testing.T) {
 	}
 }
 
-// TestStatusDuringAFailingADD checks that a failure during STATUS invalidates all of its cached
-// results.
+// TestStatusDuringAFailingADD checks that an ADD that fails during STATUS invalidates all results
+// that STATUS caches.
 func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")

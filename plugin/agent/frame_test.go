@@ -48,7 +48,7 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 		}
 	}).AllocedBytesPerOp()
 	if n > 64<<10 {
-		t.Errorf("%d bytes", n)
+		t.Errorf("%d bytes allocated for an announced frame", n)
 	}
 }
 
@@ -70,7 +70,7 @@ func FuzzReadFrame(f *testing.F) {
 }
 
 // FuzzLocation returns arbitrary answers to a request for a location: the result is valid and about
-// the requested pod, or a one-line error.
+// the requested pod, or an error without control characters other than line breaks.
 func FuzzLocation(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, locationJSON))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))

@@ -131,13 +131,13 @@ func TestLocationValidate(t *testing.T) {
 	}
 }
 
-func TestLateChangesAreReported(t *testing.T) {
+func TestIsTimeout(t *testing.T) {
 	expired, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, row := range map[string]struct {
 		ctx  context.Context
 		err  error
-		late bool
+		want bool
 	}{
 		"an answer before the deadline": {t.Context(), nil, false},
 		"an answer at the deadline":     {expired, nil, false},
@@ -153,8 +153,8 @@ func TestLateChangesAreReported(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if late := agent.IsTimeout(row.ctx, row.err); late != row.late {
-				t.Errorf("late: %v", late)
+			if got := agent.IsTimeout(row.ctx, row.err); got != row.want {
+				t.Errorf("timeout: %v, want %v", got, row.want)
 			}
 		})
 	}

@@ -144,7 +144,7 @@ func TestBehaviorsOfConnections(t *testing.T) {
 		answered    bool
 		connections int
 	}{
-		{"silent", apiservertest.NoHandshake(), false, 1},
+		{"no handshake", apiservertest.NoHandshake(), false, 1},
 		{"reset, after which net/http opens another connection", apiservertest.Reset(), true, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestBehaviorsOfConnections(t *testing.T) {
 	}
 }
 
-func TestDeafListenerNeverAccepts(t *testing.T) {
+func TestNeverAccepting(t *testing.T) {
 	d := net.Dialer{Timeout: 50 * time.Millisecond}
 	c, err := d.DialContext(t.Context(), "tcp", apiservertest.NeverAccepting(t)[len("https://"):])
 	if err == nil {

@@ -132,7 +132,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 		t.Errorf("STATUS: %v", err)
 	}
 
-	// A pod that does not exist is reported too.
+	// A skipped pod and a failed ADD are reported too.
 	q := n.newSandbox(t)
 	if _, err := q.add(t, chain{
 		version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}},
@@ -162,11 +162,11 @@ func TestAnAgentThatFails(t *testing.T) {
 		delay  time.Duration // in addition to the time of an ADD
 	}{
 		{"the agent never ran", func(testing.TB, string) {}, 0},
-		{"only its socket exists", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
-		{"it accepts no connections", func(t testing.TB, path string) {
+		{"only the agent's socket exists", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
+		{"the agent accepts no connections", func(t testing.TB, path string) {
 			listenOn(t, path)
 		}, time.Second},
-		{"it accepts connections and does not answer", func(t testing.TB, path string) {
+		{"the agent accepts connections and does not answer", func(t testing.TB, path string) {
 			l := listenOn(t, path)
 			var held []net.Conn // the garbage collector would close connections without a reference
 			go func() {

@@ -9,7 +9,7 @@ func TestSkippedPodCausesNoRequest(t *testing.T) {
 	for _, c := range []struct {
 		name, pod string
 		chain
-		questions int
+		requests int
 	}{
 		{
 			"a pod that is not injected", "not-injected",
@@ -33,8 +33,8 @@ func TestSkippedPodCausesNoRequest(t *testing.T) {
 			if _, err := p.execute(t, "ADD", c.chain, someResult(p)); err != nil {
 				t.Fatal(err)
 			}
-			if got := len(n.api.Requests()); got != c.questions {
-				t.Errorf("%d requests to the API server, want %d", got, c.questions)
+			if got := len(n.api.Requests()); got != c.requests {
+				t.Errorf("%d requests to the API server, want %d", got, c.requests)
 			}
 		})
 	}

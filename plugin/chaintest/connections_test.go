@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestManyConnections adds many pods at once, like a node that starts, and logs the time that each
-// plugin takes.
-func TestManyConnections(t *testing.T) {
+// TestManyConcurrentADDs adds many pods at once, like a node that starts, and logs the time that
+// each plugin takes.
+func TestManyConcurrentADDs(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, repetitions(12, 100))
 	n := newNode(t)

@@ -43,8 +43,8 @@ var hostileValues = []string{
 	strings.Repeat("x", 256<<10), separatePorts(40_000),
 }
 
-// separatePorts returns a list of n ports, no two of which are adjacent. The maximum size of a
-// pod's annotations limits n.
+// separatePorts returns a list of n ports. No two neighbors in the list are adjacent numbers. The
+// maximum size of a pod's annotations limits n.
 func separatePorts(n int) string {
 	var list []byte
 	for i := range n {

@@ -99,8 +99,8 @@ func asUser(uid int, fn func() error) error {
 	return fn()
 }
 
-// checkTraffic fails the test unless all connections of the pod are captured, or none of a pod that
-// is not redirected.
+// checkTraffic fails the test unless the pod's connections, except for the proxy's own, are
+// captured or not, as given.
 func (p *pod) checkTraffic(t testing.TB, captured bool) {
 	t.Helper()
 	out, in := outside, application

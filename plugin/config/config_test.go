@@ -285,8 +285,8 @@ log_file_max_mb: 0 is not allowed: want 1 to 1024
 	}
 }
 
-// TestMisspelledFields checks that a field whose name resembles one of the plugin's is rejected as a
-// misspelling.
+// TestMisspelledFields checks that a field whose name resembles one of the plugin's is rejected as
+// a misspelling.
 func TestMisspelledFields(t *testing.T) {
 	for unknown, suggestion := range map[string]string{
 		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces",
@@ -310,9 +310,9 @@ func TestMisspelledFields(t *testing.T) {
 	}
 }
 
-// TestNamesAreFarApart checks that no field of the plugin is similar to another one, or to a field
-// of CNI, Istio or a runtime.
-func TestNamesAreFarApart(t *testing.T) {
+// TestForeignFieldsAreNotMisspellings checks that fields of CNI, Istio and runtimes are not
+// rejected as misspelled fields of the plugin.
+func TestForeignFieldsAreNotMisspellings(t *testing.T) {
 	others := []string{
 		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck",
 		"disableGC", "cni.dev/attachments",

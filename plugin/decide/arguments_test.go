@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestArguments parses the proxy's port (default 15001) and the inbound port (default 15006).
+// TestArguments parses the proxy's port (15001 by default) and the inbound port (15006 by default).
 func TestArguments(t *testing.T) {
 	for _, test := range []struct {
 		name, args        string
@@ -101,12 +101,12 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		}
 		return r.ProxyPort
 	}
-	for _, truth := range []string{
+	for _, boolean := range []string{
 		"dry-run", "skip-rule-apply", "run-validation", "cni-mode", "reconcile", "cleanup-only",
 		"force-apply", "native-nftables", "log_as_json",
 	} {
-		if read("--"+truth, "-p", "1") != 1 || read("--"+truth+"=false", "-p", "1") != 1 {
-			t.Errorf("--%s takes an argument", truth)
+		if read("--"+boolean, "-p", "1") != 1 || read("--"+boolean+"=false", "-p", "1") != 1 {
+			t.Errorf("--%s takes an argument", boolean)
 		}
 	}
 	for _, valued := range []string{
@@ -137,7 +137,7 @@ func TestArgumentsWithoutTheirValue(t *testing.T) {
 	}
 }
 
-func TestTruthValuesOfArguments(t *testing.T) {
+func TestBooleanArguments(t *testing.T) {
 	pod := meshPod()
 	pod.Spec.InitContainers[0].Args = []string{
 		"--redirect-dns", "--drop-invalid=false", "--dual-stack",

@@ -14,7 +14,7 @@ var settings = decide.Settings{
 	AgentDaemonSet:    "sluice-node",
 }
 
-func TestRuntimeStatusDecides(t *testing.T) {
+func TestEarlyDecisions(t *testing.T) {
 	status := map[string]string{
 		"sidecar.istio.io/status": "{}", "kubernetes.io/config.source": "api",
 	}
@@ -246,7 +246,7 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.MeshPod,
 		},
 		{
-			"only a type", func(_ *decide.Pod, c *decide.Container) {
+			"the type router without other arguments", func(_ *decide.Pod, c *decide.Container) {
 				c.Args = []string{"proxy", "router"}
 			},
 			decide.ProxyType,
@@ -302,7 +302,7 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.InterceptionNone,
 		},
 		{
-			"the annotation takes precedence over both", func(_ *decide.Pod, proxy *decide.Container) {
+			"the mode of the annotation takes precedence over the proxy's environment", func(_ *decide.Pod, proxy *decide.Container) {
 				setVariable(proxy, "ISTIO_META_INTERCEPTION_MODE", "NONE")
 			}, decide.MeshPod,
 		},
@@ -344,7 +344,7 @@ func TestTheProxysContainerHasAConfigurableName(t *testing.T) {
 	}
 }
 
-func TestWithoutThePodADDFails(t *testing.T) {
+func TestDecisionWithoutThePodIsUndecided(t *testing.T) {
 	got := decide.Decide(decide.Input{Attachment: decide.Attachment{
 		Namespace: "shop", Name: "web",
 	}}, &settings)
@@ -368,11 +368,12 @@ func TestEarlyAgreesWithThePod(t *testing.T) {
 	}
 }
 
-func TestReasonsAreAllThereOnce(t *testing.T) {
+func TestEachReasonIsListedOnce(t *testing.T) {
+	const constants = 17 // of type Reason
 	reasons := decide.Reasons()
 	slices.Sort(reasons)
-	if n := len(slices.Compact(reasons)); n != len(decide.Reasons()) || n != 17 {
-		t.Errorf("%d different reasons of %d, want 17", n, len(decide.Reasons()))
+	if n := len(slices.Compact(reasons)); n != len(decide.Reasons()) || n != constants {
+		t.Errorf("%d different reasons of %d, want %d", n, len(decide.Reasons()), constants)
 	}
 }
 

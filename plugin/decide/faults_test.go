@@ -62,7 +62,7 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"
 		prefixes = traffic + "includeOutboundIPRanges"
-		links    = traffic + "excludeInterfaces"
+		names    = traffic + "excludeInterfaces"
 	)
 	for _, test := range []struct{ name, annotation, text, wrong string }{
 		{"a port above 65535", ports, "80,65536", `"65536"`},
@@ -79,13 +79,13 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 		{"a prefix length that is too large", prefixes, "10.0.0.0/33", `"10.0.0.0/33"`},
 		{"a zone", prefixes, "fe80::%eth0/64", `"fe80::%eth0/64"`},
 		{"a name instead of a prefix", prefixes, "localhost", `"localhost"`},
-		{"an interface of 16 bytes", links, "abcdefghijklmnop", `"abcdefghijklmnop"`},
-		{"an interface that begins with a digit", links, "0eth", `"0eth"`},
-		{"an interface with a wildcard", links, "eth+", `"eth+"`},
-		{"an interface with an at sign", links, "eth@1", `"eth@1"`},
-		{"an interface with a slash", links, "a/../../b", `"a/../../b"`},
-		{"an interface with a line break", links, "eth0\nx", `"eth0\nx"`},
-		{"an empty interface", links, ",", `""`},
+		{"an interface of 16 bytes", names, "abcdefghijklmnop", `"abcdefghijklmnop"`},
+		{"an interface that begins with a digit", names, "0eth", `"0eth"`},
+		{"an interface with a wildcard", names, "eth+", `"eth+"`},
+		{"an interface with an at sign", names, "eth@1", `"eth@1"`},
+		{"an interface with a slash", names, "a/../../b", `"a/../../b"`},
+		{"an interface with a line break", names, "eth0\nx", `"eth0\nx"`},
+		{"an empty interface", names, ",", `""`},
 		{"no mode", "sidecar.istio.io/interceptionMode", "", `""`},
 		{"a mode in lower case", "sidecar.istio.io/interceptionMode", "redirect", `"redirect"`},
 		{"NONE, which an earlier decision handles", "sidecar.istio.io/interceptionMode", "NONE", `"NONE"`},
@@ -202,6 +202,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		t.Fatalf("%d faults, want 8 elements, the number of other elements, and one value: %v",
 			len(faults), err)
 	}
+	// The list has 100,001 elements: the last one is empty.
 	if got, want := faults[9].Value, "each of 99993 more elements"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -39,7 +39,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			func(*rules.Redirect) {}, nil,
 		},
 		{
-			"an ordinary sidecar, whose init containers do not use the network, has them too", "sidecar", ipv4,
+			"an ordinary sidecar has istio-cni's defaults, with a note about an init container", "sidecar", ipv4,
 			func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.InitContainersCaptured},
 		},
@@ -190,7 +190,7 @@ func TestIdentityOfTheProxy(t *testing.T) {
 	}{
 		{"no ids", nil, nil, nil, 1337, 1337},
 		{
-			"the container's", context(pointer[int64](1400), pointer[int64](1401)), nil, nil, 1400,
+			"the container's ids", context(pointer[int64](1400), pointer[int64](1401)), nil, nil, 1400,
 			1401,
 		},
 		{"0 is 1337", context(pointer[int64](0), pointer[int64](0)), nil, nil, 1337, 1337},

@@ -234,7 +234,7 @@ var parameterPlaces = []struct {
 		func(*rules.Redirect) {}, "false",
 	},
 	{
-		"invalid packets", places("", "drop-invalid", "", "INVALID_DROP DROP_INVALID"), "1",
+		"dropping invalid packets", places("", "drop-invalid", "", "INVALID_DROP DROP_INVALID"), "1",
 		func(r *rules.Redirect) { r.DropInvalid = true }, "0",
 	},
 	{
@@ -261,8 +261,8 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 	}
 }
 
-// TestPrecedenceOfPlaces sets a parameter in two places: a value in the first, and
-// another or an invalid value in the later one.
+// TestPrecedenceOfPlaces sets a parameter in two places: a value in the first, and another or an
+// invalid value in the later one.
 func TestPrecedenceOfPlaces(t *testing.T) {
 	for _, test := range parameterPlaces {
 		want := cniDefaults()
@@ -335,7 +335,7 @@ func TestEmptyVariablesAreNotSet(t *testing.T) {
 	}
 }
 
-func TestVariablesFromElsewhereAreNamed(t *testing.T) {
+func TestVariablesWithValueFromAreNoted(t *testing.T) {
 	pod := meshPod()
 	proxy := &pod.Spec.Containers[1]
 	proxy.Env = append(proxy.Env, decide.EnvVar{
@@ -345,7 +345,7 @@ func TestVariablesFromElsewhereAreNamed(t *testing.T) {
 	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "POD_NAME", ValueFrom: &decide.ValueSource{}})
 	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if err != nil || !got.DNS.Capture {
-		t.Errorf("%v, DNS %+v: the other spelling is ignored", err, got.DNS)
+		t.Errorf("%v, DNS %+v: REDIRECT_DNS is ignored", err, got.DNS)
 	}
 	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread ||
 		!strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
@@ -434,9 +434,9 @@ func TestContainersWithTheProxysIDs(t *testing.T) {
 		return &decide.SecurityContext{RunAsUser: &user, RunAsGroup: &group}
 	}
 	for _, test := range []struct {
-		name             string
-		pod, proxy, app  *decide.SecurityContext
-		wantsApplication bool
+		name            string
+		pod, proxy, app *decide.SecurityContext
+		wantNote        bool
 	}{
 		{"no ids", nil, nil, nil, false},
 		{"other ids", nil, ids(1337, 1337), ids(1000, 1000), false},
@@ -462,7 +462,7 @@ func TestContainersWithTheProxysIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 			hasNote := len(notes) == 1 && notes[0].Kind == decide.ApplicationUncaptured
-			if hasNote != test.wantsApplication || len(notes) > 1 {
+			if hasNote != test.wantNote || len(notes) > 1 {
 				t.Errorf("notes %v", notes)
 			}
 		})

@@ -176,7 +176,7 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 		namespace *decide.Namespace
 		reason    decide.Reason
 	}{
-		{"without selectors every pod", nil, nil, decide.MeshPod},
+		{"without selectors every pod is selected", nil, nil, decide.MeshPod},
 		{"an empty selector selects every pod", []decide.Selector{{}}, nil, decide.MeshPod},
 		{"the pod's labels match", []decide.Selector{{Pods: app("cart")}}, nil, decide.MeshPod},
 		{
@@ -202,7 +202,7 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 			shop, decide.NotSelected,
 		},
 		{
-			"both must match",
+			"the labels of the pod and of the namespace must match",
 			[]decide.Selector{{Pods: app("web"), Namespaces: team("shop")}},
 			shop, decide.NotSelected,
 		},

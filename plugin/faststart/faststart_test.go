@@ -25,7 +25,7 @@ var programs = map[string]string{
 	"sluice-cni": "../cmd/sluice-cni", "rules": "../../rules/cmd/rules",
 }
 
-func TestProcessorLimitIsNotFollowed(t *testing.T) {
+func TestGOMAXPROCSIsNotUpdatedAtRuntime(t *testing.T) {
 	for program, folder := range programs {
 		out, err := exec.Command("go", "list", "-f", "{{.DefaultGODEBUG}}", folder).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "updatemaxprocs=0") {
@@ -34,14 +34,14 @@ func TestProcessorLimitIsNotFollowed(t *testing.T) {
 	}
 }
 
-// checkPlace checks that the package is initialized early. Packages that are initialized before it
+// checkPlace checks that this package is initialized early. Packages that are initialized before it
 // run with a second processor and a growing stack.
 func checkPlace(t *testing.T, order []initialization) {
 	t.Helper()
 	index := func(name string) int {
 		return slices.IndexFunc(order, func(i initialization) bool { return i.name == name })
 	}
-	at := index(itself)
+	at := index(thisPackage)
 	if at < 0 || at > len(order)/2 {
 		t.Errorf("the package is number %d of %d:\n%v", at+1, len(order), order)
 	}
@@ -74,7 +74,7 @@ func checkOthers(t *testing.T, order []initialization) {
 func TestOrderOfInitialization(t *testing.T) {
 	for program := range programs {
 		order := initialized(t, program)
-		t.Run(program+"/most packages are initialized after it", func(t *testing.T) {
+		t.Run(program+"/most packages are initialized after this one", func(t *testing.T) {
 			checkPlace(t, order)
 		})
 		t.Run(program+"/the initialization of other packages of Sluice is small", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestOrderOfInitialization(t *testing.T) {
 	}
 }
 
-const itself = "github.com/sluice-mesh/sluice/plugin/faststart"
+const thisPackage = "github.com/sluice-mesh/sluice/plugin/faststart"
 
 // An initialization of a package happens before main.
 type initialization struct {

@@ -47,7 +47,7 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 				!strings.Contains(err.Error(), "the old file is untouched")):
 				t.Errorf("%d bytes: %v", size, err)
 			case err != nil && changed:
-				t.Errorf("%d bytes: changed and failed", size)
+				t.Errorf("%d bytes: the result is a change and an error", size)
 			}
 			checkNoTemporaryFile(t, dir)
 		}
@@ -66,13 +66,13 @@ func TestAReadOnlyDirectory(t *testing.T) {
 	source := createFile(t, filepath.Join(t.TempDir(), "source"), "new")
 	writable := filetest.ReadOnly(t, dir)
 	for description, attempt := range map[string]func() error{
-		"write":   func() error { return write(path) },
-		"mode":    func() error { _, err := file.Write(path, []byte("old"), 0o755); return err },
-		"copy":    func() error { return copyFrom(source)(path) },
-		"replace": func() error { return file.Replace(path, []byte("old"), []byte("new"), 0o600) },
-		"create":  func() error { return file.Replace(path+"2", nil, []byte("new"), 0o600) },
-		"remove":  func() error { _, err := file.Remove(path); return err },
-		"if":      func() error { return file.RemoveIf(path, []byte("old")) },
+		"write":            func() error { return write(path) },
+		"mode":             func() error { _, err := file.Write(path, []byte("old"), 0o755); return err },
+		"copy":             func() error { return copyFrom(source)(path) },
+		"replace":          func() error { return file.Replace(path, []byte("old"), []byte("new"), 0o600) },
+		"create":           func() error { return file.Replace(path+"2", nil, []byte("new"), 0o600) },
+		"remove":           func() error { _, err := file.Remove(path); return err },
+		"remove unchanged": func() error { return file.RemoveIf(path, []byte("old")) },
 	} {
 		if err := attempt(); !file.IsReadOnly(err) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", description, err)

@@ -33,11 +33,11 @@ func TestReplaceWithoutExchange(t *testing.T) {
 func testReplace(t *testing.T) {
 	t.Helper()
 	for _, row := range []struct {
-		reason        string
-		present       *string
-		old           []byte
-		want          string
-		changedByThem bool
+		reason         string
+		present        *string
+		old            []byte
+		want           string
+		wantErrChanged bool
 	}{
 		{"the expected content is replaced", pointer("old"), []byte("old"), "new", false},
 		{"foreign content is kept", pointer("theirs"), []byte("old"), "theirs", true},
@@ -48,14 +48,14 @@ func testReplace(t *testing.T) {
 		{"an empty file is replaced", pointer(""), []byte{}, "new", false},
 	} {
 		t.Run(row.reason, func(t *testing.T) {
-			testReplaceRow(t, row.present, row.old, row.want, row.changedByThem)
+			testReplaceRow(t, row.present, row.old, row.want, row.wantErrChanged)
 		})
 	}
 }
 
 func pointer(s string) *string { return &s }
 
-func testReplaceRow(t *testing.T, present *string, old []byte, want string, changedByThem bool) {
+func testReplaceRow(t *testing.T, present *string, old []byte, want string, wantErrChanged bool) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -63,11 +63,11 @@ func testReplaceRow(t *testing.T, present *string, old []byte, want string, chan
 		createFile(t, path, *present)
 	}
 	err := file.Replace(path, old, []byte("new"), 0o640)
-	if errors.Is(err, file.ErrChanged) != changedByThem || (err != nil) != changedByThem {
+	if errors.Is(err, file.ErrChanged) != wantErrChanged || (err != nil) != wantErrChanged {
 		t.Errorf("%v", err)
 	}
 	data, err := os.ReadFile(path)
-	if string(data) != want || (err != nil) != (present == nil && changedByThem) {
+	if string(data) != want || (err != nil) != (present == nil && wantErrChanged) {
 		t.Errorf("holds %q, %v; want %q", data, err, want)
 	}
 	checkNoTemporaryFile(t, dir)

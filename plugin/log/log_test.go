@@ -32,8 +32,8 @@ func openLogger(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logg
 	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr))), closeFile
 }
 
-// TestOthers checks that other writers get every line too, one by one.
-func TestOthers(t *testing.T) {
+// TestOtherWritersGetEveryLine checks that other writers get every line too, one by one.
+func TestOtherWritersGetEveryLine(t *testing.T) {
 	var stderr bytes.Buffer
 	var copied lines
 	logger, closeFile := openLogger(options.Log{}, &stderr, &copied)
@@ -91,7 +91,8 @@ func TestRotation(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		backups, days int
-		want          []string // the expected older files
+		// want are the expected older files. The file that is rotated now counts as one of backups.
+		want []string
 	}{
 		{"all are kept", 0, 0, []string{first, second, third}},
 		{"two are kept", 2, 0, []string{third}},

@@ -23,7 +23,7 @@ func TestMisbehavior(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		behavior apiservertest.Behavior
-		tries    int
+		tries    int           // requests that the server receives
 		least    time.Duration // the maximum is 100 ms more
 		kind     source.Kind
 		text     string
@@ -204,7 +204,7 @@ func TestLastingMisbehavior(t *testing.T) {
 			"requests a retry after 4s (3 attempts",
 		},
 		{
-			"a black hole", apiservertest.NoHandshake(), 9 * time.Second, source.Unavailable,
+			"no TLS handshake", apiservertest.NoHandshake(), 9 * time.Second, source.Unavailable,
 			"TLS handshake timeout",
 		},
 		{
@@ -218,7 +218,7 @@ func TestLastingMisbehavior(t *testing.T) {
 		},
 		{"resets", apiservertest.Reset(), 9 * time.Second, source.Unavailable, "closed"},
 		{
-			"hanging up", apiservertest.HangUp(), 9 * time.Second, source.Unavailable,
+			"connections closed without an answer", apiservertest.HangUp(), 9 * time.Second, source.Unavailable,
 			"it closed the connection without an answer",
 		},
 		{
@@ -233,7 +233,7 @@ func TestLastingMisbehavior(t *testing.T) {
 			9 * time.Second, source.Unavailable, `malformed MIME header line: "Retry-After: \x01`,
 		},
 		{
-			"many words", apiservertest.Status(500, strings.Repeat("ä\n", 9999)), 9 * time.Second,
+			"a long message with line breaks", apiservertest.Status(500, strings.Repeat("ä\n", 9999)), 9 * time.Second,
 			source.Unavailable, `ä\nä\n…" (`,
 		},
 		{

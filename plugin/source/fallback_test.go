@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// fixedSource is a source that always returns the same answer, and counts the requests.
+// fixedSource is a source that always returns the same answer, and records the requests.
 type fixedSource struct {
 	uid       string
 	err       error
@@ -101,7 +101,7 @@ func TestFallback(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var requested, askedAgain, ready []string
+			var requested, namespaces, ready []string
 			pod, err := source.Fallback(fixedSource{
 				"a", row.a, &requested,
 			}, fixedSource{"b", row.b, &requested}).Pod(t.Context(), web)
@@ -110,10 +110,10 @@ func TestFallback(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", d)
 			}
 			_, err = source.Fallback(fixedSource{
-				"a", row.a, &askedAgain,
-			}, fixedSource{"b", row.b, &askedAgain}).Namespace(t.Context(), "default")
-			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, askedAgain) {
-				t.Errorf("namespaces differ from pods: %v from %q", err, askedAgain)
+				"a", row.a, &namespaces,
+			}, fixedSource{"b", row.b, &namespaces}).Namespace(t.Context(), "default")
+			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, namespaces) {
+				t.Errorf("namespaces differ from pods: %v from %q", err, namespaces)
 			}
 			err = source.Fallback(fixedSource{
 				"a", row.a, &ready,
@@ -161,12 +161,12 @@ func TestKinds(t *testing.T) {
 		err := errors.Join(errors.New("another error"), source.WithKind(kind, context.Canceled))
 		if source.KindOf(err) != kind || !kindChecks[kind](err) ||
 			!errors.Is(err, context.Canceled) {
-			t.Errorf("%s is not found again", kind)
+			t.Errorf("the kind %s is lost in a joined error", kind)
 		}
 	}
 	for kind, isKind := range kindChecks {
 		if isKind(nil) {
-			t.Errorf("no error is %s", kind)
+			t.Errorf("nil has the kind %s", kind)
 		}
 	}
 	if !source.IsUnavailable(errors.New("anything")) {

@@ -12,8 +12,8 @@ import (
 // A server that never answers gets little time, in which any step may be the slow one on a busy
 // machine: only the kind of the error is certain. A server that answers gets much time.
 func TestNetwork(t *testing.T) {
-	silence := apiservertest.NeverAccepting(t)
-	deaf := func(cluster, _ fields) { cluster["server"] = silence }
+	neverAccepting := apiservertest.NeverAccepting(t)
+	blocked := func(cluster, _ fields) { cluster["server"] = neverAccepting }
 	unreachable := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }
 	same := func(_, _ fields) {}
 	// Errors are retried until the long budget ends.
@@ -31,7 +31,7 @@ func TestNetwork(t *testing.T) {
 			30 * time.Second, "", "",
 		},
 		{
-			"a server that never accepts", deaf, apiservertest.Normal(), short, short / 3,
+			"a server that never accepts", blocked, apiservertest.Normal(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{

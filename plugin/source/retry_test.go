@@ -31,19 +31,19 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 		server.Always(apiservertest.InternalError())
 		requestPod(t.Context(), api, web).check(t, source.Unavailable, "500")
 		requests := server.Requests()
-		step, halves := 100*time.Millisecond, 0
+		step, atBound := 100*time.Millisecond, 0
 		for i := range requests[1:] {
 			pause := requests[i+1].Time.Sub(requests[i].Time)
 			if pause < step/2 || pause > step {
 				t.Errorf("pause %d is %v, want between %v and %v", i, pause, step/2, step)
 			}
 			if pause == step/2 || pause == step {
-				halves++
+				atBound++
 			}
 			step = min(2*step, time.Second)
 		}
-		if len(requests) < 10 || halves > 1 {
-			t.Errorf("%d requests, %d pauses that are not random", len(requests), halves)
+		if len(requests) < 10 || atBound > 1 {
+			t.Errorf("%d requests, %d pauses that are not random", len(requests), atBound)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 func TestDistance(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string
-		want int
+		want int // 4 for every distance above the limit of 3
 	}{
 		{"", "", 0},
 		{"", "abc", 3},

@@ -175,8 +175,8 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 
 func TestMissingAgent(t *testing.T) {
 	folder := t.TempDir()
-	dead := filepath.Join(folder, "dead")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
+	closed := filepath.Join(folder, "closed")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: closed, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestMissingAgent(t *testing.T) {
 	}
 	for path, text := range map[string]string{
 		filepath.Join(folder, "none"): "no agent listens",
-		dead:                          "no agent listens",
+		closed:                        "no agent listens",
 		file:                          "no agent listens",
 		filepath.Join(file, "x"):      "not a directory",
 		filepath.Join(folder, strings.Repeat("x", 200)): "invalid argument",
@@ -297,16 +297,16 @@ func asNobody(t *testing.T, f func()) {
 // TestAPIServerIsRequestedAfterTheAgent checks that the API server is requested if the agent is
 // unavailable.
 func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
-	behind := newClient(agenttest.Listen(t,
+	apiServer := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
-	away := client.New(client.Options{Socket: "/nonexistent"})
-	if pod, err := source.Fallback(away, behind).Pod(t.Context(), web); err != nil ||
+	noAgent := client.New(client.Options{Socket: "/nonexistent"})
+	if pod, err := source.Fallback(noAgent, apiServer).Pod(t.Context(), web); err != nil ||
 		pod.Metadata.Name != "web" {
 		t.Errorf("%v, %v", pod, err)
 	}
-	absent := newClient(agenttest.Listen(t,
+	withoutPod := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
-	if _, err := source.Fallback(absent, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
+	if _, err := source.Fallback(withoutPod, apiServer).Pod(t.Context(), web); !source.IsNotFound(err) {
 		t.Errorf("the API server is requested although the agent has answered: %v", err)
 	}
 }

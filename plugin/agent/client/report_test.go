@@ -32,13 +32,13 @@ func collect(t *testing.T) (string, <-chan string) {
 			t.Error(err)
 		}
 		if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
-			t.Errorf("and then %q, %v", rest, err)
+			t.Errorf("after the request: %q, %v", rest, err)
 		}
 		reported <- string(text)
 	}), reported
 }
 
-func TestReported(t *testing.T) {
+func TestReportAndLogLineAreSent(t *testing.T) {
 	path, reported := collect(t)
 	c := client.New(client.Options{Socket: path})
 	if err := c.Report(added); err != nil {
@@ -64,6 +64,7 @@ func TestWriteNeverFails(t *testing.T) {
 		client.New(client.Options{Socket: "/nonexistent"}),
 		client.New(client.Options{Socket: path}),
 	} {
+		// With this line the request is longer than allowed, and is not sent.
 		line := []byte(strings.Repeat("x", agent.MaxRequest))
 		if n, err := c.Write(line); n != len(line) || err != nil {
 			t.Errorf("%d, %v", n, err)

@@ -45,7 +45,7 @@ func TestDefaultsOfTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestTheGreatestFileIsRead(t *testing.T) {
+func TestTheLargestFileIsRead(t *testing.T) {
 	text := "kind: Pod\nmetadata: {name: x}\n#"
 	if _, err := podfile.Read(strings.NewReader(text + strings.Repeat(" ",
 		4<<20-len(text)))); err != nil {
