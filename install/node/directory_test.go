@@ -83,31 +83,28 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for description, row := range map[string]struct {
-		do      func(m *mountedNode, dir string)
-		private bool // only the runtime's mounts change
-	}{
-		"moved and created again": {do: func(m *mountedNode, dir string) {
+	for description, change := range map[string]func(m *mountedNode, dir string){
+		"moved and created again": func(m *mountedNode, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
-		}},
-		"moved and replaced by a link to another one": {do: func(m *mountedNode, dir string) {
+		},
+		"moved and replaced by a link to another one": func(m *mountedNode, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir+".new", os.DirFS(dir+".old")))
 			m.must(os.Symlink(dir+".new", dir))
-		}},
-		"moved with its parent": {do: func(m *mountedNode, dir string) {
+		},
+		"moved with its parent": func(m *mountedNode, dir string) {
 			above := filepath.Dir(dir)
 			m.must(os.Rename(above, above+".old"))
 			m.must(os.CopyFS(above, os.DirFS(above+".old")))
-		}},
-		"removed and created again": {do: func(m *mountedNode, dir string) {
+		},
+		"removed and created again": func(m *mountedNode, dir string) {
 			m.must(os.RemoveAll(dir))
 			m.must(os.MkdirAll(dir, 0o755))
-		}},
-		"mounted over": {private: true, do: func(m *mountedNode, dir string) {
+		},
+		"mounted over on the node": func(m *mountedNode, dir string) {
 			m.onNode("mount", "-t", "tmpfs", "tmpfs", dir)
-		}},
+		},
 	} {
 		for _, dir := range []string{"node/etc/cni/net.d", "node/opt/cni/bin"} {
 			m := newMountedNode(t)
@@ -116,7 +113,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 				got.Binary != node.Same || !got.Known() {
 				t.Fatalf("at first %+v", got)
 			}
-			row.do(m, m.path(dir))
+			change(m, m.path(dir))
 			s := m.reconcileAfter(0)
 			blocking := false
 			for _, p := range s.Problems {
