@@ -43,8 +43,8 @@ func TestNodeEvents(t *testing.T) {
 		for _, step := range []struct {
 			name        string
 			unavailable bool
-			pass        time.Duration
-			wrong       []problemEvent
+			after       time.Duration // the time that passes before the events are compared
+			problems    []problemEvent
 			want        string // the events so far
 		}{
 			{"no problem", false, 0, nil, ""},
@@ -85,9 +85,9 @@ func TestNodeEvents(t *testing.T) {
 			},
 		} {
 			unavailable = step.unavailable
-			a.set(step.wrong, len(step.wrong) == 0)
+			a.set(step.problems, len(step.problems) == 0)
 			synctest.Wait()
-			time.Sleep(step.pass)
+			time.Sleep(step.after)
 			synctest.Wait()
 			if got := strings.Join(events, ", "); got != step.want {
 				t.Errorf("%s: sent %s\nwant %s", step.name, got, step.want)

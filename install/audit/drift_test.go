@@ -173,7 +173,7 @@ func TestAHostilePod(t *testing.T) {
 		// The pod stops flushing.
 		advance(2 * time.Minute)
 		if env.states() != "2 redirected" {
-			t.Error(env.states())
+			t.Errorf("states: %s", env.states())
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 		env.set(func() { s.foreignRoute = "" })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" {
-			t.Error(env.states())
+			t.Errorf("states: %s", env.states())
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 				s = env.addRedirected(pod)
 			})
 			if env.states() != "1 redirected" {
-				t.Error(env.states())
+				t.Errorf("states: %s", env.states())
 			}
 			env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
 			advance(3 * time.Minute)
@@ -320,7 +320,7 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 			env.set(func() { s.addresses = s.addresses[:1] })
 			advance(2 * time.Minute)
 			if env.states() != "1 redirected" {
-				t.Error(env.states())
+				t.Errorf("states: %s", env.states())
 			}
 		})
 	}
@@ -347,7 +347,7 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 		env.set(func() { s.foreign = foreign.Effect{} })
 		advance(time.Minute)
 		if env.states() != "1 redirected" {
-			t.Error(env.states())
+			t.Errorf("states: %s", env.states())
 		}
 	})
 }
@@ -372,7 +372,7 @@ func TestRepairThatFails(t *testing.T) {
 		env.set(func() { s.refuse = nil })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" {
-			t.Error(env.states())
+			t.Errorf("states: %s", env.states())
 		}
 	})
 }

@@ -30,7 +30,7 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 		env.set(func() { s.unreadable = nil })
 		advance(time.Minute)
 		if env.states() != "1 redirected" {
-			t.Error(env.states())
+			t.Errorf("states: %s", env.states())
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			env.put(bare, running)
 		})
 		if env.states() != "1 redirected" {
-			t.Fatal(env.states())
+			t.Fatalf("states: %s", env.states())
 		}
 		attachments := filepath.Join(dir, "attachments")
 		if err := errors.Join(os.RemoveAll(attachments), os.WriteFile(attachments, nil, 0o600)); err != nil {

@@ -42,7 +42,7 @@ func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 		var state node.State
 		for range 4 {
 			state = node.Desired(h.settings, h.found, node.Relaxed{})
-			h.apply(node.PendingTargets(state), all)
+			h.apply(node.PendingTargets(state), allSteps)
 		}
 		if slices.ContainsFunc(state.Problems, func(p node.Problem) bool { return p.Blocking }) {
 			return

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// wantProblem fails the test unless a status has exactly this problem, which keeps the node from
-// being ready, with all these texts.
+// wantProblem fails the test unless the node is not ready because of exactly one problem, with the
+// reason and with all words in its message.
 func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...string) {
 	tn.t.Helper()
 	tn.wantBlocked(s, reason, "")
@@ -38,7 +38,7 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
 	}
-	// Changes to that file must not be attributed to the other network.
+	// Changes to the configured file must not be attributed to the other network.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
 		t.Errorf("rewritten by %v", s.Totals.Rewrites)

@@ -106,7 +106,8 @@ func (h *history) apply(targets []node.Target, steps int) {
 	}
 }
 
-const all = 1 << 20
+// allSteps is more than the steps of any targets.
+const allSteps = 1 << 20
 
 // reconcile makes one reconciliation of the node.
 func (h *history) reconcile() {
@@ -116,13 +117,13 @@ func (h *history) reconcile() {
 			h.check()
 			return
 		}
-		h.apply(missing, all)
+		h.apply(missing, allSteps)
 	}
 	h.t.Fatalf("four reconciliations do not suffice: %v", h.chains())
 }
 
-// check fails the test unless the configuration that runtimes use has the plugin once, as the last
-// one.
+// check fails the test unless the configuration that runtimes use has the plugin exactly once, and
+// last.
 func (h *history) check() {
 	var files []chain.File
 	for name, f := range h.found.Files {
@@ -213,7 +214,7 @@ func checkHistory(t *rapid.T) {
 		h.apply(node.PendingTargets(node.Released(h.settings, h.found)),
 			rapid.IntRange(0, 6).Draw(t, "after"))
 	}
-	h.apply(node.PendingTargets(node.Released(h.settings, h.found)), all)
+	h.apply(node.PendingTargets(node.Released(h.settings, h.found)), allSteps)
 	remaining := map[string]string{}
 	for name, f := range h.found.Files {
 		remaining[name] = string(f.Data)

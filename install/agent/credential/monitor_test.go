@@ -125,6 +125,7 @@ func TestExitsBackOff(t *testing.T) {
 		old := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour),
 			time.Now().Add(-23*time.Hour))
 		p.project("token", old)
+		// The pauses double from one minute on. The kubelet always has at least two minutes.
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
 			elapsed, err := timeToExit(m, done, old, 401, 2*time.Hour)

@@ -134,7 +134,7 @@ func TestReadyz(t *testing.T) {
 	readiness = observe.Combine(part(observe.Kubeconfig, true))
 	if code, text := ask(h, "GET", "/readyz", remote, ""); code != 200 ||
 		!strings.HasPrefix(text, "ready:") {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("/readyz: %d %s", code, text)
 	}
 	// A state that could not be determined is shown as unknown.
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
@@ -142,7 +142,7 @@ func TestReadyz(t *testing.T) {
 	code, text = ask(h, "GET", "/readyz", remote, "")
 	if code != 200 || !strings.HasPrefix(text, "ready, but parts with a question mark are unknown: ") ||
 		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("/readyz: %d %s", code, text)
 	}
 }
 
@@ -150,11 +150,11 @@ func TestHealthz(t *testing.T) {
 	var stuck error
 	h := observe.Health{Stuck: func() error { return stuck }}.Handler()
 	if code, _ := ask(h, "GET", "/healthz", remote, ""); code != 200 {
-		t.Error(code)
+		t.Errorf("/healthz of a running agent: %d", code)
 	}
 	stuck = errors.New("stuck")
 	if code, text := ask(h, "GET", "/healthz", remote, ""); code != 503 || text != "stuck\n" {
-		t.Error(code, text)
+		t.Errorf("/healthz of a stuck agent: %d %s", code, text)
 	}
 }
 
@@ -173,10 +173,10 @@ func TestLogLevel(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := observe.Health{Level: zap.NewAtomicLevel()}.Handler()
 			if code, text := ask(h, "PUT", "/log-level", tc.from, tc.body); code != tc.code {
-				t.Errorf("%d: %s", code, text)
+				t.Errorf("PUT /log-level: %d %s", code, text)
 			}
 			if _, level := ask(h, "GET", "/log-level", remote, ""); level != tc.after+"\n" {
-				t.Errorf("level: %s", level)
+				t.Errorf("level %s, want %s", level, tc.after)
 			}
 		})
 	}

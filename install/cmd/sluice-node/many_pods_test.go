@@ -76,7 +76,7 @@ var granted = []uintptr{
 	unix.CAP_SYS_ADMIN,
 }
 
-// podCount is the number of pods of a node, twice the kubelet's default limit.
+// podCount is the number of pods of a large node. The kubelet's default limit is 110.
 const podCount = 250
 
 // TestManyPods runs the program with its capabilities and as many mesh pods as a node has:
@@ -123,7 +123,7 @@ func TestManyPods(t *testing.T) {
 	waitMetric("one pod is repaired", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
 	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil ||
 		len(found.Differences) > 0 {
-		t.Errorf("%v, %v", found, err)
+		t.Errorf("after the repair: %v, %v", found, err)
 	}
 	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB",
 		ready, podCount, audited, resident, highest)

@@ -64,8 +64,8 @@ func TestChangesAreFollowed(t *testing.T) {
 				env.server.Put(`{metadata: {name: new, uid: d}, spec: {nodeName: there}}`)
 			}, "default/web=556740d7 ", "{x}"},
 			{"changes while the watch is broken", func() {
-				env.server.Put(webPod)
 				env.server.ForgetHistory()
+				env.server.Put(webPod)
 				time.Sleep(time.Minute)
 			}, "default/web=556740d7 ", "{}"},
 		} {
