@@ -165,6 +165,7 @@ func TestAHostilePod(t *testing.T) {
 		if other.applied > 0 {
 			t.Error("the other pod was repaired")
 		}
+		// A repeated event is reported every five minutes.
 		reported := env.takeEvents()
 		if !strings.HasPrefix(reported, "RedirectRepaired, RedirectDrifted") ||
 			strings.Count(reported, ",") > 6 {
@@ -361,6 +362,7 @@ func TestRepairThatFails(t *testing.T) {
 		})
 		env.flush(s)
 		advance(10 * time.Minute)
+		// The pauses between attempts double from a second to a minute.
 		failed := env.metric("sluice_repairs_total{drift,repair,error}")
 		if env.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
 			failed != float64(s.applied) {
@@ -417,7 +419,7 @@ func TestEqualRulesAreOnlyCheckedForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
-		advance(10 * time.Minute)
+		advance(10 * time.Minute) // ten audits
 		if s.checked < 9 || s.checkedSince != s.checked-1 {
 			t.Errorf("compared %d times, of which %d by checking for changes", s.checked, s.checkedSince)
 		}

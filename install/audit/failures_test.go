@@ -23,6 +23,7 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 			s.unreadable = errors.New("operation not permitted")
 		})
 		advance(10 * time.Minute)
+		// A failed audit is repeated after 15 s.
 		if env.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
 			env.metric("sluice_audits_total{error}") != float64(s.checked) {
 			t.Errorf("%s, compared %d times, counted %v", env.states(), s.checked, env.counted)

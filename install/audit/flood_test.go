@@ -79,6 +79,7 @@ func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 			env.put(web, running)
 			advance(10 * time.Millisecond)
 		}
+		// A change causes a search at most every two seconds, in addition to the retries.
 		if env.searches > 60 {
 			t.Errorf("searched %d times in 30 s", env.searches)
 		}

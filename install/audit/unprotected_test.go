@@ -75,6 +75,7 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 		web.Status = decide.PodStatus{}
 		env := startTestEnv(t, nil, func(env *testEnv) { env.put(web, podcache.PodStatus{Phase: "Pending"}) })
 		advance(10 * time.Minute)
+		// The pauses between searches double from a quarter of a second to a minute.
 		if env.states() != "" || env.searches > 25 {
 			t.Errorf("%s, %d searches", env.states(), env.searches)
 		}
@@ -102,6 +103,7 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 		if n := lines.FilterField(zap.Error(errNoSandbox)).Len(); n < 1 || n > 12 {
 			t.Errorf("the reason is logged %d times in an hour", n)
 		}
+		// The pauses between searches double from a quarter of a second to a minute.
 		if env.states() != "1 unknown" || env.searches > 80 || env.takeEvents() != "" {
 			t.Errorf("%s, %d searches", env.states(), env.searches)
 		}
@@ -362,6 +364,7 @@ func TestActionsThatFail(t *testing.T) {
 			env.put(web, broken(time.Now()))
 		})
 		advance(5 * time.Minute)
+		// The pauses between attempts double from a second to a minute.
 		if n := strings.Count(env.takeRequests(), "delete"); n < 5 || n > 15 {
 			t.Errorf("%d deletions were attempted", n)
 		}
@@ -462,6 +465,7 @@ func TestActionsThatHang(t *testing.T) {
 		if s.applied != 1 {
 			t.Errorf("applied %d times", s.applied)
 		}
+		// A request is abandoned after three seconds, and followed by a pause.
 		if acts := strings.Count(env.takeRequests(), "label"); acts < 2 || acts > 20 {
 			t.Errorf("%d pods were requested", acts)
 		}
