@@ -52,7 +52,8 @@ func TestAFullDisk(t *testing.T) {
 	free()
 }
 
-// checkComplete fails the test if a file is incomplete.
+// checkComplete fails the test if a record is incomplete, or a temporary file remains: its name
+// begins with a dot (file.TempPrefix).
 func checkComplete(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -61,7 +62,7 @@ func checkComplete(t *testing.T, dir string) {
 		}
 		text, err := os.ReadFile(path)
 		isRecord := filepath.Ext(path) == ".json"
-		if isRecord && !json.Valid(text) || strings.Contains(path, ".tmp") {
+		if isRecord && !json.Valid(text) || strings.HasPrefix(entry.Name(), ".") {
 			t.Errorf("%s has %d bytes", path, len(text))
 		}
 		return err

@@ -157,7 +157,7 @@ func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
 	}), "udp dport 54") {
 		t.Error("excluded ports other than 53 must have no UDP rule")
 	}
-	if contains(typical(), "nat-output-groups") || contains(typical(), "skgid 202") {
+	if contains(typical(), "nat-output-groups") {
 		t.Error("rules for owner groups without any group")
 	}
 	if contains(typical(ipv6), "nfproto") {

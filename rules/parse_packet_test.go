@@ -218,7 +218,8 @@ func TestParsePacketReportsAllErrors(t *testing.T) {
 		}
 	}
 	_, err = rules.ParsePacket("in tpc 10.1.1.1:1 > 10.244.1.5:80")
-	if strings.Contains(err.Error(), "source") || strings.Contains(err.Error(), "destination") {
+	if err == nil || strings.Contains(err.Error(), "source") ||
+		strings.Contains(err.Error(), "destination") {
 		t.Errorf("only the protocol is invalid, but the error is:\n%v", err)
 	}
 }

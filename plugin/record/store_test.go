@@ -351,6 +351,16 @@ func TestPutFails(t *testing.T) {
 	if err := record.In(t.TempDir()).Put(sample(long)); err == nil {
 		t.Error("a record was stored although its name is too long for a file")
 	}
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "attachments", "a:eth0.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := record.In(dir).Put(sample(key("a", "eth0"))); err == nil {
+		t.Error("a record was stored although its file is a directory")
+	}
+	if files, err := os.ReadDir(filepath.Join(dir, "attachments")); err != nil || len(files) != 1 {
+		t.Errorf("files %v, %v; want only the directory", files, err)
+	}
 }
 
 // FuzzKey stores records with arbitrary names of attachments: there is one file in the directory,
