@@ -23,17 +23,17 @@ type backendRecorder struct {
 	rulesets []rules.Ruleset
 }
 
-func (w *backendRecorder) Name() compat.BackendName { return compat.BackendNFT }
+func (b *backendRecorder) Name() compat.BackendName { return compat.BackendNFT }
 
-func (w *backendRecorder) Apply(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Result, error) {
-	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
+func (b *backendRecorder) Apply(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Result, error) {
+	b.entered, b.rulesets = append(b.entered, ns.ID()), append(b.rulesets, rs)
 	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Backend: compat.BackendNFT}, nil
 }
 
-func (w *backendRecorder) Check(
+func (b *backendRecorder) Check(
 	ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot,
 ) (compat.Comparison, error) {
-	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
+	b.entered, b.rulesets = append(b.entered, ns.ID()), append(b.rulesets, rs)
 	return compat.Comparison{}, nil
 }
 
