@@ -107,8 +107,8 @@ func commentsOf(tables ...rules.Table) []string {
 	return list
 }
 
-// matrix lists parameters that together need every match and action.
-var matrix = map[string][]func(*rules.Redirect){
+// parameterSets lists parameters that together need every match and action.
+var parameterSets = map[string][]func(*rules.Redirect){
 	"REDIRECT":    {},
 	"dual stack":  {dual, exclusions},
 	"TPROXY":      {tproxy, dropInvalid},
@@ -148,7 +148,7 @@ var matrix = map[string][]func(*rules.Redirect){
 // The kernel accepts the encoded rules and returns the translated ones. The output of the iptables
 // programs, loaded by the same programs, yields the same rules.
 func TestKernelListsEncodedRules(t *testing.T) {
-	for name, change := range matrix {
+	for name, change := range parameterSets {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			legacy, err := compat.Translate(rules.MustCompile(sidecar(change...)))
@@ -321,7 +321,7 @@ func TestKernelRestrictsTargetsAndMatchesToSomeChains(t *testing.T) {
 
 // The kernel accepts the translation of each random ruleset that Translate does not reject.
 func TestKernelAcceptsTheTranslationOfRandomRules(t *testing.T) {
-	rulesets := rapid.Custom(func(t *rapid.T) rules.Ruleset { return dice{t}.ruleset() })
+	rulesets := rapid.Custom(func(t *rapid.T) rules.Ruleset { return generator{t}.ruleset() })
 	accepted := 0
 	for seed := range times(20, 500) {
 		rs := rulesets.Example(seed)

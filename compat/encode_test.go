@@ -15,7 +15,7 @@ import (
 // Random translated rules decode to themselves after encoding.
 func TestEncodedRulesDecodeToTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := dice{t}
+		d := generator{t}
 		rs := rules.MustCompile(d.redirect())
 		if d.yes("any") {
 			rs = d.ruleset()
@@ -127,8 +127,8 @@ func TestEncodeRejectsRulesThatNoSingleEntryExpresses(t *testing.T) {
 	}
 }
 
-// A header holds one prefix for each side. Other address ranges, and further addresses for a side,
-// need a match iprange.
+// A header holds one prefix for each side, but not the prefix of all addresses. Other ranges, and
+// further addresses for a side, need a match iprange.
 func TestEncodeAddressesOutsideTheHeader(t *testing.T) {
 	addr := func(side rules.Side, not bool, text string) rules.MatchAddr {
 		return rules.MatchAddr{

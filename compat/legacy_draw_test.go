@@ -11,20 +11,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A dice draws from few values, so that rules and packets often match.
-type dice struct{ *rapid.T }
+// A generator draws from few values, so that rules and packets often match.
+type generator struct{ *rapid.T }
 
-func pick[T any](d dice, label string, from ...T) T {
-	return rapid.SampledFrom(from).Draw(d.T, label)
+func pick[T any](g generator, label string, from ...T) T {
+	return rapid.SampledFrom(from).Draw(g.T, label)
 }
 
-func some[T any](d dice, label string, least, most int, from ...T) []T {
-	return rapid.SliceOfN(rapid.SampledFrom(from), least, most).Draw(d.T, label)
+func some[T any](g generator, label string, least, most int, from ...T) []T {
+	return rapid.SliceOfN(rapid.SampledFrom(from), least, most).Draw(g.T, label)
 }
 
-func (d dice) yes(label string) bool { return rapid.Bool().Draw(d.T, label) }
+func (g generator) yes(label string) bool { return rapid.Bool().Draw(g.T, label) }
 
-func (d dice) number(label string, most int) int { return rapid.IntRange(0, most).Draw(d.T, label) }
+func (g generator) number(label string, most int) int {
+	return rapid.IntRange(0, most).Draw(g.T, label)
+}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -44,9 +46,9 @@ func interfaceNames(texts string) []rules.InterfaceName {
 }
 
 // redirect draws valid parameters.
-func (d dice) redirect() rules.Redirect {
+func (g generator) redirect() rules.Redirect {
 	somePorts := portRanges("0,1,53,80,443,15001,15006,15008,15053,80-8080,9000-9001,65535")
-	if d.yes("all ports at all") {
+	if g.yes("all ports at all") {
 		somePorts = append(somePorts, portRanges("0-65535")...)
 	}
 	someIDs := idRanges("0,1,1337,1338,202,1337-1339,0-5000,4294967294")
@@ -55,42 +57,42 @@ func (d dice) redirect() rules.Redirect {
 	someNames := interfaceNames("eth0,eth1,eth+,lo,net1,fifteen-letters")
 
 	r := rules.DefaultRedirect()
-	r.Mode = pick(d, "mode", rules.ModeRedirect, rules.ModeTProxy)
-	r.TunnelPort = pick(d, "tunnel port", uint16(15008), 53, 80, 443)
-	r.ProxyUIDs, r.ProxyGIDs = some(d, "uids", 1, 3, someIDs...), some(d, "gids", 1, 3, someIDs...)
-	r.TProxyMark = pick(d, "mark", uint32(1337), 1, 1339, 1<<32-1)
-	if r.InboundPorts.All = d.yes("all inbound"); !r.InboundPorts.All {
-		r.InboundPorts.Ports = some(d, "inbound", 0, 20, somePorts...)
+	r.Mode = pick(g, "mode", rules.ModeRedirect, rules.ModeTProxy)
+	r.TunnelPort = pick(g, "tunnel port", uint16(15008), 53, 80, 443)
+	r.ProxyUIDs, r.ProxyGIDs = some(g, "uids", 1, 3, someIDs...), some(g, "gids", 1, 3, someIDs...)
+	r.TProxyMark = pick(g, "mark", uint32(1337), 1, 1339, 1<<32-1)
+	if r.InboundPorts.All = g.yes("all inbound"); !r.InboundPorts.All {
+		r.InboundPorts.Ports = some(g, "inbound", 0, 20, somePorts...)
 	}
-	r.InboundExcludePorts = some(d, "inbound exclude", 0, 3, somePorts...)
-	if r.OutboundCIDRs.All = d.yes("all outbound"); !r.OutboundCIDRs.All {
-		r.OutboundCIDRs.Prefixes = some(d, "outbound", 0, 4, somePrefixes...)
+	r.InboundExcludePorts = some(g, "inbound exclude", 0, 3, somePorts...)
+	if r.OutboundCIDRs.All = g.yes("all outbound"); !r.OutboundCIDRs.All {
+		r.OutboundCIDRs.Prefixes = some(g, "outbound", 0, 4, somePrefixes...)
 	}
-	r.OutboundExcludeCIDRs = some(d, "outbound exclude", 0, 3, somePrefixes...)
-	r.OutboundPorts = some(d, "outbound ports", 0, 3, somePorts...)
-	r.OutboundExcludePorts = some(d, "outbound exclude ports", 0, 20, somePorts...)
-	if r.OwnerGroups.All = d.yes("all groups"); !r.OwnerGroups.All {
-		r.OwnerGroups.IDs = some(d, "groups", 0, 3, someIDs...)
+	r.OutboundExcludeCIDRs = some(g, "outbound exclude", 0, 3, somePrefixes...)
+	r.OutboundPorts = some(g, "outbound ports", 0, 3, somePorts...)
+	r.OutboundExcludePorts = some(g, "outbound exclude ports", 0, 20, somePorts...)
+	if r.OwnerGroups.All = g.yes("all groups"); !r.OwnerGroups.All {
+		r.OwnerGroups.IDs = some(g, "groups", 0, 3, someIDs...)
 	}
-	r.OwnerGroupsExclude = some(d, "groups exclude", 0, 3, someIDs...)
-	r.ExcludeInterfaces, r.RerouteInterfaces = some(d, "interfaces", 0, 3, someNames...),
-		some(d, "rerouted", 0, 3, someNames...)
-	r.LoopbackCIDR = pick(d, "loopback", rules.DefaultLoopbackCIDR(),
+	r.OwnerGroupsExclude = some(g, "groups exclude", 0, 3, someIDs...)
+	r.ExcludeInterfaces, r.RerouteInterfaces = some(g, "interfaces", 0, 3, someNames...),
+		some(g, "rerouted", 0, 3, someNames...)
+	r.LoopbackCIDR = pick(g, "loopback", rules.DefaultLoopbackCIDR(),
 		netip.MustParsePrefix("127.0.0.1/8"))
-	r.DNS.Capture, r.DNS.All = d.yes("DNS"), d.yes("all DNS")
-	for _, p := range some(d, "servers", 0, 3, somePrefixes...) {
+	r.DNS.Capture, r.DNS.All = g.yes("DNS"), g.yes("all DNS")
+	for _, p := range some(g, "servers", 0, 3, somePrefixes...) {
 		r.DNS.Servers = append(r.DNS.Servers, p.Addr().Unmap())
 	}
-	r.Counters = d.yes("counters")
-	r.DropInvalid, r.IPv6, r.KeepEstablished = d.yes("drop invalid"), d.yes("IPv6"),
-		d.yes("keep established")
+	r.Counters = g.yes("counters")
+	r.DropInvalid, r.IPv6, r.KeepEstablished = g.yes("drop invalid"), g.yes("IPv6"),
+		g.yes("keep established")
 	for _, deviation := range rules.Deviations {
-		if d.yes("without " + string(deviation.ID)) {
+		if g.yes("without " + string(deviation.ID)) {
 			r.Without = append(r.Without, deviation.ID)
 		}
 	}
 	if err := r.Validate(); err != nil {
-		d.Fatalf("generator: %v", err)
+		g.Fatalf("generator: %v", err)
 	}
 	return r
 }
@@ -143,35 +145,35 @@ func anyPacket(r *rand.Rand) rules.Packet {
 }
 
 // ruleset draws rules with the matches and actions that Compile uses, in any combination.
-func (d dice) ruleset() rules.Ruleset {
-	t := rules.Table{Family: pick(d, "family", rules.Inet, rules.IPv4, rules.IPv6), Name: "any"}
+func (g generator) ruleset() rules.Ruleset {
+	t := rules.Table{Family: pick(g, "family", rules.Inet, rules.IPv4, rules.IPv6), Name: "any"}
 	for _, base := range []rules.Base{
 		{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority},
 		{Type: rules.Filter, Hook: rules.Output, Priority: rules.RawPriority},
 		{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority},
 		{
-			Type: pick(d, "type", rules.Route, rules.Route, rules.Filter), Hook: rules.Output,
+			Type: pick(g, "type", rules.Route, rules.Route, rules.Filter), Hook: rules.Output,
 			Priority: rules.ManglePriority,
 		},
 		{Type: rules.NAT, Hook: rules.Prerouting, Priority: rules.NATPriority},
 		{Type: rules.NAT, Hook: rules.Output, Priority: rules.NATPriority},
 	} {
-		if d.number("base chain", 2) > 0 {
+		if g.number("base chain", 2) > 0 {
 			continue
 		}
 		name := fmt.Sprint("b", len(t.Chains))
 		first := len(t.Chains)
 		t.Chains = append(t.Chains, rules.Chain{Name: name, Base: &base})
-		for range d.number("chains", 2) {
+		for range g.number("chains", 2) {
 			t.Chains = append(t.Chains,
 				rules.Chain{Name: fmt.Sprintf("%s-%d", name, len(t.Chains))})
 		}
 		for i := first; i < len(t.Chains); i++ {
-			t.Chains[i].Rules = d.rules(base, t.Chains[i+1:])
+			t.Chains[i].Rules = g.rules(base, t.Chains[i+1:])
 		}
 	}
 	rs := rules.Ruleset{Tables: []rules.Table{t}}
-	if d.yes("policy route") {
+	if g.yes("policy route") {
 		rs.Routing.Policies = []rules.PolicyRoute{{
 			Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133,
 		}}
@@ -180,32 +182,32 @@ func (d dice) ruleset() rules.Ruleset {
 }
 
 // rules draws the rules of the base chain, or of a chain below it. They may jump to the others.
-func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
+func (g generator) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 	var list []rules.Rule
-	for range d.number("rules", 5) {
+	for range g.number("rules", 5) {
 		var r rules.Rule
-		for range d.number("matches", 3) {
-			if m := d.match(); m != nil {
+		for range g.number("matches", 3) {
+			if m := g.match(); m != nil {
 				if _, owner := m.(rules.MatchOwner); !owner || base.Hook == rules.Output {
 					r.Matches = append(r.Matches, m)
 				}
 				// the backend does not write rules for other protocols, such as SCTP
 				if _, port := m.(rules.MatchPort); port {
 					r.Matches = append(r.Matches, rules.MatchProtocol{
-						Protocols: pick(d, "protocols with ports", []rules.Protocol{rules.TCP},
+						Protocols: pick(g, "protocols with ports", []rules.Protocol{rules.TCP},
 							[]rules.Protocol{rules.UDP}, []rules.Protocol{rules.TCP, rules.UDP}),
 					})
 				}
 			}
 		}
-		for range d.number("actions before", 2) {
+		for range g.number("actions before", 2) {
 			r.Actions = append(r.Actions,
-				pick[rules.Action](d, "action", rules.Count{}, rules.SaveMark{}, rules.SetMark{
+				pick[rules.Action](g, "action", rules.Count{}, rules.SaveMark{}, rules.SetMark{
 					Value: 1, Mask: 1,
 				},
 					rules.SetMark{Value: 2, Mask: 3}))
 		}
-		extra, final := d.final(base, others)
+		extra, final := g.final(base, others)
 		r.Matches, r.Actions = append(r.Matches, extra...), append(r.Actions, final...)
 		rules.SortMatches(r.Matches)
 		list = append(list, r)
@@ -217,74 +219,74 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 }
 
 // final draws the actions at the end of a rule, and the matches that they require.
-func (d dice) final(base rules.Base, others []rules.Chain) ([]rules.Match, []rules.Action) {
-	if len(others) > 0 && d.number("jump", 2) == 0 {
+func (g generator) final(base rules.Base, others []rules.Chain) ([]rules.Match, []rules.Action) {
+	if len(others) > 0 && g.number("jump", 2) == 0 {
 		return nil, []rules.Action{rules.Jump{
-			Chain: others[d.number("chain", len(others)-1)].Name, Goto: d.yes("goto"),
+			Chain: others[g.number("chain", len(others)-1)].Name, Goto: g.yes("goto"),
 		}}
 	}
-	protocol := []rules.Match{rules.MatchProtocol{Protocols: some(d, "protocols", 1, 1, rules.TCP,
+	protocol := []rules.Match{rules.MatchProtocol{Protocols: some(g, "protocols", 1, 1, rules.TCP,
 		rules.UDP)}}
 	switch {
-	case base.Type == rules.NAT && d.yes("NAT"):
-		return protocol, []rules.Action{pick[rules.Action](d, "to", rules.RedirectTo{Port: 15001},
+	case base.Type == rules.NAT && g.yes("NAT"):
+		return protocol, []rules.Action{pick[rules.Action](g, "to", rules.RedirectTo{Port: 15001},
 			rules.DNATPort{Port: 15002})}
-	case base.Priority == rules.RawPriority && d.yes("zone"):
-		return nil, []rules.Action{rules.SetZone{Zone: uint16(d.number("zone", 2))}}
+	case base.Priority == rules.RawPriority && g.yes("zone"):
+		return nil, []rules.Action{rules.SetZone{Zone: uint16(g.number("zone", 2))}}
 	case base.Type == rules.Filter && base.Hook == rules.Prerouting &&
-		base.Priority == rules.ManglePriority && d.yes("tproxy"):
+		base.Priority == rules.ManglePriority && g.yes("tproxy"):
 		return protocol, []rules.Action{
 			rules.TProxy{Port: 15006}, rules.SetMark{Value: 1, Mask: 1}, rules.Accept,
 		}
-	case base.Type != rules.NAT && d.yes("drop"):
+	case base.Type != rules.NAT && g.yes("drop"):
 		return nil, []rules.Action{rules.Drop}
 	}
 	return nil, [][]rules.Action{
 		{rules.Accept}, {rules.Return}, {rules.RestoreMark{}}, nil,
-	}[d.number("end", 3)]
+	}[g.number("end", 3)]
 }
 
-func (d dice) match() rules.Match {
-	not := d.yes("not")
-	side := pick(d, "side", rules.Source, rules.Destination)
-	switch d.number("match", 8) {
+func (g generator) match() rules.Match {
+	not := g.yes("not")
+	side := pick(g, "side", rules.Source, rules.Destination)
+	switch g.number("match", 8) {
 	case 0:
-		return rules.MatchFamily{Family: pick(d, "family", rules.IPv4, rules.IPv6, rules.Inet)}
+		return rules.MatchFamily{Family: pick(g, "family", rules.IPv4, rules.IPv6, rules.Inet)}
 	case 1:
-		texts := pick(d, "family", "10.0.0.0/8,10.1.0.0/16,127.0.0.1/32,0.0.0.0/0",
+		texts := pick(g, "family", "10.0.0.0/8,10.1.0.0/16,127.0.0.1/32,0.0.0.0/0",
 			"fd00::/16,::1/128,fd02::/17")
-		list := some(d, "prefixes", 1, 3, prefixList(texts)...)
+		list := some(g, "prefixes", 1, 3, prefixList(texts)...)
 		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.AddrRanges(list)}
 	case 2:
-		list := some(d, "protocols", 1, 3, rules.TCP, rules.UDP, rules.ICMP, rules.SCTP)
+		list := some(g, "protocols", 1, 3, rules.TCP, rules.UDP, rules.ICMP, rules.SCTP)
 		slices.Sort(list)
 		return rules.MatchProtocol{Not: not, Protocols: slices.Compact(list)}
 	case 3:
-		list := some(d, "ports", 1, 20,
+		list := some(g, "ports", 1, 20,
 			portRanges(
 				"0,2,4,6,8,10,12,14,16,18,20,22,53,80-90,100-200,443,15008,65535,0-65535")...)
 		return rules.MatchPort{Side: side, Not: not, Ports: rules.Normalize(list)}
 	case 4:
 		return rules.MatchTCPFlags{
-			Not: not, Mask: rules.SYN | rules.ACK, Value: pick(d, "flags", rules.SYN, rules.ACK),
+			Not: not, Mask: rules.SYN | rules.ACK, Value: pick(g, "flags", rules.SYN, rules.ACK),
 		}
 	case 5:
-		list := some(d, "ids", 1, 3, idRanges("0,1337,1337-1339,5000")...)
+		list := some(g, "ids", 1, 3, idRanges("0,1337,1337-1339,5000")...)
 		return rules.MatchOwner{
-			Group: d.yes("group"), Not: not, Socketless: not && d.yes("socketless"),
+			Group: g.yes("group"), Not: not, Socketless: not && g.yes("socketless"),
 			IDs: rules.Normalize(list),
 		}
 	case 6:
-		mask := pick[uint32](d, "mask", 1, 3, 1<<32-1)
+		mask := pick[uint32](g, "mask", 1, 3, 1<<32-1)
 		return rules.MatchMark{
-			Conntrack: d.yes("connection"), Not: not, Value: uint32(d.number("mark", 3)),
+			Conntrack: g.yes("connection"), Not: not, Value: uint32(g.number("mark", 3)),
 			Mask: mask,
 		}
 	case 7:
-		return rules.MatchState{Not: not, States: rules.StateSet(d.number("states", 31))}
+		return rules.MatchState{Not: not, States: rules.StateSet(g.number("states", 31))}
 	}
 	return rules.MatchInterface{
-		Out: d.yes("out"), Not: not,
-		Names: some(d, "names", 1, 3, interfaceNames("lo,eth0,eth1,eth+,e+,net1")...),
+		Out: g.yes("out"), Not: not,
+		Names: some(g, "names", 1, 3, interfaceNames("lo,eth0,eth1,eth+,e+,net1")...),
 	}
 }

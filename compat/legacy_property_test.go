@@ -61,7 +61,7 @@ func wantSameOutcomes(t *rapid.T, rs, translated *rules.Ruleset) {
 // All compiled rulesets can be translated, and the translation is equivalent.
 func TestTranslationKeepsEveryOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rs := rules.MustCompile(dice{t}.redirect())
+		rs := rules.MustCompile(generator{t}.redirect())
 		legacy, err := compat.Translate(rs)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, rs)
@@ -73,7 +73,7 @@ func TestTranslationKeepsEveryOutcome(t *testing.T) {
 // Random combinations of matches and actions are translated to an equivalent ruleset, or rejected.
 func TestTranslationOfRandomRulesKeepsEveryOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rs := dice{t}.ruleset()
+		rs := generator{t}.ruleset()
 		legacy, err := compat.Translate(rs)
 		if err != nil {
 			t.Skip(err)

@@ -324,7 +324,7 @@ func TestNamespaceStateEqual(t *testing.T) {
 	}
 }
 
-// TestListAllChains verifies whether a list of hook functions contains the chain inet a p. The list
+// TestListAllChains verifies which lists of hook functions contain the chain inet a p. The lists
 // need not contain NAT chains.
 func TestListAllChains(t *testing.T) {
 	a, _ := output([]outputChain{

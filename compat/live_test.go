@@ -143,7 +143,7 @@ func TestReadLiveCreatesNothing(t *testing.T) {
 	}
 }
 
-// TestLiveRulesEqualTheirText loads the output of istio-iptables with both iptablesNFT of iptables.
+// TestLiveRulesEqualTheirText loads the output of istio-iptables with both variants of iptables.
 // The kernel's rules and the text must yield the same model.
 func TestLiveRulesEqualTheirText(t *testing.T) {
 	for variant, origin := range map[istiotest.Variant]compat.Origin{

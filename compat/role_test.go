@@ -16,7 +16,7 @@ import (
 // removes a return at the end of a chain, so that the role of this rule may be missing.
 func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rs := rules.MustCompile(dice{t}.redirect())
+		rs := rules.MustCompile(generator{t}.redirect())
 		legacy, err := compat.Translate(rs)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, rs)

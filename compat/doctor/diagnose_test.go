@@ -136,7 +136,7 @@ func TestAdviceKeepsReservedPorts(t *testing.T) {
 	}
 }
 
-// The kernel uses the setting for all interfaces or the interface's.
+// src_valid_mark applies to an interface if it is 1 for the interface or for all.
 func TestAdviceClearsTheSourceMarkOfAllInterfaces(t *testing.T) {
 	f := healthy()
 	f.Settings["net.ipv4.conf.all.src_valid_mark"] = "1"
