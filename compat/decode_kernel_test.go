@@ -75,7 +75,7 @@ func eachExtension(
 // effect.
 func TestEffectsOfAllMatches(t *testing.T) {
 	eachExtension(t, "matches", xtables.KindMatch, func(f rules.Family, x xt.Extension) {
-		noted := xt.MatchEffect(x.Name)
+		effect := xt.MatchEffect(x.Name)
 		for _, p := range []rules.Protocol{rules.TCP, rules.UDP, rules.ICMP, rules.ICMPv6} {
 			r := rules.Rule{
 				Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{p}}},
@@ -83,18 +83,18 @@ func TestEffectsOfAllMatches(t *testing.T) {
 			for _, m := range xt.DecodeMatch(&r, f, x) {
 				u, unknown := m.(rules.Unknown)
 				switch {
-				case noted == rules.ReadsAndWrites && unknown && u.Effect == noted:
-				case !noted.IsCondition() && (!unknown || u.Effect != rules.AnyEffect):
+				case effect == rules.ReadsAndWrites && unknown && u.Effect == effect:
+				case !effect.IsCondition() && (!unknown || u.Effect != rules.AnyEffect):
 					t.Errorf("%s revision %d is %#v, but MatchEffect does not return its effect", x.Name,
 						x.Revision, m)
-				case unknown && noted.IsCondition() && u.State != "" &&
+				case unknown && effect.IsCondition() && u.State != "" &&
 					(u.Effect == rules.ReadsAndWrites || u.Effect == rules.Writes):
 				case x.Name == "statistic" && unknown && u.Effect == rules.Reads:
 					// the data is a probability of 0 or 1
-				case unknown && u.Effect != noted && u.Effect != rules.AnyEffect:
+				case unknown && u.Effect != effect && u.Effect != rules.AnyEffect:
 					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect,
-						noted)
-				case unknown && u.Effect == rules.AnyEffect && noted.IsCondition() &&
+						effect)
+				case unknown && u.Effect == rules.AnyEffect && effect.IsCondition() &&
 					x.Name != "socket":
 					t.Errorf("revision %d of %s is not known: read its source", x.Revision, x.Name)
 				}

@@ -60,8 +60,8 @@ func SetHits(s Snapshot, packets uint64) {
 // LegacyTables returns Sluice's rules in iptables-legacy, as the nft backend reads them.
 var LegacyTables = legacyTables
 
-// Described returns a feature's description in messages.
-var Described = describeFeature
+// DescribeFeature returns a feature's description in messages.
+var DescribeFeature = describeFeature
 
 // Steps lists the tables in the order in which they are written, with "gate" for each table with a
 // gate, and "delete" for each table that is deleted.
@@ -98,8 +98,8 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 	return more, err
 }
 
-// Kept returns the number of packets that the rules for established connections have accepted, as
-// in Result.EstablishedPackets.
-func Kept(want, live []rules.Table) uint64 {
+// EstablishedPackets returns the number of packets that the rules for established connections have
+// accepted, as in Result.EstablishedPackets.
+func EstablishedPackets(want, live []rules.Table) uint64 {
 	return establishedPackets(tablesOf(want), tablesOf(live))
 }

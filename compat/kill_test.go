@@ -116,6 +116,8 @@ func TestNoStepLetsPacketsBypass(t *testing.T) {
 	}
 }
 
+// noStepLetsPacketsBypass stops the change after 0 steps, 1 step and so on until it is complete,
+// and verifies after each stop that no packet bypasses the proxy.
 func noStepLetsPacketsBypass(t *testing.T, from, to rules.Ruleset) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendLegacy)

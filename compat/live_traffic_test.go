@@ -104,19 +104,19 @@ func TestPredictedOwnerDecides(t *testing.T) {
 				t.Parallel()
 				ns := netnstest.New(t)
 				if zone {
-					nftables(t, ns, witness())
+					nftables(t, ns, zoneCounters())
 				}
 				random := rand.New(rand.NewPCG(seed, 1))
 				list := owners()
-				here := map[int]bool{}
+				installed := map[int]bool{}
 				for range 7 {
 					i := random.IntN(len(list))
-					if here[i] {
+					if installed[i] {
 						list[i].remove(t, ns, zone)
 					} else {
 						list[i].add(t, ns, zone)
 					}
-					here[i] = !here[i]
+					installed[i] = !installed[i]
 					wantPrediction(t, ns, zone)
 				}
 			})
@@ -124,9 +124,9 @@ func TestPredictedOwnerDecides(t *testing.T) {
 	}
 }
 
-// witness returns a table that counts the connections to port 80 in each zone.
-func witness() string {
-	text := "table ip witness { chain c { type filter hook output priority 5;"
+// zoneCounters returns a table that counts the connections to port 80 in each zone.
+func zoneCounters() string {
+	text := "table ip zone_counters { chain c { type filter hook output priority 5;"
 	for zone := range 6 {
 		text += fmt.Sprintf(" tcp flags & (syn|ack) == syn ct zone %d counter;", zone)
 	}
@@ -138,7 +138,7 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	t.Helper()
 	live := readLive(t, ns, compat.OriginAll)
 	others := rules.Ruleset{Tables: slices.DeleteFunc(slices.Clone(live.Ruleset.Tables),
-		func(t rules.Table) bool { return t.Name == "witness" })}
+		func(t rules.Table) bool { return t.Name == "zone_counters" })}
 	outcome := diff.Explain(&others, connection()).Passes[0].Outcome
 	predicted, got := int(outcome.Redirect), 0
 	if zone {
@@ -246,8 +246,8 @@ func serve(l net.Listener, number byte) {
 	}
 }
 
-// zoneOf connects to port 80, which has no listener, and returns the zone in which the witness
-// table counts the connection.
+// zoneOf connects to port 80, which has no listener, and returns the zone in which the table
+// zone_counters counts the connection.
 func zoneOf(t *testing.T, ns *netns.NS) int {
 	t.Helper()
 	before := counted(t, ns)
@@ -262,12 +262,12 @@ func zoneOf(t *testing.T, ns *netns.NS) int {
 	return 0
 }
 
-// counted returns the counters of the witness table.
+// counted returns the counters of the table zone_counters.
 func counted(t *testing.T, ns *netns.NS) []uint64 {
 	t.Helper()
 	live := readLive(t, ns, compat.OriginNFT)
 	i := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool {
-		return t.Name == "witness"
+		return t.Name == "zone_counters"
 	})
 	var packets []uint64
 	for _, r := range live.Ruleset.Tables[i].Chains[0].Rules {

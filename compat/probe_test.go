@@ -111,7 +111,7 @@ func TestFeatureDescriptionNamesOptionModuleAndVersion(t *testing.T) {
 			"CONFIG_NETFILTER_XT_TARGET_CT, module xt_CT 3.4",
 		},
 	} {
-		if d := compat.Described(tc.feature); d.Option+" "+d.Since != tc.want {
+		if d := compat.DescribeFeature(tc.feature); d.Option+" "+d.Since != tc.want {
 			t.Errorf("%s: %s %s, want %s", tc.feature, d.Option, d.Since, tc.want)
 		}
 	}

@@ -71,8 +71,9 @@ func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 	return l.Tables
 }
 
-// Kept sums only the rules for established connections, although the kernel counts for every rule.
-func TestKeptSumsTheRulesForEstablishedConnections(t *testing.T) {
+// EstablishedPackets sums only the rules for established connections, although the kernel counts
+// for every rule.
+func TestEstablishedPacketsCountsOnlyTheRulesForEstablishedConnections(t *testing.T) {
 	keep := func(r *rules.Redirect) { r.KeepEstablished = true }
 	want, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
 	counted := uint64(0)
@@ -87,10 +88,10 @@ func TestKeptSumsTheRulesForEstablishedConnections(t *testing.T) {
 			}
 		}
 	}
-	if got := compat.Kept(want, live); got != 3*counted || counted == 0 {
+	if got := compat.EstablishedPackets(want, live); got != 3*counted || counted == 0 {
 		t.Errorf("%d packets, want %d", got, 3*counted)
 	}
-	if got := compat.Kept(tables(t), tables(t)); got != 0 {
+	if got := compat.EstablishedPackets(tables(t), tables(t)); got != 0 {
 		t.Errorf("%d packets without such rules", got)
 	}
 }

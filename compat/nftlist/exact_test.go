@@ -15,23 +15,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A draft is a table with a separate chain for each rule.
-type draft struct {
+// A ruleTable is a table with a separate chain for each rule.
+type ruleTable struct {
 	text strings.Builder
 	// rules maps chains to the texts of their rules.
 	rules map[string]string
 }
 
 // add adds a chain with one rule. base is the declaration of a base chain, or empty.
-func (d *draft) add(base, rule string) {
+func (d *ruleTable) add(base, rule string) {
 	name := fmt.Sprintf("c%d", len(d.rules))
 	d.rules[name] = rule
 	fmt.Fprintf(&d.text, "\tchain %s {\n\t\t%s\n\t\t%s\n\t}\n", name, base, rule)
 }
 
-// draftOf returns a table of a family with all rules.
-func draftOf(family string) *draft {
-	d := &draft{rules: map[string]string{}}
+// ruleTableOf returns a table of a family with all rules.
+func ruleTableOf(family string) *ruleTable {
+	d := &ruleTable{rules: map[string]string{}}
 	d.text.WriteString("table " + family + " t {" + setsOf)
 	families, others := []string{family}, exactNotInet
 	if family == "inet" {
@@ -80,7 +80,7 @@ func TestListingsAreReadExactly(t *testing.T) {
 	ns := newNamespace(t)
 	for _, family := range []string{"ip", "ip6", "inet"} {
 		t.Run(family, func(t *testing.T) {
-			d := draftOf(family)
+			d := ruleTableOf(family)
 			ns.load(t, d.text.String())
 			ns.eachChain(t, everyForm, func(form string, want, got *rules.Chain) {
 				rule := d.rules[want.Name]

@@ -38,8 +38,8 @@ func (l *layout) entryOf(target []byte, matches ...[]byte) []byte {
 	return b
 }
 
-// small is a table with PREROUTING, OUTPUT and two user-defined chains, one of them empty.
-func small(l *layout) *blob {
+// smallTable is a table with PREROUTING, OUTPUT and two user-defined chains, one of them empty.
+func smallTable(l *layout) *blob {
 	b := &blob{offsets: offsets{validHooks: 1 | 1<<3}}
 	add := func(target []byte, matches ...[]byte) uint32 {
 		at := len(b.entries)
@@ -70,7 +70,7 @@ func (l *layout) setVerdict(b *blob, at, v int) {
 func TestDecode(t *testing.T) {
 	for i := range layouts {
 		l := &layouts[i]
-		table, err := decode(l, "nat", small(l))
+		table, err := decode(l, "nat", smallTable(l))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
-			b := small(l)
+			b := smallTable(l)
 			tc.spoil(b)
 			table, err := decode(l, "nat", b)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -159,7 +159,7 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for i := range layouts {
 		l := &layouts[i]
-		f.Add(i == 1, small(l).validHooks, offsetBytes(small(l)), small(l).entries)
+		f.Add(i == 1, smallTable(l).validHooks, offsetBytes(smallTable(l)), smallTable(l).entries)
 		if os.Geteuid() == 0 { // the tables of this machine
 			for _, name := range []string{"filter", "nat"} {
 				if table, err := Read(nil, l.family, name); err == nil {

@@ -198,7 +198,7 @@ func TestNewRuleRejects(t *testing.T) {
 }
 
 func TestAddChainRejects(t *testing.T) {
-	table := must(decode(&layouts[0], "nat", small(&layouts[0])))
+	table := must(decode(&layouts[0], "nat", smallTable(&layouts[0])))
 	for name, want := range map[string]string{
 		"FULL":                  "iptables-legacy ip nat: chain FULL already exists",
 		"OUTPUT":                "iptables-legacy ip nat: chain OUTPUT already exists",
