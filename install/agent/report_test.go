@@ -67,8 +67,9 @@ func (d *reporterTest) wantLogs(want ...string) {
 	}
 }
 
-// TestSync checks that the result of a sync is reported when it changes, with the node's own paths.
-func TestSync(t *testing.T) {
+// TestReportFiles checks that the result of a reconciliation is reported when it changes, with the
+// node's own paths.
+func TestReportFiles(t *testing.T) {
 	d := newReporterTest(t)
 	full := node.Problem{
 		Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space",

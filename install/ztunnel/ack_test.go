@@ -62,7 +62,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 
 // TestSilentZtunnelDoesNotBlockAdds covers a ztunnel without answers, connected first or last.
 func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
-	for _, name := range []string{"newest", "oldest"} {
+	for _, name := range []string{"the silent ztunnel is the newest", "the silent ztunnel is the oldest"} {
 		t.Run(name, func(t *testing.T) {
 			env := start(t, socket(t))
 			env.Restore([]ztunnel.Pod{pod(t, "first")})
@@ -70,7 +70,7 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 				func() { ztunneltest.Start(t, env.path, nil).Wait(t, "snapshot") },
 				func() { env.dial(t) }, // receives the snapshot, and does not acknowledge it
 			}
-			if name == "oldest" {
+			if name == "the silent ztunnel is the oldest" {
 				slices.Reverse(connect)
 			}
 			for i, f := range connect {

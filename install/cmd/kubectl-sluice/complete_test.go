@@ -50,7 +50,7 @@ func TestCompletion(t *testing.T) {
 		{"deployments of a namespace", []string{"show", "shop/deploy/"}, []string{"shop/deploy/web"}},
 		{"jobs", []string{"check", "-n", "shop", "job/"}, []string{"job/nightly-1"}},
 		{"cron jobs of a namespace", []string{"check", "shop/cj/"}, []string{"shop/cj/nightly"}},
-		{"no deployment", []string{"check", "deployment/"}, nil},
+		{"a namespace without deployments", []string{"check", "deployment/"}, nil},
 		{"the value of --namespace", []string{"check", "--namespace", ""}, namespaces},
 		{"the value of -n", []string{"check", "-n", ""}, namespaces},
 		{"the value of -n of status", []string{"status", "-n", ""}, namespaces},
