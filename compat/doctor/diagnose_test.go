@@ -102,7 +102,7 @@ var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rule
 	{Name: "ISTIO_INBOUND"},
 }}
 
-func TestHealthy(t *testing.T) {
+func TestHealthyPodHasNoProblems(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, f := range Diagnose(healthy(), typical(mode)) {
 			if f.Severity == Problem || f.Severity == Warning {

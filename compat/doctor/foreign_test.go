@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignEffect verifies the finding about the effect of foreign rules on captured traffic, and
-// the verdict of all findings.
-func TestForeignEffect(t *testing.T) {
+// TestDiagnoseReportsTheForeignEffect verifies the finding about the effect of foreign rules on
+// captured traffic, and the verdict of all findings.
+func TestDiagnoseReportsTheForeignEffect(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		effect   *ForeignEffect

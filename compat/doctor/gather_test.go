@@ -234,7 +234,7 @@ END`)
 }
 
 // Later kernels may have more route types.
-func TestRouteOfAnUnknownType(t *testing.T) {
+func TestRouteTextNamesAnUnknownType(t *testing.T) {
 	got := routeText(netlink.Route{Family: netlink.FAMILY_V4, Type: 200, LinkIndex: 7}, nil)
 	if want := "ip -4 route type 200 default dev if7"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -46,10 +46,10 @@ var call = testbed.Call{
 	Timeout: time.Second,
 }
 
-// TestEffect compares, for foreign rules of each backend, the listener that answers a real
-// connection with the decision. If Sluice's rules are in iptables-legacy, it only verifies the
-// decision.
-func TestEffect(t *testing.T) {
+// TestEffectAgreesWithARealConnection compares, for foreign rules of each backend, the listener
+// that answers a real connection with the decision. If Sluice's rules are in iptables-legacy, it
+// only verifies the decision.
+func TestEffectAgreesWithARealConnection(t *testing.T) {
 	const redirected = testbed.Outbound
 	for _, row := range []struct {
 		name    string

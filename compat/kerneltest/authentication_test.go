@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped.
-func TestAuthenticationHeaders(t *testing.T) {
+// TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped.
+func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 	const (
 		legacy = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
 		native = "table ip6 a {\nchain c {\ntype filter hook output priority -300;\n" +

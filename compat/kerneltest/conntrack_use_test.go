@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestNATWithoutConntrack verifies diff.NATNeedsConntrack: packets traverse a NAT chain only if a
-// rule makes the kernel track connections of their family. Here the policy of the NAT chain drops
+// TestNATChainsNeedConntrack verifies diff.NATNeedsConntrack: packets traverse a NAT chain only if
+// a rule makes the kernel track connections of their family. Here the policy of the NAT chain drops
 // packets. The model predicts the same, or reports the packet as undecided.
-func TestNATWithoutConntrack(t *testing.T) {
+func TestNATChainsNeedConntrack(t *testing.T) {
 	const natChain = "chain n {\ntype nat hook output priority -100; policy drop;\n%s\n}\n"
 	both := [2]bool{true, true}
 	for _, tc := range []struct {

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestExtensionsOfRules checks that the model distinguishes expressions of nftables and extensions
-// of xtables by the rule, not by the form of the table: only the latter read the mark of a
-// template.
-func TestExtensionsOfRules(t *testing.T) {
+// TestModelDistinguishesExtensionsByRule checks that the model distinguishes expressions of
+// nftables and extensions of xtables by the rule, not by the form of the table: only the latter
+// read the mark of a template.
+func TestModelDistinguishesExtensionsByRule(t *testing.T) {
 	const (
 		raw   = "type filter hook output priority raw; policy accept;\n"
 		zone  = "ct zone set 5\n"

@@ -41,9 +41,9 @@ var arrivals = []struct {
 	},
 }
 
-// TestTheKernelKeepsTheConstraints sends packets that violate the decision's constraints to a real
-// pod, each to its own port. The packets must reach no rule, or at least no socket.
-func TestTheKernelKeepsTheConstraints(t *testing.T) {
+// TestKernelDropsPacketsThatDecisionsExclude sends packets that violate the decision's constraints
+// to a real pod, each to its own port. The packets must reach no rule, or at least no socket.
+func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, redirected, redirectedTo = 1, 2, 3
 	ports := []uint16{control, redirected, redirectedTo}

@@ -212,19 +212,19 @@ func TestKernelFacts(t *testing.T) {
 // kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	tested := map[diff.Fact]bool{
-		diff.ConntrackPriorityTies:         true, // TestChainsAtConntracksPriority
+		diff.ConntrackPriorityTies:         true, // TestOrderAtConntracksPriorityFollowsRegistration
 		diff.ExpectationFollowsMaster:      true, // TestHelpersAffectNAT
-		diff.AuthenticationHeaderIsSkipped: true, // TestAuthenticationHeaders
+		diff.AuthenticationHeaderIsSkipped: true, // TestOnlyLegacySkipsAuthenticationHeaders
 		diff.ConntrackSeesDropped:          true, // TestStatesAfterDroppedPackets
-		diff.ConntrackReassembles:          true, // TestFragments
-		diff.UntrackedNotReassembled:       true, // TestFragments
-		diff.ResetHasConnection:            true, // TestResets
-		diff.ErrorHasConnection:            true, // TestErrorsOfTheKernel
-		diff.NATDropsRedirects:             true, // TestRedirectsOfTranslatedConnections
-		diff.ICMPStateFollowsType:          true, // TestStatesOfICMPMessages
+		diff.ConntrackReassembles:          true, // TestRulesMatchFragmentsUnlessTheKernelReassembles
+		diff.UntrackedNotReassembled:       true, // TestRulesMatchFragmentsUnlessTheKernelReassembles
+		diff.ResetHasConnection:            true, // TestResetOfARuleHasTheConnection
+		diff.ErrorHasConnection:            true, // TestICMPErrorOfARuleHasTheConnection
+		diff.NATDropsRedirects:             true, // TestNATDropsICMPRedirectsOfTranslatedConnections
+		diff.ICMPStateFollowsType:          true, // TestStatesOfICMPMessagesFollowTheirTypes
 		diff.CopyHasConnection:             true, // TestMulticastCopyHasConnection
-		diff.KernelSocketHasNoOwner:        true, // TestKernelSockets
-		diff.NATNeedsConntrack:             true, // TestNATWithoutConntrack
+		diff.KernelSocketHasNoOwner:        true, // TestOwnerMatchesOfKernelSockets
+		diff.NATNeedsConntrack:             true, // TestNATChainsNeedConntrack
 		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft
 		diff.TProxyNeedsLocalRoute:         true, // TestDelivers of package route
 	}

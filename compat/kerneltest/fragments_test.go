@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestFragments verifies that rules match fragments only if nothing makes the kernel reassemble
-// packets, or in chains before priority -400, or of untracked packets on lo, and that package diff
-// predicts this.
-func TestFragments(t *testing.T) {
+// TestRulesMatchFragmentsUnlessTheKernelReassembles verifies that rules match fragments only if
+// nothing makes the kernel reassemble packets, or in chains before priority -400, or of untracked
+// packets on lo, and that package diff predicts this.
+func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 	const (
 		port    = "tcp dport 80 counter\n"
 		tracks  = "type filter hook prerouting priority 0;\nct state new counter\n"

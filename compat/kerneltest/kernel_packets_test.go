@@ -22,9 +22,9 @@ import (
 
 // The packets of this file are sent by the kernel itself, so that the generator does not send them.
 
-// TestResets checks that the answer of a reject rule enters the output hook with the connection of
-// the rejected packet, and that NAT does not translate it.
-func TestResets(t *testing.T) {
+// TestResetOfARuleHasTheConnection checks that the answer of a reject rule enters the output hook
+// with the connection of the rejected packet, and that NAT does not translate it.
+func TestResetOfARuleHasTheConnection(t *testing.T) {
 	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
 		chain early { type filter hook output priority -300;
@@ -62,10 +62,10 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// TestErrorsOfTheKernel verifies diff.ErrorHasConnection: the ICMP error that a reject rule sends
-// about the first packet of a connection belongs to this connection, although conntrack does not
-// contain the connection yet.
-func TestErrorsOfTheKernel(t *testing.T) {
+// TestICMPErrorOfARuleHasTheConnection verifies diff.ErrorHasConnection: the ICMP error that a
+// reject rule sends about the first packet of a connection belongs to this connection, although
+// conntrack does not contain the connection yet.
+func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
 	for _, tc := range []struct{ family, address, protocol, kind, code string }{
 		{"ip", "127.0.0.1", "icmp", "destination-unreachable", "3/3"},
 		{"ip6", "::1", "icmpv6", "destination-unreachable", "1/4"},
@@ -111,8 +111,8 @@ func TestErrorsOfTheKernel(t *testing.T) {
 	}
 }
 
-// TestRedirectsOfTranslatedConnections verifies diff.NATDropsRedirects.
-func TestRedirectsOfTranslatedConnections(t *testing.T) {
+// TestNATDropsICMPRedirectsOfTranslatedConnections verifies diff.NATDropsRedirects.
+func TestNATDropsICMPRedirectsOfTranslatedConnections(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip a {
 		chain nat { type nat hook output priority -100
@@ -265,9 +265,9 @@ func loopBack(c *net.UDPConn) error {
 	return errors.Join(err, set)
 }
 
-// TestKernelSockets checks which rules match a reset of the TCP stack, which has a socket without
-// an owner.
-func TestKernelSockets(t *testing.T) {
+// TestOwnerMatchesOfKernelSockets checks which rules match a reset of the TCP stack, which has a
+// socket without an owner.
+func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -355,9 +355,9 @@ func parsed(t *testing.T, text string) rules.Packet {
 	return p
 }
 
-// TestStatesOfICMPMessages verifies diff.ICMPStateFollowsType: each ICMP message is sent twice,
-// from a socket of its own, and the kernel answers some of them.
-func TestStatesOfICMPMessages(t *testing.T) {
+// TestStatesOfICMPMessagesFollowTheirTypes verifies diff.ICMPStateFollowsType: each ICMP message is
+// sent twice, from a socket of its own, and the kernel answers some of them.
+func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 	for _, tc := range []struct{ family, network, address, protocol, requests, answers string }{
 		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18"},
 		{"ip6", "ip6:58", "::1", "icmpv6", "128, 139", "129, 140"},

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP, and a
-// rule of a table ip matches the types of ICMPv6, and that package diff does not assume the
+// TestRulesMatchICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP,
+// and a rule of a table ip matches the types of ICMPv6, and that package diff does not assume the
 // opposite.
-func TestICMPOfTheOtherFamily(t *testing.T) {
+func TestRulesMatchICMPOfTheOtherFamily(t *testing.T) {
 	const hook = "type filter hook output priority 0;\n"
 	for _, tc := range []struct {
 		name, rules     string

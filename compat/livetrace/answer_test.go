@@ -286,7 +286,7 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 
 // The entry of a connection without an answer is deleted when it expires. If it is deleted earlier,
 // the first answer was a reset.
-func TestAnswerToAnExpiredConnection(t *testing.T) {
+func TestExpiredConnectionTimesOut(t *testing.T) {
 	a := newAnswerTest(t)
 	within(t, a.Neighbor, "nft", "table ip silent { chain input { type filter hook input "+
 		"priority 0; ct state new drop; }; }")

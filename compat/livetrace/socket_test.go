@@ -18,7 +18,7 @@ import (
 )
 
 // The processes of packets are found by the packets' sockets in /proc, which is read once.
-func TestProcesses(t *testing.T) {
+func TestProcessesAreFoundBySocket(t *testing.T) {
 	ns := netnstest.New(t)
 	var socket *net.UDPConn
 	if err := ns.Do(func() (err error) {
@@ -117,7 +117,8 @@ func countOpens(t *testing.T, dir string) func() int {
 		t.Fatal(err)
 	}
 	return func() int {
-		// Each open is followed by a close. The kernel would merge opens without other events in between.
+		// Each open is followed by a close. The kernel would merge opens without other events in
+		// between.
 		events := make([]byte, 1<<16)
 		n, err := unix.Read(fd, events)
 		if err != nil {

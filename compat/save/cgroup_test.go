@@ -10,7 +10,7 @@ import (
 
 // The kernel rejects rules with a cgroup that does not exist, so that these rules are only parsed
 // and printed.
-func TestCgroup(t *testing.T) {
+func TestParseCgroup(t *testing.T) {
 	for option, want := range map[string]string{
 		"--path /system.slice/kubelet.service": `socket cgroupv2 level 2 "system.slice/kubelet.service" accept`,
 		"--path kubepods":                      `socket cgroupv2 level 1 "kubepods" accept`,

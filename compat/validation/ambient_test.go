@@ -93,7 +93,7 @@ func listenLikeZtunnel(t *testing.T, pair netnstest.Pair, ports ...int) {
 }
 
 // Each part of ambient mode that is missing is found by a connection.
-func TestAmbientModeFails(t *testing.T) {
+func TestBrokenAmbientModeFails(t *testing.T) {
 	const call = "ztunnel calls the application as a client, 10.244.1.5"
 	for _, tc := range []struct {
 		name  string

@@ -116,7 +116,7 @@ func TestSettingsProveNothing(t *testing.T) {
 
 // Istio's own validation accepts any redirection of the proxy's call. Sluice's validation depends
 // on the parameters, and reports if they capture nothing.
-func TestNothingToCapture(t *testing.T) {
+func TestParametersThatCaptureNothingAreReported(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := rules.DefaultRedirect()
 	mustApply(t, pair, rules.MustCompile(r))
@@ -140,7 +140,7 @@ func TestNothingToCapture(t *testing.T) {
 
 // With the loopback CIDR 127.0.0.0/8 Istio's validation always fails, although the rules are
 // correct.
-func TestWideLoopbackCIDR(t *testing.T) {
+func TestValidationSucceedsWithAWideLoopbackCIDR(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := typical(rules.ModeRedirect)
 	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")

@@ -124,7 +124,7 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 	}
 }
 
-func TestRunningProxyWithBrokenRules(t *testing.T) {
+func TestMissingRulesFailBesideARunningProxy(t *testing.T) {
 	network := newNetwork(t, testbed.Options{})
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestRunningProxyWithBrokenRules(t *testing.T) {
 }
 
 // Without privileges the kernel still reports which socket accepted a connection.
-func TestRunningProxyUnprivileged(t *testing.T) {
+func TestUnprivilegedValidationFindsTheRunningProxy(t *testing.T) {
 	network := newNetwork(t, testbed.Options{})
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 }
 
 // Rules that are applied while the validation repeats its checks are recognized.
-func TestRulesAreAppliedLate(t *testing.T) {
+func TestValidationRecognizesRulesThatAreAppliedLate(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := typical(rules.ModeRedirect)
 	applied := make(chan error, 1)

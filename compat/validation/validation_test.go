@@ -132,8 +132,8 @@ func TestAllChecksSucceed(t *testing.T) {
 	}
 }
 
-// TestBrokenNamespaces breaks a namespace in different ways, and verifies which checks fail.
-func TestBrokenNamespaces(t *testing.T) {
+// TestBrokenNamespacesFail breaks a namespace in different ways, and verifies which checks fail.
+func TestBrokenNamespacesFail(t *testing.T) {
 	without := func(chains ...string) func(*rules.Redirect, *rules.Ruleset) {
 		return func(_ *rules.Redirect, rs *rules.Ruleset) {
 			table := &rs.Tables[0]
@@ -320,7 +320,7 @@ func TestForeignChainDecides(t *testing.T) {
 	}
 }
 
-func TestWithoutRules(t *testing.T) {
+func TestValidationFailsWithoutRules(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	got := validate(t, pair, Options{Redirect: typical(rules.ModeRedirect), Timeout: 2 * time.Second})
 	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {

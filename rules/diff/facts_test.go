@@ -45,7 +45,8 @@ func TestEachFactIsDocumented(t *testing.T) {
 const factsHead = `# Kernel behavior that does not depend on the rules
 
 Decisions of package diff rely on these facts. Each is a constant of facts.go, and package
-compat/kerneltest asks the kernel about each (TestKernelFacts, TestTheKernelKeepsTheConstraints).
+compat/kerneltest asks the kernel about each (TestKernelFacts,
+TestKernelDropsPacketsThatDecisionsExclude).
 The functions are those of Linux 6.18. This page is made from facts.go by
 ` + "`go test ./rules/diff -run TestEachFactIsDocumented -update`" + `.
 
