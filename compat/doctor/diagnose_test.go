@@ -140,8 +140,9 @@ func TestAdviceKeepsReservedPorts(t *testing.T) {
 func TestAdviceClearsTheSourceMarkOfAllInterfaces(t *testing.T) {
 	f := healthy()
 	f.Settings["net.ipv4.conf.all.src_valid_mark"] = "1"
-	f.Settings["net.ipv4.conf.eth0.src_valid_mark"] = "1"
-	const want = "sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.eth0.src_valid_mark=0"
+	f.Settings["net.ipv4.conf.eth0.100.src_valid_mark"] = "1"
+	const want = "sysctl -w net.ipv4.conf.all.src_valid_mark=0" +
+		" net.ipv4.conf.eth0/100.src_valid_mark=0"
 	findings := Diagnose(f, typical(rules.ModeTProxy))
 	if !slices.ContainsFunc(findings, func(x Finding) bool { return x.Next == want }) {
 		t.Errorf("no %q in %+v", want, findings)

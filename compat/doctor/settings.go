@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -36,9 +37,7 @@ func (d *diagnosis) checkSourceMark() {
 		d.add("settings", Problem,
 			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures,"+
 				" because their source looks local", strings.Join(enabled, ", ")),
-			// The setting applies to an interface if it is 1 for the interface or for all.
-			"sysctl -w net.ipv4.conf."+
-				strings.Join(enabled, ".src_valid_mark=0 net.ipv4.conf.")+".src_valid_mark=0")
+			compat.ClearSourceMark(enabled))
 	default:
 		d.add("settings", Note,
 			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -81,9 +82,7 @@ func sourceMarkResult(readable int, enabled []string) Check {
 		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(enabled, ", ")
 		c.Reason = "the kernel then routes the source of an inbound packet with TPROXY's mark," +
 			" considers it local, and drops the packet"
-		// The setting applies to an interface if it is 1 for the interface or for all.
-		c.Next = "sysctl -w net.ipv4.conf." +
-			strings.Join(enabled, ".src_valid_mark=0 net.ipv4.conf.") + ".src_valid_mark=0"
+		c.Next = compat.ClearSourceMark(enabled)
 	}
 	return c
 }
