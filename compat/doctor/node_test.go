@@ -19,7 +19,8 @@ func TestDiagnoseNodeNamesTheReasonForDroppedProbes(t *testing.T) {
 		want, next string
 	}{
 		{
-			"the policy drops", rules.Count{},
+			"the policy drops",
+			rules.Count{},
 			"probes to 10.244.1.5 are dropped: chain ip firewall post drops by its policy",
 			"accept the probes in that chain, or change its policy",
 		},
