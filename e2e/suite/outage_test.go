@@ -80,8 +80,6 @@ func (o *outage) recreateSandbox(t *testing.T) {
 func (o *outage) mustRun(t *testing.T) {
 	t.Helper()
 	var now sandbox
-	// After the outage, kube-proxy may reconnect only after 30 seconds, and the API server's
-	// Service is unavailable until then.
 	elapsed := eventually(t, 2*readyTimeout, "the pod's application runs in a new sandbox", func(ctx context.Context) (err error) {
 		if now, err = o.sandbox(ctx, o.a); err == nil && now.id == o.before.id {
 			err = errors.New("the pod still has its old sandbox")
@@ -112,6 +110,17 @@ func (o *outage) endOutage(t *testing.T) {
 		_, err := o.client.CoreV1().Nodes().Get(ctx, o.node().Name(), metav1.GetOptions{})
 		return err
 	})
+}
+
+// restartClients kills kube-proxy and the controllers, which are then restarted. Otherwise each of
+// them would reconnect to the API server only after up to 30 seconds.
+func (o *outage) restartClients(t *testing.T) {
+	t.Helper()
+	for _, service := range []string{cluster.Proxy, cluster.ControllerManager} {
+		if err := o.node().KillService(t.Context(), service); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // mustCaptureAgain fails the test unless the restarted pod is captured.

@@ -48,6 +48,7 @@ func checkAPIServerBackFirst(t *testing.T, tc *testCluster) {
 	o.startOutage(t)
 	o.mustNotStart(t, "node agent: ")
 	o.endOutage(t)
+	o.restartClients(t)
 	o.mustRun(t)
 	o.mustReportReason(t)
 	o.mustCaptureAgain(t)
@@ -70,7 +71,7 @@ func (tc *testCluster) removeAgent(t *testing.T) {
 		return err
 	}
 	t.Cleanup(func() {
-		// After the outage, controllers and kubelet may each reconnect only after 30 seconds.
+		// After the outage, the kubelet may reconnect only after 30 seconds.
 		eventually(t, 2*readyTimeout, "the agent is ready again", func(ctx context.Context) error {
 			if err := setImage(ctx, d.Spec.Template.Spec.Containers[0].Image); err != nil {
 				return err
