@@ -49,9 +49,9 @@ func TestModelAgreesWithKernel(t *testing.T) {
 					cases, captured = cases+len(c.calls), captured+n
 				})
 				t.Logf("%d calls, %d of them captured", cases, captured)
-				if captured < cases/10 || captured > cases*9/10 {
-					t.Errorf("of %d calls %d were captured, which is too few or too many", cases,
-						captured)
+				// The share of captured calls varies widely from ruleset to ruleset.
+				if captured == 0 || captured == cases {
+					t.Errorf("%d of %d calls were captured, want some but not all", captured, cases)
 				}
 			})
 		}
