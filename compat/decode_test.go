@@ -203,8 +203,8 @@ func TestDecodeRules(t *testing.T) {
 	}
 }
 
-// Flags of later kernels may match anything and have any effect. They decode to an action, and the
-// matches after them to conditions on the following actions.
+// Flags of later kernels may match anything and have any effect. They decode to an Unknown action,
+// and the matches after them to Require actions.
 func TestDecodeUnknownHeaderFlags(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	length := rules.Unknown{Text: "-m length --length 100", Effect: rules.Reads}
@@ -313,30 +313,30 @@ func FuzzDecodeHeader(f *testing.F) {
 		copy(h.In.Mask[:], nameMask)
 		matches := decodeHeader(family, h)
 		text := (&rules.Rule{Matches: matches}).String()
-		// An inverted comparison of no byte is never met.
-		requestsInterface := h.In.Mask != (xtables.Interface{}).Mask ||
+		// An inverted match with an all-zero mask never matches.
+		restrictsInterface := h.In.Mask != (xtables.Interface{}).Mask ||
 			invert&(xtables.InvertIn|xtables.InvertOut) != 0
-		if requestsInterface != strings.Contains(text, "if") && !strings.Contains(text, "interface") {
+		if restrictsInterface != strings.Contains(text, "if") && !strings.Contains(text, "interface") {
 			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
 		}
-		// Without a mask the kernel compares an IPv4 address with 0.0.0.0, and does not compare an
-		// IPv6 address. An inverted comparison of no bit is never met.
-		requestsAddress := !h.Source.Mask.IsUnspecified() ||
+		// With an all-zero mask, the kernel compares the rule's IPv4 address with 0.0.0.0, whatever
+		// the packet's address, and ignores the rule's IPv6 address.
+		restrictsAddress := !h.Source.Mask.IsUnspecified() ||
 			!isIPv6 && !h.Source.Addr.IsUnspecified() ||
 			invert&(xtables.InvertSource|xtables.InvertDestination) != 0
-		if requestsAddress != strings.Contains(text, "addr") {
+		if restrictsAddress != strings.Contains(text, "addr") {
 			t.Errorf("address %s %s: %s", h.Source.Addr, h.Source.Mask, text)
 		}
 		if invert != 0 && !strings.Contains(text, "!=") && !strings.Contains(text, "unknown") {
 			t.Errorf("inverted 0x%x: %s", invert, text)
 		}
-		encodeAgain(t, family, matches)
+		verifyRoundTrip(t, family, matches)
 	})
 }
 
-// encodeAgain verifies that an encoded header decodes to the same matches, if the model can express
-// them.
-func encodeAgain(t *testing.T, family rules.Family, matches []rules.Match) {
+// verifyRoundTrip encodes the matches of a header, and verifies that they decode to the same
+// matches. It skips unknown matches, and the match of any interface name, which encodeRule rejects.
+func verifyRoundTrip(t *testing.T, family rules.Family, matches []rules.Match) {
 	t.Helper()
 	for _, m := range matches {
 		named, ok := m.(rules.MatchInterface)

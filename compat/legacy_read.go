@@ -55,7 +55,7 @@ func sluiceAndPrecedingRules(t *rules.Table) *rules.Table {
 		for i := range slices.Backward(list) {
 			if JumpsToSluice(&list[i]) {
 				return slices.DeleteFunc(slices.Clone(list[:i+1]), func(r rules.Rule) bool {
-					return MarksTraces(&r)
+					return JumpsToTraceChain(&r)
 				})
 			}
 		}
@@ -91,8 +91,8 @@ func IsSluiceChain(chain string) bool { return strings.HasPrefix(chain, ChainPre
 // JumpsToSluice reports whether a rule of iptables-legacy jumps to a chain of Sluice.
 func JumpsToSluice(r *rules.Rule) bool { return jumpsTo(r, IsSluiceChain) }
 
-// MarksTraces reports whether a rule jumps to the chain of [MarkTraces].
-func MarksTraces(r *rules.Rule) bool {
+// JumpsToTraceChain reports whether a rule jumps to the chain of [MarkTraces].
+func JumpsToTraceChain(r *rules.Rule) bool {
 	return jumpsTo(r, func(chain string) bool { return chain == trace.Chain })
 }
 
@@ -137,8 +137,8 @@ func establishedPackets(desired, current tables) uint64 {
 	return n
 }
 
-// compare returns the differences of tables of iptables-legacy and routes. It ignores Count
-// actions, because every rule in the kernel has counters.
+// compare returns the differences between two rulesets of iptables-legacy, which consist of tables
+// and routes. It ignores Count actions, because every rule in the kernel has counters.
 func compare(want, got rules.Ruleset) []rules.Difference {
 	return rules.Compare(withoutCounters(want), withoutCounters(got))
 }

@@ -15,7 +15,8 @@ import (
 // in one namespace, which has one set of rules.
 
 // otherAttachments returns the records of the pod's other attachments in the same namespace that
-// are redirected. Records that are damaged or cannot be read are ignored.
+// are redirected. Records of another namespace belong to an earlier sandbox with the same container
+// ID. Records that are damaged or cannot be read are ignored.
 func (c *call) otherAttachments() []record.Record {
 	attachments, _ := c.store.Others(attachmentKey(c.args))
 	return slices.DeleteFunc(attachments, func(r record.Record) bool {
@@ -23,9 +24,9 @@ func (c *call) otherAttachments() []record.Record {
 	})
 }
 
-// keepFamilies enables the capture of IPv6 if another attachment of the pod captures it, even if
+// keepIPv6Capture enables the capture of IPv6 if another attachment of the pod captures it, even if
 // this attachment has no IPv6 address. It returns the notes that still apply.
-func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
+func (c *call) keepIPv6Capture(r *rules.Redirect, notes []decide.Note) []decide.Note {
 	capturesIPv6 := func(other record.Record) bool {
 		return other.Redirect != nil && other.Redirect.IPv6
 	}
@@ -38,8 +39,8 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 	})
 }
 
-// shareRules stores the new rules in the records of the other attachments, which share the
-// namespace.
+// shareRules copies the parameters and the backend of the new rules to the records of the other
+// attachments, which share the namespace.
 func (c *call) shareRules(r record.Record) {
 	var err error
 	for _, other := range c.otherAttachments() {

@@ -164,7 +164,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &c.config.Decide)
 	if err == nil {
-		notes = c.keepFamilies(&r, notes)
+		notes = c.keepIPv6Capture(&r, notes)
 	}
 	c.entry.addNotes(notes)
 	if err != nil {

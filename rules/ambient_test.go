@@ -86,8 +86,8 @@ func ambientSave(a rules.Ambient, f rules.Family) string {
 	return b.String()
 }
 
-// wantEqualPackets fails unless both rulesets treat every packet alike.
-func wantEqualPackets(t testing.TB, sluice, istio rules.Ruleset) {
+// wantEquivalent fails unless both rulesets treat every packet alike.
+func wantEquivalent(t testing.TB, sluice, istio rules.Ruleset) {
 	t.Helper()
 	r := diff.Decide(diff.Side{Ruleset: sluice, RoutingKnown: true},
 		diff.Side{Ruleset: istio, RoutingKnown: true}, diff.Options{})
@@ -99,12 +99,12 @@ func wantEqualPackets(t testing.TB, sluice, istio rules.Ruleset) {
 func TestAmbientRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	for name, a := range ambientCases() {
 		t.Run(name, func(t *testing.T) {
-			wantEqualPackets(t, compileAmbient(t, a), ambientReference(t, a))
+			wantEquivalent(t, compileAmbient(t, a), ambientReference(t, a))
 		})
 	}
 }
 
-// ambientCases returns all combinations of families, DNS, ingress mode and up to two interfaces.
+// ambientCases returns all combinations of families, DNS, inbound bypass and up to two interfaces.
 func ambientCases() map[string]rules.Ambient {
 	cases := map[string]rules.Ambient{}
 	for i := range 24 {
@@ -121,7 +121,7 @@ func TestEachAmbientParameterMatters(t *testing.T) {
 	plain := rules.DefaultAmbient()
 	for name, change := range map[string]func(*rules.Ambient){
 		"DNS":               func(a *rules.Ambient) { a.DNS = false },
-		"ingress mode":      func(a *rules.Ambient) { a.BypassInboundCapture = true },
+		"inbound bypass":      func(a *rules.Ambient) { a.BypassInboundCapture = true },
 		"virtual interface": func(a *rules.Ambient) { a.RerouteInterfaces = interfaceNames("virt0") },
 		"IPv6":              func(a *rules.Ambient) { a.IPv6 = false },
 		"IPv4 probes": func(a *rules.Ambient) {

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// These tests compare Sluice's rules with Istio's, which this package implements as a reference.
+// Most of these tests compare Sluice's rules with Istio's: with recorded runs (istioCases), or with
+// the rules that istioReference generates.
 
 func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 
@@ -33,8 +34,9 @@ func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
 			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
-			if _, isLeftover := leftovers[c.name]; (result.StrictVerdict() == diff.Equivalent) == isLeftover {
-				t.Errorf("equivalent: %t, want %t\n%s", isLeftover, !isLeftover, describe(result))
+			_, isLeftover := leftovers[c.name]
+			if equivalent := result.StrictVerdict() == diff.Equivalent; equivalent == isLeftover {
+				t.Errorf("equivalent: %t, want %t\n%s", equivalent, !isLeftover, describe(result))
 			}
 		})
 	}
@@ -75,9 +77,9 @@ func TestRandomRulesDifferFromTheReferenceOnlyByDeviations(t *testing.T) {
 	})
 }
 
-// TestChangedRulesAreFound changes one compiled rule and compares the decision with the outcome of
-// all packets that the rules distinguish: a packet differs if and only if it is in a class, and the
-// witness of each class differs.
+// TestChangedRulesAreFound changes one compiled rule and compares the decision with the outcomes of
+// a sample of the packets that the rules distinguish: a packet differs if and only if it is in a
+// class, unless classes are omitted, and the witness of each class differs.
 func TestChangedRulesAreFound(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,7 +110,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 				})
 				if packet.State == rules.Untracked && (len(result.Classes) > 0 ||
 					result.UntrackedOpen) {
-					return true // compared only if no other packets differ
+					return true // Decide compares such packets only if no others differ
 				}
 				if in && !differs || differs && !in && !result.More {
 					t.Fatalf("%s differs: %t, found: %t\n%s", packet, differs, in, right)
@@ -119,7 +121,8 @@ func TestChangedRulesAreFound(t *testing.T) {
 	})
 }
 
-// changeRule removes or moves a rule, negates a match, or makes a rule accept.
+// changeRule removes a rule, swaps it with the last one, negates its matches of addresses and
+// ports, or makes it accept.
 func changeRule(t *rapid.T, rs rules.Ruleset) (changed rules.Ruleset, done bool) {
 	changed = rules.Ruleset{Tables: slices.Clone(rs.Tables), Routing: rs.Routing}
 	table := &changed.Tables[0]
@@ -177,7 +180,7 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 		{"both sides deviate", r, r, ""},
 		{"another deviation", mapped, strictMapped, "[mapped-cidr]"},
 		{
-			"separate deviations, and both for packets that both affect",
+			"two deviations, with packets that one or both of them affect",
 			rerouted, strictRerouted,
 			"[tproxy-reroute] [tproxy-tunnel-port tproxy-reroute] [tproxy-tunnel-port]",
 		},
@@ -196,9 +199,9 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 			t.Errorf("%s: %s, strictly %s", tc.name, result.Verdict(), result.StrictVerdict())
 		}
 	}
-	plain := strict
-	plain.InboundExcludePorts = nil
-	result := diff.Decide(sideOf(r), sideOf(plain), diff.Options{MaxClasses: 1000})
+	withoutExclusions := strict
+	withoutExclusions.InboundExcludePorts = nil
+	result := diff.Decide(sideOf(r), sideOf(withoutExclusions), diff.Options{MaxClasses: 1000})
 	for _, c := range result.Classes {
 		if isTunnel := c.Witness.Destination.Port() == rules.DefaultTunnelPort; isTunnel != (len(c.Deviations) == 1) {
 			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
@@ -216,8 +219,8 @@ func sideOf(r rules.Redirect) diff.Side {
 	return diff.Side{Ruleset: rules.MustCompile(r), RoutingKnown: true, Redirect: &r}
 }
 
-// apartPrefixes returns n prefixes that are not adjacent.
-func apartPrefixes(n int, f rules.Family) []netip.Prefix {
+// separatePrefixes returns n prefixes that are not adjacent.
+func separatePrefixes(n int, f rules.Family) []netip.Prefix {
 	prefixes := make([]netip.Prefix, n)
 	for i := range prefixes {
 		prefixes[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 26)
@@ -234,11 +237,11 @@ func apartPrefixes(n int, f rules.Family) []netip.Prefix {
 func BenchmarkDecide(b *testing.B) {
 	excluding := func(n int, f rules.Family) func(*rules.Redirect) {
 		return func(r *rules.Redirect) {
-			r.IPv6, r.OutboundExcludeCIDRs = f == rules.IPv6, apartPrefixes(n, f)
+			r.IPv6, r.OutboundExcludeCIDRs = f == rules.IPv6, separatePrefixes(n, f)
 		}
 	}
 	including := func(r *rules.Redirect) {
-		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: apartPrefixes(10_000, rules.IPv4)}
+		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: separatePrefixes(10_000, rules.IPv4)}
 	}
 	for _, bench := range []struct {
 		name     string

@@ -67,9 +67,9 @@ func FuzzParsePorts(f *testing.F) {
 			}
 			last = int(r.Last)
 		}
-		all, err := rules.ParsePortSelection(text)
-		if all.All != (text == "*") || all.All && (err != nil || all.Ports != nil) {
-			t.Fatalf("%q: selection %+v (%v)", text, all, err)
+		selection, err := rules.ParsePortSelection(text)
+		if selection.All != (text == "*") || selection.All && (err != nil || selection.Ports != nil) {
+			t.Fatalf("%q: selection %+v (%v)", text, selection, err)
 		}
 	})
 }
@@ -138,9 +138,9 @@ func FuzzParseMark(f *testing.F) {
 	})
 }
 
-// FuzzParseWords fuzzes the parsers of single values: they must not panic, and an error must name
-// the value.
-func FuzzParseWords(f *testing.F) {
+// FuzzParsers fuzzes all parsers: they must not panic, and an error must name the value, unless the
+// text is a list.
+func FuzzParsers(f *testing.F) {
 	addSeeds(f, "", "REDIRECT", "TPROXY", "tproxy", "true", "banana", "1", "127.0.0.1/8", "::1/128",
 		"10.96.0.10", "fe80::1%eth0", "15001", "*")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// synonyms contains the words that iptables treats like a word.
+// synonyms maps a word of a rule to other spellings that iptables accepts for it.
 var synonyms = map[string][]string{
 	"-p": {"--protocol", "--proto"}, "-s": {"--source", "--src"}, "-d": {"--destination", "--dst"},
 	"-i": {"--in-interface"}, "-o": {"--out-interface"}, "-j": {"--jump"}, "-g": {"--goto"},
@@ -80,9 +80,9 @@ func needsEarlierOption(term string) bool {
 
 // Matches and targets with rarely used options, by the protocol, family or table that they need.
 var (
-	// The match devgroup is omitted: in a chain of iptables-nft to which output jumps, the kernel
-	// (6.18) does not refuse --src-group, and devgroup_mt in net/netfilter/xt_devgroup.c then reads
-	// the group of an interface that does not exist. The kernel kills the sender.
+	// The match devgroup is omitted: Linux 6.18 accepts --src-group in a chain of iptables-nft to
+	// which OUTPUT jumps. devgroup_mt (net/netfilter/xt_devgroup.c) then reads the group of an
+	// incoming interface, of which there is none, and the kernel kills the sending process.
 	wideXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
 		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
@@ -131,7 +131,7 @@ var (
 	}
 )
 
-// wideMatch draws a match that xtDraw.match does not draw.
+// wideMatch draws a match with rarely used options, for xtDraw.match.
 func (d xtDraw) wideMatch(protocol string) string {
 	list := wideXTMatches
 	switch {
@@ -145,8 +145,8 @@ func (d xtDraw) wideMatch(protocol string) string {
 	return draw(d.Generator, list...)
 }
 
-// wideTarget draws a target that xtDraw.target does not draw, and the protocol that the target
-// needs.
+// wideTarget draws a target with rarely used options, for xtDraw.target, and the protocol that the
+// target needs.
 func (d xtDraw) wideTarget() (target, protocol string) {
 	g := d.Generator
 	switch {

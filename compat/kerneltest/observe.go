@@ -182,7 +182,7 @@ func (n *Network) logEntries() (entries []LogEntry, err error) {
 // by the interface.
 func (n *Network) sendSentinel(device string) error {
 	p := rules.Packet{
-		Protocol: rules.UDP, Source: netip.AddrPortFrom(peerAddr, 1),
+		Protocol: rules.UDP, Source: netip.AddrPortFrom(sentinelSource, 1),
 		Destination: netip.AddrPortFrom(netip.MustParseAddr("10.244.1.5"), sentinelPort),
 	}
 	return n.devices[device].writeFrame(encode(&p, n.token, nil), 0, ordinaryFrame)

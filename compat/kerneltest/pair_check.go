@@ -13,10 +13,10 @@ type pairTest struct {
 	counts      *PairCounts
 	left, right *loadedSide
 	result      diff.Result
-	verdict     diff.Verdict // of the result, in which known deviations are differences
+	verdict     diff.Verdict // the strict verdict of the result
 }
 
-// addFailure counts a packet whose effects contradict the claim of the decision.
+// addFailure records a packet whose effects contradict the claim of the decision.
 func (t *pairTest) addFailure(p rules.Packet, claim string, left, right Effect) {
 	t.counts.Failures = append(t.counts.Failures, PairFailure{
 		Left: t.left.text, Right: t.right.text, Packet: p, Listeners: !p.NoListener, Claim: claim,
@@ -24,7 +24,7 @@ func (t *pairTest) addFailure(p rules.Packet, claim string, left, right Effect) 
 	})
 }
 
-// effects returns the effects on the packet of both sides, or an error with the reason why they are
+// effects returns the effect of each side on the packet, or an error with the reason why they are
 // unknown.
 func effects(p *rules.Packet, left, right *Observation) (l, r Effect, err error) {
 	for _, o := range []*Observation{left, right} {
@@ -46,7 +46,7 @@ func (t *pairTest) checkDrawn(p rules.Packet, left, right Observation) {
 	}
 	leftOutcome, leftAlternatives := Explain(&t.left.model, p)
 	rightOutcome, rightAlternatives := Explain(&t.right.model, p)
-	if mayKeepDestination(leftOutcome, p) || mayKeepDestination(rightOutcome, p) {
+	if hasUnpredictableDestination(leftOutcome, p) || hasUnpredictableDestination(rightOutcome, p) {
 		l.To, r.To = p.Destination, p.Destination
 	}
 	if !l.HasConnection || !r.HasConnection {
@@ -78,17 +78,16 @@ func (t *pairTest) mayDiffer(p rules.Packet) bool {
 	if slices.ContainsFunc(t.result.Classes, inClass) {
 		return true
 	}
-	// A decision that finds a difference does not cover packets of bound sockets, packets whose
+	// A decision other than Equivalent does not cover packets of bound sockets, packets whose
 	// redirection fails because the interface has no address, and packets that enter untracked.
 	isUncovered := p.Bound || p.State == rules.Untracked && p.Owner == nil ||
 		p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	return isUncovered && t.verdict != diff.Equivalent
 }
 
-// mayKeepDestination reports whether the kernel may select the original destination of the packet
-// as the new one: if it selects a port from a range, or an address from a range that contains the
-// packet's address. Then the destination depends on chance, and is not compared.
-func mayKeepDestination(outcome rules.Outcome, p rules.Packet) bool {
+// hasUnpredictableDestination reports whether the new destination is not compared: the kernel
+// selects a port from a range, or an address from a range that contains the original address.
+func hasUnpredictableDestination(outcome rules.Outcome, p rules.Packet) bool {
 	if outcome.RedirectLast != 0 || outcome.DNATPortLast != 0 {
 		return true
 	}

@@ -88,7 +88,7 @@ func (n *Network) openPacketSockets() error {
 // administered address.
 const (
 	ordinaryFrame   = 0x0200
-	socketlessFrame = 0x0201 // the pod sends the packet itself
+	socketlessFrame = 0x0201 // the pod sends a copy of the packet, without a socket; see observerTables
 )
 
 // writeFrame writes an IP packet to the other end of the interface. The source address of the frame
@@ -137,8 +137,9 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 	return nil
 }
 
-// A Listener is a transparent listener of the pod, for TCP and UDP of both families. Owner
-// identifies it.
+// A Listener is a transparent listener of the pod, for TCP and UDP of both families. Its sockets
+// belong to Owner, by which an observation identifies the listener: each listener has another
+// owner.
 type Listener struct {
 	Port  uint16
 	Owner rules.Owner
@@ -147,8 +148,9 @@ type Listener struct {
 // listenerMark is the mark of the listeners' sockets.
 const listenerMark = 0x100
 
-// Listen opens transparent listeners. It repeats the attempt while a process that is being started
-// has copies of the sockets of earlier listeners (see [Network.CloseListeners]).
+// Listen opens transparent listeners. If a port is in use, it retries for up to 5 seconds, because
+// a process that is being started may have copies of the sockets of earlier listeners (see
+// [Network.CloseListeners]).
 func (n *Network) Listen(listeners []Listener) error {
 	for begin := time.Now(); ; runtime.Gosched() {
 		err := n.listenOnce(listeners)
@@ -215,7 +217,8 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 func (n *Network) CloseListeners() {
 	for _, fd := range n.listeners {
 		// A process that is just being started has a copy of the socket until it executes its
-		// program. Make sure that no rule finds this copy.
+		// program. Both share the transparent flag: clear it, so that no tproxy rule selects the
+		// copy.
 		_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 0)
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
 		_ = unix.Close(fd)
@@ -223,5 +226,5 @@ func (n *Network) CloseListeners() {
 	n.listeners = nil
 }
 
-// peerAddr is the source of the sentinels.
-var peerAddr = netip.MustParseAddr("198.18.0.1")
+// sentinelSource is the source address of the sentinel (see sentinelPort).
+var sentinelSource = netip.MustParseAddr("198.18.0.1")

@@ -131,7 +131,7 @@ func (o *Observation) predictedPath() []string {
 	for _, pass := range o.Predicted.Passes {
 		for _, s := range pass.Steps {
 			switch {
-			case !o.isComparable(s.Base) || compat.MarksTraces(s.Rule()) || isUnmatched(s):
+			case !o.isComparable(s.Base) || compat.JumpsToTraceChain(s.Rule()) || isUnmatched(s):
 			case compat.IsLegacyTable(s.Table):
 				path = append(path,
 					legacyPosition(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))

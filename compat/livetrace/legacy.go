@@ -101,7 +101,7 @@ func legacyPosition(f rules.Family, table, chain string, number int) string {
 // such rules.
 func isTraceMark(s *Step) bool {
 	return s.Chain != nil &&
-		(s.Chain.Name == trace.Chain || s.Index >= 0 && compat.MarksTraces(s.Rule()))
+		(s.Chain.Name == trace.Chain || s.Index >= 0 && compat.JumpsToTraceChain(s.Rule()))
 }
 
 // hasTraceMarks reports whether rules of iptables-legacy mark packets for tracing.

@@ -68,11 +68,12 @@ func parseIDMap(r io.Reader) (idMap, error) {
 
 // errNoProcess is the error for a user namespace whose ID mapping is unknown.
 var errNoProcess = errors.New(
-	"the network namespace belongs to another user namespace, of which /proc shows no process")
+	"the network namespace belongs to another user namespace, and the ID maps of none of its" +
+		" processes can be read in /proc")
 
 // idMaps returns the maps of the namespace. The maps are nil if its user namespace is also the user
-// namespace of this process, or if the kernel does not report it. With an error the maps translate
-// every ID into overflowID, as the kernel does.
+// namespace of this process, or if the kernel does not report it. With an error the maps are empty:
+// no ID is mapped.
 func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")

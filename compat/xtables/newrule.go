@@ -101,7 +101,7 @@ func (l *layout) putHeader(e entry, h Header) error {
 			continue // the rule does not compare the address
 		}
 		if len(a.AsSlice()) != l.addressSize {
-			return fmt.Errorf("address %s in a rule of family %s", a, l.family)
+			return fmt.Errorf("address %s is not allowed in a rule of family %s", a, l.family)
 		}
 		copy(e[i*l.addressSize:], a.AsSlice())
 	}
@@ -110,7 +110,7 @@ func (l *layout) putHeader(e entry, h Header) error {
 	byteOrder.PutUint16(e[l.protocol:], h.Protocol)
 	e[l.flags], e[l.invert] = h.Flags, h.Invert
 	if l.family == rules.IPv6 {
-		e[l.protocol+2] = h.TOS
+		e[l.protocol+2] = h.TOS // follows the 16 bits of proto in struct ip6t_ip6
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func TestNewRuleRejects(t *testing.T) {
 			Header{Source: Address{Addr: netip.MustParseAddr("10.0.0.1")}},
 			nil,
 			Target{},
-			"10.0.0.1 in a rule of family ip6",
+			"10.0.0.1 is not allowed in a rule of family ip6",
 		},
 	} {
 		if _, err := NewRule(tc.family, tc.header, tc.matches, tc.target); err == nil ||

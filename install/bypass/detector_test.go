@@ -24,7 +24,7 @@ func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
 }
 
 // TestCauseIsDecidedByTimes covers a chain that is complete from 100 s to 200 s, incomplete until
-// 300 s, and complete from then on; at 400 s the change of a conflicting writer was corrected.
+// 300 s, and then complete except for an interruption that is repaired at 400 s.
 func TestCauseIsDecidedByTimes(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	for s := 100; s <= 200; s += 10 {
@@ -90,9 +90,9 @@ func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	}
 }
 
-// TestWithoutAChainNothingIsABypass checks that pods may start without the plugin if it is not
-// chained.
-func TestWithoutAChainNothingIsABypass(t *testing.T) {
+// TestNothingIsABypassIfThePluginIsOptional checks that a start without the plugin is not a bypass
+// if the setting chained is false.
+func TestNothingIsABypassIfThePluginIsOptional(t *testing.T) {
 	d := newDetector(t, bypass.Options{Optional: true})
 	d.NoteChain(at(0), true, true, "")
 	d.NoteChain(at(100), true, false, "")
@@ -113,7 +113,7 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 			d.NoteChain(at(20), ok, false, "removed")
 		}})
 		if d.Explain(at(5)); readings != 0 {
-			t.Error("the chain was read before the agent's own reading")
+			t.Error("Explain called Check before the first NoteChain")
 		}
 		d.NoteChain(at(0), true, true, "")
 		want := bypass.Gap
@@ -144,7 +144,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	noteBypass(d, "a", at(50), true)
 	noteBypass(d, "a", at(50), false)
 	noteBypass(d, "b", at(60), true)
-	noteBypass(d, "early", at(55), false)
+	noteBypass(d, "older", at(55), false)
 	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 2 ||
 		!b.Since.Equal(at(0)) {
 		t.Errorf("%t, %+v", bypassed, b)
@@ -154,7 +154,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	if !bypassed || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
 		t.Errorf("the next agent reports: %t, %v", bypassed, b)
 	}
-	// these ADDs may have begun with the earlier chain
+	// An ADD until 5 s (reloadTime) after the last bypass, at 60 s, does not end the bypass.
 	for _, early := range []time.Time{at(10), at(59), at(64)} {
 		if err := d.NoteAdd(early); err != nil {
 			t.Error(err)

@@ -18,11 +18,11 @@ import (
 // that uses them.
 //
 // The thread keeps its network capabilities, so that fn may bind port 53 or set IP_TRANSPARENT. If
-// uid is not 0 the thread loses its file capabilities. To open sockets in another namespace, call
-// As inside [netns.NS.Do]. As with Do, goroutines that fn starts do not have the ids, and a panic
-// or [runtime.Goexit] in fn propagates to the caller of As.
+// uid is not 0 the thread loses the capabilities for file access, such as CAP_DAC_OVERRIDE. To open
+// sockets in another namespace, call As inside [netns.NS.Do]. As with Do, goroutines that fn starts
+// do not have the ids, and a panic or [runtime.Goexit] in fn propagates to the caller of As.
 //
-// If the calling thread already has the ids, As calls fn directly, without any privilege.
+// If the calling thread already has the ids, As calls fn directly and needs no privilege.
 // Otherwise it needs CAP_SETUID and CAP_SETGID. The error wraps [unix.EPERM] if the process may not
 // use the ids: root of a user namespace may use only ids that the user namespace maps. As is safe
 // for concurrent use.
@@ -52,8 +52,9 @@ func As(uid, gid int, fn func() error) error {
 // enter moves the calling thread into the namespace. It does not use [netns.NS.Do], which would run
 // fn on another thread, without the ids.
 func enter(n *netns.NS) error {
-	// Skip setns, which needs CAP_SYS_ADMIN, unless the caller runs in another namespace than the
-	// process. Such a caller had CAP_SYS_ADMIN to enter it.
+	// If this new thread is in the namespace already, skip setns, which needs CAP_SYS_ADMIN.
+	// Otherwise the caller of As has entered a namespace other than the process's, and had
+	// CAP_SYS_ADMIN for it.
 	if n.ID() == (*netns.NS)(nil).ID() {
 		return nil
 	}
@@ -72,9 +73,10 @@ func setIDs(uid, gid int) error {
 	if err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	// A change of ids makes the whole process undumpable (commit_creds in kernel/cred.c), and root
-	// the owner of its files in /proc. Restore the attribute. The value 2 (suid_dumpable in
-	// proc_sys_fs(5)) cannot be set, but in this case the change has set it already.
+	// A change of ids makes the whole process undumpable (commit_creds in kernel/cred.c), and makes
+	// root the owner of its files in /proc. Restore the attribute. PR_SET_DUMPABLE rejects the
+	// value 2 (suid_dumpable in proc_sys_fs(5)); if the attribute was 2, the change of ids has set
+	// it to 2 again.
 	defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0) }()
 	for _, id := range []struct {
 		name string

@@ -91,11 +91,11 @@ func start(tb testing.TB, l net.Listener, s *Server) *Server {
 		ReadHeaderTimeout: time.Minute,
 		ConnState:         s.track,
 	}
-	trust := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: s.tlsConfig}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: s.tlsConfig}
 	s.done = make(chan struct{})
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(tls.NewListener(&listener{Listener: l, server: s}, trust))
+		_ = s.http.Serve(tls.NewListener(&listener{Listener: l, server: s}, config))
 	}()
 	tb.Cleanup(s.Stop)
 	return s
@@ -108,7 +108,8 @@ func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return &tls.Config{
 		Certificates: []tls.Certificate{s.authority.server},
 		ClientCAs:    authority().pool,
-		// An API server also replies 401 to an invalid client certificate.
+		// Like an API server, the handler replies 401 to an invalid client certificate; the
+		// handshake succeeds.
 		ClientAuth: tls.RequestClientCert,
 		MinVersion: tls.VersionTLS12,
 		NextProtos: s.protocols(),
@@ -198,7 +199,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Header: r.Header.Clone(),
 	})
 	s.mu.Unlock()
-	// The context of a request ends with its connection only once the body is read.
+	// net/http notices the end of the connection, and cancels the request's context, only after the
+	// handler has read the body.
 	body, _ := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.take(false).request(s, w, r)

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// pass describes the traversal at an index of x.traversals.
+// pass returns the description of x.traversals[i].
 func (x *explanation) pass(i int) rules.Pass {
 	traversed := x.traversals[i]
 	x.stepCount = 0
@@ -14,8 +14,8 @@ func (x *explanation) pass(i int) rules.Pass {
 	for _, b := range traversed.bases {
 		x.addBase(&p, b)
 	}
-	if x.holds(traversed.droppedRedirects) {
-		x.addDroppedRedirect(&p)
+	if x.holds(traversed.droppedICMPRedirects) {
+		x.addDroppedICMPRedirect(&p)
 	}
 	if f, ok := x.explainedFlow(traversed.ended); ok {
 		p.Outcome = x.outcomeOf(f)
@@ -25,7 +25,7 @@ func (x *explanation) pass(i int) rules.Pass {
 	return p
 }
 
-// enteringPacket returns the packet at the start of the traversal at an index of x.traversals.
+// enteringPacket returns the packet that enters x.traversals[i].
 func (x *explanation) enteringPacket(i int) rules.Packet {
 	p := x.single.Packet
 	if i == 0 {
@@ -33,7 +33,7 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 	}
 	before := i - 1
 	if x.traversals[i].leavesHost {
-		before = 0 // output, even if the packet may also be sent over lo
+		before = 0 // output; the traversals between are those of packets that are sent over lo
 	}
 	if f, ok := x.explainedFlow(x.traversals[before].remaining); ok {
 		outcome := x.outcomeOf(f)
@@ -69,7 +69,7 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 			Chain: b.position.chain, Before: len(p.Steps), Text: text,
 		})
 	}
-	for _, fact := range skipsNAT {
+	for _, fact := range natSkipFacts {
 		if cases, ok := b.skipped[fact]; ok && x.holds(cases) && !idle(b.position.chain.Chain) {
 			addNote("is not run: " + fact.String())
 		}
@@ -87,8 +87,8 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 	}
 }
 
-// addDroppedRedirect adds the note of an ICMP redirect that NAT drops (NATDropsRedirects).
-func (x *explanation) addDroppedRedirect(p *rules.Pass) {
+// addDroppedICMPRedirect adds the note of an ICMP redirect that NAT drops (NATDropsRedirects).
+func (x *explanation) addDroppedICMPRedirect(p *rules.Pass) {
 	if c := natChain(x.rs, x.family); c.Chain != nil { // nil if only the other side has a NAT chain
 		p.Notes = append(p.Notes, rules.Note{Chain: c, Before: len(p.Steps), Text: natDrops})
 	}

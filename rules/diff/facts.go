@@ -564,8 +564,8 @@ func (f Fact) String() string { return factTexts[f].text }
 // Source returns the kernel functions that implement the fact, with their files, as of Linux 6.18.
 func (f Fact) Source() string { return factTexts[f].source }
 
-// skipsNAT contains the reasons why a packet skips NAT chains.
-var skipsNAT = [...]Fact{
+// natSkipFacts contains the reasons why a packet skips NAT chains.
+var natSkipFacts = [...]Fact{
 	NATDecidesOnce, ErrorsSkipNAT, UntrackedSkipsNAT, NATNeedsConntrack,
 	ExpectationFollowsMaster,
 }

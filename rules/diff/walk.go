@@ -80,8 +80,8 @@ type hookPosition struct {
 type hookTraversal struct {
 	hookPosition
 	bases []baseTraversal
-	// droppedRedirects contains the ICMP redirects that NAT drops (NATDropsRedirects).
-	droppedRedirects set
+	// droppedICMPRedirects contains the ICMP redirects that NAT drops (NATDropsRedirects).
+	droppedICMPRedirects set
 	// remaining contains the packets after the hook. ended contains all packets whose evaluation
 	// ended at this hook or an earlier hook.
 	remaining, ended []flow
@@ -163,7 +163,7 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 	}
 	// Between the chains before and after NAT, the kernel drops ICMP redirects and routes
 	// translated packets.
-	mustDropRedirects := at.hook != rules.Postrouting && !at.loopbackArrival
+	mustDropICMPRedirects := at.hook != rules.Postrouting && !at.loopbackArrival
 	mustRoute := at.hook == rules.Output
 	for _, c := range w.rs.BaseChains(at.hook) {
 		w.meter.step()
@@ -171,8 +171,8 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 			continue
 		}
 		afterNAT := c.Chain.Base.Position() > destinationNATPosition
-		if afterNAT && mustDropRedirects {
-			in, mustDropRedirects = w.dropRedirects(in), false
+		if afterNAT && mustDropICMPRedirects {
+			in, mustDropICMPRedirects = w.dropICMPRedirects(in), false
 		}
 		if afterNAT && mustRoute {
 			in, mustRoute = w.routeTranslated(in), false
@@ -185,8 +185,8 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 		in = w.evaluateBase(p, in)
 		w.recordDropped(p)
 	}
-	if mustDropRedirects {
-		in = w.dropRedirects(in)
+	if mustDropICMPRedirects {
+		in = w.dropICMPRedirects(in)
 	}
 	if mustRoute {
 		in = w.routeTranslated(in)

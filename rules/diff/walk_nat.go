@@ -29,13 +29,13 @@ func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
 	return rules.ChainRef{}
 }
 
-// dropRedirects drops the ICMP redirects about connections that NAT translates
+// dropICMPRedirects drops the ICMP redirects about connections that NAT translates
 // (NATDropsRedirects).
-func (w *walk) dropRedirects(in []flow) []flow {
+func (w *walk) dropICMPRedirects(in []flow) []flow {
 	if w.family != rules.IPv4 || !w.shared.hasNAT[w.family] {
 		return in
 	}
-	redirects := w.natRedirects()
+	redirects := w.translatedICMPRedirects()
 	if redirects == none {
 		return in
 	}
@@ -52,7 +52,7 @@ func (w *walk) dropRedirects(in []flow) []flow {
 			w.add(&w.ended, dropped)
 			if w.single != nil {
 				hook := &w.traversals[len(w.traversals)-1]
-				hook.droppedRedirects = w.or(hook.droppedRedirects, dropped.packets)
+				hook.droppedICMPRedirects = w.or(hook.droppedICMPRedirects, dropped.packets)
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func (w *walk) dropRedirects(in []flow) []flow {
 }
 
 // enterNAT returns the packets that traverse a NAT chain, and adds the others to out
-// (FirstNATMapping, skipsNAT).
+// (FirstNATMapping, natSkipFacts).
 func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
 	// NAT is undecided for the connections of these packets. ICMP errors in state related are
 	// translated like the connection to which they are related.

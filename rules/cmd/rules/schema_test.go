@@ -27,7 +27,7 @@ func documents() map[document]string {
 		new(applyResult):      "rules apply: what was done",
 		new(dryRunResult):     "rules apply --dry-run: what would be done",
 		new(checkResult):      "rules check: what differs, and what rules of other owners do",
-		new(explanation):      "rules explain: the way of packets through the rules",
+		new(explanation):      "rules explain: the path of packets through the rules",
 		new(podExplanation):   "rules explain --pod: the decision of the CNI plugin about a pod",
 		new(jsonDiff):         "rules diff: the packets that two rulesets treat differently",
 		new(validationResult): "rules validate: the connections that were tried",
@@ -35,9 +35,9 @@ func documents() map[document]string {
 		new(doctorResult):     "rules doctor: what could keep redirection from working",
 		new(statusDocument):   "rules status: the state of the node",
 		new(tracedPacket):     "rules trace: a packet, one object a line",
-		new(tracedAnswer):     "rules trace: the answer to the connection of an earlier TracedPacket, whose protocol, from and to are the same",
+		new(tracedAnswer):     "rules trace: the answer to an earlier TracedPacket, the one with the same protocol, from and to as this object",
 		new(traceSummary):     "rules trace: the last line",
-		new(build):            "rules version: the version of the program is \"release\"",
+		new(build):            "rules version: the build of the program; the field release is its version",
 		new(errorDocument):    "an error, on stderr, one object a line",
 		new(warningDocument):  "a warning, on stderr, one object a line",
 		new(progressDocument): "what a command is waiting for, on stderr, one object a line",
@@ -64,7 +64,7 @@ func enumerations() map[reflect.Type]*jsonschema.Schema {
 	}
 }
 
-// definitions are the types that the schema defines once, because several objects use them.
+// definitions are the types that other objects of the schema refer to by name.
 func definitions() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"ruleset":    reflect.TypeFor[jsonRuleset](),
@@ -95,7 +95,7 @@ func TestSchema(t *testing.T) {
 	}.Check(t, "schema.json", jsonSchema, *update)
 }
 
-func TestSchemaRejectsOtherOutput(t *testing.T) {
+func TestSchemaRejectsInvalidOutput(t *testing.T) {
 	for _, text := range []string{
 		`{}`,
 		`{"version":1,"kind":"Nothing"}`,
@@ -126,8 +126,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Writer.Write(p)
 }
 
-// runRecorded wraps run and validates all JSON output: one object on stdout, and any number on
-// stderr. A violation makes the command exit with code 99.
+// runRecorded wraps run and validates all JSON output: at most one object on stdout, because no
+// script runs rules trace, and any number on stderr. A violation makes the command exit with code
+// 99.
 func runRecorded(s *system, args []string) int {
 	out, errs := &recorder{Writer: s.stdout}, &recorder{Writer: s.stderr}
 	s.stdout, s.stderr = out, errs

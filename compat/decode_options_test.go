@@ -22,18 +22,19 @@ import (
 // An optionCase is a rule with an iptables option and its representation in the model.
 type optionCase struct {
 	table string
-	rule  string // {8} and {6} stand for two addresses of the family
+	rule  string // {8} and {6} stand for the addresses of the family that end in 8 and 6
 	// matches lists the matches, without the match of -p.
 	matches []rules.Match
 	// actions lists the actions without the counter.
 	actions []rules.Action
-	only    rules.Family // the only family with the option, empty for both
+	only    rules.Family // the only family with the option; rules.Inet for both
 	// notNFT excludes iptables-nft, which writes nf_tables expressions instead of the xtables
 	// structure.
 	notNFT bool
 }
 
-// optionCases returns the options of matches and targets that the model can express in some uses.
+// optionCases returns cases with options of matches and targets that the model represents, and with
+// options that decode to rules.Unknown. A match that may have a side effect decodes to an action.
 func optionCases(f rules.Family) []optionCase {
 	addr := func(last byte) netip.Addr {
 		if f == rules.IPv4 {
@@ -66,10 +67,10 @@ func optionCases(f rules.Family) []optionCase {
 	reads := func(text string) []rules.Match {
 		return list(rules.Unknown{Text: text, Effect: rules.Reads})
 	}
-	draws := func(text string) []rules.Match {
+	readsVarying := func(text string) []rules.Match {
 		return list(rules.Unknown{Text: text, Effect: rules.ReadsVarying})
 	}
-	history := func(text, state string) []rules.Match {
+	readsHistory := func(text, state string) []rules.Match {
 		return list(rules.Unknown{Text: text, Effect: rules.ReadsHistory, State: state})
 	}
 	doesUnknown := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
@@ -257,12 +258,12 @@ func optionCases(f rules.Family) []optionCase {
 
 		{
 			table: "mangle", rule: "-m statistic --mode random --probability 0.5",
-			matches: draws("-m statistic --mode random --probability 0.50000000000"),
+			matches: readsVarying("-m statistic --mode random --probability 0.50000000000"),
 		},
 		{
 			table: "mangle", rule: "-m limit --limit 5/sec",
 			notNFT:  true,
-			matches: draws("-m limit --limit 5/sec --limit-burst 5"),
+			matches: readsVarying("-m limit --limit 5/sec --limit-burst 5"),
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --set",
@@ -274,9 +275,9 @@ func optionCases(f rules.Family) []optionCase {
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --rcheck",
-			matches: history(recent("--rcheck"), "recent x"),
+			matches: readsHistory(recent("--rcheck"), "recent x"),
 		},
-		{table: "mangle", rule: "-m quota --quota 1000", matches: history("-m quota --quota 1000", "")},
+		{table: "mangle", rule: "-m quota --quota 1000", matches: readsHistory("-m quota --quota 1000", "")},
 		{
 			table: "mangle", rule: "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name x",
 			actions: writes(rules.ReadsAndWrites, fmt.Sprintf("-m hashlimit --hashlimit-name x "+
@@ -571,13 +572,14 @@ func optionCases(f rules.Family) []optionCase {
 	}
 }
 
-// withAddresses replaces {8} and {6} by addresses of the family.
-func (w optionCase) withAddresses(f rules.Family) string {
+// withAddresses returns the rule with addresses of the family for {8} and {6}, and without the
+// brackets for IPv4.
+func (c optionCase) withAddresses(f rules.Family) string {
 	if f == rules.IPv4 {
 		return strings.NewReplacer("[", "", "]", "", "{8}", "10.0.0.8", "{6}",
-			"10.0.0.6").Replace(w.rule)
+			"10.0.0.6").Replace(c.rule)
 	}
-	return strings.NewReplacer("{8}", "fd00::8", "{6}", "fd00::6").Replace(w.rule)
+	return strings.NewReplacer("{8}", "fd00::8", "{6}", "fd00::6").Replace(c.rule)
 }
 
 // tableReaders returns functions that read the tables of each iptables variant.
@@ -596,8 +598,8 @@ func TestDecodeOptions(t *testing.T) {
 		}[variant]
 		for _, f := range istiotest.Families {
 			ns := netnstest.New(t)
-			list := slices.DeleteFunc(optionCases(f), func(w optionCase) bool {
-				return w.only != rules.Inet && w.only != f || w.notNFT && variant == istiotest.NFT
+			list := slices.DeleteFunc(optionCases(f), func(c optionCase) bool {
+				return c.only != rules.Inet && c.only != f || c.notNFT && variant == istiotest.NFT
 			})
 			istiotest.Restore(t, ns, variant, f, optionTables(f, list))
 			tables := read(ns)
@@ -606,7 +608,7 @@ func TestDecodeOptions(t *testing.T) {
 					n := slices.IndexFunc(tables, func(table rules.Table) bool {
 						return table.Family == f && table.Name == w.table
 					})
-					w.check(t, tables[n].Chain(fmt.Sprint("W", i)).Rules[0])
+					w.check(t, tables[n].Chain(fmt.Sprint("OPTION", i)).Rules[0])
 				})
 			}
 		}
@@ -620,7 +622,7 @@ func optionTables(f rules.Family, list []optionCase) string {
 		fmt.Fprintf(&b, "*%s\n", table)
 		for i, w := range list {
 			if w.table == table {
-				fmt.Fprintf(&b, ":W%d - [0:0]\n[0:0] -A W%d %s\n", i, i, w.withAddresses(f))
+				fmt.Fprintf(&b, ":OPTION%d - [0:0]\n[0:0] -A OPTION%d %s\n", i, i, w.withAddresses(f))
 			}
 		}
 		b.WriteString("COMMIT\n")
