@@ -121,7 +121,7 @@ func TestEachAmbientParameterMatters(t *testing.T) {
 	plain := rules.DefaultAmbient()
 	for name, change := range map[string]func(*rules.Ambient){
 		"DNS":               func(a *rules.Ambient) { a.DNS = false },
-		"inbound bypass":      func(a *rules.Ambient) { a.BypassInboundCapture = true },
+		"inbound bypass":    func(a *rules.Ambient) { a.BypassInboundCapture = true },
 		"virtual interface": func(a *rules.Ambient) { a.RerouteInterfaces = interfaceNames("virt0") },
 		"IPv6":              func(a *rules.Ambient) { a.IPv6 = false },
 		"IPv4 probes": func(a *rules.Ambient) {
