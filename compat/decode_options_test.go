@@ -603,12 +603,12 @@ func TestDecodeOptions(t *testing.T) {
 			})
 			istiotest.Restore(t, ns, variant, f, optionTables(f, list))
 			tables := read(ns)
-			for i, w := range list {
-				t.Run(fmt.Sprintf("%s %s -t %s %s", name, f, w.table, w.rule), func(t *testing.T) {
+			for i, c := range list {
+				t.Run(fmt.Sprintf("%s %s -t %s %s", name, f, c.table, c.rule), func(t *testing.T) {
 					n := slices.IndexFunc(tables, func(table rules.Table) bool {
-						return table.Family == f && table.Name == w.table
+						return table.Family == f && table.Name == c.table
 					})
-					w.check(t, tables[n].Chain(fmt.Sprint("OPTION", i)).Rules[0])
+					c.check(t, tables[n].Chain(fmt.Sprint("OPTION", i)).Rules[0])
 				})
 			}
 		}
@@ -620,9 +620,9 @@ func optionTables(f rules.Family, list []optionCase) string {
 	var b strings.Builder
 	for _, table := range []string{"raw", "mangle", "nat", "filter"} {
 		fmt.Fprintf(&b, "*%s\n", table)
-		for i, w := range list {
-			if w.table == table {
-				fmt.Fprintf(&b, ":OPTION%d - [0:0]\n[0:0] -A OPTION%d %s\n", i, i, w.withAddresses(f))
+		for i, c := range list {
+			if c.table == table {
+				fmt.Fprintf(&b, ":OPTION%d - [0:0]\n[0:0] -A OPTION%d %s\n", i, i, c.withAddresses(f))
 			}
 		}
 		b.WriteString("COMMIT\n")
@@ -632,14 +632,14 @@ func optionTables(f rules.Family, list []optionCase) string {
 
 // check compares a decoded rule with the representation. It does not compare the bytes of unknown
 // matches and actions.
-func (w optionCase) check(t *testing.T, got rules.Rule) {
+func (c optionCase) check(t *testing.T, got rules.Rule) {
 	t.Helper()
 	isProtocol := func(m rules.Match) bool {
 		_, ok := m.(rules.MatchProtocol)
 		return ok
 	}
-	if protocol, _, ok := strings.Cut(strings.TrimPrefix(w.rule, "-p "), " "); ok &&
-		strings.HasPrefix(w.rule, "-p ") {
+	if protocol, _, ok := strings.Cut(strings.TrimPrefix(c.rule, "-p "), " "); ok &&
+		strings.HasPrefix(c.rule, "-p ") {
 		n := slices.IndexFunc(got.Matches, isProtocol)
 		if n < 0 || got.Matches[n].String() != "meta l4proto "+protocol {
 			t.Errorf("%v does not match the protocol", got.Matches)
@@ -656,11 +656,11 @@ func (w optionCase) check(t *testing.T, got rules.Rule) {
 			return a.Text == b.Text && a.Effect == b.Effect && a.State == b.State
 		}),
 	}
-	if diff := cmp.Diff(w.matches, got.Matches, opts); len(w.matches)+len(got.Matches) > 0 &&
+	if diff := cmp.Diff(c.matches, got.Matches, opts); len(c.matches)+len(got.Matches) > 0 &&
 		diff != "" {
 		t.Errorf("matches, -want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff(w.actions, got.Actions, opts); len(w.actions)+len(got.Actions) > 0 &&
+	if diff := cmp.Diff(c.actions, got.Actions, opts); len(c.actions)+len(got.Actions) > 0 &&
 		diff != "" {
 		t.Errorf("actions, -want +got:\n%s", diff)
 	}
