@@ -608,12 +608,15 @@ func TestDecodeOptions(t *testing.T) {
 					n := slices.IndexFunc(tables, func(table rules.Table) bool {
 						return table.Family == f && table.Name == c.table
 					})
-					c.check(t, tables[n].Chain(fmt.Sprint("OPTION", i)).Rules[0])
+					c.check(t, tables[n].Chain(optionChain(i)).Rules[0])
 				})
 			}
 		}
 	}
 }
+
+// optionChain returns the name of the chain with the option at an index.
+func optionChain(i int) string { return fmt.Sprint("OPTION", i) }
 
 // optionTables returns tables with a chain for each option.
 func optionTables(f rules.Family, list []optionCase) string {
@@ -622,7 +625,8 @@ func optionTables(f rules.Family, list []optionCase) string {
 		fmt.Fprintf(&b, "*%s\n", table)
 		for i, c := range list {
 			if c.table == table {
-				fmt.Fprintf(&b, ":OPTION%d - [0:0]\n[0:0] -A OPTION%d %s\n", i, i, c.withAddresses(f))
+				fmt.Fprintf(&b, ":%[1]s - [0:0]\n[0:0] -A %[1]s %[2]s\n", optionChain(i),
+					c.withAddresses(f))
 			}
 		}
 		b.WriteString("COMMIT\n")

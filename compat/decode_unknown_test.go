@@ -1,7 +1,6 @@
 package compat_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -38,20 +37,20 @@ func TestUnknownRulesEqualOnlyThemselves(t *testing.T) {
 	}
 	for variant, read := range tableReaders() {
 		for _, f := range istiotest.Families {
-			var words []optionCase
+			var cases []optionCase
 			for _, rule := range list {
-				words = append(words, optionCase{table: "mangle", rule: rule})
+				cases = append(cases, optionCase{table: "mangle", rule: rule})
 			}
 			var found [2][]rules.Unknown
 			for side := range found {
 				ns := netnstest.New(t)
-				istiotest.Restore(t, ns, variant, f, optionTables(f, words))
+				istiotest.Restore(t, ns, variant, f, optionTables(f, cases))
 				tables := read(ns)
 				n := slices.IndexFunc(tables, func(table rules.Table) bool {
 					return table.Family == f && table.Name == "mangle"
 				})
 				for i, rule := range list {
-					r := tables[n].Chain(fmt.Sprint("W", i)).Rules[0]
+					r := tables[n].Chain(optionChain(i)).Rules[0]
 					found[side] = append(found[side], onlyUnknown(t, rule, r))
 				}
 			}
