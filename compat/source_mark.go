@@ -2,9 +2,9 @@ package compat
 
 import "strings"
 
-// ClearSourceMark returns the command that sets the sysctl src_valid_mark to 0 for interfaces, by
+// ClearSourceMarkCommand returns the command that sets the sysctl src_valid_mark to 0 for interfaces, by
 // name, and for "all". The setting applies to an interface if it is 1 for the interface or for all.
-func ClearSourceMark(interfaces []string) string {
+func ClearSourceMarkCommand(interfaces []string) string {
 	command := "sysctl -w"
 	for _, name := range interfaces {
 		// sysctl reads a slash between dots as a dot.

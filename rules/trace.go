@@ -65,6 +65,20 @@ type Note struct {
 	Chain  ChainRef
 	Before int // the index of the step that follows; the number of steps if none follows
 	Text   string
+	Drops  bool // the packet is dropped
+}
+
+// DroppedWithoutRule returns the note about the policy of a chain, or the fact about a chain, that
+// dropped the packet; nil if the packet was not dropped, or for another reason, such as a rule.
+func (t *Trace) DroppedWithoutRule() *Note {
+	for i := range t.Passes {
+		for j := range t.Passes[i].Notes {
+			if n := &t.Passes[i].Notes[j]; n.Drops {
+				return n
+			}
+		}
+	}
+	return nil
 }
 
 // String returns the name of the chain and the effect.

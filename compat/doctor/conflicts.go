@@ -146,7 +146,7 @@ func (d *diagnosis) checkConflicts() {
 		switch {
 		case trace.Outcome.Undecided != "":
 			next = "check that rule; run rules validate to test it with connections"
-		case dropWithoutRule(trace) != nil:
+		case trace.DroppedWithoutRule() != nil:
 			next = "accept these connections in that chain, or change its policy"
 			if alone.Captured() {
 				severity = Problem
@@ -213,26 +213,13 @@ func (d *diagnosis) outcomeText(o rules.Outcome) string {
 // the last matching rule of a foreign table.
 func (d *diagnosis) actualText(t rules.Trace) string {
 	text := "it is " + d.outcomeText(t.Outcome)
-	if note := dropWithoutRule(t); note != nil {
+	if note := t.DroppedWithoutRule(); note != nil {
 		return fmt.Sprintf("%s: %s", text, note)
 	}
 	if step := lastForeign(t); step != nil {
 		return fmt.Sprintf("%s by %s", text, step)
 	}
 	return text
-}
-
-// dropWithoutRule returns the note about the chain that dropped the packet without a rule, usually
-// by its policy, or nil if the packet was not dropped or a rule dropped it.
-func dropWithoutRule(t rules.Trace) *rules.Note {
-	if !t.Outcome.Dropped || len(t.Passes) == 0 {
-		return nil
-	}
-	last := &t.Passes[len(t.Passes)-1]
-	if n := len(last.Notes) - 1; n >= 0 && last.Notes[n].Before == len(last.Steps) {
-		return &last.Notes[n]
-	}
-	return nil
 }
 
 // lastForeign returns the last matching rule of a foreign table, or nil.

@@ -110,7 +110,8 @@ func (d *diagnosis) checkPermission() {
 		d.add("permission", OK, "this process may read and write the namespace's rules", "")
 	case nft.IsNotPermitted(d.TablesErr):
 		d.addUncorrectable("permission", "this process may neither read nor write the namespace's rules",
-			"run rules doctor with CAP_NET_ADMIN, in the user namespace that owns the network namespace")
+			"run rules doctor with CAP_NET_ADMIN, in the user namespace that owns the network"+
+				" namespace")
 	case nft.IsNotSupported(d.TablesErr) && d.usesLegacy():
 		d.add("kernel", Note, "the kernel has no nf_tables: "+d.TablesErr.Error(), "")
 	case nft.IsNotSupported(d.TablesErr):

@@ -53,8 +53,8 @@ func (d *diagnosis) checkKubelet(h *rules.AmbientHost) {
 		return
 	}
 	d.add("rules", Warning,
-		fmt.Sprintf("the kubelet has no cgroup of its own, or its cgroup is not known: connections of all"+
-			" processes of uid %d to pods in ambient mode are taken for probes and bypass ztunnel",
+		fmt.Sprintf("the kubelet has no cgroup of its own, or its cgroup is not known: connections"+
+			" of all processes of uid %d to pods in ambient mode are taken for probes and bypass ztunnel",
 			h.KubeletUID),
 		"run rules status to see the reason")
 }
@@ -102,8 +102,9 @@ func probeFinding(
 	case trace.Exhausted != "" || outcome.Undecided != "":
 		return Warning, fmt.Sprintf("the source of probes to %s cannot be decided: %s%s", pod,
 			trace.Exhausted, outcome.Undecided), ""
-	case dropWithoutRule(trace) != nil:
-		return Problem, fmt.Sprintf("probes to %s are dropped: %s", pod, dropWithoutRule(trace)),
+	case trace.DroppedWithoutRule() != nil:
+		return Problem, fmt.Sprintf("probes to %s are dropped: %s", pod,
+				trace.DroppedWithoutRule()),
 			"accept the probes in that chain, or change its policy"
 	case outcome.Dropped:
 		return Problem, fmt.Sprintf("probes to %s are dropped%s", pod, by), "remove that rule"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // A finding about dropped probes names the policy or the rule that drops them.
@@ -39,6 +40,28 @@ func TestDiagnoseNodeNamesTheReasonForDroppedProbes(t *testing.T) {
 		want := Finding{Topic: "rules", Severity: Problem, Summary: tc.want, Next: tc.next}
 		if findings := DiagnoseNode(f, h); !slices.Contains(findings, want) {
 			t.Errorf("%s: no %+v in %+v", tc.name, want, findings)
+		}
+	}
+}
+
+// Only the note about the chain that drops the packet is the reason for a drop.
+func TestDroppedWithoutRule(t *testing.T) {
+	p, err := rules.ParsePacket("out tcp 10.244.1.5:1 > 192.0.2.1:443 uid 1000 state established")
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipped := natTable("second", -110, redirectHTTP)
+	for want, drops := range map[string]bool{"": false, "chain ip last out drops by its policy": true} {
+		last := rules.Table{Family: rules.IPv4, Name: "last", Chains: []rules.Chain{{
+			Name: "out", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Drop: drops},
+		}}}
+		trace := diff.Explain(&rules.Ruleset{Tables: []rules.Table{skipped, last}}, p)
+		got := ""
+		if note := trace.DroppedWithoutRule(); note != nil {
+			got = note.String()
+		}
+		if len(trace.Passes[0].Notes) == 0 || got != want {
+			t.Errorf("notes %v: the reason is %q, want %q", trace.Passes[0].Notes, got, want)
 		}
 	}
 }

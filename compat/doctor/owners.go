@@ -183,7 +183,8 @@ func (d *diagnosis) addIstioFinding(summary string, savesMarks bool) {
 		summary += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound"+
 			" connections are routed to lo and lost", d.redirect.TProxyMark)
 	default:
-		summary += ": two programs capture here, and \"rules apply\" refuses TPROXY until they are removed"
+		summary += ": two programs capture here, and \"rules apply\" refuses TPROXY until these rules" +
+			" are removed"
 	}
 	d.add("rules", d.istioSeverity(), summary, removeIstio)
 }

@@ -37,7 +37,7 @@ func (d *diagnosis) checkSourceMark() {
 		d.add("settings", Problem,
 			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures,"+
 				" because their source looks local", strings.Join(enabled, ", ")),
-			compat.ClearSourceMark(enabled))
+			compat.ClearSourceMarkCommand(enabled))
 	default:
 		d.add("settings", Note,
 			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",

@@ -10,7 +10,8 @@ import (
 // Counts counts pairs of a ruleset and a packet by the result of comparing the model with the
 // kernel.
 type Counts struct {
-	// Rulesets counts the rulesets that were loaded, and Refused those that a program rejected.
+	// Rulesets counts the rulesets that were loaded, and Refused the rulesets that a program
+	// rejected.
 	Rulesets, Refused int
 	// Agree counts the pairs for which the prediction is right.
 	Agree int

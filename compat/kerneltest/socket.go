@@ -88,7 +88,7 @@ func (n *Network) openPacketSockets() error {
 // administered address.
 const (
 	ordinaryFrame   = 0x0200
-	socketlessFrame = 0x0201 // the pod sends a copy of the packet, without a socket; see observerTables
+	socketlessFrame = 0x0201 // the pod sends a copy without a socket; see observerTables
 )
 
 // writeFrame writes an IP packet to the other end of the interface. The source address of the frame

@@ -82,7 +82,7 @@ func sourceMarkResult(readable int, enabled []string) Check {
 		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(enabled, ", ")
 		c.Reason = "the kernel then routes the source of an inbound packet with TPROXY's mark," +
 			" considers it local, and drops the packet"
-		c.Next = compat.ClearSourceMark(enabled)
+		c.Next = compat.ClearSourceMarkCommand(enabled)
 	}
 	return c
 }

@@ -30,8 +30,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options are the options of an agent. All except TokenReplacementTimeout and
-// Runnables are required.
+// Options are the options of an agent. All except TokenReplacementTimeout and Runnables
+// are required.
 type Options struct {
 	Settings settings.Values
 	// Version is the version of the program.

@@ -14,7 +14,7 @@ const (
 	AmbientPod        Reason = "ambient-pod"        // in ambient mode: redirected to ztunnel
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
 	IstioInit         Reason = "istio-init"         // an init container programs the rules
-	NoProxyContainer  Reason = "no-proxy-container" // no container has the name of the proxy's
+	NoProxyContainer  Reason = "no-proxy-container" // no container has the name of the proxy container
 	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
 	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is not a sidecar
 	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false

@@ -212,7 +212,7 @@ func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 	text := ""
 	for _, pass := range t.Passes {
 		for _, n := range pass.Notes {
-			if p.atBase(n.Chain.Chain.Base) || n.Text == policyDrops || n.Text == natDrops {
+			if p.atBase(n.Chain.Chain.Base) || n.Drops {
 				text = n.String()
 			}
 		}

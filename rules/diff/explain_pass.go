@@ -64,14 +64,14 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 
 // addBase adds the traversal of a base chain.
 func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
-	addNote := func(text string) {
+	addNote := func(text string, drops bool) {
 		p.Notes = append(p.Notes, rules.Note{
-			Chain: b.position.chain, Before: len(p.Steps), Text: text,
+			Chain: b.position.chain, Before: len(p.Steps), Text: text, Drops: drops,
 		})
 	}
 	for _, fact := range natSkipFacts {
 		if cases, ok := b.skipped[fact]; ok && x.holds(cases) && !idle(b.position.chain.Chain) {
-			addNote("is not run: " + fact.String())
+			addNote("is not run: "+fact.String(), false)
 		}
 	}
 	for _, c := range b.calls {
@@ -83,22 +83,19 @@ func (x *explanation) addBase(p *rules.Pass, b baseTraversal) {
 		}
 	}
 	if x.holds(b.droppedByPolicy) {
-		addNote(policyDrops)
+		addNote("drops by its policy", true)
 	}
 }
 
 // addDroppedICMPRedirect adds the note of an ICMP redirect that NAT drops (NATDropsRedirects).
 func (x *explanation) addDroppedICMPRedirect(p *rules.Pass) {
 	if c := natChain(x.rs, x.family); c.Chain != nil { // nil if only the other side has a NAT chain
-		p.Notes = append(p.Notes, rules.Note{Chain: c, Before: len(p.Steps), Text: natDrops})
+		p.Notes = append(p.Notes, rules.Note{
+			Chain: c, Before: len(p.Steps), Drops: true,
+			Text: "is a reason to drop the packet: " + NATDropsRedirects.String(),
+		})
 	}
 }
-
-// natDrops is the note of a NAT chain whose existence made the kernel drop the packet.
-var natDrops = "is a reason to drop the packet: " + NATDropsRedirects.String()
-
-// policyDrops is the note of a base chain whose policy dropped the packet.
-const policyDrops = "drops by its policy"
 
 // MostSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
 // additional step for every elementsPerStep elements.

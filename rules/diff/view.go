@@ -96,10 +96,10 @@ func (s *space) carriesConnection() set {
 	return packets
 }
 
-// translatedICMPRedirects returns the ICMP redirects that NAT drops (NATDropsRedirects). Redirects about an
-// unconfirmed connection, whose source is not translated yet, come only from the kernel of this
-// host.
-func (s *space) translatedICMPRedirects() set {
+// icmpRedirectsDroppedByNAT returns the ICMP redirects that NAT drops (NATDropsRedirects). Redirects
+// about an unconfirmed connection, whose source is not translated yet, come only from the kernel of
+// this host.
+func (s *space) icmpRedirectsDroppedByNAT() set {
 	const redirect = 5 // the type of the ICMP message
 	redirects := s.and(s.and(s.isICMP, s.stateIs(rules.Related)), s.within(icmp, []span{{
 		number[uint32](redirect << 8), number[uint32](redirect<<8 | 0xff),

@@ -35,7 +35,7 @@ func (w *walk) dropICMPRedirects(in []flow) []flow {
 	if w.family != rules.IPv4 || !w.shared.hasNAT[w.family] {
 		return in
 	}
-	redirects := w.translatedICMPRedirects()
+	redirects := w.icmpRedirectsDroppedByNAT()
 	if redirects == none {
 		return in
 	}
