@@ -18,7 +18,7 @@ import (
 // TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped.
 func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 	const (
-		legacy = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
+		saved  = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
 		native = "table ip6 a {\nchain c {\ntype filter hook output priority -300;\n" +
 			"meta l4proto tcp counter\nmeta l4proto ah counter\n}\n}\n"
 		program = "ip6tables-"
@@ -29,8 +29,8 @@ func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 		load       []string
 		hits       [2]uint64 // of the comparisons with TCP and with AH
 	}{
-		{"iptables-legacy", legacy, []string{program + "legacy-restore"}, [2]uint64{1, 0}},
-		{"iptables-nft", legacy, []string{program + "nft-restore"}, [2]uint64{0, 1}},
+		{"iptables-legacy", saved, []string{program + "legacy-restore"}, [2]uint64{1, 0}},
+		{"iptables-nft", saved, []string{program + "nft-restore"}, [2]uint64{0, 1}},
 		{"nftables", native, []string{"nft", "-f", "-"}, [2]uint64{0, 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

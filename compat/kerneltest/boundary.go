@@ -141,7 +141,7 @@ func (g *Generator) setField(p *rules.Packet, match rules.Match) {
 		g.setPort(p, m)
 	case rules.MatchTCPFlags:
 		g.setProtocol(p, rules.TCP)
-		// The state of other packets of TCP restricts their flags.
+		// Other TCP packets keep their flags, which their state restricts.
 		if p.Protocol == rules.TCP && (beginsConnection(p) || !p.State.HasConnection()) {
 			p.Flags = draw(g, m.Value&m.Mask|p.Flags&^m.Mask, rules.SYN, rules.ACK,
 				rules.SYN|rules.ACK, rules.RST)

@@ -16,8 +16,9 @@
 // # Packets
 //
 // Arriving packets are frames that the package writes to the peer of the pod's interface. The
-// source address of the frame contains the mark, and the observer copies it at ingress. The package
-// writes packets that the pod sends to raw sockets with the user, group and mark. It creates
-// connections in states other than new with netlink. It compares the first log entry of a packet
-// with the [rules.Packet], so that a packet that differs from its description is an error.
+// source address of the frame contains the mark, and the observer copies the mark at ingress. The
+// package writes outgoing packets to raw sockets of the pod that have the user, group and mark of
+// the packet. If the state of a packet is not new, the package creates its connection with netlink.
+// It compares the first log entry of a packet with the [rules.Packet]: a packet that differs from
+// its description is an error.
 package kerneltest

@@ -17,7 +17,8 @@ import (
 // that drop the same packets at these places must not be called equivalent if a rule reads the
 // state.
 func TestStatesAfterDroppedPackets(t *testing.T) {
-	// Packets of translated connections may leave the host although they were routed to lo first.
+	// The condition on the status excludes packets of translated connections, which may leave the
+	// host although they were routed to lo first.
 	const sent = "output priority 0; oifname lo udp dport 9 ct status & (snat | dnat) == 0 drop"
 	const arriving = "prerouting priority 0; iifname lo udp dport 9 drop"
 	for _, tc := range []struct {

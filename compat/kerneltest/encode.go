@@ -172,7 +172,7 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 // padding options, or a routing header without segments left.
 var extensions = []rules.Protocol{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_DSTOPTS}
 
-const extensionSize = 8
+const extensionSize = 8 // bytes
 
 // header returns the IP header of a packet with length bytes after it.
 func header(from, to netip.Addr, protocol rules.Protocol, length int, id uint16) []byte {

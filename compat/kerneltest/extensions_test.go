@@ -21,7 +21,7 @@ func TestModelDistinguishesExtensionsByRule(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		load   func(run func(input, name string, args ...string))
-		native bool
+		native bool // whether the rules are expressions of nftables
 	}{
 		{
 			"nft in a table of the form of iptables-nft",

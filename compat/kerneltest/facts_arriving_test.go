@@ -16,11 +16,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// arrivals lists packets and how far they get.
+// arrivals lists arriving packets, and whether they reach the rules and a socket.
 var arrivals = []struct {
-	fact             diff.Fact // only for packets that do not arrive
-	name, from, to   string
-	atRules, arrives bool
+	fact           diff.Fact // only for packets that do not arrive
+	name, from, to string
+	atRules        bool // whether the packet reaches the prerouting hook
+	arrives        bool // whether the packet reaches the input hook
 }{
 	{0, "an ordinary packet", "10.244.1.1", "10.244.1.5", true, true},
 	{diff.LoopbackSourceIsDropped, "from IPv4 loopback", "127.0.0.1", "10.244.1.5", true, false},

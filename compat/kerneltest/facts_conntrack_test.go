@@ -302,12 +302,12 @@ func beforeConntrackFacts() (list factList) {
 			"PREROUTING -p udp -j CONNMARK --set-mark 7")),
 	})
 	list.add(diff.MarkNeedsConnection,
-		"nft: a mark expression with ct mark ends the rule without a connection",
+		"nft: without a connection, a mark expression with ct mark ends the rule",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkNeedsConnection,
-		"nft: a constant computed from ct mark ends the rule without a connection",
+		"nft: without a connection, a constant computed from ct mark ends the rule",
 		rulesetOf(chains(rules.Inet, []string{
 			rawNFT, "meta mark set 9", "meta mark set ct mark & 0x0",
 		})),
@@ -346,7 +346,7 @@ func atConntrackFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.HooksRunByPriority, "of two postrouting chains at one priority the last one created runs first",
+	list.add(diff.HooksRunByPriority, "nft: of two postrouting chains at one priority, the chain created last runs first",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "postrouting", "110"), "meta mark != 9 drop"},

@@ -186,8 +186,7 @@ func natFacts() (list factList) {
 			),
 		),
 		with(out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), func(p *rules.Packet) {
-			p.Flags,
-				p.State = rules.RST, rules.Invalid
+			p.Flags, p.State = rules.RST, rules.Invalid
 		}),
 		"to 10.1.2.3:80 mark 0x9",
 	)

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// onLoopback leaves by lo from an address to which the host has no route.
+// onLoopback is a packet that leaves by lo from an address to which the host has no route.
 var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"),
 	func(p *rules.Packet) { p.OutInterface = "lo" })
 
@@ -153,13 +153,12 @@ func socketsFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
-		without := fact{
+		list = append(list, fact{
 			of: diff.NoListenerDrops, name: string(p) + ": TPROXY without a listener",
 			ruleset: rulesetOf(xtables(p, "mangle",
 				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 			packet: syn, want: "dropped",
-		}
-		list = append(list, without)
+		})
 	}
 	list = append(list, fact{
 		of: diff.NoListenerEndsRule, name: "nft: tproxy without a listener",

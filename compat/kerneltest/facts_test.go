@@ -98,12 +98,13 @@ type fact struct {
 	of        diff.Fact
 	name      string
 	ruleset   kerneltest.Ruleset
-	listeners bool
-	before    []rules.Packet // sent first
+	listeners bool           // whether the TProxyListeners are open
+	before    []rules.Packet // sent before the packet
 	packet    rules.Packet
-	// then describes the packet after the previous ones were sent, if it differs.
+	// then is nil or changes the packet's description, after the packets in before were sent, to
+	// the description that the model gets.
 	then func(p *rules.Packet)
-	want string // of Effect.String
+	want string // the result of Effect.String
 }
 
 var (
@@ -186,7 +187,7 @@ func TestKernelFacts(t *testing.T) {
 				t.Fatal(o.Err, err)
 			}
 			if effect.String() != f.want {
-				t.Errorf("%s\ngot  %s\nwant %s", f.ruleset, effect, f.want)
+				t.Errorf("%s\nthe kernel: %s\nwant:       %s", f.ruleset, effect, f.want)
 				for _, s := range o.Entries {
 					t.Logf("    %s", s)
 				}

@@ -29,7 +29,7 @@ func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 		name, hook, rule string
 		// before is a chain that is registered earlier.
 		before string
-		meets  bool
+		meets  bool // whether rules match fragments
 	}{
 		{name: "nothing reassembles", hook: "prerouting priority -300", rule: port, meets: true},
 		{

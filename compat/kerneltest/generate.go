@@ -187,7 +187,7 @@ func (rs Ruleset) clone() Ruleset {
 	return rs
 }
 
-// Has reports whether a rule of the ruleset contains the text.
+// Has reports whether the input of the programs contains the text.
 func (rs Ruleset) Has(text string) bool { return strings.Contains(rs.String(), text) }
 
 // Packets returns packets that do not affect each other's connections, so that they can be observed
@@ -317,7 +317,7 @@ func (g *Generator) drawState(p *rules.Packet) {
 		}
 		return
 	case n == 2 && hasPorts:
-		// The first packet of its connection again.
+		// The first packet of the connection, sent again.
 		if p.Protocol == rules.TCP {
 			p.Flags = rules.SYN
 		}

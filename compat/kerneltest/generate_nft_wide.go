@@ -71,8 +71,9 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 	return first, second
 }
 
-// The lists of this file contain texts with the placeholders of nftDraw.fill. Programs
-// use them less often than the texts that nftDraw.match, nftDraw.statement and nftDraw.verdict draw.
+// The lists of this file contain texts with the placeholders of nftDraw.fill. Rulesets in use
+// contain such texts less often than those that nftDraw.match, nftDraw.statement and
+// nftDraw.verdict draw.
 
 // Matches of all hooks.
 var wideMatches = []string{
@@ -324,7 +325,7 @@ func isAllowedIn(family rules.Family, text string) bool {
 		return true
 	}
 	if containsAny(text, "dnat", "tproxy") {
-		// Its addresses are the new destination.
+		// The addresses in the text are new destinations.
 		hasIPv4 := containsAny(text, "10.", "127.")
 		hasIPv6 := containsAny(text, "fd00:", "[::1]", "2001:")
 		if family == rules.IPv4 && hasIPv6 || family == rules.IPv6 && hasIPv4 {

@@ -81,8 +81,8 @@ func needsEarlierOption(term string) bool {
 // Matches and targets with rarely used options, by the protocol, family or table that they need.
 var (
 	// The match devgroup is omitted: Linux 6.18 accepts --src-group in a chain of iptables-nft to
-	// which OUTPUT jumps. devgroup_mt (net/netfilter/xt_devgroup.c) then reads the group of an
-	// incoming interface, of which there is none, and the kernel kills the sending process.
+	// which OUTPUT jumps. devgroup_mt (net/netfilter/xt_devgroup.c) then reads the group of the
+	// incoming interface, which is a nil pointer, and the kernel kills the sending process.
 	wideXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
 		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",

@@ -10,7 +10,7 @@ import (
 
 // TestDecisionsConsiderValuesOfUnknownConditions loads pairs of rulesets with the same condition,
 // which the model cannot express. Only one ruleset writes the value that the condition reads. The
-// kernel treats a packet differently, so that no decision may call the rulesets equivalent. A
+// kernel treats a packet differently, so no decision may call the rulesets equivalent. A
 // ruleset is still equivalent to itself.
 func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 	n := network(t)
@@ -83,7 +83,7 @@ func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 				t.Error("the rulesets are called equivalent")
 			}
 			if r := diff.Decide(right, right, diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-				t.Errorf("a ruleset and itself: %s", r.StrictVerdict())
+				t.Errorf("a ruleset compared with itself: %s", r.StrictVerdict())
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The packets of this file are sent by the kernel itself, so that the generator does not send them.
+// The kernel itself sends the packets of this file, so the generator cannot generate them.
 
 // TestResetOfARuleHasTheConnection checks that the answer of a reject rule enters the output hook
 // with the connection of the rejected packet, and that NAT does not translate it.
@@ -105,7 +105,8 @@ func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
 			}
 			packet += " status confirmed"
 			if got := diff.Explain(live, parsed(t, packet)).Outcome; got.UnknownMarks == "" {
-				t.Errorf("the model, if conntrack may have found the connection: %s", got)
+				t.Errorf("the model, if conntrack may have found the connection: %s, want unknown "+
+					"marks", got)
 			}
 		})
 	}
@@ -197,7 +198,7 @@ func redirectAbout(port byte) []byte {
 }
 
 // TestMulticastCopyHasConnection checks that the copy of a multicast packet that the host itself
-// receives has a connection before conntrack, and that no decision relies on the opposite.
+// receives has a connection in chains before conntrack, and that decisions consider this.
 func TestMulticastCopyHasConnection(t *testing.T) {
 	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
@@ -217,15 +218,15 @@ func TestMulticastCopyHasConnection(t *testing.T) {
 			return err
 		}
 		defer receiver.Close()
-		raw, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 244, 1, 5)}, group)
+		sender, err := net.DialUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 244, 1, 5)}, group)
 		if err != nil {
 			return err
 		}
-		defer raw.Close()
-		if err := loopBack(raw); err != nil {
+		defer sender.Close()
+		if err := loopBack(sender); err != nil {
 			return err
 		}
-		if _, err := raw.Write([]byte("x")); err != nil {
+		if _, err := sender.Write([]byte("x")); err != nil {
 			return err
 		}
 		_, _, err = receiver.ReadFrom(make([]byte, 8))
@@ -247,22 +248,22 @@ func TestMulticastCopyHasConnection(t *testing.T) {
 	}
 	r := diff.Decide(diff.Side{Ruleset: *live}, diff.Side{}, diff.Options{})
 	if r.StrictVerdict() != diff.Different {
-		t.Errorf("a rule that drops copies, and none: %s", r.StrictVerdict())
+		t.Errorf("a rule that drops copies, compared with no rules: %s, want %s", r.StrictVerdict(),
+			diff.Different)
 	}
 }
 
-// loopBack makes the host receive the multicast packets of a socket. net.ListenMulticastUDP
-// disables that only for its own socket.
+// loopBack makes the host itself receive the multicast packets that the socket sends.
 func loopBack(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var set error
+	var setErr error
 	err = raw.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1)
+		setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1)
 	})
-	return errors.Join(err, set)
+	return errors.Join(err, setErr)
 }
 
 // TestOwnerMatchesOfKernelSockets checks which rules match a reset of the TCP stack, which has a

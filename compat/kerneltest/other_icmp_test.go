@@ -10,8 +10,7 @@ import (
 )
 
 // TestRulesMatchICMPOfTheOtherFamily verifies that a rule of a table ip6 matches the types of ICMP,
-// and a rule of a table ip matches the types of ICMPv6, and that package diff does not assume the
-// opposite.
+// that a rule of a table ip matches the types of ICMPv6, and that decisions consider this.
 func TestRulesMatchICMPOfTheOtherFamily(t *testing.T) {
 	const hook = "type filter hook output priority 0;\n"
 	for _, tc := range []struct {

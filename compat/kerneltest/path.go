@@ -86,7 +86,7 @@ func (n *Network) tracePaths(
 			t.NotTraced++
 			continue
 		}
-		cause := modelLacksSockets(rs, p, withListeners)
+		cause := causeOfUnknownSockets(rs, p, withListeners)
 		if rs.uses(Legacy) && sharesHeader(packets, i) {
 			cause = "the log of iptables-legacy has no id, and another packet has this header"
 		}

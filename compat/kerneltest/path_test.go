@@ -9,8 +9,8 @@ import (
 )
 
 // TestModelPredictsTracedPaths compares, for random rulesets and packets, the rules that each
-// traced packet matched in the kernel, in order, with the prediction of the model. rules trace
-// makes the same comparison.
+// traced packet matched in the kernel, in order, with the prediction of the model. The command
+// "rules trace" makes the same comparison.
 func TestModelPredictsTracedPaths(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/5, time.Now()
 	var total kerneltest.PathCounts

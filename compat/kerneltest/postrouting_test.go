@@ -44,7 +44,7 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 		t.Error("rulesets with and without the translation are equivalent")
 	}
 	if r := diff.Decide(left, left, diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("a ruleset and itself: %s", r.StrictVerdict())
+		t.Errorf("a ruleset compared with itself: %s", r.StrictVerdict())
 	}
 }
 

@@ -214,8 +214,8 @@ func (n *Network) openTables() (err error) {
 	return err
 }
 
-// Read returns the model of the pod's rules, without the observer tables and the ambiguities that
-// concern at most one other chain.
+// Read returns the model of the pod's rules without the observer tables. It omits ambiguities
+// between the observer's chains and at most one other chain.
 func (n *Network) Read() (compat.Live, error) {
 	live, err := compat.ReadLive(n.Pod, compat.OriginAll)
 	live.Ruleset.Tables = slices.DeleteFunc(live.Ruleset.Tables, func(t rules.Table) bool {

@@ -15,7 +15,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	connection, mustExist := connectionOf(p)
 	var innerPacket []byte
 	if p.State == rules.Related {
-		// An ICMP error contains a packet that its receiver has sent.
+		// An ICMP error contains a packet that the receiver of the error has sent.
 		n.innerCount++
 		connection, innerPacket = innerConnection(p, n.innerCount)
 	}

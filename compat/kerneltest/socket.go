@@ -138,8 +138,8 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 }
 
 // A Listener is a transparent listener of the pod, for TCP and UDP of both families. Its sockets
-// belong to Owner, by which an observation identifies the listener: each listener has another
-// owner.
+// belong to Owner. An observation identifies the listener by its owner, so no two listeners may
+// have the same owner.
 type Listener struct {
 	Port  uint16
 	Owner rules.Owner

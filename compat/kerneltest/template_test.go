@@ -61,6 +61,6 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional},
 		diff.Options{})
 	if r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("a ruleset and itself: %s", r.StrictVerdict())
+		t.Errorf("a ruleset compared with itself: %s", r.StrictVerdict())
 	}
 }

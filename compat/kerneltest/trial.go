@@ -89,7 +89,7 @@ func (n *Network) compare(
 		if c.err = o.Err; c.err != nil {
 			continue
 		}
-		if reason := modelLacksSockets(rs, p, withListeners); reason != "" {
+		if reason := causeOfUnknownSockets(rs, p, withListeners); reason != "" {
 			c.err = fmt.Errorf("%w: %s", errUnsendable, reason)
 			continue
 		}
@@ -113,9 +113,9 @@ func (n *Network) compare(
 	return comparisons, len(live.Ambiguous) > 0, nil
 }
 
-// modelLacksSockets returns the reason why the model cannot represent the listeners that rules may
-// find for the packet, or an empty string.
-func modelLacksSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
+// causeOfUnknownSockets returns the reason why the model cannot represent the listeners that rules
+// may find for the packet, or an empty string.
+func causeOfUnknownSockets(rs Ruleset, p *rules.Packet, withListeners bool) string {
 	isPortOpen := withListeners && slices.ContainsFunc(TProxyListeners, func(l Listener) bool {
 		return l.Port == p.Destination.Port()
 	})

@@ -122,8 +122,8 @@ func runTrials[T any](
 		shrunk atomic.Int64
 		group  sync.WaitGroup
 	)
-	most := int64(number(t, "SLUICE_FAILURES", 3))
-	shrinks := func() bool { return shrunk.Add(1) <= most }
+	maxShrunk := int64(number(t, "SLUICE_FAILURES", 3))
+	shrinks := func() bool { return shrunk.Add(1) <= maxShrunk }
 	for range workers() {
 		n := network(t)
 		group.Go(func() {
