@@ -135,8 +135,8 @@ func serveAnswer(t testing.TB, ns *netns.NS, name, port string) {
 // On a node with an ambient pod, the kubelet's connections reach the application, and the
 // connections of other processes of the node reach ztunnel, for every user.
 func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			cgroups := newCgroups(t, "kubelet", "kubelet/below", "kubelet-other")
 			kubelet, below, other := cgroups[0], cgroups[1], cgroups[2]
 			bed, err := testbed.New(testbed.Options{})
@@ -147,20 +147,20 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			node := bed.Neighbor
 			serveAnswer(t, bed.Pod, "application", "8080")
 			serveAnswer(t, bed.Pod, "ztunnel", "15006")
-			applyAndCheck(t, chosen(t, e), bed.Pod, ambientRuleset(t), nft.Created)
+			applyAndCheck(t, chosen(t, backendName), bed.Pod, ambientRuleset(t), nft.Created)
 
 			h := rules.DefaultAmbientHost()
 			h.Kubelet = kubelet.MatchCgroup
 			h.Pods = []netip.Addr{testbed.PodIP4}
-			applyAndCheck(t, chosen(t, e), node, compiledHost(t, h), nft.Created)
+			applyAndCheck(t, chosen(t, backendName), node, compiledHost(t, h), nft.Created)
 			const ipv4, ipv6 = "10.244.1.5:8080", "[fd00:10:244:1::5]:8080"
 			if got := dialFrom(t, node, kubelet, 0, ipv6); got != "ztunnel from fd00:10:244:1::1" {
 				t.Errorf("a probe to an address that the rules do not list: %s", got)
 			}
 			h.Pods = append(h.Pods, testbed.PodIP6)
 			rs := compiledHost(t, h)
-			applyAndCheck(t, chosen(t, e), node, rs, nft.Replaced)
-			applyAndCheck(t, chosen(t, e), node, rs, nft.Unchanged)
+			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Replaced)
+			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Unchanged)
 			live := readLive(t, node, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
@@ -188,8 +188,8 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 					t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 				}
 			}
-			if removed, err := chosen(t, e).Remove(node); err != nil || !removed {
-				t.Fatal(removed, err)
+			if removed, err := chosen(t, backendName).Remove(node); err != nil || !removed {
+				t.Fatalf("Remove: %t, error %v; want true", removed, err)
 			}
 			if got := dialFrom(t, node, kubelet, 0, ipv4); got != "ztunnel from 10.244.1.1" {
 				t.Errorf("a probe without rules: %s", got)
@@ -201,14 +201,14 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 // Without version 2 cgroups, as on older nodes, the rules match the kubelet's user, as Istio's
 // rules do.
 func TestBackendsReadBackRulesThatMatchTheKubeletsUser(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			node := netnstest.New(t)
 			h := rules.DefaultAmbientHost()
 			h.Pods, h.KubeletUID = []netip.Addr{testbed.PodIP4, testbed.PodIP6}, 1000
 			rs := compiledHost(t, h)
-			applyAndCheck(t, chosen(t, e), node, rs, nft.Created)
-			applyAndCheck(t, chosen(t, e), node, rs, nft.Unchanged)
+			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Created)
+			applyAndCheck(t, chosen(t, backendName), node, rs, nft.Unchanged)
 			live := readLive(t, node, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})

@@ -26,20 +26,21 @@ func ambientRuleset(t testing.TB) rules.Ruleset {
 }
 
 func TestBackendsReadBackAmbientRules(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, rs := chosen(t, e), ambientRuleset(t)
+			b, rs := chosen(t, backendName), ambientRuleset(t)
 			applyAndCheck(t, b, ns, rs, nft.Created)
 			applyAndCheck(t, b, ns, rs, nft.Unchanged)
 			live := readLive(t, ns, compat.OriginAll)
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("%s\n%v\n%v\n%v", v, r.Classes, r.Undecided, r.Routing)
+				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v\n%v", v, r.Classes,
+					r.Undecided, r.Routing)
 			}
 			if removed, err := b.Remove(ns); err != nil || !removed {
-				t.Fatal(removed, err)
+				t.Fatalf("Remove: %t, error %v; want true", removed, err)
 			}
 			wantNoRules(t, ns)
 		})
@@ -63,8 +64,8 @@ func TestAmbientTraffic(t *testing.T) {
 		c.Local, c.Transparent = netip.AddrPortFrom(netip.MustParseAddr(local), 0), true
 		return c
 	}
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			network, err := testbed.New(testbed.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -78,7 +79,7 @@ func TestAmbientTraffic(t *testing.T) {
 			}
 			istiotest.Run(t, network.Neighbor, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
 			rs := ambientRuleset(t)
-			applyAndCheck(t, chosen(t, e), network.Pod, rs, nft.Created)
+			applyAndCheck(t, chosen(t, backendName), network.Pod, rs, nft.Created)
 			if err := network.Settle(rs.Routing); err != nil {
 				t.Fatal(err)
 			}

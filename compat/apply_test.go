@@ -183,8 +183,8 @@ func TestApplyWithConcurrentWriters(t *testing.T) {
 // Apply adds the routes first. If this fails, it changes no table and does not try the other
 // backend.
 func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
-	for _, e := range append(slices.Clone(backends), compat.BackendAuto) {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range append(slices.Clone(backends), compat.BackendAuto) {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.New(t)
 			err := ns.Do(func() error {
 				return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0)
@@ -192,7 +192,7 @@ func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = chosen(t, e).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
+			_, err = chosen(t, backendName).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
 			if !errors.Is(err, route.ErrNoIPv6) ||
 				strings.Contains(err.Error(), "cannot use nftables") || compat.IsNotSupported(err) {
 				t.Errorf("error %v, want an error that IPv6 is disabled", err)

@@ -16,7 +16,7 @@ import (
 // Choose returns the backend with the name.
 //
 // [BackendAuto] applies with nft. It falls back to legacy if the kernel rejects the transaction
-// because it lacks an nf_tables feature that the ruleset needs. This test costs nothing if
+// because it lacks an nf_tables feature that the ruleset needs. The fallback costs nothing if
 // nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
 // and Read use the backend that holds Sluice's rules; Check with a snapshot of nft uses nft. If
 // neither or both backends hold rules, and for Plan, the backend is chosen with nft.Probe. A

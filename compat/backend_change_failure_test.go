@@ -30,11 +30,11 @@ func TestApplyReportsOldRulesThatCannotBeRemoved(t *testing.T) {
 			!strings.Contains(got,
 				": the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed: ") ||
 			!strings.HasSuffix(got, "operation not supported") {
-			t.Error(got)
+			t.Errorf("%s\nwant replaced by nft, and the error of the removal", got)
 		}
 	}
 	if found, err := nft.Read(ns); err != nil || len(found.Tables) == 0 {
-		t.Errorf("nftables has %v, %v", found.Tables, err)
+		t.Errorf("nftables has tables %v, error %v; want Sluice's table", found.Tables, err)
 	}
 }
 
@@ -49,19 +49,19 @@ func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	for range 2 { // by nft, then by auto
 		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") ||
 			!strings.HasSuffix(got, "operation not supported") {
-			t.Error(got)
+			t.Errorf("%s\nwant no outcome, and the error of the gate", got)
 		}
 	}
 	if found, err := nft.Read(ns); err != nil || len(found.Tables) > 0 {
-		t.Errorf("nftables has %v, %v", found.Tables, err)
+		t.Errorf("nftables has tables %v, error %v; want none", found.Tables, err)
 	}
 	wantInSync(t, chosen(t, compat.BackendLegacy), ns, old)
 }
 
 func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, 64, unix.EOPNOTSUPP) // IPT_SO_SET_REPLACE
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
-		b, err := compat.Choose(e)
+	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
+		b, err := compat.Choose(backendName)
 		if err != nil {
 			return err
 		}

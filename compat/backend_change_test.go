@@ -55,7 +55,7 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 				wantInSync(t, chosen(t, compat.BackendAuto), ns, rs)
 				if removed, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil ||
 					!removed {
-					t.Error(removed, err)
+					t.Errorf("Remove: %t, error %v; want true", removed, err)
 				}
 				wantNoRules(t, ns)
 			})
@@ -93,19 +93,19 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 // Rules of Sluice in another backend are a difference. The routes remain while any rules need them.
 func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
-	for i, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for i, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, other := chosen(t, e), chosen(t, backends[1-i])
+			b, other := chosen(t, backendName), chosen(t, backends[1-i])
 			applyAndCheck(t, b, ns, rs, nft.Created)
 			found, err := other.Check(ns, rs, compat.Snapshot{})
 			if err != nil || !slices.ContainsFunc(found.Differences, func(d rules.Difference) bool {
-				return d.Kind == rules.Extra && d.Where == e.String()
+				return d.Kind == rules.Extra && d.Where == backendName.String()
 			}) {
 				t.Errorf("found %v, error %v", found, err)
 			}
 			if removed, err := other.Remove(ns); err != nil || removed {
-				t.Error(removed, err)
+				t.Errorf("Remove: %t, error %v; want false", removed, err)
 			}
 			wantInSync(t, b, ns, rs)
 		})

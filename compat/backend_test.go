@@ -22,9 +22,9 @@ import (
 var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 
 // chosen returns the backend with the name.
-func chosen(t testing.TB, e compat.BackendName) compat.Backend {
+func chosen(t testing.TB, backendName compat.BackendName) compat.Backend {
 	t.Helper()
-	b, err := compat.Choose(e)
+	b, err := compat.Choose(backendName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func dumpForeignRules(t testing.TB, ns *netns.NS) string {
 }
 
 func TestBackendsReadBackAppliedRules(t *testing.T) {
-	for _, e := range backends {
+	for _, backendName := range backends {
 		for _, tc := range []struct {
 			name   string
 			change []func(*rules.Redirect)
@@ -150,10 +150,10 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 				r.KeepEstablished = true
 			}}},
 		} {
-			t.Run(string(e)+"/"+tc.name, func(t *testing.T) {
+			t.Run(string(backendName)+"/"+tc.name, func(t *testing.T) {
 				ns := netnstest.New(t)
-				b, rs := chosen(t, e), compiled(t, tc.change...)
-				if r := applyAndCheck(t, b, ns, rs, nft.Created); r.Backend != e || r.Rules == 0 ||
+				b, rs := chosen(t, backendName), compiled(t, tc.change...)
+				if r := applyAndCheck(t, b, ns, rs, nft.Created); r.Backend != backendName || r.Rules == 0 ||
 					r.Moved {
 					t.Errorf("result %+v", r)
 				}
@@ -166,11 +166,11 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 					t.Errorf("read %v, error %v", held, err)
 				}
 				if removed, err := b.Remove(ns); err != nil || !removed {
-					t.Fatal(removed, err)
+					t.Fatalf("Remove: %t, error %v; want true", removed, err)
 				}
 				wantNoRules(t, ns)
 				if removed, err := b.Remove(ns); err != nil || removed {
-					t.Fatal(removed, err)
+					t.Fatalf("second Remove: %t, error %v; want false", removed, err)
 				}
 			})
 		}
@@ -180,8 +180,8 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 // Comments are not compared, so that an updated agent finds no drift in rules that an earlier
 // version wrote.
 func TestCommentsAreNotCompared(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.New(t)
 			earlier, rs := compiled(t, tproxy, allDNS, exclusions),
 				compiled(t, tproxy, allDNS, exclusions)
@@ -190,9 +190,9 @@ func TestCommentsAreNotCompared(t *testing.T) {
 					earlier.Tables[0].Chains[i].Rules[j].Comment = "another comment"
 				}
 			}
-			applyAndCheck(t, chosen(t, e), ns, earlier, nft.Created)
-			wantInSync(t, chosen(t, e), ns, rs)
-			applyAndCheck(t, chosen(t, e), ns, rs, nft.Unchanged)
+			applyAndCheck(t, chosen(t, backendName), ns, earlier, nft.Created)
+			wantInSync(t, chosen(t, backendName), ns, rs)
+			applyAndCheck(t, chosen(t, backendName), ns, rs, nft.Unchanged)
 		})
 	}
 }

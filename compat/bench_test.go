@@ -11,9 +11,9 @@ import (
 // previous Check, and the reading of iptables-legacy's tables in an empty namespace.
 func BenchmarkApply(b *testing.B) {
 	rs := compiled(b, dual, allDNS)
-	for _, e := range backends {
-		backend := chosen(b, e)
-		b.Run("first/"+string(e), func(b *testing.B) {
+	for _, backendName := range backends {
+		backend := chosen(b, backendName)
+		b.Run("first/"+string(backendName), func(b *testing.B) {
 			ns := netnstest.New(b)
 			for b.Loop() {
 				if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
@@ -26,7 +26,7 @@ func BenchmarkApply(b *testing.B) {
 				b.StartTimer()
 			}
 		})
-		b.Run("unchanged/"+string(e), func(b *testing.B) {
+		b.Run("unchanged/"+string(backendName), func(b *testing.B) {
 			ns := netnstest.New(b)
 			for b.Loop() {
 				if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
@@ -35,9 +35,9 @@ func BenchmarkApply(b *testing.B) {
 			}
 		})
 	}
-	for _, e := range backends {
-		b.Run("checked again/"+string(e), func(b *testing.B) {
-			backend, ns := chosen(b, e), netnstest.New(b)
+	for _, backendName := range backends {
+		b.Run("checked again/"+string(backendName), func(b *testing.B) {
+			backend, ns := chosen(b, backendName), netnstest.New(b)
 			if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
 				b.Fatal(err)
 			}

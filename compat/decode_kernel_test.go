@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelNames lists the matches or targets of a family that are registered in the kernel.
-func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, kind string) []string {
+// kernelNames returns the names in one of the kernel's lists of a family, "matches" or "targets".
+func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, list string) []string {
 	t.Helper()
 	// A table makes a modular kernel create the file, and its rules load more extensions.
 	istiotest.Restore(t, ns, istiotest.Legacy, f,
 		"*mangle\n-A OUTPUT -m comment --comment x -j MARK --set-mark 1\nCOMMIT\n")
-	path := map[rules.Family]string{rules.IPv4: "ip_tables_", rules.IPv6: "ip6_tables_"}[f] + kind
+	path := map[rules.Family]string{rules.IPv4: "ip_tables_", rules.IPv6: "ip6_tables_"}[f] + list
 	path = "/proc/thread-self/net/" + path
 	var text []byte
 	err := ns.Do(func() (err error) {
@@ -39,18 +39,18 @@ func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, kind string) []stri
 	return names
 }
 
-// eachExtension calls check with every revision of every match or target of the kernel, and with
-// random structures.
+// eachExtension calls check with every revision of every extension in the kernel's list, "matches"
+// or "targets", each with random structures.
 func eachExtension(
-	t *testing.T, kind string, of xtables.Kind, check func(f rules.Family, x xt.Extension),
+	t *testing.T, list string, kind xtables.Kind, check func(f rules.Family, x xt.Extension),
 ) {
 	random := rand.New(rand.NewPCG(1, 2))
 	ns := netnstest.New(t)
 	for _, f := range istiotest.Families {
-		for _, name := range kernelNames(t, ns, f, kind) {
+		for _, name := range kernelNames(t, ns, f, list) {
 			found := 0
 			for revision := range uint8(8) {
-				feature := xtables.Feature{Family: f, Kind: of, Name: name, Revision: revision}
+				feature := xtables.Feature{Family: f, Kind: kind, Name: name, Revision: revision}
 				if xtables.Probe(ns, feature) != nil {
 					continue
 				}

@@ -338,7 +338,6 @@ func optionCases(f rules.Family) []optionCase {
 		{
 			table:   "mangle",
 			rule:    "-i lo -m socket --restore-skmark -m length --length 100 -m socket --transparent -j DROP",
-			notNFT:  true, // package nft does not read Require yet
 			matches: list(rules.MatchInterface{Names: interfaceNames("lo")}),
 			actions: does(
 				rules.Unknown{Text: "-m socket --restore-skmark"},
@@ -608,7 +607,7 @@ func TestDecodeOptions(t *testing.T) {
 					n := slices.IndexFunc(tables, func(table rules.Table) bool {
 						return table.Family == f && table.Name == c.table
 					})
-					c.check(t, tables[n].Chain(optionChain(i)).Rules[0])
+					c.compare(t, tables[n].Chain(optionChain(i)).Rules[0])
 				})
 			}
 		}
@@ -634,9 +633,9 @@ func optionTables(f rules.Family, list []optionCase) string {
 	return b.String()
 }
 
-// check compares a decoded rule with the representation. It does not compare the bytes of unknown
+// compare compares a decoded rule with its expected representation, but not the bytes of unknown
 // matches and actions.
-func (c optionCase) check(t *testing.T, got rules.Rule) {
+func (c optionCase) compare(t *testing.T, got rules.Rule) {
 	t.Helper()
 	isProtocol := func(m rules.Match) bool {
 		_, ok := m.(rules.MatchProtocol)

@@ -245,7 +245,8 @@ func TestDecodeComments(t *testing.T) {
 	}
 	r := decode(table).Chain("RULES").Rules[0]
 	if r.Comment != "say why twice" || r.String() != "counter return" {
-		t.Errorf("comment %q of %s", r.Comment, &r)
+		t.Errorf("comment %q of rule %s, want comment \"say why twice\" of counter return", r.Comment,
+			&r)
 	}
 }
 

@@ -19,10 +19,10 @@ import (
 // TestCheckFindsForeignEntriesInSluicesRouting runs with both backends, which share the routing
 // code.
 func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, want := chosen(t, e), compiled(t, tproxy, dual)
+			b, want := chosen(t, backendName), compiled(t, tproxy, dual)
 			applyAndCheck(t, b, ns, want, nft.Created)
 			ip := netnstest.RequireBinary(t, "ip")
 			for _, args := range []string{
@@ -77,12 +77,12 @@ func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 		"a policy rule removed":  {ip, "-6 rule del pref 133"},
 		"a foreign route added":  {ip, "-6 route add blackhole fd00::/16 table 133"},
 	} {
-		for _, e := range backends {
-			t.Run(name+"/"+string(e), func(t *testing.T) {
-				if command != nil && command[0] == nftables && e == compat.BackendLegacy {
+		for _, backendName := range backends {
+			t.Run(name+"/"+string(backendName), func(t *testing.T) {
+				if command != nil && command[0] == nftables && backendName == compat.BackendLegacy {
 					t.Skip("the command changes the nftables table")
 				}
-				checkAgainAfter(t, e, compiled(t, tproxy, dual), command)
+				checkAgainAfter(t, backendName, compiled(t, tproxy, dual), command)
 			})
 		}
 	}
@@ -101,13 +101,13 @@ func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
 		"a rule of Sluice without its route":         "-6 rule add pref 133 fwmark 1337 lookup 133",
 		"a route in Sluice's table":                  "-4 route add blackhole 10.0.0.0/8 table 133",
 	} {
-		for _, e := range backends {
-			t.Run(name+"/"+string(e), func(t *testing.T) {
-				var with []string
+		for _, backendName := range backends {
+			t.Run(name+"/"+string(backendName), func(t *testing.T) {
+				var change []string
 				if command != "" {
-					with = []string{ip, command}
+					change = []string{ip, command}
 				}
-				checkAgainAfter(t, e, compiled(t, dual), with)
+				checkAgainAfter(t, backendName, compiled(t, dual), change)
 			})
 		}
 	}
@@ -115,10 +115,12 @@ func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
 
 // checkAgainAfter verifies that, after the command (if not nil), Check with a snapshot returns the
 // same result as Check without one.
-func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, command []string) {
+func checkAgainAfter(
+	t *testing.T, backendName compat.BackendName, want rules.Ruleset, command []string,
+) {
 	t.Helper()
 	ns := netnstest.New(t)
-	b := chosen(t, e)
+	b := chosen(t, backendName)
 	applyAndCheck(t, b, ns, want, nft.Created)
 	last, err := b.Check(ns, want, compat.Snapshot{})
 	if err != nil || len(last.Differences) > 0 {
@@ -153,7 +155,11 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 		flush  = "flush chain inet sluice nat-output"
 		remove = "delete table inet sluice"
 	)
-	for _, row := range []struct{ name, found, since string }{
+	for _, row := range []struct {
+		name  string
+		found string // the command before Check, or empty
+		since string // the command between Check and Apply, or empty
+	}{
 		{"an added rule", add, ""},
 		{"an added rule, and another one after Check", add, add},
 		{"an added rule, and a deleted table after Check", add, remove},
@@ -163,16 +169,16 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 		{"a deleted policy rule", "rule del pref 133", ""},
 		{"a deleted policy rule, and a flushed chain after Check", "rule del pref 133", flush},
 	} {
-		for _, e := range []compat.BackendName{
+		for _, backendName := range []compat.BackendName{
 			compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto,
 		} {
-			if e == compat.BackendLegacy &&
+			if backendName == compat.BackendLegacy &&
 				strings.Contains(row.found+row.since, "inet sluice") {
 				continue
 			}
-			t.Run(row.name+"/"+string(e), func(t *testing.T) {
+			t.Run(row.name+"/"+string(backendName), func(t *testing.T) {
 				t.Parallel()
-				b, want := chosen(t, e), compiled(t, tproxy, dual)
+				b, want := chosen(t, backendName), compiled(t, tproxy, dual)
 				do := func(ns *netns.NS, command string) {
 					program := nftables
 					if strings.HasPrefix(command, "rule") {
@@ -199,11 +205,11 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 					}
 					hasNoRules := row.found == remove || strings.HasPrefix(row.found, "flush table")
 					if found.HasRules == hasNoRules {
-						t.Errorf("HasRules is %t", found.HasRules)
+						t.Errorf("HasRules is %t, want %t", found.HasRules, !hasNoRules)
 					}
-					if read := e != compat.BackendLegacy && row.found != "" &&
+					if read := backendName != compat.BackendLegacy && row.found != "" &&
 						row.found != remove; compat.HasReading(found.Snapshot) != read {
-						t.Errorf("the snapshot has a reading: %t", !read)
+						t.Errorf("the snapshot contains rules: %t, want %t", !read, read)
 					}
 					do(ns, row.since)
 					result, err := repair(ns, found)
@@ -233,12 +239,12 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 	}
 }
 
-// TestComparisonReportsWhetherRulesExist runs with both backends.
+// TestComparisonReportsWhetherRulesExist verifies Comparison.HasRules with both backends.
 func TestComparisonReportsWhetherRulesExist(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.New(t)
-			b, rs := chosen(t, e), compiled(t, dual)
+			b, rs := chosen(t, backendName), compiled(t, dual)
 			wantHasRules := func(want bool) {
 				t.Helper()
 				if found, err := b.Check(ns, rs, compat.Snapshot{}); err != nil ||
@@ -261,9 +267,9 @@ func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 // snapshot.
 func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
+	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		ns := netnstest.New(t)
-		b, want := chosen(t, e), compiled(t, dual, func(r *rules.Redirect) {
+		b, want := chosen(t, backendName), compiled(t, dual, func(r *rules.Redirect) {
 			r.KeepEstablished = true
 			r.OutboundExcludeCIDRs = []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24"),
@@ -281,7 +287,7 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 		compat.SetHits(found.Snapshot, 7)
 		if result, err := b.Apply(ns, want, found.Snapshot); err != nil ||
 			result.Outcome != nft.Updated || result.EstablishedPackets != 7 {
-			t.Errorf("%s: %+v, %v", e, result, err)
+			t.Errorf("%s: %+v, %v", backendName, result, err)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func wantSameRule(t rapid.TB, f rules.Family, r *rules.Rule) {
 	}
 }
 
-func TestEncodeRejectsRulesThatNoSingleEntryExpresses(t *testing.T) {
+func TestEncodeRejectsRulesThatNoSingleXTablesRuleExpresses(t *testing.T) {
 	addrs := rules.AddrRanges(prefixList("10.0.0.0/8,12.0.0.0/8"))
 	for _, tc := range []struct {
 		name string
@@ -99,7 +99,7 @@ func TestEncodeRejectsRulesThatNoSingleEntryExpresses(t *testing.T) {
 			"an xtables rule can compare it only once",
 		},
 		{
-			"protocol 0, which an entry uses for all protocols",
+			"protocol 0, which means all protocols in an xtables rule",
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
 			"an xtables rule can compare it only once",
 		},

@@ -44,7 +44,7 @@ var alwaysCaptured = []string{
 	"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1337",
 }
 
-// TestKilledApplierLetsNoPacketBypass kills a process that applies rules at a random moment.
+// TestKilledApplierLetsNoPacketBypass kills, at a random moment, a process that applies rules.
 // Packets that were captured before must be captured or dropped, and the next Apply must complete.
 func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	t.Parallel()

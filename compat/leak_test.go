@@ -20,10 +20,10 @@ func TestBackendsLeakNothing(t *testing.T) {
 	round := func(i int) {
 		ns := withLoopbackDown(t)
 		defer ns.Close()
-		for _, e := range []compat.BackendName{
+		for _, backendName := range []compat.BackendName{
 			backends[i%2], backends[(i+1)%2], compat.BackendAuto,
 		} {
-			b := chosen(t, e)
+			b := chosen(t, backendName)
 			if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 				t.Fatal(err)
 			}

@@ -14,16 +14,19 @@ import (
 // A generator draws from few values, so that rules and packets often match.
 type generator struct{ *rapid.T }
 
+// pick draws one of the values. The label names the draw in the output of rapid.
 func pick[T any](g generator, label string, from ...T) T {
 	return rapid.SampledFrom(from).Draw(g.T, label)
 }
 
+// some draws a list of least to most values.
 func some[T any](g generator, label string, least, most int, from ...T) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(from), least, most).Draw(g.T, label)
 }
 
 func (g generator) yes(label string) bool { return rapid.Bool().Draw(g.T, label) }
 
+// number draws a number from 0 to most.
 func (g generator) number(label string, most int) int {
 	return rapid.IntRange(0, most).Draw(g.T, label)
 }

@@ -30,10 +30,10 @@ func (tr *translator) convertMatches(
 		if err != nil || len(alternatives) == 0 {
 			return never, nil, err
 		}
-		var options matchAlternatives
-		var not []rules.Match
-		if options, not, err = tr.convertMatch(m); err == nil {
-			alternatives, except = alternatives.and(options), append(except, not...)
+		var ofMatch matchAlternatives
+		var exceptOfMatch []rules.Match
+		if ofMatch, exceptOfMatch, err = tr.convertMatch(m); err == nil {
+			alternatives, except = alternatives.and(ofMatch), append(except, exceptOfMatch...)
 		}
 	}
 	for _, list := range alternatives {
@@ -80,18 +80,18 @@ func (tr *translator) convertMatch(m rules.Match) (matchAlternatives, []rules.Ma
 		}
 		return never, nil, nil
 	case rules.MatchInterface:
-		options, except := interfaceConditions(m)
-		return options, except, nil
+		alternatives, except := interfaceConditions(m)
+		return alternatives, except, nil
 	case rules.MatchAddr:
-		options, except := tr.addressConditions(m)
-		return options, except, nil
+		alternatives, except := tr.addressConditions(m)
+		return alternatives, except, nil
 	case rules.MatchProtocol:
 		return always, nil, nil // see protocolConditions
 	case rules.MatchPort:
 		return portConditions(m), nil, nil
 	case rules.MatchOwner:
-		options, err := tr.ownerConditions(m)
-		return options, nil, err
+		alternatives, err := tr.ownerConditions(m)
+		return alternatives, nil, err
 	case rules.MatchTCPFlags:
 		if m.Mask == 0 && m.Value == 0 {
 			return negateIf(m.Not, always), nil, nil
@@ -117,18 +117,18 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternativ
 	if not && len(list) == 1 {
 		return matchAlternatives{{negate(list[0])}}, nil
 	}
-	options, except := make(matchAlternatives, 0, len(list)), []rules.Match(nil)
+	alternatives, except := make(matchAlternatives, 0, len(list)), []rules.Match(nil)
 	for _, m := range list {
 		if not {
 			except = append(except, m)
 		} else {
-			options = append(options, []rules.Match{m})
+			alternatives = append(alternatives, []rules.Match{m})
 		}
 	}
 	if not {
-		options = always
+		alternatives = always
 	}
-	return options, except
+	return alternatives, except
 }
 
 // interfaceConditions returns a condition for each name. It omits names that a prefix in m.Names
@@ -180,15 +180,15 @@ func (tr *translator) ownerConditions(m rules.MatchOwner) (matchAlternatives, er
 		return nil, fmt.Errorf("%s at %s: xtables supports owners at output and postrouting only", m,
 			tr.position.hook)
 	}
-	options, all := matchAlternatives{}, []rules.Match(nil)
+	alternatives, all := matchAlternatives{}, []rules.Match(nil)
 	for _, ids := range m.IDs {
 		single := m
 		single.IDs = []rules.IDRange{ids}
-		options, all = append(options, []rules.Match{single}), append(all, single)
+		alternatives, all = append(alternatives, []rules.Match{single}), append(all, single)
 	}
 	switch {
 	case !m.Not:
-		return options, nil
+		return alternatives, nil
 	case len(all) == 0 && !m.Socketless: // every packet with a socket matches
 		return matchAlternatives{{rules.MatchOwner{IDs: []rules.IDRange{{
 			First: 0, Last: ^uint32(0),
@@ -202,18 +202,18 @@ func portConditions(m rules.MatchPort) matchAlternatives {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
 		return negateIf(m.Not, always)
 	}
-	options, all := matchAlternatives{}, []rules.Match(nil)
+	alternatives, all := matchAlternatives{}, []rules.Match(nil)
 	for rest := m.Ports; len(rest) > 0; {
 		n := min(len(rest), xt.MaxSlots)
 		for xt.Slots(rest[:n]) > xt.MaxSlots {
 			n--
 		}
 		match := rules.MatchPort{Side: m.Side, Not: m.Not, Ports: rest[:n:n]}
-		options, all = append(options, []rules.Match{match}), append(all, match)
+		alternatives, all = append(alternatives, []rules.Match{match}), append(all, match)
 		rest = rest[n:]
 	}
 	if m.Not {
 		return matchAlternatives{all}
 	}
-	return options
+	return alternatives
 }

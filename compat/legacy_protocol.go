@@ -65,6 +65,6 @@ func protocolConditions(matches []rules.Match) (matchAlternatives, []rules.Match
 		m.Not = true
 		return m
 	}
-	options, except := oneOf(candidates == nil, singles, negate)
-	return options, except, nil
+	alternatives, except := oneOf(candidates == nil, singles, negate)
+	return alternatives, except, nil
 }

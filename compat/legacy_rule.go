@@ -29,8 +29,7 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 	actions := withoutCount(r.Actions)
 	parts := ruleParts{
 		comment: r.Comment, role: r.Role,
-		// Every xtables rule has counters, so that only these rules need a Count action; see
-		// Translate.
+		// Every xtables rule has counters, so only these rules need a Count action; see Translate.
 		counts: r.KeepsEstablished() || r.Counts() && len(actions) == 0,
 	}
 	if tproxy, ok := tproxyWithDrop(list); ok {

@@ -357,7 +357,7 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 	if _, err := compat.Translate(onAddr); err == nil ||
 		!strings.Contains(err.Error(), "must be of family ip6") {
-		t.Errorf("an address of one family in an inet table: error %v", err)
+		t.Errorf("an address of one family in an inet table: error %v, want another family", err)
 	}
 	onAddr.Tables[0].Family = rules.IPv4
 	if legacy, err = compat.Translate(onAddr); err != nil {
@@ -389,7 +389,7 @@ func TestTranslateWithoutIPv6CreatesNoIPv6Rules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := listing(legacy, rules.IPv6); len(got) > 0 {
-		t.Errorf("rules %q", got)
+		t.Errorf("rules of IPv6: %q, want none", got)
 	}
 }
 

@@ -80,7 +80,7 @@ var errLiveBusy = errors.New(
 // in its lists of hook functions ([nft.Hooks]), which older kernels lack and which omit NAT up to
 // Linux 7.2. Live.Ambiguous contains the chains whose order is unknown. ReadLive creates no table
 // and loads no module of xtables. The kernel may load nf_tables and the lists of hook functions,
-// which have no effect on packets. It needs the privileges of [nft.ReadAll] and [ReadTables].
+// which have no effect on packets. ReadLive needs the privileges of [nft.ReadAll] and [ReadTables].
 func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 	live, err := readLive(ns, origin)
 	if err != nil {

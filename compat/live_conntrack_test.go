@@ -47,7 +47,8 @@ func TestOrderOfChainsAtConntracksPriority(t *testing.T) {
 	}
 }
 
-// TestChainsAtOtherHooksAreReported has a chain at the ingress of a device.
+// TestChainsAtOtherHooksAreReported verifies that ReadLive reports a chain at the hook ingress of a
+// device.
 func TestChainsAtOtherHooksAreReported(t *testing.T) {
 	ns := netnstest.New(t)
 	nftables(t, ns,

@@ -48,7 +48,8 @@ type outputChain struct {
 	table, name string
 	kind        rules.ChainType
 	priority    int
-	empty, drop bool
+	empty       bool // the chain has no rules
+	drop        bool // the policy is drop
 }
 
 // output makes the tables of the chains, nftables first, in the order of their first chains.
@@ -281,7 +282,7 @@ func TestAmbiguousOrderNamesTheOwnersOfTheChains(t *testing.T) {
 	const want = "hook output: the order of ip nat OUTPUT (iptables-nft), ip nat OUTPUT (iptables-legacy) is unknown, " +
 		"because the kernel does not report it"
 	if len(got) != 1 || got[0].String() != want {
-		t.Errorf("%v", got)
+		t.Errorf("%v, want only %q", got, want)
 	}
 }
 

@@ -79,7 +79,7 @@ func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 	}
 	if _, err := compat.ReadLive(ns, "iptables"); err == nil ||
 		!strings.Contains(err.Error(), `"iptables" is not an origin`) {
-		t.Errorf("%v", err)
+		t.Errorf("an unknown origin: error %v", err)
 	}
 }
 

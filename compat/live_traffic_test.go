@@ -26,7 +26,6 @@ import (
 
 // An owner has one rule at output: a redirection to its own port, or a rule that sets its own zone.
 type owner struct {
-	name string
 	// add and remove register and unregister the owner's chain. zone selects the rule.
 	add    func(t *testing.T, ns *netns.NS, zone bool)
 	remove func(t *testing.T, ns *netns.NS, zone bool)
@@ -66,22 +65,22 @@ func tableOf(zone bool) string {
 // owners returns an owner of each program. The table of iptables-legacy remains after its rules are
 // removed, and keeps its position.
 func owners() []owner {
-	legacy, variant := owner{name: "legacy", number: 1}, owner{name: "variant", number: 2}
+	legacy, iptablesNFT := owner{number: 1}, owner{number: 2}
 	legacy.add = func(t *testing.T, ns *netns.NS, zone bool) {
 		istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, legacy.save(zone))
 	}
 	legacy.remove = func(t *testing.T, ns *netns.NS, zone bool) {
 		istiotest.Run(t, ns, "", "iptables-legacy", "-t", tableOf(zone), "-F")
 	}
-	variant.add = func(t *testing.T, ns *netns.NS, zone bool) {
-		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, variant.save(zone))
+	iptablesNFT.add = func(t *testing.T, ns *netns.NS, zone bool) {
+		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, iptablesNFT.save(zone))
 	}
-	variant.remove = func(t *testing.T, ns *netns.NS, zone bool) {
+	iptablesNFT.remove = func(t *testing.T, ns *netns.NS, zone bool) {
 		nftables(t, ns, "delete table ip "+tableOf(zone))
 	}
-	list := []owner{legacy, variant}
+	list := []owner{legacy, iptablesNFT}
 	for i, name := range []string{"inet a", "ip b"} {
-		o := owner{name: name, number: 3 + i}
+		o := owner{number: 3 + i}
 		o.add = func(t *testing.T, ns *netns.NS, zone bool) {
 			nftables(t, ns, fmt.Sprintf("table %s { chain c { %s }; }", name, o.chain(zone)))
 		}
@@ -156,18 +155,18 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 		}
 		return
 	}
-	var named []string
+	var ambiguousRules []string
 	for _, a := range live.Ambiguous {
 		for _, c := range a.Chains {
 			for _, r := range c.Chain.Rules {
-				named = append(named, r.String())
+				ambiguousRules = append(ambiguousRules, r.String())
 			}
 		}
 	}
-	if !slices.ContainsFunc(named, func(rule string) bool {
+	if !slices.ContainsFunc(ambiguousRules, func(rule string) bool {
 		return strings.HasSuffix(rule, fmt.Sprint(got))
 	}) {
-		t.Errorf("the connection has port or zone %d, want it from one of %q", got, named)
+		t.Errorf("the connection has port or zone %d, want it from one of %q", got, ambiguousRules)
 	}
 }
 

@@ -24,8 +24,8 @@ var loadFlows = []flow{
 	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
 }
 
-// rulesetSequence is a list of rulesets, each with its backend. Between two consecutive rulesets,
-// and the last and the first, capture moves to another table or another backend.
+// rulesetSequence is a list of rulesets, each with its backend. Consecutive rulesets, and the last
+// and the first, differ in the mode, the backend or other parameters.
 type rulesetSequence []struct {
 	backend compat.BackendName
 	change  []func(*rules.Redirect)

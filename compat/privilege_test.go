@@ -73,8 +73,8 @@ func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 
 func applyAsContainer(*netns.NS, *bufio.Reader) error {
 	rs := rules.MustCompile(sidecar(tproxy, dual))
-	apply := func(e compat.BackendName) (compat.Result, error) {
-		b, err := compat.Choose(e)
+	apply := func(backendName compat.BackendName) (compat.Result, error) {
+		b, err := compat.Choose(backendName)
 		if err != nil {
 			return compat.Result{}, err
 		}
@@ -107,15 +107,15 @@ func applyAsContainer(*netns.NS, *bufio.Reader) error {
 // TestApplyInAnotherUserNamespace programs the namespace of a pod with hostUsers: false from
 // the host.
 func TestApplyInAnotherUserNamespace(t *testing.T) {
-	for _, e := range backends {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backendName := range backends {
+		t.Run(string(backendName), func(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
-			b := chosen(t, e)
+			b := chosen(t, backendName)
 			applyAndCheck(t, b, ns, compiled(t, dual, allDNS), nft.Created)
 			applyAndCheck(t, b, ns, compiled(t, tproxy, dual), nft.Replaced)
 			applyAndCheck(t, b, ns, compiled(t, tproxy, dual), nft.Unchanged)
 			if removed, err := b.Remove(ns); err != nil || !removed {
-				t.Error(removed, err)
+				t.Errorf("Remove: %t, error %v; want true", removed, err)
 			}
 			wantNoRules(t, ns)
 		})
@@ -219,8 +219,8 @@ func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// refuse makes a system call of this process fail with errno if its argument with the index has the
-// value and, unless first is negative, its first argument is first.
+// refuse makes a system call of this process fail with errno if the argument at the index equals
+// value and, unless first is negative, the first argument equals first.
 func refuse(call uint32, first int, index, value uint32, errno unix.Errno) {
 	const (
 		number     = 0 // offsets in struct seccomp_data

@@ -37,27 +37,27 @@ func TestSavedSourceNATEqualsTheKernels(t *testing.T) {
 		held := map[istiotest.Variant][]diff.Side{}
 		for _, target := range list {
 			text := "*nat\n:POSTROUTING ACCEPT [0:0]\n[0:0] -A POSTROUTING " + target + "\nCOMMIT\n"
-			for b, read := range tableReaders() {
+			for variant, read := range tableReaders() {
 				ns := netnstest.New(t)
-				istiotest.Restore(t, ns, b, f, text)
-				saved[b] = append(saved[b], istiotest.Save(t, ns, b, f))
-				held[b] = append(held[b], diff.Side{Ruleset: rules.Ruleset{Tables: read(ns)}})
+				istiotest.Restore(t, ns, variant, f, text)
+				saved[variant] = append(saved[variant], istiotest.Save(t, ns, variant, f))
+				held[variant] = append(held[variant], diff.Side{Ruleset: rules.Ruleset{Tables: read(ns)}})
 			}
 		}
-		for a, texts := range saved {
+		for savedBy, texts := range saved {
 			for i, text := range texts {
 				tables, err := save.Parse(f, "text", strings.NewReader(text))
 				if err != nil {
 					t.Fatal(err)
 				}
-				for b, sides := range held {
+				for loadedBy, sides := range held {
 					for j, side := range sides {
 						result := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: tables}},
 							side, diff.Options{Families: []rules.Family{f}})
 						got := result.StrictVerdict()
 						if (got == diff.Equivalent) != (i == j) {
-							t.Errorf("saved rule %s (%v) and loaded rule %s (%v): %s", list[i], a, list[j], b,
-								got)
+							t.Errorf("saved rule %s (%v) and loaded rule %s (%v): %s", list[i],
+								savedBy, list[j], loadedBy, got)
 						}
 					}
 				}

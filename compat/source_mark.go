@@ -2,8 +2,9 @@ package compat
 
 import "strings"
 
-// ClearSourceMarkCommand returns the command that sets the sysctl src_valid_mark to 0 for interfaces, by
-// name, and for "all". The setting applies to an interface if it is 1 for the interface or for all.
+// ClearSourceMarkCommand returns the command that sets the sysctl src_valid_mark of the named
+// interfaces to 0. The names may include "all". The setting applies to an interface if it is 1 for
+// the interface or for all.
 func ClearSourceMarkCommand(interfaces []string) string {
 	command := "sysctl -w"
 	for _, name := range interfaces {
