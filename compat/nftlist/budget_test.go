@@ -25,17 +25,17 @@ var (
 // Reading a text takes linear time.
 func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 	const many = 20_000
-	chains := func(text string) string {
+	repeated := func(format string) string {
 		var all strings.Builder
 		for i := range many {
-			fmt.Fprintf(&all, text, i)
+			fmt.Fprintf(&all, format, i)
 		}
 		return "table inet t {\n" + all.String() + "}\n"
 	}
 	for name, text := range map[string]string{
-		"many chains":      chains("\tchain c%d {\n\t\tdrop\n\t}\n"),
-		"many sets":        chains("\tset s%d {\n\t\ttype ipv4_addr\n\t\telements = { 1.1.1.1 }\n\t}\n"),
-		"many base chains": chains("\tchain c%d {\n\t\ttype filter hook output priority 0; policy drop;\n\t}\n"),
+		"many chains":      repeated("\tchain c%d {\n\t\tdrop\n\t}\n"),
+		"many sets":        repeated("\tset s%d {\n\t\ttype ipv4_addr\n\t\telements = { 1.1.1.1 }\n\t}\n"),
+		"many base chains": repeated("\tchain c%d {\n\t\ttype filter hook output priority 0; policy drop;\n\t}\n"),
 		"many rules":       chainOf(strings.Repeat("tcp dport 80 drop\n", many)),
 		"many statements":  chainOf(strings.Repeat("counter ", many)),
 		"unknown words":    chainOf(strings.Repeat("x ", many)),
@@ -56,7 +56,7 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 			boundOfReading.Check(t, "reading", func() {
 				_, err := nftlist.Parse("file", strings.NewReader(text))
 				if tooMany := name == "many base chains"; tooMany != (err != nil) {
-					t.Error(err)
+					t.Errorf("error %v, want an error: %t", err, tooMany)
 				}
 			})
 		})
@@ -78,7 +78,7 @@ func mapsOf(many int, rule string) string {
 func FuzzTextWithinBudget(f *testing.F) {
 	files, err := filepath.Glob("../../nft/testdata/programs/*.nft")
 	if err != nil || len(files) == 0 {
-		f.Fatal(files, err)
+		f.Fatalf("rulesets of programs %v, error %v; want some", files, err)
 	}
 	for _, path := range files {
 		text, err := os.ReadFile(path)

@@ -75,17 +75,18 @@ var (
 	eventType     = datatype{size: 4, isHost: true, isFlags: true, parse: parseEvent}
 )
 
-// bitsType returns the type of a number of bits in bytes, of which shift bits are lower.
+// bitsType returns the type of a number with the given bits, which size bytes contain. The lowest
+// shift bits of the bytes do not belong to the number.
 func bitsType(size, bits, shift int) datatype {
 	return datatype{size: size, bits: bits, shift: shift}
 }
 
-// dscpType returns the type of a class of differentiated services in bytes.
+// dscpType returns the type of a class of differentiated services; see bitsType.
 func dscpType(size, shift int) datatype {
 	return datatype{size: size, bits: 6, shift: shift, parse: parseDSCP}
 }
 
-// ecnType returns the type of a code point of explicit congestion notification in a byte.
+// ecnType returns the type of a code point of explicit congestion notification; see bitsType.
 func ecnType(shift int) datatype {
 	return datatype{size: 1, bits: 2, shift: shift, parse: parseECN}
 }

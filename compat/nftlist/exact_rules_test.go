@@ -365,8 +365,8 @@ var exactInet = []string{
 	"ip6 hoplimit 5 drop",
 }
 
-// setsOf declares the sets that the rules use.
-const setsOf = `
+// objectDeclarations declares the named objects that the rules of all families use.
+const objectDeclarations = `
 	counter every { }
 	limit slow { rate 5/minute; }
 	quota little { 5 mbytes; }
@@ -380,7 +380,9 @@ const setsOf = `
 	set pairs { type inet_service . mark; elements = { 5 . 6, 7 . 8 }; }
 `
 
-const setsOfFamily = `
+// familySetDeclarations declares the sets and maps that rules of one family use. Its format
+// arguments are the result of addressesOf.
+const familySetDeclarations = `
 	set fixed-%[1]s { type %[7]s; elements = { %[2]s, %[3]s }; }
 	set dynamic-%[1]s { type %[7]s; flags dynamic,timeout; timeout 1h; }
 	set expiring-%[1]s { type %[7]s; flags timeout; elements = { %[2]s timeout 1h, %[3]s }; }

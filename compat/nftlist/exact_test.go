@@ -32,13 +32,13 @@ func (d *ruleTable) add(base, rule string) {
 // ruleTableOf returns a table of a family with all rules.
 func ruleTableOf(family string) *ruleTable {
 	d := &ruleTable{rules: map[string]string{}}
-	d.text.WriteString("table " + family + " t {" + setsOf)
+	d.text.WriteString("table " + family + " t {" + objectDeclarations)
 	families, others := []string{family}, exactNotInet
 	if family == "inet" {
 		families, others = []string{"ip", "ip6"}, exactInet
 	}
 	for _, f := range families {
-		fmt.Fprintf(&d.text, setsOfFamily, addressesOf(f)...)
+		fmt.Fprintf(&d.text, familySetDeclarations, addressesOf(f)...)
 	}
 	d.text.WriteString("\tchain below { }\n")
 	for _, rule := range exactRules {

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// inputsTable returns a table with a base chain.
+// inputsTable returns a table with a base chain that contains the rules. elements are the elements
+// of the set s.
 func inputsTable(family, hook string, priority int, elements string, list ...string) string {
 	return fmt.Sprintf("table %s t {\n"+
 		"\tset s {\n\t\ttype ipv4_addr\n\t\tflags timeout\n\t\telements = { %s }\n\t}\n"+
@@ -115,8 +116,8 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.change), tc.equivalent)
 	}
 
-	// A rule that writes a state before, and after, a condition on it. Neither drops the packet, so
-	// that both rulesets write the state for the same packets.
+	// A rule that writes a state before, and after, a condition on the state. Neither rule drops the
+	// packet, so both rulesets write the state for the same packets.
 	const marks = " meta mark set 1"
 	for _, tc := range []struct {
 		write, rule string

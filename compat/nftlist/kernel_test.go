@@ -94,21 +94,21 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 	return verdicts
 }
 
-// TestListingsOfPrograms verifies that the rules of real programs are read from text completely.
+// TestListingsOfPrograms verifies that the rules of real programs are read from listings completely.
 func TestListingsOfPrograms(t *testing.T) {
 	ns := newNamespace(t)
 	files, err := filepath.Glob("../../nft/testdata/*.nft")
 	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
+		t.Fatalf("rulesets %v, error %v; want at least 2", files, err)
 	}
 	lists, err := filepath.Glob("../../nft/testdata/list-*.golden")
 	if err != nil || len(lists) < 8 {
-		t.Fatal(lists, err)
+		t.Fatalf("listings %v, error %v; want at least 8", lists, err)
 	}
 	files = append(append(files, lists...), "../../nft/istio/istiotest/testdata/nft.txt")
 	programs, err := filepath.Glob("../../nft/testdata/programs/*.nft")
 	if err != nil || len(programs) < 3 {
-		t.Fatal(programs, err)
+		t.Fatalf("rulesets of programs %v, error %v; want at least 3", programs, err)
 	}
 	for _, path := range append(files, programs...) {
 		text, err := os.ReadFile(path)
@@ -127,7 +127,7 @@ func TestListingsOfPrograms(t *testing.T) {
 }
 
 // TestListingsOfGeneratedRulesets verifies that no listing of a generated ruleset is read as
-// another ruleset. The text of iptables-nft is incomplete, so that it is never decided.
+// another ruleset. The text of iptables-nft is incomplete, so it is never decided.
 func TestListingsOfGeneratedRulesets(t *testing.T) {
 	ns := newNamespace(t)
 	netnstest.RequireBinary(t, "iptables-nft-restore")
@@ -158,7 +158,8 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 				want = 0
 			}
 			if count == 0 || decided[""] != want || decided["-n"] != want {
-				t.Errorf("%d rulesets, decided by form: %v", count, decided)
+				t.Errorf("%d rulesets, decided by form: %v, want %d for each form of text", count,
+					decided, want)
 			}
 		})
 	}
@@ -223,6 +224,7 @@ func (ns namespace) loadGenerated(t *testing.T, text string) error {
 	return nil
 }
 
+// rulesets returns the number of rulesets that a test generates.
 func rulesets(t *testing.T) int {
 	t.Helper()
 	if os.Getenv("SLUICE_LONG") != "" {

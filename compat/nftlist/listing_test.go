@@ -227,7 +227,8 @@ func TestListingWithNestedJumps(t *testing.T) {
 			if _, err := nftlist.Parse("file", strings.NewReader(tooMany)); err == nil ||
 				!strings.Contains(err.Error(), "more than 15 jumps are nested") &&
 					!strings.Contains(err.Error(), "or more than 15 are nested") {
-				t.Errorf("%s: %v", verb, err)
+				t.Errorf("%d nested rules with %s: the listing yields %v, want too many jumps", maximum+1,
+					verb, err)
 			}
 		}
 	}

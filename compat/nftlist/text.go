@@ -71,8 +71,8 @@ func (s textStatement) key() string {
 	return ""
 }
 
-// readStatement reads the next statement. If blocks is set, it ends before a block. Otherwise
-// braces belong to the statement, which may have several lines.
+// readStatement reads the next statement. If blocks is set, the statement ends before a block.
+// Otherwise braces belong to the statement, which may have several lines.
 func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 	var s textStatement
 	depth := 0

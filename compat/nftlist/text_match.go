@@ -28,7 +28,7 @@ func parseMatch(tokens []token, size int, left json.RawMessage) (int, statement)
 		}
 		left = encode(map[string]any{"&": []any{left, mask}})
 		size += 1 + count
-		isEqual = true // and so does a mask
+		isEqual = true // a mask means == too
 	}
 	if op == "in" && isEqual {
 		op = "=="

@@ -308,7 +308,7 @@ func TestTextWithErrors(t *testing.T) {
 			t.Errorf("%q: %+v\n got %v\nwant %s", tc.text, l, err, tc.want)
 		}
 		if e := (*save.SyntaxError)(nil); strings.Contains(tc.want, ": want ") && !errors.As(err, &e) {
-			t.Errorf("%q: %T", tc.text, err)
+			t.Errorf("%q: error of type %T, want a syntax error", tc.text, err)
 		}
 	}
 }
