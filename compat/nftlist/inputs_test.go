@@ -116,8 +116,8 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.change), tc.equivalent)
 	}
 
-	// A rule that writes a state before, and after, a condition on the state. Neither rule drops the
-	// packet, so both rulesets write the state for the same packets.
+	// A rule that writes a state before, and after, a condition on the state. Neither rule drops
+	// the packet, so both rulesets write the state for the same packets.
 	const marks = " meta mark set 1"
 	for _, tc := range []struct {
 		write, rule string

@@ -20,8 +20,8 @@ func checkJumps(t *rules.Table) error {
 	for i := range t.Chains {
 		chains[t.Chains[i].Name] = &t.Chains[i]
 	}
-	// visit returns the number of nested jumps from a chain. level is the number of nested jumps that
-	// lead to the chain.
+	// visit returns the number of nested jumps from a chain. level is the number of nested jumps
+	// that lead to the chain.
 	var visit func(c *rules.Chain, level int) (int, error)
 	visit = func(c *rules.Chain, level int) (int, error) {
 		if known, visited := nested[c.Name]; visited {

@@ -94,7 +94,7 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 	return verdicts
 }
 
-// TestListingsOfPrograms verifies that the rules of real programs are read from listings completely.
+// TestListingsOfPrograms verifies that listings of the rules of real programs are read completely.
 func TestListingsOfPrograms(t *testing.T) {
 	ns := newNamespace(t)
 	files, err := filepath.Glob("../../nft/testdata/*.nft")

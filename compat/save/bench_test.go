@@ -39,7 +39,8 @@ func BenchmarkPrint10000Rules(b *testing.B) {
 	}
 }
 
-// BenchmarkParseCommands reads texts of a megabyte whose commands add and remove chains and rules.
+// BenchmarkParseCommands reads texts of up to a megabyte whose commands add and remove chains and
+// rules.
 func BenchmarkParseCommands(b *testing.B) {
 	const size = 1 << 19
 	repeat := func(format string) string {

@@ -88,7 +88,7 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 // rule draws a rule. No rule jumps to the user-defined chains with odd numbers. In these chains,
 // rule also draws matches and targets that the kernel allows only at some hooks.
 func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
-	free := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
+	unreferenced := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
 	var r rules.Rule
 	add := func(name string, draw func() rules.Match) {
 		if rapid.Bool().Draw(t, name) {
@@ -133,7 +133,7 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 			}
 		})
 	}
-	if free || c.Base != nil && (c.Base.Hook == rules.Output || c.Base.Hook == rules.Postrouting) {
+	if unreferenced || c.Base != nil && (c.Base.Hook == rules.Output || c.Base.Hook == rules.Postrouting) {
 		add("user", func() rules.Match { return owner(t, false) })
 		add("group", func() rules.Match { return owner(t, true) })
 	}
@@ -146,10 +146,10 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 		}
 	})
 	if g.rich {
-		g.addRich(t, &r, protocol, free)
+		g.addRich(t, &r, protocol, unreferenced)
 	}
 	rules.SortMatches(r.Matches)
-	r.Actions = append([]rules.Action{rules.Count{}}, g.target(t, c, targets, hasPorts, free)...)
+	r.Actions = append([]rules.Action{rules.Count{}}, g.target(t, c, targets, hasPorts, unreferenced)...)
 	r.Comment = rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[ -~]{1,40}`)).Draw(t, "comment")
 	if rapid.Bool().Draw(t, "hits") {
 		r.Hits = rules.Hits{
@@ -234,7 +234,7 @@ func mark(t *rapid.T, conntrack bool) rules.Match {
 
 // target draws the action of a rule, or none.
 func (g *generator) target(
-	t *rapid.T, c *rules.Chain, targets []rules.Chain, hasPorts, free bool,
+	t *rapid.T, c *rules.Chain, targets []rules.Chain, hasPorts, unreferenced bool,
 ) []rules.Action {
 	port := rapid.Uint16Range(1, 65535).Draw(t, "to port")
 	mask := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32()).Draw(t, "bits")
@@ -254,7 +254,7 @@ func (g *generator) target(
 			list = append(list, rules.Jump{Chain: to.Name, Goto: rapid.Bool().Draw(t, "goto")})
 		}
 	}
-	hook := func(h rules.Hook) bool { return free || c.Base != nil && c.Base.Hook == h }
+	hook := func(h rules.Hook) bool { return unreferenced || c.Base != nil && c.Base.Hook == h }
 	switch {
 	case g.table == "raw":
 		list = append(list, rules.SetZone{Zone: port})
@@ -264,7 +264,7 @@ func (g *generator) target(
 		list = append(list, rules.RedirectTo{Port: port}, rules.DNATPort{Port: port})
 	}
 	if g.rich {
-		list = append(list, g.richTargets(t, port, hasPorts, free)...)
+		list = append(list, g.richTargets(t, port, hasPorts, unreferenced)...)
 	}
 	a := rapid.SampledFrom(list).Draw(t, "action")
 	if a == nil {
@@ -286,7 +286,7 @@ func (g *generator) icmp() rules.Protocol {
 }
 
 // addRich draws additional matches for rich tables.
-func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, free bool) {
+func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, unreferenced bool) {
 	not := rapid.Bool().Draw(t, "not")
 	list := []rules.Match{
 		rules.MatchStatus{
@@ -313,13 +313,13 @@ func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, 
 			V6: protocol == rules.ICMPv6, Not: not, Values: []rules.Range[uint16]{values},
 		})
 	}
-	if free && (g.table == "raw" || g.table == "mangle") {
+	if unreferenced && (g.table == "raw" || g.table == "mangle") {
 		kind := rapid.SampledFrom([]string{
 			"", "loose", "validmark", "loose validmark accept-local",
 		}).Draw(t, "kind")
 		list = append(list, rules.MatchReversePath{Not: not, Kind: kind})
 	}
-	if free && g.table == "mangle" {
+	if unreferenced && g.table == "mangle" {
 		list = append(list,
 			rules.MatchSocket{Kind: rapid.SampledFrom([]string{
 				"", "nowildcard",
@@ -340,7 +340,7 @@ func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
 }
 
 // richTargets draws additional actions for rich tables.
-func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []rules.Action {
+func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, unreferenced bool) []rules.Action {
 	bits := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32Range(1, 1<<32-2))
 	a, b, value := bits.Draw(t, "bits"), bits.Draw(t, "other bits"), rapid.Uint32().Draw(t, "value")
 	list := []rules.Action{
@@ -364,7 +364,7 @@ func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []
 			rules.IPv6: {"icmpv6 port-unreachable", "icmpv6 no-route", "icmpv6 reject-route"},
 		}[g.family]
 		list = append(list, rules.Reject{With: rapid.SampledFrom(with).Draw(t, "with")})
-	case g.table == "nat" && free:
+	case g.table == "nat" && unreferenced:
 		list = append(list, rules.RedirectTo{}, rules.DNATTo{
 			Addr: first,
 		}, rules.DNATTo{Addr: first, LastAddr: last})
@@ -375,7 +375,7 @@ func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []
 				rules.DNATTo{Addr: first, Port: port},
 				rules.DNATTo{Addr: first, LastAddr: last, Port: port, Last: port + 1})
 		}
-	case g.table == "mangle" && hasPorts && free:
+	case g.table == "mangle" && hasPorts && unreferenced:
 		list = append(list, rules.TProxyDrop{Port: port, Addr: first, Value: value, Mask: a})
 	}
 	return list

@@ -98,7 +98,8 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 				}
 			}
 			if len(list) != tc.rules || sources != tc.sources || destinations != tc.destinations {
-				t.Errorf("%d rules, %d sources, %d destinations", len(list), sources, destinations)
+				t.Errorf("%d rules, %d sources, %d destinations; want %d, %d, %d", len(list), sources,
+					destinations, tc.rules, tc.sources, tc.destinations)
 			}
 		})
 	}
@@ -113,7 +114,7 @@ func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 			"\nCOMMIT\n"))
 		const want = "want no number: a rule of chain OUTPUT has more than 4096 combinations of addresses, and is read as a single rule, so that the numbers of rules are unknown"
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("%s: %v", command, err)
+			t.Errorf("%s: error %v, want %s", command, err, want)
 		}
 	}
 	tables := parse(t, rules.IPv4, "*filter\n-A OUTPUT "+many+"-I OUTPUT -j RETURN\n-D OUTPUT "+

@@ -119,11 +119,11 @@ var dryRunRules = []string{
 
 func TestParseLogOfADryRun(t *testing.T) {
 	text := fixture(t, "dry-run.log")
-	beheaded := text[strings.Index(text, "info\tIstio"):]
+	withoutBeginning := text[strings.Index(text, "info\tIstio"):]
 	for name, text := range map[string]string{
 		"whole": text,
 		// The last entry also reports a dry run.
-		"without its beginning": "\n" + beheaded,
+		"without its beginning": "\n" + withoutBeginning,
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := parseLog(t, text)
@@ -314,13 +314,13 @@ func TestParseLogThatEndsBeforeRules(t *testing.T) {
 			}
 			for _, want := range full.Tables {
 				// The log may also end before the rules of IPv6, if nothing says that they follow.
-				ends := want.Family == rules.IPv6 && !strings.Contains(text[:n], "ip6tables-") &&
+				mayBeMissing := want.Family == rules.IPv6 && !strings.Contains(text[:n], "ip6tables-") &&
 					!strings.Contains(text[:n], "IPv6):")
 				// The final state has other chains than the input.
 				found := slices.ContainsFunc(l.Tables, func(got rules.Table) bool {
 					return got.Family == want.Family && got.Name == want.Name
 				})
-				if !found && !ends {
+				if !found && !mayBeMissing {
 					t.Errorf("%s: up to byte %d, %q: no table %s %s", name, n,
 						text[max(n-30, 0):n], want.Family, want.Name)
 				}
@@ -394,7 +394,7 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 			continue
 		}
 		if l.Redirect != nil || !strings.HasPrefix(fmt.Sprint(l.NoRedirect), tc.want) {
-			t.Errorf("%s: %v", tc.to, l.NoRedirect)
+			t.Errorf("%s: parameters %v, error %v, want %s", tc.to, l.Redirect, l.NoRedirect, tc.want)
 		}
 	}
 }
@@ -418,7 +418,7 @@ func TestParseLogErrors(t *testing.T) {
 			`f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT,
 		},
 		{
-			"native nftables at last", applied + native,
+			"native nftables in the last run", applied + native,
 			`f:83:6: "native nftables enabled, using nft rules for traffic redirection.": ` +
 				useNFT,
 		},

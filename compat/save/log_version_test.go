@@ -76,7 +76,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if got := strings.Join(l.Unstated, " "); got != tc.unstated {
-				t.Errorf("unstated %s", got)
+				t.Errorf("unstated %s, want %s", got, tc.unstated)
 			}
 			want := []string{
 				"ip nat PREROUTING meta l4proto tcp counter jump ISTIO_INBOUND",
@@ -168,8 +168,8 @@ func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
 		fixture(t, "istio-1.13.log")
 	restored := upTo(v9, "iptables-save \n")
 	saved := v9[len(restored):]
-	const stop = "panic: exit status 1\n\ngoroutine 1 [running]:\nmain.main()\n"
-	const killed = "Failed to execute: iptables-restore --noflush /tmp/x, exit status 1\n"
+	const panicked = "panic: exit status 1\n\ngoroutine 1 [running]:\nmain.main()\n"
+	const failedRestore = "Failed to execute: iptables-restore --noflush /tmp/x, exit status 1\n"
 	for _, tc := range []struct {
 		name, text string
 		rules      int
@@ -178,12 +178,12 @@ func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
 		want       string // suffix of the error
 	}{
 		{
-			"a failure with a final state", v9 + stop, 8, false, "panic: exit status 1",
+			"a failure with a final state", v9 + panicked, 8, false, "panic: exit status 1",
 			"",
 		},
 		{"no state at the end", restored, 8, true, "", ""},
 		{
-			"a failure without a state", restored + killed, 0, false, "",
+			"a failure without a state", restored + failedRestore, 0, false, "",
 			"want the final state before it, because only this shows the rules after a failed run",
 		},
 		{
@@ -191,7 +191,7 @@ func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
 			upTo(v9, "Writing") + saved + restored[strings.Index(restored, "Writing"):], 8, true,
 			"", "",
 		},
-		{"a failed run of an old version, then a newer one", v9 + stop + v13, 8, false, "", ""},
+		{"a failed run of an old version, then a newer one", v9 + panicked + v13, 8, false, "", ""},
 		{
 			"a run of the newest version at the end", v4 + fixture(t, "applied.log"),
 			len(appliedRules), false, "", "",
@@ -210,7 +210,7 @@ func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
 			l, err := save.ParseIstioLog("f", strings.NewReader(tc.text))
 			if tc.want != "" {
 				if err == nil || !strings.HasSuffix(err.Error(), tc.want) {
-					t.Errorf("got %v", err)
+					t.Errorf("error %v, want %s", err, tc.want)
 				}
 				return
 			}

@@ -19,8 +19,8 @@ import (
 // text, and every rule has a counter action, as in the kernel. file is the name of the text in
 // errors. If the text has syntax errors, Parse returns up to twenty [*SyntaxError] values, joined,
 // and no tables. A second block of the same table is a syntax error too, because it may be from
-// another program. A text without any table results in one error, which describes the text. It is
-// often the output of a failed command and must not be treated as an empty ruleset.
+// another program. A text without any table results in one error, which describes the text. Such a
+// text is often the output of a failed command, and must not be treated as an empty ruleset.
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
 // the addresses of each list are disjoint, it becomes a single rule that matches all of them. The

@@ -443,11 +443,11 @@ func TestParseReturnsReadErrors(t *testing.T) {
 	cause := errors.New("gone")
 	if _, err := save.Parse(rules.IPv4, "f", iotest.ErrReader(cause)); !errors.Is(err, cause) ||
 		err.Error() != "read f: gone" {
-		t.Error(err)
+		t.Errorf("Parse: error %v, want the error of the reader", err)
 	}
 	if _, err := save.ParseIstioLog("f", iotest.ErrReader(cause)); !errors.Is(err, cause) ||
 		err.Error() != "read f: gone" {
-		t.Error(err)
+		t.Errorf("ParseIstioLog: error %v, want the error of the reader", err)
 	}
 }
 

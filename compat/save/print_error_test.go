@@ -327,7 +327,7 @@ func TestPrintWritesOneFamily(t *testing.T) {
 	other := rules.Table{Family: rules.IPv6, Name: "raw"}
 	err := save.Print(&strings.Builder{}, []rules.Table{tableOf("nat"), other})
 	if err == nil || err.Error() != "table ip6 raw: not of family ip as the first" {
-		t.Error(err)
+		t.Errorf("error %v, want an error about the second family", err)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestPrintReportsAllRules(t *testing.T) {
 	err := save.Print(&strings.Builder{}, []rules.Table{tableOf("nat", list...)})
 	if err == nil || strings.Count(err.Error(), "\n") != 20 ||
 		!strings.HasSuffix(err.Error(), "\n5 more rules") {
-		t.Error(err)
+		t.Errorf("error %v, want 20 errors and the number of further rules", err)
 	}
 }
 
@@ -361,7 +361,7 @@ func TestPrintReturnsTheErrorOfTheWriter(t *testing.T) {
 	broken := errors.New("broken")
 	if err := save.Print(brokenWriter{broken}, []rules.Table{tableOf("nat")}); !errors.Is(err,
 		broken) {
-		t.Error(err)
+		t.Errorf("error %v, want %v", err, broken)
 	}
 }
 

@@ -47,7 +47,7 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 		return p.addDNAT(a)
 	case rules.SNATTo:
 		if !p.isOfFamily(a.Addr) {
-			return fmt.Errorf("%s: not of the table's family", a)
+			return fmt.Errorf("%s: the address is not of the table's family", a)
 		}
 		return p.addTarget(a, "nat", "SNAT", "--to-source", a.Addr.String())
 	case rules.TProxyDrop:

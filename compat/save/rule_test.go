@@ -713,7 +713,7 @@ func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 				}
 				if strings.Contains(tc.want, "unknown") {
 					if !strings.Contains(got.String(), "unknown(") {
-						t.Errorf("%s: %s", from, got.String())
+						t.Errorf("%s: %s, want an unknown match or action", from, got.String())
 					}
 					continue
 				}

@@ -102,39 +102,39 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			diff.Undecidable,
 		},
 		{
-			"a write twice",
+			"one write on one side, and two writes on the other",
 			"-A PREROUTING -j x\n-A PREROUTING -j x\n" + marked + "\n-A x -m recent --update --name a",
 			"-A PREROUTING -j x\n" + marked + "\n-A x -m recent --update --name a",
 			diff.Undecidable,
 		},
 		{"an ipset on both sides", blocked, blocked, diff.Equivalent},
 		{
-			"a set in a rule at another position",
+			"an ipset in a rule at another position",
 			blocked + "\n-A PREROUTING -p tcp -j MARK --set-mark 1",
 			"-A PREROUTING -p tcp -j MARK --set-mark 1\n" + blocked, diff.Equivalent,
 		},
 		{"an ipset on one side", blocked, "", diff.Different},
 		{"another ipset", blocked, strings.ReplaceAll(blocked, "bad", "worse"), diff.Different},
 		{
-			"a set with the other direction", blocked, strings.ReplaceAll(blocked, "src", "dst"),
+			"an ipset with the other direction", blocked, strings.ReplaceAll(blocked, "src", "dst"),
 			diff.Different,
 		},
 		{
-			"a set, negated with exchanged verdicts", blocked,
+			"an ipset, negated with exchanged verdicts", blocked,
 			"-A PREROUTING -m set ! --match-set bad src -j ACCEPT\n-A PREROUTING -j DROP",
 			diff.Equivalent,
 		},
 		{
-			"a set that a rule of one side adds to",
+			"an ipset that a rule of one side adds to",
 			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, blocked, diff.Undecidable,
 		},
 		{
-			"a set that rules of both sides add to",
+			"an ipset that rules of both sides add to",
 			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked,
 			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, diff.Equivalent,
 		},
 		{
-			"a set that may contain the set that a rule adds to",
+			"an ipset that may contain the ipset that a rule adds to",
 			"-A PREROUTING -p udp -j SET --add-set other src\n" + blocked, blocked,
 			diff.Undecidable,
 		},
@@ -179,7 +179,7 @@ func TestPortsOfSCTPAreCompared(t *testing.T) {
 	}
 }
 
-// TestExplainReportsDependencies explains packets whose outcome depends on a list.
+// TestExplainReportsDependencies explains a packet whose outcome depends on an ipset.
 func TestExplainReportsDependencies(t *testing.T) {
 	rs := inMangle(t, "-A PREROUTING -m set --match-set bad src -j DROP").Ruleset
 	p, err := rules.ParsePacket("in tcp 192.0.2.10:40000 > 10.244.1.5:8080")
