@@ -142,8 +142,9 @@ type decision struct {
 	devices *devices
 	// shared contains the effects of the rules on conntrack states.
 	shared sharedState
-	// cgroups is passed to each space.
-	cgroups map[uint64]string
+	// cgroups and runLists are passed to each space.
+	cgroups  map[uint64]string
+	runLists runLists
 	// variants contains the rulesets without some deviations; nil until there is a difference.
 	variants []variant
 	// spaces are the spaces with differences that decideScope has found.
@@ -197,7 +198,8 @@ func newDecision(left, right Side, o Options) *decision {
 	return &decision{
 		options: o, meter: newMeter(o.Budget), compare: (*space).compare, maxShared: maxShared,
 		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r},
-		names: names, cgroups: cgroups, shared: newSharedState(&l, &r),
+		names: names, cgroups: cgroups, runLists: runLists{lists: map[runKey]addressLists{}},
+		shared: newSharedState(&l, &r),
 		reached: Pair[map[*rules.Chain]bool]{
 			Left: map[*rules.Chain]bool{}, Right: map[*rules.Chain]bool{},
 		},
@@ -210,12 +212,15 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		d.devices = interfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
-	otherMemory := d.meter.memory - shared.memory()
+	// keptMemory returns the memory that is used after the comparison.
+	keptMemory := func() int64 { return shared.memory() + d.runLists.bytes }
+	otherMemory := d.meter.memory - keptMemory()
 	s := newSpace(f, h, d.devices, shared)
 	s.withoutAddress = allIf(scope.withoutAddress)
 	s.translations, s.untracked = scope.translations, scope.untracked
 	s.kernelPackets = scope.kernelPackets
-	s.shared, s.cgroups, s.given = d.shared, d.cgroups, map[string]bool{}
+	s.shared, s.cgroups, s.runLists = d.shared, d.cgroups, &d.runLists
+	s.given = map[string]bool{}
 	s.mixesRandomForms, s.comparesTexts = compareRandomForms(d.sides.Left, d.sides.Right)
 	if !scope.boundSockets {
 		s.given[boundKey] = false
@@ -244,7 +249,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		d.compareStates(s, left, right)
 	}
 	// The space is no longer used, but other spaces of the family may use its diagrams.
-	d.meter.release(d.meter.memory - shared.memory() - otherMemory)
+	d.meter.release(d.meter.memory - keptMemory() - otherMemory)
 	isUsed := func(p spaceDifferences) bool { return p.diagrams == shared }
 	if len(shared.nodes) > d.maxShared && !slices.ContainsFunc(d.spaces, isUsed) {
 		d.meter.release(shared.memory())

@@ -3,6 +3,7 @@ package diff
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"go4.org/netipx"
 
@@ -82,32 +83,76 @@ func (e *evaluator) staticGuard(view *view) set {
 	return packets
 }
 
-// runGuards returns sets whose union contains the packets that match a rule of the run. Rules that
-// match only addresses, as iptables creates for a list of prefixes, are combined to one list,
-// because converting a list is faster than uniting many sets.
+// runGuards returns sets whose union contains the packets that match a rule of the run.
 func (e *evaluator) runGuards(view *view) []set {
-	sets := make([]set, 0, e.run.end-e.run.first)
-	var lists [rules.Destination + 1]netipx.IPSetBuilder
-	for i := e.run.first; i < e.run.end; i++ {
-		e.meter.step()
-		r := &e.chain.Chain.Rules[i]
-		if m, ok := e.onlyAddressMatch(r); ok && e.run.end-e.run.first > 1 {
-			e.meter.charge(textSteps * len(m.Ranges))
-			for _, r := range m.Ranges {
-				lists[m.Side].AddRange(r)
-			}
-			continue
-		}
-		sets = append(sets, e.staticRuleSet(r, view))
+	var sets []set
+	lists := e.listsOfRun()
+	for _, i := range lists.others {
+		sets = append(sets, e.staticRuleSet(&e.chain.Chain.Rules[i], view))
 	}
-	for side := range lists {
-		// The builder rejects only invalid ranges, and onlyAddressMatch excludes them.
-		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
-			sets = append(sets,
-				e.matchSet(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, view))
+	for side, ranges := range lists.ranges {
+		if len(ranges) > 0 {
+			m := rules.MatchAddr{Side: rules.Side(side), Ranges: ranges}
+			sets = append(sets, e.matchSet(m, view))
 		}
 	}
 	return sets
+}
+
+// listsOfRun divides the rules of the run. Rules that match only addresses, as iptables creates
+// for a list of prefixes, are combined to one list, because converting a list is faster than uniting
+// many sets.
+func (e *evaluator) listsOfRun() addressLists {
+	key := runKey{e.chain.Chain, e.run.first, e.run.end, e.family}
+	lists, known := e.runLists.lists[key]
+	if known {
+		return lists
+	}
+	var builders [len(lists.ranges)]netipx.IPSetBuilder
+	for i := e.run.first; i < e.run.end; i++ {
+		e.meter.step()
+		m, ok := e.onlyAddressMatch(&e.chain.Chain.Rules[i])
+		if !ok || e.run.end-e.run.first == 1 {
+			lists.others = append(lists.others, i)
+			continue
+		}
+		e.meter.charge(textSteps * len(m.Ranges))
+		for _, r := range m.Ranges {
+			builders[m.Side].AddRange(r)
+		}
+	}
+	bytes := int64(entrySize + cap(lists.others)*int(unsafe.Sizeof(0)))
+	for side := range builders {
+		// The builder rejects only invalid ranges, and onlyAddressMatch excludes them.
+		if list, err := builders[side].IPSet(); err == nil {
+			lists.ranges[side] = list.Ranges()
+			bytes += int64(len(lists.ranges[side])) * int64(unsafe.Sizeof(netipx.IPRange{}))
+		}
+	}
+	e.meter.alloc(bytes)
+	e.runLists.bytes += bytes
+	e.runLists.lists[key] = lists
+	return lists
+}
+
+// addressLists are the rules of a run: the addresses of the rules that match only addresses, by the
+// side of the match, and the indices of the other rules.
+type addressLists struct {
+	ranges [rules.Destination + 1][]netipx.IPRange
+	others []int
+}
+
+// A runKey identifies a run in the rules for a family.
+type runKey struct {
+	chain      *rules.Chain
+	first, end int
+	family     rules.Family
+}
+
+// runLists caches the results of listsOfRun for all spaces of a decision.
+type runLists struct {
+	lists map[runKey]addressLists
+	bytes int64 // size of the lists
 }
 
 // onlyAddressMatch returns the only match of a rule if that match is a list of addresses of the

@@ -27,6 +27,8 @@ type space struct {
 	shared sharedState
 	// cgroups contains the path of a cgroup by its number, if a rule contains both.
 	cgroups map[uint64]string
+	// runLists is shared by the spaces of a decision; nil in the space of one packet.
+	runLists *runLists
 	// variables are the conditions that sets depend on besides the fields of the packet.
 	variables
 	// ranges caches the results of addressIn.
@@ -88,6 +90,15 @@ func newPacketSpace(p rules.Packet, m *meter) *space {
 	s.withoutAddress = s.withoutRedirectAddress(p)
 	s.domain, s.translations, s.kernelPackets, s.untracked = all, true, true, true
 	return s
+}
+
+// entering returns the packets to evaluate. The scope of packets that enter untracked contains only
+// these packets; other walks begin with all packets, see possible.
+func (s *space) entering() set {
+	if s.untracked && s.single == nil {
+		return s.entersUntracked()
+	}
+	return all
 }
 
 // initFrequentSets sets the fields that contain frequently used sets.

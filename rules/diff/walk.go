@@ -116,7 +116,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		})
 	}
 	out := w.evaluateHook(hookPosition{hook: s.hook}, []flow{{
-		packets: all, mark: w.marks.packet, connection: connection,
+		packets: s.entering(), mark: w.marks.packet, connection: connection,
 	}})
 	if s.hook == rules.Output {
 		arriving, leaving := w.route(out)
