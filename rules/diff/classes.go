@@ -201,7 +201,7 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 func (s *space) literals(packets set) []literal {
 	var found []literal
 	for packets != none && packets != all {
-		n := s.nodes[packets]
+		n := s.root(packets)
 		i, isVariable := s.variableOf(n.bit)
 		l := literal{variable: i, value: n.no == none}
 		packets = n.no
@@ -271,7 +271,7 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 	bits := s.bits[f]
 	for i, bit := range bits {
 		valueBit := uint32(1) << (len(bits) - 1 - i)
-		n := s.nodes[values]
+		n := s.root(values)
 		if values == all || n.bit != bit {
 			continue
 		}

@@ -50,7 +50,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 // contains reports whether a set that depends only on fields contains a packet with the values.
 func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	for packets != none && packets != all {
-		n := s.nodes[packets]
+		n := s.root(packets)
 		f := s.field[n.bit]
 		if packets = n.no; values[f].hasBit(len(s.bits[f]) - 1 - slices.Index(s.bits[f], n.bit)) {
 			packets = n.yes
@@ -62,7 +62,7 @@ func (s *space) contains(packets set, values *[fieldCount]value) bool {
 // meetsCondition reports whether the value meets a condition on its field.
 func (s *space) meetsCondition(condition set, f field, v value) bool {
 	for i, bit := range s.bits[f] {
-		n := s.nodes[condition]
+		n := s.root(condition)
 		switch {
 		case n.bit != bit:
 		case v.hasBit(len(s.bits[f]) - 1 - i):

@@ -93,7 +93,7 @@ type explanation struct {
 	// uncertain are the texts of Trace.Uncertain. addedCases are the nodes whose conditions it
 	// contains.
 	uncertain  []string
-	addedCases map[set]bool
+	addedCases map[uint32]bool
 	unknownAt  []rules.Step // Trace.UnknownAt
 }
 
@@ -101,7 +101,7 @@ type explanation struct {
 func (x *explanation) holds(cases set) bool {
 	for cases > all {
 		x.meter.step()
-		cases = x.nodes[cases].no
+		cases = x.root(cases).no
 	}
 	return cases == all
 }
@@ -109,7 +109,7 @@ func (x *explanation) holds(cases set) bool {
 // addUncertain adds the conditions on which the set depends.
 func (x *explanation) addUncertain(cases set) {
 	if x.addedCases == nil {
-		x.addedCases = map[set]bool{}
+		x.addedCases = map[uint32]bool{}
 	}
 	x.visitNodes(cases, x.addedCases, func(bit uint32) {
 		text := ""
@@ -267,7 +267,7 @@ func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
 // randomMatches names the random matches on which the outcome depends.
 func (x *explanation) randomMatches() []string {
 	found := map[string]bool{}
-	visited := map[set]bool{}
+	visited := map[uint32]bool{}
 	add := func(cases set) {
 		x.visitNodes(cases, visited, func(bit uint32) {
 			i, ok := x.variableOf(bit)

@@ -331,7 +331,7 @@ func (s *space) firstSpans(f field, packets set, limit int) []span {
 			return
 		}
 		no, yes := packets, packets
-		if n := s.nodes[packets]; n.bit == bits[0] {
+		if n := s.root(packets); n.bit == bits[0] {
 			no, yes = n.no, n.yes
 		}
 		visit(bits[1:], base, no)

@@ -2,60 +2,55 @@ package diff
 
 import "unsafe"
 
-// A set is a set of packets: the number of its root node in the decision diagrams. Equal sets have
-// equal numbers.
+// A set is a set of packets: twice the number of its root node in the decision diagrams, plus 1 if
+// the set is the complement of the node's set. Equal sets have equal numbers.
 type set uint32
 
-// The sets of no packets and of all packets are terminal nodes.
+// The sets of no packets and of all packets: the terminal node, and its complement.
 const (
 	none set = 0
 	all  set = 1
 )
 
-// A node is an inner node of a reduced ordered binary decision diagram: it tests a bit of the
-// packet and has a set for each value. The bits on every path from the root ascend, and no node has
-// two equal successors. Therefore equal sets are equal nodes.
+// complemented is the bit of a set that is 1 if the set is the complement of its node's set.
+const complemented set = 1
+
+// index returns the number of the root node.
+func (s set) index() uint32 { return uint32(s >> 1) }
+
+// A node is an inner node of a reduced ordered binary decision diagram with complemented edges: it
+// tests a bit of the packet and has a set for each value. The bits on every path from the root
+// ascend, no node has two equal successors, and the successor no is never complemented. Therefore
+// equal sets are equal nodes.
 type node struct {
 	bit     uint32
 	no, yes set
 }
 
-// lastBit is the bit of the terminal nodes, after all other bits.
+// lastBit is the bit of the terminal node, after all other bits.
 const lastBit = ^uint32(0)
 
 // diagrams contain all nodes of a space. Nodes are never removed, because a decision is short.
 type diagrams struct {
 	nodes []node
-	// numbers is the unique table: a hash table from the content of a node to its number, with open
+	// numbers is the unique table: a hash table from the content of a node to its set, with open
 	// addressing and a length that is a power of two.
 	numbers []set
 	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
-	// projected caches the results of the current call of project, by node. round is the number of
+	// projected caches the results of the current call of project, by set. round is the number of
 	// that call.
 	projected []projection
 	round     uint32
 	meter     *meter
 }
 
-// A result is the result of an operation on two or three sets.
+// A result is the result of ifElse for three sets. The operation and stores its results as those of
+// ifElse(a, b, none). The set condition is none in an empty entry.
 type result struct {
-	op      operation
-	a, b, c set // c is none for an operation on two sets
-	value   set
+	condition, yes, no set
+	value              set
 }
-
-type operation uint8
-
-const (
-	_ operation = iota
-	opAnd
-	opOr
-	opMinus
-	opXor
-	opIfElse
-	opDisjoint // a cached result means that the sets are disjoint
-)
 
 // The initial lengths of the tables, for all packets and for a single packet.
 const (
@@ -63,22 +58,29 @@ const (
 	initialSizeOfSingle = 1 << 4
 )
 
-// maxResults is the maximum length of the table of results, which grows with the unique table.
-const maxResults = 1 << 18
+// The table of results has a quarter of the length of the unique table, but at most maxResults
+// elements. A longer table makes a short decision slower, because the kernel must provide its memory
+// pages.
+const (
+	resultShare = 4
+	maxResults  = 1 << 18
+)
 
 // Sizes of the elements of the tables in bytes. The table of nodes has half as many elements as the
 // table of their numbers.
 const (
 	nodeSize       = 12
 	numberSize     = 4
-	resultSize     = 20
+	resultSize     = 16
 	projectionSize = 8
 )
 
 func newDiagrams(size int, m *meter) *diagrams {
-	m.alloc(int64(size) * (nodeSize/2 + numberSize + resultSize))
-	d := &diagrams{numbers: newTable[set](size), results: newTable[result](size), meter: m}
-	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit}, node{bit: lastBit})
+	d := &diagrams{
+		numbers: newTable[set](size), results: newTable[result](size / resultShare), meter: m,
+	}
+	m.alloc(d.memory())
+	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit})
 	return d
 }
 
@@ -109,26 +111,36 @@ func hash(a, b, c uint32) uint32 {
 	return uint32(h >> 32)
 }
 
+// root returns the root node of a set, with the successors of the set.
+func (d *diagrams) root(s set) node {
+	n := d.nodes[s.index()]
+	n.no ^= s & complemented
+	n.yes ^= s & complemented
+	return n
+}
+
 // node returns the set of the packets that are in yes if the bit is 1, and in no if it is 0.
 func (d *diagrams) node(bit uint32, no, yes set) set {
 	if no == yes {
 		return no
 	}
 	d.meter.step()
+	complement := no & complemented
+	no, yes = no^complement, yes^complement
 	mask := uint32(len(d.numbers) - 1)
 	i := hash(bit, uint32(no), uint32(yes)) & mask
-	for ; d.numbers[i] != 0; i = (i + 1) & mask {
-		if n := d.nodes[d.numbers[i]]; n.bit == bit && n.no == no && n.yes == yes {
-			return d.numbers[i]
+	for ; d.numbers[i] != none; i = (i + 1) & mask {
+		if n := d.nodes[d.numbers[i].index()]; n.bit == bit && n.no == no && n.yes == yes {
+			return d.numbers[i] ^ complement
 		}
 	}
-	s := set(len(d.nodes))
+	s := set(len(d.nodes)) << 1
 	d.nodes = append(d.nodes, node{bit, no, yes})
 	d.numbers[i] = s
 	if 2*len(d.nodes) > len(d.numbers) {
 		d.grow()
 	}
-	return s
+	return s ^ complement
 }
 
 // grow doubles the tables. The old tables become garbage, for which liveShare leaves memory: their
@@ -143,86 +155,128 @@ func (d *diagrams) grow() {
 		d.results = newTable[result](2 * len(d.results))
 	}
 	mask := uint32(size - 1)
-	for s, n := range d.nodes[2:] {
+	for s, n := range d.nodes[1:] {
 		i := hash(n.bit, uint32(n.no), uint32(n.yes)) & mask
-		for d.numbers[i] != 0 {
+		for d.numbers[i] != none {
 			i = (i + 1) & mask
 		}
-		d.numbers[i] = set(s + 2)
+		d.numbers[i] = set(s+1) << 1
 	}
 }
-
-// and returns the packets that are in both sets.
-func (d *diagrams) and(a, b set) set { return d.apply(opAnd, a, b) }
-
-// or returns the packets that are in at least one of the sets.
-func (d *diagrams) or(a, b set) set { return d.apply(opOr, a, b) }
-
-// minus returns the packets of a that are not in b.
-func (d *diagrams) minus(a, b set) set { return d.apply(opMinus, a, b) }
 
 // not returns the packets that are not in the set.
-func (d *diagrams) not(a set) set { return d.apply(opMinus, all, a) }
+func (d *diagrams) not(a set) set { return a ^ complemented }
 
-// ifElse returns the packets in yes that meet the condition, and the packets in no that do not.
-func (d *diagrams) ifElse(condition, yes, no set) set {
-	switch {
-	case condition == all || yes == no:
-		return yes
-	case condition == none:
-		return no
-	case no == none:
-		return d.and(condition, yes)
-	case yes == none:
-		return d.minus(no, condition)
-	case yes == all:
-		return d.or(condition, no)
-	}
-	d.meter.step()
-	i := hash(uint32(condition), uint32(yes), uint32(no)*8+uint32(opIfElse))
-	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opIfElse && r.a == condition &&
-		r.b == yes && r.c == no {
-		return r.value
-	}
-	bit := min(d.nodes[condition].bit, d.nodes[yes].bit, d.nodes[no].bit)
-	conditionNo, conditionYes := d.successors(condition, bit)
-	yesNo, yesYes := d.successors(yes, bit)
-	noNo, noYes := d.successors(no, bit)
-	lower := d.ifElse(conditionNo, yesNo, noNo)
-	combined := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
-	d.results[i&uint32(len(d.results)-1)] = result{opIfElse, condition, yes, no, combined}
-	return combined
-}
+// or returns the packets that are in at least one of the sets.
+func (d *diagrams) or(a, b set) set { return d.not(d.and(d.not(a), d.not(b))) }
 
-// successors returns the successors of a set for a bit, which must not be after the bit of the
-// set's node.
-func (d *diagrams) successors(s set, bit uint32) (no, yes set) {
-	if n := d.nodes[s]; n.bit == bit {
-		return n.no, n.yes
-	}
-	return s, s
-}
+// minus returns the packets of a that are not in b.
+func (d *diagrams) minus(a, b set) set { return d.and(a, d.not(b)) }
 
 // xor returns the packets that are in exactly one of the sets.
-func (d *diagrams) xor(a, b set) set { return d.apply(opXor, a, b) }
+func (d *diagrams) xor(a, b set) set { return d.ifElse(a, d.not(b), b) }
 
-// intersects reports whether the sets intersect. It creates no nodes.
-func (d *diagrams) intersects(a, b set) bool {
-	switch {
-	case a == none || b == none:
-		return false
-	case a == all || b == all || a == b:
-		return true
+// and returns the packets that are in both sets.
+func (d *diagrams) and(a, b set) set {
+	if combined, known := trivialAnd(a, b); known {
+		return combined
 	}
 	if a > b {
 		a, b = b, a
 	}
 	d.meter.step()
-	i := hash(uint32(a), uint32(b), uint32(opDisjoint))
-	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opDisjoint && r.a == a && r.b == b {
-		return false
+	if r := d.result(a, b, none); r.condition == a && r.yes == b && r.no == none {
+		return r.value
 	}
-	x, y := d.nodes[a], d.nodes[b]
+	x, y := d.root(a), d.root(b)
+	bit := min(x.bit, y.bit)
+	if x.bit != bit {
+		x.no, x.yes = a, a
+	}
+	if y.bit != bit {
+		y.no, y.yes = b, b
+	}
+	no := d.and(x.no, y.no)
+	combined := d.node(bit, no, d.and(x.yes, y.yes))
+	// The recursion may have replaced the tables.
+	*d.result(a, b, none) = result{a, b, none, combined}
+	return combined
+}
+
+// trivialAnd returns the intersections that follow from terminal, equal or complementary sets.
+func trivialAnd(a, b set) (combined set, known bool) {
+	switch {
+	case a == b || b == all:
+		return a, true
+	case a == all:
+		return b, true
+	case a == none || b == none || a == b^complemented:
+		return none, true
+	}
+	return none, false
+}
+
+// result returns the entry of the results for three sets; it may contain another result.
+func (d *diagrams) result(condition, yes, no set) *result {
+	i := hash(uint32(condition), uint32(yes), uint32(no))
+	return &d.results[i&uint32(len(d.results)-1)]
+}
+
+// ifElse returns the packets in yes that meet the condition, and the packets in no that do not.
+func (d *diagrams) ifElse(condition, yes, no set) set {
+	// Of the four equal operations with complements, compute the one whose sets condition and no are
+	// not complemented.
+	if condition&complemented != 0 {
+		condition, yes, no = d.not(condition), no, yes
+	}
+	complement := no & complemented
+	yes, no = yes^complement, no^complement
+	switch {
+	case condition == none || yes == no:
+		return no ^ complement
+	case no == none:
+		return d.and(condition, yes) ^ complement
+	case yes == none:
+		return d.minus(no, condition) ^ complement
+	case yes == all:
+		return d.or(condition, no) ^ complement
+	}
+	d.meter.step()
+	if r := d.result(condition, yes, no); r.condition == condition && r.yes == yes && r.no == no {
+		return r.value ^ complement
+	}
+	bit := min(d.root(condition).bit, d.root(yes).bit, d.root(no).bit)
+	conditionNo, conditionYes := d.successors(condition, bit)
+	yesNo, yesYes := d.successors(yes, bit)
+	noNo, noYes := d.successors(no, bit)
+	lower := d.ifElse(conditionNo, yesNo, noNo)
+	combined := d.node(bit, lower, d.ifElse(conditionYes, yesYes, noYes))
+	*d.result(condition, yes, no) = result{condition, yes, no, combined}
+	return combined ^ complement
+}
+
+// successors returns the successors of a set for a bit, which must not be after the bit of the
+// set's root node.
+func (d *diagrams) successors(s set, bit uint32) (no, yes set) {
+	if n := d.root(s); n.bit == bit {
+		return n.no, n.yes
+	}
+	return s, s
+}
+
+// intersects reports whether the sets intersect. It creates no nodes.
+func (d *diagrams) intersects(a, b set) bool {
+	if combined, known := trivialAnd(a, b); known {
+		return combined != none
+	}
+	if a > b {
+		a, b = b, a
+	}
+	d.meter.step()
+	if r := d.result(a, b, none); r.condition == a && r.yes == b && r.no == none {
+		return r.value != none
+	}
+	x, y := d.root(a), d.root(b)
 	bit := min(x.bit, y.bit)
 	if x.bit != bit {
 		x.no, x.yes = a, a
@@ -233,7 +287,7 @@ func (d *diagrams) intersects(a, b set) bool {
 	if d.intersects(x.no, y.no) || d.intersects(x.yes, y.yes) {
 		return true
 	}
-	d.results[i&uint32(len(d.results)-1)] = result{opDisjoint, a, b, none, none}
+	*d.result(a, b, none) = result{a, b, none, none}
 	return false
 }
 
@@ -248,73 +302,4 @@ func (d *diagrams) unite(sets []set) set {
 	}
 	half := len(sets) / 2
 	return d.or(d.unite(sets[:half]), d.unite(sets[half:]))
-}
-
-// apply computes an operation recursively from the root nodes.
-func (d *diagrams) apply(op operation, a, b set) set {
-	if combined, known := trivialResult(op, a, b); known {
-		return combined
-	}
-	if op != opMinus && a > b {
-		a, b = b, a
-	}
-	d.meter.step()
-	i := hash(uint32(a), uint32(b), uint32(op))
-	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == op && r.a == a && r.b == b {
-		return r.value
-	}
-	x, y := d.nodes[a], d.nodes[b]
-	bit := min(x.bit, y.bit)
-	if x.bit != bit {
-		x.no, x.yes = a, a
-	}
-	if y.bit != bit {
-		y.no, y.yes = b, b
-	}
-	no := d.apply(op, x.no, y.no)
-	combined := d.node(bit, no, d.apply(op, x.yes, y.yes))
-	// The recursion may have replaced the tables.
-	d.results[i&uint32(len(d.results)-1)] = result{op, a, b, none, combined}
-	return combined
-}
-
-// trivialResult returns the results that follow from terminal or equal operands.
-func trivialResult(op operation, a, b set) (value set, known bool) {
-	switch op {
-	case opAnd:
-		switch {
-		case a == none || b == none:
-			return none, true
-		case a == all || a == b:
-			return b, true
-		case b == all:
-			return a, true
-		}
-	case opOr:
-		switch {
-		case a == all || b == all:
-			return all, true
-		case a == none || a == b:
-			return b, true
-		case b == none:
-			return a, true
-		}
-	case opXor:
-		switch {
-		case a == b:
-			return none, true
-		case a == none:
-			return b, true
-		case b == none:
-			return a, true
-		}
-	case opMinus:
-		switch {
-		case a == none || b == all || a == b:
-			return none, true
-		case b == none:
-			return a, true
-		}
-	}
-	return none, false
 }

@@ -18,7 +18,7 @@ func (d *diagrams) project(s set, kept func(bit uint32) bool) set {
 			return known.value
 		}
 		d.meter.step()
-		n := d.nodes[s]
+		n := d.root(s)
 		no := visit(n.no)
 		var united set
 		switch {
@@ -35,7 +35,7 @@ func (d *diagrams) project(s set, kept func(bit uint32) bool) set {
 	return visit(s)
 }
 
-// A projection is the result of project for a node, valid in one round.
+// A projection is the result of project for a set, valid in one round.
 type projection struct {
 	round uint32
 	value set
@@ -43,10 +43,10 @@ type projection struct {
 
 // newRound invalidates the cached results of project.
 func (d *diagrams) newRound() {
-	if len(d.projected) < len(d.nodes) {
-		d.meter.alloc(int64(cap(d.nodes)) * projectionSize)
+	if len(d.projected) < 2*len(d.nodes) {
+		d.meter.alloc(int64(2*cap(d.nodes)) * projectionSize)
 		d.meter.release(int64(len(d.projected)) * projectionSize)
-		d.projected = make([]projection, cap(d.nodes))
+		d.projected = make([]projection, 2*cap(d.nodes))
 	}
 	d.round++
 }
@@ -57,12 +57,13 @@ func (d *diagrams) support(s set, do func(bit uint32)) {
 	bits := map[uint32]bool{}
 	var visit func(set)
 	visit = func(s set) {
-		if s <= all || d.projected[s].round == d.round {
+		s &^= complemented // a set and its complement depend on the same bits
+		if s == none || d.projected[s].round == d.round {
 			return
 		}
 		d.meter.step()
 		d.projected[s].round = d.round
-		n := d.nodes[s]
+		n := d.root(s)
 		if !bits[n.bit] {
 			bits[n.bit] = true
 			do(n.bit)
@@ -75,12 +76,12 @@ func (d *diagrams) support(s set, do func(bit uint32)) {
 
 // visitNodes calls do with the bit of each node of a set, and adds the nodes to visited. It omits
 // nodes that are in visited already, and the nodes below them.
-func (d *diagrams) visitNodes(s set, visited map[set]bool, do func(bit uint32)) {
-	for s > all && !visited[s] {
+func (d *diagrams) visitNodes(s set, visited map[uint32]bool, do func(bit uint32)) {
+	for s > all && !visited[s.index()] {
 		d.meter.charge(textSteps)
 		d.meter.alloc(visitSize)
-		visited[s] = true
-		n := d.nodes[s]
+		visited[s.index()] = true
+		n := d.root(s)
 		do(n.bit)
 		d.visitNodes(n.no, visited, do)
 		s = n.yes

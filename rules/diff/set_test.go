@@ -43,9 +43,8 @@ func (d *diagrams) table(s set) tableSet {
 	for n := range table {
 		at := s
 		for at != none && at != all {
-			at = map[bool]set{
-				false: d.nodes[at].no, true: d.nodes[at].yes,
-			}[n>>(3-d.nodes[at].bit)&1 == 1]
+			root := d.root(at)
+			at = map[bool]set{false: root.no, true: root.yes}[n>>(3-root.bit)&1 == 1]
 		}
 		table[n] = at == all
 	}
@@ -68,6 +67,7 @@ func TestOperationsOnSets(t *testing.T) {
 			"or":    {d.or(a, b), func(a, b bool) bool { return a || b }},
 			"minus": {d.minus(a, b), func(a, b bool) bool { return a && !b }},
 			"not":   {d.not(a), func(a, _ bool) bool { return !a }},
+			"xor":   {d.xor(a, b), func(a, b bool) bool { return a != b }},
 		} {
 			var want tableSet
 			for n := range want {
@@ -76,6 +76,21 @@ func TestOperationsOnSets(t *testing.T) {
 			if got := d.table(op.is); got != want {
 				t.Fatalf("%v %s %v is %v, want %v", inA, name, inB, got, want)
 			}
+		}
+		c, inC := anySet(t, d)
+		var wantChoice tableSet
+		intersect := false
+		for n := range wantChoice {
+			intersect = intersect || inA[n] && inB[n]
+			if wantChoice[n] = inC[n]; inA[n] {
+				wantChoice[n] = inB[n]
+			}
+		}
+		if got := d.table(d.ifElse(a, b, c)); got != wantChoice {
+			t.Fatalf("if %v, then %v, else %v is %v, want %v", inA, inB, inC, got, wantChoice)
+		}
+		if got := d.intersects(a, b); got != intersect {
+			t.Fatalf("%v intersects %v: %t, want %t", inA, inB, got, intersect)
 		}
 		// The projection removes the two bits in the middle.
 		var want tableSet
