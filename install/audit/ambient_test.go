@@ -23,8 +23,8 @@ type ambientTestEnv struct {
 	*testEnv
 	pod        *fakeNamespace
 	parameters *rules.Ambient
-	repaired   *compat.Comparison
-	held       int
+	repaired   *compat.Comparison // the differences that the next call of ambient returns
+	held       int                // AmbientPods that were not released
 }
 
 func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
@@ -82,7 +82,7 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 			env.pod.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
 		})
 		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 || env.added == 0 {
-			t.Fatalf("%s, %d repairs, %d subscriptions", got, env.pod.applied, env.added)
+			t.Fatalf("before a change: %s, %d repairs, %d subscriptions", got, env.pod.applied, env.added)
 		}
 		env.flush(env.pod)
 		if len(rules.Compare(compileAmbient(t, *env.parameters), env.pod.rules)) > 0 || env.states() != "1 redirected" {
@@ -109,7 +109,8 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		}
 		repaired := lines.FilterMessage("pod repaired").FilterField(zap.String("mode", "ambient"))
 		if repaired.Len() != 1 || env.held != 0 || env.pod.open != 0 {
-			t.Errorf("%d log lines, %d held, %d open", repaired.Len(), env.held, env.pod.open)
+			t.Errorf("%d log lines of the repair; %d pods are not released; %d namespaces are open",
+				repaired.Len(), env.held, env.pod.open)
 		}
 	})
 }
@@ -121,8 +122,8 @@ func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 		env := newAmbientTestEnv(t)
 		env.set(func() { env.pod.rules = rules.Ruleset{} })
 		advance(env.options.Interval)
-		if env.pod.applied != 1 || env.takeEvents() != "RedirectRepaired" {
-			t.Errorf("%d repairs", env.pod.applied)
+		if reported := env.takeEvents(); env.pod.applied != 1 || reported != "RedirectRepaired" {
+			t.Errorf("%d repairs, want 1; events %q", env.pod.applied, reported)
 		}
 	})
 }
@@ -154,8 +155,9 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 	})
 }
 
-// TestRepairsAtEnrollmentAreReported checks that repairs during another enrollment of a pod are
-// reported once. A pod with Istio's rules comes from istio-cni.
+// TestRepairsAtEnrollmentAreReported checks that a repair is reported once if the agent made it
+// when it enrolled a pod again. It is not reported for a pod with Istio's rules, which istio-cni
+// had enrolled.
 func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 	for want, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -185,7 +187,7 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		l, err := env.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
 			l.Backend != "nft" || l.NetNS == "" || env.held != 0 {
-			t.Errorf("%+v, %v", l, err)
+			t.Errorf("of an enrolled pod: %+v, %v; %d pods are not released", l, err, env.held)
 		}
 		env.set(func() { env.parameters = nil })
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||

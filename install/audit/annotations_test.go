@@ -27,15 +27,15 @@ func TestHostileAnnotations(t *testing.T) {
 				core, lines := observer.New(zap.DebugLevel)
 				bad, good := meshPod("bad"), meshPod("good")
 				bad.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = value
-				var badSpace, goodSpace *fakeNamespace
+				var badNS, goodNS *fakeNamespace
 				env := startTestEnv(t, nil, func(env *testEnv) {
 					env.options.Log = zap.New(core)
-					badSpace, goodSpace = env.addSandbox(bad), env.addSandbox(good)
+					badNS, goodNS = env.addSandbox(bad), env.addSandbox(good)
 					env.put(bad, running)
 					env.put(good, running)
 				})
-				if badSpace.applied > 0 || goodSpace.applied != 1 {
-					t.Errorf("applied %d and %d times: %s", badSpace.applied, goodSpace.applied,
+				if badNS.applied > 0 || goodNS.applied != 1 {
+					t.Errorf("applied %d and %d times: %s", badNS.applied, goodNS.applied,
 						env.states())
 				}
 				unprintable := func(c rune) bool { return !unicode.IsPrint(c) }

@@ -80,7 +80,7 @@ func (a *Auditor) storeResults(r *auditRun) (deleted bool) {
 	if p != r.pod {
 		return p == nil
 	}
-	p.state, p.foreign = r.state, r.effect
+	p.state, p.effect = r.state, r.effect
 	p.auditPause.beginAfter(r.processorTime, time.Now())
 	if r.hasCompared {
 		p.audited = r.now

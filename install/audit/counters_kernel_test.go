@@ -27,16 +27,16 @@ func withExclusions(r *rules.Redirect) {
 
 // TestConnectionsAreCounted makes connections of each outcome, before and after a repair.
 func TestConnectionsAreCounted(t *testing.T) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-			t.Run(string(e)+" "+string(mode), func(t *testing.T) {
-				testConnectionsAreCounted(t, e, mode)
+			t.Run(string(backend)+" "+string(mode), func(t *testing.T) {
+				testConnectionsAreCounted(t, backend, mode)
 			})
 		}
 	}
 }
 
-func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mode) {
+func testConnectionsAreCounted(t *testing.T, backend compat.BackendName, mode rules.Mode) {
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 	r.options.Interval = 100 * time.Millisecond
 	r.options.ProcessorTime = func() time.Duration { return 0 }
-	rs, b := r.add("web", network.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
+	rs, b := r.add("web", network.Pod, backend, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
 	r.start()
 	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 

@@ -245,8 +245,9 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 
 // isRecordDecisive reports whether the record of ADD still defines the desired state although it
 // was removed. DEL removes the record before the runtime removes the sandbox, which keeps its rules
-// until then. The sandbox of a pod that is not redirected is not known, and it is given
-// errorBackoff to end.
+// until then. If the pod is not redirected, its sandbox is not known: the record then remains
+// decisive for errorBackoff, and isRecordDecisive plans the next audit for the end of this time. It
+// also maintains recordRemovedAt.
 func (r *auditRun) isRecordDecisive(records []*record.Record) bool {
 	if len(records) > 0 || r.desired.origin != fromADD {
 		r.recordRemovedAt = time.Time{}

@@ -138,8 +138,8 @@ func TestLossesWithoutEnd(t *testing.T) {
 			checked += s.checked
 		}
 		// 10 audits per second, 2 ms each.
-		if most := 60*10 + 4*pods; checked > most || checked < 60*10-2*pods {
-			t.Errorf("%d comparisons in a minute, want some %d", checked, most)
+		if least, most := 60*10-2*pods, 60*10+4*pods; checked < least || checked > most {
+			t.Errorf("%d comparisons in a minute, want %d to %d", checked, least, most)
 		}
 	})
 }
@@ -280,12 +280,12 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 		}
 		if reported := env.takeEvents(); reported != "RedirectBypassed" ||
 			env.metric("sluice_pods_foreign_rules{bypass}") != 1 {
-			t.Errorf("%s, %v", reported, env.counted)
+			t.Errorf("%s, counted %v", reported, env.counted)
 		}
 		env.change(s, func() { s.foreign.Bypasses = nil })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" || env.metric("sluice_pods_foreign_rules{bypass}") != 0 {
-			t.Errorf("%s, %v", env.states(), env.counted)
+			t.Errorf("%s, counted %v", env.states(), env.counted)
 		}
 	})
 }
@@ -369,7 +369,7 @@ func TestRepairThatFails(t *testing.T) {
 			t.Errorf("%s, tried %d times, %v", env.states(), s.applied, env.counted)
 		}
 		if reported := env.takeEvents(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
-			t.Error(reported)
+			t.Errorf("events %q, want RedirectRepairFailed first", reported)
 		}
 		env.set(func() { s.refuse = nil })
 		advance(2 * time.Minute)
@@ -426,26 +426,27 @@ func TestEqualRulesAreOnlyCheckedForChanges(t *testing.T) {
 		env.set(func() { s.rules = rules.Ruleset{}; s.checked, s.checkedSince = 0, 0 })
 		advance(2 * time.Minute)
 		if s.applied != 1 || s.checked-s.checkedSince != 2 {
-			t.Errorf("repaired %d times, compared %d times, of which %d by checking for changes; want a reading after the repair, and one after that",
+			t.Errorf("repaired %d times, compared %d times, of which %d by checking for changes; "+
+				"want two readings of all rules: after the repair, and at the next audit",
 				s.applied, s.checked, s.checkedSince)
 		}
 	})
 }
 
-// TestAuditsAreCombined checks that audits of the timer happen at a few times of the
-// interval: each pod's at one of them, in each interval.
+// TestAuditsAreCombined checks that periodic audits take place at a few times of the interval, and
+// that each pod is audited at one of these times in each interval.
 func TestAuditsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var spaces []*fakeNamespace
+		var namespaces []*fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			for i := range 100 {
-				spaces = append(spaces, env.addRedirected(meshPod(fmt.Sprintf("web-%d", i))))
+				namespaces = append(namespaces, env.addRedirected(meshPod(fmt.Sprintf("web-%d", i))))
 			}
 		})
 		count := func() (n int) {
 			env.mu.Lock()
 			defer env.mu.Unlock()
-			for _, s := range spaces {
+			for _, s := range namespaces {
 				n += s.checked
 			}
 			return n
@@ -458,15 +459,15 @@ func TestAuditsAreCombined(t *testing.T) {
 				moments, most, last = moments+1, max(most, now-last), now
 			}
 		}
-		if audited := count() - begin; audited != len(spaces) || moments > 6 ||
-			most > len(spaces)/2 {
-			t.Errorf("%d audits of %d pods at %d times, at most %d at one", audited, len(spaces),
+		if audited := count() - begin; audited != len(namespaces) || moments > 6 ||
+			most > len(namespaces)/2 {
+			t.Errorf("%d audits of %d pods at %d times, at most %d at one", audited, len(namespaces),
 				moments, most)
 		}
-		for i, s := range spaces {
-			if s.checked != spaces[0].checked {
+		for i, s := range namespaces {
+			if s.checked != namespaces[0].checked {
 				t.Errorf("web-%d is audited %d times, web-0 %d times", i, s.checked,
-					spaces[0].checked)
+					namespaces[0].checked)
 			}
 		}
 	})

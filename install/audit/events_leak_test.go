@@ -35,7 +35,7 @@ func TestAnHourOfEvents(t *testing.T) {
 		deletePod := func(p *decide.Pod) {
 			known[p.Metadata.UID] = true
 			env.mu.Lock()
-			delete(env.spaces, env.netnsPaths[p.Metadata.UID])
+			delete(env.namespaces, env.netnsPaths[p.Metadata.UID])
 			delete(env.netnsPaths, p.Metadata.UID)
 			env.mu.Unlock()
 			if err := env.options.Records.Remove(record.Key{
@@ -76,7 +76,7 @@ func TestAnHourOfEvents(t *testing.T) {
 				env.put(&next, running)
 			case kind < 11:
 				env.mu.Lock()
-				s := env.spaces[env.netnsPaths[p.Metadata.UID]]
+				s := env.namespaces[env.netnsPaths[p.Metadata.UID]]
 				s.rules = rules.Ruleset{}
 				env.mu.Unlock()
 				if kind == 10 {
@@ -107,7 +107,7 @@ func TestAnHourOfEvents(t *testing.T) {
 				t.Errorf("%d attempts of the deleted pod %s are kept", n, uid)
 			}
 		}
-		for path, s := range env.spaces {
+		for path, s := range env.namespaces {
 			if s.open != 0 {
 				t.Errorf("%s is open %d times", path, s.open)
 			}

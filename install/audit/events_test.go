@@ -79,8 +79,8 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 	})
 }
 
-// TestHostileNames covers names of tables, which an attacker chooses, with control characters for a
-// terminal.
+// TestHostileNames checks that events and the log contain no control characters for a terminal,
+// even if the name of a table, which an attacker can choose, contains some.
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.DebugLevel)
@@ -96,7 +96,7 @@ func TestHostileNames(t *testing.T) {
 		}
 		if env.takeEvents() != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
 			strings.ContainsFunc(text, unicode.IsControl) {
-			t.Errorf("%q", text)
+			t.Errorf("the event and the log contain %q", text)
 		}
 	})
 }

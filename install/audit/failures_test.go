@@ -69,8 +69,8 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 			env.put(web, podcache.PodStatus{Phase: "Running"})
 		})
 		advance(10 * time.Minute)
-		if env.takeEvents() != "" || env.states() != "1 unknown" {
-			t.Errorf("%s, events %s", env.states(), env.takeEvents())
+		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
+			t.Errorf("%s, events %q", env.states(), reported)
 		}
 	})
 }

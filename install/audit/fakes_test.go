@@ -68,9 +68,9 @@ func (env *testEnv) find(
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range pods {
-		if path, ok := env.netnsPaths[p.UID]; ok && env.spaces[path] != nil {
+		if path, ok := env.netnsPaths[p.UID]; ok && env.namespaces[path] != nil {
 			found[p.UID] = sandbox.Sandbox{
-				Pod: p, Path: path, ID: env.spaces[path].id, Source: env.source, Created: env.created,
+				Pod: p, Path: path, ID: env.namespaces[path].id, Source: env.source, Created: env.created,
 			}
 		} else {
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errNoSandbox})
@@ -82,7 +82,7 @@ func (env *testEnv) find(
 func (env *testEnv) open(s sandbox.Sandbox) (audit.Namespace, error) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	found := env.spaces[s.Path]
+	found := env.namespaces[s.Path]
 	if found == nil {
 		return nil, fs.ErrNotExist
 	}
@@ -126,7 +126,7 @@ func (s *fakeNamespace) EndConnections(rules.Ruleset, established.Options) (esta
 
 func (s *fakeNamespace) Istio() ([]string, error) { return s.istio, nil }
 
-func (s *fakeNamespace) Check(e compat.BackendName, want rules.Ruleset) (compat.Comparison, error) {
+func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (compat.Comparison, error) {
 	time.Sleep(s.slow)
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
@@ -135,15 +135,15 @@ func (s *fakeNamespace) Check(e compat.BackendName, want rules.Ruleset) (compat.
 	if s.unreadable != nil {
 		return compat.Comparison{}, s.unreadable
 	}
-	if e == compat.BackendAuto {
-		e = compat.BackendNFT
+	if backend == compat.BackendAuto {
+		backend = compat.BackendNFT
 	}
 	got := s.rules
 	if s.foreignRoute != "" {
 		got.Routing.Others = []string{s.foreignRoute}
 	}
 	c := compat.Comparison{
-		Backend: e, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0,
+		Backend: backend, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0,
 	}
 	if len(c.Differences) == 0 && want.HasCounters() {
 		c.Packets = rules.PacketsByRule(want, got)

@@ -42,8 +42,8 @@ func TestPodThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// TestPodThatSlowsAudits checks that a pod whose audits take long because of ten thousands
-// of rules is audited less often, and does not delay others.
+// TestPodThatSlowsAudits checks that a pod whose audits take long, for example because of tens of
+// thousands of rules, is audited less often, and does not delay the audits of other pods.
 func TestPodThatSlowsAudits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *fakeNamespace
@@ -86,8 +86,8 @@ func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	})
 }
 
-// TestChangesWithoutAWatcher checks that pods leave nothing behind if no audit is enabled.
-func TestChangesWithoutAWatcher(t *testing.T) {
+// TestChangesWithoutAudits checks that nothing is kept of changed pods if no feature needs audits.
+func TestChangesWithoutAudits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
 		for i := range 100 {
@@ -108,19 +108,19 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 		nowhere, refusing, leaving := meshPod("nowhere"), meshPod("refusing"), meshPod("leaving")
 		env := startTestEnv(t, nil)
 		env.put(nowhere, running)
-		spaces := []*fakeNamespace{env.addRedirected(refusing), env.addRedirected(leaving)}
+		namespaces := []*fakeNamespace{env.addRedirected(refusing), env.addRedirected(leaving)}
 		settle()
-		for _, s := range spaces {
+		for _, s := range namespaces {
 			env.set(func() { s.refuse = errors.New("no memory") })
 		}
 		env.set(func() {
-			spaces[1].duringCall = func() {
+			namespaces[1].duringCall = func() {
 				env.delete(leaving)
 				time.Sleep(time.Millisecond)
 			}
 		})
-		env.flush(spaces[0])
-		env.flush(spaces[1])
+		env.flush(namespaces[0])
+		env.flush(namespaces[1])
 		advance(time.Minute)
 		for p, kept := range map[*decide.Pod]bool{nowhere: true, refusing: true, leaving: false} {
 			if n := env.Retries(p.Metadata.UID); (n > 0) != kept {

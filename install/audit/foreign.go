@@ -99,10 +99,9 @@ func (r *auditRun) inspect(
 }
 
 // inspectAddresses determines whether the rules apply to the addresses that the network namespace
-// has now. If the pod has moved its interface to another namespace, its traffic does not meet the
-// rules. An address that is missing for less than errorBackoff is not reported, because the runtime
-// may be removing the sandbox; rules and addresses that this removes cause further audits
-// meanwhile.
+// has now. If the pod has moved its interface to another namespace, its traffic does not pass
+// through the rules. An address that is missing for less than errorBackoff is not reported, however
+// many audits find it missing, because the runtime may be removing the sandbox.
 func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation string) {
 	addresses, err := ns.Addresses()
 	if err != nil {
@@ -132,8 +131,8 @@ func (r *auditRun) isSandboxEnding() bool {
 }
 
 // inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address
-// after ADD had decided from its addresses not to capture IPv6. IPv6 that ADD would not capture
-// with the present addresses either is not reported, as in Istio.
+// after ADD had decided from its addresses not to capture IPv6. As in Istio, nothing is reported if
+// ADD would not capture IPv6 with the present addresses.
 func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situation string) {
 	i := slices.IndexFunc(addresses, netip.Addr.Is6)
 	if i < 0 || r.desired.redirect == nil || r.desired.redirect.IPv6 {

@@ -16,10 +16,10 @@ import (
 // the kernel does not report. The pod does not count as redirected, an event names the rule, and
 // nothing is changed.
 func TestLegacyNotrackIsFound(t *testing.T) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(backend), func(t *testing.T) {
 			network := newNetwork(t)
-			r, rs, b := startAuditor(t, network, e)
+			r, rs, b := startAuditor(t, network, backend)
 			istiotest.Run(t, network.Pod,
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
@@ -80,8 +80,8 @@ func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	rulestest.Eventually(t, "the pod is audited again", func() bool {
 		return r.metric("sluice_audits_total{equal}") >= before+3
 	})
-	if r.states() != "1 redirected" || r.takeEvents() != "" {
-		t.Errorf("%s, events %v", r.states(), r.events)
+	if reported := r.takeEvents(); r.states() != "1 redirected" || reported != "" {
+		t.Errorf("%s, events %q", r.states(), reported)
 	}
 }
 

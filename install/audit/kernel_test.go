@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,7 +47,7 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 // add adds a running pod in a namespace to the node. ADD has redirected it with the backend; empty
 // means that ADD was not called.
 func (r *kernelTestEnv) add(
-	name string, ns *netns.NS, e compat.BackendName, change ...func(*rules.Redirect),
+	name string, ns *netns.NS, backend compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
 	p := meshPod(name)
@@ -61,11 +60,11 @@ func (r *kernelTestEnv) add(
 		f(&redirect)
 	}
 	rs := rules.MustCompile(redirect)
-	if e == "" {
+	if backend == "" {
 		r.put(p, running)
 		return rs, nil
 	}
-	b, err := compat.Choose(e)
+	b, err := compat.Choose(backend)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -75,7 +74,7 @@ func (r *kernelTestEnv) add(
 	if err := r.options.Records.Put(record.Record{
 		Key:     record.Key{ContainerID: "c-" + name, IfName: "eth0"},
 		Pod:     record.Pod{Namespace: "shop", Name: name, UID: p.Metadata.UID},
-		Outcome: "redirect", Reason: "mesh-pod", Redirect: &redirect, Backend: e,
+		Outcome: "redirect", Reason: "mesh-pod", Redirect: &redirect, Backend: backend,
 	}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -83,8 +82,8 @@ func (r *kernelTestEnv) add(
 	return rs, b
 }
 
-// TestAMovedInterfaceIsFound covers a pod that moves its interface to another network namespace, in
-// which its traffic does not meet the rules.
+// TestAMovedInterfaceIsFound covers a pod that moves its interface to another network namespace,
+// which has no rules.
 func TestAMovedInterfaceIsFound(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)
@@ -141,16 +140,16 @@ func captured(t testing.TB, network *testbed.Network) bool {
 // TestRunningPodIsRepaired checks that flushed rules of a running pod are restored, with both
 // backends, and that connections are captured again.
 func TestRunningPodIsRepaired(t *testing.T) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(backend), func(t *testing.T) {
 			network := newNetwork(t)
 			r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-			if e == compat.BackendNFT {
+			if backend == compat.BackendNFT {
 				r.options.Interval = time.Hour // only events trigger audits
 			}
 			// The processor time of the test's polling must not count as the audit's.
 			r.options.ProcessorTime = func() time.Duration { return 0 }
-			rs, b := r.add("web", network.Pod, e)
+			rs, b := r.add("web", network.Pod, backend)
 			r.start()
 			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 			if !captured(t, network) {
@@ -206,8 +205,8 @@ func TestRoutesAreRepaired(t *testing.T) {
 	rulestest.Eventually(t, "the repair is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
-// TestATableBeforeOurs covers a foreign NAT table before Sluice's that translates addresses: the
-// table is noticed and reported, and not removed.
+// TestATableBeforeOurs covers a foreign table that translates addresses before Sluice's table does:
+// the foreign table is noticed and reported, but not removed.
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
@@ -255,7 +254,7 @@ func BenchmarkRound(b *testing.B) {
 			compared := func() float64 { return r.metric("sluice_audits_total{equal}") }
 			rulestest.Eventually(b, "all pods are audited", func() bool { return compared() >= pods })
 			runtime.GC()
-			begin := cpuTime()
+			begin := audit.ProcessorTime()
 			for b.Loop() {
 				from := compared()
 				for _, item := range r.Pods() {
@@ -263,20 +262,11 @@ func BenchmarkRound(b *testing.B) {
 				}
 				rulestest.Eventually(b, "all pods are audited", func() bool { return compared() >= from+pods })
 			}
-			used := cpuTime() - begin
+			used := audit.ProcessorTime() - begin
 			b.ReportMetric(float64(used.Microseconds())/float64(b.N*pods), "cpu-µs/pod")
 			b.ReportMetric(1000*used.Seconds()/float64(b.N*pods)/60*100, "%core/1000pods/min")
 		})
 	}
-}
-
-// cpuTime returns the CPU time of this process.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // deleteLoopbackAddress removes the address ::6, and with it its route, from lo.

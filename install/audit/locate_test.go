@@ -156,7 +156,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 			t.Error("the rules of the other pod have changed")
 		}
 		if l, err := env.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
-			t.Errorf("%+v, %v", l, err)
+			t.Errorf("the location is %+v, %v", l, err)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func (a *Auditor) Measure() {
 			continue
 		}
 		counts[p.state]++
-		effects[p.foreign]++
+		effects[p.effect]++
 		switch {
 		case p.state == Unknown:
 		case p.audited.IsZero():

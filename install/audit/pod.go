@@ -35,12 +35,12 @@ type pod struct {
 
 	item  podcache.Item
 	state State
-	// foreign is the effect of foreign rules on the pod's captured traffic.
-	foreign foreign.Verdict
+	// effect is the effect of foreign rules on the pod's captured traffic.
+	effect foreign.Verdict
 	// existed is set if the pod existed when the auditor started.
 	existed  bool
 	counters podCounters
-	// audited is the time of the last audit with hasCompared.
+	// audited is the time of the last audit that set hasCompared.
 	audited   time.Time
 	sandbox   *sandbox.Sandbox // nil if unknown
 	lookupErr error            // of the last search for the sandbox

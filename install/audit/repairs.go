@@ -15,7 +15,7 @@ type repairs struct {
 	entries map[string]repair.Entry
 }
 
-// load reads the store. With an error it loads the entries that could be read.
+// load reads the store. If it returns an error, it has loaded the entries that could be read.
 func (r *repairs) load() error {
 	entries, err := r.store.List()
 	r.mu.Lock()

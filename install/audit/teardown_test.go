@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file is about sandboxes that the runtime removes or replaces, which is normal and must not
-// be reported, and about rules that are removed meanwhile, which must be restored.
+// The tests in this file cover sandboxes that the runtime removes or replaces. This is normal and
+// must not be reported. If rules are removed meanwhile, they must be restored.
 
 // terminating is the status of a running pod in its termination grace period.
 var terminating = podcache.PodStatus{Phase: "Running", Deleted: true}
@@ -38,7 +38,7 @@ func (env *testEnv) removeRecord(p *decide.Pod) {
 
 // removeSandbox removes the network namespace of a pod.
 func (env *testEnv) removeSandbox(s *fakeNamespace) {
-	env.set(func() { delete(env.spaces, "/run/netns/"+s.id.String()) })
+	env.set(func() { delete(env.namespaces, "/run/netns/"+s.id.String()) })
 }
 
 // recordLog makes the auditor record its log, and returns the lines.
@@ -56,14 +56,14 @@ func TestAPodThatEnds(t *testing.T) {
 		status podcache.PodStatus
 		change func(*decide.Pod) // since ADD
 	}{
-		"by itself": {status: running},
-		"by itself, with changed annotations": {running, func(p *decide.Pod) {
+		"the pod ends by itself": {status: running},
+		"the pod ends by itself, with changed annotations": {running, func(p *decide.Pod) {
 			p.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
 		}},
-		"by itself, with invalid annotations": {running, func(p *decide.Pod) {
+		"the pod ends by itself, with invalid annotations": {running, func(p *decide.Pod) {
 			p.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "80a"
 		}},
-		"because it is deleted": {status: terminating},
+		"the pod is deleted": {status: terminating},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

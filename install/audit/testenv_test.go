@@ -43,7 +43,7 @@ type testEnv struct {
 	synced     bool
 	items      map[string]podcache.Item
 	objects    map[string][]byte
-	spaces     map[string]*fakeNamespace // by path
+	namespaces map[string]*fakeNamespace // by path
 	netnsPaths map[string]string         // the paths of the pods' namespaces, by UID
 	version    int
 	searches   int
@@ -84,7 +84,7 @@ type fakeNamespace struct {
 	inspected    int                // calls of Foreign that inspected the rules
 	bypassing    established.Report // the result of EndConnections
 	ended        int                // calls of EndConnections
-	open         int                // namespaces that are not closed
+	open         int                // calls of Open minus calls of Close
 }
 
 // startTestEnv starts an auditor of a prepared environment.
@@ -120,7 +120,7 @@ func newTestEnv(t testing.TB, environ map[string]string) *testEnv {
 	}
 	env := &testEnv{
 		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{},
-		spaces:     map[string]*fakeNamespace{},
+		namespaces: map[string]*fakeNamespace{},
 		netnsPaths: map[string]string{}, ruleEvents: make(chan watch.Event), counted: map[string]float64{},
 	}
 	dir := t.TempDir()
@@ -189,8 +189,8 @@ func broken(began time.Time) podcache.PodStatus {
 	}}
 }
 
-// put adds a pod to the API server.
-func (env *testEnv) put(p *decide.Pod, l podcache.PodStatus) {
+// put adds or changes a pod in the API server.
+func (env *testEnv) put(p *decide.Pod, status podcache.PodStatus) {
 	env.t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -202,7 +202,7 @@ func (env *testEnv) put(p *decide.Pod, l podcache.PodStatus) {
 	key := m.Namespace + "/" + m.Name
 	env.items[key] = podcache.Item{
 		Ref:             source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID},
-		ResourceVersion: fmt.Sprint(env.version), PodStatus: l,
+		ResourceVersion: fmt.Sprint(env.version), PodStatus: status,
 	}
 	env.objects[key] = text
 	env.mu.Unlock()
@@ -228,7 +228,7 @@ func (env *testEnv) addSandbox(p *decide.Pod) *fakeNamespace {
 		addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 	}
 	path := "/run/netns/" + s.id.String()
-	env.spaces[path], env.netnsPaths[p.Metadata.UID] = s, path
+	env.namespaces[path], env.netnsPaths[p.Metadata.UID] = s, path
 	return s
 }
 
@@ -269,7 +269,7 @@ func (env *testEnv) record(p *decide.Pod, r *rules.Redirect) {
 	}
 }
 
-// flush removes all rules, and reports it like the kernel.
+// flush removes all rules, and reports the change as the kernel does.
 func (env *testEnv) flush(s *fakeNamespace) {
 	env.change(s, func() { s.rules = rules.Ruleset{} })
 }
@@ -281,7 +281,7 @@ func (env *testEnv) set(do func()) {
 	do()
 }
 
-// change changes a namespace, and reports a change of its rules like the kernel.
+// change changes a namespace, and reports a change of its rules as the kernel does.
 func (env *testEnv) change(s *fakeNamespace, do func()) {
 	env.set(do)
 	env.ruleEvents <- watch.Event{NS: s.id, Rules: true, Count: 1, PID: 4711, Process: "nft"}
@@ -335,8 +335,8 @@ func (env *testEnv) takeRequests() string {
 	return text
 }
 
-// settle waits for the auditor to finish its current work. A search for sandboxes waits for further
-// ones for a moment.
+// settle waits until the auditor has finished its current work, including a search for sandboxes,
+// which begins only batchDelay after the request.
 func settle() { advance(10 * time.Millisecond) }
 
 // advance advances the time.

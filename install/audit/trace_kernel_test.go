@@ -14,10 +14,10 @@ import (
 // TestTraceIsNoDrift traces a pod while it is audited. Nothing is repaired or reported, and the
 // rules of the trace remain until it ends. The rules of a killed trace are removed.
 func TestTraceIsNoDrift(t *testing.T) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(backend), func(t *testing.T) {
 			network := newNetwork(t)
-			r, rs, b := startAuditor(t, network, e)
+			r, rs, b := startAuditor(t, network, backend)
 			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
 
 			session, err := trace.Open(network.Pod, trace.Options{})

@@ -124,9 +124,9 @@ func (r *auditRun) checkAfterRepair(ctx context.Context) {
 	}
 }
 
-// applyPolicy deletes or labels a pod that is not repaired in place, as the policy says, if the pod
-// has failed since the time since. The zero time includes all failures. If the policy has no action
-// for a pod that was repaired and failed afterwards, it records an event.
+// applyPolicy deletes or labels the pod, as the policy says, if the pod has failed after the given
+// time. The zero time includes all failures. If the policy has no action for a pod that was
+// repaired and failed afterwards, applyPolicy records an event.
 func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
 	if r.actedVersion == r.item.ResourceVersion || r.item.PodStatus.Deleted ||
 		!r.Policy.IsEnabled() || !r.Policy.IsBroken(r.item.PodStatus, since) {

@@ -67,8 +67,8 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	})
 }
 
-// TestAPodThatHasNoSandboxYet checks that a missing sandbox is searched again, immediately when the
-// pod changes, and that the pod is not counted before it has an address.
+// TestAPodThatHasNoSandboxYet checks that a missing sandbox is searched for again, immediately when
+// the pod changes, and that the pod is not counted before it has an address.
 func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -117,7 +117,7 @@ func TestANewSandbox(t *testing.T) {
 		var old *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) { old = env.addRedirected(web) })
 		env.mu.Lock()
-		delete(env.spaces, "/run/netns/"+old.id.String())
+		delete(env.namespaces, "/run/netns/"+old.id.String())
 		env.mu.Unlock()
 		s := env.addRedirected(web)
 		env.set(func() { s.rules = rules.Ruleset{} })
@@ -219,9 +219,9 @@ func TestInvalidParametersAreReported(t *testing.T) {
 }
 
 // TestPolicies checks the action for a pod that started before the plugin, in istio-cni's order.
-// Deletion and labelling require a failed validation.
+// Deletion and labeling require a failed validation.
 func TestPolicies(t *testing.T) {
-	const inPlace, deleting, labelling, nothing = "repaired", "delete shop/web uid-web@1",
+	const inPlace, deleting, labeling, nothing = "repaired", "delete shop/web uid-web@1",
 		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
 	for _, row := range []struct {
 		name        string
@@ -235,11 +235,11 @@ func TestPolicies(t *testing.T) {
 			inPlace, inPlace,
 		},
 		{
-			"deletion takes precedence over labelling",
+			"deletion takes precedence over labeling",
 			environment("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
 			deleting, nothing,
 		},
-		{"labelling only", environment("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
+		{"labeling only", environment("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labeling, nothing},
 		{"no action", environment("REPAIR_REPAIR_PODS=false"), nothing, nothing},
 		{"repair is disabled", environment("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
 		{
@@ -275,7 +275,7 @@ func TestPolicies(t *testing.T) {
 						got = inPlace + got
 					}
 					if got != want {
-						t.Errorf("fails %v: %q, want %q", fails, got, want)
+						t.Errorf("the pod fails: %v; action %q, want %q", fails, got, want)
 					}
 				})
 			})
@@ -317,7 +317,7 @@ func TestRepairWithoutEffect(t *testing.T) {
 				env.put(web, broken(time.Now()))
 				settle()
 				if got := env.takeRequests(); got != want {
-					t.Errorf("%q, want %q", got, want)
+					t.Errorf("requests %q, want %q", got, want)
 				}
 				if reported := env.takeEvents(); (want == "") != (reported == "RedirectRepairFailed") {
 					t.Errorf("events %s", reported)
@@ -467,7 +467,7 @@ func TestActionsThatHang(t *testing.T) {
 		}
 		// A request is abandoned after three seconds, and followed by a pause.
 		if acts := strings.Count(env.takeRequests(), "label"); acts < 2 || acts > 20 {
-			t.Errorf("%d pods were requested", acts)
+			t.Errorf("%d labels were requested", acts)
 		}
 	})
 }

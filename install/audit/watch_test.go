@@ -78,10 +78,10 @@ func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 		env := startTestEnv(t, nil, func(env *testEnv) { old = env.addRedirected(a) })
 		s, r := env.addSandbox(b), env.redirect(b)
 		env.set(func() {
-			delete(env.spaces, env.netnsPaths["uid-a"])
-			delete(env.spaces, env.netnsPaths["uid-b"])
+			delete(env.namespaces, env.netnsPaths["uid-a"])
+			delete(env.namespaces, env.netnsPaths["uid-b"])
 			s.id, s.rules, env.netnsPaths["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
-			env.spaces["/run/netns/b"] = s
+			env.namespaces["/run/netns/b"] = s
 		})
 		env.record(b, &r)
 		env.put(b, running)

@@ -17,6 +17,8 @@ import (
 // nothing is kept at the end. An audit that was scheduled earlier is not postponed.
 func TestWorkers(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		// A step n concerns the pod n%8. If n/8%4 is 0, it deletes the pod; otherwise it schedules
+		// an audit of the pod after n/32 milliseconds.
 		steps := rapid.SliceOfN(rapid.IntRange(0, 4*8*20), 1, 60).Draw(rt, "steps")
 		synctest.Test(t, func(t *testing.T) {
 			a := &Auditor{begin: time.Now()}
