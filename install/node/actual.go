@@ -95,7 +95,7 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 func readFile(path string) File {
 	info, err := os.Stat(path)
 	if err != nil {
-		if target, notLink := os.Readlink(path); notLink == nil {
+		if target, linkErr := os.Readlink(path); linkErr == nil {
 			err = fmt.Errorf("it is a link to %s, which the agent cannot access: %w", target, err)
 		}
 		return File{Err: err}

@@ -27,7 +27,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 		report.Left[0] != (node.Leftover{
 			Path: tn.path("bin/sluice-cni"), References: 2, AgentPods: 2, Noop: true,
 		}) {
-		t.Fatalf("%+v, %v", report, err)
+		t.Fatalf("the report is %+v, %v", report, err)
 	}
 	if message := report.Left[0].String(); !contains(message, "no-op plugin") ||
 		!contains(message, "2 sandboxes") || !contains(message, "the agent's own pods") {
@@ -60,7 +60,7 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	runtime.Wait()
 	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
 		report.Left[0].AgentPods != 1 {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("the report is %+v, %v", report, err)
 	}
 }
 

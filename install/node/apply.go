@@ -11,7 +11,7 @@ import (
 
 // apply applies targets in order and stops at the first error. It returns the paths of changed
 // files. recordErrors contains an error for each journal entry that could not be written or
-// removed, and that does not prevent the change of its file.
+// removed, although the file of the entry was changed.
 func (n *Node) apply(
 	s Settings, j *journal.Journal, targets []Target,
 ) (changed []string, recordErrors []error, err error) {

@@ -50,7 +50,7 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	s = n.Reconcile(t.Context())
 	tn.mustBeInstalled(s)
 	if s.Primary != "10-a.conflist" || len(s.Problems) != 0 {
-		t.Errorf("%s, %v", s.Primary, s.Problems)
+		t.Errorf("the configuration in use is %s; problems %v", s.Primary, s.Problems)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	s := tn.reconcile()
 	tn.mustBeInstalled(s)
 	if got := reasons(s); !slices.Equal(got, []node.Reason{node.ConfigurationNotInUse}) {
-		t.Errorf("%v", got)
+		t.Errorf("reasons %v", got)
 	}
 	tn.wantChains(map[string]string{
 		"05-a.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",

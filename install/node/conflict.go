@@ -35,8 +35,8 @@ func (c ConflictingWriter) period() time.Duration {
 	return c.Last.Sub(c.recent[(c.Rewrites-n)%minRewrites]) / time.Duration(n-1)
 }
 
-// isFast reports whether Sluice's plugin is missing for so much of the time that pods probably
-// start without it.
+// isFast reports whether the rewrites are so frequent that pods probably start without Sluice's
+// plugin.
 func (c ConflictingWriter) isFast() bool { return c.period() <= maxFastPeriod }
 
 // String returns a description without the number of rewrites, so that it does not change with each

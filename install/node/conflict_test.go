@@ -76,7 +76,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			file: "05-a.conf", writer: "the installer of bridge",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("the writer "+name, func(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list(row.plugin))
 			if row.settings != nil {
@@ -85,7 +85,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			statuses := tn.runNode(tn.node())
 			await(t, statuses, "the plugin is installed", node.Status.Installed)
 			stop := every(100*time.Millisecond, func() { row.do(tn) })
-			// Three rewrites are reported: 0.3 s.
+			// The writer is reported after three rewrites, which take 0.3 s.
 			status := await(t, statuses, "the writer is reported", func(s node.Status) bool {
 				return len(s.ConflictingWriters) > 0
 			})
@@ -97,7 +97,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			}
 			if status.Installed() || !slices.Contains(reasons(status), node.ConflictingWrites) ||
 				status.Totals.Rewrites[row.writer] < 3 {
-				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems,
+				t.Errorf("installed %t; problems %v; rewrites %v", status.Installed(), status.Problems,
 					status.Totals.Rewrites)
 			}
 			await(t, statuses, "the plugin is restored", func(node.Status) bool { return primaryHasPlugin(tn) })
@@ -216,13 +216,13 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 		now = now.Add(15 * time.Minute)
 		tn.put("conf/10-a.conflist", list("calico"))
 		if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != 0 {
-			t.Errorf("%v", s.ConflictingWriters)
+			t.Errorf("conflicting writers: %v", s.ConflictingWriters)
 		}
 	}
 }
 
-// TestRunningIstioAgentIsToleratedAfterAWhile covers istio-cni's agent, which restores its entry.
-// Both plugins in one chain are harmless; a file that changes continuously is not.
+// TestRunningIstioAgentIsToleratedAfterAWhile covers istio-cni's agent, which restores its element
+// in the chain. Both plugins in one chain are harmless; a file that changes continuously is not.
 func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putExecutable("istio-cni", "istio's plugin")
@@ -230,7 +230,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	before := tn.filesToRestore()
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
-	restoreEntry := func() bool {
+	restoreElement := func() bool {
 		l, err := chain.Parse([]byte(tn.read("conf/10-a.conflist")))
 		tn.must(err)
 		if l.Has("istio-cni") {
@@ -243,19 +243,19 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	}
 	var status node.Status
 	rounds := 0
-	for status = n.Reconcile(t.Context()); restoreEntry(); status = n.Reconcile(t.Context()) {
+	for status = n.Reconcile(t.Context()); restoreElement(); status = n.Reconcile(t.Context()) {
 		now = now.Add(time.Second)
 		if rounds++; rounds > 10 {
-			t.Fatal("istio-cni's entry is removed again and again")
+			t.Fatal("istio-cni's element is removed again and again")
 		}
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
 	tn.mustBeInstalled(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) || len(status.ConflictingWriters) != 1 ||
 		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
-		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
+		t.Errorf("problems %v; conflicting writers %v", status.Problems, status.ConflictingWriters)
 	}
-	// The agent is uninstalled: first its entry, then its executable.
+	// istio-cni's agent is uninstalled: first its element is removed, then its executable.
 	tn.put("conf/10-a.conflist", list("calico", "sluice-cni"))
 	tn.remove("bin/istio-cni")
 	now = now.Add(time.Hour)
@@ -263,12 +263,12 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
 	if types, err := typesInUse(tn); err != nil || strings.Join(types, " ") != "calico" {
-		t.Errorf("%v, %v; before: %v", types, err, before)
+		t.Errorf("after uninstallation the chain in use is %v, %v; the files before: %v", types, err, before)
 	}
 }
 
-// TestRepeatedInstallationIsNotAConflict checks that the earlier installations of one node are not
-// attributed to other writers.
+// TestRepeatedInstallationIsNotAConflict checks that the writes of earlier installations and
+// uninstallations are not attributed to other programs.
 func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conf", plainBridge)
@@ -282,7 +282,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 		tn.must(n.Update(tn.settings))
 	}
 	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {
-		t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
+		t.Errorf("conflicting writers %v; totals %+v", s.ConflictingWriters, s.Totals)
 	}
 }
 
@@ -312,6 +312,6 @@ func TestPluginThatMustBeLastStaysLast(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
 	tn.mustBeInstalled(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) {
-		t.Errorf("%v", status.Problems)
+		t.Errorf("problems: %v", status.Problems)
 	}
 }

@@ -32,7 +32,7 @@ const (
 // Directories contains the states of the managed directories.
 type Directories struct {
 	Configuration, Binary DirectoryState
-	// Why is the reason if a state is unknown; if both are, of the state of Binary.
+	// Why is the reason why a state is Unknown. If both are, it is the reason for Binary.
 	Why string
 }
 

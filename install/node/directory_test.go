@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// A mountedNode is a testNode with directories that are mounted for the agent like a runtime does,
-// and a process that represents the runtime with its own mounts.
+// A mountedNode is a testNode whose directories are bind-mounted for the agent, as in the agent's
+// container. A process with its own mounts represents the runtime.
 type mountedNode struct {
 	*testNode
 	runtime *exec.Cmd
@@ -25,7 +25,7 @@ type mountedNode struct {
 	n       *node.Node
 }
 
-// newMountedNode requires a process with private mounts.
+// newMountedNode returns a mountedNode. It requires a process with private mounts.
 func newMountedNode(t *testing.T) *mountedNode {
 	t.Helper()
 	m := &mountedNode{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
@@ -164,7 +164,7 @@ func TestDirectoryThatIsMovedBack(t *testing.T) {
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.Mkdir(dir, 0o755))
 		if s := m.reconcileAfter(time.Second); s.Installed() || s.Remount {
-			t.Errorf("%v, %t", s.Problems, s.Remount)
+			t.Errorf("problems %v, remount %t", s.Problems, s.Remount)
 		}
 		m.must(os.Remove(dir))
 		m.must(os.Rename(dir+".old", dir))
@@ -210,7 +210,7 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	m.restart()
 	for range 10 {
 		if s := m.reconcileAfter(10 * time.Second); s.Installed() || s.Remount {
-			t.Fatalf("%v, %t", s.Problems, s.Remount)
+			t.Fatalf("problems %v, remount %t", s.Problems, s.Remount)
 		}
 	}
 	if s := m.reconcileAfter(5 * time.Minute); !s.Remount {

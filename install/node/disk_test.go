@@ -25,6 +25,8 @@ func (tn *testNode) mountDisk(name, size string) (dir string) {
 	return dir
 }
 
+// wantBlocked fails the test unless the node has exactly one problem, which is blocking, has the
+// reason and contains the text.
 func (tn *testNode) wantBlocked(s node.Status, reason node.Reason, text string) {
 	tn.t.Helper()
 	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
@@ -42,7 +44,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	dir := tn.mountDisk("bin", "256k")
 	free := filetest.Fill(t, dir)
 	tn.wantBlocked(tn.reconcile(), node.DiskFull, tn.path("bin/sluice-cni"))
-	// a missing plugin must not be in the configuration
+	// A configuration must not name a missing executable.
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	free()
 	tn.mustBeInstalled(tn.reconcile())
@@ -53,15 +55,15 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	}
 	s := upgrade()
 	if !s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != node.DiskFull {
-		t.Errorf("%v", s.Problems)
+		t.Errorf("problems: %v", s.Problems)
 	}
 	if !tn.executableIs(pluginV1) || !tn.elementIs(elementV1) {
 		t.Error("the old version was changed")
 	}
-	// a conflicting writer while the disk is full
+	// Another program writes the list while the disk is full.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := upgrade(); !s.Installed() {
-		t.Errorf("%v", s.Problems)
+		t.Errorf("problems: %v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
 	free()
@@ -133,9 +135,9 @@ func TestReadOnlyDirectories(t *testing.T) {
 	}
 }
 
-// TestWithoutARecordTheFilesAreMaintained checks that the existing records are sufficient to
-// maintain the node after the state directory has become read-only or full.
-func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
+// TestWithoutAJournalEntryTheFilesAreMaintained checks that the existing journal entries are
+// sufficient to maintain the node after the state directory has become read-only or full.
+func TestWithoutAJournalEntryTheFilesAreMaintained(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -153,23 +155,23 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		s := tn.reconcile()
 		tn.mustBeInstalled(s)
 		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnlyFileSystem) {
-			t.Errorf("the failure to record the next change is not reported: %v", s.Problems)
+			t.Errorf("the read-only journal is not reported: %v", s.Problems)
 		}
-		tn.put("conf/10-a.conflist", list("calico")) // the recorded content
+		tn.put("conf/10-a.conflist", list("calico")) // the content in the journal entry
 		tn.mustBeInstalled(tn.reconcile())
 		tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
-		tn.put("conf/10-a.conflist", list("calico", "tuning")) // content without a record
+		tn.put("conf/10-a.conflist", list("calico", "tuning")) // content that no journal entry contains
 		tn.remove("bin/sluice-cni")
 		s = tn.reconcile()
 		tn.mustBeInstalled(s)
 		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool {
 			return strings.Contains(p.Message, "write the journal entry of 10-a.conflist")
 		}) {
-			t.Errorf("%s: the correction without a record is not reported: %v", name, s.Problems)
+			t.Errorf("%s: the correction without a journal entry is not reported: %v", name, s.Problems)
 		}
 		tn.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
 
-		tn.put("conf/05-b.conflist", list("cilium-cni")) // a file without a record
+		tn.put("conf/05-b.conflist", list("cilium-cni")) // a file without a journal entry
 		if s := tn.reconcile(); s.Installed() {
 			t.Errorf("%s: installed: %v", name, s.Problems)
 		}
@@ -183,7 +185,7 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 			t.Errorf("%s: not upgraded", name)
 		}
 		if _, err := tn.node().Uninstall(t.Context(), 0); err == nil || !tn.executableIs(pluginV2) {
-			t.Errorf("%s: uninstalled without a record of it: %v", name, err)
+			t.Errorf("%s: uninstalled although the journal cannot be changed: %v", name, err)
 		}
 		tn.wantChains(map[string]string{"10-a.conflist": "calico tuning"})
 		restore()
@@ -196,9 +198,9 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	}
 }
 
-// TestWithoutARecordNoFileIsOwned covers a file of Sluice that has become foreign: with only the
-// old record, uninstallation would remove it.
-func TestWithoutARecordNoFileIsOwned(t *testing.T) {
+// TestWithoutAJournalEntryNoFileIsOwned covers a file of Sluice that has become foreign: with only
+// the old journal entry, uninstallation would remove the file.
+func TestWithoutAJournalEntryNoFileIsOwned(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -219,9 +221,9 @@ func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
 }
 
-// TestWithoutARecordNoPluginIsReplaced checks that a plugin to be replaced remains if it cannot be
-// recorded, so that it can be restored.
-func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
+// TestWithoutAJournalEntryNoPluginIsReplaced checks that a plugin to be replaced remains if its
+// element cannot be written to the journal, because uninstallation could not restore it.
+func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -256,6 +258,6 @@ func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	tn.put("host/10-a.conflist", list("calico"))
 	s := tn.reconcile()
 	if s.Installed() || len(s.Problems) == 0 || s.Problems[0].Reason != node.DirectoryReplaced {
-		t.Errorf("%v", s.Problems)
+		t.Errorf("problems: %v", s.Problems)
 	}
 }

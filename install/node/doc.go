@@ -13,12 +13,13 @@
 // be written, the agent still manages files that already have a journal entry.
 //
 // Uninstallation removes the plugin from the configuration first, and an executable only when no
-// cached result of a runtime and no other configuration names it. The node is then in its original
-// state. If cached results of running pods or of the agent's pod, or a copy of the configuration
-// that Multus made, still name an executable, or if the cached results cannot be read, the
-// executable is replaced with a no-op executable, and the journal is kept, until the next
-// uninstallation. The no-op executable is not removed at the last DEL, because the runtime repeats
-// a DEL if another plugin of the chain fails.
+// other configuration and no cached result names it. A runtime caches the result of each ADD with
+// the configuration of the chain, and DEL runs the plugins of this configuration. When nothing
+// names an executable, the node is in its original state. Cached results of running pods or of the
+// agent's pod, or Multus's copy of the configuration, may still name an executable. It is then
+// replaced with a no-op executable, and the journal is kept, until the next uninstallation. The
+// same happens if the cached results cannot be read. The no-op executable is not removed at the
+// last DEL, because the runtime repeats a DEL if another plugin of the chain fails.
 //
 // # Choice of the configuration
 //

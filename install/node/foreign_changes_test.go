@@ -73,14 +73,14 @@ var changeCases = map[string]changeCase{
 			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
-	"Sluice's entry is changed": {
+	"Sluice's element is changed": {
 		do: func(tn *testNode) {
 			tn.put("conf/10-a.conflist",
 				strings.Replace(tn.read("conf/10-a.conflist"), `"info"`, `"error"`, 1))
 		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
 	},
-	"Sluice's entry is duplicated": {
+	"Sluice's element is duplicated": {
 		do: func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("calico", "sluice-cni", "sluice-cni"))
 		},

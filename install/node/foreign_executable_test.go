@@ -69,7 +69,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 	}
 }
 
-// TestAWrongExecutableIsNotPutIntoTheChain checks that the chain does not get an entry that would
+// TestAWrongExecutableIsNotPutIntoTheChain checks that the chain does not get an element that would
 // run a foreign program.
 func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
 	tn := newTestNode(t)
@@ -122,9 +122,9 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	}
 }
 
-// TestVerificationReusesTheSnapshot checks that a file is read again only if its status has
-// changed.
-func TestVerificationReusesTheSnapshot(t *testing.T) {
+// TestUnchangedExecutableIsNotReadAgain checks that the executable is read again only if its change
+// time, its size or its inode has changed.
+func TestUnchangedExecutableIsNotReadAgain(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	n := tn.node()

@@ -122,9 +122,9 @@ func (p *planner) addTarget(t Target, e journal.Entry) bool {
 	return true
 }
 
-// isInsertionBlocked reports whether ReadyToInsert fails. If the plugin is in a configuration, or
-// the journal has an entry of a configuration, it returns false without calling ReadyToInsert,
-// because the plugin must stay in the chain.
+// isInsertionBlocked reports whether ReadyToInsert fails, and adds its error as a problem. If the
+// plugin is in a configuration, or the journal has an entry of a configuration, it returns false
+// without calling ReadyToInsert, because the plugin must stay in the chain.
 func (p *planner) isInsertionBlocked(name string) bool {
 	if p.ReadyToInsert == nil || len(p.found.Entries) > 0 {
 		return false

@@ -125,7 +125,7 @@ func TestInstall(t *testing.T) {
 				"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "other",
 			},
 		},
-		"no runtime uses the other form of the configured list": {
+		"the plain configuration of the same name is used if the configured list is invalid": {
 			settings: named("10-a.conflist"),
 			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": "{"},
 			after: map[string]string{

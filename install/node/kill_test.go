@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
+// victimEnv is the environment variable with the job of a process that a test kills.
 const victimEnv = "SLUICE_NODE_VICTIM"
 
 // runKilledJob does one job in the process that is killed. It prints a line when it begins.
@@ -54,6 +55,8 @@ const (
 	forMultus form = "multus"
 )
 
+// is reports whether f is the named form, or describes a job with this form, such as
+// "install-owned".
 func (f form) is(name form) bool { return strings.HasSuffix(string(f), string(name)) }
 
 func (f form) applyTo(s *node.Settings) {
@@ -122,8 +125,8 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestAKillBeforeEachChange kills the process between each two system calls that change a file;
-// without SLUICE_LONG before every seventh.
+// TestAKillBeforeEachChange kills the process before each system call that changes a file, or
+// before every seventh unless SLUICE_LONG is set.
 func TestAKillBeforeEachChange(t *testing.T) {
 	forms, step := []form{takeOver, inPlain}, 7
 	if os.Getenv("SLUICE_LONG") == "1" {
@@ -227,7 +230,7 @@ func wantPodsCanStart(tn *testNode, f form) {
 	}
 	choice, skipped, err := chain.Discover(files, "")
 	if err != nil || len(skipped) > 0 {
-		tn.t.Errorf("%v, %v among %v", err, skipped, tn.chains())
+		tn.t.Errorf("no pod starts: %v; skipped %v; chains %v", err, skipped, tn.chains())
 		return
 	}
 	types := strings.Join(choice.List.Types(), " ")

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A testNode is a node's directories in a temporary one, with the files of the agent's image.
+// A testNode consists of a node's directories and the files of the agent's image, in a temporary
+// directory.
 type testNode struct {
 	t        testing.TB
 	dir      string

@@ -41,7 +41,7 @@ func TestMigrationAlwaysHasOnePlugin(t *testing.T) {
 		types, err := typesInUse(tn)
 		if err != nil || !slices.Contains(types, "istio-cni") &&
 			!slices.Contains(types, "sluice-cni") {
-			t.Errorf("%v, %v", types, err)
+			t.Errorf("the chain in use is %v, %v", types, err)
 		}
 	}, func() {
 		for range 8 {
@@ -66,7 +66,7 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 			types, err = typesInUse(tn)
 		}
 		if err != nil || types[0] != "bridge" {
-			t.Errorf("%v, %v", types, err)
+			t.Errorf("the chain in use is %v, %v", types, err)
 		}
 	}, func() {
 		for range 8 {
@@ -86,11 +86,11 @@ func TestUninstallRestoresTheReplacedPlugin(t *testing.T) {
 		"istio-cni is restored in a list that others have rewritten": {func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 		}, "calico tuning istio-cni"},
-		"istio-cni is restored in a list from which others removed Sluice's entry": {func(tn *testNode) {
+		"istio-cni is restored in a list from which others removed Sluice's element": {func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("calico", "tuning"))
 			tn.reconcile()
 		}, "calico tuning istio-cni"},
-		"istio-cni is not added if its entry exists already": {func(tn *testNode) {
+		"istio-cni is not added if its element exists already": {func(tn *testNode) {
 			tn.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
 		}, "istio-cni"},
 		"istio-cni is not restored without its executable, because all pods would fail": {func(tn *testNode) {
@@ -134,7 +134,7 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.cacheResult("one", "calico", "istio-cni")
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
-		t.Fatalf("%+v", s)
+		t.Fatalf("the status is %+v", s)
 	}
 	tn.remove("bin/istio-cni") // its chart is uninstalled
 	if s := reconcile(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
@@ -147,13 +147,13 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	}
 	tn.putExecutable("istio-cni", "istio's plugin, again") // its chart is installed again
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
-		t.Errorf("%+v", s)
+		t.Errorf("the status is %+v", s)
 	}
 	tn.remove("bin/istio-cni")
 	reconcile()
 	tn.remove("results/net-one-eth0")
 	if s := reconcile(); len(s.Noops) != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("the status is %+v", s)
 	}
 	if _, err := os.Stat(tn.path("bin/istio-cni")); err == nil {
 		t.Error("the no-op executable was not removed")
@@ -183,8 +183,8 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 	}
 }
 
-// TestExecutablesAreReadOnce checks that unchanged executables are recognized by their status, and
-// not read in each reconciliation.
+// TestExecutablesAreReadOnce checks that unchanged no-op executables are recognized without reading
+// them in each reconciliation.
 func TestExecutablesAreReadOnce(t *testing.T) {
 	tn := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
@@ -194,7 +194,7 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 	for range 2 {
 		now = now.Add(2 * time.Minute)
 		if s := n.Reconcile(t.Context()); !slices.Equal(s.Noops, []string{"istio-cni"}) {
-			t.Fatalf("%+v", s)
+			t.Fatalf("the status is %+v", s)
 		}
 	}
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

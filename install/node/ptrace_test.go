@@ -18,8 +18,8 @@ var changing = map[uint64]bool{
 	unix.SYS_LINKAT: true,
 }
 
-// killBefore runs a victim and kills it before the nth system call that changes files, counted from
-// the start of its job. It reports whether there were that many.
+// killBefore runs a job in a process, and kills the process before the nth system call of the job
+// that changes files. It reports whether the process was killed, and not finished before.
 func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 	t.Helper()
 	runtime.LockOSThread() // only the thread that started the process may trace it
@@ -38,8 +38,8 @@ func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 type tracing struct {
 	t         *testing.T
 	pid       int
-	remaining int
-	started   bool
+	remaining int          // changing system calls up to the kill
+	started   bool         // the job has begun
 	seen      map[int]bool // threads that have stopped before
 }
 
@@ -57,7 +57,7 @@ func (tr *tracing) run() (killed bool) {
 			return killed
 		case pid == tr.pid && status.Exited():
 			if status.ExitStatus() != 0 {
-				tr.t.Errorf("the victim failed with %d", status.ExitStatus())
+				tr.t.Errorf("the job failed with exit status %d", status.ExitStatus())
 			}
 			return false
 		case !status.Stopped():
@@ -114,7 +114,7 @@ func (tr *tracing) isKillDue(pid int) bool {
 	if errno != 0 || info.op != entry || !changing[info.number] {
 		return false
 	}
-	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // the victim prints its line
+	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // the job prints a line when it begins
 		tr.started = true
 		return false
 	}

@@ -112,19 +112,19 @@ const allSteps = 1 << 20
 // reconcile makes one reconciliation of the node.
 func (h *history) reconcile() {
 	for range 4 {
-		missing := node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{}))
-		if len(missing) == 0 {
-			h.check()
+		pending := node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{}))
+		if len(pending) == 0 {
+			h.checkChain()
 			return
 		}
-		h.apply(missing, allSteps)
+		h.apply(pending, allSteps)
 	}
 	h.t.Fatalf("four reconciliations do not suffice: %v", h.chains())
 }
 
-// check fails the test unless the configuration that runtimes use has the plugin exactly once, and
-// last.
-func (h *history) check() {
+// checkChain fails the test unless the configuration that runtimes use has the plugin exactly once,
+// and last.
+func (h *history) checkChain() {
 	var files []chain.File
 	for name, f := range h.found.Files {
 		files = append(files, chain.File{Name: name, Data: f.Data})
@@ -134,7 +134,7 @@ func (h *history) check() {
 	}
 	choice, _, err := chain.Discover(files, "")
 	if err != nil {
-		return // and this is reported
+		return // there is no valid configuration, which the node reports
 	}
 	if choice.SinglePlugin || choice.List.Inspect("sluice-cni", h.settings.Element) != chain.None {
 		h.t.Fatalf("%s is used without the expected plugin: %v", choice.Name, h.chains())
@@ -195,10 +195,10 @@ func checkHistory(t *rapid.T) {
 				h.write(name, nil)
 				h.write("15-renamed.conflist", data)
 			}
-		case 6: // other settings
+		case 6: // the copy of the primary configuration is enabled or disabled
 			h.settings.IstioOwnedCNIConfig = !h.settings.IstioOwnedCNIConfig
 			h.settings.IstioOwnedCNIConfigFileName = "00-sluice.conflist"
-		case 7:
+		case 7: // the other mode: in the chain, or stand-alone
 			h.settings.Chained = !h.settings.Chained
 			h.settings.CNIConfFileName = map[bool]string{
 				false: node.DefaultStandaloneFileName,

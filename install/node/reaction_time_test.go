@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// denyInotify makes inotify fail, and reports whether it is permitted to. A node can run in a
-// bubble of synctest only without inotify, whose reader would keep the time of the bubble from
-// advancing. There a test wakes the node like an event. Only the time that a reconciliation waits
-// counts, not the time that it computes.
+// denyInotify makes inotify fail, and reports whether the process is permitted to do this. A node
+// can run in a bubble of synctest only without inotify, whose reader would keep the clock of the
+// bubble from advancing. In a bubble, the test wakes the node in place of an event. The clock
+// advances only while the node waits, not while it computes.
 func denyInotify(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {
@@ -25,7 +25,7 @@ func denyInotify(t *testing.T) bool {
 	return true
 }
 
-// awaitWithin is like await in a bubble, where only the time passes for which a node waits.
+// awaitWithin is like await, with a limit of the time on the bubble's clock.
 func awaitWithin(
 	t testing.TB, limit time.Duration, statuses <-chan node.Status, description string, ok func(
 		node.Status,
@@ -53,14 +53,14 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 			func(*node.Node) {}, time.Second + 100*time.Millisecond,
 		},
 	} {
-		for name, d := range changeCases {
+		for name, c := range changeCases {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tn := newTestNode(t)
-					n, statuses := tn.runUntilIdle(d)
-					d.do(tn)
+					n, statuses := tn.runUntilIdle(c)
+					c.do(tn)
 					event.wake(n)
-					awaitWithin(t, event.within, statuses, "the change is corrected", d.isCorrected(tn))
+					awaitWithin(t, event.within, statuses, "the change is corrected", c.isCorrected(tn))
 				})
 			})
 		}
@@ -107,7 +107,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 			return !s.Installed()
 		})
 		if !slices.Contains(reasons(s), node.InvalidConfiguration) {
-			t.Errorf("%v", s.Problems)
+			t.Errorf("problems: %v", s.Problems)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	s := tn.reconcile()
 	if s.Installed() || !slices.Contains(reasons(s), node.NotReadyToInsert) ||
 		!strings.Contains(s.Problems[0].Message, "no credentials yet") {
-		t.Errorf("%v", s.Problems)
+		t.Errorf("problems: %v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	notReady = nil
@@ -86,7 +86,7 @@ func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 	s := tn.reconcile()
 	tn.mustBeInstalled(s)
 	if !slices.Contains(reasons(s), node.JournalDamaged) {
-		t.Errorf("%v", s.Problems)
+		t.Errorf("problems: %v", s.Problems)
 	}
 	if s := tn.reconcile(); len(s.Problems) != 0 {
 		t.Errorf("reported again: %v", s.Problems)
@@ -118,7 +118,7 @@ func TestReconciliationWithoutDriftWritesNothing(t *testing.T) {
 		}
 	}
 	if after := times(); fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("%v, then %v", before, after)
+		t.Errorf("change times %v, then %v", before, after)
 	}
 }
 
@@ -155,12 +155,12 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	tn.uninstall()
 	if target, err := os.Readlink(tn.path("conf/10-a.conflist")); err != nil ||
 		target != "real/calico" || tn.read("conf/real/calico") != list("calico") {
-		t.Errorf("%q, %v", target, err)
+		t.Errorf("the link leads to %q, %v", target, err)
 	}
 }
 
-// TestEventsLeakNoDescriptor checks that ten minutes of events, or an hour with SLUICE_LONG, do not
-// increase the number of open descriptors.
+// TestEventsLeakNoDescriptor checks that ten simulated minutes of foreign changes, or an hour with
+// SLUICE_LONG, do not increase the number of open descriptors.
 func TestEventsLeakNoDescriptor(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))

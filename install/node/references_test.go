@@ -66,8 +66,8 @@ func TestReferencesOfTheAgent(t *testing.T) {
 	} {
 		tn.cacheResultWithArgs("one", row.args, "calico", "sluice-cni")
 		got, err := node.References([]string{tn.path("results")}, tn.settings.IsAgentPod)
-		use := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
-		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": use, "sluice-cni": use},
+		count := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
+		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": count, "sluice-cni": count},
 			got); diff != "" || err != nil {
 			t.Errorf("%s: %v, -want +got:\n%s", description, err, diff)
 		}
@@ -95,7 +95,7 @@ func TestIsAgentPod(t *testing.T) {
 		{"an unknown pod", "", "", false},
 	} {
 		if got := s.IsAgentPod(row.namespace, row.pod); got != row.want {
-			t.Errorf("%s: %v", row.name, got)
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
 		}
 	}
 	if (node.Settings{}).IsAgentPod("", "-x") ||
@@ -123,9 +123,9 @@ func FuzzReferences(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for plugin, use := range counts {
-			if plugin == "" || use.Sandboxes != 1 || use.AgentPods < 0 || use.AgentPods > 1 {
-				t.Fatalf("%q: %+v", plugin, use)
+		for plugin, count := range counts {
+			if plugin == "" || count.Sandboxes != 1 || count.AgentPods < 0 || count.AgentPods > 1 {
+				t.Fatalf("plugin %q: %+v", plugin, count)
 			}
 		}
 	})

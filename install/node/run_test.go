@@ -21,12 +21,12 @@ import (
 
 // TestForeignChangesAreNoticedAndCorrected checks that events alone are sufficient.
 func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
-	for name, d := range changeCases {
+	for name, c := range changeCases {
 		t.Run(name, func(t *testing.T) {
 			tn := newTestNode(t)
-			_, statuses := tn.runUntilIdle(d)
-			d.do(tn)
-			await(t, statuses, "the change is corrected", d.isCorrected(tn))
+			_, statuses := tn.runUntilIdle(c)
+			c.do(tn)
+			await(t, statuses, "the change is corrected", c.isCorrected(tn))
 		})
 	}
 }

@@ -59,10 +59,10 @@ type Settings struct {
 	// Binaries maps the names of the executables to install into CNIBinDir to the paths of their
 	// sources. One must have the name Type.
 	Binaries map[string]string
-	// Noop is the path of the no-op executable. It is written to the path of an executable of
-	// ReplacedTypes that is missing while cached results of the runtime name it. Uninstallation
-	// also replaces executables with it that cached results or configurations still name. If Noop
-	// is empty, uninstallation leaves these executables in place.
+	// Noop is the path of the no-op executable. It replaces a missing executable of ReplacedTypes
+	// while cached results of the runtime name this executable. Uninstallation also writes it over
+	// executables that cached results or configurations still name. If Noop is empty,
+	// uninstallation leaves these executables in place.
 	Noop string
 	// ReplacedTypes contains the types of plugins that the plugin replaces (istio-cni).
 	// Uninstallation restores them. Elements with ambient_enabled are not replaced.
@@ -78,10 +78,10 @@ type Settings struct {
 	// DaemonSet and of the uninstall job. If either is empty, no pod is identified as the agent's.
 	// See [Settings.IsAgentPod].
 	AgentNamespace, AgentDaemonSet string
-	// ReadyToInsert, unless nil, is called by the goroutine of the reconciliation before the plugin
-	// is inserted while no configuration contains the plugin and the journal has no entry of a
+	// ReadyToInsert, unless nil, is called before the plugin is inserted for the first time, which
+	// means that no configuration contains the plugin and the journal has no entry of a
 	// configuration. An error prevents the insertion, so that no pod uses a plugin that cannot
-	// work.
+	// work. The goroutine of the reconciliation calls it.
 	ReadyToInsert func() error
 	// Resync is the maximum time between reconciliations (10 s).
 	Resync time.Duration

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
+func TestUninstallRemovesOnlyTheElementOfSluice(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		before   map[string]string
@@ -194,7 +194,7 @@ func TestWithoutANoopThePluginIsKept(t *testing.T) {
 	tn.cacheResult("one", "calico", "sluice-cni")
 	report := tn.uninstall()
 	if len(report.Left) != 1 || report.Left[0].Noop || tn.read("bin/sluice-cni") != pluginV1 {
-		t.Errorf("%+v", report)
+		t.Errorf("the report is %+v", report)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	runtime.Wait()
 	if err != nil || len(report.Left) != 0 {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("the report is %+v, %v", report, err)
 	}
 	tn.wantRestored(before)
 }
@@ -275,7 +275,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	defer cancel()
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
-		// the wait starts only after that
+		// Uninstall begins to wait only after it has removed the plugin from the configuration.
 		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
 			gort.Gosched()
 		}
@@ -285,7 +285,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	runtime.Wait()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("the report is %+v, %v", report, err)
 	}
 }
 
@@ -311,6 +311,6 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
 	runtime.Wait()
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("the report is %+v, %v", report, err)
 	}
 }
