@@ -52,9 +52,9 @@ func TestAddEnrollsInOrder(t *testing.T) {
 		t.Errorf("the node's rules allow probes of %v", got)
 	}
 	if err := e.Validate(); err != nil || e.Outcome != "created" || e.Rules == 0 || e.Backend != "nft" {
-		t.Errorf("%v, %+v", err, e)
+		t.Errorf("the enrollment is %+v, invalid: %v", e, err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 	if got := env.patched(); got != "web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
@@ -81,7 +81,7 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 		_, err := env.add("web", ns)
 		done <- err
 	}()
-	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return env.hasRules(ns) })
+	rulestest.Eventually(t, "the rules are installed before ztunnel connects", func() bool { return env.hasRules(ns) })
 	rulestest.Eventually(t, "an event names what the pod waits for", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
@@ -91,7 +91,7 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 }
 
 // TestAddFailsWithoutZtunnel checks that ADD fails closed with the reason, and keeps nothing: the
@@ -110,11 +110,11 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 		_, err := env.add("web", ns)
 		if source.KindOf(err) != agent.KindZtunnel || !strings.Contains(err.Error(), "no ztunnel is connected") ||
 			!strings.Contains(err.Error(), "waited ") {
-			t.Errorf("%q: %v", source.KindOf(err), err)
+			t.Errorf("error of kind %q: %v", source.KindOf(err), err)
 		}
 		_ = ns.Close()
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "pending" })
+	rulestest.Eventually(t, "the annotation is pending", func() bool { return env.annotation("web") == "pending" })
 	if env.probed("web") != nil || len(env.ztunnels.State().Pods) > 0 {
 		t.Error("ztunnel or the node's rules still contain a pod that did not start")
 	}
@@ -125,7 +125,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	if _, err := env.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 }
 
 func openDescriptors(t testing.TB) int {
@@ -150,7 +150,7 @@ func TestAddFailsIfZtunnelRefuses(t *testing.T) {
 	}).Wait(t, "snapshot")
 	_, err := env.add("web", ns)
 	if source.KindOf(err) != agent.KindZtunnel || !strings.Contains(err.Error(), "too many open files") {
-		t.Errorf("%q: %v", source.KindOf(err), err)
+		t.Errorf("error of kind %q: %v", source.KindOf(err), err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	_, err := env.add("web", ns)
 	if source.KindOf(err) != agent.KindHost || !strings.Contains(err.Error(), "no space") {
-		t.Errorf("%q: %v", source.KindOf(err), err)
+		t.Errorf("error of kind %q: %v", source.KindOf(err), err)
 	}
 	z.Wait(t, "del uid-web")
 }
@@ -203,7 +203,7 @@ func TestAddRefuses(t *testing.T) {
 			z.Wait(t, "snapshot")
 			_, err := env.add("web", ns)
 			if source.KindOf(err) != test.kind || !strings.Contains(fmt.Sprint(err), test.text) {
-				t.Errorf("%q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
+				t.Errorf("error of kind %q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
 			if !hasNoRules(t, ns) || len(z.Pods()) > 0 {
 				t.Error("the pod was changed")
@@ -223,7 +223,7 @@ func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	if _, err := env.add("web", ns); source.KindOf(err) != agent.KindRules {
-		t.Errorf("%q: %v", source.KindOf(err), err)
+		t.Errorf("error of kind %q: %v", source.KindOf(err), err)
 	}
 	rulestest.Eventually(t, "the pod is reported", func() bool {
 		env.mu.Lock()
@@ -264,9 +264,9 @@ func TestManyAdds(t *testing.T) {
 		t.Error(err)
 	}
 	if n := len(z.Pods()); n != pods {
-		t.Errorf("ztunnel has %d pods", n)
+		t.Errorf("ztunnel has %d pods, want %d", n, pods)
 	}
-	rulestest.Eventually(t, "all annotations", func() bool {
+	rulestest.Eventually(t, "all pods are annotated and enrolled", func() bool {
 		n := env.Count()
 		env.mu.Lock()
 		defer env.mu.Unlock()
@@ -285,7 +285,7 @@ func TestAddUsesAnnotations(t *testing.T) {
 	ztunneltest.Start(t, env.socket, nil)
 	e, err := env.add("web", ns)
 	if err != nil || !env.hasRules(ns, func(a *rules.Ambient) { a.DNS = false }) || e.Ambient.DNS {
-		t.Errorf("%v, %+v", err, e)
+		t.Errorf("the enrollment is %+v, %v, or the rules capture DNS", e, err)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {
 		t.Errorf("notes %q", e.Notes)

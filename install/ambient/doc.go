@@ -11,9 +11,8 @@
 //  4. the annotation ambient.istio.io/redirection=enabled, which istiod reads
 //
 // A pod leaves in this order: rules, ztunnel, the node's rules, annotation. If a step fails, the
-// agent repeats the steps until all have succeeded. For a deleted pod only ztunnel and the node's
-// rules remain, and need only the pod's UID: its network namespace, rules and annotation no longer
-// exist.
+// agent repeats the steps until all have succeeded. A deleted pod is only removed from ztunnel and
+// from the node's rules, by its UID: its network namespace, rules and annotation no longer exist.
 //
 // # Pods that start
 //

@@ -37,7 +37,7 @@ type desiredPod struct {
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
 // desiredPod returns the desired state of a pod. The error wraps errNotAmbient if the pod should
-// not be in ambient mode. With an error, only the object may be set: if the pod could be read.
+// not be in ambient mode. With an error, only the object is set, and only if the pod could be read.
 func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 )
 
 // useBackend sets the backend of the next agent.
-func (env *testEnv) useBackend(e compat.BackendName) {
+func (env *testEnv) useBackend(name compat.BackendName) {
 	env.t.Helper()
 	var err error
-	if env.options.Backend, err = compat.Choose(e); err != nil {
+	if env.options.Backend, err = compat.Choose(name); err != nil {
 		env.t.Fatal(err)
 	}
 }
@@ -35,12 +35,12 @@ func TestLegacyBackend(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	e, err := env.add("started", started)
 	if err != nil || e.Backend != "legacy" || e.Outcome != "created" || e.Rules == 0 || e.Validate() != nil {
-		t.Fatalf("%+v, %v, %v", e, err, e.Validate())
+		t.Fatalf("the enrollment is %+v, %v; it is invalid: %v", e, err, e.Validate())
 	}
 	env.addSandbox("started", started)
 	env.put("started", running("10.0.0.7"))
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
-		rulestest.Eventually(t, "annotation of "+name, func() bool { return env.annotation(name) == "enabled" })
+		rulestest.Eventually(t, name+" is enrolled", func() bool { return env.annotation(name) == "enabled" })
 		if !env.hasRules(ns) || z.Pods()["uid-"+name] != ns.ID() {
 			t.Errorf("%s: enrolled without rules", name)
 		}
@@ -74,29 +74,29 @@ func TestBackendChanges(t *testing.T) {
 		return func() bool { return env.annotation(name) == "enabled" && env.Count()[ambient.Pending] == 0 }
 	}
 	rulestest.Eventually(t, "both pods are enrolled", func() bool { return enabled("stays")() && enabled("leaves")() })
-	for i, e := range []compat.BackendName{compat.BackendLegacy, compat.BackendNFT} {
+	for i, backend := range []compat.BackendName{compat.BackendLegacy, compat.BackendNFT} {
 		env.stop()
 		z.Stop()
 		if i == 0 {
 			env.put("leaves", labeled(modeLabel, "none"))
 		}
-		env.useBackend(e)
+		env.useBackend(backend)
 		env.socket = newServer(t, env)
 		env.start()
 		z = ztunneltest.Start(t, env.socket, nil)
 		rulestest.Eventually(t, "the rules are moved", func() bool {
 			installed, err := compat.InstalledBackends(stays)
-			return err == nil && len(installed) == 1 && installed[0].Name() == e
+			return err == nil && len(installed) == 1 && installed[0].Name() == backend
 		})
 		rulestest.Eventually(t, "the pod is enrolled", enabled("stays"))
-		if r := env.Rules("uid-stays"); r == nil || r.Backend != e || r.Repaired != nil {
-			t.Errorf("rules %+v, want those of %s and no drift", r, e)
+		if r := env.Rules("uid-stays"); r == nil || r.Backend != backend || r.Repaired != nil {
+			t.Errorf("rules %+v, want rules of %s and no repaired differences", r, backend)
 		} else {
 			r.Release()
 		}
 		rulestest.Eventually(t, "the other pod leaves", func() bool { return env.annotation("leaves") == "" })
 		if !env.hasRules(stays) || !hasNoRules(t, leaves) {
-			t.Errorf("%s: wrong rules", e)
+			t.Errorf("%s: the pod that stays has other rules, or the pod that leaves has some", backend)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestZtunnelRestarts(t *testing.T) {
 		_, err := env.add("fresh", fresh)
 		added <- err
 	}()
-	rulestest.Eventually(t, "the rules of the pod that starts", func() bool { return env.hasRules(fresh) })
+	rulestest.Eventually(t, "the pod that starts has rules", func() bool { return env.hasRules(fresh) })
 	select {
 	case err := <-added:
 		t.Fatalf("the pod starts without ztunnel: %v", err)

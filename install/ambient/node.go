@@ -50,13 +50,13 @@ type Options struct {
 	ReportWait time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
-	// SandboxTime is the time for which the network namespace of a running pod may be missing before
-	// this is reported, and after which a namespace without the pod's addresses is accepted; 1 min
-	// if it is 0. After a reboot, the runtime creates all sandboxes again.
+	// SandboxTime is the time for which the network namespace of a running pod may be missing
+	// before this is reported, and after which a namespace without the pod's addresses is accepted;
+	// 1 min if it is 0. After a reboot, the runtime creates all sandboxes again.
 	SandboxTime time.Duration
-	// ZtunnelTime is the time for which no ztunnel may be connected before running pods that are
-	// therefore not enrolled are reported; 10 s if it is 0. After a restart of the agent, ztunnel
-	// connects again.
+	// ZtunnelTime is the time after which a running pod is reported that cannot be enrolled because
+	// no ztunnel is connected; 10 s if it is 0. After a restart of the agent, ztunnel connects
+	// again.
 	ZtunnelTime time.Duration
 }
 
@@ -106,10 +106,10 @@ const (
 	// workers is the number of pods that are reconciled in parallel. While ztunnel does not reply,
 	// each worker waits for it.
 	workers = 8
-	// busyDelay is the delay before a pod is reconciled whose lock is held.
+	// busyDelay is the delay of the next reconciliation of a pod whose lock was held.
 	busyDelay = 200 * time.Millisecond
-	// startDelay is the delay before a pod is reconciled again that may be starting. It is longer
-	// than busyDelay, because each reconciliation searches for the pod's sandbox.
+	// startDelay is the delay of the next reconciliation of a pod that may be starting. It is
+	// longer than busyDelay, because each reconciliation searches for the pod's sandbox.
 	startDelay = time.Second
 	// minRetry and maxRetry bound the exponential backoff of a pod that could not be enrolled.
 	minRetry = 250 * time.Millisecond

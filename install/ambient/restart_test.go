@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-func apply(t testing.TB, e compat.BackendName, ns *netns.NS, rs rules.Ruleset) {
+func apply(t testing.TB, backend compat.BackendName, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
-	b, err := compat.Choose(e)
+	b, err := compat.Choose(backend)
 	if err == nil {
 		_, err = b.Apply(ns, rs, compat.Snapshot{})
 	}
@@ -39,13 +39,13 @@ func removeLabels(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
 // before the annotation, and a label that is removed before the next agent starts. Rules of a
 // sidecar are kept.
 func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		t.Run(string(e), func(t *testing.T) {
+	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(backend), func(t *testing.T) {
 			env := newTestEnv(t)
 			left, sidecar, later := netnstest.New(t), netnstest.New(t), netnstest.New(t)
-			apply(t, e, left, ambientRules(t))
-			apply(t, e, later, ambientRules(t))
-			apply(t, e, sidecar, rules.MustCompile(rules.DefaultRedirect()))
+			apply(t, backend, left, ambientRules(t))
+			apply(t, backend, later, ambientRules(t))
+			apply(t, backend, sidecar, rules.MustCompile(rules.DefaultRedirect()))
 			env.put("left", running("10.0.0.7"), removeLabels)
 			env.addSandbox("left", left)
 			env.put("sidecar", running("10.0.0.8"), removeLabels)

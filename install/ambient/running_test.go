@@ -78,7 +78,7 @@ func TestNamespaceLabelDeterminesTheMode(t *testing.T) {
 // TestPodLeavesInOrder checks that the rules are removed before ztunnel forgets the pod, and that
 // failed steps are retried.
 func TestPodLeavesInOrder(t *testing.T) {
-	var refused atomic.Int32
+	var removals atomic.Int32 // messages that remove the pod; ztunnel accepts only the third
 	var ns atomic.Pointer[netns.NS]
 	env, podNS, _ := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() == nil {
@@ -87,7 +87,7 @@ func TestPodLeavesInOrder(t *testing.T) {
 		if !hasNoRules(t, ns.Load()) {
 			t.Error("ztunnel removes the pod before its rules are removed")
 		}
-		if refused.Add(1) < 3 {
+		if removals.Add(1) < 3 {
 			return "not now"
 		}
 		return ""
@@ -95,8 +95,8 @@ func TestPodLeavesInOrder(t *testing.T) {
 	ns.Store(podNS)
 	env.put("web", labeled(modeLabel, "none"))
 	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
-	if refused.Load() < 3 || env.probed("web") != nil {
-		t.Errorf("%d removals, probes of %v", refused.Load(), env.probed("web"))
+	if removals.Load() < 3 || env.probed("web") != nil {
+		t.Errorf("%d removals, want 3; the node's rules allow probes of %v", removals.Load(), env.probed("web"))
 	}
 	if got := env.patched(); got != "web=none" {
 		t.Errorf("patches: %s", got)
@@ -153,7 +153,7 @@ func TestPodIsDeletedWhileZtunnelDoesNotAnswer(t *testing.T) {
 	}
 	other := env.addSandbox("db", netnstest.New(t))
 	env.put("db", running("10.0.0.8"))
-	rulestest.Eventually(t, "the rules of another pod", func() bool { return env.hasRules(other) })
+	rulestest.Eventually(t, "another pod has rules", func() bool { return env.hasRules(other) })
 	close(answer)
 	z.Wait(t, "del uid-web")
 	rulestest.Eventually(t, "another pod is enrolled", func() bool { return env.annotation("db") == "enabled" })
@@ -281,7 +281,7 @@ func TestSandboxIsReplaced(t *testing.T) {
 	env, old, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.Changed("", "")
-	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return env.hasRules(ns) })
+	rulestest.Eventually(t, "the new sandbox has rules", func() bool { return env.hasRules(ns) })
 	rulestest.Eventually(t, "ztunnel has the new network namespace", func() bool { return z.Pods()["uid-web"] == ns.ID() })
 	if old.ID() == ns.ID() {
 		t.Fatal("the sandbox was not replaced")
@@ -360,7 +360,7 @@ func TestPodWithoutZtunnelIsReportedAfterAWhile(t *testing.T) {
 		return len(env.events) == 1 && strings.Contains(env.events[0].Message, "no ztunnel is connected")
 	})
 	if elapsed := time.Since(begin); elapsed < env.options.ZtunnelTime {
-		t.Errorf("reported after %v", elapsed)
+		t.Errorf("reported after %v, before ZtunnelTime", elapsed)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestFailedAnnotationIsRetried(t *testing.T) {
 	env.put("web", running("10.0.0.7"))
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
-	rulestest.Eventually(t, "several attempts", func() bool {
+	rulestest.Eventually(t, "the annotation is attempted several times", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		return len(env.patches) > 2

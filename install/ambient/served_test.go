@@ -26,7 +26,7 @@ func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	if _, err := env.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the annotation", func() bool { return env.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 	ztunneltest.Start(t, env.socket, nil).Wait(t, "add uid-web")
 }
 

@@ -55,7 +55,7 @@ type testEnv struct {
 	version    int
 	objects    map[string]*decide.Pod // by namespace/name
 	items      map[string]podcache.Item
-	namespaces map[string]string          // the namespaces' labels
+	namespaces map[string]string          // the namespaces' values of modeLabel
 	sandboxes  map[string]sandbox.Sandbox // by UID
 	probes     map[string][]netip.Addr    // by UID
 	replaced   map[string][]netip.Addr    // passed to the node's rules at the start
@@ -92,7 +92,8 @@ func newTestEnv(t testing.TB) *testEnv {
 
 type event = cluster.Event
 
-// newServer replaces the server for ztunnel, like another agent, and returns its socket.
+// newServer replaces the server for ztunnel, as a restart of the agent does, and returns its
+// socket.
 func newServer(t testing.TB, env *testEnv) string {
 	t.Helper()
 	env.ztunnels = ztunnel.New(zap.NewNop(), ztunnel.Options{})
