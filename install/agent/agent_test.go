@@ -215,12 +215,12 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 			return nil, errors.New("no nf_tables here")
 		})
 	})
-	r.until("an event about the kernel", func() bool { return len(b.Events()) > 0 })
+	r.until("an event about the kernel is sent", func() bool { return len(b.Events()) > 0 })
 	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" ||
 		!strings.Contains(e.Message, "no nf_tables here") {
 		t.Errorf("event: %+v", e)
 	}
-	r.until("the token", func() bool {
+	r.until("the kubeconfig is ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
 	if text := r.reasons(observe.Kernel); r.readiness().Ready ||
@@ -274,7 +274,7 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 		strings.Contains(text, b.dir) {
 		t.Errorf("configuration: %s", text)
 	}
-	r.until("an event about the invalid configuration", func() bool { return b.lastEvent() == "InvalidConfiguration" })
+	r.until("an event about the invalid configuration is sent", func() bool { return b.lastEvent() == "InvalidConfiguration" })
 	b.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.waitReady()
 	r.until("the node is ready again", func() bool { return b.lastEvent() == "Installed" })
@@ -287,14 +287,14 @@ func TestRunnables(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	began, ended := make(chan agent.Dependencies, 1), make(chan struct{})
-	r := b.run(nil, func(ctx context.Context, w agent.Dependencies) {
+	r := b.run(nil, func(ctx context.Context, d agent.Dependencies) {
 		defer close(ended)
-		began <- w
+		began <- d
 		<-ctx.Done()
 	})
-	if w := <-began; w.Pods == nil || w.Cluster == nil || w.Config.RunDir != b.path("run") ||
-		w.NodeName != "node-1" {
-		t.Errorf("dependencies: %+v", w)
+	if d := <-began; d.Pods == nil || d.Cluster == nil || d.Config.RunDir != b.path("run") ||
+		d.NodeName != "node-1" {
+		t.Errorf("dependencies: %+v", d)
 	}
 	r.end()
 	<-ended

@@ -87,7 +87,7 @@ func (n *ambientNode) startWebPod() *netns.NS {
 	n.putPod("web", "1", "")
 	n.add(ns)
 	n.addSandbox("web", "1", ns)
-	n.until("the annotation", func() bool {
+	n.until("the annotation is enabled", func() bool {
 		return slices.ContainsFunc(n.PodChanges(), func(change string) bool {
 			return strings.Contains(change, `{"ambient.istio.io/redirection":"enabled"}`)
 		})
@@ -148,7 +148,7 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	if n.z.Pods()["1"] != web.ID() {
 		t.Error("ztunnel has another network namespace")
 	}
-	n.until("an event about the repair", func() bool { return n.hasEvent("RedirectRepaired", "no rule is left; the redirection is restored") })
+	n.until("an event about the repair is sent", func() bool { return n.hasEvent("RedirectRepaired", "no rule is left; the redirection is restored") })
 	if out, err := n.startADD("late", "2", late)(); err != nil || backendsWithRules(t, late) != 1 {
 		t.Errorf("ADD: %v, %s", err, out)
 	}
@@ -166,7 +166,7 @@ func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	n.flush(n.host)
 	n.signal(syscall.SIGCONT)
 	n.until("the rules are restored", func() bool { return backendsWithRules(t, web) == 1 && backendsWithRules(t, n.host) == 1 })
-	n.until("events about both repairs", func() bool {
+	n.until("events about both repairs are sent", func() bool {
 		return n.hasEvent("RedirectRepaired", "restored") && n.hasEvent("HostRulesChanged", "restored")
 	})
 

@@ -124,7 +124,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	patched := func(value string) func() bool {
 		return func() bool { return slices.Contains(b.PodChanges(), fmt.Sprintf(patch, value)) }
 	}
-	r.until("the annotation", patched(`"enabled"`))
+	r.until("the annotation is enabled", patched(`"enabled"`))
 	b.Put(fmt.Sprintf(object, "ambient.istio.io/redirection: enabled"))
 	r.until("the metrics contain the pod and its ADD", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
@@ -164,7 +164,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 			t.Fatal(err)
 		}
 		r.until(tc.name+" are back", func() bool { return backendsWithRules(t, tc.ns) == 1 })
-		r.until("an event about "+tc.name, func() bool {
+		r.until("an event about "+tc.name+" is sent", func() bool {
 			return slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
 				return e.Reason == tc.reason && strings.Contains(e.Message, "restored")
 			})

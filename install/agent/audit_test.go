@@ -61,7 +61,7 @@ func (b *testNode) locate() (l protocol.Location) {
 		}
 	}
 	if err != nil {
-		b.t.Fatalf("%v, %+v", err, answer)
+		b.t.Fatalf("the location cannot be read: %v; the answer is %+v", err, answer)
 	}
 	return l
 }
@@ -89,7 +89,7 @@ func TestTheAgentAudits(t *testing.T) {
 	l := b.locate()
 	if l.UID != "1" || l.Decision != "redirect" || l.Backend != "nft" || l.NetNS != "" ||
 		!rules.Equal(rules.MustCompile(want), rules.MustCompile(*l.Redirect)) {
-		t.Errorf("%+v", l)
+		t.Errorf("the location is %+v", l)
 	}
 	r.end()
 }

@@ -49,17 +49,17 @@ func (b *testNode) lastMessage(reason string) string {
 	return ""
 }
 
-// TestRotatedAuthority checks that, when the cluster's certificate authority is rotated, the node
-// is not ready from the API server's new certificate on until the kubelet has projected the new
-// authority, without a restart.
+// TestRotatedAuthority covers a rotation of the cluster's certificate authority: the node is not
+// ready while the API server has a certificate of the new authority and the kubelet has not
+// projected this authority. The agent needs no restart.
 func TestRotatedAuthority(t *testing.T) {
 	checkRejectedCredentials(t, (*testNode).RotateAuthority,
 		"does not verify the API server's certificate", "certificate")
 }
 
-// TestRecreatedServiceAccount checks that, when the ServiceAccount is deleted and created again,
-// the node is not ready from the rejection of the token on until the kubelet has projected another
-// token, with a new kubeconfig of the plugin.
+// TestRecreatedServiceAccount covers a ServiceAccount that is deleted and created again: the node
+// is not ready while the API server rejects the token and the kubelet has not projected another
+// one. Then the plugin gets a new kubeconfig.
 func TestRecreatedServiceAccount(t *testing.T) {
 	checkRejectedCredentials(t, func(b *testNode) { b.RecreateAccount(time.Now().Add(-time.Minute)) },
 		"rejects the agent's service account token (401), since ", "401")
@@ -82,7 +82,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	r.until("the problem lasts", func() bool { return time.Since(rejected) > 5*time.Second })
 	b.Project()
 	r.waitReady()
-	r.until("the plugin's kubeconfig", func() bool {
+	r.until("the plugin's kubeconfig is ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
 	r.waitPodAccess("later")

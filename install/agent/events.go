@@ -34,9 +34,9 @@ const (
 	recoveredMessage = "the plugin is in the node's CNI chain, and new pods are redirected"
 )
 
-// nodeEvents reports problems of the node that last, and their end, as events. It compares the current
-// problems with the reported ones: after an outage of the API server it reports the problems that
-// still exist, and no outdated ones. A problem that occurs again is reported again;
+// nodeEvents reports lasting problems of the node, and their end, as events. It compares the
+// current problems with the reported ones: after an outage of the API server it reports the
+// problems that still exist, and no outdated ones. A problem that occurs again is reported again;
 // [cluster.Client.SendEvent] counts the repetitions in one event.
 type nodeEvents struct {
 	send func(context.Context, cluster.Event) error
@@ -45,7 +45,7 @@ type nodeEvents struct {
 	wake chan struct{} // the problems may have changed
 	// retryNow ends the pause after a failure.
 	retryNow chan struct{}
-	settle   time.Duration // settleTime
+	settle   time.Duration // settleTime, except in tests
 
 	mu       sync.Mutex
 	current  []problemEvent
@@ -72,9 +72,9 @@ func newNodeEvents(
 	}
 }
 
-// set sets the current problems, and whether the node is ready. Without problems it may still not be
-// ready, for example before the reconciliation that inserts the plugin; then the end of the problems
-// is not reported yet.
+// set sets the current problems, and whether the node is ready. Without problems it may still not
+// be ready, for example before the reconciliation that inserts the plugin; then the end of the
+// problems is not reported yet.
 func (ne *nodeEvents) set(current []problemEvent, ready bool) {
 	since := make(map[string]time.Time, len(current))
 	for _, p := range current {
@@ -148,8 +148,8 @@ func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
 	return next
 }
 
-// settleTime returns the time for which the problem must exist before it is reported: settle or a time
-// for its reason, and 0 if settle is 0 or if the problem has a count.
+// settleTime returns the time for which the problem must exist before it is reported: settle or a
+// time for its reason, and 0 if settle is 0 or if the problem has a count.
 func (p problemEvent) settleTime(settle time.Duration) time.Duration {
 	switch {
 	case settle == 0, p.count > 0:

@@ -98,8 +98,8 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
-// TestNodeEventsWaits checks that an unavailable API server is not requested in each
-// reconciliation, although each reconciliation reports the problem.
+// TestNodeEventsWaits checks that no request is sent for each report of a problem while the API
+// server is unavailable, although each reconciliation reports the problem.
 func TestNodeEventsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int32
@@ -168,7 +168,7 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		defer cancel()
 		go a.run(ctx)
 		disk, bypass := problemEvent{reason: "DiskFull"}, problemEvent{"PluginBypassed", "a pod", 1}
-		check := func(when, want string) {
+		wantSent := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
 			mu.Lock()
@@ -181,28 +181,28 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		time.Sleep(settleTime - time.Second)
 		a.set(nil, true)
 		time.Sleep(time.Hour)
-		check("after a short problem", "")
+		wantSent("after a short problem", "")
 		a.set([]problemEvent{disk}, false)
 		time.Sleep(settleTime - time.Second)
 		a.set([]problemEvent{disk, bypass}, false)
-		check("after pods without redirection", "PluginBypassed")
+		wantSent("after pods without redirection", "PluginBypassed")
 		time.Sleep(2 * time.Second)
-		check("after a lasting problem", "PluginBypassed DiskFull")
+		wantSent("after a lasting problem", "PluginBypassed DiskFull")
 		a.set([]problemEvent{{reason: "DirectoryReplaced"}}, false)
-		check("after a new problem", "PluginBypassed DiskFull")
+		wantSent("after a new problem", "PluginBypassed DiskFull")
 		a.deliver(ctx, time.Now(), 0)
-		check("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
+		wantSent("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
 		network := problemEvent{reason: "NoNetworkConfiguration"}
 		a.set([]problemEvent{network}, false)
 		time.Sleep(networkTime - time.Second)
 		a.set(nil, false)
 		time.Sleep(time.Hour)
-		check("before the node is ready", "PluginBypassed DiskFull DirectoryReplaced")
+		wantSent("before the node is ready", "PluginBypassed DiskFull DirectoryReplaced")
 		a.set(nil, true)
-		check("when the node is ready", "PluginBypassed DiskFull DirectoryReplaced Installed")
+		wantSent("when the node is ready", "PluginBypassed DiskFull DirectoryReplaced Installed")
 		a.set([]problemEvent{network}, false)
 		time.Sleep(networkTime)
-		check("without a network",
+		wantSent("without a network",
 			"PluginBypassed DiskFull DirectoryReplaced Installed NoNetworkConfiguration")
 		cancel()
 		synctest.Wait()

@@ -27,7 +27,7 @@ var apiFaults = map[string]struct {
 }
 
 // maxRequests returns the maximum number of requests of an agent while the API server is faulty:
-// some of several components at once, and then retries with pauses.
+// each component sends some at once, and then retries with pauses.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
 // TestFaultsOfTheAPIServer checks that during a fault the agent reports it, retries with pauses,
@@ -50,7 +50,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 					(strings.HasPrefix(rights, "true ") ||
 						strings.Contains(rights, " lacks a permission: "))
 			})
-			r.until("several requests", func() bool {
+			r.until("several requests are sent", func() bool {
 				return f.hangs || len(b.Requests()) >= before+4
 			})
 			requests := len(b.Requests()) - before
@@ -92,7 +92,7 @@ func TestAStartDuringAFault(t *testing.T) {
 				return strings.HasPrefix(r.reasons(observe.Rights), "false ") &&
 					strings.HasPrefix(r.reasons(observe.Socket), "false ")
 			})
-			r.until("several requests", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
+			r.until("several requests are sent", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
 			requests := len(b.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
 				t.Errorf("%d requests, more than %d", requests, most)

@@ -23,7 +23,7 @@ func TestFullDisks(t *testing.T) {
 		dir, part, file string
 		ready           bool // while the disk is full
 	}{
-		// the plugin uses the agent's socket
+		// The plugin can read pods through the agent's socket.
 		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig", true},
 		{"conf", observe.Configuration, "conf", false},
 		{"bin", observe.Configuration, "sluice-cni", false},

@@ -69,14 +69,14 @@ func TestElement(t *testing.T) {
 		len(c.Decide.Without),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("the parsed configuration (-want +got):\n%s", diff)
 	}
 }
 
 func TestElementThatThePluginWouldReject(t *testing.T) {
 	_, _, err := agent.Element(read(t, map[string]string{"SLUICE_DAEMONSET": "Mesh_Node"}))
 	if err == nil || !strings.Contains(err.Error(), "agent_daemonset") {
-		t.Errorf("%v, want agent_daemonset", err)
+		t.Errorf("error %v, want one about agent_daemonset", err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestNodeSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"/host/var/lib/cni/results", "/host/var/lib/cni/cache/results"},
 		s.ResultDirs); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("ResultDirs (-want +got):\n%s", diff)
 	}
 	if s.Binaries["sluice-cni"] != "/opt/cni/bin/sluice-cni" ||
 		s.CNIConfFileName != "10-calico.conflist" || s.Resync != time.Minute || !s.Chained {

@@ -55,7 +55,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.writeFile("node/net.d/10-net.conflist", primary)
-	r.until("not ready, and bypassed", func() bool {
+	r.until("the node is not ready, and a bypass is reported", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return !r.readiness().Ready && strings.Contains(text, "\nsluice_chain_bypassed 1\n")
 	})

@@ -22,10 +22,10 @@ func (b *testNode) addTaints() {
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
 
-// TestRightsThatAreMissing checks that the plugin is not inserted without a permission for pods
-// that would make every pod fail, and that the node is not ready and keeps its taint in any case.
-// Readiness contains the API server's message about the missing permission, and notices soon when
-// it is granted.
+// TestRightsThatAreMissing checks that the plugin is not inserted if every pod would fail because
+// of a missing permission. In any case the node is not ready and keeps its taint, and the reasons
+// contain the API server's message about the permission. The node is ready soon after the
+// permission is granted.
 func TestRightsThatAreMissing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, row := range []struct {
@@ -80,7 +80,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 				return slices.Equal(b.chain(), want) && strings.HasPrefix(text, "false ") &&
 					!slices.ContainsFunc(row.missing, unnamed)
 			})
-			r.until("an event about the missing permission", func() bool { return b.lastEvent() == "RightsMissing" })
+			r.until("an event about the missing permission is sent", func() bool { return b.lastEvent() == "RightsMissing" })
 			if diff := cmp.Diff(want, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
@@ -124,8 +124,9 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	r.end()
 }
 
-// TestTaintStaysUntilThePluginsRightIsKnown checks that the taint is kept when the pods of the node
-// are listed and it is unknown whether the plugin may read pods: a removed taint is not restored.
+// TestTaintStaysUntilThePluginsRightIsKnown checks that the taint is kept while it is unknown
+// whether the plugin may read pods, although the pods of the node are listed: a removed taint is
+// not restored.
 func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)

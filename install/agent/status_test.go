@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 	r.until("the pod is counted", func() bool { return r.status().Pods["unknown"] == 1 })
 	s := r.status()
 	if !s.Ready || !s.Healthy() || s.Node != "node-1" || s.Version != "test" {
-		t.Errorf("%+v", s)
+		t.Errorf("the status is %+v", s)
 	}
 	for name, want := range map[string]string{
 		"kernel":    "ok: it supports the rules with backend nft | ",

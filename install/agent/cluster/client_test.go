@@ -110,7 +110,7 @@ func TestSendEvent(t *testing.T) {
 	})
 	events := server.Events()
 	if err != nil || len(events) != 1 {
-		t.Fatalf("%v, %d events", err, len(events))
+		t.Fatalf("error %v, %d events, want 1", err, len(events))
 	}
 	e := events[0]
 	if e.Type != "Warning" || e.Reason != "DiskFull" || e.InvolvedObject.Kind != "Node" ||
@@ -162,7 +162,7 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 		`PATCH /api/v1/namespaces/shop/pods/web/status {"metadata":{"labels":{"cni.istio.io/uninitialized":"true"},"uid":"1"}}`,
 	}
 	if diff := cmp.Diff(want, server.PodChanges()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
+		t.Errorf("requests (-want +got)\n%s", diff)
 	}
 	for code, row := range map[int]struct{ conflict, permanent bool }{
 		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false},

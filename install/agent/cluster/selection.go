@@ -54,12 +54,12 @@ func (s *PodSpec) Selects(n *Node) (bool, error) {
 }
 
 func (t *Term) matches(n *Node) (bool, error) {
-	for _, part := range []struct {
+	for _, group := range []struct {
 		requirements []Requirement
 		values       labels.Set
 	}{{t.Labels, n.Meta.Labels}, {t.Fields, labels.Set{"metadata.name": n.Meta.Name}}} {
-		for _, r := range part.requirements {
-			if matches, err := r.matches(part.values); !matches || err != nil {
+		for _, r := range group.requirements {
+			if matches, err := r.matches(group.values); !matches || err != nil {
 				return false, err
 			}
 		}

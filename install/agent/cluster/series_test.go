@@ -67,7 +67,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 		t.Error(err)
 	}
 	if e := waitCount(t, server, 101); e.Count != 123 {
-		t.Errorf("%+v", e)
+		t.Errorf("count %d, want 123: %+v", e.Count, e)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 		server.RefuseEventUpdates(code)
 		repeat(t, c, 2)
 		if e := waitCount(t, server, 2); len(server.Events()) != 2 || e.Count != 2 {
-			t.Errorf("%d: %+v", code, server.Events())
+			t.Errorf("updates are refused with %d: events %+v", code, server.Events())
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 	repeat(t, c, 3)
 	server.RefuseEventUpdates(0)
 	if e := waitCount(t, server, 4); len(server.Events()) != 1 || e.Count != 4 {
-		t.Errorf("%+v", server.Events())
+		t.Errorf("events %+v", server.Events())
 	}
 }
 
@@ -131,7 +131,7 @@ func TestFirstEventThatIsRejected(t *testing.T) {
 		t.Error("no error")
 	}
 	if len(server.Events()) != 0 {
-		t.Errorf("%+v", server.Events())
+		t.Errorf("events %+v", server.Events())
 	}
 }
 

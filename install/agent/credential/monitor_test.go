@@ -58,8 +58,9 @@ func recordResponse(m *Monitor, token string, code int) {
 	m.RecordResponse(token, code, nil)
 }
 
-// timeToExit returns the time after which the monitor ends, while the API server answers a request
-// each second with the code, and the error; at most the longest time.
+// timeToExit sends a request each second, which the API server answers with the code. It returns
+// the time after which the monitor ends, and the monitor's error; or longest and nil if the monitor
+// does not end within this time.
 func timeToExit(
 	m *Monitor, done <-chan error, token string, code int, longest time.Duration,
 ) (time.Duration, error) {
@@ -155,7 +156,7 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 		}
 		recordResponse(m, "first", 401)
 		if s := m.Status(); s.Problem == nil || !s.Since.Equal(time.Now()) {
-			t.Errorf("%+v", s)
+			t.Errorf("after the rejection of the projected token: %+v", s)
 		}
 		p.project("token", "second")
 		time.Sleep(3 * time.Hour)
@@ -167,7 +168,7 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 		}
 		recordResponse(m, "second", 403) // a permission may be missing, but the token is accepted
 		if s := m.Status(); s.Problem != nil || !s.Accepted {
-			t.Errorf("%+v", s)
+			t.Errorf("after the next token was accepted: %+v", s)
 		}
 	})
 }
@@ -192,7 +193,7 @@ func TestNoAnswerIsNoRejection(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-done:
-			t.Error(err)
+			t.Errorf("the monitor ends: %v", err)
 		default:
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,12 +16,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 )
-
-// TestMain discards what libraries log by default.
-func TestMain(m *testing.M) {
-	defer klog.Flush()
-	os.Exit(m.Run())
-}
 
 func newLog(t *testing.T, level string) (*logs.Log, *bytes.Buffer) {
 	t.Helper()
@@ -68,7 +61,7 @@ func TestLinesOfAllMessagesAreBounded(t *testing.T) {
 			l.Info(fmt.Sprint("message ", i))
 		}
 		if n := strings.Count(out.String(), "\n"); n != 1000 {
-			t.Errorf("%d lines", n)
+			t.Errorf("%d lines, want 1000", n)
 		}
 	})
 }
@@ -97,7 +90,7 @@ func TestRecent(t *testing.T) {
 			},
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%v\nwant %v", got, want)
+			t.Errorf("the kept lines are %v\nwant %v", got, want)
 		}
 		for i := range 100 {
 			l.Warn(fmt.Sprint(i))

@@ -136,7 +136,7 @@ func TestReports(t *testing.T) {
 	address := netip.MustParseAddr("10.1.0.7")
 	// The first rejection is reported immediately. Each second has ten rejections.
 	if want := []Refusals{{1, address}, {10 * 60, address}}; !slices.Equal(c.reports, want) {
-		t.Errorf("%v, want %v", c.reports, want)
+		t.Errorf("reports %v, want %v", c.reports, want)
 	}
 }
 

@@ -352,7 +352,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(answer.Body); string(text) != "hello" || err != nil {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the answer is %q, %v", text, err)
 	}
 	_ = answer.Body.Close()
 	cancel()

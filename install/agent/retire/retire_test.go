@@ -113,10 +113,10 @@ func TestObservedDaemonSetDecides(t *testing.T) {
 		seen   []string
 		remove bool
 	}{
-		{"deleted", []string{""}, true},
-		{"being deleted", []string{beingDeleted}, true},
-		{"deleted and created again", []string{"", `{}`}, false},
-		{"exists", []string{`{"spec":{}}`}, false},
+		{"the DaemonSet was deleted", []string{""}, true},
+		{"the DaemonSet is being deleted", []string{beingDeleted}, true},
+		{"the DaemonSet was deleted and created again", []string{"", `{}`}, false},
+		{"the DaemonSet exists", []string{`{"spec":{}}`}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
@@ -162,7 +162,7 @@ func TestEverywhere(t *testing.T) {
 		})
 		if err != nil || len(reported) != 2 ||
 			!strings.Contains(reported[0], "sluice-node-a, sluice-node-b") {
-			t.Errorf("%v, reported %q", err, reported)
+			t.Errorf("error %v, reported %q", err, reported)
 		}
 		if d := b.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
