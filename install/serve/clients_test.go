@@ -76,10 +76,10 @@ func TestOtherUsersCannotReachTheSocket(t *testing.T) {
 
 // TestConnectionsAreBounded checks that callers wait beyond the limit, and that all are answered.
 func TestConnectionsAreBounded(t *testing.T) {
-	var now, most atomic.Int32
+	var current, most atomic.Int32 // requests that are answered at a time
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
-		n := now.Add(1)
-		defer now.Add(-1)
+		n := current.Add(1)
+		defer current.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			continue
 		}

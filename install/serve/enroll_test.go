@@ -42,7 +42,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 	for range 5 {
 		e, err := env.client().Enroll(t.Context(), web, address, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
-			t.Fatalf("%v, %+v", err, e)
+			t.Fatalf("the enrollment is %+v, %v", e, err)
 		}
 	}
 	// Descriptors of other requests are closed.
@@ -93,7 +93,7 @@ func TestRefusedEnrollments(t *testing.T) {
 			env := start(t, socket(t), serve.Options{Objects: echo, Enroll: test.enroll})
 			_, err := env.client().Enroll(t.Context(), web, address, test.fd)
 			if source.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) {
-				t.Errorf("%q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
+				t.Errorf("error of kind %q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestRefusedEnrollments(t *testing.T) {
 	t.Run("no agent listens", func(t *testing.T) {
 		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, address, ns.FD())
 		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "no agent listens") {
-			t.Errorf("%q: %v", source.KindOf(err), err)
+			t.Errorf("error of kind %q: %v", source.KindOf(err), err)
 		}
 	})
 }

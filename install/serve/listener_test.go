@@ -83,7 +83,7 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	for !env.Listening() {
 		time.Sleep(time.Millisecond)
 	}
-	if reports := env.all(); len(reports) != 1 {
+	if reports := env.reported(); len(reports) != 1 {
 		t.Errorf("reported %q", reports)
 	}
 	cancel()
@@ -113,7 +113,7 @@ func TestDirectoryOfAnotherOwner(t *testing.T) {
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+
 		" must be a directory of uid 0") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestAPathThatIsTooLong(t *testing.T) {
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(),
 		"the path of a socket has at most 107 bytes") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRemove(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
-			t.Errorf("%v", err)
+			t.Errorf("the directory of the socket: %v, want a missing one", err)
 		}
 	}
 }

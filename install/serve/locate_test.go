@@ -51,7 +51,7 @@ func TestPodsAreLocated(t *testing.T) {
 	if d := cmp.Diff(want, *found, cmp.Comparer(func(a, b *rules.Redirect) bool {
 		return a == b
 	})); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("location (-want +got)\n%s", d)
 	}
 	env.wait(t, "answered success true")
 }
@@ -84,7 +84,7 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 			_, _, err := locate(t, serve.Options{Locate: row.locate})
 			if err == nil || !strings.Contains(err.Error(), row.text) ||
 				agent.IsNotFound(err) != row.notFound {
-				t.Errorf("%v", err)
+				t.Errorf("error %v", err)
 			}
 		})
 	}

@@ -93,7 +93,7 @@ func start(t testing.TB, path string, o serve.Options) *testEnv {
 	for !env.Listening() {
 		select {
 		case <-done:
-			t.Fatalf("the server has ended: %v", env.all())
+			t.Fatalf("the server has ended: %v", env.reported())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -108,7 +108,7 @@ func (env *testEnv) report(format string, arguments ...any) {
 	env.more = make(chan struct{})
 }
 
-func (env *testEnv) all() []string {
+func (env *testEnv) reported() []string {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	return append([]string(nil), env.reports...)
@@ -126,7 +126,7 @@ func (env *testEnv) wait(t testing.TB, text string) {
 	deadline := time.After(30 * time.Second)
 	for {
 		changed := env.changed()
-		for _, report := range env.all() {
+		for _, report := range env.reported() {
 			if strings.Contains(report, text) {
 				return
 			}
@@ -134,7 +134,7 @@ func (env *testEnv) wait(t testing.TB, text string) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("no report with %q, but %q", text, env.all())
+			t.Fatalf("no report with %q, but %q", text, env.reported())
 		}
 	}
 }

@@ -23,14 +23,14 @@ func TestRequestsAreAnswered(t *testing.T) {
 	c := env.client()
 	pod, err := c.Pod(t.Context(), web)
 	if err != nil || !pod.HasUID(web.UID) {
-		t.Errorf("%v, %v", pod, err)
+		t.Errorf("the pod is %v, %v", pod, err)
 	}
 	namespace, err := c.Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
-		t.Errorf("%v, %v", namespace, err)
+		t.Errorf("the namespace is %v, %v", namespace, err)
 	}
 	if p, err := c.Policy(t.Context()); err != nil || string(p) != string(policy()) {
-		t.Errorf("%s, %v", p, err)
+		t.Errorf("the policy is %s, %v", p, err)
 	}
 	if err := c.Ready(t.Context()); err != nil {
 		t.Error(err)
@@ -39,15 +39,15 @@ func TestRequestsAreAnswered(t *testing.T) {
 		"answered success true", "answered fetched true", "answered success true",
 		"answered success true",
 	}
-	if d := cmp.Diff(want, env.all()); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+	if d := cmp.Diff(want, env.reported()); d != "" {
+		t.Errorf("reports (-want +got)\n%s", d)
 	}
 }
 
 func TestWithoutAPolicyThereIsNone(t *testing.T) {
 	if p, err := start(t, socket(t),
 		serve.Options{Objects: echo}).client().Policy(t.Context()); err != nil || p != nil {
-		t.Errorf("%s, %v", p, err)
+		t.Errorf("the policy is %s, %v; want none", p, err)
 	}
 }
 
@@ -67,14 +67,14 @@ func TestErrorsAreAnswered(t *testing.T) {
 			if source.KindOf(err) != kind ||
 				!strings.HasPrefix(err.Error(), "pod default/web: node agent: because ") ||
 				len(err.Error()) > 1000 {
-				t.Errorf("%q: %v", source.KindOf(err), err)
+				t.Errorf("the pod: error of kind %q: %v", source.KindOf(err), err)
 			}
 			if err := env.client().Ready(t.Context()); source.KindOf(err) != kind {
-				t.Errorf("%q: %v", source.KindOf(err), err)
+				t.Errorf("Ready: error of kind %q: %v", source.KindOf(err), err)
 			}
 			want := fmt.Sprintf("answered %s true", result)
-			if d := cmp.Diff([]string{want, want}, env.all()); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
+			if d := cmp.Diff([]string{want, want}, env.reported()); d != "" {
+				t.Errorf("reports (-want +got)\n%s", d)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestAnAnswerThatIsTooLong(t *testing.T) {
 	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
 	if !source.IsUnavailable(err) ||
 		!strings.Contains(err.Error(), "the answer has more than 8 MiB") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestAnAnswerThatTakesTooLong(t *testing.T) {
 	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
 	if !source.IsUnavailable(err) ||
 		!strings.Contains(err.Error(), "the API server does not answer") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestInvalidRequests(t *testing.T) {
 				t.Errorf("answer %q", answer)
 			}
 			env.wait(t, strings.ReplaceAll(row.failed, "PATH", env.path))
-			if reports := env.all(); len(reports) != 1 {
+			if reports := env.reported(); len(reports) != 1 {
 				t.Errorf("reported %q", reports)
 			}
 		})
@@ -188,7 +188,7 @@ func exchange(t testing.TB, path string, request []byte) string {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(c)
-	// unread bytes of a request reset the connection
+	// The connection is reset if the server has not read all bytes of the request.
 	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatal(err)
 	}

@@ -71,8 +71,8 @@ func TestSocketBelongsToTheRunningAgent(t *testing.T) {
 		t.Error(err)
 	}
 	old.wait(t, "answered success")
-	if n := len(next.all()); n != 1 {
-		t.Errorf("the new agent has reported %q", next.all())
+	if n := len(next.reported()); n != 1 {
+		t.Errorf("the new agent has reported %q", next.reported())
 	}
 }
 
@@ -106,7 +106,7 @@ func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 	if err := os.Rename(env.path+".other", env.path); err != nil {
 		t.Fatal(err)
 	}
-	if reports := env.all(); len(reports) > 0 || !env.Listening() {
+	if reports := env.reported(); len(reports) > 0 || !env.Listening() {
 		t.Errorf("reported %q, listening %v", reports, env.Listening())
 	}
 	other.Close()
@@ -155,7 +155,7 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	close(release)
 	if answer, err := agent.ReadFrame(late, agent.MaxAnswer); err != nil ||
 		string(answer) != `{"version":1}` {
-		t.Errorf("%s, %v", answer, err)
+		t.Errorf("the answer is %s, %v", answer, err)
 	}
 	group.Wait()
 }
@@ -186,7 +186,7 @@ func TestAKilledAgent(t *testing.T) {
 	}
 	if err := c().Ready(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "no agent listens") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 	start(t, path, serve.Options{Objects: echo})
 	if err := c().Ready(t.Context()); err != nil {

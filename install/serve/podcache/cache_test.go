@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-func TestPodsOfTheNodeAreKept(t *testing.T) {
+func TestPodsOfTheNodeAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
 		got, fetched := env.pod(web)
@@ -108,9 +108,9 @@ func TestFetchedPods(t *testing.T) {
 		kind    source.Kind
 	}{
 		{"a cached pod is not fetched", "", web, false, ""},
-		{"a cached pod is not fetched, requested without a UID", "", source.Ref{Namespace: "default", Name: "web"}, false, ""},
+		{"a cached pod that is requested without a UID is not fetched", "", source.Ref{Namespace: "default", Name: "web"}, false, ""},
 		{
-			"a static pod is not fetched, requested with the hash of its configuration",
+			"a static pod that is requested with the hash of its configuration is not fetched",
 			`{metadata: {name: static, uid: b, annotations: {kubernetes.io/config.hash: "8d6b"}}, spec: {nodeName: here}}`,
 			source.Ref{Namespace: "default", Name: "static", UID: "8d6b"},
 			false, "",
@@ -170,24 +170,24 @@ func TestFetchedPods(t *testing.T) {
 					t.Errorf("fetched %v: %v", fetched, err)
 				}
 				if n := len(env.fetchedPaths()); (n > 0) != row.fetched {
-					t.Errorf("asked for %v", env.fetchedPaths())
+					t.Errorf("requests for single objects: %v", env.fetchedPaths())
 				}
 			})
 		})
 	}
 }
 
-// TestKeptAndFetchedAreTheSame checks that a cached pod equals the fetched one.
-func TestKeptAndFetchedAreTheSame(t *testing.T) {
+// TestCachedAndFetchedPodsAreEqual checks that a cached pod equals the fetched one.
+func TestCachedAndFetchedPodsAreEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
-		kept, _ := env.pod(web)
+		cached, _ := env.pod(web)
 		env.server.DeletePod("default", "web")
 		env.server.Put(strings.Replace(webPod, "here", "there", 1))
 		synctest.Wait()
 		got, fetched := env.pod(web)
-		if d := cmp.Diff(kept, got); d != "" || !fetched {
-			t.Errorf("fetched %v (-kept +fetched)\n%s", fetched, d)
+		if d := cmp.Diff(cached, got); d != "" || !fetched {
+			t.Errorf("fetched %v (-cached +fetched)\n%s", fetched, d)
 		}
 	})
 }
@@ -210,23 +210,23 @@ func TestNamespacesAreWatchedFromTheFirstRequestOn(t *testing.T) {
 		}
 		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"enabled"`) || !fetched {
-			t.Errorf("%s, %v", text, fetched)
+			t.Errorf("the namespace is %s, fetched %v", text, fetched)
 		}
 		synctest.Wait()
 		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"enabled"`) || fetched {
-			t.Errorf("%s, %v", text, fetched)
+			t.Errorf("the namespace is %s, fetched %v", text, fetched)
 		}
 		env.server.Put(
 			`{kind: Namespace, metadata: {name: default, labels: {istio-injection: disabled}}}`)
 		synctest.Wait()
 		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"disabled"`) || fetched {
-			t.Errorf("%s, %v", text, fetched)
+			t.Errorf("the namespace is %s, fetched %v", text, fetched)
 		}
 		if _, fetched, err := env.Namespace(t.Context(), "gone"); !source.IsNotFound(err) ||
 			!fetched {
-			t.Errorf("%v, %v", fetched, err)
+			t.Errorf("a missing namespace: fetched %v, %v", fetched, err)
 		}
 	})
 }

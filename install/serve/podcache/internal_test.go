@@ -22,10 +22,11 @@ func TestCopiesAreDeep(t *testing.T) {
 	c.Items[0].Spec[0], c.Items[0].Status[0] = 'x', 'x'
 	if d := cmp.Diff(map[string]string{lastApplied: "x", "a": "b"},
 		l.Items[0].Annotations); d != "" || c.ResourceVersion != "7" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("resource version of the copy %q; annotations of the original (-want +got)\n%s",
+			c.ResourceVersion, d)
 	}
 	if got := string(l.Items[0].Spec) + string(l.Items[0].Status); got != `{"a":1}{"b":2}` {
-		t.Errorf("%s", got)
+		t.Errorf("the specification and the status of the original are %s", got)
 	}
 }
 
@@ -42,9 +43,9 @@ func FuzzPodStatus(f *testing.F) {
 	f.Add([]byte(`{}`),
 		[]byte(`{"initContainerStatuses":[{"lastState":{"terminated":{"startedAt":7}}}]}`))
 	f.Fuzz(func(t *testing.T, spec, status []byte) {
-		l := statusOf(&object{Spec: spec, Status: status})
+		cached := statusOf(&object{Spec: spec, Status: status})
 		length := 0
-		for _, c := range l.Init {
+		for _, c := range cached.Init {
 			if c.Last != nil {
 				length += len(c.Last.Message)
 			}

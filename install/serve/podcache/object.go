@@ -123,6 +123,7 @@ func (l *list) DeepCopyObject() runtime.Object {
 	return &c
 }
 
+// group is the core API group, whose name is empty.
 var group = schema.GroupVersion{Version: "v1"}
 
 // codecs returns decoders of pods and namespaces to the types of this package.

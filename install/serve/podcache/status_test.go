@@ -72,7 +72,7 @@ func TestPodStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if diff := cmp.Diff(row.want, cachedStatus(t, start(t), row.fields)); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
+					t.Errorf("status (-want +got)\n%s", diff)
 				}
 			})
 		})
@@ -86,7 +86,7 @@ func TestAPodThatIsBeingDeleted(t *testing.T) {
 		synctest.Wait()
 		if item, ok := env.Item("default", "new"); !ok || !item.PodStatus.Deleted ||
 			item.PodStatus.HasEnded() {
-			t.Errorf("%+v", item)
+			t.Errorf("found %v: %+v", ok, item)
 		}
 		if _, ok := env.Item("default", "gone"); ok {
 			t.Error("a missing pod is cached")
@@ -111,13 +111,13 @@ func TestLongMessages(t *testing.T) {
 		}
 		// A third message would exceed the limit of 8 KiB.
 		if len(status.Init) != 10 || length != 8000 {
-			t.Errorf("%d containers with %d bytes", len(status.Init), length)
+			t.Errorf("%d containers with %d bytes, want 10 with 8000", len(status.Init), length)
 		}
 	})
 }
 
-// TestChangesAreReported checks that subscribers are notified of each changed pod, and that all
-// pods may have changed after a new list.
+// TestChangesAreReported checks that Changed is called for each changed pod, and with empty names
+// after a new list.
 func TestChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
@@ -164,12 +164,12 @@ func TestChangesAreReported(t *testing.T) {
 func TestUnusedTexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env, long := start(t), strings.Repeat("x", 200<<10)
-		l := cachedStatus(t, env, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
+		status := cachedStatus(t, env, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
 			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+
 			`, state: {terminated: {exitCode: 0}}}]}`)
 		if diff := cmp.Diff(podcache.PodStatus{Init: []podcache.InitContainer{{Succeeded: true}}},
-			l); diff != "" {
-			t.Errorf("(-want +got)\n%.500s", diff)
+			status); diff != "" {
+			t.Errorf("status (-want +got)\n%.500s", diff)
 		}
 	})
 }

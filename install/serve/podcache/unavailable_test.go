@@ -30,10 +30,10 @@ func TestUnavailableAPIServer(t *testing.T) {
 		if _, _, err := env.Pod(ctx, source.Ref{
 			Namespace: "default", Name: "new", UID: "c",
 		}); !source.IsUnavailable(err) {
-			t.Errorf("%v", err)
+			t.Errorf("error %v", err)
 		}
 		if err := env.Ready(t.Context()); !source.IsUnavailable(err) {
-			t.Errorf("%v", err)
+			t.Errorf("error %v", err)
 		}
 		if failures := env.takeFailures(); len(failures) == 0 ||
 			!strings.Contains(failures[0].Error(), "watch pods: ") {
@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				env := start(t)
-				check := func(when string, after time.Duration, want string) {
+				wantRefused := func(when string, after time.Duration, want string) {
 					t.Helper()
 					time.Sleep(after)
 					synctest.Wait()
@@ -110,23 +110,23 @@ func TestRefused(t *testing.T) {
 						t.Errorf("%s: %v; want %q", when, err, want)
 					}
 				}
-				check("before the fault", 6*time.Second, "")
+				wantRefused("before the fault", 6*time.Second, "")
 				env.server.Always(row.answer)
 				env.server.ForgetHistory()
-				check("during the fault", 6*time.Second, row.refused)
+				wantRefused("during the fault", 6*time.Second, row.refused)
 				env.server.Always(apiservertest.Reset())
-				check("unavailable", time.Minute, "") // the client retries for ten seconds before it reports an error
+				wantRefused("unavailable", time.Minute, "") // the client retries for ten seconds before it reports an error
 				env.server.Always(row.answer)
-				check("available again, and rejecting", time.Minute, row.refused)
+				wantRefused("available again, and rejecting", time.Minute, row.refused)
 				env.server.Always(apiservertest.Normal())
-				check("after the fault", 6*time.Second, "")
+				wantRefused("after the fault", 6*time.Second, "")
 			})
 		})
 	}
 }
 
-// TestPodsThatMayBeListedButNotWatched checks that the list of each attempt is not a sign that pods
-// may be watched.
+// TestPodsThatMayBeListedButNotWatched checks that Refused returns the rejection of the watch,
+// although the list of each attempt succeeds.
 func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
@@ -154,7 +154,7 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		if tries < 10 || !m.Synced() {
-			t.Errorf("%d tries, synced %v", tries, m.Synced())
+			t.Errorf("%d attempts, want at least 10; synced %v", tries, m.Synced())
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestErrorsHaveNoToken(t *testing.T) {
 				_, _, err := env.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
 				if err := errors.Join(append(env.takeFailures(), err)...); err == nil ||
 					strings.Contains(err.Error(), env.server.Token()) {
-					t.Errorf("%v", err)
+					t.Errorf("error %v", err)
 				}
 			})
 		})
@@ -183,6 +183,6 @@ func TestErrorsHaveNoToken(t *testing.T) {
 func TestNodeNameIsNeeded(t *testing.T) {
 	if _, err := podcache.New(podcache.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "the node has no name") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v", err)
 	}
 }

@@ -18,10 +18,11 @@ import (
 // half a second to five seconds, and does not grow: client-go's default delays grow to a minute, in
 // which the audit would not receive new pods.
 //
-// During an outage an agent sends a request every 2.75 s on average: 3,600 connections per second
-// of 10,000 nodes, which an unavailable server rejects. When the server is available again, the
-// agents send 2,200 lists per second for five seconds. Each list is of the pods of one node, for
-// which API servers have an index, and priority and fairness ranks it after requests of the nodes.
+// During an outage an agent sends a request every 2.75 s on average. The agents of 10,000 nodes
+// then make 3,600 connections per second, which an unavailable server rejects. When the server is
+// available again, they send 2,200 requests for lists per second for five seconds. Each list
+// contains the pods of one node, for which API servers have an index, and API priority and fairness
+// ranks these requests after those of the nodes.
 var podPause = wait.Backoff{
 	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
 }
@@ -57,9 +58,9 @@ func (w boundedWatch) Stop() {
 func (c *Cache) watch(
 	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
 ) {
-	// Retries of client-go are disabled: after the reset of a connection it would repeat the request
-	// up to ten times, each time after exactly a second. All agents of a cluster would do so at the
-	// same time, without the random delay of pause.
+	// Retries of client-go are disabled: after the reset of a connection it would repeat the
+	// request up to ten times, each time after exactly a second. All agents of a cluster would do
+	// so at the same time, without the random delay of pause.
 	request := func(o metav1.ListOptions) *rest.Request {
 		o.FieldSelector = selector.String()
 		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
