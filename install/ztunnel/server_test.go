@@ -88,7 +88,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 			{UID: "uid-c", Name: "c", Namespace: "default"}, // a kept pod is not acknowledged
 		},
 	}); !cmp.Equal(state, want) {
-		t.Error(cmp.Diff(want, state))
+		t.Errorf("state (-want +got):\n%s", cmp.Diff(want, state))
 	}
 	if since.IsZero() || state.Connections[0].PID == 0 {
 		t.Errorf("connection %+v", state.Connections[0])

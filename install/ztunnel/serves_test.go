@@ -28,21 +28,21 @@ func TestServes(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
 		t.Run(network, func(t *testing.T) {
 			ns, other := netnstest.New(t), netnstest.New(t)
-			serves := func(ns *netns.NS, want bool, reason string) {
+			wantServes := func(ns *netns.NS, want bool, reason string) {
 				t.Helper()
 				if got, err := ztunnel.Serves(ns); got != want || err != nil {
 					t.Errorf("%s: %v, %v", reason, got, err)
 				}
 			}
-			serves(ns, false, "an empty namespace")
+			wantServes(ns, false, "an empty namespace")
 			listenIn(t, ns, network, 15001)
 			listenIn(t, ns, network, 15006)
-			serves(ns, false, "a sidecar has no listener for HBONE")
+			wantServes(ns, false, "a sidecar has no listener for HBONE")
 			l := listenIn(t, ns, network, 15008)
-			serves(ns, true, "all listeners")
-			serves(other, false, "another namespace")
+			wantServes(ns, true, "all listeners")
+			wantServes(other, false, "another namespace")
 			_ = l.Close()
-			serves(ns, false, "one listener is closed")
+			wantServes(ns, false, "one listener is closed")
 		})
 	}
 }

@@ -190,7 +190,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					for range 10 { // and the connection ends
+					for range 10 { // messages; then the client closes the connection
 						_, ns, err := c.Next()
 						if err != nil {
 							break
