@@ -70,7 +70,7 @@ func TestUninstallByHand(t *testing.T) {
 		}
 	}
 	if out, err := b.start("uninstall").wait(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("uninstall: %v: %s", err, out)
 	}
 	if got := b.conflist(); got != primary {
 		t.Errorf("the configuration was not restored: %s", got)
@@ -83,7 +83,7 @@ func TestUninstallCluster(t *testing.T) {
 	env := append(b.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil ||
 		len(b.Deletes()) != 1 {
-		t.Errorf("%v, %d deletes: %s", err, len(b.Deletes()), out)
+		t.Errorf("error %v, %d deletes, want 1: %s", err, len(b.Deletes()), out)
 	}
 	b.RefuseDaemonSets(403)
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil ||

@@ -7,8 +7,8 @@ import (
 )
 
 // noop runs a CNI plugin without effect, and returns the exit status. Only ADD fails, because its
-// caller expects a plugin that redirects the pod, which must not start without redirection. The
-// runtime retries with its current configuration.
+// caller expects redirection, and the pod must not start without it. The runtime retries with its
+// current configuration.
 func noop() int {
 	succeed := func(*skel.CmdArgs) error { return nil }
 	funcs := skel.CNIFuncs{

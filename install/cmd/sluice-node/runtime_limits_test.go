@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLimitRuntime checks that the environment may lower the program's limits, like the chart with
-// resource limits, but not raise them.
+// TestLimitRuntime checks that the program's limits apply, that lower limits of the environment,
+// such as the chart's resource limits, remain, and that GOGC takes precedence over gcPercent.
 func TestLimitRuntime(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
