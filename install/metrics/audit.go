@@ -104,7 +104,8 @@ func outcomes() []string {
 	return slices.Compact(names)
 }
 
-var operateMetrics = []Metric{
+// agentMetrics are metrics of the agent itself.
+var agentMetrics = []Metric{
 	{
 		Name: "sluice_build_info", Type: Gauge,
 		Labels: []Label{{Name: "version"}, {Name: "goversion"}},

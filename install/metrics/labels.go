@@ -10,8 +10,8 @@ var (
 	readyPart = Label{"part", []string{
 		"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket", "ambient",
 	}}
-	// decision is the decision of ADD about a pod: redirected, skipped, unreadable, or undecided
-	// because the call failed before the decision.
+	// decision is the decision of ADD about a pod: redirect, ambient, skip, unreadable because the
+	// pod could not be read, or undecided because the call failed before the decision.
 	decision = Label{"decision", agent.Decisions()}
 )
 

@@ -35,9 +35,9 @@ type Metric struct {
 // A Label is one dimension of a metric.
 type Label struct {
 	Name string
-	// Values contains all possible values. It is empty if they are not known in advance; their
-	// number is nevertheless limited: names of programs, versions, and namespaces and a limited
-	// number of pods of the node.
+	// Values contains all possible values. It is empty if they are not known in advance: names of
+	// programs, versions, and names of namespaces and pods of the node. The number of these values
+	// is limited nevertheless.
 	Values []string
 }
 
@@ -52,6 +52,6 @@ func (m Metric) LabelNames() []string {
 
 // All returns the metrics.
 func All() []Metric {
-	return slices.Concat(installMetrics, addMetrics, auditMetrics, ambientMetrics, operateMetrics,
+	return slices.Concat(installMetrics, addMetrics, auditMetrics, ambientMetrics, agentMetrics,
 		istioMetrics)
 }
