@@ -118,7 +118,7 @@ func TestBroken(t *testing.T) {
 				row.change(&pod)
 			}
 			if got := p.IsBroken(pod.PodStatus, row.since); got != row.want {
-				t.Errorf("broken: %v", got)
+				t.Errorf("broken: %v, want %v", got, row.want)
 			}
 		})
 	}
@@ -139,19 +139,19 @@ func TestSelects(t *testing.T) {
 	} {
 		p := mustPolicy(t, env)
 		if got := p.Selects(broken()); got != want {
-			t.Errorf("%s: %v", env, got)
+			t.Errorf("%s: selects %v, want %v", env, got, want)
 		}
 	}
 }
 
 // TestActions checks the actions: the defaults equal the defaults of istio-cni's chart, and
-// deletion takes precedence over labelling, which is done once.
+// deletion takes precedence over labeling, which is done once.
 func TestActions(t *testing.T) {
 	pod, labeled := broken(), broken()
 	labeled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}
 	for _, row := range []struct {
 		env               string
-		any, inPlace      bool
+		enabled, inPlace  bool
 		action, ifLabeled repair.Action
 	}{
 		{"", true, true, "", ""},
@@ -167,9 +167,9 @@ func TestActions(t *testing.T) {
 		},
 	} {
 		p := mustPolicy(t, row.env)
-		if p.IsEnabled() != row.any || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
+		if p.IsEnabled() != row.enabled || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
 			p.Fallback(labeled) != row.ifLabeled {
-			t.Errorf("%s: any %v, in place %v, %q, labeled %q", row.env, p.IsEnabled(), p.InPlace,
+			t.Errorf("%s: enabled %v, in place %v, fallback %q, fallback for a labeled pod %q", row.env, p.IsEnabled(), p.InPlace,
 				p.Fallback(pod), p.Fallback(labeled))
 		}
 	}

@@ -30,30 +30,30 @@ func entry(uid string) repair.Entry {
 // read its file.
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
-	l := repair.StoreIn(dir)
-	if list, err := l.List(); len(list) > 0 || err != nil {
+	store := repair.StoreIn(dir)
+	if list, err := store.List(); len(list) > 0 || err != nil {
 		t.Errorf("before the first entry: %v, %v", list, err)
 	}
 	for _, uid := range []string{"a", "b", "a"} {
-		if err := l.Put(entry(uid)); err != nil {
+		if err := store.Put(entry(uid)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := l.List()
+	list, err := store.List()
 	if diff := cmp.Diff(map[string]repair.Entry{"a": entry("a"), "b": entry("b")}, list,
 		equate); diff != "" || err != nil {
-		t.Errorf("%s%v", diff, err)
+		t.Errorf("error %v; entries (-want +got):\n%s", err, diff)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "repaired", "a.json")); err != nil ||
 		info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the file of the entry: %v, %v; want the mode 0600", info, err)
 	}
 	for range 2 {
-		if err := l.Remove("a"); err != nil {
+		if err := store.Remove("a"); err != nil {
 			t.Error(err)
 		}
 	}
-	if list, err := l.List(); len(list) != 1 || err != nil {
+	if list, err := store.List(); len(list) != 1 || err != nil {
 		t.Errorf("after removal: %v, %v", list, err)
 	}
 }
@@ -61,13 +61,13 @@ func TestStore(t *testing.T) {
 // TestUIDsThatAreNotFileNames checks that a UID that is not a file name is rejected, and does not
 // refer to another file.
 func TestUIDsThatAreNotFileNames(t *testing.T) {
-	l := repair.StoreIn(t.TempDir())
+	store := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
-		if err := l.Put(entry(uid)); err == nil {
+		if err := store.Put(entry(uid)); err == nil {
 			t.Errorf("an entry with the UID %q is stored", uid)
 		}
-		if err := l.Remove(uid); err != nil {
-			t.Errorf("%q: %v", uid, err)
+		if err := store.Remove(uid); err != nil {
+			t.Errorf("Remove(%q): %v", uid, err)
 		}
 	}
 }
@@ -75,13 +75,13 @@ func TestUIDsThatAreNotFileNames(t *testing.T) {
 // TestDamagedEntries checks that invalid files are named, and do not hide the other entries.
 func TestDamagedEntries(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty": "", "no JSON": "{", "another pod's": `{"uid":"b"}`,
-		"with invalid parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
+		"an empty file": "", "a file that is not JSON": "{", "an entry of another pod": `{"uid":"b"}`,
+		"an entry with invalid parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			l := repair.StoreIn(dir)
-			if err := l.Put(entry("c")); err != nil {
+			store := repair.StoreIn(dir)
+			if err := store.Put(entry("c")); err != nil {
 				t.Fatal(err)
 			}
 			for _, file := range []string{"a.json", ".d.json", "e"} {
@@ -90,9 +90,9 @@ func TestDamagedEntries(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			list, err := l.List()
+			list, err := store.List()
 			if len(list) != 1 || err == nil || !strings.Contains(err.Error(), "a.json") {
-				t.Errorf("%v, %v", list, err)
+				t.Errorf("entries %v, error %v; want one entry, and an error that names a.json", list, err)
 			}
 		})
 	}
@@ -101,8 +101,8 @@ func TestDamagedEntries(t *testing.T) {
 // FuzzList checks that any file is an entry with valid parameters or an error.
 func FuzzList(f *testing.F) {
 	dir := f.TempDir()
-	l := repair.StoreIn(dir)
-	if err := l.Put(entry("a")); err != nil {
+	store := repair.StoreIn(dir)
+	if err := store.Put(entry("a")); err != nil {
 		f.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "repaired", "a.json"))
@@ -115,9 +115,9 @@ func FuzzList(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "repaired", "a.json"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		list, err := l.List()
+		list, err := store.List()
 		if e, ok := list["a"]; ok == (err != nil) || ok && e.Redirect.Validate() != nil {
-			t.Errorf("%+v, %v", list, err)
+			t.Errorf("entries %+v, error %v", list, err)
 		}
 	})
 }
