@@ -70,7 +70,7 @@ func defaults(t *testing.T) map[string]any {
 	return leaves(values)
 }
 
-// text formats a value like the agent's variable.
+// text formats a value as in the agent's environment variable.
 func text(value any) string {
 	switch value := value.(type) {
 	case nil:
@@ -149,8 +149,8 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return &root
 }
 
-// TestSchemaDescribesEveryProperty checks that every property has a description, and that those of
-// settings equal the help of the settings.
+// TestSchemaDescribesEveryProperty checks that every property has a description, and that the
+// description of a setting's property equals the help of the setting.
 func TestSchemaDescribesEveryProperty(t *testing.T) {
 	root := schema(t)
 	values := slices.Sorted(maps.Keys(defaults(t)))
