@@ -70,7 +70,7 @@ func TestPodOf(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := podOf(row.cgroup); got != row.want {
-				t.Errorf("%q, want %q", got, row.want)
+				t.Errorf("pod %q, want %q", got, row.want)
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestParseStartTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got, err := parseStartTime([]byte(row.stat)); got != row.want ||
 				(err != nil) != (row.want == 0) {
-				t.Errorf("%d, %v, want %d", got, err, row.want)
+				t.Errorf("start time %d, error %v, want %d", got, err, row.want)
 			}
 		})
 	}
@@ -113,19 +113,19 @@ func TestNamespacePrecedence(t *testing.T) {
 			processNetns{startTime: 1, pid: 9},
 		},
 		{
-			"a namespace that the runtime created, of any age",
+			"a process in a namespace that the runtime created, of any age",
 			processNetns{mounted: true, startTime: 2, pid: 9},
 			processNetns{startTime: 1, pid: 8},
 		},
 		{
-			"the older of two that runtimes created",
+			"the older of two processes in namespaces that the runtime created",
 			processNetns{mounted: true, startTime: 1},
 			processNetns{mounted: true, startTime: 2},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if !row.first.precedes(row.then) || row.then.precedes(row.first) {
-				t.Errorf("%+v is not before %+v", row.first, row.then)
+				t.Errorf("%+v does not take precedence over %+v", row.first, row.then)
 			}
 		})
 	}
@@ -146,10 +146,10 @@ func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	s := search{Finder: New(Options{ProcDir: dir})}
 	none := func() map[netns.ID]string { return nil }
 	if c, err := s.netnsOf(7, other, none); err != nil || c.startTime != 4711 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("process of the pod: %+v, %v", c, err)
 	}
 	if c, err := s.netnsOf(7, uid, none); err == nil || err.Error() != "it has ended" {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("process of another pod: %+v, %v", c, err)
 	}
 }
 
@@ -180,7 +180,7 @@ func FuzzResult(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := parseResult(text)
 		if c.pod.UID != "" && (err != nil || c.path == "" || c.containerID == "") {
-			t.Errorf("%+v, %v", c, err)
+			t.Errorf("incomplete candidate %+v, error %v", c, err)
 		}
 		if path, ok := d.localPath(c.path); ok && (!strings.HasPrefix(path, "/mounted/") ||
 			strings.Count(path, "/") != 2 || strings.HasSuffix(path, "/..")) {

@@ -331,8 +331,8 @@ func TestBrokenFiles(t *testing.T) {
 	wantFound(t, f, q, other, sandbox.Runtime)
 }
 
-// TestARealMount checks that a namespace mounted like by a runtime is found, and a file without its
-// mount is not.
+// TestARealMount checks that a namespace that is mounted as runtimes do it is found, and that the
+// file is not taken for a namespace after the namespace is unmounted.
 func TestARealMount(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", "/var/run/netns/cni-1")

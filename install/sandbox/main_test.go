@@ -43,7 +43,7 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// process adds a process to the node's /proc, with the process id that it has there.
+// process adds the process pid to the node's /proc, under the process id as.
 func (n *node) process(t testing.TB, as, pid int) {
 	t.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),

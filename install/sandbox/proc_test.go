@@ -20,7 +20,7 @@ import (
 
 const container = "8f2b9d0e1c3a4b5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5"
 
-// group returns a pod's control group like the kubelet's driver cgroupfs.
+// group returns the path of a pod's cgroup as the kubelet's driver cgroupfs names it.
 func group(p sandbox.Pod) string { return "kubepods/burstable/pod" + p.UID + "/" + container }
 
 func TestAPodIsFoundByItsProcesses(t *testing.T) {
@@ -57,7 +57,7 @@ func TestAPodIsFoundByItsProcesses(t *testing.T) {
 	}
 }
 
-// TestPodCannotImpersonateAnother checks that control groups below a pod's own, whose names the pod
+// TestPodCannotImpersonateAnother checks that cgroups below a pod's own, whose names the pod
 // chooses, have no effect.
 func TestPodCannotImpersonateAnother(t *testing.T) {
 	n, hostile, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
@@ -67,8 +67,8 @@ func TestPodCannotImpersonateAnother(t *testing.T) {
 	wantFound(t, f, hostile, ns, sandbox.Proc)
 }
 
-// TestProcessesInTheNodesNamespaceDoNotCount covers CRI-O's conmon, which is in the pod's control
-// group and in the node's namespace, and pods with hostNetwork.
+// TestProcessesInTheNodesNamespaceDoNotCount covers CRI-O's conmon, which is in the pod's cgroup
+// and in the node's namespace, and pods with hostNetwork.
 func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))
@@ -142,7 +142,7 @@ func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Proc)
 }
 
-// TestAPathOfAProcess covers cri-dockerd, which has no files for namespaces.
+// TestAPathOfAProcess covers cri-dockerd, which does not mount network namespaces.
 func TestAPathOfAProcess(t *testing.T) {
 	n, p, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	pid, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
@@ -196,11 +196,11 @@ func TestWithoutPermissionToReadProcesses(t *testing.T) {
 }
 
 // TestFromACgroupNamespace covers an agent's container with its own cgroup namespace, in which the
-// control groups of other processes begin with /../.
+// cgroups of other processes begin with /../.
 func TestFromACgroupNamespace(t *testing.T) {
 	hierarchy, ok := hierarchies(t)["version 1"] // where threads can be moved separately
 	if !ok {
-		t.Skip("no control groups of version 1")
+		t.Skip("no cgroups of version 1")
 	}
 	n, agent, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	own := cgroup(t, hierarchy, group(agent))

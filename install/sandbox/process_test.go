@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// hierarchies returns the mount points of control groups on this machine, by version.
+// hierarchies returns the mount points of cgroups on this machine, by version.
 func hierarchies(t testing.TB) map[string]string {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -31,12 +31,12 @@ func hierarchies(t testing.TB) map[string]string {
 		}
 	}
 	if len(mounts) == 0 {
-		t.Fatal("no control groups below /sys/fs/cgroup")
+		t.Fatal("no cgroups below /sys/fs/cgroup")
 	}
 	return mounts
 }
 
-// anyHierarchy returns one of the mount points of control groups.
+// anyHierarchy returns one of the mount points of cgroups.
 func anyHierarchy(t testing.TB) string {
 	t.Helper()
 	for _, dir := range hierarchies(t) {
@@ -45,7 +45,7 @@ func anyHierarchy(t testing.TB) string {
 	return ""
 }
 
-// cgroup creates a control group below one with the id of this process, and returns its directory.
+// cgroup creates a cgroup below a cgroup named after this process, and returns its directory.
 func cgroup(t testing.TB, hierarchy, path string) string {
 	t.Helper()
 	top := fmt.Sprintf("sluice-%d", os.Getpid())
@@ -56,13 +56,13 @@ func cgroup(t testing.TB, hierarchy, path string) string {
 			t.Fatal(err)
 		}
 		made := dir
-		t.Cleanup(func() { _ = os.Remove(made) }) // the last user of the group succeeds
+		t.Cleanup(func() { _ = os.Remove(made) }) // fails while another test uses the cgroup
 	}
 	return dir
 }
 
-// start starts a process in a namespace and a control group. The process ends with the test, or by
-// stop.
+// start starts a process in a namespace and in the cgroup with directory dir. The process ends with
+// the test, or when stop is called.
 func start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "cat"))

@@ -60,8 +60,7 @@ func (r *records) refresh() error {
 	return errs.in(Record)
 }
 
-// fileErrors contains the first error of reading files of a source, and the number of errors, of
-// which there may be many.
+// fileErrors counts the errors of reading a source's files, and keeps the first one.
 type fileErrors struct {
 	first error
 	count int

@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// plugins represents all plugins of a chain. They add an interface of the container in the
-// namespace whose path it contains.
+// plugins represents all plugins of a chain. They return an interface of the container in the
+// namespace at this path.
 type plugins string
 
 var _ invoke.Exec = plugins("")
