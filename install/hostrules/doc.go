@@ -33,6 +33,6 @@
 // With the legacy backend the rules are in the node's tables of iptables-legacy. Such a table can
 // only be replaced as a whole. The guard therefore holds the lock of the node's iptables programs
 // (/run/xtables.lock) while it writes; it opens the lock file through the root directory of the
-// node's first process. If another program does not take the lock, a rule of this program or of the
+// node's first process. If another program does not take the lock, a rule of that program or of the
 // guard may be lost. The next comparison finds a lost rule of the guard.
 package hostrules

@@ -339,8 +339,9 @@ func (g *Guard) reportMissing(err error) {
 	if g.missingSince.IsZero() {
 		g.missingSince = g.searchedAt
 	}
-	restarts := g.kubelet != (Kubelet{}) && g.searchedAt.Sub(g.missingSince) < g.options.RestartTime
-	if restarts || g.missingReported {
+	mayRestart := g.kubelet != (Kubelet{}) &&
+		g.searchedAt.Sub(g.missingSince) < g.options.RestartTime
+	if mayRestart || g.missingReported {
 		return
 	}
 	g.missingReported = true

@@ -456,7 +456,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 		t.Errorf("with nftables: %v, locked %d times", err, w.locks)
 	}
 	if err := w.Set("b", addresses("10.0.0.2")); err != nil || w.locks != 2 {
-		t.Errorf("nftables need no lock: %v, locked %d times", err, w.locks)
+		t.Errorf("after the first write with nftables: %v, locked %d times", err, w.locks)
 	}
 	if err := w.Uninstall(); err != nil {
 		t.Error(err)

@@ -73,8 +73,8 @@ func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	return *found, nil
 }
 
-// candidate returns the process if it may be the kubelet. It returns false for a process that ends
-// meanwhile.
+// candidate returns the process if it may be the kubelet. It returns false for other processes, and
+// for a process that ends meanwhile.
 func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
 	dir := filepath.Join(procDir, strconv.Itoa(pid))
 	name, err := os.ReadFile(filepath.Join(dir, "comm"))

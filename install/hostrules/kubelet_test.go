@@ -116,7 +116,7 @@ func TestFindKubelet(t *testing.T) {
 	}
 	stop()
 	if k.IsCurrent("/proc") {
-		t.Error("a kubelet that has ended counts as running")
+		t.Error("a kubelet that has ended is still current")
 	}
 	// systemd creates the cgroup again.
 	if err := os.Remove(dir); err != nil {
@@ -130,8 +130,8 @@ func TestFindKubelet(t *testing.T) {
 	}
 }
 
-// TestKubeletInAPodIsNone covers a pod in the node's network with a process named kubelet.
-func TestKubeletInAPodIsNone(t *testing.T) {
+// TestProcessInAPodIsNotTheKubelet covers a pod in the node's network with a process named kubelet.
+func TestProcessInAPodIsNotTheKubelet(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
 	dir, _ := newCgroup(t, fmt.Sprintf("sluice-test-%d-kubepods.slice", os.Getpid()))

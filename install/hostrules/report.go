@@ -31,7 +31,7 @@ const (
 // A Report describes a change of the rules, or a problem with them.
 type Report struct {
 	Kind ReportKind
-	// Err is the reason of a failure.
+	// Err is the reason for the report; nil for Repaired and KubeletChanged.
 	Err error
 	// Process and PID name the process that last changed rules, if it is known.
 	Process string
