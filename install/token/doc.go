@@ -12,6 +12,6 @@
 // an API server that has not replied for half a minute. While one of these problems exists, the
 // published token is checked again after at most five seconds.
 //
-// Requested tokens are renewed at a random time between three eighths and half of their lifetime,
-// so that they outlast an outage of the API server of half their lifetime.
+// Requested tokens are renewed at a random time between three eighths and half of their lifetime. A
+// published token therefore remains valid during an outage of half its lifetime.
 package token

@@ -13,10 +13,10 @@ import (
 // TestTokensThatAreNotPublished checks that an invalid token does not replace a valid one.
 func TestTokensThatAreNotPublished(t *testing.T) {
 	for _, row := range []struct {
-		name    string
-		prepare func(env *testEnv)
-		problem string
-		refused bool
+		name       string
+		prepare    func(env *testEnv)
+		problem    string
+		isRejected bool
 	}{
 		{"a projected token that the API server rejects", func(env *testEnv) {
 			env.write(env.options.TokenFile, jwt(2*time.Hour))
@@ -58,9 +58,9 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				later(12 * time.Second)
 				s := env.Status()
 				env.checkProblem(row.problem)
-				if (s.Rejected > 0) != row.refused || (s.Failed > 0) == row.refused ||
+				if (s.Rejected > 0) != row.isRejected || (s.Failed > 0) == row.isRejected ||
 					!s.Usable(time.Now()) || s.Published != 1 {
-					t.Errorf("%+v", s)
+					t.Errorf("status %+v", s)
 				}
 				if after, err := os.ReadFile(env.options.Kubeconfig); err != nil ||
 					string(after) != string(before) {
@@ -74,7 +74,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				later(time.Minute)
 				env.checkProblem("")
 				if s := env.Status(); s.Published != 2 {
-					t.Errorf("%+v", s)
+					t.Errorf("status %+v", s)
 				}
 			})
 		})
@@ -86,7 +86,7 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.server.Always(apiservertest.InternalError()) })
 		if _, text := env.published(); text != "" || env.Status().Usable(time.Now()) ||
 			env.Status().Age(time.Now()) != 0 {
-			t.Errorf("%+v", env.Status())
+			t.Errorf("status %+v", env.Status())
 		}
 		env.checkProblem("cannot be checked")
 		env.server.Always(apiservertest.Normal())
@@ -97,9 +97,9 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 	})
 }
 
-// TestATokenWithoutRights checks that the token of a service account without permission to read
+// TestATokenWithoutPermissions checks that the token of a service account without permission to read
 // pods is published, but not usable until the permission is granted.
-func TestATokenWithoutRights(t *testing.T) {
+func TestATokenWithoutPermissions(t *testing.T) {
 	const answer = `it answers 403: "pods \"web\" is forbidden: User \"system:serviceaccount:sluice-system:sluice-cni\" cannot get resource \"pods\"`
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.server.Always(apiservertest.Forbidden()) })
@@ -110,31 +110,31 @@ func TestATokenWithoutRights(t *testing.T) {
 		s := env.Status()
 		if s.Usable(time.Now()) || s.Forbidden == nil ||
 			!strings.Contains(s.Forbidden.Error(), answer) {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 		// An outage of the API server does not mean that the permission was granted.
 		env.server.Always(apiservertest.Reset())
 		later(time.Minute)
 		if s := env.Status(); s.Usable(time.Now()) || s.Forbidden == nil {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 		env.server.Always(apiservertest.Normal())
 		later(5 * time.Second)
 		if s := env.Status(); !s.Usable(time.Now()) || s.Forbidden != nil || s.Published != 1 {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 		// The permission may be revoked too.
 		env.server.Always(apiservertest.Forbidden())
 		later(10 * time.Minute)
 		if s := env.Status(); s.Usable(time.Now()) {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 	})
 }
 
-// TestATokenWithoutTheRightToNamespaces covers selectors that need the labels of namespaces: then
-// the permission for pods is not sufficient.
-func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
+// TestATokenWithoutThePermissionForNamespaces covers selectors that need the labels of namespaces:
+// then the permission for pods is not sufficient.
+func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 	for _, needed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			env := start(t, func(env *testEnv) {
@@ -157,7 +157,7 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 }
 
 // TestUnavailableAPIServer checks that an API server that does not answer makes the kubeconfig
-// unusable, except during an outage that is shorter than the start of a pod allows.
+// unusable, except during an outage of less than half a minute, which the start of a pod tolerates.
 func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.CheckInterval = 30 * time.Second })
@@ -184,7 +184,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 			later(65 * time.Second)
 			usable("a minute after it was "+name, false)
 			if s := env.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
-				t.Errorf("%+v", s)
+				t.Errorf("status %+v", s)
 			}
 			env.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
@@ -206,13 +206,13 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 			s := env.Status()
 			if after, _ := os.ReadFile(env.options.Kubeconfig); string(after) != string(before) ||
 				s.Usable(time.Now()) || !s.Revoked {
-				t.Errorf("%+v", s)
+				t.Errorf("status %+v", s)
 			}
 			env.project(jwt(time.Hour))
 			later(time.Minute)
 			env.checkProblem("")
 			if s := env.Status(); !s.Usable(time.Now()) {
-				t.Errorf("%+v", s)
+				t.Errorf("status %+v", s)
 			}
 		})
 	})
@@ -226,7 +226,7 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 			later(10 * time.Minute)
 			env.checkProblem("")
 			if s := env.Status(); !s.Usable(time.Now()) || s.Published != 2 {
-				t.Errorf("%+v", s)
+				t.Errorf("status %+v", s)
 			}
 		})
 	})
@@ -244,7 +244,7 @@ func TestChangedKubeconfigIsRestored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				env := start(t, nil)
 				before, _ := os.ReadFile(env.options.Kubeconfig)
-				// the API server is not needed to restore it
+				// The kubeconfig is restored without the API server.
 				env.server.Always(apiservertest.InternalError())
 				if err := change(env.options.Kubeconfig); err != nil {
 					t.Fatal(err)
@@ -253,7 +253,7 @@ func TestChangedKubeconfigIsRestored(t *testing.T) {
 				after, _ := os.ReadFile(env.options.Kubeconfig)
 				if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o600 ||
 					string(after) != string(before) {
-					t.Errorf("%v, %v", info, err)
+					t.Errorf("the kubeconfig is not restored: %v, error %v", info, err)
 				}
 			})
 		})
@@ -265,7 +265,7 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.Kubeconfig += "/no/kubeconfig" })
 		env.checkProblem("write " + env.options.Kubeconfig)
 		if s := env.Status(); s.Usable(time.Now()) || s.Failed == 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 	})
 }

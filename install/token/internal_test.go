@@ -41,8 +41,8 @@ func TestLifetimeOfARequestedTokenDoesNotDependOnTheClock(t *testing.T) {
 	}
 }
 
-// FuzzClaims parses arbitrary tokens: the names of an account are valid in a path, or there are
-// none.
+// FuzzClaims parses arbitrary tokens: the namespace and the name of the service account are both
+// valid in the path of a URL, or both empty.
 func FuzzClaims(f *testing.F) {
 	f.Add(apiservertest.JWT("system:serviceaccount:mesh:sluice", time.Unix(1, 0), time.Unix(2, 0)))
 	f.Add(apiservertest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
@@ -50,13 +50,13 @@ func FuzzClaims(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		namespace, name := claimsOf(text).serviceAccount()
 		if (namespace == "") != (name == "") || strings.ContainsAny(namespace+name, "/?#%") {
-			t.Errorf("%q, %q", namespace, name)
+			t.Errorf("namespace %q, name %q", namespace, name)
 		}
 	})
 }
 
 // FuzzIssued parses arbitrary answers to a request for a token: the result is a token that is valid
-// in a header, or a one-line error that does not contain it.
+// in a header, or an error of one line and limited length.
 func FuzzIssued(f *testing.F) {
 	f.Add(201, `{"status":{"token":"a.b.c"}}`)
 	f.Add(403, `{"message":"no\n"}`)
@@ -70,10 +70,10 @@ func FuzzIssued(f *testing.F) {
 		token, err := readTokenResponse(answer)
 		if (token == "") != (err != nil) || token != "" && (!isWellFormed(token) ||
 			code != http.StatusOK && code != http.StatusCreated) {
-			t.Errorf("%q, %v", token, err)
+			t.Errorf("token %q, error %v", token, err)
 		}
 		if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 2000) {
-			t.Errorf("%q", err)
+			t.Errorf("error of several lines, or too long: %q", err)
 		}
 	})
 }

@@ -196,7 +196,7 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 	}
 }
 
-// scheduleCheck sets the time of the next check.
+// scheduleCheck sets the time of the next check. err is the result of the last one.
 func (p *Publisher) scheduleCheck(err error) {
 	delay := shorten(p.options.CheckInterval, 4)
 	if err != nil {

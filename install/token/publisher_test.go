@@ -22,10 +22,10 @@ func TestPublishedKubeconfig(t *testing.T) {
 			"server": env.server.URL(), "certificate-authority-data": inBase64(env.server.CA()),
 		}
 		if d := cmp.Diff(want, cluster); d != "" || text != jwt(time.Hour) {
-			t.Errorf("token %q (-want +got)\n%s", text, d)
+			t.Errorf("token %q; cluster (-want +got)\n%s", text, d)
 		}
 		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o600 {
-			t.Errorf("%v, %v", info, err)
+			t.Errorf("mode of the kubeconfig: %v, error %v", info, err)
 		}
 		wantStatus := token.Status{
 			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(),
@@ -33,7 +33,7 @@ func TestPublishedKubeconfig(t *testing.T) {
 			PermissionsKnown: true,
 		}
 		if d := cmp.Diff(wantStatus, env.Status()); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("status (-want +got)\n%s", d)
 		}
 		// The plugin can use the kubeconfig.
 		api := source.NewAPIServer(source.Options{
@@ -54,16 +54,16 @@ func TestModeAndUnverifiedServers(t *testing.T) {
 		cluster, _ := env.published()
 		if d := cmp.Diff(map[string]any{"server": env.server.URL(), "insecure-skip-tls-verify": true},
 			cluster); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("cluster (-want +got)\n%s", d)
 		}
 		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o640 {
-			t.Errorf("%v, %v", info, err)
+			t.Errorf("mode of the kubeconfig: %v, error %v", info, err)
 		}
 	})
 }
 
-// TestRequestedTokensAreRenewed checks that a requested token has a lifetime that does not end with
-// the agent's pod, and is renewed before half of it is over.
+// TestRequestedTokensAreRenewed checks that tokens are requested with the configured lifetime, and
+// are renewed after three eighths to half of the lifetime that the API server assigns.
 func TestRequestedTokensAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lifetimes []int64
@@ -80,7 +80,7 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 			s := env.Status()
 			if s.Origin != token.Requested || s.Problem != nil ||
 				s.Expiry.Sub(s.IssuedAt) != 4*time.Hour {
-				t.Fatalf("%+v", s)
+				t.Fatalf("status %+v", s)
 			}
 			later(time.Until(s.IssuedAt.Add(90*time.Minute - time.Second)))
 			if got := env.Status(); got != s || got.Age(time.Now()) != 90*time.Minute-time.Second {
@@ -92,7 +92,7 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 			}
 		}
 		if d := cmp.Diff([]int64{36000, 36000, 36000, 36000}, lifetimes); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("requested lifetimes in seconds (-want +got)\n%s", d)
 		}
 	})
 }
@@ -107,7 +107,7 @@ func TestProjectedTokensAreFollowed(t *testing.T) {
 		_, second := env.published()
 		if s := env.Status(); first == second || s.Published != 2 || s.Problem != nil ||
 			!s.Usable(time.Now()) {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 	})
 }
@@ -120,7 +120,7 @@ func TestTokensAreRequestedOnceThatIsPermitted(t *testing.T) {
 		env.issueTokens(24 * time.Hour)
 		later(11 * time.Minute)
 		if s := env.Status(); s.Origin != token.Requested || s.Problem != nil {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 		env := start(t, func(env *testEnv) {
 			env.options.Changed = func(s token.Status) {
 				if s.Published > 0 && !s.Usable(time.Now()) {
-					t.Errorf("%+v", s)
+					t.Errorf("status %+v", s)
 				}
 			}
 		})
@@ -142,7 +142,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 		}
 		later(time.Minute)
 		if s := env.Status(); s.Published != 21 || s.Failed+s.Rejected > 0 {
-			t.Errorf("%+v", s)
+			t.Errorf("status %+v", s)
 		}
 	})
 }
@@ -212,7 +212,7 @@ func TestServerURL(t *testing.T) {
 		url, err := token.ServerURL(func(name string) string { return variables[name] })
 		if url != row.url || (err != nil) != (row.text != "") ||
 			err != nil && !strings.Contains(err.Error(), row.text) {
-			t.Errorf("%v: %q, %v", row, url, err)
+			t.Errorf("%v: URL %q, error %v", row, url, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ const (
 	Projected Origin = "projected" // from the file that the kubelet writes for the agent's pod
 )
 
-// Status is the state of the published token and of the last attempt. It is a value.
+// Status is the state of the published token and of the last attempt to publish one.
 type Status struct {
 	// Origin is the origin of the published token; empty before the first publication.
 	Origin Origin
@@ -27,8 +27,8 @@ type Status struct {
 	// Forbidden is the API server's error, on one line, if the owner of the valid token may not
 	// read pods, or namespaces if required; otherwise nil.
 	Forbidden error
-	// Unavailable is the reason, on one line, why the last check failed otherwise, for example
-	// because the API server did not reply; nil if the server accepted or rejected the token.
+	// Unavailable is the error of the last check, on one line, if the API server neither accepted
+	// nor rejected the token, for example because it did not reply; otherwise nil.
 	Unavailable error
 	// UnavailableSince is the time since which Unavailable is set; zero if it is nil.
 	UnavailableSince time.Time
