@@ -13,7 +13,7 @@ import (
 )
 
 func TestAPlainConfigurationBecomesAList(t *testing.T) {
-	for _, row := range []struct{ plain, version string }{
+	for _, row := range []struct{ single, version string }{
 		{
 			`{"cniVersion":"0.4.0","name":"lab","type":"bridge","ipam":{"type":"host-local"}}`,
 			"0.4.0",
@@ -21,11 +21,11 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		{"\n{\n  \"name\": \"l<a>b\",\n  \"type\": \"ptp\"\n}\n\n", "0.3.1"},
 		{`{"cniVersion":"0.2.0","name":"old","type":"ptp"}`, "0.3.1"},
 	} {
-		list, err := chain.FromSinglePlugin([]byte(row.plain))
+		list, err := chain.FromSinglePlugin([]byte(row.single))
 		if err != nil {
 			t.Fatal(err)
 		}
-		conf, err := libcni.NetworkPluginConfFromBytes([]byte(row.plain))
+		conf, err := libcni.NetworkPluginConfFromBytes([]byte(row.single))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		if list.Name != libcniList.Name || list.CNIVersion != row.version || len(list.Plugins) != 1 {
 			t.Errorf("%+v, want %+v", list, libcniList)
 		}
-		if got := string(list.Plugins[0].Raw); got != strings.TrimSpace(row.plain) {
+		if got := string(list.Plugins[0].Raw); got != strings.TrimSpace(row.single) {
 			t.Errorf("the plugin is %q, which differs from the configuration", got)
 		}
 		if !chain.Equal(list.Plugins[0].Raw, libcniList.Plugins[0].Bytes) {
@@ -52,15 +52,15 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		}
 	}
 	if _, err := chain.FromSinglePlugin([]byte(lists["one line"])); err == nil {
-		t.Error("a list was treated as a plain configuration")
+		t.Error("a list was treated as a single-plugin configuration")
 	}
 }
 
 func TestListName(t *testing.T) {
 	for _, row := range []struct {
-		plain string
-		taken []string
-		want  string
+		single string
+		taken  []string
+		want   string
 	}{
 		{"10-a.conf", nil, "10-a.conflist"},
 		{"10-a.json", nil, "10-a.conflist"},
@@ -71,11 +71,11 @@ func TestListName(t *testing.T) {
 			"10-a.conf-sluice-.conflist",
 		},
 	} {
-		got := chain.ListName(row.plain, func(name string) bool {
+		got := chain.ListName(row.single, func(name string) bool {
 			return slices.Contains(row.taken, name)
 		})
 		if got != row.want {
-			t.Errorf("%s: %s, want %s", row.plain, got, row.want)
+			t.Errorf("%s: %s, want %s", row.single, got, row.want)
 		}
 		for _, taken := range row.taken {
 			if got >= taken {

@@ -11,12 +11,12 @@ import (
 )
 
 func TestDiscover(t *testing.T) {
-	const list, plain = `{"name":"n","plugins":[{"type":"a"}]}`, `{"name":"n","type":"a"}`
+	const list, single = `{"name":"n","plugins":[{"type":"a"}]}`, `{"name":"n","type":"a"}`
 	for name, row := range map[string]struct {
 		files   map[string]string
 		named   string
 		want    string // empty if there is none
-		plain   bool
+		single  bool
 		skipped []string
 	}{
 		"the first file in order of names is used": {
@@ -24,27 +24,27 @@ func TestDiscover(t *testing.T) {
 				"10-b.conflist": list, "05-a.conflist": list, "99.conflist": list,
 			}, want: "05-a.conflist",
 		},
-		"plain configurations are used": {
-			files: map[string]string{"10-a.conf": plain, "20-b.conflist": list}, want: "10-a.conf",
-			plain: true,
+		"single-plugin configurations are used": {
+			files: map[string]string{"10-a.conf": single, "20-b.conflist": list}, want: "10-a.conf",
+			single: true,
 		},
 		"files with the extension json are used": {
-			files: map[string]string{"10-a.json": plain, "20-b.conflist": list}, want: "10-a.json",
-			plain: true,
+			files: map[string]string{"10-a.json": single, "20-b.conflist": list}, want: "10-a.json",
+			single: true,
 		},
-		"a plain configuration takes precedence over a list of the same name": {
-			files: map[string]string{"10-a.conflist": list, "10-a.conf": plain}, want: "10-a.conf",
-			plain: true,
+		"a single-plugin configuration takes precedence over a list of the same name": {
+			files: map[string]string{"10-a.conflist": list, "10-a.conf": single}, want: "10-a.conf",
+			single: true,
 		},
 		"other files are ignored": {
 			files: map[string]string{
 				"00-a.conflist.cilium_bak": list, "01-a.txt": list, ".sluice-1.tmp": list,
-				"02": plain, "x.conf": plain,
-			}, want: "x.conf", plain: true,
+				"02": single, "x.conf": single,
+			}, want: "x.conf", single: true,
 		},
 		"an invalid file is skipped": {
 			files: map[string]string{
-				"01.conflist": `{`, "02.conf": list, "03.conflist": plain, "04.conflist": list,
+				"01.conflist": `{`, "02.conf": list, "03.conflist": single, "04.conflist": list,
 			}, want: "04.conflist",
 			skipped: []string{"01.conflist", "02.conf", "03.conflist"},
 		},
@@ -63,16 +63,16 @@ func TestDiscover(t *testing.T) {
 		"no other file replaces a missing configured file": {
 			files: map[string]string{"01.conflist": list}, named: "10-b.conflist",
 		},
-		"a list replaces the configured plain configuration of the same name": {
+		"a list replaces the configured single-plugin configuration of the same name": {
 			files: map[string]string{"10-b.conflist": list}, named: "10-b.conf",
 			want: "10-b.conflist",
 		},
-		"a plain configuration replaces the configured list of the same name": {
-			files: map[string]string{"10-b.conf": plain}, named: "10-b.conflist", want: "10-b.conf",
-			plain: true,
+		"a single-plugin configuration replaces the configured list of the same name": {
+			files: map[string]string{"10-b.conf": single}, named: "10-b.conflist", want: "10-b.conf",
+			single: true,
 		},
 		"the configured name takes precedence over its other form": {
-			files: map[string]string{"10-b.conf": plain, "10-b.conflist": list},
+			files: map[string]string{"10-b.conf": single, "10-b.conflist": list},
 			named: "10-b.conflist", want: "10-b.conflist",
 		},
 	} {
@@ -86,10 +86,10 @@ func TestDiscover(t *testing.T) {
 				files = append(files, f)
 			}
 			choice, skipped, err := chain.Discover(files, row.named)
-			if choice.Name != row.want || choice.SinglePlugin != row.plain ||
+			if choice.Name != row.want || choice.SinglePlugin != row.single ||
 				errors.Is(err, chain.ErrNone) != (row.want == "") {
-				t.Errorf("chosen %q, plain %t, %v; want %q, plain %t", choice.Name, choice.SinglePlugin, err,
-					row.want, row.plain)
+				t.Errorf("chosen %q, single-plugin %t, %v; want %q, single-plugin %t", choice.Name, choice.SinglePlugin, err,
+					row.want, row.single)
 			}
 			var names []string
 			for _, s := range skipped {

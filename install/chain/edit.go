@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A Defect is a defect of the plugin's entry in a list.
+// A Defect is a defect of the plugin's element in a list. Its text continues a sentence that begins
+// with the plugin.
 type Defect string
 
 // The defects, worst first. With None, the plugin is in the list once, as the last plugin, and with
@@ -17,7 +18,7 @@ type Defect string
 const (
 	None      Defect = ""
 	Absent    Defect = "is not there"              // pods are not redirected
-	Different Defect = "has another configuration" // at least one of its entries
+	Different Defect = "has another configuration" // at least one of its elements
 	Repeated  Defect = "is there more than once"   // it would run more than once for each pod
 	NotLast   Defect = "is not last"               // other plugins come after it
 )
@@ -25,13 +26,13 @@ const (
 // Inspect returns the defect of the plugin in the list, compared with the desired element. JSON
 // values are compared, not their text: formatting is ignored.
 func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
-	entries := l.Elements(plugin)
+	elements := l.Elements(plugin)
 	switch {
-	case len(entries) == 0:
+	case len(elements) == 0:
 		return Absent
-	case slices.ContainsFunc(entries, func(p Plugin) bool { return !Equal(p.Raw, element) }):
+	case slices.ContainsFunc(elements, func(p Plugin) bool { return !Equal(p.Raw, element) }):
 		return Different
-	case len(entries) > 1:
+	case len(elements) > 1:
 		return Repeated
 	case l.Plugins[len(l.Plugins)-1].Type != plugin:
 		return NotLast

@@ -65,8 +65,8 @@ func FuzzInsertRemove(f *testing.F) {
 	})
 }
 
-// FuzzDiscover checks that every directory has a result, that a chosen plain configuration can be
-// converted to a list, and that Multus delegates are classified.
+// FuzzDiscover checks that every directory has a result, that a chosen single-plugin configuration
+// can be converted to a list, and that Multus delegates are classified.
 func FuzzDiscover(f *testing.F) {
 	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist",
 		[]byte(lists["one line"]), "")

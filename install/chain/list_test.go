@@ -145,20 +145,20 @@ func TestInsertedElementHasTheFormatOfItsNeighbors(t *testing.T) {
 }
 
 func TestInspect(t *testing.T) {
-	const sluiceEntry, other, changed = element, `{"type":"a"}`, `{"type":"sluice-cni","exclude_namespaces":[]}`
+	const sluiceElement, other, changed = element, `{"type":"a"}`, `{"type":"sluice-cni","exclude_namespaces":[]}`
 	sorted := `{"exclude_namespaces":["kube-system"],"plugin_log_level":"info","type":"sluice-cni"}`
 	for _, row := range []struct {
 		plugins []string
 		want    chain.Defect
 	}{
 		{[]string{other}, chain.Absent},
-		{[]string{other, sluiceEntry}, chain.None},
+		{[]string{other, sluiceElement}, chain.None},
 		{[]string{other, sorted}, chain.None}, // reformatted
 		{[]string{other, changed}, chain.Different},
-		{[]string{other, changed, sluiceEntry}, chain.Different},
-		{[]string{other, sluiceEntry, sluiceEntry}, chain.Repeated},
-		{[]string{sluiceEntry, other}, chain.NotLast},
-		{[]string{sluiceEntry, other, sluiceEntry}, chain.Repeated},
+		{[]string{other, changed, sluiceElement}, chain.Different},
+		{[]string{other, sluiceElement, sluiceElement}, chain.Repeated},
+		{[]string{sluiceElement, other}, chain.NotLast},
+		{[]string{sluiceElement, other, sluiceElement}, chain.Repeated},
 	} {
 		text := `{"name":"n","plugins":[` + strings.Join(row.plugins, ",") + `]}`
 		if got := parse(t, text).Inspect("sluice-cni", json.RawMessage(element)); got != row.want {
@@ -179,7 +179,7 @@ func TestInsertInThePlaceOfAnotherPlugin(t *testing.T) {
 	}
 }
 
-func TestRemoveAnyPlace(t *testing.T) {
+func TestRemoveAtAnyPosition(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name":"n","plugins":[ {"type":"x"}, {"type":"a"} ]}`:                 `{"name":"n","plugins":[ {"type":"a"} ]}`,
 		`{"name":"n","plugins":[ {"type":"a"}, {"type":"x"} ]}`:                 `{"name":"n","plugins":[ {"type":"a"} ]}`,

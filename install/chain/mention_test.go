@@ -16,7 +16,7 @@ func TestMentions(t *testing.T) {
 		"the types of a chain, each once": {
 			`{"name":"a","plugins":[{"type":"b"},{"type":"a"},{"type":"b"}]}`, []string{"a", "b"},
 		},
-		"the type of a plain configuration, and of its delegate": {
+		"the type of a single-plugin configuration, and of its delegate": {
 			`{"name":"a","type":"bridge","ipam":{"type":"host-local"}}`,
 			[]string{"bridge", "host-local"},
 		},

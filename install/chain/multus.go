@@ -8,7 +8,8 @@ import (
 )
 
 // A Delegation describes which network a configuration with Multus as its first plugin runs for
-// each pod, relative to another configuration in the same directory.
+// each pod, relative to another configuration in the same directory. Its text continues a sentence
+// that begins with the configuration.
 type Delegation string
 
 // The delegations.

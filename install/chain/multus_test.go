@@ -48,7 +48,7 @@ func TestMultusDelegates(t *testing.T) {
 		"a copy with the plugin": {
 			`"type":"multus","delegates":[` + with + `]`, chain.Followed,
 		},
-		"a copy of a plain configuration": {
+		"a copy of a single-plugin configuration": {
 			`"type":"multus","delegates":[{"type":"flannel"}]`, chain.Copied,
 		},
 		"only additional networks have the plugin": {

@@ -95,8 +95,8 @@ func TestInsertAndRemoveRestoreAnyList(t *testing.T) {
 	})
 }
 
-// TestAnyPluginCanBeTakenOut checks that removing any types does not change the other plugins.
-func TestAnyPluginCanBeTakenOut(t *testing.T) {
+// TestAnyPluginCanBeRemoved checks that removing any types does not change the other plugins.
+func TestAnyPluginCanBeRemoved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		types := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 6).Draw(t, "types")
 		text := network(t, append(types, "stays"))
@@ -104,16 +104,16 @@ func TestAnyPluginCanBeTakenOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := rapid.SampledFrom([][]string{
+		removed := rapid.SampledFrom([][]string{
 			{"a"}, {"b", "c"}, {"a", "b", "c"}, {"none"},
-		}).Draw(t, "out")
-		rest, err := chain.Parse(list.Remove(out...))
+		}).Draw(t, "removed")
+		rest, err := chain.Parse(list.Remove(removed...))
 		if err != nil {
-			t.Fatalf("%v: %s without %v", err, text, out)
+			t.Fatalf("%v: %s without %v", err, text, removed)
 		}
 		var want []string
 		for _, p := range list.Plugins {
-			if !slices.Contains(out, p.Type) {
+			if !slices.Contains(removed, p.Type) {
 				want = append(want, string(p.Raw))
 			}
 		}
@@ -122,7 +122,7 @@ func TestAnyPluginCanBeTakenOut(t *testing.T) {
 			got = append(got, string(p.Raw))
 		}
 		if !slices.Equal(want, got) {
-			t.Fatalf("%q without %v: %q", text, out, got)
+			t.Fatalf("%q without %v: %q", text, removed, got)
 		}
 	})
 }
