@@ -86,7 +86,7 @@ func ofField(name string, encode func(string) json.RawMessage, words ...string) 
 	}}
 }
 
-// oneOf returns the kind with the values.
+// oneOf returns the kind that allows only these values.
 func oneOf(values ...string) Kind {
 	last := len(values) - 1
 	return Kind{

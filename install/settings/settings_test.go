@@ -65,7 +65,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 	for _, name := range parameter.Backend.Words() {
 		if _, err := compat.Choose(compat.BackendName(name)); err != nil {
-			t.Errorf("the catalog has the backend %s: %v", name, err)
+			t.Errorf("package rules/parameter has the backend %s: %v", name, err)
 		}
 	}
 }
@@ -83,8 +83,9 @@ func TestTimesOfThePlugin(t *testing.T) {
 		} {
 			_, err := config.Parse(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"n",%q:%q}`, name,
 				value))
-			if taken := err == nil; s.Kind.Allows(value) != taken {
-				t.Errorf("%s=%s allowed: %t, by the plugin: %t", env, value, !taken, taken)
+			if accepted := err == nil; s.Kind.Allows(value) != accepted {
+				t.Errorf("%s=%s allowed by the agent: %t, by the plugin: %t", env, value, !accepted,
+					accepted)
 			}
 		}
 	}
@@ -147,9 +148,9 @@ func TestReadNamesEveryFault(t *testing.T) {
 	}
 }
 
-// TestParametersOfTheCatalog checks that the agent rejects at its start values that the catalog
-// or the plugin does not allow.
-func TestParametersOfTheCatalog(t *testing.T) {
+// TestReadRejectsInvalidParameters checks that the agent rejects at its start values that package
+// rules/parameter or the plugin does not allow.
+func TestReadRejectsInvalidParameters(t *testing.T) {
 	for _, c := range []struct{ env, value, want string }{
 		{"SLUICE_BACKEND", "iptables", `"iptables": must be auto, nft or legacy`},
 		{"SLUICE_STRICT_ISTIO", "yes", `"yes": must be true or false`},
@@ -193,10 +194,10 @@ func TestKindAllows(t *testing.T) {
 		{"a relative path", settings.Path, "etc/cni", false},
 		{"a file name that no runtime reads", settings.FileName, "10-calico.yaml", false},
 		{"only an extension", settings.FileName, ".conf", false},
-		{"a plain configuration", settings.FileName, "istio-cni.conf", true},
+		{"a single-plugin configuration", settings.FileName, "istio-cni.conf", true},
 		{"a list of plugins", settings.ListName, "02-istio-cni.conflist", true},
 		{
-			"a plain configuration instead of a list", settings.ListName, "02-istio-cni.conf",
+			"a single-plugin configuration instead of a list", settings.ListName, "02-istio-cni.conf",
 			false,
 		},
 		{"a list in a directory", settings.ListName, "net.d/02-istio-cni.conflist", false},

@@ -9,13 +9,13 @@ import (
 )
 
 // Values contains the text of each setting, including defaults. All texts are valid if [Read]
-// returned no error. The methods panic if Values does not contain the setting, or if its text cannot
-// be parsed as the result.
+// returned no error. The methods panic if Values does not contain the setting, or if the text of the
+// setting cannot be parsed as the type of the result.
 type Values map[string]string
 
 // Read reads the settings from an environment. lookup looks up a variable. The error names each
-// value that is not allowed, each missing required setting, and each variable of Istio that is set and
-// that Sluice refuses ([Refused]).
+// value that is not allowed, each missing required setting, and each variable in [Refused] that is
+// set.
 func Read(lookup func(name string) (string, bool)) (Values, error) {
 	values := Values{}
 	var errs []error
