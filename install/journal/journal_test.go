@@ -52,7 +52,7 @@ func TestJournalEntriesAreOnDisk(t *testing.T) {
 		t.Errorf("found %t; -want +got:\n%s", ok, diff)
 	}
 	if diff := cmp.Diff([]string{"conf/a", "conf/b"}, j.Paths()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("paths (-want +got):\n%s", diff)
 	}
 	if err := j.Discard(); err == nil {
 		t.Error("a journal with entries was discarded")
@@ -64,11 +64,11 @@ func TestJournalEntriesAreOnDisk(t *testing.T) {
 	must(t, j.Forget("conf/b"))
 	must(t, j.Discard())
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("%v, %v", entries, err)
+		t.Errorf("after Discard the directory contains %v, error %v", entries, err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("mode of the state directory %v, error %v", info.Mode(), err)
 	}
 }
 
@@ -80,19 +80,16 @@ func TestFailedRecordIsNotCached(t *testing.T) {
 	j := open(t, dir)
 	must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
 	filetest.Fill(t, dir)
-	if err := j.Record("b", journal.Entry{
-		Kind: journal.Edited, Original: make([]byte, 8<<10),
-	}); !file.IsFull(err) {
-		t.Errorf("%v", err)
-	}
-	if err := j.Record("a", journal.Entry{
-		Kind: journal.Edited, Original: make([]byte, 8<<10),
-	}); !file.IsFull(err) {
-		t.Errorf("%v", err)
+	for _, path := range []string{"b", "a"} {
+		if err := j.Record(path, journal.Entry{
+			Kind: journal.Edited, Original: make([]byte, 8<<10),
+		}); !file.IsFull(err) {
+			t.Errorf("record %s on a full disk: error %v", path, err)
+		}
 	}
 	for _, j := range []*journal.Journal{j, open(t, dir)} {
 		if e, ok := j.Entry("a"); !ok || e.Kind != journal.Created || len(j.Paths()) != 1 {
-			t.Errorf("%v, %+v", j.Paths(), e)
+			t.Errorf("paths %v, entry %+v; want only the first entry of a", j.Paths(), e)
 		}
 	}
 }
@@ -107,7 +104,7 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 		}
 		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil ||
 			string(kept) != damage {
-			t.Errorf("%q, %v", kept, err)
+			t.Errorf("journal.damaged contains %q, error %v", kept, err)
 		}
 		must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
 		open(t, dir)
@@ -122,13 +119,13 @@ func TestWrittenByAgent(t *testing.T) {
 	old, now, next := []byte("original"), []byte("written"), []byte("newer")
 	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
 	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {
-		t.Errorf("%+v", e)
+		t.Errorf("only the new content is Sluice's: %+v", e)
 	}
 	if e = e.WithChange(now, next); !e.WrittenByAgent(now) || !e.WrittenByAgent(next) {
 		t.Errorf("during a change the file may have the old or the new content: %+v", e)
 	}
 	if e = e.WithChange(next, next); e.WrittenByAgent(now) || len(e.Written) != 1 {
-		t.Errorf("%+v", e)
+		t.Errorf("content before the last change is still recorded: %+v", e)
 	}
 	if e = e.WithChange([]byte("foreign"), now); len(e.Written) != 1 {
 		t.Errorf("foreign content is not Sluice's: %+v", e)
@@ -143,9 +140,9 @@ func TestLockExcludesOtherProcesses(t *testing.T) {
 	defer cancel()
 	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) ||
 		!strings.Contains(err.Error(), "which process ") {
-		t.Errorf("%v", err)
+		t.Errorf("a second lock: error %v", err)
 	}
-	got := make(chan error, 1)
+	acquired := make(chan error, 1)
 	go func() { // waits for the first holder, with the file that the holder removes
 		second, err := journal.Acquire(t.Context(), dir)
 		if err == nil {
@@ -154,13 +151,13 @@ func TestLockExcludesOtherProcesses(t *testing.T) {
 			}
 			err = errors.Join(err, second.Release())
 		}
-		got <- err
+		acquired <- err
 	}()
 	for countDescriptorsOf(t, filepath.Join(dir, "lock")) < 2 {
 		runtime.Gosched()
 	}
 	must(t, first.Discard())
-	must(t, <-got)
+	must(t, <-acquired)
 }
 
 // countDescriptorsOf returns the number of descriptors of this process that refer to a file.
@@ -201,7 +198,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	lock, err = journal.Acquire(t.Context(), dir)
 	must(t, err)
 	if err := lock.ReadOnly(); !file.IsReadOnly(err) {
-		t.Errorf("reported: %v", err)
+		t.Errorf("ReadOnly returns %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -216,7 +213,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	present, err := journal.RegisterAgent(dir)
 	must(t, err)
 	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
-		t.Errorf("%v", err)
+		t.Errorf("CheckNoAgent with a registered agent: %v", err)
 	}
 	must(t, present.Unregister())
 	must(t, lock.Release())
@@ -238,7 +235,7 @@ func TestCheckNoAgent(t *testing.T) {
 	must(t, err)
 	must(t, one.Unregister())
 	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
-		t.Errorf("%v", err)
+		t.Errorf("CheckNoAgent with a registered agent: %v", err)
 	}
 	must(t, two.Unregister())
 	must(t, journal.CheckNoAgent(dir))
