@@ -22,8 +22,8 @@ const maxSpans = 256
 
 // note records the state of the chain at a time. If repaired is set, the chain was incomplete until
 // a repair, and a new span begins.
-func (h *chainHistory) note(at time.Time, ok, repaired bool, reason string) {
-	if !ok {
+func (h *chainHistory) note(at time.Time, complete, repaired bool, reason string) {
+	if !complete {
 		h.open, h.problem = false, reason
 		return
 	}

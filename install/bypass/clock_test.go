@@ -28,16 +28,16 @@ func TestSetClock(t *testing.T) {
 		{"forward: after the step", 2 * hour, 3*hour + 100, bypass.Bypassed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var run int
+			var elapsed int
 			d := newDetector(t, bypass.Options{
-				Elapsed: func() time.Duration { return time.Duration(run) * time.Second },
+				Elapsed: func() time.Duration { return time.Duration(elapsed) * time.Second },
 			})
-			for ; run <= 2*hour; run += 10 {
-				shown := run
-				if run > hour {
+			for ; elapsed <= 2*hour; elapsed += 10 {
+				shown := elapsed
+				if elapsed > hour {
 					shown += row.step
 				}
-				d.NoteChain(at(shown), true, run == 0, "")
+				d.NoteChain(at(shown), true, elapsed == 0, "")
 			}
 			if c := d.Explain(at(row.created)); c.Kind != row.kind {
 				t.Errorf("%s, want %s: %s", c.Kind, row.kind, c.Message)
@@ -49,21 +49,21 @@ func TestSetClock(t *testing.T) {
 // TestADDEndsABypassAfterTheClockWasSetBack checks the node's readiness, which otherwise would wait
 // until the clock reaches the time of the bypass again.
 func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
-	var run time.Duration
-	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})
+	var elapsed time.Duration
+	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
 	d.NoteChain(at(0), true, true, "")
-	run = 100 * time.Second
+	elapsed = 100 * time.Second
 	d.NoteChain(at(100), true, false, "")
 	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
 		t.Fatal(err)
 	}
-	run = 110 * time.Second
+	elapsed = 110 * time.Second
 	d.NoteChain(at(110-7200), true, false, "")
 	if err := d.NoteAdd(at(120 - 7200)); err != nil {
 		t.Fatal(err)
 	}
 	if b, bypassed := d.Current(); bypassed {
-		t.Errorf("%v", b)
+		t.Errorf("the ADD did not end the bypass: %v", b)
 	}
 }
 
@@ -85,33 +85,33 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, bypassed := d.Current(); bypassed {
-		t.Errorf("%v", b)
+		t.Errorf("the ADD did not end the bypass: %v", b)
 	}
 }
 
 // TestAnADDBeforeTheClockWasSetBackEndsNoBypass checks that the time of an ADD before the clock was
 // set back, which is in the future now, does not end a later bypass.
 func TestAnADDBeforeTheClockWasSetBackEndsNoBypass(t *testing.T) {
-	var run time.Duration
-	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})
+	var elapsed time.Duration
+	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
 	d.NoteChain(at(7200), true, true, "")
-	add := func(seconds int, want bool) {
+	add := func(seconds int, wantBypassed bool) {
 		t.Helper()
 		if err := d.NoteAdd(at(seconds)); err != nil {
 			t.Fatal(err)
 		}
-		if b, bypassed := d.Current(); bypassed != want {
+		if b, bypassed := d.Current(); bypassed != wantBypassed {
 			t.Errorf("after the ADD at %d s: bypassed %t: %v", seconds, bypassed, b)
 		}
 	}
 	add(7201, false)
-	run = 10 * time.Second
+	elapsed = 10 * time.Second
 	d.NoteChain(at(10), true, false, "")
-	run = 100 * time.Second
+	elapsed = 100 * time.Second
 	d.NoteChain(at(100), true, false, "")
 	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
 		t.Fatal(err)
 	}
-	add(7201, true) // no new ADD
+	add(7201, true) // the same ADD again
 	add(110, false)
 }

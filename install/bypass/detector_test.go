@@ -82,11 +82,11 @@ func TestCauseIsDecidedByTimes(t *testing.T) {
 func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	if c := d.Explain(at(0)); c.Kind != bypass.Early {
-		t.Errorf("%v", c)
+		t.Errorf("cause %+v", c)
 	}
 	d.NoteChain(at(1), false, false, "NoNetworkConfiguration")
 	if c := d.Explain(at(2)); c.Kind != bypass.Early {
-		t.Errorf("%v", c)
+		t.Errorf("cause %+v", c)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestNothingIsABypassIfThePluginIsOptional(t *testing.T) {
 	d.NoteChain(at(100), true, false, "")
 	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
 		!strings.Contains(c.Message, "chained is false") {
-		t.Errorf("%v", c)
+		t.Errorf("cause %+v", c)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	noteBypass(d, "older", at(55), false)
 	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 2 ||
 		!b.Since.Equal(at(0)) {
-		t.Errorf("%t, %+v", bypassed, b)
+		t.Errorf("bypassed: %t, %+v", bypassed, b)
 	}
 	d = newDetector(t, o)
 	b, bypassed := d.Current()
@@ -174,13 +174,13 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	}
 }
 
-func TestUnreadableRecordIsReported(t *testing.T) {
+func TestInvalidFileIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bypass.json")
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d, err := bypass.New(bypass.Options{File: path})
 	if _, bypassed := d.Current(); err == nil || bypassed {
-		t.Errorf("%v, %t", err, bypassed)
+		t.Errorf("error %v, bypassed: %t", err, bypassed)
 	}
 }
