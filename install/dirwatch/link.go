@@ -48,8 +48,8 @@ type walk struct {
 	rest []string // names after the position
 }
 
-// step follows one name. It reports whether a change of the directory's content may change the
-// result: if the name is a link, is missing, or is the end of the path.
+// step follows one name. It reports whether a change in the directory of the name may change where
+// the path leads, because the name is a link, is missing, or is the end of the path.
 func (w *walk) step() bool {
 	name := w.rest[0]
 	w.rest = w.rest[1:]

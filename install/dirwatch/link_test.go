@@ -136,8 +136,8 @@ func TestUnresolvableLinksAreIgnored(t *testing.T) {
 	}
 }
 
-// newLinkedDir returns a directory with four subdirectories, each with a file, and with links. ROOT
-// in their targets means the directory.
+// newLinkedDir returns a directory with four subdirectories, each with a file, and with links. In
+// the target of a link, ROOT/real is the absolute path of the subdirectory real.
 func newLinkedDir(t *testing.T, links map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
