@@ -36,14 +36,14 @@ func newClient(t *testing.T, o apiclient.Options) *apiclient.Client {
 	return c
 }
 
-// get returns the status code of a request for the namespaces; 0 if there is no answer.
+// get returns the status code of a request for the namespaces; 0 if there is no reply.
 func get(t *testing.T, c *apiclient.Client) (int, error) {
 	t.Helper()
-	answer, err := c.Do(t.Context(), http.MethodGet, "/api/v1/namespaces", nil, nil)
+	response, err := c.Do(t.Context(), http.MethodGet, "/api/v1/namespaces", nil, nil)
 	if err != nil {
 		return 0, err
 	}
-	return answer.StatusCode, answer.Body.Close()
+	return response.StatusCode, response.Body.Close()
 }
 
 // TestCredentialsAreRenewed checks that the next request uses a new token and a new certificate
@@ -55,7 +55,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	o.Outcome = func(token string, code int, err error) {
 		text := token + " " + http.StatusText(code)
 		if err != nil {
-			text = token + " no answer"
+			text = token + " no reply"
 		}
 		outcomes = append(outcomes, text)
 	}
@@ -63,7 +63,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	expect := func(want int) {
 		t.Helper()
 		if code, err := get(t, c); code != want || (want == 0) != (err != nil) {
-			t.Errorf("%d, %v; want %d", code, err, want)
+			t.Errorf("status code %d, error %v; want code %d", code, err, want)
 		}
 	}
 	s.SetToken("first")
@@ -77,7 +77,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	expect(0)
 	s.Project()
 	expect(200)
-	want := []string{"first OK", "first Unauthorized", "second OK", "second no answer", "second OK"}
+	want := []string{"first OK", "first Unauthorized", "second OK", "second no reply", "second OK"}
 	if !slices.Equal(outcomes, want) {
 		t.Errorf("outcomes %q, want %q", outcomes, want)
 	}
@@ -92,13 +92,13 @@ func TestCertificateAuthorityStaysWithoutANewOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, err := get(t, c); code != 200 || err != nil {
-		t.Errorf("half written: %d, %v", code, err)
+		t.Errorf("incomplete CA file: status code %d, error %v", code, err)
 	}
 	if err := os.Remove(s.CAFile()); err != nil {
 		t.Fatal(err)
 	}
 	if code, err := get(t, c); code != 200 || err != nil {
-		t.Errorf("missing: %d, %v", code, err)
+		t.Errorf("missing CA file: status code %d, error %v", code, err)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	s.Always(apiservertest.ReplyWith(http.StatusTemporaryRedirect, location, ""))
 	c := newClient(t, optionsFor(s))
 	if code, err := get(t, c); code != http.StatusTemporaryRedirect || err != nil {
-		t.Errorf("%d, %v", code, err)
+		t.Errorf("status code %d, error %v", code, err)
 	}
 	client, err := c.REST("/api", rest.ContentConfig{
 		GroupVersion:         &schema.GroupVersion{Version: "v1"},
@@ -119,7 +119,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Get().Resource("namespaces").DoRaw(t.Context()); err == nil {
-		t.Error("a client of client-go treats the redirect as an answer")
+		t.Error("a client of client-go treats the redirect as a response")
 	}
 	if n := len(other.Requests()); n > 0 || len(s.Requests()) != 2 {
 		t.Errorf("%d requests, %d followed a redirect", len(s.Requests()), n)
@@ -138,18 +138,18 @@ func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
 		if method != http.MethodGet {
 			body = map[string]int{"a": 1}
 		}
-		answer, err := c.Do(t.Context(), method, "/api/v1/namespaces/a", nil, body)
+		response, err := c.Do(t.Context(), method, "/api/v1/namespaces/a", nil, body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := answer.Body.Close(); err != nil {
+		if err := response.Body.Close(); err != nil {
 			t.Fatal(err)
 		}
 		requests := s.Requests()
 		h := requests[len(requests)-1].Header
 		if h.Get("Content-Type") != want || h.Get("User-Agent") != "agent/1" ||
 			h.Get("Accept") != "application/json" {
-			t.Errorf("%s: %v", method, h)
+			t.Errorf("headers of a %s request: %v", method, h)
 		}
 	}
 }
