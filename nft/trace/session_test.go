@@ -173,6 +173,30 @@ func TestFilterSelects(t *testing.T) {
 	}
 }
 
+// TestPacketsOfOtherProgramsAreNotSelected traces a packet for which only a rule of another program
+// sets nftrace. The kernel also reports where the packet leaves the chains of the session.
+func TestPacketsOfOtherProgramsAreNotSelected(t *testing.T) {
+	ns := netnstest.New(t)
+	addTables(t, ns, `table ip other {
+		chain out { type filter hook output priority -310; meta nftrace set 1; }
+	}`)
+	s := openSession(t, ns, trace.Filter{Port: 1111})
+	dial(t, ns, "tcp", 1110)
+	dial(t, ns, "tcp", 1111)
+	var c trace.Collector
+	c.Add(time.Now(), readUntil(t, s, 1111)...)
+	selected := map[uint16]bool{}
+	for _, p := range c.Take(time.Now().Add(time.Hour)) {
+		selected[p.Header().Destination.Port()] = p.Selected()
+	}
+	if is, traced := selected[1110]; !traced || is {
+		t.Errorf("the packet to port 1110 is traced: %t, selected: %t; want true, false", traced, is)
+	}
+	if !selected[1111] {
+		t.Error("the packet to port 1111 is not selected")
+	}
+}
+
 func TestOneSessionAtATime(t *testing.T) {
 	ns := netnstest.New(t)
 	s := openSession(t, ns, trace.Filter{})
