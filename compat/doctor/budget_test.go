@@ -76,6 +76,6 @@ func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	}
 	if len(reported) != 1 || !strings.HasSuffix(reported[0], limits[0]) &&
 		!strings.HasSuffix(reported[0], limits[1]) {
-		t.Errorf("got %q", reported)
+		t.Errorf("findings about the budget %q, want one that ends with one of %q", reported, limits)
 	}
 }

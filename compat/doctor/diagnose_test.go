@@ -120,7 +120,7 @@ func TestLegacyRulesNeedThePassthroughAddress(t *testing.T) {
 	}}
 	for _, x := range Diagnose(f, typical(rules.ModeRedirect)) {
 		if strings.Contains(x.Summary, "::6") {
-			t.Errorf("%+v", x)
+			t.Errorf("a finding about ::6: %+v", x)
 		}
 	}
 }
@@ -201,7 +201,9 @@ func TestDiagnose(t *testing.T) {
 		params   func(*rules.Redirect)
 		facts    func(*Facts)
 		severity Severity
-		contains string // "src_valid_mark" if the facts cause no finding about them
+		// contains is a part of the summary of a finding. If the facts cause no finding of their
+		// own, it is a part of the finding about src_valid_mark, which always exists.
+		contains string
 		verdict  Verdict
 	}{
 		"the kernel lacks a needed feature": {
@@ -598,7 +600,7 @@ func TestKernelReleaseIsOlder(t *testing.T) {
 		{"2.6.13", "2.6.14", false},
 	} {
 		if got := isOlder(row.release, row.version); got != row.want {
-			t.Errorf("%s is older than %s: %t", row.release, row.version, got)
+			t.Errorf("%s is older than %s: %t, want %t", row.release, row.version, got, row.want)
 		}
 	}
 }

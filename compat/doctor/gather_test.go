@@ -58,11 +58,12 @@ func TestGatherHealthyPod(t *testing.T) {
 	f := Gather(pair.Pod, rules.Ruleset{}, diff.AgentBudget)
 	if f.FeaturesErr != nil || f.SettingsErr != nil || f.InterfacesErr != nil ||
 		f.TablesErr != nil || f.LegacyErr != nil {
-		t.Errorf("%+v", f)
+		t.Errorf("facts could not be read: %+v", f)
 	}
 	if f.Settings["net.ipv4.conf.eth0.src_valid_mark"] != "0" ||
 		f.Settings["net.ipv4.ip_local_port_range"] == "" || len(f.Features) < 5 {
-		t.Errorf("%v, %v", f.Settings, f.Features)
+		t.Errorf("sysctls %v, features %v; want the sysctls of eth0 and at least 5 features",
+			f.Settings, f.Features)
 	}
 	i := slices.IndexFunc(f.Interfaces, func(i Interface) bool { return i.Name == "eth0" })
 	if i < 0 || !f.Interfaces[i].Up || !slices.Contains(f.Interfaces[i].Addrs, pair.PodIP6) {

@@ -25,7 +25,7 @@ func (d *diagnosis) checkMarkRules() {
 		}
 		isLater := r.Priority > rules.PolicyPriority
 		matchesMark := r.Mask == 0 || mark&r.Mask == r.Mark
-		// Each namespace has such a rule, with priority 0.
+		// Each namespace has a rule for the local table, with priority 0.
 		isLocal := r.Table == localTable && r.Mask == 0
 		if route.used && matchesMark && !isLater && !isLocal {
 			d.add("routing", Problem,
