@@ -96,9 +96,9 @@ func listenLikeZtunnel(t *testing.T, pair netnstest.Pair, ports ...int) {
 func TestBrokenAmbientModeFails(t *testing.T) {
 	const call = "ztunnel calls the application as a client, 10.244.1.5"
 	for _, tc := range []struct {
-		name  string
-		spoil func(t *testing.T, pair netnstest.Pair)
-		want  []string // checks of IPv4 that must fail; others may fail too
+		name   string
+		change func(t *testing.T, pair netnstest.Pair)
+		want   []string // checks of IPv4 that must fail; others may fail too
 	}{
 		{
 			"no rules", func(t *testing.T, pair netnstest.Pair) {
@@ -135,7 +135,7 @@ func TestBrokenAmbientModeFails(t *testing.T) {
 			if _, err := nft.Apply(pair.Pod, ambientRules(t, a)); err != nil {
 				t.Fatal(err)
 			}
-			tc.spoil(t, pair)
+			tc.change(t, pair)
 			r := validateRepeatedly(func(timeout time.Duration) Result {
 				return validate(t, pair, Options{Ambient: &a, Timeout: timeout})
 			}, func(r Result) bool { return len(missingFrom(named(r, Failed), tc.want)) == 0 })

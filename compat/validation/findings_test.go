@@ -184,7 +184,7 @@ func TestUnchecked(t *testing.T) {
 		{Kind: Settings, Status: NotChecked},
 	}}
 	if got, want := r.Unchecked(), []string{"inbound", "DNS in part"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("unchecked kinds %q, want %q", got, want)
 	}
 }
 

@@ -48,9 +48,10 @@ type identity struct {
 }
 
 var (
-	// istio-validation has no capabilities, istio-init has these.
+	// The container istio-validation has no capabilities.
 	validationContainer = identity{uid: 1337, gid: 1337}
-	initContainer       = identity{caps: "-all,+net_admin,+net_raw"}
+	// The container istio-init has the capabilities NET_ADMIN and NET_RAW.
+	initContainer = identity{caps: "-all,+net_admin,+net_raw"}
 )
 
 // validateAs runs the validation in a separate process in the namespace.

@@ -65,6 +65,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 		}
 		return list
 	}
+	// A name consists of the parameters and, after a colon, what the probe then uses.
 	for name, row := range map[string]struct {
 		probe                       string
 		redirect                    rules.Redirect

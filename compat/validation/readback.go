@@ -56,7 +56,8 @@ func onlyIstioRule(ns *netns.NS) string {
 	return ""
 }
 
-// maxDifferences is the maximum number of differences in a check. rules check lists all.
+// maxDifferences is the maximum number of differences that a Check contains. The command "rules
+// check" lists all differences.
 const maxDifferences = 3
 
 // withDifferences sets the status of the check, and describes the differences.

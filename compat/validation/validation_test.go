@@ -154,9 +154,9 @@ func TestBrokenNamespacesFail(t *testing.T) {
 	}
 	recompiled := func(change func(*rules.Redirect)) func(*rules.Redirect, *rules.Ruleset) {
 		return func(r *rules.Redirect, rs *rules.Ruleset) {
-			there := *r
-			change(&there)
-			*rs = rules.MustCompile(there)
+			installed := *r
+			change(&installed)
+			*rs = rules.MustCompile(installed)
 		}
 	}
 	const (
