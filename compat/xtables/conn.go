@@ -73,11 +73,11 @@ func withTable(ns *netns.NS, operation string, id ID, use func(*conn) error) err
 	if ns != nil {
 		table = ns.String() + ": " + table
 	}
-	return fmt.Errorf("%s: %s: %w%s", table, operation, err, advice(err))
+	return fmt.Errorf("%s: %s: %w%s", table, operation, err, likelyCause(err))
 }
 
-// advice returns the likely cause of an errno of these options.
-func advice(err error) string {
+// likelyCause returns the likely cause of an errno of these options, as the end of a message.
+func likelyCause(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return "; the process needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns" +

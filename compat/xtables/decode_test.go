@@ -55,11 +55,11 @@ func smallTable(l *layout) *blob {
 	add(verdict(int(Return)))
 	add(begin("FULL"))
 	start := add(extension("LOG", make([]byte, 32)))
-	through := add(verdict(0), extension("comment", make([]byte, 256)))
+	fallsThrough := add(verdict(0), extension("comment", make([]byte, 256)))
 	add(verdict(int(Return)))
 	add(begin(errorTarget))
 	l.setVerdict(b, 0, int(start))
-	l.setVerdict(b, int(through), int(through)+l.sizeOf(b.entries[through:]))
+	l.setVerdict(b, int(fallsThrough), int(fallsThrough)+l.sizeOf(b.entries[fallsThrough:]))
 	return b
 }
 
@@ -99,8 +99,8 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 	l := &layouts[0]
 	policySize := l.headerSize + standardSize
 	for _, tc := range []struct {
-		want  string // part of the error
-		spoil func(*blob)
+		want   string // part of the error
+		change func(*blob)
 	}{
 		{"bytes remain", func(b *blob) { b.entries = b.entries[:len(b.entries)-1] }},
 		{"the table contains 10 entries, but its header specifies 11", func(b *blob) { b.count++ }},
@@ -146,10 +146,10 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 	} {
 		t.Run(tc.want, func(t *testing.T) {
 			b := smallTable(l)
-			tc.spoil(b)
+			tc.change(b)
 			table, err := decode(l, "nat", b)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("table %v, error %v", table, err)
+				t.Errorf("table %v, error %v, want one with %q", table, err, tc.want)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, isIPv6 bool, validHooks uint32, where, entries []byte) {
+	f.Fuzz(func(t *testing.T, isIPv6 bool, validHooks uint32, offsetData, entries []byte) {
 		l := &layouts[0]
 		if isIPv6 {
 			l = &layouts[1]
@@ -177,13 +177,13 @@ func FuzzDecode(f *testing.F) {
 		b := &blob{entries: entries, offsets: offsets{validHooks: validHooks}}
 		for i, at := range [][]uint32{b.hookEntry[:], b.underflow[:]} {
 			for h := range at {
-				if n := 4 * (i*len(hooks) + h); validHooks&(1<<h) != 0 && len(where) >= n+4 {
-					at[h] = byteOrder.Uint32(where[n:])
+				if n := 4 * (i*len(hooks) + h); validHooks&(1<<h) != 0 && len(offsetData) >= n+4 {
+					at[h] = byteOrder.Uint32(offsetData[n:])
 				}
 			}
 		}
-		if len(where)%4 == 0 && len(where) > 40 {
-			b.count = byteOrder.Uint32(where[40:])
+		if len(offsetData)%4 == 0 && len(offsetData) > 40 {
+			b.count = byteOrder.Uint32(offsetData[40:])
 		}
 		table, err := decode(l, "nat", b)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // encode returns the table in the kernel's format, and [element.oldPosition] of each entry.
-func (t *Table) encode() (b *blob, old []int, err error) {
+func (t *Table) encode() (b *blob, oldPositions []int, err error) {
 	e := encoder{layout: t.layout, blob: &blob{}, firstRules: map[string]int{}}
 	e.computeFirstRules(t)
 	for i := range t.Chains {

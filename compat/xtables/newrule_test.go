@@ -242,7 +242,7 @@ func TestOpenCreatesTheTable(t *testing.T) {
 				t.Errorf("%s: chains %q, want %s", table, got, want)
 			}
 			if ids := must(Tables(ns)); len(ids) != 1 || ids[0] != (ID{f, name}) {
-				t.Errorf("tables %v", ids)
+				t.Errorf("tables %v, want only %v", ids, ID{f, name})
 			}
 			addReturn(t, ns, table)
 			if n := len(must(Open(ns, f, name)).Chain("OUTPUT").Rules); n != 1 {

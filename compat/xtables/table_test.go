@@ -170,40 +170,40 @@ func TestAccessorsOfARule(t *testing.T) {
 	verdict, isVerdict := r.Verdict()
 	if h.Protocol != unix.IPPROTO_TCP || h.Invert != 0 || h.In != (xtables.Interface{}) ||
 		verdict != xtables.Continue || !isVerdict {
-		t.Errorf("header %+v, verdict %d", h, verdict)
+		t.Errorf("header %+v, verdict %d, want TCP and verdict %d", h, verdict, xtables.Continue)
 	}
 	if m := r.Matches(); len(m) != 1 || m[0].Name != "comment" ||
 		!strings.HasPrefix(string(m[0].Data), "counts only\x00") {
-		t.Errorf("matches %v", m)
+		t.Errorf(`matches %v, want the comment "counts only"`, m)
 	}
 	if want := (rules.Hits{Packets: 27, Bytes: 127}); r.Hits() != want {
 		t.Errorf("counter %v, want %v", r.Hits(), want)
 	}
 	r = table.Chain("INPUT").Rules[3]
 	if chain, isGoto := r.Jump(); chain != "GUARD" || isGoto {
-		t.Errorf("jump to %q, goto %v", chain, isGoto)
+		t.Errorf("jump to %q, goto %v, want a jump to GUARD", chain, isGoto)
 	}
 	r = table.Chain("OUTPUT").Rules[0] // ! -o lo
 	if h := r.Header(); h.Invert != xtables.InvertOut || string(h.Out.Name[:3]) != "lo\x00" ||
 		string(h.Out.Mask[:4]) != "\xff\xff\xff\x00" {
-		t.Errorf("header %+v", h)
+		t.Errorf("header %+v, want ! -o lo", h)
 	}
 	r = table.Chain("GUARD").Rules[3] // -s 192.0.2.0/24 -j REJECT
 	h = r.Header()
 	if h.Source.Addr.String() != "192.0.2.0" || h.Source.Mask.String() != "255.255.255.0" ||
 		r.Target().Name != "REJECT" {
-		t.Errorf("header %+v, target %v", h, r.Target())
+		t.Errorf("header %+v, target %v, want -s 192.0.2.0/24 -j REJECT", h, r.Target())
 	}
 	if _, isVerdict := r.Verdict(); isVerdict {
 		t.Error("REJECT is a verdict")
 	}
 	r = read(t, ns, rules.IPv6, "nat").Chain("PORTMAP").Rules[1] // -g
 	if chain, isGoto := r.Jump(); chain != "MY_ISTIO_OUTPUT" || !isGoto {
-		t.Errorf("jump to %q, goto %v", chain, isGoto)
+		t.Errorf("jump to %q, goto %v, want a goto to MY_ISTIO_OUTPUT", chain, isGoto)
 	}
 	if h := r.Header(); h.Protocol != unix.IPPROTO_TCP || h.Flags != xtables.FlagProtocol6|
 		xtables.FlagGoto6 {
-		t.Errorf("header %+v", h)
+		t.Errorf("header %+v, want TCP with the flags of a protocol and a goto", h)
 	}
 }
 
