@@ -99,11 +99,11 @@ func (a *answerTest) connect(
 	return c
 }
 
-// readAnswers reads until it has the number of answers.
-func (a *answerTest) readAnswers(t *testing.T, many int) []livetrace.Answer {
+// readAnswers reads until it has count answers.
+func (a *answerTest) readAnswers(t *testing.T, count int) []livetrace.Answer {
 	t.Helper()
 	var got []livetrace.Answer
-	for deadline := time.Now().Add(3 * time.Minute); len(got) < many; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); len(got) < count; time.Sleep(time.Millisecond) {
 		now := time.Now().Add(a.clockOffset)
 		answers, lost, err := a.answers.Read(now, now.Add(-time.Hour))
 		if err != nil || lost > 0 || time.Now().After(deadline) {

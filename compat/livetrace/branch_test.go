@@ -40,7 +40,7 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 		port    uint16
 		message string
 		path    string
-		local   uint16
+		local   uint16 // the local port
 	}{
 		"the verdict identifies the element": {
 			handle: 6, verdict: trace.Drop, port: 81,

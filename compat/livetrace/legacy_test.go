@@ -183,7 +183,8 @@ func TestMatchOfLegacyTPROXYCaptures(t *testing.T) {
 	o, ok := livetrace.Match(&live, p, packet, true)
 	if !ok || o.Outcome != livetrace.Captured || o.LocalPort != 15006 ||
 		o.Message != "captured: inbound to the proxy (15006)" {
-		t.Errorf("%v, %s, port %d: %s", ok, o.Outcome, o.LocalPort, o.Message)
+		t.Errorf("%v, %s, port %d: %s; want captured by port 15006", ok, o.Outcome, o.LocalPort,
+			o.Message)
 	}
 }
 

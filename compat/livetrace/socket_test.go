@@ -77,25 +77,25 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 	want := livetrace.Process{
 		Owner: rules.Owner{UID: 0, GID: 8}, PID: 4711, Name: "curl", Container: id,
 	}
-	var packets []livetrace.Connection
+	var connections []livetrace.Connection
 	senders := map[livetrace.Connection]livetrace.Process{}
 	for port := range uint16(100) {
-		e := livetrace.Connection{
+		c := livetrace.Connection{
 			Protocol: rules.UDP, Source: local,
 			Destination: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port),
 		}
-		packets, senders[e] = append(packets, e), want
+		connections, senders[c] = append(connections, c), want
 	}
-	packets = append(packets, livetrace.Connection{
-		Protocol: rules.UDP, Destination: packets[1].Destination,
+	connections = append(connections, livetrace.Connection{
+		Protocol: rules.UDP, Destination: connections[1].Destination,
 		Source: netip.AddrPortFrom(local.Addr(), local.Port()+1),
 	})
 	opened := countOpens(t, filepath.Join(process, "fd"))
-	if got := n.Processes(packets); !maps.Equal(got, senders) {
+	if got := n.Processes(connections); !maps.Equal(got, senders) {
 		t.Errorf("got %+v, want %+v", got, senders)
 	}
 	if n := opened(); n != 1 {
-		t.Errorf("the descriptors of the process are read %d times for 100 packets, want once", n)
+		t.Errorf("the descriptors of the process are read %d times for 100 connections, want once", n)
 	}
 	if at, ok := n.Listener(rules.UDP, local.Port()); !ok || at != local {
 		t.Errorf("listener %v, %v, want %v", at, ok, local)
