@@ -49,14 +49,14 @@ func TestARuleAtInputDeliversToTheApplication(t *testing.T) {
 	const want = "the effect of this rule at input on packets is unknown: nft: ip own to_application #1"
 	if text := strings.Join(found.Messages(), "\n"); found.Verdict() != foreign.Unknown ||
 		!strings.HasPrefix(text, want) {
-		t.Errorf("%s: %s", found.Verdict(), text)
+		t.Errorf("%s: %s, want %s: %s", found.Verdict(), text, foreign.Unknown, want)
 	}
 }
 
 // TestFirewallsAtInputHaveNoEffect covers rules at input that drop, accept, limit, count and mark.
 func TestFirewallsAtInputHaveNoEffect(t *testing.T) {
 	for _, row := range []struct {
-		make  program
+		load  program
 		rules string
 	}{
 		{nftables, `table inet own {
@@ -75,7 +75,7 @@ func TestFirewallsAtInputHaveNoEffect(t *testing.T) {
 			"*mangle\n-A INPUT -j MARK --set-mark 4\n-A INPUT -j CONNMARK --save-mark\nCOMMIT\n"},
 	} {
 		network, desired := redirectedPod(t, compat.BackendNFT)
-		row.make(t, network, row.rules)
+		row.load(t, network, row.rules)
 		found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 		if found.Verdict() != foreign.None {
 			t.Errorf("%s: %v, want %s with\n%s", found.Verdict(), found.Messages(), foreign.None,

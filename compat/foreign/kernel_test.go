@@ -53,7 +53,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 	const redirected = testbed.Outbound
 	for _, row := range []struct {
 		name    string
-		make    program
+		load    program
 		rules   string
 		verdict foreign.Verdict
 		// contains is a part of the printed effect. owner is the owner of the rule.
@@ -62,98 +62,98 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 		by       testbed.Name // the listener that answers the call, empty for none
 	}{
 		{
-			name: "no foreign rules", make: nftables, verdict: foreign.None, by: redirected,
+			name: "no foreign rules", load: nftables, verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "legacy NOTRACK", make: legacy,
+			name: "legacy NOTRACK", load: legacy,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
 			verdict: foreign.Bypassed, contains: "8080", owner: foreign.OwnerLegacy,
 			by: testbed.Outside,
 		},
 		{
-			name: "legacy CT --notrack", make: legacy,
+			name: "legacy CT --notrack", load: legacy,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j CT --notrack\n-A PREROUTING -p tcp --sport 8080 -j CT --notrack\nCOMMIT\n",
 			verdict: foreign.Bypassed, owner: foreign.OwnerLegacy, by: testbed.Outside,
 		},
 		{
-			name: "NOTRACK of iptables-nft", make: iptablesNFT,
+			name: "NOTRACK of iptables-nft", load: iptablesNFT,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
 			verdict: foreign.Bypassed, owner: foreign.OwnerIPTablesNFT, by: testbed.Outside,
 		},
 		{
-			name: "notrack of nft", make: nftables, rules: `table ip own {
+			name: "notrack of nft", load: nftables, rules: `table ip own {
 				chain out { type filter hook output priority -300; tcp dport 8080 notrack; }
 				chain in { type filter hook prerouting priority -300; tcp sport 8080 notrack; }
 			}`,
 			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
 		},
 		{
-			name: "a translation before Sluice's rules", make: nftables, rules: `table ip own {
+			name: "a translation before Sluice's rules", load: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
 			}`,
 			verdict: foreign.Bypassed, contains: "10.9.9.8", owner: foreign.OwnerNFT,
 			by: testbed.Outside,
 		},
 		{
-			name: "an accept before Sluice's rules ends only its own chain", make: nftables, rules: `table ip own {
+			name: "an accept before Sluice's rules ends only its own chain", load: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 accept; }
 			}`,
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "NAT of iptables-legacy after Sluice's rules", make: legacy,
+			name: "NAT of iptables-legacy after Sluice's rules", load: legacy,
 			rules:   "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "a firewall that drops", make: legacy,
+			name: "a firewall that drops", load: legacy,
 			rules:   "*filter\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n*raw\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n",
 			verdict: foreign.None,
 		},
 		{
-			name: "a firewall that accepts known connections", make: iptablesNFT,
+			name: "a firewall that accepts known connections", load: iptablesNFT,
 			rules:   "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "NOTRACK of traffic that is not captured", make: legacy,
+			name: "NOTRACK of traffic that is not captured", load: legacy,
 			rules:   "*raw\n-A OUTPUT -p udp --dport 5353 -j NOTRACK\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "notrack after a match that the model cannot express", make: nftables,
+			name: "notrack after a match that the model cannot express", load: nftables,
 			rules: `table ip own {
 				chain out { type filter hook output priority -300; tcp dport 8080 ip dscp 5 notrack; }
 			}`,
 			verdict: foreign.Unknown, contains: "depends on", by: redirected,
 		},
 		{
-			name: "a chain at ingress of a device", make: nftables, rules: `table netdev own {
+			name: "a chain at ingress of a device", load: nftables, rules: `table netdev own {
 				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
 			}`,
 			verdict: foreign.Unknown, contains: "table netdev own chain in", by: redirected,
 		},
 		{
-			name: "the name lo of another interface", make: nameInterfaces, rules: "loop lo",
+			name: "the name lo of another interface", load: nameInterfaces, rules: "loop lo",
 			verdict: foreign.Unknown, contains: `the loopback interface has the name "loop"`,
 			by: testbed.Outside,
 		},
 		{
-			name: "another name of the loopback interface", make: nameInterfaces, rules: "loop eth0",
+			name: "another name of the loopback interface", load: nameInterfaces, rules: "loop eth0",
 			verdict: foreign.Unknown, contains: `the loopback interface has the name "loop"`,
 			by: redirected,
 		},
 	} {
-		for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-			t.Run(row.name+"/"+string(e), func(t *testing.T) {
-				if e == compat.BackendLegacy && strings.Contains(row.rules, "type nat hook") {
+		for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+			t.Run(row.name+"/"+string(backendName), func(t *testing.T) {
+				if backendName == compat.BackendLegacy && strings.Contains(row.rules, "type nat hook") {
 					return // only one of the two backends can translate
 				}
-				network, desired := redirectedPod(t, e)
+				network, desired := redirectedPod(t, backendName)
 				if row.rules != "" {
-					row.make(t, network, row.rules)
+					row.load(t, network, row.rules)
 				}
-				if e == compat.BackendNFT {
+				if backendName == compat.BackendNFT {
 					answer, err := network.Dial(call)
 					if err != nil {
 						t.Fatal(err)
@@ -178,7 +178,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 }
 
 // redirectedPod returns a redirected pod with its proxy.
-func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Network, rules.Ruleset) {
+func redirectedPod(t testing.TB, backendName compat.BackendName) (*testbed.Network, rules.Ruleset) {
 	t.Helper()
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -189,7 +189,7 @@ func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Network, rules.
 		t.Fatal(err)
 	}
 	desired := compiled()
-	b, err := compat.Choose(e)
+	b, err := compat.Choose(backendName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,12 +207,12 @@ func compiled() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestSnapshotIsValidUntilALegacyTableChanges includes changes that the kernel does not report:
+// TestSnapshotIsValidUntilALegacyTableChanges also covers a change that the kernel does not report:
 // other content of a rule with the same size.
 func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		t.Run(string(e), func(t *testing.T) {
-			network, desired := redirectedPod(t, e)
+	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(backendName), func(t *testing.T) {
+			network, desired := redirectedPod(t, backendName)
 			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			for _, step := range []struct {
 				rules string
@@ -261,9 +261,9 @@ func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
 
 // BenchmarkIsValid measures the additional cost of a pod audit beyond comparing Sluice's own rules.
 func BenchmarkIsValid(b *testing.B) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		b.Run(string(e), func(b *testing.B) {
-			network, desired := redirectedPod(b, e)
+	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		b.Run(string(backendName), func(b *testing.B) {
+			network, desired := redirectedPod(b, backendName)
 			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			for b.Loop() {
 				if !found.IsValid(network.Pod) {
