@@ -24,11 +24,11 @@ import (
 
 // load loads a program that returns a constant.
 func load(
-	t *testing.T, name string, of ebpf.ProgramType, attach ebpf.AttachType, result int32,
+	t *testing.T, name string, programType ebpf.ProgramType, attach ebpf.AttachType, result int32,
 ) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: name, Type: of, AttachType: attach, License: "GPL",
+		Name: name, Type: programType, AttachType: attach, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, result), asm.Return()},
 	})
 	if err != nil {
@@ -197,7 +197,7 @@ func TestProgramsOfAPod(t *testing.T) {
 		}
 		if self := fmt.Sprintf("[%d]", os.Getpid()); !slices.ContainsFunc(program.Processes,
 			func(h string) bool { return strings.HasSuffix(h, self) }) {
-			t.Errorf("%s: held by %q, want this process %s", program.Name, program.Processes, self)
+			t.Errorf("%s: open in %q, want this process %s", program.Name, program.Processes, self)
 		}
 	}
 	if len(want) > 0 {
