@@ -74,8 +74,9 @@ func TestKubeconfigPart(t *testing.T) {
 	}
 }
 
-// TestTokenOptions checks that a kubeconfig that is the only access to pods is tested often enough
-// for readiness to notice an outage, and with the requests that the plugin needs.
+// TestTokenOptions checks the options for the plugin's kubeconfig. If the kubeconfig is the only
+// access to pods, it is checked often enough for readiness to notice an outage. It is checked with
+// the requests that the plugin needs.
 func TestTokenOptions(t *testing.T) {
 	const authority = "/service/account/ca.crt"
 	for _, row := range []struct {

@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
-	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
+	agentclient "github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
@@ -75,7 +75,7 @@ func TestNodeLifecycle(t *testing.T) {
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
-	client := asking.New(asking.Options{
+	client := agentclient.New(agentclient.Options{
 		Socket: protocol.SocketIn(b.path("run")), Timeout: time.Minute,
 	})
 	if pod, err := client.Pod(t.Context(), source.Ref{

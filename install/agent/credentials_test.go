@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
-	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
+	agentclient "github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -29,7 +29,7 @@ func (r *running) waitPodAccess(name string) {
 		return err == nil
 	})
 	r.until("the socket answers", func() bool {
-		socket := asking.New(asking.Options{
+		socket := agentclient.New(agentclient.Options{
 			Socket: protocol.SocketIn(r.path("run")), Timeout: time.Minute,
 		})
 		_, err := socket.Pod(r.t.Context(), ref)

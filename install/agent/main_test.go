@@ -27,8 +27,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestMain runs the plugin if a runtime's environment variables are set, and an agent if those of
-// [testNode.startChild] are.
+// TestMain runs the plugin if the environment variables of a runtime are set, and an agent if the
+// environment variables of [testNode.startChild] are set.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		os.Exit(plugin.Main("test"))

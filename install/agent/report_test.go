@@ -204,8 +204,8 @@ func TestKernelThatMayNotBeChecked(t *testing.T) {
 		err            error
 		ready, unknown bool
 	}{
-		{"not permitted", unix.EPERM, true, true},
-		{"not supported", unix.EOPNOTSUPP, false, false},
+		{"the agent may not test the kernel", unix.EPERM, true, true},
+		{"the kernel does not support the rules", unix.EOPNOTSUPP, false, false},
 	} {
 		k := newKernelTester(compat.BackendAuto)
 		k.choose = func(compat.BackendName) (compat.Backend, error) { return nil, tc.err }

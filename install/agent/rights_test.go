@@ -34,28 +34,28 @@ func TestRightsThatAreMissing(t *testing.T) {
 		missing     []string // the verbs in the readiness reasons
 		inserted    bool
 	}{
-		{"no permission", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
+		{"all permissions are missing", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
 		{
-			"no permission, without the socket", "false",
+			"all permissions are missing, and the agent does not serve the socket", "false",
 			[]string{"get", "list", "watch"},
 			[]string{"get"},
 			false,
 		},
 		{
-			"only get, so that every pod is fetched", "true",
+			"only get is permitted, so that every pod is fetched", "true",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
 		{
-			"only get, so that only the audit fails", "false",
+			"only get is permitted, so that only the audit fails", "false",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
-		{"no watch", "true", []string{"watch"}, []string{"watch"}, true},
+		{"watch is not permitted", "true", []string{"watch"}, []string{"watch"}, true},
 		{
-			"no get, so that only watched pods are known", "true",
+			"get is not permitted, so that only watched pods are known", "true",
 			[]string{"get"},
 			[]string{"get"},
 			true,

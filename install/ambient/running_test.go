@@ -2,6 +2,7 @@ package ambient_test
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -338,11 +339,13 @@ func TestSandboxThatIsNotFoundIsReportedAfterAWhile(t *testing.T) {
 		return len(env.events) == 1 && env.events[0].About.Name == "web" &&
 			strings.Contains(env.events[0].Message, "its network namespace is not found")
 	})
-	for _, p := range env.Pending() {
-		if (p.Err != nil) != (p.Ref.Name == "web") {
-			t.Errorf("pod %s: %v", p.Ref, p.Err)
+	rulestest.Eventually(t, "only the reported pod has an error", func() bool {
+		hasError := map[string]bool{}
+		for _, p := range env.Pending() {
+			hasError[p.Ref.Name] = p.Err != nil
 		}
-	}
+		return maps.Equal(hasError, map[string]bool{"web": true, "deleted": false})
+	})
 }
 
 // TestPodWithoutZtunnelIsReportedAfterAWhile covers a running pod and an agent to which no ztunnel

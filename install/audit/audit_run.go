@@ -184,8 +184,8 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 }
 
 // compare compares the network namespace with the desired state. If they were equal at the last
-// audit and the generation ID of nftables has not changed, the rules in nf_tables are not read,
-// except for a pod with counters.
+// audit and the generation ID of nftables has not changed, the rules in nf_tables are read only for
+// a pod with counters.
 func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := r.lastEqual
 	r.lastEqual = lastEqual{}

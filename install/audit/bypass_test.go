@@ -19,10 +19,10 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 		words   string
 		bypass  bool
 	}{
-		"before the installation": {
+		"the sandbox was created before the installation": {
 			-time.Minute, "before the agent found the plugin in the node's CNI chain", false,
 		},
-		"minutes after the installation": {
+		"the sandbox was created minutes after the installation": {
 			5 * time.Minute,
 			"without calling the plugin, although the node's CNI chain has been complete since",
 			true,

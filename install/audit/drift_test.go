@@ -379,7 +379,7 @@ func TestRepairThatFails(t *testing.T) {
 	})
 }
 
-// TestReportOnly checks that drift is only reported without SLUICE_AUDIT_REPAIR.
+// TestReportOnly checks that drift is only reported if SLUICE_AUDIT_REPAIR is false.
 func TestReportOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -397,8 +397,8 @@ func TestReportOnly(t *testing.T) {
 	})
 }
 
-// TestWithoutAudit checks that without SLUICE_AUDIT rules are not compared, and no events are
-// received.
+// TestWithoutAudit checks that rules are not compared and no events are received if SLUICE_AUDIT is
+// false.
 func TestWithoutAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace

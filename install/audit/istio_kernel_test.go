@@ -48,12 +48,12 @@ func TestIstiosRulesAreInspected(t *testing.T) {
 			"1 drifted", "RedirectBypassed",
 		},
 		{
-			"without the jump for outbound traffic",
+			"istio-cni's rules without the jump for outbound traffic",
 			strings.Replace(istioCNI, "-A OUTPUT -j ISTIO_OUTPUT\n", "", 1),
 			"1 drifted", "RedirectBypassed",
 		},
 		{
-			"with a rule of another program",
+			"istio-cni's rules with a rule of another program",
 			strings.Replace(istioCNI, "-A OUTPUT", "-A OUTPUT -p tcp --dport 80 -j ACCEPT\n-A OUTPUT", 1),
 			"1 drifted", "RedirectBypassed",
 		},

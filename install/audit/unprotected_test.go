@@ -385,8 +385,8 @@ func TestActionsThatFail(t *testing.T) {
 }
 
 // TestAPodWhoseADDIsUnderWay covers a process of the pod that exists before the pod's network
-// (cri-dockerd), and before its ADD: the pod does not count as unprotected, and its addresses so
-// far are not used.
+// (cri-dockerd), and before its ADD: the pod does not count as unprotected, and the addresses that
+// it has before the end of ADD are not used.
 func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

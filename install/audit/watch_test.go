@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestListeningThatFails checks that the timer is used if the watcher cannot be opened, that
-// opening is retried, and that audited pods are added to the watcher then.
+// TestListeningThatFails covers a watcher that cannot be opened: pods are audited at the audit
+// interval, opening is retried, and then the audited pods are added to the watcher.
 func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)

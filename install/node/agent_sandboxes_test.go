@@ -51,13 +51,13 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	tn.cacheResultWithArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	tn.cacheResultWithArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	tn.uninstall() // from now on no sandbox is created with the old configuration
-	var runtime sync.WaitGroup
-	runtime.Go(func() {
+	var containerRuntime sync.WaitGroup
+	containerRuntime.Go(func() {
 		<-time.After(300 * time.Millisecond)
 		tn.remove("results/net-hostile-eth0")
 	})
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
-	runtime.Wait()
+	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
 		report.Left[0].AgentPods != 1 {
 		t.Errorf("the report is %+v, %v", report, err)

@@ -128,8 +128,8 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 }
 
 // updatePrimary compares the chosen file with the file that runtimes use. If they differ, it
-// reports this, and sets Primary to the latter if pods have no redirection with it, or if it is
-// unreadable.
+// reports this. It sets Primary to the file that runtimes use if pods have no redirection with this
+// file, or if the file is unreadable.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.reportNotInUse(chosen, first)
@@ -140,10 +140,10 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 }
 
 // reportNotInUse reports that another configuration, first, sorts before the named one, unless
-// first delegates to the named one. The problem is not blocking if first contains the plugin. It is
-// not blocking either if it cannot be determined to which configuration first delegates
-// ([chain.Unclear]), although pods may have no redirection then: otherwise a node that delegates to
-// the named configuration through the API server or another directory would never become ready.
+// first delegates to the named one. The problem is not blocking if first contains the plugin, or if
+// it is unknown to which configuration first delegates ([chain.Unclear]). In the second case pods
+// may have no redirection, but a node that delegates to the named configuration through the API
+// server or another directory would never become ready with a blocking problem.
 func (p *planner) reportNotInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {

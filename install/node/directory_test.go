@@ -226,9 +226,9 @@ func TestADirectoryThatCannotBeCompared(t *testing.T) {
 		return
 	}
 	for reason, root := range map[string]func() (string, error){
-		"not compared":  nil,
-		"not permitted": func() (string, error) { return "", unix.EPERM },
-		"no such root":  func() (string, error) { return "/proc/0/root", nil },
+		"the runtime's root is not configured": nil,
+		"the runtime's root is not accessible": func() (string, error) { return "", unix.EPERM },
+		"the runtime's root does not exist":    func() (string, error) { return "/proc/0/root", nil },
 	} {
 		m := newMountedNode(t)
 		m.settings.RuntimeRoot = root

@@ -13,12 +13,12 @@ func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	for name, do := range map[string]func(tn *testNode){
 		"removes the executable": func(tn *testNode) { tn.remove("bin/sluice-cni") },
 		"writes another file":    func(tn *testNode) { tn.putExecutable("sluice-cni", "something else") },
-		"makes it not executable": func(tn *testNode) {
+		"makes the executable not executable": func(tn *testNode) {
 			tn.must(os.Chmod(tn.path("bin/sluice-cni"), 0o644))
 		},
 		"restores an older version": func(tn *testNode) { tn.putExecutable("sluice-cni", pluginV2) },
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run("the writer "+name, func(t *testing.T) {
 			tn := newTestNode(t)
 			tn.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)

@@ -68,7 +68,8 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 }
 
 // TestConflictingWriterIsNamedAndOvercomeWithinASecond checks that a conflicting writer that writes
-// continuously is reported within a second, and that its version remains for at most that time.
+// continuously is reported within a second, and that the content that it has written is corrected
+// within a second.
 func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 	if !denyInotify(t) {
 		return

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	gort "runtime"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -249,8 +249,8 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	before := tn.filesToRestore()
 	tn.mustBeInstalled(tn.reconcile())
 	tn.cacheResult("one", "calico", "sluice-cni")
-	var runtime sync.WaitGroup
-	runtime.Go(func() {
+	var containerRuntime sync.WaitGroup
+	containerRuntime.Go(func() {
 		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") { // the configuration is restored first
 			if !contains(tn.read("bin/sluice-cni"), "plugin") {
 				t.Error("the executable was removed before the configuration")
@@ -259,7 +259,7 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 		tn.remove("results/net-one-eth0")
 	})
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
-	runtime.Wait()
+	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 0 {
 		t.Errorf("the report is %+v, %v", report, err)
 	}
@@ -273,16 +273,16 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	tn.cacheResult("one", "calico", "sluice-cni")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var runtime sync.WaitGroup
-	runtime.Go(func() {
+	var containerRuntime sync.WaitGroup
+	containerRuntime.Go(func() {
 		// Uninstall begins to wait only after it has removed the plugin from the configuration.
 		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
-			gort.Gosched()
+			runtime.Gosched()
 		}
 		cancel()
 	})
 	report, err := tn.node().Uninstall(ctx, time.Hour)
-	runtime.Wait()
+	containerRuntime.Wait()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
 		t.Errorf("the report is %+v, %v", report, err)
@@ -297,10 +297,10 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
-	var runtime sync.WaitGroup
-	runtime.Go(func() {
+	var containerRuntime sync.WaitGroup
+	containerRuntime.Go(func() {
 		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
-			gort.Gosched()
+			runtime.Gosched()
 		}
 		<-time.After(50 * time.Millisecond) // the sandbox is being created
 		if tn.read("bin/sluice-cni") != pluginV1 {
@@ -309,7 +309,7 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 		tn.cacheResult("late", "calico", "sluice-cni")
 	})
 	report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
-	runtime.Wait()
+	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
 		t.Errorf("the report is %+v, %v", report, err)
 	}

@@ -69,7 +69,7 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 		notFound bool
 	}{
 		{
-			"unknown pod", failing(source.WithKind(source.NotFound, errors.New("no such pod"))),
+			"an unknown pod", failing(source.WithKind(source.NotFound, errors.New("no such pod"))),
 			"no such pod", true,
 		},
 		{"an error", failing(errors.New("hm")), "hm", false},

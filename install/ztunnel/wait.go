@@ -27,8 +27,8 @@ type waiter struct {
 	wake chan struct{} // buffered
 }
 
-// wait waits until done returns true or an error, or until ctx is done; the latter is an error. The
-// caller holds s.mu, which wait releases while it waits, but not while it calls done.
+// wait returns nil when done returns true. It returns an error when done returns one, or when ctx
+// ends. The caller holds s.mu; wait releases s.mu while it waits, and holds it when it calls done.
 func (s *Server) wait(
 	ctx context.Context, pod, uid string, done func() (bool, error),
 ) error {

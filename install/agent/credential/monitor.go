@@ -81,9 +81,9 @@ func (m *Monitor) Status() Status {
 	return m.status
 }
 
-// Exits returns the number of recorded exits of agents of this node because of their credentials,
-// and the reason of the last one. The record is removed when the credentials are accepted and the
-// last exit was at least an hour ago.
+// Exits returns how often agents of this node have exited because of their credentials, according
+// to the record, and the reason of the last exit. The record is removed when the credentials are
+// accepted and the last exit was at least an hour ago.
 func (m *Monitor) Exits() (count int, reason string) {
 	e := loadExits(m.options.Record)
 	return e.Count, e.Reason

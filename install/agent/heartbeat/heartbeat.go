@@ -46,12 +46,13 @@ func (m *Monitor) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			m.check()
+			m.recordProgress()
 		}
 	}
 }
 
-func (m *Monitor) check() {
+// recordProgress counts the consecutive checks in which each loop has work and the same step.
+func (m *Monitor) recordProgress() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.loops {

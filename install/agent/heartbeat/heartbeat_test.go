@@ -36,12 +36,12 @@ func TestStuck(t *testing.T) {
 			wait   time.Duration
 			stuck  bool
 		}{
-			{"in the first step", func() {}, 70 * time.Second, false},
-			{"still in the first step", func() {}, 15 * time.Second, true},
-			{"after the first step", func() { step.Add(1) }, 15 * time.Second, false},
-			{"idle", func() { idle.Store(true) }, time.Hour, false},
-			{"new work", func() { idle.Store(false) }, time.Minute, false},
-			{"no progress", func() {}, 15 * time.Second, true},
+			{"the first step has begun", func() {}, 70 * time.Second, false},
+			{"the first step takes too long", func() {}, 15 * time.Second, true},
+			{"the second step has begun", func() { step.Add(1) }, 15 * time.Second, false},
+			{"the loop is idle", func() { idle.Store(true) }, time.Hour, false},
+			{"the loop has work again", func() { idle.Store(false) }, time.Minute, false},
+			{"the loop makes no progress", func() {}, 15 * time.Second, true},
 		} {
 			phase.change()
 			time.Sleep(phase.wait)
