@@ -210,7 +210,7 @@ func TestKernelThatMayNotBeChecked(t *testing.T) {
 		k := newKernelTester(compat.BackendAuto)
 		k.choose = func(compat.BackendName) (compat.Backend, error) { return nil, tc.err }
 		if p := k.test(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
-			t.Errorf("%s: %+v", tc.name, p)
+			t.Errorf("%s: the result is %+v", tc.name, p)
 		}
 	}
 	if p := newKernelTester(compat.BackendNFT).test(); !p.Ready || p.Unknown ||

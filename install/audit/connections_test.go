@@ -79,7 +79,7 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 		}
 		for result, n := range map[string]float64{"ended": 3, "failed": 2, "undecided": 4} {
 			if got := env.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {
-				t.Errorf("%s: counted %v", result, got)
+				t.Errorf("%s: counted %v, want %v", result, got, n)
 			}
 		}
 	})

@@ -280,7 +280,7 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 		}
 		if reported := env.takeEvents(); reported != "RedirectBypassed" ||
 			env.metric("sluice_pods_foreign_rules{bypass}") != 1 {
-			t.Errorf("%s, counted %v", reported, env.counted)
+			t.Errorf("events %q, counted %v", reported, env.counted)
 		}
 		env.change(s, func() { s.foreign.Bypasses = nil })
 		advance(2 * time.Minute)
@@ -366,7 +366,7 @@ func TestRepairThatFails(t *testing.T) {
 		failed := env.metric("sluice_repairs_total{drift,repair,error}")
 		if env.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
 			failed != float64(s.applied) {
-			t.Errorf("%s, tried %d times, %v", env.states(), s.applied, env.counted)
+			t.Errorf("%s, tried %d times, counted %v", env.states(), s.applied, env.counted)
 		}
 		if reported := env.takeEvents(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
 			t.Errorf("events %q, want RedirectRepairFailed first", reported)

@@ -42,7 +42,7 @@ func TestTheEventQueueIsBounded(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if tries := tries.Load(); tries != 11 { // the first attempt is immediate
-			t.Errorf("%d attempts in five minutes", tries)
+			t.Errorf("%d attempts in five minutes, want 11", tries)
 		}
 		unavailable.Store(false)
 		time.Sleep(time.Minute)
@@ -50,7 +50,8 @@ func TestTheEventQueueIsBounded(t *testing.T) {
 		// The oldest events, 0 to 6, were dropped. Each of the 11 attempts then moved the oldest
 		// event to the end of the queue.
 		if len(sent) != maxQueueLen || sent[0] != "18" || sent[len(sent)-1] != "17" {
-			t.Errorf("%d events are sent, from %s to %s", len(sent), sent[0], sent[len(sent)-1])
+			t.Errorf("%d events were sent, from %s to %s; want %d, from 18 to 17", len(sent), sent[0],
+				sent[len(sent)-1], maxQueueLen)
 		}
 		cancel()
 		<-done

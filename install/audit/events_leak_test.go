@@ -89,7 +89,7 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 		advance(3 * time.Minute)
 		if got, want := env.states(), fmt.Sprintf("%d redirected", len(existing)); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("states: %s, want %s", got, want)
 		}
 		if env.metric("sluice_repairs_total{drift,repair,success}") < float64(steps/20) ||
 			env.metric("sluice_repairs_total{race,repair,success}") < float64(steps/20) {

@@ -31,7 +31,7 @@ func TestRulesetsAreCompiledOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want, err := r().compile(); err != nil || !rules.Equal(want, got) {
-				t.Fatalf("%s: %v, %s, want %s", name, err, got, want)
+				t.Fatalf("%s: error %v, ruleset %s, want %s", name, err, got, want)
 			}
 			if round == 0 {
 				first[name] = got

@@ -50,7 +50,7 @@ func TestSeriesAreFew(t *testing.T) {
 		}
 		for i, l := range m.Labels {
 			if !labelName.MatchString(l.Name) || slices.Contains(m.LabelNames()[:i], l.Name) {
-				t.Errorf("%s: label %q", m.Name, l.Name)
+				t.Errorf("%s: the label %q is invalid or a duplicate", m.Name, l.Name)
 			}
 			series *= max(1, len(l.Values))
 		}

@@ -61,8 +61,8 @@ func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 		"(chattr -i), or unmount what is mounted there (umount)", path, found, desired, cause)
 }
 
-// countFailed counts err if it is the error of a failed write: of a file in CNIBinDir as "binary",
-// of another file, such as the journal, as "configuration".
+// countFailed counts err if it is the error of a failed write: as "binary" for a file in CNIBinDir,
+// and as "configuration" for another file, such as the journal.
 func (n *Node) countFailed(s Settings, err error) {
 	var failed *file.Error
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
@@ -84,9 +84,10 @@ func versions(j *journal.Journal, name string) []string {
 	return e.Versions
 }
 
-// putVersion writes a journal entry for a version of an executable, unless it exists, and copies
-// the executable with [executables.put], whose results it returns. If the entry cannot be written,
-// the executable is copied only if the journal already has an entry for the name.
+// putVersion adds a version of an executable to the executable's journal entry, unless the entry
+// contains the version, and copies the executable with [executables.put], whose results it returns.
+// If the entry cannot be written, the executable is copied only if the journal already has an entry
+// for the name.
 func (n *Node) putVersion(
 	j *journal.Journal, name, source string, status *Status,
 ) (changed, foreignChange bool, err error) {
@@ -110,9 +111,9 @@ func (n *Node) putVersion(
 	return n.executables.put(name, source)
 }
 
-// putNoop writes a journal entry for the no-op executable, unless it exists, and copies the
-// executable. The checksum in the entry identifies the copy for later versions, which have another
-// no-op executable.
+// putNoop adds the checksum of the no-op executable to the journal entry of name, unless the entry
+// contains the checksum, and copies the executable. The checksum identifies the copy for later
+// versions of the agent, which have another no-op executable.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {

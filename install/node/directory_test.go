@@ -120,7 +120,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 				blocking = blocking || p.Blocking && p.Reason == node.DirectoryReplaced
 			}
 			if !blocking || s.Remount {
-				t.Errorf("%s %s: %v, remount %t", dir, description, s.Problems, s.Remount)
+				t.Errorf("%s %s: problems %v, remount %t", dir, description, s.Problems, s.Remount)
 			}
 			if s = m.reconcileAfter(time.Second); s.Remount {
 				t.Errorf("%s %s: the agent ends after a second", dir, description)
@@ -187,7 +187,7 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 		m.onNode("mount", "--bind", m.path("other"), m.path(path))
 		s := m.reconcileAfter(0)
 		if s.Installed() || s.Problems[0].Reason != node.DirectoryReplaced {
-			t.Errorf("%s: %v", path, s.Problems)
+			t.Errorf("%s: problems %v, want DirectoryReplaced first", path, s.Problems)
 		}
 		if s = m.reconcileAfter(3 * time.Second); !s.Remount {
 			t.Errorf("%s: the agent does not end to get new mounts", path)
@@ -237,13 +237,14 @@ func TestADirectoryThatCannotBeCompared(t *testing.T) {
 		m.mustBeInstalled(s)
 		if s.Directories.Known() || s.Directories.Configuration != node.Unknown ||
 			s.Directories.Why == "" {
-			t.Errorf("%s: %+v", reason, s.Directories)
+			t.Errorf("%s: the directories are %+v", reason, s.Directories)
 		}
 		dir := m.path("node/etc/cni/net.d")
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
 		if s = m.reconcileAfter(0); s.Installed() || s.Directories.Configuration != node.Replaced {
-			t.Errorf("%s: %+v, %v", reason, s.Directories, s.Problems)
+			t.Errorf("%s: after the move the directories are %+v; problems %v", reason, s.Directories,
+				s.Problems)
 		}
 	}
 }

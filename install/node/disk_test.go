@@ -87,7 +87,7 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 		free := filetest.Fill(t, dir)
 		s := tn.reconcile()
 		if s.Installed() || s.Problems[0].Reason != node.DiskFull {
-			t.Errorf("%s: %v", name, s.Problems)
+			t.Errorf("%s: problems %v, want DiskFull first", name, s.Problems)
 		}
 		after := tn.content("conf")
 		for file := range after {

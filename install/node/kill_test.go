@@ -181,7 +181,7 @@ func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.D
 	}
 	reader := bufio.NewReader(out)
 	if line, err := reader.ReadString('\n'); err != nil || line != "begin\n" {
-		t.Fatalf("%s: %q, %v", job, line, err)
+		t.Fatalf("%s: the process printed %q, %v; want begin", job, line, err)
 	}
 	start := time.Now()
 	limit := longest[job]
@@ -202,13 +202,13 @@ func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.D
 	case rest := <-ended:
 		longest[job] = time.Since(start)
 		if rest != "" {
-			t.Errorf("%s: %s", job, rest)
+			t.Errorf("%s: the process printed %s", job, rest)
 		}
 	}
 	_ = cmd.Wait()
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !status.Signaled() && status.ExitStatus() != 0 {
-		t.Errorf("%s: %v", job, cmd.ProcessState)
+		t.Errorf("%s: the process ended with %v", job, cmd.ProcessState)
 	}
 	if status.Signaled() {
 		longest[job] = max(longest[job], time.Since(start)+time.Millisecond)

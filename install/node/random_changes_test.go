@@ -220,7 +220,8 @@ func checkHistory(t *rapid.T) {
 		remaining[name] = string(f.Data)
 	}
 	if diff := cmp.Diff(h.foreign, remaining); diff != "" || len(h.found.Entries) != 0 {
-		t.Fatalf("%d entries; after uninstallation (-want +got):\n%s", len(h.found.Entries), diff)
+		t.Fatalf("after uninstallation: %d journal entries; files (-want +got):\n%s",
+			len(h.found.Entries), diff)
 	}
 }
 

@@ -71,8 +71,9 @@ func TestFileModes(t *testing.T) {
 			row.set(&tn.settings)
 			tn.reconcile()
 			info, err := os.Stat(tn.path("conf", row.file))
-			if err != nil || info.Mode() != row.want {
-				t.Errorf("%v, %v; want %v", info.Mode(), err, row.want)
+			tn.must(err)
+			if info.Mode() != row.want {
+				t.Errorf("the mode of %s is %v, want %v", row.file, info.Mode(), row.want)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func TestReferences(t *testing.T) {
 		"calico": {Sandboxes: 2}, "sluice-cni": {Sandboxes: 1}, "istio-cni": {Sandboxes: 1},
 		"bridge": {Sandboxes: 1},
 	}, got); diff != "" || err != nil {
-		t.Errorf("%v, -want +got:\n%s", err, diff)
+		t.Errorf("error %v; counts (-want +got):\n%s", err, diff)
 	}
 	if _, err := node.References([]string{tn.path("results/empty")}, noPod); err == nil {
 		t.Error("a file was read as a directory")
@@ -69,7 +69,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 		count := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
 		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": count, "sluice-cni": count},
 			got); diff != "" || err != nil {
-			t.Errorf("%s: %v, -want +got:\n%s", description, err, diff)
+			t.Errorf("%s: error %v; counts (-want +got):\n%s", description, err, diff)
 		}
 	}
 }

@@ -68,8 +68,12 @@ func TestOtherUsersCannotReachTheSocket(t *testing.T) {
 	for p, mode := range map[string]os.FileMode{
 		path: os.ModeSocket | 0o600, filepath.Dir(path): os.ModeDir | 0o700,
 	} {
-		if info, err := os.Stat(p); err != nil || info.Mode() != mode {
-			t.Errorf("%s: %v, %v", p, info.Mode(), err)
+		info, err := os.Stat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != mode {
+			t.Errorf("the mode of %s is %v, want %v", p, info.Mode(), mode)
 		}
 	}
 }

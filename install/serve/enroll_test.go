@@ -34,7 +34,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 		_ context.Context, ref source.Ref, got *netns.NS, addresses []netip.Addr,
 	) (agent.Enrollment, error) {
 		if ref != web || got.ID() != ns.ID() || len(addresses) != 1 || addresses[0] != address[0] {
-			t.Errorf("%v in %v, want %v; %v", ref, got.ID(), ns.ID(), addresses)
+			t.Errorf("pod %v in the network namespace %v, want %v in %v; addresses %v", ref, got.ID(), web, ns.ID(), addresses)
 		}
 		return enrollment(), nil
 	}})

@@ -123,7 +123,7 @@ func expectUnacknowledged(t testing.TB, c *ztunneltest.Client, want string) {
 	t.Helper()
 	r, ns, err := c.Next()
 	if err != nil {
-		t.Fatalf("%v instead of %q", err, want)
+		t.Fatalf("no message: %v; want %q", err, want)
 	}
 	_ = ns.Close()
 	if got := ztunneltest.Describe(r); got != want {

@@ -172,7 +172,7 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 		err := c.DeletePod(t.Context(), pod, "1", "7")
 		if cluster.IsConflict(err) != row.conflict || cluster.IsPermanent(err) != row.permanent ||
 			!cluster.HasReply(err) {
-			t.Errorf("%d: conflict %v, permanent %v: %v", code, cluster.IsConflict(err),
+			t.Errorf("status code %d: conflict %v, permanent %v: %v", code, cluster.IsConflict(err),
 				cluster.IsPermanent(err), err)
 		}
 	}

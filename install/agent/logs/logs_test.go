@@ -39,7 +39,7 @@ func TestRepeatedLinesAreSuppressed(t *testing.T) {
 		}
 		l.Warn("something else")
 		if n := strings.Count(out.String(), "too many open files"); n != 100 || suppressed != 1022 {
-			t.Errorf("%d lines, %d suppressed", n, suppressed)
+			t.Errorf("%d lines, want 100; %d suppressed, want 1022", n, suppressed)
 		}
 		if !strings.Contains(out.String(), "something else") {
 			t.Error("another message is suppressed")
@@ -129,7 +129,7 @@ func TestLibraries(t *testing.T) {
 		var got map[string]any
 		if err := json.Unmarshal([]byte(line), &got); err != nil || got["line"] != want[i] ||
 			got["msg"] != "the library says" {
-			t.Errorf("%v: %s, want %q", err, line, want[i])
+			t.Errorf("the line is %s, %v; want the text %q", line, err, want[i])
 		}
 	}
 	if len(l.Recent()) > 0 {

@@ -169,7 +169,7 @@ func TestFromNode(t *testing.T) {
 		"2001:db8::8": false,
 	} {
 		if got := fromNode(netip.MustParseAddr(address)); got != want {
-			t.Errorf("%s: %v", address, got)
+			t.Errorf("FromNode(%s) is %v, want %v", address, got, want)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestCombine(t *testing.T) {
 		},
 	} {
 		if got := observe.Combine(tc.parts...).Ready; got != tc.want {
-			t.Errorf("%s: ready %v", tc.name, got)
+			t.Errorf("%s: ready %v, want %v", tc.name, got, tc.want)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestReadyz(t *testing.T) {
 	code, text := ask(h, "GET", "/readyz", remote, "")
 	want := "not ready: an ADD on this node would fail now, at least for some pods\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
 	if diff := cmp.Diff(want, text); diff != "" || code != 503 {
-		t.Errorf("%d (-want +got):\n%s", code, diff)
+		t.Errorf("status code %d, want 503; text (-want +got):\n%s", code, diff)
 	}
 	code, text = ask(h, "GET", "/readyz?format=json", remote, "")
 	var got observe.Readiness

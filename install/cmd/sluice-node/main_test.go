@@ -195,6 +195,6 @@ func (b *testNode) end(p *process) {
 		b.t.Fatal(err)
 	}
 	if err := p.Wait(); err != nil {
-		b.t.Errorf("%v:\n%s", err, p.out.String())
+		b.t.Errorf("the agent ended with %v:\n%s", err, p.out.String())
 	}
 }

@@ -89,7 +89,7 @@ func TestManyPods(t *testing.T) {
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("build the program: %v: %s", err, out)
 	}
 	if err := os.Mkdir(b.path("netns"), 0o700); err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func TestBeforeTheFirstList(t *testing.T) {
 			t.Error("synced")
 		}
 		if err := env.Refused(); err == nil || !env.Requested() {
-			t.Errorf("%v, requested %v", err, env.Requested())
+			t.Errorf("refused %v, requested %v", err, env.Requested())
 		}
 		if _, fetched := env.pod(web); !fetched {
 			t.Error("the pod was not fetched")
