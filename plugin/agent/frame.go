@@ -23,9 +23,9 @@ const headLength = 4
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// ReadFrame reads a frame and returns its content of at most longest bytes. It allocates memory for
-// what has arrived, and 32 KiB at most before. An end of the stream before the first byte is
-// [io.EOF], a later one [io.ErrUnexpectedEOF].
+// ReadFrame reads a frame and returns its content of at most longest bytes. Before the content has
+// arrived, it allocates at most 32 KiB. If the stream ends before the first byte, the error is
+// [io.EOF]; if the stream ends later, the error is [io.ErrUnexpectedEOF].
 func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	var head [headLength]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

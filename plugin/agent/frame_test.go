@@ -64,7 +64,7 @@ func FuzzReadFrame(f *testing.F) {
 			return
 		}
 		if len(frame) > longest || !bytes.HasPrefix(stream, agent.AppendFrame(nil, frame)) {
-			t.Errorf("%q of %q", frame, stream)
+			t.Errorf("frame %q of stream %q", frame, stream)
 		}
 	})
 }
@@ -86,14 +86,14 @@ func FuzzLocation(f *testing.F) {
 		found, err := c.Locate(requestContext(t), "default", "web")
 		if err == nil {
 			if found.Namespace != "default" || found.Name != "web" || found.Validate() != nil {
-				t.Errorf("%+v", found)
+				t.Errorf("invalid location, or another pod: %+v", found)
 			}
 			return
 		}
 		if strings.ContainsFunc(err.Error(), func(c rune) bool {
 			return !unicode.IsPrint(c) && c != '\n'
 		}) {
-			t.Errorf("%q", err)
+			t.Errorf("control characters in the error %q", err)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestRulesOfTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("rules of the node (-want +got)\n%s", d)
 	}
 	for name, row := range map[string]struct{ old, new, want string }{
 		"another backend":   {`"nft"`, `"ebpf"`, `its answer is wrong: backend: "ebpf" is neither nft nor legacy`},

@@ -35,7 +35,7 @@ func TestAPodIsLocated(t *testing.T) {
 		Decision: "skip", Reason: "not-injected",
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("location (-want +got)\n%s", d)
 	}
 	if want := `{"version":1,"verb":"locate","namespace":"default","name":"web"}`; requested != want {
 		t.Errorf("requested %s", requested)
@@ -75,7 +75,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 			_, err := c.Locate(requestContext(t), "default", "web")
 			checkText(t, err, row.text)
 			if agent.IsNotFound(err) != row.notFound || agent.IsNotRunning(err) {
-				t.Errorf("%#v", err)
+				t.Errorf("not found: %v, want %v; error %#v", agent.IsNotFound(err), row.notFound, err)
 			}
 		})
 	}

@@ -22,14 +22,15 @@ func requestContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func checkText(t testing.TB, err error, parts ...string) {
+// checkText checks that the text of the error contains each of the texts.
+func checkText(t testing.TB, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("no %q in: %v", part, err)
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want %q in it", err, text)
 		}
 	}
 }

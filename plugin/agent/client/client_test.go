@@ -49,7 +49,7 @@ func TestPodIsRequested(t *testing.T) {
 		Spec: decide.PodSpec{Containers: []decide.Container{{Name: "istio-proxy"}}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("pod (-want +got)\n%s", d)
 	}
 	if want := `{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"556740d7"}`; requested != want {
 		t.Errorf("requested %s", requested)
@@ -134,7 +134,7 @@ func TestAnswers(t *testing.T) {
 			pod, err := newClient(agenttest.Listen(t,
 				agenttest.Reply(t, row.answer))).Pod(t.Context(), web)
 			if source.KindOf(err) != row.kind || (pod == nil) != (err != nil) {
-				t.Fatalf("%v, %q: %v", pod, source.KindOf(err), err)
+				t.Fatalf("pod %v, kind %q, want %q: %v", pod, source.KindOf(err), row.kind, err)
 			}
 			if err != nil {
 				checkText(t, err, row.text)
@@ -150,7 +150,7 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	namespace, err := client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
-		t.Errorf("%v, %v", namespace, err)
+		t.Errorf("namespace %v, error %v", namespace, err)
 	}
 	_, err = client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
@@ -158,11 +158,11 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	policy, err := client(agenttest.Frames(`{"version":1}`,
 		`{"unreadable_pods":"skip"}`)).Policy(t.Context())
 	if err != nil || string(policy) != `{"unreadable_pods":"skip"}` {
-		t.Errorf("%s, %v", policy, err)
+		t.Errorf("policy %s, error %v", policy, err)
 	}
 	if policy, err := client(agenttest.Frames(`{"version":1}`,
 		`{}`)).Policy(t.Context()); err != nil || policy != nil {
-		t.Errorf("%s, %v", policy, err)
+		t.Errorf("policy %s, error %v", policy, err)
 	}
 	_, err = client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
 	checkText(t, err, "policy: node agent: hm")
@@ -174,30 +174,30 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 }
 
 func TestMissingAgent(t *testing.T) {
-	folder := t.TempDir()
-	closed := filepath.Join(folder, "closed")
+	dir := t.TempDir()
+	closed := filepath.Join(dir, "closed")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: closed, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	file := filepath.Join(folder, "file")
+	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for path, text := range map[string]string{
-		filepath.Join(folder, "none"): "no agent listens",
-		closed:                        "no agent listens",
-		file:                          "no agent listens",
-		filepath.Join(file, "x"):      "not a directory",
-		filepath.Join(folder, strings.Repeat("x", 200)): "invalid argument",
+		filepath.Join(dir, "none"): "no agent listens",
+		closed:                     "no agent listens",
+		file:                       "no agent listens",
+		filepath.Join(file, "x"):   "not a directory",
+		filepath.Join(dir, strings.Repeat("x", 200)): "invalid argument",
 	} {
 		c := client.New(client.Options{Socket: path})
 		_, err := c.Pod(t.Context(), web)
 		checkText(t, err, "pod default/web: node agent: socket "+path+": ", text)
 		if !source.IsUnavailable(err) {
-			t.Errorf("%q", source.KindOf(err))
+			t.Errorf("kind %q, want unavailable", source.KindOf(err))
 		}
 		checkText(t, c.Report(added), path)
 	}
@@ -217,12 +217,12 @@ func TestUnresponsiveAgent(t *testing.T) {
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, "pod default/web: node agent: no answer within ")
 	if elapsed := time.Since(start); elapsed < timeout || elapsed > 30*time.Second {
-		t.Errorf("took %v", elapsed)
+		t.Errorf("took %v, want about %v", elapsed, timeout)
 	}
 	_, err = c.Namespace(t.Context(), "default")
 	checkText(t, err, "namespace default: node agent: an earlier answer did not arrive in time")
 	if !source.IsUnavailable(err) {
-		t.Errorf("%q", source.KindOf(err))
+		t.Errorf("kind %q, want unavailable", source.KindOf(err))
 	}
 	close(release)
 	// Connections are accepted in order: the last one is the test's, identified by its name.
@@ -238,7 +238,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 		n++
 	}
 	if n != 1 {
-		t.Errorf("%d connections", n)
+		t.Errorf("the client has connected %d times, want once", n)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
 	noAgent := client.New(client.Options{Socket: "/nonexistent"})
 	if pod, err := source.Fallback(noAgent, apiServer).Pod(t.Context(), web); err != nil ||
 		pod.Metadata.Name != "web" {
-		t.Errorf("%v, %v", pod, err)
+		t.Errorf("without an agent: pod %v, error %v", pod, err)
 	}
 	withoutPod := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))

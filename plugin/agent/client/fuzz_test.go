@@ -29,7 +29,7 @@ func FuzzAnswer(f *testing.F) {
 		if err == nil {
 			if pod.Metadata.Name != web.Name || pod.Metadata.Namespace != web.Namespace ||
 				!pod.HasUID(web.UID) {
-				t.Errorf("%+v", pod)
+				t.Errorf("another pod than the requested one: %+v", pod)
 			}
 			return
 		}
@@ -38,7 +38,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		for _, c := range err.Error() {
 			if !unicode.IsPrint(c) {
-				t.Errorf("%q in %q", c, err)
+				t.Errorf("character %q in the error %q", c, err)
 			}
 		}
 	})

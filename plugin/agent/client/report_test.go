@@ -45,7 +45,7 @@ func TestReportAndLogLineAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := c.Write([]byte("{\"msg\":\"ADD\"}\n")); n != 14 || err != nil {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("Write returns %d, %v", n, err)
 	}
 	want := []string{
 		`{"version":1,"verb":"add","add":{"result":"success","decision":"redirect","reason":"mesh-pod","backend":"nft","duration_ns":1500000,"bytes":4096,` +
@@ -53,7 +53,7 @@ func TestReportAndLogLineAreSent(t *testing.T) {
 		`{"version":1,"verb":"log","line":"{\"msg\":\"ADD\"}"}`,
 	}
 	if d := cmp.Diff(want, []string{<-reported, <-reported}); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("requests (-want +got)\n%s", d)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestWriteNeverFails(t *testing.T) {
 		// With this line the request is longer than allowed, and is not sent.
 		line := []byte(strings.Repeat("x", agent.MaxRequest))
 		if n, err := c.Write(line); n != len(line) || err != nil {
-			t.Errorf("%d, %v", n, err)
+			t.Errorf("Write returns %d, %v", n, err)
 		}
 	}
 	// The agent accepts connections in order: without an earlier request it receives this one first.
@@ -79,8 +79,9 @@ func TestWriteNeverFails(t *testing.T) {
 	}
 }
 
-// TestOutcomeIsVerified checks that an invalid outcome is not sent.
-func TestOutcomeIsVerified(t *testing.T) {
+// TestInvalidReportIsNotSent checks that an invalid report is an error of its own, although no agent
+// is running.
+func TestInvalidReportIsNotSent(t *testing.T) {
 	a := added
 	a.Result = "hm"
 	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),
