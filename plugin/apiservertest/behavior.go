@@ -16,7 +16,8 @@ import (
 type Behavior struct {
 	// connection takes over a connection before TLS; nil serves it.
 	connection func(*Server, net.Conn)
-	request    func(*Server, http.ResponseWriter, *http.Request)
+	// request handles a request.
+	request func(*Server, http.ResponseWriter, *http.Request)
 }
 
 // onRequest returns a behavior for requests.

@@ -12,7 +12,7 @@ import (
 type pods struct {
 	changes   []string                 // requests to delete or patch pods
 	code      int                      // the status code for changes; 0 for 200
-	forbidden []string                 // verbs
+	forbidden []string                 // forbidden verbs
 	held      map[string]chan struct{} // by verb; closed when requests are answered again
 }
 

@@ -106,7 +106,7 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 			message, _ := body["message"].(string)
 			if code != row.code || body["kind"] != row.kind || body["apiVersion"] != "v1" ||
 				message != row.message {
-				t.Errorf("%d %v", code, body)
+				t.Errorf("status code %d, body %v", code, body)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestBehaviorsApplyInTurn(t *testing.T) {
 	}
 	want := []any{[]any{500, nil}, []any{200, "b"}, []any{200, "a"}, []any{403, nil}}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("status codes and UIDs (-want +got)\n%s", d)
 	}
 	if n := s.Connections(); n != 1 || len(s.Requests()) != 4 {
 		t.Errorf("%d connections, %d requests", n, len(s.Requests()))
@@ -172,10 +172,10 @@ func TestNeverAccepting(t *testing.T) {
 	c, err := d.DialContext(t.Context(), "tcp", apiservertest.NeverAccepting(t)[len("https://"):])
 	if err == nil {
 		c.Close()
-		t.Fatal("accepted")
+		t.Fatal("the connection was accepted")
 	}
 	if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want a timeout", err)
 	}
 }
 
@@ -200,10 +200,10 @@ func TestKubeconfigIsReplaced(t *testing.T) {
 		}
 		if got.Users[0].User["token"] != token ||
 			got.Clusters[0].Cluster["tls-server-name"] != "localhost" {
-			t.Errorf("%s", text)
+			t.Errorf("the kubeconfig has other fields: %s", text)
 		}
 	}
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
-		t.Errorf("remaining: %v", files)
+		t.Errorf("other files than the kubeconfig: %v", files)
 	}
 }

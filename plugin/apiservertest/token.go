@@ -76,7 +76,10 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 
 // JWT returns a service account token with an invalid signature.
 func JWT(subject string, issued, expiry time.Time) string {
-	part := func(value any) string { return base64.RawURLEncoding.EncodeToString(inJSON(value)) }
+	encodePart := func(value any) string {
+		return base64.RawURLEncoding.EncodeToString(inJSON(value))
+	}
 	claims := map[string]any{"sub": subject, "iat": issued.Unix(), "exp": expiry.Unix()}
-	return part(map[string]any{"alg": "RS256"}) + "." + part(claims) + "." + part("signature")
+	return encodePart(map[string]any{"alg": "RS256"}) + "." + encodePart(claims) + "." +
+		encodePart("signature")
 }

@@ -29,7 +29,7 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 			got += " " + item.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 		}
 		if got != want || body["metadata"].(map[string]any)["resourceVersion"] != "3" {
-			t.Errorf("%s: %v", path, body)
+			t.Errorf("%s: body %v", path, body)
 		}
 	}
 	const path = "/api/v1/namespaces/ns/serviceaccounts/a/token"
@@ -43,12 +43,12 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 	s.AddToken("new")
 	for token, want := range map[string]int{"new": 200, s.Token(): 200, "other": 401} {
 		if code, _ := request(t, c, s, http.MethodGet, "/api/v1/pods", token); code != want {
-			t.Errorf("%s: %d", token, code)
+			t.Errorf("token %s: status code %d, want %d", token, code, want)
 		}
 	}
 	s.SetToken("only")
 	if code, _ := request(t, c, s, http.MethodGet, "/api/v1/pods", "new"); code != 401 {
-		t.Errorf("%d", code)
+		t.Errorf("a token that SetToken has replaced: status code %d", code)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestWatchesStreamEvents(t *testing.T) {
 		"DELETED a 4", "ERROR", "end",
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("events (-want +got)\n%s", d)
 	}
 	old := watch("resourceVersion=1")
 	if got := old(); got != "ERROR" {
