@@ -74,7 +74,7 @@ func (o *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
 
 func (o *nodeAgent) Ready(context.Context) error { return nil }
 
-// nextReport waits for the next outcome and returns it.
+// nextReport waits for the next report and returns it.
 func (o *nodeAgent) nextReport(t testing.TB) agent.Add {
 	t.Helper()
 	receive(t, o.reports, "report of an ADD")
@@ -83,8 +83,8 @@ func (o *nodeAgent) nextReport(t testing.TB) agent.Add {
 	return o.adds[len(o.adds)-1]
 }
 
-// nextLines waits for the next line, which may arrive after the outcome, and returns all lines so
-// far.
+// nextLines waits for the next line of the log, which may arrive after the report, and returns all
+// lines so far.
 func (o *nodeAgent) nextLines(t testing.TB) []string {
 	t.Helper()
 	receive(t, o.lines, "line of the log")
@@ -116,7 +116,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 	add, logs := o.nextReport(t), o.nextLines(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
-		t.Errorf("%v, %d bytes", add.Duration, add.Bytes)
+		t.Errorf("reported a duration of %v and %d bytes", add.Duration, add.Bytes)
 	}
 
 	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" ||
@@ -201,7 +201,7 @@ func TestAnAgentThatFails(t *testing.T) {
 			}
 			t.Logf("ADD took %v", elapsed)
 			if elapsed < row.delay || elapsed > row.delay+timeout { // on a busy machine an ADD itself takes seconds
-				t.Errorf("ADD took %v", elapsed)
+				t.Errorf("ADD took %v, want between %v and %v", elapsed, row.delay, row.delay+timeout)
 			}
 			if p.rules(t) == "" {
 				t.Error("the pod has no rules")

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A misbehavior is a fault because of which a pod cannot be read.
+// A misbehavior is a fault that prevents the plugin from reading a pod.
 type misbehavior struct {
 	name string
 	// apply applies the fault to the node or its API server.
@@ -24,9 +24,9 @@ type misbehavior struct {
 	hangs, onlyAttempt bool
 }
 
-// misbehaviors contains the faults of every run, and rareMisbehaviors additional ones of long
-// runs, whose attempts are repeated until the budget is used up. testdata/unreadable.txt contains
-// the errors that users see.
+// misbehaviors contains the faults that every run covers. rareMisbehaviors contains further faults,
+// which only long runs cover, because attempts are repeated until the budget is used up.
+// testdata/unreadable.txt contains the errors that users see.
 var misbehaviors, rareMisbehaviors = []misbehavior{
 	{"401", always(apiservertest.Unauthorized()), false, true},
 	{"403", always(apiservertest.Forbidden()), false, true},

@@ -31,7 +31,7 @@ func TestManyConcurrentADDs(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d concurrent ADDs: all complete after %v; medians per ADD: %v", len(pods),
-		time.Since(begin), n.clock)
+		time.Since(begin), n.exec)
 	n.checkLines(t, "ADD", len(pods))
 	n.checkRecords(t, pods...)
 	for _, p := range pods {

@@ -70,46 +70,47 @@ func wordsOfRules(t testing.TB) map[string]bool {
 // harmless interface names.
 func checkWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	t.Helper()
-	want := func(description, word string) {
+	checkWord := func(description, word string) {
 		if !allowed[word] {
 			t.Errorf("%s %q is not one of Sluice's", description, word)
 		}
 	}
 	for _, table := range rs.Tables {
-		want("table", table.Name)
-		want("the table's comment", table.Comment)
+		checkWord("table", table.Name)
+		checkWord("the table's comment", table.Comment)
 		for _, chain := range table.Chains {
-			want("chain", chain.Name)
+			checkWord("chain", chain.Name)
 			for _, rule := range chain.Rules {
-				want("comment", rule.Comment)
-				checkWordsOfRule(t, rule, want)
+				checkWord("comment", rule.Comment)
+				checkWordsOfRule(t, rule, checkWord)
 			}
 		}
 	}
 }
 
-func checkWordsOfRule(t testing.TB, rule rules.Rule, want func(description, word string)) {
+// checkWordsOfRule calls checkWord for the names in a rule.
+func checkWordsOfRule(t testing.TB, rule rules.Rule, checkWord func(description, word string)) {
 	t.Helper()
 	for _, action := range rule.Actions {
 		switch a := action.(type) {
 		case rules.Jump:
-			want("chain", a.Chain)
+			checkWord("chain", a.Chain)
 		case rules.Unknown:
-			t.Errorf("action %q", a.Text)
+			t.Errorf("unknown action %q", a.Text)
 		}
 	}
 	for _, match := range rule.Matches {
 		switch m := match.(type) {
 		case rules.MatchAddr:
 			if m.Set != "" {
-				want("set", m.Set)
+				checkWord("set", m.Set)
 			}
 		case rules.MatchInterface:
 			for _, n := range m.Names {
 				checkInterface(t, n.Name)
 			}
 		case rules.Unknown:
-			t.Errorf("match %q", m.Text)
+			t.Errorf("unknown match %q", m.Text)
 		}
 	}
 }
@@ -119,7 +120,7 @@ func checkWordsOfRule(t testing.TB, rule rules.Rule, want func(description, word
 func checkInterface(t testing.TB, name string) {
 	t.Helper()
 	if !harmlessName.MatchString(name) {
-		t.Errorf("interface %q", name)
+		t.Errorf("interface name %q has characters that may have a special meaning", name)
 	}
 }
 

@@ -128,7 +128,8 @@ func FuzzHostilePod(f *testing.F) {
 	})
 }
 
-// hostilePod returns the mesh pod with a value in an annotation and in all other places.
+// hostilePod returns the mesh pod with the given values in the annotation with the key, in a label,
+// in its names, in the arguments of its init containers and in variables of its containers.
 func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable string) *decide.Pod {
 	t.Helper()
 	var pod decide.Pod
@@ -163,7 +164,7 @@ func checkPrintable(t testing.TB, failed error) {
 	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
 	if !errors.As(failed, &e) || len(e.Msg) > 160 || len(e.Details) > 768 ||
 		strings.ContainsFunc(e.Error(), unprintable) {
-		t.Errorf("error %q", failed)
+		t.Errorf("an error that does not fit into an event: %q", failed)
 	}
 }
 

@@ -31,8 +31,8 @@ type node struct {
 	ns  *netns.NS
 	api *apiservertest.Server
 	cni *libcni.CNIConfig
-	// clock executes the plugins for cni.
-	clock *clock
+	// exec executes the plugins for cni.
+	exec *timedExec
 	// bin contains the executables, run is the run directory of sluice-cni, and state is that of
 	// the other plugins.
 	bin, run, state string
@@ -45,12 +45,12 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: netnstest.New(t), bin: t.TempDir(), run: t.TempDir(), state: t.TempDir()}
 	linkExecutables(t, n.bin)
-	n.clock = &clock{
+	n.exec = &timedExec{
 		Exec:      &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}},
 		durations: map[string][]time.Duration{},
 	}
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"),
-		n.clock)
+		n.exec)
 	n.in(t, func() error {
 		// Make the IPv6 address of the bridge usable immediately, instead of after a second of
 		// duplicate address detection.

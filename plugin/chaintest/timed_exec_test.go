@@ -13,8 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 )
 
-// A clock executes plugins and records the duration of each.
-type clock struct {
+// A timedExec executes plugins and records the duration of each execution.
+type timedExec struct {
 	invoke.Exec
 
 	mu        sync.Mutex
@@ -22,27 +22,27 @@ type clock struct {
 }
 
 // ExecPlugin implements [invoke.Exec].
-func (c *clock) ExecPlugin(
+func (e *timedExec) ExecPlugin(
 	ctx context.Context, path string, stdin []byte, environ []string,
 ) ([]byte, error) {
 	begin := time.Now()
-	out, err := c.Exec.ExecPlugin(ctx, path, stdin, environ)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	out, err := e.Exec.ExecPlugin(ctx, path, stdin, environ)
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	name := filepath.Base(path)
-	c.durations[name] = append(c.durations[name], time.Since(begin))
+	e.durations[name] = append(e.durations[name], time.Since(begin))
 	return out, err
 }
 
-// String returns the medians.
-func (c *clock) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(c.durations)) {
-		durations := slices.Sorted(slices.Values(c.durations[name]))
-		parts = append(parts,
+// String returns the median duration of each plugin.
+func (e *timedExec) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var medians []string
+	for _, name := range slices.Sorted(maps.Keys(e.durations)) {
+		durations := slices.Sorted(slices.Values(e.durations[name]))
+		medians = append(medians,
 			fmt.Sprintf("%s %v", name, durations[len(durations)/2].Round(100*time.Microsecond)))
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(medians, ", ")
 }

@@ -26,7 +26,8 @@ const (
 // proxyUID is the user of the proxy in the pods of these tests.
 const proxyUID = 1337
 
-// serve answers all connections to the address in the namespace with the name, until the test ends.
+// serve listens on the address in the namespace until the test ends, and answers each connection
+// with the name.
 func (n *node) serve(t testing.TB, ns *netns.NS, name, address string) {
 	t.Helper()
 	var listener net.Listener
