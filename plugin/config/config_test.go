@@ -190,7 +190,7 @@ func TestParse(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-				t.Error(diff)
+				t.Errorf("configuration (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -306,7 +306,7 @@ func TestMisspelledFields(t *testing.T) {
 	}
 	if _, err := config.Parse(configuration(`"kubernetes":{"exclude_namespace":[]}`)); err == nil ||
 		!strings.Contains(err.Error(), "want kubernetes.exclude_namespaces") {
-		t.Errorf("%v", err)
+		t.Errorf("a misspelled field of the object kubernetes: %v", err)
 	}
 }
 
@@ -343,7 +343,7 @@ func TestReadingTakesLittleMemory(t *testing.T) {
 		}
 	})
 	if n := result.AllocedBytesPerOp(); n > 32<<10 {
-		t.Errorf("%d bytes", n)
+		t.Errorf("Parse allocates %d bytes, want at most 32 KiB", n)
 	}
 }
 
@@ -354,7 +354,7 @@ func nullField(name string) string {
 	return fmt.Sprintf("%q:null", name)
 }
 
-// TestFilesThatAreNotConfigurations checks that such a file has another error than invalid fields.
+// TestFilesThatAreNotConfigurations checks that the error of such a file is not a [rules.Faults].
 func TestFilesThatAreNotConfigurations(t *testing.T) {
 	for _, data := range []string{
 		"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`,
@@ -415,7 +415,7 @@ func TestTableOfFields(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range config.Fields() {
 		if f.Name == "" || f.Want == "" || f.Default == "" || f.Meaning == "" || seen[f.Name] {
-			t.Errorf("incomplete or twice: %+v", f)
+			t.Errorf("an incomplete field, or a field that is listed twice: %+v", f)
 		}
 		seen[f.Name] = true
 		if strings.Contains(f.Name, ".") || strings.Contains(f.Default, "cni_agent_run_dir/") ||
@@ -456,7 +456,7 @@ func FuzzParse(f *testing.F) {
 			c.APIBudget < c.APITryTimeout || c.APITryTimeout <= 0 ||
 			c.UnreadablePods != config.Fail && c.UnreadablePods != config.Skip ||
 			c.Log.File != "" && c.Log.File[0] != '/' {
-			t.Errorf("%+v", c)
+			t.Errorf("an invalid configuration is accepted: %+v", c)
 		}
 		if _, err := compat.Choose(c.Backend); err != nil {
 			t.Error(err)

@@ -31,7 +31,7 @@ func TestParseList(t *testing.T) {
 		}
 		if c.CNIVersion != row.version || c.Network != row.network ||
 			len(c.Decide.ExcludeNamespaces) != 1 {
-			t.Errorf("%s: %+v", row.name, c)
+			t.Errorf("%s: configuration %+v", row.name, c)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func FuzzParseList(f *testing.F) {
 		var faults rules.Faults
 		switch {
 		case (c == nil) != (err != nil):
-			t.Errorf("%+v, %v", c, err)
+			t.Errorf("both or neither of configuration %+v and error %v", c, err)
 		case errors.As(err, &faults) && len(faults) == 0:
 			t.Error("the error contains no faults")
 		}
