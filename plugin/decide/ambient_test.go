@@ -183,11 +183,11 @@ func TestAmbientParameters(t *testing.T) {
 			change: func(s *decide.AmbientSettings) { s.DNS = false },
 		},
 		{
-			name: "DNS neither enabled nor disabled", annotations: map[string]string{dnsCapture: "off"},
+			name: "a value that is not a truth value", annotations: map[string]string{dnsCapture: "off"},
 			note: `annotation ambient.istio.io/dns-capture is ignored: "off" is not true or false`,
 		},
 		{
-			name: "an empty Boolean", annotations: map[string]string{bypass: ""},
+			name: "an empty value", annotations: map[string]string{bypass: ""},
 			note: `annotation ambient.istio.io/bypass-inbound-capture is ignored: "" is not true or false`,
 		},
 		{
@@ -250,7 +250,7 @@ func TestAmbientParameters(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := diff(want, got); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
+				t.Errorf("redirection (-want +got):\n%s", d)
 			}
 			found := slices.ContainsFunc(notes, func(n decide.Note) bool {
 				return n.Kind == decide.AnnotationIgnored && n.Message == test.note

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// BenchmarkPod measures the way from the API server's answer to the parameters. The pod is padded
-// to 20 kB, like a pod with more containers, volumes and managed fields.
+// BenchmarkPod measures the steps from the API server's reply to the parameters. The pod is padded
+// to 20 kB, the size of a pod with more containers, volumes and managed fields.
 func BenchmarkPod(b *testing.B) {
 	data := podJSON(b, "annotations")
 	padding, err := json.Marshal(map[string]any{

@@ -122,8 +122,8 @@ func Decide(in Input, s *Settings) Decision {
 	}
 }
 
-// The decisions without details. A function that decides by a part of the input returns noDecision
-// if this part does not decide.
+// The decisions without details. A function that considers a part of the input returns noDecision
+// if this part does not determine the outcome.
 var (
 	noDecision       = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
 	namespaceUnknown = Decision{
@@ -186,16 +186,17 @@ func decideProxy(pod *Pod, s *Settings) Decision {
 	if disabled := proxy.variable("DISABLE_ENVOY"); disabled != nil && isTrue(disabled.Value) {
 		return skip(ProxyDisabled, "variable DISABLE_ENVOY of container %s is true", proxy.Name)
 	}
-	if role := proxyRole(proxy.Args); role != "" && role != "sidecar" {
+	if kind := proxyType(proxy.Args); kind != "" && kind != "sidecar" {
 		return skip(ProxyType, "container %s is a proxy of type %s, not a sidecar", proxy.Name,
-			quote(role))
+			quote(kind))
 	}
 	return noDecision
 }
 
-// proxyRole returns the first argument of pilot-agent's command proxy. It returns an empty string,
-// which means sidecar, if there is no argument, the first one is a flag, or the command is another.
-func proxyRole(args []string) string {
+// proxyType returns the type of the proxy: the first argument of pilot-agent's command proxy. It
+// returns an empty string, which means sidecar, if there is no argument, if the first one is a flag,
+// or if the command is another one.
+func proxyType(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""
 	}

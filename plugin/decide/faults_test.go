@@ -18,6 +18,9 @@ const (
 	wantInterfaces = "want a list of interface names, separated by commas: a letter, and up to 14 letters, digits, _ . and -"
 )
 
+// withoutWant removes the word "want" from the beginning of a text.
+func withoutWant(text string) string { return strings.TrimPrefix(text, "want ") }
+
 // TestAllErrorsAreListed checks the complete error of a pod with many invalid values.
 func TestAllErrorsAreListed(t *testing.T) {
 	_, _, err := decide.Parameters(readPod(t, "wrong"), ipv4, &settings)
@@ -28,11 +31,11 @@ func TestAllErrorsAreListed(t *testing.T) {
 		`argument --envoy-port (-p) of container istio-validation: "0" is not allowed: want a port from 1 to 65535`,
 		`annotation sidecar.istio.io/interceptionMode: "tproxy" is not allowed: want REDIRECT, TPROXY or NONE`,
 		`annotation traffic.sidecar.istio.io/includeInboundPorts: "80-90" is not allowed: ` +
-			wantAllOr + wantPorts[5:],
+			wantAllOr + withoutWant(wantPorts),
 		`annotation traffic.sidecar.istio.io/excludeInboundPorts: "*" is not allowed: ` + wantPorts,
 		`annotation status.sidecar.istio.io/port: "65536" is not allowed: want a port from 0 to 65535`,
 		`annotation traffic.sidecar.istio.io/includeOutboundIPRanges: "*" is not allowed: ` +
-			wantAllOr + wantPrefixes[5:],
+			wantAllOr + withoutWant(wantPrefixes),
 		`annotation traffic.sidecar.istio.io/excludeOutboundIPRanges: "*" is not allowed: ` +
 			wantPrefixes,
 		`annotation traffic.sidecar.istio.io/includeOutboundPorts: "*" is not allowed: ` +
@@ -204,11 +207,11 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	// The list has 100,001 elements: the last one is empty.
 	if got, want := faults[9].Value, "each of 99993 more elements"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("the number of other elements: %q, want %q", got, want)
 	}
 	for _, f := range faults {
 		if line := f.String(); len(line) > 500 || strings.ContainsAny(line, "\n\x1b") {
-			t.Errorf("%d bytes: %q", len(line), line)
+			t.Errorf("not a short line of text: %d bytes: %q", len(line), line)
 		}
 	}
 }

@@ -87,8 +87,8 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// FuzzValue puts one hostile value into a place that is read, which mutations of a whole pod rarely
-// reach.
+// FuzzValue puts one hostile value into a place that is read. Mutations of a whole pod rarely reach
+// such a place.
 func FuzzValue(f *testing.F) {
 	for _, value := range []string{
 		"*", "", "80", "80,443", "80-90", "0x539", "1337", "10.0.0.0/8", "::ffff:10.0.0.0/104",

@@ -148,7 +148,7 @@ func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
 	return matchSelectors(s.Selectors, pod, namespace)
 }
 
-// matchSelectors reports whether at least one of the selectors matches the pod.
+// matchSelectors returns selected if at least one of the selectors matches the pod.
 func matchSelectors(selectors []Selector, pod *Pod, namespace *Namespace) selection {
 	result := notSelected
 	for _, selector := range selectors {

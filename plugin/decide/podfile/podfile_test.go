@@ -41,7 +41,7 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 func TestDefaultsOfTheAPIServer(t *testing.T) {
 	pod, err := podfile.Read(strings.NewReader("kind: Pod\nmetadata:\n  generateName: web-\n"))
 	if err != nil || pod.Metadata.Namespace != "default" || pod.Metadata.Name != "web-" {
-		t.Errorf("%+v, %v", pod, err)
+		t.Errorf("pod %+v, error %v", pod, err)
 	}
 }
 
@@ -240,6 +240,7 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 	}
 }
 
+// FuzzRead reads arbitrary files: a pod has a name and a namespace, and Read and ReadWorkload agree.
 func FuzzRead(f *testing.F) {
 	f.Add("kind: Pod\nmetadata:\n  name: x\n  annotations: {a: 'b'}\nspec:\n  containers:\n  - name: y\n    args: [\"-p\", \"1\"]\n")
 	f.Add(`{"kind":"Pod","metadata":{"generateName":"x-"},"spec":{"securityContext":{"runAsUser":0}}}`)
@@ -260,7 +261,7 @@ func FuzzRead(f *testing.F) {
 		}
 		pod, err := podfile.Read(strings.NewReader(text))
 		if err == nil && (workloadErr != nil || w.Template) {
-			t.Errorf("pod and workload differ: %v and %v", err, workloadErr)
+			t.Errorf("Read finds a pod, but ReadWorkload finds a template or fails: %v", workloadErr)
 		}
 		if err != nil {
 			return

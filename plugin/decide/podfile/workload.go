@@ -43,9 +43,9 @@ type template struct {
 	} `json:"spec"`
 }
 
-// ReadWorkload reads the first object that is a pod or a workload with the template of one, from
-// YAML documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
-// namespace of the pod. If it contains only other namespaces, ReadWorkload returns an error.
+// ReadWorkload reads the first object that is a pod or is of a kind with a pod template, from YAML
+// documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
+// namespace of the pod. If its namespaces are all other ones, ReadWorkload returns an error.
 func ReadWorkload(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {
@@ -79,7 +79,7 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 				others = append(others, namespace.Metadata.Name)
 			}
 		default:
-			found.Ignored = append(found.Ignored, o.name())
+			found.Ignored = append(found.Ignored, o.kindAndName())
 		}
 	}
 	if found.Namespace == nil && len(others) > 0 {
@@ -99,8 +99,8 @@ func (o *object) hasTemplate() bool {
 	return false
 }
 
-// name returns the kind and the name of the object, for lists and errors.
-func (o *object) name() string {
+// kindAndName returns the kind and the name of the object, for lists and errors.
+func (o *object) kindAndName() string {
 	m := o.Metadata
 	kind := cmp.Or(o.Kind, "an object without a kind")
 	return strings.TrimSpace(kind + " " + cmp.Or(m.Name, m.GenerateName))
@@ -117,7 +117,7 @@ func (o *object) podOrTemplate() (*decide.Pod, error) {
 	}
 	pod := cmp.Or(t.Spec.Template, t.Spec.JobTemplate.Spec.Template)
 	if pod == nil {
-		return nil, fmt.Errorf("%s: there is no template of a pod", o.name())
+		return nil, fmt.Errorf("%s: there is no template of a pod", o.kindAndName())
 	}
 	m := &pod.Metadata
 	m.Namespace = cmp.Or(o.Metadata.Namespace, "default")
