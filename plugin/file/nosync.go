@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// TempPrefix returns how the names of the temporary files begin that [WriteNoSync] creates in the
-// directory of the file at path. A killed process leaves its temporary file behind.
+// TempPrefix returns the prefix of the names of the temporary files that [WriteNoSync] creates for
+// the file at path, in the same directory. A killed process leaves its temporary file behind.
 func TempPrefix(path string) string { return "." + filepath.Base(path) + "." }
 
 // WriteNoSync replaces the file at path with a new file of mode 0600. It does not sync: use it for

@@ -64,18 +64,18 @@ func testReplaceRow(t *testing.T, present *string, old []byte, want string, want
 	}
 	err := file.Replace(path, old, []byte("new"), 0o640)
 	if errors.Is(err, file.ErrChanged) != wantErrChanged || (err != nil) != wantErrChanged {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want ErrChanged: %t", err, wantErrChanged)
 	}
 	data, err := os.ReadFile(path)
 	if string(data) != want || (err != nil) != (present == nil && wantErrChanged) {
-		t.Errorf("holds %q, %v; want %q", data, err, want)
+		t.Errorf("the file contains %q, error %v; want %q", data, err, want)
 	}
 	checkNoTemporaryFile(t, dir)
 }
 
-// TestReplaceKeepsConcurrentWrites has a conflicting writer that writes versions of its file one
-// after another, in both ways that programs write files. Each version must be detected or remain:
-// none may be lost because of a concurrent Replace.
+// TestReplaceKeepsConcurrentWrites has a conflicting writer that replaces the file with one version
+// after another. Each version must be detected or remain: none may be lost because of a concurrent
+// Replace.
 func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	versions := rulestest.Trials(200, os.Getenv)
 	dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("another content: %v", err)
 	}
 	if got := readFile(t, path); got != "theirs" {
-		t.Errorf("holds %q", got)
+		t.Errorf("the file contains %q, want the content of the other process", got)
 	}
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
 		t.Error(err)
@@ -154,7 +154,7 @@ func TestRemove(t *testing.T) {
 	createFile(t, path, "again")
 	for _, want := range []bool{true, false} {
 		if existed, err := file.Remove(path); err != nil || existed != want {
-			t.Errorf("existed %t, %v", existed, err)
+			t.Errorf("existed %t, error %v; want %t", existed, err, want)
 		}
 	}
 	checkNoTemporaryFile(t, dir)
@@ -181,7 +181,7 @@ func TestRemoveTemporary(t *testing.T) {
 	}
 	removed, err := file.RemoveTemporary(dir)
 	if err != nil || len(removed) != 1 || removed[0] != ".sluice-123.tmp" {
-		t.Errorf("%v, %v", removed, err)
+		t.Errorf("removed %v, error %v", removed, err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
 		t.Errorf("%d of 3 foreign files remain", len(entries))

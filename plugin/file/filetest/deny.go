@@ -12,7 +12,7 @@ import (
 func Deny(t *testing.T, call uint32, errno unix.Errno) {
 	t.Helper()
 	filter := []unix.SockFilter{
-		// the number of the call (seccomp(2), struct seccomp_data)
+		// Load the number of the system call (seccomp(2), struct seccomp_data).
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},

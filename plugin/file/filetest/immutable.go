@@ -29,7 +29,7 @@ func Immutable(t *testing.T, path string) (mutable func()) {
 }
 
 // setFlag sets or clears an inode flag (ioctl_iflags(2)).
-func setFlag(t *testing.T, path string, bit int, isSet bool) {
+func setFlag(t *testing.T, path string, flag int, isSet bool) {
 	t.Helper()
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !isSet {
@@ -43,8 +43,8 @@ func setFlag(t *testing.T, path string, bit int, isSet bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if flags |= bit; !isSet {
-		flags &^= bit
+	if flags |= flag; !isSet {
+		flags &^= flag
 	}
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {
 		t.Fatalf("flags of %s: %v", path, err)

@@ -1,4 +1,5 @@
-// Package filetest provides mounts for tests of files: full disks and read-only directories.
+// Package filetest provides faults for tests of files: full disks, read-only directories, immutable
+// files and system calls that fail.
 package filetest
 
 import (
