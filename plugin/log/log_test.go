@@ -42,7 +42,7 @@ func TestOtherWritersGetEveryLine(t *testing.T) {
 	logger.Debug("left out")
 	logger.Info("DEL")
 	if len(copied) != 2 || strings.Join(copied, "") != stderr.String() {
-		t.Errorf("%q, standard error %q", copied, stderr.String())
+		t.Errorf("the other writer got %q, standard error %q", copied, stderr.String())
 	}
 }
 
@@ -69,17 +69,17 @@ func TestLines(t *testing.T) {
 		t.Errorf("file %q, %v; standard error %q", data, err, stderr.String())
 	}
 	if n := strings.Count(string(data), "\n"); n != 2 {
-		t.Errorf("%d lines: %s", n, data)
+		t.Errorf("%d lines, want 2: %s", n, data)
 	}
 	for text := range strings.Lines(string(data)) {
 		var line struct{ Time, Level, Msg, Pod string }
 		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Time == "" ||
 			line.Level != "info" || line.Msg != "ADD" || line.Pod != "a\nb" {
-			t.Errorf("%q: %+v, %v", text, line, err)
+			t.Errorf("line %q: decoded %+v, error %v", text, line, err)
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("mode of the file: %v, error %v", info, err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestConcurrentWriters(t *testing.T) {
 		for text := range strings.Lines(string(data)) {
 			var line struct{ Line int }
 			if err := json.Unmarshal([]byte(text), &line); err != nil || seen[line.Line] {
-				t.Errorf("%.60q: %v", text, err)
+				t.Errorf("line %.60q is not JSON, or exists twice: %v", text, err)
 			}
 			seen[line.Line] = true
 		}
@@ -249,7 +249,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, file := range map[string]string{
-		"a folder": dir, "a named pipe": pipe, "below a file": plain + "/x",
+		"a directory": dir, "a named pipe": pipe, "below a file": plain + "/x",
 		"in a file system without files": "/proc/nowhere/x",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestLevelsAreThoseOfZap(t *testing.T) {
 		options.None: zapcore.FatalLevel + 1,
 	} {
 		if zapcore.Level(level) != want {
-			t.Errorf("%d, want %d", level, want)
+			t.Errorf("level %d is not zap's %d", level, want)
 		}
 	}
 }
@@ -307,6 +307,6 @@ func TestLevels(t *testing.T) {
 	}
 	if _, err := options.ParseLevel("warning"); err == nil ||
 		!strings.Contains(err.Error(), options.LevelWant) {
-		t.Errorf("%v", err)
+		t.Errorf("error %v of an unknown level, want the names of the levels", err)
 	}
 }

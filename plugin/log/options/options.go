@@ -13,7 +13,7 @@ type Log struct {
 	File string
 	// MaxMegabytes is the size in MiB at which the file is rotated, or 0 for never. Backups is the
 	// number of rotated files that are kept, or 0 for all. MaxDays is the number of days for which
-	// they are kept, or 0 for no limit.
+	// rotated files are kept, or 0 for no limit.
 	MaxMegabytes, Backups, MaxDays int
 }
 
