@@ -39,7 +39,7 @@ func TestIndex(t *testing.T) {
 	refresh(t, x)
 	first := x.Of("7d1e")
 	if len(first) != 2 || first[0].ContainerID != "a" || first[1].ContainerID != "b" {
-		t.Fatalf("%v", first)
+		t.Fatalf("records of the pod: %v", first)
 	}
 	changed := sample(key("b", "eth0"))
 	changed.Netns = "/run/netns/other"
@@ -72,8 +72,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestLatestAfterTheClockWasSetBack checks that an ADD after the node's clock was set back is the latest
-// one, although its time is earlier.
+// TestLatestAfterTheClockWasSetBack checks that an ADD after the node's clock was set back is the
+// latest one, although its time is earlier.
 func TestLatestAfterTheClockWasSetBack(t *testing.T) {
 	s := record.In(t.TempDir())
 	x := s.Index()
@@ -121,17 +121,17 @@ func TestIndexMissesNothingOfALongReading(t *testing.T) {
 		x := s.Index()
 		listed := watchListing(t, dir)
 		tick := time.Now()
-		set := func() {
+		setTime := func() {
 			if err := os.Chtimes(dir, tick, tick); err != nil {
 				t.Error(err)
 			}
 		}
-		set()
+		setTime()
 		var group sync.WaitGroup
 		group.Go(func() {
 			listed()
 			put(t, s, late)
-			set()
+			setTime()
 		})
 		refresh(t, x)
 		group.Wait()

@@ -67,22 +67,22 @@ func TestRecordsAreKept(t *testing.T) {
 	put(t, s, record.Record{Key: key("a", "net1")})
 	got, err := s.Get(want.Key)
 	if diff := cmp.Diff(want, got, compareAddrs); diff != "" || err != nil {
-		t.Errorf("%s%v", diff, err)
+		t.Errorf("error %v, record (-want +got):\n%s", err, diff)
 	}
 	if !rules.Equal(rules.MustCompile(*want.Redirect), rules.MustCompile(*got.Redirect)) {
 		t.Error("the stored record results in other rules")
 	}
 	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil ||
 		info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("mode of the file: %v, error %v", info, err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "attachments")); err != nil ||
 		info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("mode of the directory: %v, error %v", info, err)
 	}
 	list, err := recordtest.List(s)
 	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("List: %+v, %v", list, err)
 	}
 	// A file whose name is not the name of a record has no key.
 	for _, name := range []string{".a:eth0.json.1", "a:eth0", "a.json", "a:.json", ":eth0.json"} {
@@ -92,7 +92,7 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 	keys, err := s.Keys()
 	if diff := cmp.Diff([]record.Key{want.Key, key("a", "net1")}, keys); diff != "" || err != nil {
-		t.Errorf("Keys: %s%v", diff, err)
+		t.Errorf("Keys: error %v (-want +got):\n%s", err, diff)
 	}
 	for range 2 {
 		if err := s.Remove(want.Key); err != nil {
@@ -103,7 +103,7 @@ func TestRecordsAreKept(t *testing.T) {
 		t.Errorf("after removal: %v", err)
 	}
 	if keys, err := s.Keys(); err != nil || len(keys) != 1 {
-		t.Errorf("%+v, %v", keys, err)
+		t.Errorf("Keys after Remove: %+v, %v", keys, err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestEveryRedirectIsKept(t *testing.T) {
 		}
 		got, err := s.Get(want.Key)
 		if diff := cmp.Diff(want, got, compareAddrs, cmpopts.EquateEmpty()); diff != "" || err != nil {
-			t.Fatalf("%s%v", diff, err)
+			t.Fatalf("error %v, record (-want +got):\n%s", err, diff)
 		}
 	})
 }
@@ -287,9 +287,9 @@ func TestNonFilesAreSkipped(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	put(t, s, sample(key("b", "eth0")))
-	folder, link := filepath.Join(dir, "attachments", "a:eth0.json"),
+	subdir, link := filepath.Join(dir, "attachments", "a:eth0.json"),
 		filepath.Join(dir, "attachments", "c:eth0.json")
-	if err := errors.Join(os.Mkdir(folder, 0o700), os.Symlink("/dev/null", link)); err != nil {
+	if err := errors.Join(os.Mkdir(subdir, 0o700), os.Symlink("/dev/null", link)); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := recordtest.List(s); err != nil || len(all) != 1 {
@@ -299,7 +299,7 @@ func TestNonFilesAreSkipped(t *testing.T) {
 	if err != nil || len(pruned) != 1 || pruned[0] != key("b", "eth0") {
 		t.Errorf("Prune: %v, %v", pruned, err)
 	}
-	for _, name := range []string{folder, link} {
+	for _, name := range []string{subdir, link} {
 		if _, err := os.Lstat(name); err != nil {
 			t.Error(err)
 		}
@@ -345,7 +345,7 @@ func TestPutFails(t *testing.T) {
 	}
 	err := record.In(file).Put(sample(key("a", "eth0")))
 	if err == nil || !strings.Contains(err.Error(), "keep the record of attachment a/eth0") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want the attachment in it", err)
 	}
 	long := key(strings.Repeat("a", 300), "eth0")
 	if err := record.In(t.TempDir()).Put(sample(long)); err == nil {
@@ -397,7 +397,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// FuzzGet reads arbitrary files.
+// FuzzGet reads arbitrary files: the result is a record with valid parameters, or the file is
+// reported as damaged.
 func FuzzGet(f *testing.F) {
 	f.Add([]byte(`{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT","ProxyUIDs":[{"First":2,"Last":1}]},"time":"x"}`))
 	f.Add([]byte(`[1e400]`))
@@ -416,7 +417,7 @@ func FuzzGet(f *testing.F) {
 		}
 		r, err := s.Get(key("a", "eth0"))
 		if err != nil && !record.IsDamaged(err) {
-			t.Errorf("%v", err)
+			t.Errorf("the error of an invalid file is not IsDamaged: %v", err)
 		}
 		if err == nil && r.Redirect != nil {
 			if _, err := rules.Compile(*r.Redirect); err != nil {
