@@ -65,7 +65,7 @@ func (a *APIServer) Close() {
 // [Unavailable], such as an answer that is too large.
 func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 	subject := "pod " + ref.Shown()
-	if !ref.valid() {
+	if !ref.isValid() {
 		return nil, WithKind(NotFound,
 			fmt.Errorf("pod %q in namespace %q: not names that Kubernetes allows", ref.Name,
 				ref.Namespace))
@@ -96,7 +96,7 @@ func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 // Namespace implements [Source], by the same rules as Pod.
 func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespace, error) {
 	subject := fmt.Sprintf("namespace %s", name)
-	if !(Ref{Namespace: name, Name: name}).valid() {
+	if !(Ref{Namespace: name, Name: name}).isValid() {
 		return nil, WithKind(NotFound,
 			fmt.Errorf("namespace %q: not a name that Kubernetes allows", name))
 	}

@@ -43,10 +43,10 @@ func TestPodIsDecoded(t *testing.T) {
 			}}},
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("pod (-want +got)\n%s", d)
 		}
 		if d := cmp.Diff([]string{"/api/v1/namespaces/default/pods/web"}, paths(server)); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("requested paths (-want +got)\n%s", d)
 		}
 		header := server.Requests()[0].Header
 		if header.Get("User-Agent") != "sluice-cni" || header.Get("Accept") != "application/json" ||
@@ -156,7 +156,7 @@ func TestNamespace(t *testing.T) {
 		}
 		if d := cmp.Diff(map[string]string{"istio-injection": "enabled"},
 			got.Metadata.Labels); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("labels (-want +got)\n%s", d)
 		}
 		if _, err := api.Namespace(t.Context(), "gone"); !source.IsNotFound(err) {
 			t.Errorf("a namespace that does not exist: %v", err)
@@ -164,7 +164,7 @@ func TestNamespace(t *testing.T) {
 		if d := cmp.Diff([]string{
 			"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone",
 		}, paths(server)); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("requested paths (-want +got)\n%s", d)
 		}
 		server.Always(apiservertest.Reply(200, "application/json",
 			`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
@@ -221,7 +221,7 @@ func TestReady(t *testing.T) {
 				start := time.Now()
 				err := api.Ready(t.Context())
 				if source.KindOf(err) != row.kind {
-					t.Fatalf("%q, want %q: %v", source.KindOf(err), row.kind, err)
+					t.Fatalf("kind %q, want %q: %v", source.KindOf(err), row.kind, err)
 				}
 				if err != nil {
 					checkText(t, err, row.text)

@@ -79,8 +79,8 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// describe describes the refused credentials, and when they expired if they have. token is the
-// result of authorize.
+// describe describes the refused credentials, and the time of their expiry if it is in the past.
+// token is the result of authorize.
 func (c *credentials) describe(token string) string {
 	switch {
 	case token != "":

@@ -21,7 +21,7 @@ func jwt(expiry time.Time) string {
 }
 
 func TestUser(t *testing.T) {
-	folder := t.TempDir()
+	dir := t.TempDir()
 	expired := jwt(time.Date(1999, 12, 31, 23, 0, 0, 0, time.UTC))
 	for _, row := range []kubeconfigCase{
 		{"a wrong token", func(_ *apiservertest.Server, _, user fields) {
@@ -41,11 +41,11 @@ func TestUser(t *testing.T) {
 		}, source.Misconfigured, "its user's token contains a space, a control character or a non-ASCII character"},
 		{"the token is in a file", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
-			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()+"\n"))
+			user["tokenFile"] = write(t, dir, "token", []byte(s.Token()+"\n"))
 		}, "", ""},
 		{"the token of a file takes precedence", func(s *apiservertest.Server, _, user fields) {
 			user["token"] = secret
-			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()))
+			user["tokenFile"] = write(t, dir, "token", []byte(s.Token()))
 		}, "", ""},
 		{"the token is the fallback for a missing file", func(
 			_ *apiservertest.Server, _, user fields,
@@ -67,7 +67,7 @@ func TestUser(t *testing.T) {
 		}, source.Misconfigured, "its user's client-certificate: open /"},
 		{"the file of the token is empty", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
-			user["tokenFile"] = write(t, folder, "empty", []byte("\n"))
+			user["tokenFile"] = write(t, dir, "empty", []byte("\n"))
 		}, source.Misconfigured, "empty is empty"},
 		{"a client certificate", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
@@ -76,8 +76,8 @@ func TestUser(t *testing.T) {
 		{"a client certificate in files", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			certificate, key := s.ClientCertificate()
-			user["client-certificate"] = write(t, folder, "client.crt", certificate)
-			user["client-key"] = write(t, folder, "client.key", key)
+			user["client-certificate"] = write(t, dir, "client.crt", certificate)
+			user["client-key"] = write(t, dir, "client.key", key)
 		}, "", ""},
 		{"an expired client certificate", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
@@ -132,9 +132,9 @@ func TestNewCredentials(t *testing.T) {
 	t.Run("a token file is read for each request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server, _ := startInMemory(t)
-			folder := t.TempDir()
-			write(t, folder, "token", []byte(server.Token()))
-			path := filepath.Join(folder, "kubeconfig")
+			dir := t.TempDir()
+			write(t, dir, "token", []byte(server.Token()))
+			path := filepath.Join(dir, "kubeconfig")
 			server.WriteKubeconfig(path, func(_, user fields) {
 				delete(user, "token")
 				user["tokenFile"] = "token"
@@ -142,7 +142,7 @@ func TestNewCredentials(t *testing.T) {
 			api := newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial})
 			requestPod(t.Context(), api, web).check(t, "", "")
 			server.SetToken("another.one")
-			write(t, folder, "token", []byte("another.one"))
+			write(t, dir, "token", []byte("another.one"))
 			requestPod(t.Context(), api, web).check(t, "", "")
 		})
 	})

@@ -12,8 +12,8 @@ import (
 // error for which [IsNotFound] is true. After any other error it calls the next source. That
 // includes an error for which [IsReplaced] is true, because the next source may wait longer for the
 // new pod. If no source answers, the error contains the texts of all errors and has the kind of the
-// last. The returned source is ready if one of the given sources is. Each source has its own
-// timeout. The context limits all of them together.
+// last one. The returned source is ready if one of the given sources is ready. Each source has its
+// own timeout, and the context limits all sources together.
 func Fallback(sources ...Source) Source { return fallback(sources) }
 
 // A fallback is the source that [Fallback] returns.

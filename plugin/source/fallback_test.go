@@ -107,7 +107,7 @@ func TestFallback(t *testing.T) {
 			}, fixedSource{"b", row.b, &requested}).Pod(t.Context(), web)
 			outcome{pod: pod, err: err}.check(t, row.kind, row.text)
 			if d := cmp.Diff(row.requested, requested); d != "" {
-				t.Errorf("(-want +got)\n%s", d)
+				t.Errorf("requested sources (-want +got)\n%s", d)
 			}
 			_, err = source.Fallback(fixedSource{
 				"a", row.a, &namespaces,
@@ -129,14 +129,14 @@ func TestFallbackClosesAll(t *testing.T) {
 	var closed []string
 	source.Fallback(fixedSource{"a", nil, &closed}, fixedSource{"b", nil, &closed}).Close()
 	if d := cmp.Diff([]string{"a", "b"}, closed); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("closed sources (-want +got)\n%s", d)
 	}
 }
 
 func TestFallbackOfNone(t *testing.T) {
 	_, err := source.Fallback().Pod(t.Context(), web)
 	if !source.IsMisconfigured(err) {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want the kind misconfigured", err)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile limits the size of a kubeconfig and of the files that it names. Kubernetes limits a
-// Secret or ConfigMap, from which such files come, to 1 MiB.
+// maxFile is the maximum size in bytes of a kubeconfig and of the files that it names. Kubernetes
+// limits a Secret or ConfigMap, from which such files come, to 1 MiB.
 const maxFile = 1 << 20
 
 // readFile reads a regular file of the configuration. Other files are refused: reading a pipe may

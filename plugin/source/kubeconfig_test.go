@@ -21,9 +21,9 @@ const secret = "hush-hush"
 type fields = map[string]any
 
 // write writes a file into a directory of a test, and returns its path.
-func write(t *testing.T, folder, name string, text []byte) string {
+func write(t *testing.T, dir, name string, text []byte) string {
 	t.Helper()
-	path := filepath.Join(folder, name)
+	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func (c kubeconfigCase) check(t *testing.T, server *apiservertest.Server, path s
 	got := requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
 	got.check(t, c.kind, c.text)
 	if got.elapsed > 0 {
-		t.Errorf("took %v", got.elapsed)
+		t.Errorf("took %v, want no retry", got.elapsed)
 	}
 	if got.err == nil {
 		return
@@ -74,7 +74,7 @@ func (c kubeconfigCase) check(t *testing.T, server *apiservertest.Server, path s
 }
 
 func TestCluster(t *testing.T) {
-	folder := t.TempDir()
+	dir := t.TempDir()
 	for _, row := range []kubeconfigCase{
 		{"token and authority are embedded", func(
 			*apiservertest.Server, fields, fields,
@@ -82,7 +82,7 @@ func TestCluster(t *testing.T) {
 		}, "", ""},
 		{"the authority is in a file", func(s *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
-			cluster["certificate-authority"] = write(t, folder, "ca.crt", s.CA())
+			cluster["certificate-authority"] = write(t, dir, "ca.crt", s.CA())
 		}, "", ""},
 		{"embedded data take precedence over a file", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority"] = "/does/not/exist"
@@ -210,16 +210,16 @@ func TestMissingKubeconfig(t *testing.T) {
 // TestNonRegularFiles checks that endless or blocking files are not read: the request would exceed
 // its budget.
 func TestNonRegularFiles(t *testing.T) {
-	folder := t.TempDir()
-	pipe := filepath.Join(folder, "pipe")
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	huge := write(t, folder, "huge", make([]byte, 1<<20+1))
+	huge := write(t, dir, "huge", make([]byte, 1<<20+1))
 	for path, want := range map[string]string{
 		pipe: "is not a regular file", "/dev/zero": "is not a regular file",
-		folder: "is not a regular file",
-		huge:   "has more than 1048576 bytes",
+		dir:  "is not a regular file",
+		huge: "has more than 1048576 bytes",
 	} {
 		requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
 			web).check(t, source.Misconfigured, path+" "+want)
@@ -250,14 +250,14 @@ func TestKubeconfigIsCreatedLater(t *testing.T) {
 func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)
-		folder := t.TempDir()
+		dir := t.TempDir()
 		certificate, key := server.ClientCertificate()
 		for name, text := range map[string][]byte{
 			"ca": server.CA(), "token": []byte(server.Token()), "crt": certificate, "key": key,
 		} {
-			write(t, folder, name, text)
+			write(t, dir, name, text)
 		}
-		path := filepath.Join(folder, "kubeconfig")
+		path := filepath.Join(dir, "kubeconfig")
 		server.WriteKubeconfig(path, func(cluster, user fields) {
 			delete(cluster, "certificate-authority-data")
 			delete(user, "token")

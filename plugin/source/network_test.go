@@ -15,7 +15,7 @@ func TestNetwork(t *testing.T) {
 	neverAccepting := apiservertest.NeverAccepting(t)
 	blocked := func(cluster, _ fields) { cluster["server"] = neverAccepting }
 	unreachable := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }
-	same := func(_, _ fields) {}
+	unchanged := func(_, _ fields) {}
 	// Errors are retried until the long budget ends.
 	const short, long = 300 * time.Millisecond, 3 * time.Second
 	for _, row := range []struct {
@@ -27,7 +27,7 @@ func TestNetwork(t *testing.T) {
 		text        string
 	}{
 		{
-			"a normal API server", same, apiservertest.Normal(), 30 * time.Second,
+			"a normal API server", unchanged, apiservertest.Normal(), 30 * time.Second,
 			30 * time.Second, "", "",
 		},
 		{
@@ -39,19 +39,19 @@ func TestNetwork(t *testing.T) {
 			"connect: connection refused",
 		},
 		{
-			"a server without a TLS handshake", same, apiservertest.NoHandshake(), short, short / 3,
+			"a server without a TLS handshake", unchanged, apiservertest.NoHandshake(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"a server that never answers", same, apiservertest.NoReply(), short, short / 3,
+			"a server that never answers", unchanged, apiservertest.NoReply(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"a server that resets the connection", same, apiservertest.Reset(), long, long,
+			"a server that resets the connection", unchanged, apiservertest.Reset(), long, long,
 			source.Unavailable, "connection reset by peer",
 		},
 		{
-			"a server that resets within the answer", same, apiservertest.ResetAnswer(), long, long,
+			"a server that resets within the answer", unchanged, apiservertest.ResetAnswer(), long, long,
 			source.Unavailable, "its answer is incomplete",
 		},
 	} {

@@ -59,7 +59,7 @@ func TestConfiguredTimes(t *testing.T) {
 		got := requestPod(t.Context(), api, web)
 		got.check(t, source.Unavailable, "(3 attempts in 3s)")
 		if got.elapsed != 3*time.Second {
-			t.Errorf("took %v", got.elapsed)
+			t.Errorf("took %v, want 3s", got.elapsed)
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestConcurrentRequests(t *testing.T) {
 		}
 		requests.Wait()
 		if d := cmp.Diff(map[source.Kind]int{"": 49, source.Unauthorized: 1}, kinds); d != "" {
-			t.Errorf("(-want +got)\n%s", d)
+			t.Errorf("results by kind (-want +got)\n%s", d)
 		}
 	})
 }

@@ -41,14 +41,14 @@ const maxShown = 64
 // Shown returns namespace and name for messages. Long names are cut.
 func (r Ref) Shown() string { return text.Truncate(r.String(), maxShown) }
 
-// valid reports whether Kubernetes allows the names. Other names must not reach a URL.
-func (r Ref) valid() bool {
-	return validName(r.Namespace, 63) && !strings.Contains(r.Namespace, ".") &&
-		validName(r.Name, 253)
+// isValid reports whether Kubernetes allows the names. Other names must not reach a URL.
+func (r Ref) isValid() bool {
+	return isValidName(r.Namespace, 63) && !strings.Contains(r.Namespace, ".") &&
+		isValidName(r.Name, 253)
 }
 
-// validName reports whether the name is a DNS subdomain as Kubernetes defines it (RFC 1123).
-func validName(name string, maxLen int) bool {
+// isValidName reports whether the name is a DNS subdomain as Kubernetes defines it (RFC 1123).
+func isValidName(name string, maxLen int) bool {
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || strings.Trim(label, "-") != label {
 			return false
