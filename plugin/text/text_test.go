@@ -14,7 +14,7 @@ import (
 func TestTruncate(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
-		most       int
+		maxLen     int
 		want       string
 	}{
 		{"a short text is unchanged", "web", 3, "web"},
@@ -22,7 +22,7 @@ func TestTruncate(t *testing.T) {
 		{"no character is split", "größer-als", 9, "größ…"},
 		{"an empty text is unchanged", "", 3, ""},
 	} {
-		if got := text.Truncate(row.text, row.most); got != row.want {
+		if got := text.Truncate(row.text, row.maxLen); got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
 	}
@@ -30,25 +30,31 @@ func TestTruncate(t *testing.T) {
 
 func TestPrintableIsOneLine(t *testing.T) {
 	if got := text.Printable("a\nb\x1b[1mß"); got != "a b\ufffd[1mß" {
-		t.Errorf("%q", got)
+		t.Errorf("printable text %q", got)
 	}
 }
 
 func TestQuote(t *testing.T) {
-	if got := text.Quote("a\"b\n", 10); got != `"a\"b\n"` {
-		t.Error(got)
-	}
-	if got := text.Quote(strings.Repeat("x", 20), 8); got != `"xxxxx…"` {
-		t.Error(got)
+	for _, row := range []struct {
+		text   string
+		maxLen int
+		want   string
+	}{
+		{"a\"b\n", 10, `"a\"b\n"`},
+		{strings.Repeat("x", 20), 8, `"xxxxx…"`},
+	} {
+		if got := text.Quote(row.text, row.maxLen); got != row.want {
+			t.Errorf("Quote(%q, %d) is %s, want %s", row.text, row.maxLen, got, row.want)
+		}
 	}
 }
 
 func TestEveryMessageFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		from, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
-		cut := text.Truncate(from, most)
-		if len(cut) > most || utf8.ValidString(from) && !utf8.ValidString(cut) {
-			t.Errorf("%q", cut)
+		from, maxLen := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "maxLen")
+		cut := text.Truncate(from, maxLen)
+		if len(cut) > maxLen || utf8.ValidString(from) && !utf8.ValidString(cut) {
+			t.Errorf("truncated text %q is longer than %d bytes, or not UTF-8", cut, maxLen)
 		}
 		if !strings.HasPrefix(from, strings.TrimSuffix(cut, "…")) {
 			t.Errorf("%q is not a prefix of %q", cut, from)
