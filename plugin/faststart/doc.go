@@ -5,8 +5,8 @@
 //	import _ "github.com/sluice-mesh/sluice/plugin/faststart"
 //
 // Packages are initialized in the order of their import paths, each after the packages that it
-// imports. This package imports so little that most others are initialized after it. Therefore its
-// effect includes their initialization, which a call in the function main would come too late for.
+// imports. This package imports so little that most others are initialized after it. Its effect
+// therefore also applies to their initialization, unlike the effect of a call in the function main.
 //
 // A package main that imports it should also have the line
 //

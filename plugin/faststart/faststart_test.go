@@ -16,20 +16,20 @@ import (
 
 func TestOneProcessor(t *testing.T) {
 	if n := runtime.GOMAXPROCS(0); n != 1 {
-		t.Errorf("%d processors", n)
+		t.Errorf("GOMAXPROCS is %d, want 1", n)
 	}
 }
 
-// programs contains the programs that import the package.
+// programs contains the directories of the programs that import the package, by name.
 var programs = map[string]string{
 	"sluice-cni": "../cmd/sluice-cni", "rules": "../../rules/cmd/rules",
 }
 
 func TestGOMAXPROCSIsNotUpdatedAtRuntime(t *testing.T) {
-	for program, folder := range programs {
-		out, err := exec.Command("go", "list", "-f", "{{.DefaultGODEBUG}}", folder).CombinedOutput()
+	for program, dir := range programs {
+		out, err := exec.Command("go", "list", "-f", "{{.DefaultGODEBUG}}", dir).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "updatemaxprocs=0") {
-			t.Errorf("%s: %v, %s", program, err, out)
+			t.Errorf("%s: error %v, settings %s; want updatemaxprocs=0", program, err, out)
 		}
 	}
 }
