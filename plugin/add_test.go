@@ -231,7 +231,7 @@ func TestAMessageAboutALongName(t *testing.T) {
 	const end = "… cannot be read, so it is not known whether it is in the mesh (misconfigured)"
 	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) ||
 		len(e.Msg) > 160 {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	env.Source = plugin.System().Source
 	if e := env.call("ADD", c); e == nil ||
@@ -249,7 +249,7 @@ func TestUnreadableNamespace(t *testing.T) {
 	c.stdin = c.configuration(`"enablement_selectors":[{"namespaceSelector":{}}]`)
 	if e := env.call("ADD", c); e == nil || e.Code != 100 ||
 		e.Details != "namespace shop: not allowed" {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	checkNoRules(t, ns)
 }
@@ -318,7 +318,7 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") ||
 		!strings.HasSuffix(e.Msg, " invalid settings") {
-		t.Fatalf("%+v", e)
+		t.Fatalf("error %+v", e)
 	}
 	for _, part := range []string{
 		"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT",
@@ -360,7 +360,7 @@ func TestALineAboutAHostilePod(t *testing.T) {
 		proxy.Env = append(proxy.Env, decide.EnvVar{Name: name, Value: longest})
 	}
 	if e := env.call("ADD", newCall(t, netnstest.New(t))); e == nil || e.Code != 101 {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	line := strings.TrimRight(env.agent.lines[0], "\n")
 	if _, err := agent.AppendJSON(nil,

@@ -128,7 +128,7 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 			e := env.call("ADD", c)
 			if e == nil || e.Code != test.code || !strings.Contains(e.Details, want) ||
 				!strings.Contains(e.Msg, "is in ambient mode and cannot be enrolled") {
-				t.Errorf("%+v", e)
+				t.Errorf("error %+v", e)
 			}
 			c.checkNoRecord(t)
 			checkNoRules(t, ns)

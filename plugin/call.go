@@ -155,8 +155,8 @@ func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error)
 	}, nil, nil
 }
 
-// parameters returns the parameters of a pod's redirection. ns is the pod's namespace; nil is that
-// of the calling thread.
+// parameters returns the parameters of a pod's redirection. ns is the pod's namespace; nil means the
+// namespace of the calling thread.
 func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.Redirect, error) {
 	addresses, err := c.addresses(ns, result)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	addresses, err := parseAddresses(result)
 	if err != nil {
-		return nil, cniError(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
+		return nil, cniError(types.ErrInvalidNetworkConfig, "the previous plugin's result is invalid",
 			err)
 	}
 	if len(decide.GlobalAddresses(addresses)) > 0 {

@@ -42,8 +42,8 @@ func TestDELWithoutState(t *testing.T) {
 	}
 }
 
-// rejectedConfigurations contains changes to a valid configuration because of which package skel
-// rejects DEL.
+// rejectedConfigurations contains changes to a valid configuration that make package skel reject
+// DEL.
 var rejectedConfigurations = map[string]struct{ old, new string }{
 	"an unknown version":             {`"cniVersion":"1.1.0","name"`, `"cniVersion":"7.0.0","name"`},
 	"no name":                        {`"name":"e2e"`, `"name":""`},
@@ -120,8 +120,8 @@ func TestRejectedDELInTheHostNamespace(t *testing.T) {
 	checkNoRules(t, host)
 }
 
-// TestDELWithoutCompleteEnvironment covers an incomplete environment, which is rejected before
-// standard input is read. DEL reads it nevertheless, with a timeout.
+// TestDELWithoutCompleteEnvironment covers an incomplete environment, which package skel rejects
+// before it reads standard input. DEL then reads standard input itself, with a timeout.
 func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	host := netnstest.New(t)
 	withoutPath := func(environment []string) []string {
@@ -181,7 +181,7 @@ func TestDELWithALongConfiguration(t *testing.T) {
 			var writer sync.WaitGroup
 			writer.Go(func() {
 				_, _ = in.WriteString(c.stdin + strings.Repeat(" ", tc.spaces))
-				if !tc.kept {
+				if !tc.kept { // the plugin must not wait for the end of the longer input
 					_ = in.Close()
 				}
 			})

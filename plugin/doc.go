@@ -40,23 +40,25 @@
 //
 // # Error codes
 //
-// Errors have the codes of the CNI specification, some of them returned by package skel before a
-// verb begins, and those from [CodePod] on. The message is one line for kubectl describe pod, which
-// shows the details behind it.
+// Errors have the codes of the CNI specification, or this package's own codes from [CodePod] on.
+// Package skel returns some of the specification's codes before a verb begins. The message is one
+// line for kubectl describe pod, which shows the details after the message.
 //
 //	  1  the configuration has a version of the specification that this program does not support, or
 //	     that does not have the verb
 //	  4  the environment is invalid: a variable is missing, or CNI_ARGS or a name is not allowed
 //	  5  standard input cannot be read, the result cannot be written, or GC cannot remove a record
 //	  6  standard input is not a configuration in JSON
-//	  7  the configuration has wrong fields, the previous result is wrong, or GC has no list
+//	  7  the configuration has invalid fields, the previous result is invalid, or GC gets no list of
+//	     valid attachments
 //	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
 //	 11  the pod cannot be read now: neither agent nor API server was reached, or both still have
 //	     another pod of the same name; or a pod in ambient mode cannot be enrolled now, because the
 //	     agent or ztunnel is missing
 //	 50  STATUS: ADD would fail now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
-//	101  the pod has wrong settings; the details list the values and what is allowed, as far as fits
+//	101  the pod has invalid settings; the details list the values and what is allowed, as far as
+//	     they fit
 //	102  the kernel refused to install or remove rules; the details name the rule and the reason
 //	103  the kernel has other rules than ADD installed, or they cannot be read
 //	104  CHECK: the rules in the namespace differ from those that ADD installed, or a pod that is

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// GC removes the records of attachments to the network that the runtime does not list as valid.
-// Their namespaces no longer exist.
+// GC removes the records of the network's attachments that the runtime does not list as valid. The
+// namespaces of these attachments no longer exist.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	c, err := config.Parse(args.StdinData)
 	if err != nil {

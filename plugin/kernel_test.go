@@ -71,7 +71,7 @@ func TestADDThatTheKernelRejects(t *testing.T) {
 	if e == nil || e.Code != 102 ||
 		e.Msg != "the rules of pod shop/"+podName+" cannot be installed" ||
 		e.Details != "add rule inet sluice nat-output: operation not supported; load nft_redir" {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	c.checkNoRecord(t)
 }
@@ -86,7 +86,7 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 103 ||
 		!strings.Contains(e.Details, "missing in chain inet sluice nat-output: redirect") {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	checkNoRules(t, ns)
 	c.checkNoRecord(t)
@@ -95,7 +95,7 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	env.add(t, c)
 	env.useBackend(t, backend{check: reportDifference})
 	if e := env.call("ADD", c); e == nil || e.Code != 103 {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	checkHasRules(t, ns)
 }
@@ -119,7 +119,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 		e := env.call("ADD", c)
 		if e == nil || e.Code != 102 ||
 			e.Details != "the rules are in place, but not all old routes are gone: busy" {
-			t.Errorf("%+v", e)
+			t.Errorf("error %+v", e)
 		}
 		checkNoRules(t, ns)
 		c.checkNoRecord(t)
@@ -132,7 +132,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	before := c.record(t)
 	env.source.pod, env.Backend = readPod(t, "tproxy"), failing
 	if e := env.call("ADD", c); e == nil || e.Code != 102 {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
@@ -202,7 +202,7 @@ func TestPanics(t *testing.T) {
 			e := env.call("ADD", newCall(t, ns))
 			if e == nil || e.Code != 999 || e.Msg != "a defect of the plugin: impossible value" ||
 				!strings.Contains(e.Details, "kernel_test.go:") {
-				t.Errorf("%+v", e)
+				t.Errorf("error %+v", e)
 			}
 			if env.stdout.Len() > 0 || !strings.Contains(env.stderr.String(), "goroutine ") {
 				t.Errorf("standard output %q, standard error %q", env.stdout.String(),

@@ -28,10 +28,10 @@ func TestVerbsLeakNothing(t *testing.T) {
 	valid := c
 	valid.stdin = c.configuration(`"cni.dev/valid-attachments":[]`)
 	round := func() {
-		for _, call := range []struct {
-			verb string
-			call sandboxCall
-			ok   bool
+		for _, step := range []struct {
+			verb     string
+			call     sandboxCall
+			succeeds bool
 		}{
 			{"ADD", wrong, false},
 			{"ADD", c, true},
@@ -43,8 +43,8 @@ func TestVerbsLeakNothing(t *testing.T) {
 			{"GC", valid, true},
 			{"GC", c, false},
 		} {
-			if e := env.call(call.verb, call.call); (e == nil) != call.ok {
-				t.Fatalf("%s: %v", call.verb, e)
+			if e := env.call(step.verb, step.call); (e == nil) != step.succeeds {
+				t.Fatalf("%s: %v", step.verb, e)
 			}
 		}
 	}

@@ -216,7 +216,7 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 ||
 		!strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestADDWhoseResultIsNotRead(t *testing.T) {
 	env := newTestEnv(t, "plain")
 	env.Stdout = failingWriter{}
 	if e := env.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // TestAgentIsNotifiedOfEveryADD checks that every outcome of an ADD is reported to the node agent
-// in the terms that it counts.
+// with the words of the agent's metrics.
 func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New("no nf_tables")
@@ -133,16 +133,16 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			}
 			got := env.agent.last(t)
 			if (got.Bytes > 0) != (got.Backend != "none") || len(env.agent.adds) != 1 {
-				t.Errorf("%+v", env.agent.adds)
+				t.Errorf("reports: %+v", env.agent.adds)
 			}
 			got.Bytes = 0
 			if d := cmp.Diff(want, got); d != "" {
-				t.Errorf("%+v (-want +got)\n%s", e, d)
+				t.Errorf("ADD returns %+v; report (-want +got)\n%s", e, d)
 			}
 			// The log lines equal those on standard error.
 			if d := cmp.Diff(slices.Collect(strings.Lines(env.stderr.String())),
 				env.agent.lines); d != "" {
-				t.Errorf("(-stderr +agent)\n%s", d)
+				t.Errorf("log lines (-stderr +agent)\n%s", d)
 			}
 		})
 	}
@@ -156,6 +156,6 @@ func TestOtherVerbsAreNotCounted(t *testing.T) {
 		_ = env.call(verb, c)
 	}
 	if len(env.agent.adds) > 0 || len(env.agent.lines) == 0 {
-		t.Errorf("%+v, %q", env.agent.adds, env.agent.lines)
+		t.Errorf("reports %+v, log lines %q", env.agent.adds, env.agent.lines)
 	}
 }

@@ -33,7 +33,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 	for _, row := range []struct {
 		name           string
 		change         func()
-		kernel, source int // expected numbers of requests
+		kernel, source int // expected numbers of requests to the kernel and to the source of pods
 		fails          bool
 	}{
 		{"the first call", func() {}, 1, 1, false},

@@ -188,13 +188,14 @@ func (p *podSource) Ready(context.Context) error { return p.request("ready") }
 
 func (p *podSource) Close() {}
 
-func (p *podSource) request(question string) error {
+// request records a request with its description.
+func (p *podSource) request(description string) error {
 	if p.onRequest != nil {
 		p.onRequest()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.requested = append(p.requested, question)
+	p.requested = append(p.requested, description)
 	return p.err
 }
 
@@ -230,7 +231,7 @@ func (a *agentRecorder) Report(add agent.Add) error {
 	return add.Validate()
 }
 
-// last returns the latest outcome, which must be valid, without its duration.
+// last returns the latest report, which must be valid, without its duration.
 func (a *agentRecorder) last(t testing.TB) agent.Add {
 	t.Helper()
 	if len(a.adds) == 0 {

@@ -109,7 +109,7 @@ func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, " cannot be removed") ||
 		e.Details != "the kernel rejects it" {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 	// Only the first ADD printed its result.
 	if env.stdout.String() != c.prevResult {
@@ -175,9 +175,9 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 			e := env.call("CHECK", c)
 			switch {
 			case row.want == "" && e != nil:
-				t.Errorf("%+v", e)
+				t.Errorf("error %+v", e)
 			case row.want != "" && (e == nil || e.Code != 104 || e.Details != row.want):
-				t.Errorf("%+v", e)
+				t.Errorf("error %+v", e)
 			}
 		})
 	}
@@ -197,6 +197,6 @@ func TestCHECKOfAPodThatIsNotRedirectedReadsItsRules(t *testing.T) {
 	e := run(t, host, cmd).mustFail(t)
 	if e.Code != 103 || e.Msg != "the rules of pod shop/"+podName+" cannot be read" ||
 		!strings.Contains(e.Details, "CAP_NET_ADMIN") {
-		t.Errorf("%+v", e)
+		t.Errorf("error %+v", e)
 	}
 }
