@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
 
-// alert returns the expression of an alert.
-func alert(t *testing.T, name string) string {
+// alertExpr returns the expression of an alert.
+func alertExpr(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/alerts.yaml"))
 	if err != nil {
@@ -93,15 +93,15 @@ func TestAlertOnMostlyUncapturedPods(t *testing.T) {
 		{"a pod without counters causes no alert", metric + `direction="outbound",outcome="captured"} _x60`, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := evaluate(t, alert(t, "SluicePodMostlyUncaptured"), tc.samples)
+			got := evaluate(t, alertExpr(t, "SluicePodMostlyUncaptured"), tc.samples)
 			if got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
+				t.Errorf("the alert's expression returns %q, want %q", got, tc.want)
 			}
 		})
 	}
 }
 
-// evaluate returns the value of an expression after an hour of samples.
+// evaluate returns the only series of an expression and its value after an hour of samples, or "".
 func evaluate(t *testing.T, expr, samples string) string {
 	t.Helper()
 	storage := promqltest.LoadedStorage(t, "load 1m\n\t"+samples+"\n")
@@ -118,7 +118,7 @@ func evaluate(t *testing.T, expr, samples string) string {
 	}
 	vector, err := result.Vector()
 	if err != nil || len(vector) > 1 {
-		t.Fatalf("%v, %v", vector, err)
+		t.Fatalf("the expression returns %v, error %v; want at most one series", vector, err)
 	}
 	if len(vector) == 0 {
 		return ""

@@ -65,8 +65,7 @@ func TestSelectorsOfAmbientMode(t *testing.T) {
 	}
 }
 
-// The chart accepts other values of istio-cni's chart for ambient mode if they are the default or
-// have no effect.
+// The chart accepts values that ask for what Sluice does anyway, and values without effect.
 func TestValuesOfAmbientModeAreAccepted(t *testing.T) {
 	for _, values := range []string{
 		`{profile: ambient, ambient: {configDir: "", reconcileIptablesOnStartup: true,
@@ -92,7 +91,7 @@ func TestAgentMountsTheSocketDirectoryOfZtunnel(t *testing.T) {
 	dir, _, _ := strings.Cut(settings.ZtunnelSocket, "/ztunnel.sock")
 	for _, v := range pod.Volumes {
 		if v.Name == "ztunnel" && v.HostPath.Path != dir {
-			t.Errorf("on the node: %s, want %s", v.HostPath.Path, dir)
+			t.Errorf("ztunnel's directory on the node is %s, want %s", v.HostPath.Path, dir)
 		}
 	}
 	found := false
@@ -114,7 +113,7 @@ func TestAddressesOfProbesAreConfigurable(t *testing.T) {
 	environment := deployed.environment(t)
 	if environment["HOST_PROBE_SNAT_IP"] != "169.254.9.9" ||
 		environment["HOST_PROBE_SNAT_IPV6"] != "fd99::9" {
-		t.Errorf("%v", environment)
+		t.Errorf("the environment has other probe addresses: %v", environment)
 	}
 }
 
@@ -126,7 +125,7 @@ func TestNotesOfAmbientMode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(r.Notes, text) != want {
-			t.Errorf("%s:\n%s", values, r.Notes)
+			t.Errorf("%s: the notes contain %q: %v, want %v:\n%s", values, text, !want, want, r.Notes)
 		}
 	}
 }
@@ -174,7 +173,7 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 		_, err := deploy.Render(parse(t, c.values),
 			deploy.Options{UpgradedRelease: "sluice", Cluster: c.settings})
 		if (err != nil) != c.refused {
-			t.Errorf("%s: %v", c.reason, err)
+			t.Errorf("%s: error %v, want an error: %v", c.reason, err, c.refused)
 		}
 		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES " +
 			"--set-json ambient.enablementSelectors=[]\n"

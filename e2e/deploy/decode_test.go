@@ -21,20 +21,20 @@ import (
 var strict = serializer.NewCodecFactory(scheme.Scheme,
 	serializer.EnableStrict).UniversalDeserializer()
 
-// foreign contains kinds of custom resources.
-var foreign = map[string]bool{
+// customKinds contains kinds of custom resources.
+var customKinds = map[string]bool{
 	"SecurityContextConstraints": true, "NetworkAttachmentDefinition": true, "PodMonitor": true,
 	"PrometheusRule": true,
 }
 
-// decode decodes an object like an API server.
+// decode decodes an object as strictly as an API server with strict field validation.
 func decode(t *testing.T, text string) runtime.Object {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.UnmarshalStrict([]byte(text), &u.Object); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
 	}
-	if foreign[u.GetKind()] {
+	if customKinds[u.GetKind()] {
 		return u
 	}
 	o, _, err := strict.Decode([]byte(text), nil, nil)

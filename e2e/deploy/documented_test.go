@@ -36,8 +36,8 @@ func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 	}
 }
 
-// kubectl debug mounts the node's root at /host. The directories in the command and the defaults of
-// the others must be the agent's directories on the node.
+// kubectl debug mounts the node's root at /host. The command sets some variables; the others have
+// their defaults. All must name the agent's directories on the node.
 func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 	text := readme(t, "../../install/chart/README.md")
 	_, command, found := strings.Cut(text, "\necho '")

@@ -36,9 +36,9 @@ func (d daemonSet) GetClientFor(
 func clientOf(
 	o *unstructured.Unstructured, apiVersion, kind string,
 ) dynamic.NamespaceableResourceInterface {
-	asked := schema.FromAPIVersionAndKind(apiVersion, kind).GroupVersion().WithResource(
+	resource := schema.FromAPIVersionAndKind(apiVersion, kind).GroupVersion().WithResource(
 		strings.ToLower(kind) + "s")
-	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(asked)
+	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(resource)
 }
 
 // Helm deletes objects that a new chart does not contain, and istio-cni uninstalls itself when its
@@ -65,7 +65,7 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 			"istio-cni", false,
 		},
 		{
-			"installation while an istio-cni without release is installed",
+			"installation with the release name of the installed istio-cni",
 			daemonSet{deploy.Namespace, "istio-cni-node", "sluice"},
 			"", false,
 		},
@@ -84,7 +84,7 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 			_, err := deploy.Render(parse(t, "global: {resourceScope: "+scope+"}"),
 				deploy.Options{UpgradedRelease: c.release, Cluster: c.cluster})
 			if (err != nil) != c.refused {
-				t.Errorf("%s, scope %s: %v", c.reason, scope, err)
+				t.Errorf("%s, scope %s: error %v, want an error: %v", c.reason, scope, err, c.refused)
 			}
 			for _, want := range []string{
 				"the DaemonSet istio-system/istio-cni-node", "run without redirection",

@@ -54,10 +54,11 @@ func TestMetricsPassPrometheusLint(t *testing.T) {
 	}
 }
 
-// external contains labels that Prometheus adds.
+// external contains labels that no metric declares: Prometheus or a histogram adds them.
 var external = []string{"instance", "node", "le", model.MetricNameLabel}
 
 // checkQuery checks that a query uses existing metrics, with labels and values that they can have.
+// It returns the names of these metrics.
 func checkQuery(t *testing.T, where, query string) (used []string) {
 	t.Helper()
 	// Replace Grafana's variables.
@@ -99,10 +100,10 @@ func checkMatcher(t *testing.T, where string, m metrics.Metric, matcher *labels.
 	if slices.Contains(external, matcher.Name) {
 		return
 	}
-	at := slices.IndexFunc(m.Labels, func(l metrics.Label) bool { return l.Name == matcher.Name })
-	if at < 0 {
+	index := slices.IndexFunc(m.Labels, func(l metrics.Label) bool { return l.Name == matcher.Name })
+	if index < 0 {
 		t.Errorf("%s: %s has no label %s", where, m.Name, matcher.Name)
-	} else if values := m.Labels[at].Values; len(values) > 0 &&
+	} else if values := m.Labels[index].Values; len(values) > 0 &&
 		!slices.ContainsFunc(values, matcher.Matches) {
 		t.Errorf("%s: label %s of %s cannot be %s", where, matcher.Name, m.Name, matcher.Value)
 	}
@@ -126,7 +127,7 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 		checkQuery(t, r.Alert, r.Expr)
 		if seen[r.Alert] || r.Labels["severity"] == "" || r.Annotations["summary"] == "" ||
 			r.Annotations["description"] == "" {
-			t.Errorf("%s: %+v", r.Alert, r)
+			t.Errorf("alert %s is duplicate or has no severity, summary or description: %+v", r.Alert, r)
 		}
 		seen[r.Alert] = true
 	}
@@ -164,7 +165,7 @@ func TestDashboardUsesExistingMetrics(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := cells[[2]int{x, y}]; other != "" || x >= 24 {
-					t.Fatalf("%s: overlaps with %q or the edge", p.Title, other)
+					t.Fatalf("%s: overlaps with %q or exceeds the 24 columns", p.Title, other)
 				}
 				cells[[2]int{x, y}] = p.Title
 			}

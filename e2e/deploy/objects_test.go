@@ -131,20 +131,20 @@ func TestSluicePodsAreNotInTheMesh(t *testing.T) {
 	} {
 		if labels["sidecar.istio.io/inject"] != "false" ||
 			labels["istio.io/dataplane-mode"] != "none" {
-			t.Errorf("%v", labels)
+			t.Errorf("labels %v do not exclude the pod from the mesh", labels)
 		}
 	}
 }
 
-// The plugin recognizes Sluice's pods by the DaemonSet's name before a suffix without a dash, or by
-// the annotation.
+// The plugin recognizes Sluice's pods by the annotation, or by a name that consists of the
+// DaemonSet's name, a dash and a suffix without a dash.
 func TestPluginRecognizesSluicePods(t *testing.T) {
 	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}",
 		deploy.Options{})
 	agent, hook := deployed.agent(t), job(t, hooks)
 	for _, pod := range []core.PodTemplateSpec{agent.Spec.Template, hook.Spec.Template} {
 		if pod.Annotations[decide.AgentAnnotation] != "true" {
-			t.Errorf("%v", pod.Annotations)
+			t.Errorf("annotations %v, want %s=true", pod.Annotations, decide.AgentAnnotation)
 		}
 	}
 	if agent.Name != settings.DaemonSet || hook.Name != settings.DaemonSet {
@@ -227,7 +227,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 		t.Error(diff)
 	}
 	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" {
-		t.Errorf("%v %v", c.ReadinessProbe, c.LivenessProbe)
+		t.Errorf("readiness probe %v, liveness probe %v", c.ReadinessProbe, c.LivenessProbe)
 	}
 	// These directories must have the same path in the container and on the node, where the plugin
 	// uses them.
@@ -240,7 +240,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) != 3 ||
 		*pod.TerminationGracePeriodSeconds != 30 ||
 		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 1 {
-		t.Errorf("%+v", ds.Spec)
+		t.Errorf("priority class, tolerations, grace period or update strategy: %+v", ds.Spec)
 	}
 }
 
@@ -266,15 +266,15 @@ func TestPrometheusOperatorObjects(t *testing.T) {
 	rule := deployed["PrometheusRule/sluice-node"].(*unstructured.Unstructured)
 	groups, found, err := unstructured.NestedSlice(rule.Object, "spec", "groups")
 	if !found || err != nil || len(groups) != 1 {
-		t.Errorf("%v %v: %v", found, err, rule.Object)
+		t.Errorf("%d groups of rules, error %v, want 1 group in: %v", len(groups), err, rule.Object)
 	}
 	monitor := deployed["PodMonitor/sluice-node"].(*unstructured.Unstructured)
 	endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
 	if err != nil || len(endpoints) != 1 || endpoints[0].(map[string]any)["port"] != "metrics" {
-		t.Errorf("%v: %v", err, monitor.Object)
+		t.Errorf("error %v, want the endpoint metrics in: %v", err, monitor.Object)
 	}
 	if monitor.GetLabels()["release"] != "prom" {
-		t.Errorf("%v", monitor.GetLabels())
+		t.Errorf("labels of the monitor: %v, want release=prom", monitor.GetLabels())
 	}
 }
 
@@ -293,7 +293,7 @@ func TestUninstallHookRunsBeforeDeletion(t *testing.T) {
 			continue
 		case "pre-delete":
 		default:
-			t.Errorf("%s: %v", key, m.GetAnnotations())
+			t.Errorf("%s is neither a test nor a pre-delete hook: %v", key, m.GetAnnotations())
 		}
 		weights[key] = m.GetAnnotations()["helm.sh/hook-weight"]
 	}

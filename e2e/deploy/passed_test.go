@@ -64,7 +64,7 @@ func TestResources(t *testing.T) {
 			"{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}",
 		},
 		{"global resources", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
-		{"none", "resources: null", "{}"},
+		{"no resources", "resources: null", "{}"},
 		{
 			"null amount",
 			"resources: {requests: {cpu: null}, limits: {cpu: null, memory: 180Mi}}",
@@ -83,7 +83,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// The job can only delete the DaemonSet and watch its pods.
+// The job can only read and delete the DaemonSet, and list pods.
 func TestRightsOfTheHook(t *testing.T) {
 	_, hooks := render(t, "{}", deploy.Options{})
 	want := []rbac.PolicyRule{
@@ -123,7 +123,8 @@ func TestDashboardConfigMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config.Labels["grafana_dashboard"] != "1" || config.Data["sluice.json"] != string(file) {
-		t.Errorf("labels %v, %d bytes", config.Labels, len(config.Data["sluice.json"]))
+		t.Errorf("labels %v, a dashboard of %d bytes; want grafana_dashboard=1 and the file of %d bytes",
+			config.Labels, len(config.Data["sluice.json"]), len(file))
 	}
 }
 
@@ -132,14 +133,14 @@ func TestNotes(t *testing.T) {
 		reason, values, text string
 		want                 bool
 	}{
-		{"commands to inspect", "{}", "rules check --pod NAMESPACE/NAME", true},
+		{"commands to inspect a pod", "{}", "rules check --pod NAMESPACE/NAME", true},
 		{"helm test", "{}", "helm test", true},
 		{
 			"excluded namespace of the test pod", "excludeNamespaces: [istio-system]",
 			"helm test tests nothing: excludeNamespaces contains istio-system.", true,
 		},
 		{
-			"selectors",
+			"selectors that may exclude the test pod",
 			"enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]",
 			"helm test tests nothing: enablementSelectors may not select its pod.", true,
 		},
@@ -154,7 +155,8 @@ func TestNotes(t *testing.T) {
 	} {
 		r, err := deploy.Render(parse(t, c.values), deploy.Options{})
 		if err != nil || strings.Contains(r.Notes, c.text) != c.want {
-			t.Errorf("%s: %v: %q in %s: want %v", c.reason, err, c.text, r.Notes, c.want)
+			t.Errorf("%s: error %v; notes contain %q: %v, want %v:\n%s", c.reason, err, c.text, !c.want,
+				c.want, r.Notes)
 		}
 	}
 }

@@ -142,12 +142,13 @@ func TestGKEIsRecognized(t *testing.T) {
 	}
 }
 
-// Multus finds a network without a configuration by its name, and the injector uses this name.
+// A NetworkAttachmentDefinition without a spec makes Multus search for a configuration of the same
+// name. Istio's injector refers to the definition by this name.
 func TestMultusFindsTheNetwork(t *testing.T) {
 	deployed, _ := render(t, "platform: openshift", deploy.Options{})
 	nad, ok := deployed["NetworkAttachmentDefinition/istio-cni"].(*unstructured.Unstructured)
 	if !ok || nad.GetNamespace() != "default" || nad.Object["spec"] != nil {
-		t.Errorf("%v", nad)
+		t.Errorf("definition %v, want one without a spec in the namespace default", nad)
 	}
 }
 

@@ -123,13 +123,13 @@ func TestRightsFollowFeatures(t *testing.T) {
 	}{
 		{"repair of rules needs no other permissions", "{}", common},
 		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
-		{"labelling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
+		{"labeling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
 		{
 			"deletion of pods that cannot be repaired",
 			"repair: {deletePods: true, labelPods: true}", with("pods: delete"),
 		},
 		{
-			"deletion takes precedence over labelling",
+			"deletion takes precedence over labeling",
 			"repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete"),
 		},
 		{
@@ -153,7 +153,7 @@ func TestRightsFollowFeatures(t *testing.T) {
 			with("pods/status: patch"),
 		},
 		{
-			"annotating and labelling use the same permission",
+			"annotating and labeling use the same permission",
 			"{profile: ambient, repair: {repairPods: false, labelPods: true}}",
 			with("pods/status: patch", "namespaces: get list watch"),
 		},
@@ -194,13 +194,13 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 	for name, pod := range pods {
 		if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 {
-			t.Errorf("%s: %+v", name, pod)
+			t.Errorf("%s shares a namespace of the node or has several containers: %+v", name, pod)
 		}
 		s := pod.Containers[0].SecurityContext
 		if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
 			s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
 			!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
-			t.Errorf("%s: %+v", name, s)
+			t.Errorf("%s has too many privileges: %+v", name, s)
 		}
 	}
 	for _, m := range pods["agent"].Containers[0].VolumeMounts {
@@ -211,7 +211,7 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 	if hook := pods["hook"]; !*hook.Containers[0].SecurityContext.RunAsNonRoot ||
 		len(hook.Volumes) > 0 {
-		t.Errorf("the hook: %+v", hook)
+		t.Errorf("the hook may run as root or has volumes: %+v", hook)
 	}
 }
 
@@ -221,14 +221,14 @@ func TestConfinementIsConfigurable(t *testing.T) {
 	s := deployed.agent(t).Spec.Template.Spec.Containers[0].SecurityContext
 	if s.SeccompProfile.Type != core.SeccompProfileTypeLocalhost ||
 		*s.SeccompProfile.LocalhostProfile != "p.json" {
-		t.Errorf("%+v", s.SeccompProfile)
+		t.Errorf("seccomp profile: %+v", s.SeccompProfile)
 	}
 	if s.SELinuxOptions.Type != "spc_t" || s.SELinuxOptions.Level != "s0" {
-		t.Errorf("%+v", s.SELinuxOptions)
+		t.Errorf("SELinux options: %+v", s.SELinuxOptions)
 	}
 }
 
-// AppArmor's default profile only prevents searching /proc and ambient mode.
+// AppArmor's default profile prevents nothing but the search of /proc and ambient mode.
 func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 	const annotation = "container.apparmor.security.beta.kubernetes.io/sluice-node"
 	for _, c := range []struct {

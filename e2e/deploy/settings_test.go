@@ -78,9 +78,9 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 		if s.Helm == "" {
 			continue
 		}
-		for _, below := range []string{"", "cni."} {
+		for _, prefix := range []string{"", "cni."} {
 			values := map[string]any{}
-			if err := setKey(below+s.Helm, s, values); err != nil {
+			if err := setKey(prefix+s.Helm, s, values); err != nil {
 				t.Fatalf("%s: %v", s.Helm, err)
 			}
 			if extra := requiredKeys[s.Helm]; extra != "" {
@@ -90,17 +90,17 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 			}
 			r, err := deploy.Render(values, deploy.Options{})
 			if err != nil {
-				t.Errorf("%s%s=%s: %v", below, s.Helm, s.Example, err)
+				t.Errorf("%s%s=%s: %v", prefix, s.Helm, s.Example, err)
 				continue
 			}
 			if got := decodeAll(t, r.Objects).environment(t)[s.Env]; got != s.Example {
-				t.Errorf("%s%s=%s: %s is %q", below, s.Helm, s.Example, s.Env, got)
+				t.Errorf("%s%s=%s: %s is %q", prefix, s.Helm, s.Example, s.Env, got)
 			}
 		}
 	}
 }
 
-// setKey sets a key like Helm's flag --set.
+// setKey sets a key to the setting's example, like Helm's flags --set, --set-json and --set-string.
 func setKey(key string, s settings.Setting, values map[string]any) error {
 	switch s.Kind.Want {
 	case settings.Names.Want, parameter.Deviation.Allowed():
@@ -113,8 +113,7 @@ func setKey(key string, s settings.Setting, values map[string]any) error {
 	return strvals.ParseInto(key+"="+s.Example, values)
 }
 
-// TestLabelsThatAreNotStringsInYAML checks that labels may be written without quotes, as for
-// istio-cni, and that the agent accepts the result.
+// As for istio-cni, values of labels may be written without quotes. The agent accepts the result.
 func TestLabelsThatAreNotStringsInYAML(t *testing.T) {
 	const (
 		selectors = "[{podSelector: {matchLabels: {mesh: true, size: 1500000}}}, {podSelector: {}, namespaceSelector: " +
@@ -531,7 +530,6 @@ func TestKeysOfOtherChartsAreAccepted(t *testing.T) {
 		deploy.Options{})
 }
 
-// Defaults of istio-cni's chart, except for the image.
 func TestIstioCNIDefaultsAreAccepted(t *testing.T) {
 	istio, _ := render(t, istioDefaults, deploy.Options{})
 	sluice, _ := render(t, "resources: {requests: {cpu: 100m, memory: 100Mi}}", deploy.Options{})
@@ -540,6 +538,7 @@ func TestIstioCNIDefaultsAreAccepted(t *testing.T) {
 	}
 }
 
+// istioDefaults contains the defaults of istio-cni's chart, except for the image.
 const istioDefaults = `
 hub: ""
 tag: ""
