@@ -23,8 +23,8 @@ import (
 const fewAmbientHosts, manyAmbientHosts = 30, 500
 
 // Sluice's rules of a node treat every packet like the rules that istio-cni's code programs on the
-// node, except for the deviation of each of its backends. Without the deviation, all packets are
-// treated alike.
+// node, except for one deviation from each backend of istio-cni. Without the deviation, all packets
+// are treated alike.
 func TestAmbientHostRulesOfIstio(t *testing.T) {
 	p := program(t, istioAmbient)
 	seed, n := randomSeed(t), fewAmbientHosts
@@ -69,8 +69,8 @@ func TestAmbientHostRulesOfIstio(t *testing.T) {
 }
 
 // compareAmbientHost compares the namespace's rules with Sluice's rules. It reports whether they
-// differ by the deviation of istio-cni's backend. It fails the test for any other difference, and
-// if there is no difference although pods are in the mesh.
+// differ by the deviation from istio-cni's backend. It fails the test for any other difference, and
+// if there is no difference although the rules apply to pods in the mesh.
 func compareAmbientHost(
 	t *testing.T, ns *netns.NS, c istio.AmbientHostConfiguration, nftables bool,
 ) bool {

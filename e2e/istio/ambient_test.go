@@ -84,7 +84,8 @@ func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) 
 	}
 	for _, c := range r.Classes {
 		if !slices.Equal(c.Deviations, []rules.DeviationID{rules.AmbientIPv6}) {
-			t.Errorf("%v: deviations %v", c.Packets, c.Deviations)
+			t.Errorf("packets %v differ by the deviations %v, want only %s", c.Packets, c.Deviations,
+				rules.AmbientIPv6)
 		}
 	}
 	return false

@@ -22,13 +22,13 @@ func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 		}
 	}
 	isMapped := func(p netip.Prefix) bool { return p.Addr().Is4In6() }
-	rerouted := len(r.RerouteInterfaces) > 0 &&
+	reroutesMapped := len(r.RerouteInterfaces) > 0 &&
 		slices.ContainsFunc(r.OutboundCIDRs.Prefixes, isMapped)
-	captures := func(included []netip.Prefix) bool {
+	changesIfUnmapped := func(included []netip.Prefix) bool {
 		return !capturedAddresses(r, included,
 			unchanged).Equal(capturedAddresses(r, included, unmapped))
 	}
-	if rerouted || slices.ContainsFunc(inclusions(r), captures) {
+	if reroutesMapped || slices.ContainsFunc(inclusions(r), changesIfUnmapped) {
 		expected[rules.MappedCIDR] = true
 	}
 	return expected

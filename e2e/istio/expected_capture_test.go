@@ -40,7 +40,7 @@ func capturesOutbound(r rules.Redirect) bool {
 }
 
 // inclusions returns the addresses to which connections are captured, ignoring exclusions: for any
-// port, and for the included ports.
+// port, and for the included ports. It returns nil if no group's connections are captured.
 func inclusions(r rules.Redirect) [][]netip.Prefix {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	all := [][]netip.Prefix{r.OutboundCIDRs.Prefixes}

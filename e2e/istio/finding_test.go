@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A finding is a difference between istio-nftables and istio-iptables.
+// A finding is a difference between the rules that istio-iptables writes with --native-nftables and
+// the rules that it writes with iptables. The tests call the former istio-nftables' rules.
 type finding struct {
 	id, description string
 	// repair changes istio-nftables' rules to remove the difference. If all findings are repaired,

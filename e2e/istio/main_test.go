@@ -34,7 +34,7 @@ func program(t testing.TB, p istio.Program) istio.Program {
 	return istio.Program(path)
 }
 
-// The default number of random configurations, and the default seed.
+// Numbers of random configurations in the short and the long form, and the default seed.
 const (
 	fewRandom, manyRandom = 40, 400
 	defaultSeed           = 20261120

@@ -101,7 +101,7 @@ func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 			info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		})
 		if err != nil || infoErr != nil || !errors.Is(writeErr, unix.EAGAIN) {
-			t.Fatal(err, infoErr, writeErr)
+			t.Fatalf("fill the send buffer: %v; TCP_INFO: %v; write: %v, want EAGAIN", err, infoErr, writeErr)
 		}
 		if info.Unacked == 0 && info.Notsent_bytes > 0 {
 			return sent

@@ -66,7 +66,7 @@ func (s testCase) checkCommand(t *testing.T) {
 	}{{nil, s.sluiceRules}, {[]string{"--strict-istio"}, s.strict}} {
 		r := showSluice(t, s.Configuration, side.flags...)
 		if r.Status != 0 {
-			t.Errorf("%s\nthe command rules rejects this: %s", s, r.Errors)
+			t.Errorf("%s\nthe command rules %v rejects the configuration: %s", s, side.flags, r.Errors)
 			return
 		}
 		if want := side.want.String(); r.Output != want {

@@ -83,7 +83,8 @@ func TestWitnessesMatchTheKernel(t *testing.T) {
 	}
 }
 
-// The following functions select classes.
+// The following functions select the classes whose witness enters the pod, enters it with a family
+// of addresses, or leaves it by an interface.
 
 func enters(h rules.Hook) func(diff.Class) bool {
 	return func(c diff.Class) bool { return c.Witness.Hook == h }
@@ -193,7 +194,7 @@ func confirmByCall(t *testing.T, w witnessPods) diff.Pair[string] {
 		answers = append(answers, answer)
 	}
 	if answers[0].Agrees(answers[1]) {
-		t.Errorf("%s: same outcome with both: %s", call, answers[0])
+		t.Errorf("%s: same outcome with both rulesets: %s", call, answers[0])
 	}
 	return diff.Pair[string]{Left: answers[0].String(), Right: answers[1].String()}
 }

@@ -35,7 +35,7 @@ func TestZDSMessagesMatchIstios(t *testing.T) {
 			for _, m := range []proto.Message{pair.sluiceMessage, pair.istioMessage} {
 				decoded := m.ProtoReflect().New().Interface()
 				if err := proto.Unmarshal(sluiceMessage, decoded); err != nil || !proto.Equal(decoded, m) {
-					t.Fatalf("decoded %v, %v; want %v", decoded, err, m)
+					t.Fatalf("decoded message %v, error %v; want %v", decoded, err, m)
 				}
 			}
 		}
