@@ -63,7 +63,8 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 	}}
 }
 
-// agentCandidate returns a node agent, which start starts after the pods exist in its API server.
+// agentCandidate returns a candidate that measures a node agent. start starts the agent after the
+// pods have been added to its API server.
 func agentCandidate(
 	b *testing.B, name string, kind report.Kind, start func(*nodeAgent) error,
 ) bench.Candidate {
@@ -76,7 +77,7 @@ func agentCandidate(
 			}
 			if err := start(a); err != nil {
 				a.end()
-				return nil, fmt.Errorf("%w: %s", err, lastLines(a.log.String()))
+				return nil, fmt.Errorf("%w: %s", err, tail(a.log.String()))
 			}
 			return a.end, nil
 		},
@@ -129,14 +130,15 @@ func podName(i int) (name, uid string) {
 	return fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
 }
 
-func lastLines(text string) string { return text[max(len(text)-1000, 0):] }
+// tail returns at most the last 1000 bytes of a text.
+func tail(text string) string { return text[max(len(text)-1000, 0):] }
 
 // primary is the CNI configuration of the cluster network.
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
-// podTask mounts the service account, as the kubelet does, and the pods' network namespaces, as the
-// runtime does. Then it executes the agent.
-const podTask = `set -e
+// runSluiceNode provides the service account, as the kubelet does, mounts the pods' network
+// namespaces, as the runtime does, and executes the agent.
+const runSluiceNode = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
 account=/var/run/secrets/kubernetes.io/serviceaccount
@@ -156,7 +158,7 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	if err != nil {
 		return err
 	}
-	if err := a.make("conf", "bin", "run", "image", "identity", "netns"); err != nil {
+	if err := a.makeDirs("conf", "bin", "run", "image", "identity", "netns"); err != nil {
 		return err
 	}
 	err = os.WriteFile(a.path("conf/10-net.conflist"), []byte(primary), 0o600)
@@ -178,7 +180,7 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	for _, ns := range a.namespaces {
 		spaces = append(spaces, (&bench.Attachment{NS: ns}).Path())
 	}
-	err = a.run(podTask,
+	err = a.run(runSluiceNode,
 		"PROGRAM="+program, "NAMESPACES="+strings.Join(spaces, " "),
 		"NODE_NAME="+apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
 		"POD_NAMESPACE="+apiservertest.Namespace,
@@ -197,8 +199,8 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 
 func (a *nodeAgent) path(name string) string { return filepath.Join(a.dir, name) }
 
-// make makes directories.
-func (a *nodeAgent) make(names ...string) error {
+// makeDirs creates directories in the directory of the agent.
+func (a *nodeAgent) makeDirs(names ...string) error {
 	for _, name := range names {
 		if err := os.MkdirAll(a.path(name), 0o755); err != nil {
 			return err
@@ -292,7 +294,7 @@ func await(url, line string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: no line %q in the response %q", url, line, lastLines(body))
+	return fmt.Errorf("%s: no line %q in the response %q", url, line, tail(body))
 }
 
 // idle measures the agent for agentWindow.

@@ -98,7 +98,7 @@ func checkRedirected(ns *netns.NS, want bool) error {
 		return err
 	}
 	if outcome := diff.Explain(&live.Ruleset, packet).Outcome; outcome.Captured() != want {
-		return fmt.Errorf("%s: %s", packet, outcome)
+		return fmt.Errorf("packet %s: %s, want captured: %t", packet, outcome, want)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 		ID: "shell", RoundsFactor: 1, Candidates: []bench.Candidate{small, large},
 	}, 3)
 	if len(row.Omitted) > 0 || row.Rounds != 3 {
-		t.Fatalf("%+v", row)
+		t.Fatalf("%d rounds, omitted candidates %+v; want 3 rounds and none omitted", row.Rounds, row.Omitted)
 	}
 	if got := row.Entry("small").Values[report.Executed].Median; got != 2 {
 		t.Errorf("programs executed: %v, want 2", got)
@@ -37,7 +37,7 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 		for _, q := range []report.Quantity{report.Wall, report.CPU} {
 			if s := e.Values[q]; s.Samples != 3 || s.Minimum <= 0 || s.FirstQuartile < s.Minimum ||
 				s.Median < s.FirstQuartile || s.ThirdQuartile < s.Median {
-				t.Errorf("%s: %s: %+v", e.Name, q, s)
+				t.Errorf("%s: %s: %+v, want 3 samples and positive quartiles in ascending order", e.Name, q, s)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
 		}},
 	}}, 2)
 	if len(row.Entries) != 1 || row.Entries[0].Name != "good" {
-		t.Errorf("%+v", row.Entries)
+		t.Errorf("entries %+v, want only the candidate good", row.Entries)
 	}
 	got := map[string]string{}
 	for _, omission := range row.Omitted {
@@ -142,7 +142,7 @@ func TestChangingAPrefixIsAnUpdateInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := nft.Apply(ns, rs); err != nil || got.Outcome != row.want {
-			t.Errorf("%v, %v; want %s", got, err, row.want)
+			t.Errorf("%+v: result %v, error %v; want %s", row.sidecar, got, err, row.want)
 		}
 	}
 }

@@ -50,8 +50,8 @@ func changeRows(t Tools) []Row {
 	}
 }
 
-// changeCandidate returns a candidate in a pod for which writer has written the rules of the sidecar
-// before. The commands of changer replace them with the rules of the sidecar after.
+// changeCandidate returns a candidate that changes the rules of a pod. writer has written the rules
+// of the sidecar before. The commands of changer replace them with the rules of the sidecar after.
 func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }
@@ -99,7 +99,7 @@ func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candi
 }
 
 // underTraffic returns a task that sends datagrams in the pod while it performs the given task. Its
-// cost also contains the lost datagrams and the longest gap between two replies.
+// cost is the cost of the given task, the lost datagrams and the longest gap between two replies.
 func underTraffic(ns *netns.NS, task Task) Task {
 	do := task.Do
 	task.Do = func() (Sample, error) {

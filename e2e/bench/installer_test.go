@@ -25,7 +25,7 @@ func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 		return err
 	}
 	const account = "var/run/secrets/kubernetes.io/serviceaccount"
-	if err := a.make("proc", "tmp", "etc", "opt/cni/bin", "host/opt/cni/bin", "host/etc/cni/net.d",
+	if err := a.makeDirs("proc", "tmp", "etc", "opt/cni/bin", "host/opt/cni/bin", "host/etc/cni/net.d",
 		"var/run/istio-cni", account); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func TestRawNetlinkSendsAllMessages(t *testing.T) {
 	}
 	if found, err := backend.Check(ns, rs, compat.Snapshot{}); err != nil ||
 		len(found.Differences) > 0 {
-		t.Errorf("%v, %v", found, err)
+		t.Errorf("differences %v, error %v, want none", found.Differences, err)
 	}
 	if err := raw.apply(ns); err == nil {
 		t.Error("no error when the rules already exist")
@@ -136,11 +136,11 @@ func TestCostOfCommandsInSequence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if counted[report.Executed] != 3 || counted[report.Memory] < 20e6 {
-		t.Errorf("%v: want three executed programs besides the first shell, and the memory of dd", counted)
+		t.Errorf("cost %v, want three executed programs besides the first shell, and the memory of dd", counted)
 	}
 	sample, err := inSequence([]*Command{shell("true"), shell("true")}).Do()
 	if err != nil || sample[report.Wall] <= 0 || sample[report.CPU] <= 0 {
-		t.Errorf("%v, %v", sample, err)
+		t.Errorf("cost %v, error %v; want positive times", sample, err)
 	}
 	if _, err := inSequence([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
 		t.Error("no error when the second command fails")

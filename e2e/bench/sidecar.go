@@ -44,8 +44,9 @@ func (s Sidecar) Flags() []string {
 // prefixes returns the excluded prefixes.
 func (s Sidecar) prefixes() []string {
 	list := make([]string, 0, s.IPv4Prefixes+s.IPv6Prefixes)
-	// The last byte or group of each prefix is even, so that no two prefixes are adjacent. 10
-	// second bytes and 128 even third bytes give 1280 IPv4 prefixes for each first byte.
+	// The last byte or group of each prefix is even, so that no two prefixes are adjacent. For
+	// each first byte, 10 values of the second byte and 128 even values of the third give 1280 IPv4
+	// prefixes.
 	for i := range s.IPv4Prefixes {
 		list = append(list, fmt.Sprintf("%d.%d.%d.0/24", 1+i/1280, i/128%10, i%128*2))
 	}

@@ -24,10 +24,10 @@ type Goal struct {
 
 // A verdict is the result for a goal.
 type verdict struct {
-	// expected describes the goal. got is the formatted ratio, or the entry's formatted value if
+	// expected describes the goal. actual is the formatted ratio, or the entry's formatted value if
 	// the goal does not compare entries.
-	expected, got string
-	isMet         bool
+	expected, actual string
+	isMet            bool
 	// value is the entry's value.
 	value Summary
 	// worst is the other entry with which the comparison is worst, and ratio is the ratio to its
@@ -47,10 +47,10 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	own := v.value.Median
 	switch {
 	case g.Zero:
-		v.expected, v.got, v.isMet = "none", g.Quantity.format(own), own == 0
+		v.expected, v.actual, v.isMet = "none", g.Quantity.format(own), own == 0
 		return v, true
 	case g.Limit > 0:
-		v.expected, v.got, v.isMet = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
+		v.expected, v.actual, v.isMet = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
 			own <= g.Limit
 		return v, true
 	}
@@ -67,7 +67,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	if v.worst == nil {
 		return v, false
 	}
-	v.expected, v.got = g.relation()+" "+formatRatio(g.Factor), threeDigits(v.ratio)
+	v.expected, v.actual = g.relation()+" "+formatRatio(g.Factor), threeDigits(v.ratio)
 	v.isMet = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }

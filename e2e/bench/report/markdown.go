@@ -78,7 +78,7 @@ func goalTable(rows []Row) string {
 			if v.worst != nil {
 				other = g.Quantity.format(v.worst.Values[g.Quantity].Median) + " " +
 					v.worst.Name
-				ratio = v.got
+				ratio = v.actual
 			}
 			verdict := "met"
 			if !v.isMet {
@@ -211,10 +211,10 @@ func (g Goal) sentence(v verdict) string {
 	}
 	if v.worst == nil {
 		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
-			v.got, end)
+			v.actual, end)
 	}
 	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
-		v.worst.Name, v.got, end)
+		v.worst.Name, v.actual, end)
 }
 
 // oneLine returns the text on one line.

@@ -178,9 +178,9 @@ func TestSummarize(t *testing.T) {
 		values []float64
 		want   report.Summary
 	}{
-		{"nothing", nil, report.Summary{}},
+		{"no values", nil, report.Summary{}},
 		{"one value is every quantile", []float64{3}, report.Summary{3, 3, 3, 3, 1}},
-		{"in any order", []float64{5, 1, 4, 2, 3}, report.Summary{3, 2, 4, 1, 5}},
+		{"values are sorted", []float64{5, 1, 4, 2, 3}, report.Summary{3, 2, 4, 1, 5}},
 		{
 			"an outlier does not change the median",
 			[]float64{1, 2, 3, 4, 1000},

@@ -48,8 +48,7 @@ text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:14px;font-weig
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.grid{stroke:#30363d}.peer{fill:#6e7681}.ours{fill:#3fb950}.floor{fill:#388bfd}}
 </style>`
 
-// logarithmicRatio is the ratio of the largest to the smallest value from which on the axis is
-// logarithmic.
+// logarithmicRatio is the minimum ratio of the largest to the smallest value of a logarithmic axis.
 const logarithmicRatio = 20
 
 // svg renders the chart.
@@ -138,8 +137,8 @@ func (c chart) axis() axis {
 		}
 		return a
 	}
-	// The axis begins at a power of ten at least this factor below the smallest value, so that the
-	// bar of that value has a length.
+	// The axis begins at a power of ten that is at least a factor of 10^0.2 below the smallest
+	// value, so that the bar of the smallest value is visible.
 	const logarithmOfFactor = 0.2
 	start := math.Pow(10, math.Floor(math.Log10(smallest)-logarithmOfFactor))
 	a := axis{logarithmic: true, from: start, to: largest}
