@@ -45,7 +45,7 @@ func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	for _, p := range pods {
 		out, err := tc.inNetns(t.Context(), tc.mustSandbox(t, p), "nft", "list", "tables")
 		if err != nil || strings.Contains(out, "inet sluice") || !strings.Contains(out, "istio-ambient-nat") {
-			t.Errorf("the tables of %s: %s: %v", p.Name, out, err)
+			t.Errorf("the tables of %s, want only istio-cni's: %s: %v", p.Name, out, err)
 		}
 	}
 	tc.helmIstio(t, "uninstall", "--wait")

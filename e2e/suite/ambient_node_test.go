@@ -92,7 +92,7 @@ func (tc *testCluster) mustHaveUncapturedProbes(t *testing.T, pods []*corev1.Pod
 		from := pods[(i+1)%len(pods)]
 		r := tc.report(t, from, "http://"+netip.AddrPortFrom(ipv4, mesh.Port).String()+"/last/ready")
 		if r.Answer == nil || len(r.Answer.Via) > 0 {
-			t.Errorf("probe of %s: %+v, %s", p.Name, r.Answer, r.Error)
+			t.Errorf("the last probe of %s, want no proxy: answer %+v, error %q", p.Name, r.Answer, r.Error)
 		}
 	}
 }
@@ -116,11 +116,11 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	took, err := tc.onNode(ctx, "sh", "-c", flushAndWait)
+	milliseconds, err := tc.onNode(ctx, "sh", "-c", flushAndWait)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("the node's rules were restored after %s ms", strings.TrimSpace(took))
+	t.Logf("the node's rules were restored after %s ms", strings.TrimSpace(milliseconds))
 	// kube-proxy restores its rules only after a while. When it is restarted, it restores them at
 	// once.
 	if err := tc.node().KillService(t.Context(), cluster.Proxy); err != nil {
@@ -135,9 +135,9 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 		}
 	}
 	if now := tc.hostRulesRepairs(t); now <= repairs {
-		t.Errorf("the metric counts %d repairs, before %d", now, repairs)
+		t.Errorf("the metric counts %d repairs, want more than the previous %d", now, repairs)
 	}
-	eventually(t, readyTimeout, "an event on the node", func(ctx context.Context) error {
+	eventually(t, readyTimeout, "an event of the node reports the repair", func(ctx context.Context) error {
 		events, err := tc.client.CoreV1().Events(metav1.NamespaceAll).List(ctx,
 			metav1.ListOptions{FieldSelector: "reason=HostRulesChanged,involvedObject.name=" + tc.node().Name()})
 		if err != nil {

@@ -67,7 +67,8 @@ func checkAmbientProbes(t *testing.T, tc *testCluster) {
 	r := tc.report(t, a, fmt.Sprintf("http://%s/last/ready",
 		net.JoinHostPort(ipv4.String(), fmt.Sprint(mesh.Port))))
 	if r.Answer == nil || len(r.Answer.Via) > 0 || r.Answer.Peer.Addr() != rules.DefaultProbeSourceIPv4() {
-		t.Errorf("probe of the application: %+v, %s", r.Answer, r.Error)
+		t.Errorf("the last probe, want no proxy and the source %s: answer %+v, error %q",
+			rules.DefaultProbeSourceIPv4(), r.Answer, r.Error)
 	}
 	for _, extra := range [][]string{nil, {"-tcp"}, {"-server", "192.0.2.1:53"}} {
 		var r name.Resolution

@@ -23,7 +23,7 @@ func checkClock(t *testing.T, tc *testCluster) {
 	after := tc.agentPod(t)
 	if after.UID != before.UID ||
 		after.Status.ContainerStatuses[0].RestartCount != before.Status.ContainerStatuses[0].RestartCount {
-		t.Errorf("the agent was restarted: %s, %+v", after.Name, after.Status.ContainerStatuses)
+		t.Errorf("the agent was restarted: pod %s, containers %+v", after.Name, after.Status.ContainerStatuses)
 	}
 	events, err := tc.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=PluginBypassed"})

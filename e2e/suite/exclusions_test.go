@@ -132,7 +132,7 @@ func checkHostNetwork(t *testing.T, tc *testCluster) {
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	tables, err := tc.onNode(t.Context(), "nft", "list", "tables")
 	if err != nil || strings.Contains(tables, "sluice") {
-		t.Errorf("tables of the node: %s: %v", tables, err)
+		t.Errorf("tables of the node, want none of Sluice: %s: %v", tables, err)
 	}
 }
 
@@ -149,7 +149,7 @@ func checkInitContainers(t *testing.T, tc *testCluster) {
 	a = tc.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
 
 	if r := tc.containerReport(t, a, user.Name); r.Answer != nil || !strings.Contains(r.Error, "refused") {
-		t.Errorf("request before the proxy's start: %+v", r)
+		t.Errorf("request before the proxy's start, want a refused connection: %+v", r)
 	}
 	if err := tc.containerReport(t, a, proxy.Name).Check(path.Expected{Server: "b", Inbound: true}); err != nil {
 		t.Error(err)

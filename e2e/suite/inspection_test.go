@@ -39,7 +39,7 @@ func checkRulesCheck(t *testing.T, tc *testCluster) {
 	a := tc.run(t, meshPod(ns, "a"))[0]
 	if out, err := tc.exec(t.Context(), tc.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+
 		"/"+a.Name); err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("rules check: %v: %s", err, out)
 	}
 }
 

@@ -28,7 +28,7 @@ func checkChain(t *testing.T, tc *testCluster) {
 	for _, n := range tc.Nodes() {
 		before, now := pluginObjects(t, tc.chains[n.Name()]), pluginObjects(t, conflist(t, n))
 		if len(now) != len(before)+1 || typeOf(t, now[len(now)-1]) != "sluice-cni" {
-			t.Fatalf("chain of %s: %s", n.Name(), conflist(t, n))
+			t.Fatalf("chain of %s, want sluice-cni after the previous plugins: %s", n.Name(), conflist(t, n))
 		}
 		for i := range before {
 			if !bytes.Equal(before[i], now[i]) {
@@ -45,14 +45,14 @@ func checkManifests(t *testing.T, tc *testCluster) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no manifests: %v", err)
 	}
-	foreign := regexp.MustCompile(
+	customKinds := regexp.MustCompile(
 		`(?m)^kind: (SecurityContextConstraints|NetworkAttachmentDefinition)$`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		known := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), foreign.MatchString)
+		known := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), customKinds.MatchString)
 		apply := tc.node().Command(t.Context(), "kubectl", "apply", "--dry-run=server",
 			"--filename=-")
 		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
@@ -66,7 +66,7 @@ func checkManifests(t *testing.T, tc *testCluster) {
 func checkHelmTest(t *testing.T, tc *testCluster) {
 	out, err := tc.helm(t.Context(), "test", release, "--timeout", readyTimeout.String())
 	if err != nil || !strings.Contains(out, "Succeeded") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("helm test: %v\n%s", err, out)
 	}
 }
 

@@ -60,6 +60,6 @@ func (tc *testCluster) mustBeEquivalent(t *testing.T, sluicePod *corev1.Pod, log
 	diff.Stdin = strings.NewReader(log)
 	if out, err := diff.CombinedOutput(); err != nil ||
 		!strings.Contains(string(out), "equivalent") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("rules diff: %v: %s", err, out)
 	}
 }

@@ -16,8 +16,8 @@ const monitoringPort = "15014"
 var addSample = regexp.MustCompile(
 	`(?m)^sluice_add_duration_seconds_(sum|count)\{[^}]*decision="redirect"[^}]*\} (\S+)$`)
 
-// addDuration returns the number of redirected ADDs on a node and their total duration, from the
-// agent's metrics.
+// addDuration returns the number of ADDs that redirected a pod on a node, and their total duration,
+// from the agent's metrics.
 func (tc *testCluster) addDuration(t *testing.T, n cluster.Node) (adds int, total time.Duration) {
 	t.Helper()
 	text, err := tc.client.CoreV1().Pods(agentNamespace).

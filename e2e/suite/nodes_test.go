@@ -64,10 +64,10 @@ func checkOwnNode(t *testing.T, tc *testCluster) {
 			adds -= before[n.Name()]
 			_, err := tc.exec(t.Context(), tc.agentOn(t, n), agent, "rules", "check", "--pod", ns+"/"+
 				pods[0].Name)
-			// On a busy machine, some reports to the agent may be lost.
+			// On a busy machine, some reports of ADDs to the agent may be lost.
 			if serves := n.Name() == own.Name(); serves != (adds > 0) || adds > len(pods) ||
 				serves != (err == nil) {
-				t.Errorf("%d pods on %s: the agent of %s counts %d ADDs, and checks one: %v",
+				t.Errorf("%d pods on %s: the agent of %s counts %d ADDs; rules check of a pod: %v",
 					len(pods), own.Name(), n.Name(), adds, err)
 			}
 		}

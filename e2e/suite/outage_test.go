@@ -96,7 +96,7 @@ func (o *outage) mustRun(t *testing.T) {
 	})
 	t.Logf("pod running after %s", elapsed.Round(time.Millisecond))
 	if _, err := o.inNetns(t.Context(), now, "nft", "list", "table", "inet", "sluice"); err != nil {
-		t.Error(err)
+		t.Errorf("the new sandbox has no rules: %v", err)
 	}
 }
 

@@ -105,7 +105,7 @@ func (u *releaseTest) checkUpgrade(t *testing.T) {
 
 func (u *releaseTest) checkRollback(t *testing.T) {
 	if image := u.mustRunRelease(t); image != u.firstImage {
-		t.Errorf("image %s, want %s", image, u.firstImage)
+		t.Errorf("image after the rollback: %s, want %s", image, u.firstImage)
 	}
 	u.startPods(t)
 	u.churn.end(t)

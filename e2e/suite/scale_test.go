@@ -40,7 +40,7 @@ func checkBurst(t *testing.T, tc *testCluster) {
 	// The plugin reports ADD to the agent within a tenth of a second. On a busy machine, some
 	// reports may be lost.
 	if count -= countBefore; count < 1 || count > burstSize {
-		t.Fatalf("the agent counts %d ADDs", count)
+		t.Fatalf("the agent counts %d ADDs, want 1 to %d", count, burstSize)
 	}
 	t.Logf("%d pods running after %s; mean duration of ADD %s, of %d counted by the agent", burstSize,
 		elapsed.Round(time.Millisecond),
@@ -75,7 +75,7 @@ func (tc *testCluster) mustAllHaveRules(t *testing.T) {
 		count := strings.Count(out, "\n")
 		if err == nil && count < burstSize {
 			// The test does not wait, because the agent would repair the other pods.
-			t.Fatalf("%d pods have rules", count)
+			t.Fatalf("%d of %d pods have rules", count, burstSize)
 		}
 		if err == nil && count > burstSize {
 			err = fmt.Errorf("%d network namespaces have rules", count)

@@ -148,9 +148,9 @@ func checkProbes(t *testing.T, tc *testCluster) {
 	if len(app.Via) != 1 || app.Via[0].Proxy != "b" || app.Via[0].Direction != path.Inbound ||
 		app.Peer != app.Via[0].Upstream ||
 		app.Via[0].Peer.Addr() == caller {
-		t.Errorf("probe of the application: %+v", app)
+		t.Errorf("probe of the application, want only the inbound proxy of b: %+v", app)
 	}
 	if proxy := lastAnswer(15021, "/healthz/ready"); len(proxy.Via) != 0 || proxy.Peer.Addr() == caller {
-		t.Errorf("probe of the proxy: %+v", proxy)
+		t.Errorf("probe of the proxy, want no proxy and the kubelet's address: %+v", proxy)
 	}
 }

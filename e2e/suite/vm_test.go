@@ -94,7 +94,7 @@ func checkNoDenials(t *testing.T, tc *testCluster) {
 	const list = `journalctl --quiet --no-pager --boot --dmesg --grep='apparmor="DENIED"' |
 		grep -v signal=urg || true`
 	if denials := mustPrint(t, tc.node(), "sh", "-c", list); denials != "" {
-		t.Error(denials)
+		t.Errorf("AppArmor has denied:\n%s", denials)
 	}
 }
 
