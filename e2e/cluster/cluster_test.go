@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestCluster(t *testing.T) {
 		} {
 			if !netip.MustParseAddr(addresses[0]).Is4() ||
 				!netip.MustParseAddr(addresses[1]).Is6() {
-				t.Errorf("addresses %q", addresses)
+				t.Errorf("addresses %q, want IPv4 and IPv6", addresses)
 			}
 		}
 	})
@@ -49,7 +50,7 @@ func TestCluster(t *testing.T) {
 		got, err := s.clients.CoreV1().Pods("default").ProxyGet("http", "answer", "8080", "/",
 			nil).DoRaw(t.Context())
 		if err != nil || !strings.HasPrefix(string(got), "hello ") {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("response %q, error %v; want the greeting", got, err)
 		}
 	})
 	t.Run("a pod can write to the node's CNI directories", func(t *testing.T) {
@@ -58,7 +59,7 @@ func TestCluster(t *testing.T) {
 				t.Error(err)
 			}
 			if got, err := os.ReadFile(node.Path(folder + "/x")); string(got) != "from a pod\n" {
-				t.Errorf("%s: %q, %v", folder, got, err)
+				t.Errorf("%s/x contains %q, error %v", folder, got, err)
 			}
 			if err := os.Remove(node.Path(folder + "/x")); err != nil {
 				t.Error(err)
@@ -66,14 +67,22 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("a pod sees the network namespaces of pods that start later", func(t *testing.T) {
-		before, err := s.exec(t.Context(), "answer", "mounts", "/node/run/netns")
-		if err != nil {
-			t.Fatal(err)
+		countNamespaces := func() int {
+			t.Helper()
+			text, err := s.exec(t.Context(), "answer", "mounts", "/node/run/netns")
+			if err != nil {
+				t.Fatal(err)
+			}
+			count, err := strconv.Atoi(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return count
 		}
+		before := countNamespaces()
 		s.run(t, "later", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil })
-		if after, err := s.exec(t.Context(), "answer", "mounts", "/node/run/netns"); err != nil ||
-			len(after) == 0 || after <= before {
-			t.Errorf("%s namespaces before, %s after: %v", before, after, err)
+		if after := countNamespaces(); after <= before {
+			t.Errorf("the pod sees %d namespaces before the later pod, %d afterwards", before, after)
 		}
 	})
 	t.Run("a second cluster can run", func(t *testing.T) { testSecondCluster(t, s, parent) })
@@ -88,7 +97,7 @@ func TestCluster(t *testing.T) {
 	cgroups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*",
 		filepath.Base(filepath.Dir(config))))
 	if err != nil || len(cgroups) == 0 {
-		t.Errorf("cgroups of the running cluster: %v, %v", cgroups, err)
+		t.Errorf("cgroups of the running cluster: %v, error %v", cgroups, err)
 	}
 	s.mustLeaveNothing(t, parent, before)
 	if _, err := os.Stat(config); !errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +201,7 @@ func testReboot(t *testing.T, s *testCluster) {
 	namespace := func() string {
 		entries, err := os.ReadDir(node.Path("/run/netns"))
 		if err != nil || len(entries) == 0 {
-			t.Fatalf("%v, %v", entries, err)
+			t.Fatalf("network namespaces of the node: %v, error %v", entries, err)
 		}
 		return entries[0].Name()
 	}

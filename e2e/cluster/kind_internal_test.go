@@ -46,7 +46,7 @@ func TestKindConfigurationContainsFeatureGates(t *testing.T) {
 	}
 	if err := yaml.Unmarshal([]byte(patches[1]), &found); err != nil ||
 		found.Kind != "ClusterConfiguration" {
-		t.Fatalf("%v: %s", err, patches[1])
+		t.Fatalf("patch of the control plane: %v: %s", err, patches[1])
 	}
 	for _, args := range []any{found.ControllerManager.ExtraArgs, found.Scheduler.ExtraArgs} {
 		text := fmt.Sprint(args)
@@ -89,19 +89,19 @@ func TestCompleteLinesAreForwarded(t *testing.T) {
 	l := &lineLog{log: func(line string) { forwarded = append(forwarded, line) }}
 	for _, text := range []string{"on", "e\n\n two\nthr"} {
 		if n, err := l.Write([]byte(text)); n != len(text) || err != nil {
-			t.Errorf("%q: %d, %v", text, n, err)
+			t.Errorf("write of %q: %d bytes, error %v", text, n, err)
 		}
 	}
 	if diff := cmp.Diff([]string{"one", "two"}, forwarded); diff != "" {
 		t.Error(diff)
 	}
 	if got := l.lastLines(); got != "one\ntwo\nthr" {
-		t.Errorf("kept %q", got)
+		t.Errorf("last lines %q, want all lines and the incomplete one", got)
 	}
 	for i := range 1000 {
 		fmt.Fprintln(l, i)
 	}
 	if got := l.lastLines(); strings.Contains(got, "two") || !strings.HasSuffix(got, "999\n") {
-		t.Errorf("after a thousand lines, kept %q", got)
+		t.Errorf("last lines after a thousand further ones: %q", got)
 	}
 }

@@ -32,7 +32,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return o.start(ctx, p, software, boot)
 }
 
-// setDefaults replaces an empty name and an empty directory by their defaults.
+// setDefaults replaces an empty name and an empty directory with their defaults.
 func (o *Options) setDefaults() {
 	o.Name, o.Dir = cmp.Or(o.Name, "node"), cmp.Or(o.Dir, os.TempDir())
 }

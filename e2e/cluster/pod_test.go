@@ -116,7 +116,7 @@ func (s *testCluster) waitForPod(t *testing.T, name string, restarts int32) (pod
 				return nil
 			}
 		}
-		return fmt.Errorf("%+v", pod.Status)
+		return fmt.Errorf("status %+v", pod.Status)
 	})
 	return pod
 }

@@ -20,7 +20,7 @@ func TestWaitUntilLogsTheCondition(t *testing.T) {
 	})
 	if err != nil || !strings.HasPrefix(log.String(), "x: ") ||
 		!strings.HasSuffix(log.String(), " s  it is ready\n") {
-		t.Errorf("%v; log %q", err, log.String())
+		t.Errorf("error %v; log %q", err, log.String())
 	}
 }
 
@@ -36,7 +36,7 @@ func TestWaitUntilReturnsTheLastError(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, notReady) ||
 		!strings.Contains(err.Error(), "it is ready") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want the condition and both errors", err)
 	}
 }
 

@@ -93,10 +93,10 @@ func TestFailedBuildLeavesNoProgram(t *testing.T) {
 		return errors.Join(wrong, os.WriteFile(filepath.Join(out, "half"), nil, 0o644))
 	}}
 	if _, err := b.build(t.Context(), p); !errors.Is(err, wrong) {
-		t.Errorf("error %v", err)
+		t.Errorf("failed build: error %v, want %v", err, wrong)
 	}
 	if remaining, err := os.ReadDir(b.out); err != nil || len(remaining) > 0 {
-		t.Errorf("left: %v, %v", remaining, err)
+		t.Errorf("files after a failed build: %v, error %v", remaining, err)
 	}
 	// Simulate a crash during the build.
 	if err := os.MkdirAll(filepath.Join(b.out, "x.unfinished", "half"), 0o755); err != nil {
@@ -104,9 +104,9 @@ func TestFailedBuildLeavesNoProgram(t *testing.T) {
 	}
 	times := 0
 	dir, err := b.build(t.Context(), countingComponent(&times, "text"))
-	if _, half := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 ||
-		!errors.Is(half, fs.ErrNotExist) {
-		t.Errorf("built %d times: %v, %v", times, err, half)
+	if _, halfErr := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 ||
+		!errors.Is(halfErr, fs.ErrNotExist) {
+		t.Errorf("built %d times, want once: error %v; the unfinished file: %v", times, err, halfErr)
 	}
 }
 
@@ -118,12 +118,12 @@ func TestCompile(t *testing.T) {
 	}
 	if _, err := os.Stat(c.out); err != nil ||
 		!strings.Contains(log.String(), "program: built in") {
-		t.Errorf("%v; the log is %s", err, log)
+		t.Errorf("compiled program: error %v; the log is %s", err, log)
 	}
 	c.module = "bad"
 	if err := b.compile(t.Context(), c); err == nil ||
 		!strings.Contains(err.Error(), "undefined: undefined") {
-		t.Errorf("error %v", err)
+		t.Errorf("program that does not compile: error %v", err)
 	}
 	c.module = "none"
 	if err := b.compile(t.Context(), c); err == nil {
@@ -139,7 +139,7 @@ func TestImageContainsItsName(t *testing.T) {
 	}
 	archive, err := os.ReadFile(filepath.Join(b.out, "program.tar"))
 	if err != nil || !bytes.Contains(archive, []byte("e2e.test/program:1")) {
-		t.Errorf("archive of %d bytes: %v", len(archive), err)
+		t.Errorf("archive of %d bytes without the image's name: %v", len(archive), err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestLockIsExclusive(t *testing.T) {
 		locked <- err
 	}()
 	if line := <-log; !strings.Contains(line, "waiting for another process") {
-		t.Errorf("log %q", line)
+		t.Errorf("log %q, want a message about waiting", line)
 	}
 	select {
 	case err := <-locked:
@@ -190,7 +190,7 @@ func TestSeccompUnpacksMissingHeaders(t *testing.T) {
 	}
 	// If the headers are installed, nothing is unpacked.
 	for _, variable := range env {
-		if dir, is := strings.CutPrefix(variable, "PKG_CONFIG_PATH="); is {
+		if dir, found := strings.CutPrefix(variable, "PKG_CONFIG_PATH="); found {
 			if _, err := os.Stat(filepath.Join(dir, "libseccomp.pc")); err != nil {
 				t.Error(err)
 			}
@@ -201,7 +201,7 @@ func TestSeccompUnpacksMissingHeaders(t *testing.T) {
 	}
 }
 
-func TestModuleFolderDownloadsMissingModule(t *testing.T) {
+func TestModuleDirDownloadsMissingModule(t *testing.T) {
 	proxy, cache := t.TempDir(), t.TempDir()
 	t.Setenv("GOPROXY", "file://"+proxy)
 	t.Setenv("GOMODCACHE", cache)
@@ -232,7 +232,7 @@ func TestModuleFolderDownloadsMissingModule(t *testing.T) {
 		map[string]string{
 			"user/go.mod": "module user\n\ngo 1.26\n\nrequire example.com/m v1.0.0\n",
 		})
-	dir, err := b.moduleFolder(t.Context(), compilation{module: "user"}, "example.com/m")
+	dir, err := b.moduleDir(t.Context(), compilation{module: "user"}, "example.com/m")
 	if err != nil {
 		t.Fatal(err)
 	}

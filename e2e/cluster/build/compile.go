@@ -102,9 +102,9 @@ func withStderr(err error) error {
 	return err
 }
 
-// moduleFolder returns the source directory of a required module. It uses go mod download instead
+// moduleDir returns the source directory of a required module. It uses go mod download instead
 // of go list -m, because go list prints no directory for a module that is not in the cache.
-func (b *builder) moduleFolder(ctx context.Context, c compilation, module string) (string, error) {
+func (b *builder) moduleDir(ctx context.Context, c compilation, module string) (string, error) {
 	out, err := b.run(ctx, c, "mod", "download", "-json", module)
 	if err != nil {
 		return "", err

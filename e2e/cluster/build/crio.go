@@ -23,7 +23,7 @@ var crio = component{
 			flags: []string{"-tags", crioTags, "-ldflags", "-s -w"},
 			out:   filepath.Join(out, "crio"),
 		}
-		source, err := b.moduleFolder(ctx, compilation{module: c.module}, "github.com/cri-o/cri-o")
+		source, err := b.moduleDir(ctx, compilation{module: c.module}, "github.com/cri-o/cri-o")
 		if err != nil {
 			return err
 		}

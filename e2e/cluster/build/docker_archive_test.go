@@ -33,7 +33,7 @@ func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(files["manifest.json"]), &manifest); err != nil ||
 		len(manifest) != 1 {
-		t.Fatalf("%v: %s", err, files["manifest.json"])
+		t.Fatalf("manifest: %v: %s", err, files["manifest.json"])
 	}
 	if diff := cmp.Diff([]string{"x:1", "y:1"}, manifest[0].RepoTags); diff != "" {
 		t.Error(diff)

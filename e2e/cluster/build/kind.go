@@ -40,7 +40,7 @@ func ForKind(
 var kind = component{
 	name: "kind", inputs: []string{"kind.go", "kind"},
 	make: func(ctx context.Context, b *builder, out string) error {
-		module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
+		module, err := b.moduleDir(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ var nodeImage = component{
 // copyKindFiles copies the files of kind's node image from kind's module, and then the files in the
 // directory node, which replace some of them.
 func (t tree) copyKindFiles(ctx context.Context, b *builder) error {
-	module, err := b.moduleFolder(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
+	module, err := b.moduleDir(ctx, compilation{module: "kind"}, "sigs.k8s.io/kind")
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func mustBeRemovedOnce(t *testing.T, programs, parent string) {
 		"docker image rm --force " + docker.NodeImage("x") + "\n",
 	} {
 		if got := strings.Count(calls(t, programs), want); got != 1 {
-			t.Errorf("%d times %q in\n%s", got, want, calls(t, programs))
+			t.Errorf("%d calls, want 1, of %q in\n%s", got, want, calls(t, programs))
 		}
 	}
 	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
@@ -65,10 +65,10 @@ func TestCloseRemovesTheClusterFromTheHostEngine(t *testing.T) {
 	}
 	if out, err := e.Command(t.Context(), "kind", "version").CombinedOutput(); err != nil ||
 		calls(t, programs) != "kind version\n" {
-		t.Errorf("%s, %v; calls %q", out, err, calls(t, programs))
+		t.Errorf("kind version: %s, error %v; calls %q", out, err, calls(t, programs))
 	}
 	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
-		t.Errorf("the directory: %v", err)
+		t.Errorf("the cluster's directory does not exist: %v", err)
 	}
 	if got := docker.ProcessDir(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
 		t.Errorf("the directory of this process is %s", got)
@@ -90,7 +90,7 @@ func TestLeftoversInTheEngineAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.Close(); err == nil || !strings.Contains(err.Error(), "0123abc") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want the ID of the remaining object", err)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 		"--volume=/lib/modules:/lib/modules:ro", "say", "/say", "hello")
 	out, err := run.CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "[hello]" {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("output of the container: %v: %s", err, out)
 	}
 	logs := filepath.Join(t.TempDir(), "logs")
 	if err := e.Logs(logs); err != nil {

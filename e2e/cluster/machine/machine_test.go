@@ -130,7 +130,7 @@ func TestPathReturnsTheMachinesFile(t *testing.T) {
 	shell(t, m, "mkdir -p /var/lib/x; echo disk >/var/lib/x/y; echo memory >/run/z")
 	for path, want := range map[string]string{"/var/lib/x/y": "disk\n", "/run/z": "memory\n"} {
 		if got, err := os.ReadFile(m.Path(path)); string(got) != want {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("%s contains %q, want %q: %v", path, got, want, err)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestRebootKeepsOnlyTheDisk(t *testing.T) {
 			"ps -A -o args= | grep '^sleep 3000' || true")
 	if strings.Contains(got, "sleep") || !strings.Contains(got, "kept") ||
 		strings.Contains(got, "gone\n") {
-		t.Errorf("after the reboot: %s", got)
+		t.Errorf("want only the file kept after the reboot: %s", got)
 	}
 	if now := shell(t, m, "cat /proc/sys/kernel/random/boot_id"); now == id || len(now) != 36 {
 		t.Errorf("boot id %s, before %s", now, id)
@@ -263,7 +263,7 @@ func TestFailedMachineLeavesNothing(t *testing.T) {
 	spec.Binds["/x"] = "/no/such/folder"
 	if m, err := machine.Start(t.Context(), program, dir, spec); err == nil ||
 		!strings.Contains(err.Error(), "/no/such/folder") {
-		t.Errorf("%v, %v", m, err)
+		t.Errorf("start with a missing directory: machine %v, error %v", m, err)
 	}
 	mustBeRemoved(t, dir.Path())
 	mustEqualFootprint(t, before)

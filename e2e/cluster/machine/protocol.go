@@ -16,7 +16,7 @@ type request struct {
 // A verb is what a request asks for.
 type verb string
 
-// The verbs: to boot the machine again, and to stop, start or kill a service.
+// The verbs: to boot or reboot the machine, and to stop, start or kill a service.
 const (
 	boot         verb = "boot"
 	stopService  verb = "stop"

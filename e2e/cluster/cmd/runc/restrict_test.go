@@ -31,7 +31,7 @@ func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := removeCapabilities([]byte(c.before), set)
 			if err != nil || string(got) != c.after {
-				t.Errorf("%s, %v; want %s", got, err, c.after)
+				t.Errorf("specification %s, error %v; want %s", got, err, c.after)
 			}
 		})
 	}
@@ -67,14 +67,14 @@ func TestNextRuncSkipsItself(t *testing.T) {
 	}
 	t.Setenv("PATH", first+":"+second)
 	if got, err := nextRunc(); err == nil {
-		t.Errorf("nextRunc returns %s", got)
+		t.Errorf("nextRunc returns %s, want an error because it is this program", got)
 	}
 	want := filepath.Join(second, "runc")
 	if err := os.WriteFile(want, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := nextRunc(); got != want || err != nil {
-		t.Errorf("%s, %v; want %s", got, err, want)
+		t.Errorf("next runc %s, error %v; want %s", got, err, want)
 	}
 }
 
