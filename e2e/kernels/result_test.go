@@ -198,7 +198,7 @@ func TestUnpackOnceLeavesNoIncompleteDirectory(t *testing.T) {
 		})
 	}
 	if err := fill(broken); !errors.Is(err, broken) {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %v", err, broken)
 	}
 	if remaining, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(remaining) > 0 {
 		t.Errorf("files left: %v, error %v", remaining, err)
@@ -209,6 +209,6 @@ func TestUnpackOnceLeavesNoIncompleteDirectory(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "file")); err != nil || fills != 2 {
-		t.Errorf("filled %d times, error %v", fills, err)
+		t.Errorf("filled %d times, want twice; error %v", fills, err)
 	}
 }

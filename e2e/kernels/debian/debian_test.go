@@ -92,7 +92,7 @@ func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(file); err != nil || string(text) != "content" {
-			t.Errorf("%s, error %v", text, err)
+			t.Errorf("the downloaded file contains %q, error %v", text, err)
 		}
 	}
 	if *requests != 1 {
@@ -101,7 +101,7 @@ func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 
 	p.SHA256 = sum("other")
 	if file, err := m.Fetch(t.Context(), p); err == nil || errors.Is(err, debian.ErrNotFound) {
-		t.Errorf("%s, error %v, want a checksum error", file, err)
+		t.Errorf("file %s, error %v, want a checksum error", file, err)
 	}
 	if remaining, err := filepath.Glob(filepath.Join(m.Dir, ".part-*")); err != nil || len(remaining) > 0 {
 		t.Errorf("files left: %v, error %v", remaining, err)
@@ -155,7 +155,7 @@ func TestNewestSearchesAllSources(t *testing.T) {
 		t.Errorf("%s, error %v", cmp.Diff(want, got), err)
 	}
 	if p, err := m.Newest(t.Context(), []debian.Source{source}, "linux-image-7.*"); err == nil {
-		t.Errorf("%v, want an error", p)
+		t.Errorf("package %v, want an error", p)
 	}
 }
 

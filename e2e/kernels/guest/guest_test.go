@@ -27,7 +27,7 @@ func TestParseEventReturnsTheWrittenEvent(t *testing.T) {
 
 func TestKernelOutputIsNotAnEvent(t *testing.T) {
 	if e, ok, err := ParseEvent("[    4.3] reboot: Power down\n"); ok || err != nil {
-		t.Errorf("%v, ok %v, error %v", e, ok, err)
+		t.Errorf("event %v, ok %v, error %v; want no event", e, ok, err)
 	}
 	if _, ok, err := ParseEvent(eventPrefix + `{"Step":"te[  3.0] oops` + "\n"); !ok || err == nil {
 		t.Errorf("ok %v, error %v, want an error for a damaged event", ok, err)
@@ -89,7 +89,7 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 			exit := run(row.step, func(line string) { lines = append(lines, line) })
 			if exit.Code != row.code || !strings.Contains(exit.Error, row.err) ||
 				(row.err == "") != (exit.Error == "") {
-				t.Errorf("%+v, want code %d and %q", exit, row.code, row.err)
+				t.Errorf("exit %+v, want code %d and error %q", exit, row.code, row.err)
 			}
 			if diff := cmp.Diff(row.lines, lines); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)

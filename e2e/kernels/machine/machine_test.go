@@ -109,7 +109,7 @@ func TestInitramfsReportsErrors(t *testing.T) {
 	}
 }
 
-func TestListenReadsTheConsoleToTheEnd(t *testing.T) {
+func TestReadConsoleReadsToTheEnd(t *testing.T) {
 	const mark = "\x1esluice "
 	for _, row := range []struct {
 		name, console string
@@ -139,10 +139,11 @@ func TestListenReadsTheConsoleToTheEnd(t *testing.T) {
 			})
 			if done != row.done || steps != row.steps || (err == nil) != (row.err == "") ||
 				err != nil && !strings.Contains(err.Error(), row.err) {
-				t.Errorf("done %v, %d steps, error %v", done, steps, err)
+				t.Errorf("done %v, want %v; %d steps, want %d; error %v, want %q", done, row.done, steps,
+					row.steps, err, row.err)
 			}
 			if tail != row.console {
-				t.Errorf("ended with %q", tail)
+				t.Errorf("last lines %q, want %q", tail, row.console)
 			}
 		})
 	}

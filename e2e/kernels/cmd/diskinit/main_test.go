@@ -31,6 +31,6 @@ func TestCopyFilesReplacesExistingFiles(t *testing.T) {
 		}
 	}
 	if info, err := os.Lstat(filepath.Join(disk, "etc/name")); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, %v, want a file with the mode 0600", info, err)
+		t.Errorf("etc/name: %v, error %v, want a regular file with the mode 0600", info, err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	facts, err := gather()
+	facts, err := kernelFacts()
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(facts)
 	}
@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// gather returns the facts of the running kernel.
-func gather() (kernels.Facts, error) {
+// kernelFacts returns the facts of the running kernel.
+func kernelFacts() (kernels.Facts, error) {
 	var facts kernels.Facts
 	features, err := nft.Probe()
 	if err != nil {
