@@ -31,7 +31,7 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *c
 	}
 	r := decideWithout(sluiceRules, istioRules, others)
 	if r.Verdict() != diff.Equivalent {
-		t.Errorf("%s\n%s", r.Verdict(), describe(r))
+		t.Errorf("plugin and istio-init: %s\n%s", r.Verdict(), describe(r))
 	}
 	if named, want := deviationsOf(r),
 		slices.Sorted(slices.Values(s.deviations)); !slices.Equal(named, want) {
@@ -40,7 +40,7 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *c
 	for i, o := range others {
 		if r := decideWithout(sluiceRules, istioRules,
 			slices.Delete(slices.Clone(others), i, i+1)); r.Verdict() != diff.Different {
-			t.Errorf("difference does not occur: %s", o.name)
+			t.Errorf("expected difference does not occur: %s", o.name)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	t.Helper()
 	pod := readAsPlugin(t, injected)
 	if d := decisionOn(pod); d.Outcome != decide.Redirect {
-		t.Fatal(d)
+		t.Fatalf("decision %s, want redirect", d)
 	}
 	sluiceRules, notes, err := decide.Parameters(pod, pod.Addresses(), &decide.Settings{})
 	if err != nil {
@@ -118,7 +118,7 @@ func runInit(t *testing.T, tools injection.Tools, s podCase, pod *corev1.Pod) ru
 	}
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil || len(live.Ambiguous) > 0 {
-		t.Fatalf("%v, ambiguous: %v", err, live.Ambiguous)
+		t.Fatalf("read the rules: error %v, ambiguous rules %v", err, live.Ambiguous)
 	}
 	if live.Ruleset.Routing, err = istio.ReadRouting(ns); err != nil {
 		t.Fatal(err)

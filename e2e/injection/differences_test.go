@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A difference is a deviation of both the plugin and istio-cni from istio-init.
+// A difference is a way in which both the plugin and istio-cni differ from istio-init.
 type difference struct {
 	name string
 	// remove changes the plugin's parameters to istio-init's, for this difference only.

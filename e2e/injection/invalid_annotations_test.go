@@ -45,7 +45,7 @@ func TestInvalidAnnotations(t *testing.T) {
 				t.Errorf("istiod: error %v, want one that names the annotation", err)
 			}
 			if test.accepted && err != nil {
-				t.Error(err)
+				t.Errorf("istiod rejects the pod: %v", err)
 			}
 			pod := inject(t, istiod, podCase{})
 			pod.Annotations[test.annotation] = test.value

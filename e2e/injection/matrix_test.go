@@ -92,7 +92,7 @@ func mustBeInjected(t *testing.T, c controlPlane, s podCase, pod *corev1.Pod) {
 		return c.Name == "istio-proxy"
 	})
 	if native := s.annotations[nativeAnnotation] != "false"; native == asContainer {
-		t.Errorf("native sidecar wanted %t, regular container %t", native, asContainer)
+		t.Errorf("the proxy is a regular container: %t, want a native sidecar: %t", asContainer, native)
 	}
 }
 
@@ -138,6 +138,6 @@ func decisionOn(pod *decide.Pod) decide.Decision {
 func mustSkip(t *testing.T, pod *decide.Pod, reason decide.Reason) {
 	t.Helper()
 	if d := decisionOn(pod); d.Outcome != decide.Skip || d.Reason != reason {
-		t.Errorf("%s, want %s", d, reason)
+		t.Errorf("decision %s, want skip with the reason %s", d, reason)
 	}
 }

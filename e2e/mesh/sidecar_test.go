@@ -81,6 +81,6 @@ func TestPodWithoutSidecarIsNotRedirected(t *testing.T) {
 	}
 	if d := decide.Decide(in,
 		&decide.Settings{ProxyContainer: mesh.ProxyContainer}); d.Outcome != decide.Skip {
-		t.Error(d)
+		t.Errorf("decision %s, want skip", d)
 	}
 }

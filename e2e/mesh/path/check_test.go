@@ -35,10 +35,10 @@ func capturedReport(change func(r *path.Report)) path.Report {
 func TestCheck(t *testing.T) {
 	captured := path.Captured("b")
 	for _, c := range []struct {
-		name    string
-		variant path.Expected
-		change  func(r *path.Report)
-		want    string // part of the error; empty for none
+		name     string
+		expected path.Expected
+		change   func(r *path.Report)
+		want     string // part of the error; empty for none
 	}{
 		{"both proxies forwarded the request", captured, func(*path.Report) {}, ""},
 		{"no proxy forwarded the request", captured, func(r *path.Report) {
@@ -114,9 +114,9 @@ func TestCheck(t *testing.T) {
 			}, "",
 		},
 	} {
-		err := capturedReport(c.change).Check(c.variant)
+		err := capturedReport(c.change).Check(c.expected)
 		if got := errorText(err); c.want == "" && err != nil || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: error %q, want %q", c.name, got, c.want)
 		}
 	}
 }

@@ -46,13 +46,13 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// answer returns the answer to a request, or false if it asks for an earlier answer that does not
-// exist.
+// answer returns the answer to a request, or false if the request asks for an earlier answer that
+// does not exist.
 func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if of, earlier := strings.CutPrefix(r.URL.Path, lastPrefix); earlier {
-		answer, found := h.last[of]
+	if earlierPath, isEarlier := strings.CutPrefix(r.URL.Path, lastPrefix); isEarlier {
+		answer, found := h.last[earlierPath]
 		return answer, found
 	}
 	answer := path.Answer{Server: h.pod, At: h.at, Peer: path.ParseAddrPort(r.RemoteAddr)}

@@ -166,7 +166,8 @@ func (p *pod) newServer() *http.Server {
 	}
 }
 
-// connect handles a CONNECT request and returns 0, or returns the HTTP status for rejecting it.
+// connect serves the tunnel of a CONNECT request until its end and returns 0, or returns the HTTP
+// status with which the request is rejected.
 func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	to, err := netip.ParseAddrPort(r.Host)
 	peer, peerErr := netip.ParseAddrPort(r.RemoteAddr)
@@ -205,8 +206,8 @@ func (s stream) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// resolve forwards a DNS query, and adds the name of the pod to the response.
-func (p *pod) resolve(network string, query []byte, _ netip.AddrPort) ([]byte, error) {
+// forwardQuery forwards a DNS query to the resolver, and adds the name of the pod to the response.
+func (p *pod) forwardQuery(network string, query []byte, _ netip.AddrPort) ([]byte, error) {
 	to, err := netip.ParseAddrPort(p.z.Resolver)
 	if err != nil {
 		return nil, err

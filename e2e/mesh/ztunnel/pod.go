@@ -99,7 +99,7 @@ func (p *pod) listen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.servers.Go(func() { _ = s.Serve(ctx, p.resolve) })
+		p.servers.Go(func() { _ = s.Serve(ctx, p.forwardQuery) })
 	}
 	return nil
 }

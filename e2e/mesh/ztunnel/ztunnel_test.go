@@ -308,7 +308,7 @@ func TestIstioHBONEClient(t *testing.T) {
 		}
 		if len(answer.Via) != 1 || answer.Via[0].Proxy != "pod" ||
 			answer.Via[0].Direction != path.Inbound || answer.Via[0].Peer.Addr() != answer.Peer.Addr() {
-			t.Errorf("answer %+v of %s", answer, output)
+			t.Errorf("answer %+v, want one inbound hop of pod; output: %s", answer, output)
 		}
 	}
 }
@@ -328,7 +328,7 @@ func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
 		// Probes of the kubelet are not captured.
 		env.get(env.Neighbor, "node", rules.DefaultProbeSourceIPv4(), env.PodIP4, path.Expected{})
 		env.get(env.Neighbor, "node", rules.DefaultProbeSourceIPv6(), env.PodIP6, path.Expected{})
-		env.resolve()
+		env.mustForwardQueries()
 
 		to := netip.AddrPortFrom(env.NeighborIP4, port)
 		open, err := dial(env.Pod, anySource, to)
@@ -354,8 +354,9 @@ func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
 	})
 }
 
-// resolve sends DNS queries from the pod, and checks that ztunnel forwards them.
-func (env *testEnv) resolve() {
+// mustForwardQueries sends DNS queries from the pod, and fails the test unless ztunnel forwards
+// them.
+func (env *testEnv) mustForwardQueries() {
 	env.t.Helper()
 	ctx, cancel := context.WithCancel(env.t.Context())
 	defer cancel()

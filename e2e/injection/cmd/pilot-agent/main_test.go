@@ -18,7 +18,7 @@ func TestCommand(t *testing.T) {
 			" istio-iptables --run-validation"},
 		{"wait runs pilot-agent", "wait", "", istioAgent + " wait"},
 		{"a gateway runs pilot-agent", "proxy router", "", istioAgent + " proxy router"},
-		{"no arguments", "", "", istioAgent},
+		{"no arguments run pilot-agent", "", "", istioAgent},
 	} {
 		if got := command(strings.Fields(test.args), test.mode); !slices.Equal(got,
 			strings.Fields(test.want)) {

@@ -195,7 +195,7 @@ func TestDatagramsAreEchoed(t *testing.T) {
 	var r path.Report
 	env.runClient(env.Pod, &r, "udp", "-wait", "5s", env.NeighborIP4.String()+":7000")
 	if r.Answer == nil || r.Answer.Server != "outside" || r.Answer.Peer != r.Local {
-		t.Errorf("%+v", r)
+		t.Errorf("report %+v, want an answer from outside to the client's address", r)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestServerRepeatsTheLastAnswer(t *testing.T) {
 	env.runClient(env.Neighbor, &last, "get", fmt.Sprintf("http://%s:8080/last/", env.PodIP4))
 	if last.Answer == nil || first.Answer == nil || last.Answer.Peer != first.Answer.Peer ||
 		len(last.Answer.Via) != 1 {
-		t.Errorf("%+v, after %+v", last.Answer, first.Answer)
+		t.Errorf("repeated answer %+v, want the first one: %+v", last.Answer, first.Answer)
 	}
 }
 
@@ -217,6 +217,6 @@ func TestGetCapturedFailsForUncapturedTraffic(t *testing.T) {
 	c := env.command("pod", nil, "get", "-captured", fmt.Sprintf("http://%s:8080/", env.NeighborIP4))
 	c.WaitDelay = time.Second
 	if err := env.Pod.Do(c.Run); c.ProcessState.ExitCode() != 1 {
-		t.Errorf("%v", err)
+		t.Errorf("get -captured of an uncaptured request: %v, want exit code 1", err)
 	}
 }
