@@ -58,7 +58,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	}
 	for _, name := range names {
 		if !bytes.Equal(r.read(t, name), releases[1].read(t, name)) {
-			t.Errorf("%s differs", name)
+			t.Errorf("%s of the two releases differs", name)
 		}
 	}
 	checkSums(t, r, names)
@@ -116,7 +116,7 @@ func checkVersion(t *testing.T, r *Release) {
 	got := command(t, dir, "./rules", "version")
 	if want := fmt.Sprintf("rules %s, commit %s, ", r.Version, r.Commit); !strings.HasPrefix(got,
 		want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("rules version prints %q, want %q", got, want)
 	}
 	deb := command(t, r.Out, "dpkg-deb", "--contents", "sluice-rules_0.2.0_amd64.deb")
 	for _, path := range []string{

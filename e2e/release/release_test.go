@@ -69,7 +69,7 @@ func unpack(t *testing.T, archive []byte, want time.Time) map[string]string {
 			return files
 		}
 		if err != nil || h.Uid != 0 || h.Uname != "" || !h.ModTime.Equal(want) {
-			t.Fatalf("%v: %+v", err, h)
+			t.Fatalf("archive entry %+v, want root as owner and the time %s: %v", h, want, err)
 		}
 		content, err := io.ReadAll(r)
 		if err != nil {
@@ -91,7 +91,7 @@ func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
 			full + ": must be empty",
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("version %q: %v does not contain %s", v, err, want)
+				t.Errorf("version %q: error %v, want %q in it", v, err, want)
 			}
 		}
 	}
@@ -118,17 +118,18 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 		}
 	}
 	if chart["version"] != "0.2.0" || chart["appVersion"] != "0.2.0" || values["digest"] != digest {
-		t.Errorf("%v %v", chart, values["digest"])
+		t.Errorf("chart %v, digest %v; want version 0.2.0 and digest %s", chart, values["digest"], digest)
 	}
 	if hub := values["global"].(map[string]any)["hub"]; hub != r.Hub ||
 		!strings.Contains(files["sluice/Chart.yaml"], "image: "+r.imageRef()+"\n") {
-		t.Errorf("hub %v, %s", hub, files["sluice/Chart.yaml"])
+		t.Errorf("hub %v, want %s; Chart.yaml, want the image %s:\n%s", hub, r.Hub, r.imageRef(),
+			files["sluice/Chart.yaml"])
 	}
 	annotations := chart["annotations"].(map[string]any)
 	var changes []change
 	if err := yaml.UnmarshalStrict([]byte(annotations["artifacthub.io/changes"].(string)),
 		&changes); err != nil || len(changes) < 10 || changes[0].Kind != "added" {
-		t.Errorf("changes %+v, %v", changes, err)
+		t.Errorf("changes %+v, error %v", changes, err)
 	}
 	if files["sluice/templates/daemonset.yaml"] == "" || files["sluice/.helmignore"] == "" {
 		t.Error("files are missing")
@@ -169,14 +170,14 @@ func TestKrewManifestContainsTheArchives(t *testing.T) {
 	}
 	if m.Kind != "Plugin" || m.Spec.Version != "v0.2.0" ||
 		len(m.Spec.Platforms) != len(Architectures) {
-		t.Fatalf("%+v", m)
+		t.Fatalf("manifest %+v, want a plugin in version v0.2.0 for %q", m, Architectures)
 	}
 	for _, p := range m.Spec.Platforms {
 		archive := p.URI[strings.LastIndex(p.URI, "/")+1:]
 		files := unpack(t, r.read(t, archive), r.Time)
 		sum, err := r.checksum(archive)
 		if err != nil || p.SHA256 != sum || files[p.Bin] != p.Selector.MatchLabels["arch"] {
-			t.Errorf("%v: %+v", err, p)
+			t.Errorf("platform %+v, want the checksum %s and its architecture's program: %v", p, sum, err)
 		}
 		for _, f := range p.Files {
 			if _, ok := files[f.From]; !ok {
@@ -208,7 +209,7 @@ func TestSignatures(t *testing.T) {
 		t.Error(err)
 	}
 	if second, err := sign(key, sums); err != nil || second != text {
-		t.Errorf("%v: the signature is not deterministic", err)
+		t.Errorf("the signature is not deterministic: %v", err)
 	}
 	verifier, err := signature.LoadVerifier(&key.PublicKey, crypto.SHA256)
 	if err != nil {
@@ -259,7 +260,7 @@ func TestKeys(t *testing.T) {
 	}
 	if want, err := cryptoutils.UnmarshalPEMToPublicKey(public); err != nil ||
 		!key.PublicKey.Equal(want) {
-		t.Errorf("%v: wrong key", err)
+		t.Errorf("the parsed key differs from the generated one: %v", err)
 	}
 	rsa, _, err := cryptoutils.GeneratePEMEncodedRSAKeyPair(2048, nil)
 	if err != nil {
@@ -270,7 +271,7 @@ func TestKeys(t *testing.T) {
 		"no PEM":         errorOf(ParseKey([]byte("x"), nil)), "RSA": errorOf(ParseKey(rsa, nil)),
 	} {
 		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
-			t.Errorf("%s: %v", reason, got)
+			t.Errorf("%s: error %v, want one about the private key", reason, got)
 		}
 	}
 }
@@ -302,7 +303,7 @@ func TestProvenanceContainsEachArtifact(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{r.imageRef(), "a", "b"}) ||
 		s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != r.Commit {
-		t.Errorf("%v %+v", names, s)
+		t.Errorf("subjects %v, want the image, a and b; statement %+v", names, s)
 	}
 }
 
@@ -333,7 +334,7 @@ func TestSBOMListsTheModules(t *testing.T) {
 		`"2026-11-01T12:00:00Z"`,
 	} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("no %s", want)
+			t.Errorf("the document does not contain %s", want)
 		}
 	}
 	if err := r.addSBOM("rules", "amd64", []byte("no program")); err == nil {
@@ -347,14 +348,14 @@ func TestManPage(t *testing.T) {
 		"# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n"+
 			"```\n# comment of a shell\n```\n"))
 	if strings.Contains(page, "README") {
-		t.Errorf("a link to a file:\n%s", page)
+		t.Errorf("the page contains a link to a file:\n%s", page)
 	}
 	for _, want := range []string{
 		"see diff and", "https://a.b", ".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name",
 		"# comment of a shell",
 	} {
 		if !strings.Contains(page, want) {
-			t.Errorf("no %q in:\n%s", want, page)
+			t.Errorf("the page does not contain %q:\n%s", want, page)
 		}
 	}
 }
