@@ -84,7 +84,7 @@ func unpack(t *testing.T, archive []byte) map[string][]byte {
 			t.Fatal(err)
 		}
 		files[h.Name] = content
-		if want, blob := strings.CutPrefix(h.Name, "blobs/sha256/"); blob && want != "" &&
+		if want, isBlob := strings.CutPrefix(h.Name, "blobs/sha256/"); isBlob && want != "" &&
 			want != sum(content) {
 			t.Errorf("%s has the digest %s", h.Name, sum(content))
 		}
@@ -119,7 +119,7 @@ func follow(t *testing.T, files map[string][]byte, r reference) []byte {
 	t.Helper()
 	content, found := files["blobs/sha256/"+strings.TrimPrefix(r.Digest, "sha256:")]
 	if !found || len(content) != r.Size {
-		t.Fatalf("%s: found %v, %d bytes, want %d", r.Digest, found, len(content), r.Size)
+		t.Fatalf("blob %s: found %v, %d bytes, want %d", r.Digest, found, len(content), r.Size)
 	}
 	return content
 }
@@ -147,24 +147,24 @@ func TestArchiveContainsAnImageForEachPlatform(t *testing.T) {
 	if len(manifests) != 1 || manifests[0].Digest != report.Digest ||
 		manifests[0].Annotations[image.NameAnnotation] != "registry.example:5000/mesh/sluice:v1" ||
 		manifests[0].Annotations["org.opencontainers.image.ref.name"] != "v1" {
-		t.Fatalf("%+v", manifests)
+		t.Fatalf("index %+v, want one image %s with its name", manifests, report.Digest)
 	}
 	variants := read(t, follow(t, files, manifests[0])).Manifests
 	for i, architecture := range []string{"amd64", "arm64"} {
 		if variants[i].Platform.Architecture != architecture ||
 			variants[i].Platform.OS != "linux" ||
 			variants[i].Digest != report.Variants[i].Digest {
-			t.Errorf("%+v: %+v", variants[i], report.Variants[i])
+			t.Errorf("variant %+v in the index, reported as %+v", variants[i], report.Variants[i])
 		}
 		m := read(t, follow(t, files, variants[i]))
 		config := read(t, follow(t, files, m.Config))
 		if config.Architecture != architecture || len(m.Layers) != 1 {
-			t.Errorf("%+v %+v", config, m)
+			t.Errorf("configuration %+v and manifest %+v, want %s and one layer", config, m, architecture)
 		}
 		checkLayer(t, follow(t, files, m.Layers[0]), config.RootFS.DiffIDs, programs[architecture])
 		if got := report.Variants[i]; got.Unpacked != int64(2*len(programs[architecture])) ||
 			got.Compressed != int64(m.Layers[0].Size+m.Config.Size+variants[i].Size) {
-			t.Errorf("%+v", got)
+			t.Errorf("reported variant has wrong sizes: %+v", got)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 			break
 		}
 		if err != nil || h.Mode != 0o755 || h.Uid != 0 || !h.ModTime.Equal(time.Unix(0, 0)) {
-			t.Fatalf("%v: %+v", err, h)
+			t.Fatalf("entry %+v, want mode 0755, root as owner and time 0: %v", h, err)
 		}
 		got[h.Name] = h.Size
 	}
@@ -203,7 +203,7 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 	}
 }
 
-// The same files have different times, modes and directories.
+// Times and modes of the files, and the directory in which they are, do not change the image.
 func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	content := static(t)
 	write := func(modified time.Time, mode os.FileMode) (string, []byte) {
@@ -231,7 +231,7 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	digest, archive := write(time.Unix(1, 0), 0o600)
 	otherDigest, otherArchive := write(time.Unix(2_000_000_000, 7), 0o755)
 	if digest != otherDigest || !bytes.Equal(archive, otherArchive) {
-		t.Errorf("%s and %s, archives equal: %v", digest, otherDigest,
+		t.Errorf("digests %s and %s, archives equal: %v", digest, otherDigest,
 			bytes.Equal(archive, otherArchive))
 	}
 }
@@ -257,7 +257,7 @@ func TestProgramsWithTheirLoaderAreAccepted(t *testing.T) {
 			Architecture: "arm64", Root: root(program(t, elf.EM_AARCH64, false)),
 		}))
 		if (err == nil) != want {
-			t.Errorf("with %s: %v", name, err)
+			t.Errorf("with %s: error %v, want acceptance: %v", name, err, want)
 		}
 	}
 }
@@ -307,7 +307,7 @@ func TestWriteReturnsErrors(t *testing.T) {
 	}
 	if _, err := image.Write(fullDisk{}, s); err == nil ||
 		!strings.Contains(err.Error(), "write the archive: no space left") {
-		t.Error(err)
+		t.Errorf("error %v, want one about the full disk", err)
 	}
 }
 
@@ -324,6 +324,6 @@ func TestNameRejectsAnArchiveWithoutImages(t *testing.T) {
 	}
 	name, err := image.Name(file)
 	if err == nil || !strings.HasSuffix(err.Error(), "index.json contains 0 images, want 1") {
-		t.Errorf("%q, %v", name, err)
+		t.Errorf("name %q, error %v; want an error about 0 images", name, err)
 	}
 }

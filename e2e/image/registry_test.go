@@ -110,11 +110,11 @@ func TestOtherToolsReadTheImage(t *testing.T) {
 				want)
 		}
 	}
-	checkRuns(t, dir, index, report)
+	mustRun(t, dir, index, report)
 }
 
-// checkRuns starts the program of this machine's variant from the layer.
-func checkRuns(t *testing.T, dir string, index v1.ImageIndex, report image.Report) {
+// mustRun unpacks the layer of this machine's variant, and fails the test unless its program runs.
+func mustRun(t *testing.T, dir string, index v1.ImageIndex, report image.Report) {
 	t.Helper()
 	own := slices.IndexFunc(report.Variants, func(v image.Variant) bool {
 		return v.Architecture == runtime.GOARCH
@@ -135,11 +135,11 @@ func checkRuns(t *testing.T, dir string, index v1.ImageIndex, report image.Repor
 		t.Fatal(err)
 	}
 	if config.Config.User != "65532" || config.Config.Labels["a"] != "b" {
-		t.Errorf("%+v", config.Config)
+		t.Errorf("configuration %+v, want the user and the label of the specification", config.Config)
 	}
 	layers, err := variant.Layers()
 	if err != nil || len(layers) != 1 {
-		t.Fatalf("%v: %d layers", err, len(layers))
+		t.Fatalf("%d layers, want 1: %v", len(layers), err)
 	}
 	plain, err := layers[0].Uncompressed()
 	if err != nil {
@@ -156,6 +156,6 @@ func checkRuns(t *testing.T, dir string, index v1.ImageIndex, report image.Repor
 	}
 	program := exec.Command(filepath.Join(root, config.Config.Entrypoint[0]), "-h")
 	if out, err := program.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("-ref")) {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("program of the image with -h: %v: %s", err, out)
 	}
 }

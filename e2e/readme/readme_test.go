@@ -32,14 +32,14 @@ func TestCheckAndWrite(t *testing.T) {
 	err := block.Check(path, "| a |\n| c |\n")
 	if !errors.Is(err, readme.ErrDifferent) ||
 		!strings.HasSuffix(err.Error(), "run make bench:\n-| b |\n+| c |\n") {
-		t.Error(err)
+		t.Errorf("check of other content: error %v", err)
 	}
 	if err := block.Write(path, "| c |\n"); err != nil {
 		t.Fatal(err)
 	}
 	changed, err := os.ReadFile(path)
 	if want := strings.Replace(text, "| a |\n| b |\n", "| c |\n", 1); err != nil || string(changed) != want {
-		t.Errorf("%v\n%s", err, changed)
+		t.Errorf("file after Write: error %v\n%s", err, changed)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestBlockWithoutMarkers(t *testing.T) {
 		for _, err := range []error{block.Check(path, "| a |\n"), block.Write(path, "| a |\n")} {
 			if err == nil || !strings.Contains(err.Error(), "no markers of the block figures") ||
 				errors.Is(err, readme.ErrDifferent) {
-				t.Errorf("%q: %v", text, err)
+				t.Errorf("%q: error %v, want one about missing markers", text, err)
 			}
 		}
 	}
