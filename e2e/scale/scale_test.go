@@ -35,9 +35,9 @@ func nodes(t *testing.T) int {
 
 // Durations of phases.
 const (
-	idle     = 20 * time.Minute
-	outage   = 2 * time.Minute
-	recovery = 2 * time.Minute
+	idleTime     = 20 * time.Minute
+	outageTime   = 2 * time.Minute
+	recoveryTime = 2 * time.Minute
 )
 
 // TestMain discards the messages of client-go.
@@ -93,16 +93,16 @@ func TestScale(t *testing.T) {
 			f.startAll()
 			time.Sleep(time.Minute)
 		})
-		idlePhase := measure("rest", "20 minutes without changes", func() { time.Sleep(idle) })
+		idlePhase := measure("rest", "20 minutes without changes", func() { time.Sleep(idleTime) })
 		measure("upgrade", "all agents are replaced, a tenth at a time", f.upgrade)
 		time.Sleep(time.Minute)
 		outage := measure("outage", "connections to the API server are closed for two minutes", func() {
 			f.server.Fault(apiservertest.Reset())
-			time.Sleep(outage)
+			time.Sleep(outageTime)
 		})
 		recovery := measure("recovery", "the API server is available again", func() {
 			f.server.Recover()
-			time.Sleep(recovery)
+			time.Sleep(recoveryTime)
 		})
 		f.stopAll()
 		f.server.Stop()

@@ -45,6 +45,7 @@ func (q *quantity) sample(since time.Time) error {
 	return nil
 }
 
+// memory returns the resident memory in MB. In /proc/PID/status, kB is 1024 bytes.
 func (n *node) memory() (float64, error) {
 	kilobytes, err := n.status("VmRSS")
 	return kilobytes / 1000 * 1.024, err
@@ -66,15 +67,18 @@ func (n *node) status(field string) (float64, error) {
 	return 0, fmt.Errorf("%s: no field %s", n.proc("status"), field)
 }
 
+// proc returns the path of a file of the agent in /proc.
 func (n *node) proc(name string) string {
 	return fmt.Sprintf("/proc/%d/%s", n.agent.Process.Pid, name)
 }
 
+// descriptors counts the open descriptors of the agent.
 func (n *node) descriptors() (float64, error) {
 	entries, err := os.ReadDir(n.proc("fd"))
 	return float64(len(entries)), err
 }
 
+// namespaces counts the agent's descriptors of network namespaces.
 func (n *node) namespaces() (float64, error) {
 	links, err := filepath.Glob(n.proc("fd/*"))
 	count := 0

@@ -20,8 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// samples is the number of samples in a run. repairs is the number of times that rules are deleted.
-const samples, repairs = 120, 200
+// sampleCount is the number of samples in a run. repairCount is the number of times that rules are
+// deleted.
+const sampleCount, repairCount = 120, 200
 
 // A plan contains the parameters of a run.
 type plan struct {
@@ -98,9 +99,9 @@ func TestSoak(t *testing.T) {
 	}
 	repeat(r.sandboxes-r.live, "sandboxes", func(i int) error { return r.replace(r.live + i) })
 	repeat(10*r.sandboxes, "traffic", func(int) error { return r.connect() })
-	repeat(repairs, "repairs", func(int) error { return r.repair() })
-	repeat(samples, "samples", func(i int) error {
-		if i%(samples/6) == 0 {
+	repeat(repairCount, "repairs", func(int) error { return r.repair() })
+	repeat(sampleCount, "samples", func(i int) error {
+		if i%(sampleCount/6) == 0 {
 			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(),
 				r.connectionCount(), len(r.repairTimes()))
 		}
