@@ -58,7 +58,7 @@ func BenchmarkADD(b *testing.B) {
 			}
 			b.StopTimer()
 			if n := len(z.Pods()); n != b.N {
-				b.Errorf("ztunnel has %d pods", n)
+				b.Errorf("ztunnel has %d pods, want %d", n, b.N)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func startNode(b *testing.B, pods []pod) agent {
 		defer cancel()
 		s, err := protocol.Caller{Socket: protocol.SocketIn(n.path("run"))}.Status(ctx)
 		if err == nil && !s.Ready {
-			err = fmt.Errorf("%+v", s.Topics)
+			err = fmt.Errorf("topics of readiness: %+v", s.Topics)
 		}
 		return err
 	})

@@ -68,7 +68,7 @@ func startSluice(t testing.TB, orphan pod) agent {
 	}})
 	rulestest.EventuallySucceeds(t, "the server listens", func() error {
 		if !o.server.State().Listening {
-			return errors.New("not yet")
+			return errors.New("the server does not listen")
 		}
 		return nil
 	})

@@ -73,7 +73,8 @@ func (z *ztunnel) send(m proto.Message) error {
 	return err
 }
 
-// next receives and acknowledges a message. snapshot reports whether it ends the snapshot.
+// next receives and acknowledges a message. snapshot is true if the message is the last one of the
+// snapshot.
 func (z *ztunnel) next() (snapshot bool, err error) {
 	data, rights := make([]byte, 4096), make([]byte, 256)
 	n, m, _, _, err := z.conn.ReadMsgUnix(data, rights)

@@ -15,8 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A testStep is an action and the expected messages. istio contains the messages of istio-cni. If
-// Sluice sends other messages by design, sluice contains them, and reason gives the reason.
+// A testStep is the action do and the messages that the ztunnels must then receive. istio contains
+// the messages of istio-cni. If Sluice sends other messages by design, sluice contains them, and
+// reason gives the reason.
 type testStep struct {
 	do     func(env *testEnv) error
 	name   string
@@ -50,11 +51,11 @@ func (env *testEnv) record(line string) {
 // take waits for at least n lines, and returns the lines since the last call. It sorts the lines by
 // ztunnel, and also sorts the pods of a snapshot, because istio-cni sends them in any order.
 func (env *testEnv) take(n int) []string {
-	rulestest.EventuallySucceeds(env.t, "the messages", func() error {
+	rulestest.EventuallySucceeds(env.t, "the ztunnels receive the messages", func() error {
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		if len(env.lines) < n {
-			return fmt.Errorf("%d of %d: %q", len(env.lines), n, env.lines)
+			return fmt.Errorf("%d of %d messages: %q", len(env.lines), n, env.lines)
 		}
 		return nil
 	})
