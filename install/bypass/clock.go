@@ -17,10 +17,10 @@ type clock struct {
 // maxRepeated is the maximum number of repeated times; the oldest are dropped first.
 const maxRepeated = 64
 
-// read records a reading. It returns the time by which the clock was set since the last reading,
+// note records a reading. It returns the time by which the clock was set since the last reading,
 // negative if it was set back; 0 if this is less than reloadTime. If elapsed is nil, the monotonic
 // reading of at is used.
-func (c *clock) read(at time.Time, elapsed func() time.Duration) time.Duration {
+func (c *clock) note(at time.Time, elapsed func() time.Duration) time.Duration {
 	since, previous := at.Sub(c.at), c.at
 	if elapsed != nil {
 		now := elapsed()

@@ -112,7 +112,7 @@ func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason strin
 		// The clock was set back since an earlier agent detected the bypass.
 		d.current.Created = at.Round(0)
 	}
-	if step := d.clock.read(at, d.options.Elapsed); step != 0 {
+	if step := d.clock.note(at, d.options.Elapsed); step != 0 {
 		d.history.open = false
 		if step < 0 && d.current != nil {
 			d.current.Created = d.current.Created.Add(step)
