@@ -83,14 +83,14 @@ func FuzzDiscover(f *testing.F) {
 			return
 		}
 		if choice.Name != first && choice.Name != second || len(choice.List.Plugins) == 0 {
-			t.Fatalf("%+v", choice)
+			t.Fatalf("a choice that is neither of the files, or has no plugins: %+v", choice)
 		}
 		if _, err := libcni.NetworkConfFromBytes(choice.List.Bytes()); err != nil {
-			t.Fatalf("%s: %v", choice.List.Bytes(), err)
+			t.Fatalf("libcni rejects %s: %v", choice.List.Bytes(), err)
 		}
 		delegation := choice.Delegates(choice, "sluice-cni")
 		if chain.IsMultus(choice.List.Plugins[0].Type) == (delegation == chain.NoDelegation) {
-			t.Fatalf("%s: %q", choice.List.Bytes(), delegation)
+			t.Fatalf("delegation %q of %s", delegation, choice.List.Bytes())
 		}
 	})
 }
@@ -110,7 +110,7 @@ func FuzzStandalone(f *testing.F) {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal(conf, &after); err != nil {
-			t.Fatalf("%v: %s", err, conf)
+			t.Fatalf("%v in the stand-alone configuration %s", err, conf)
 		}
 		for key, value := range before {
 			if !chain.Equal(value, after[key]) {

@@ -175,7 +175,7 @@ func TestInsertInThePlaceOfAnotherPlugin(t *testing.T) {
 	text := `{"name":"n","plugins":[{"type":"a"},{"type":"istio-cni"},{"type":"b"},{"type":"istio-cni","x":1}]}`
 	want := []string{"a", "b", "sluice-cni"}
 	if diff := cmp.Diff(want, parse(t, insert(t, text, element, "istio-cni")).Types()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("types (-want +got):\n%s", diff)
 	}
 }
 

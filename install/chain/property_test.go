@@ -74,7 +74,7 @@ func TestInsertAndRemoveRestoreAnyList(t *testing.T) {
 		text := network(t, types)
 		list, err := chain.Parse([]byte(text))
 		if err != nil {
-			t.Fatalf("%v: %s", err, text)
+			t.Fatalf("%v in %s", err, text)
 		}
 		ours := plugin(t, "sluice-cni")
 		with, err := list.Insert(json.RawMessage(ours))
@@ -83,11 +83,11 @@ func TestInsertAndRemoveRestoreAnyList(t *testing.T) {
 		}
 		after, err := chain.Parse(with)
 		if err != nil {
-			t.Fatalf("%v: %s", err, with)
+			t.Fatalf("%v after insertion: %s", err, with)
 		}
 		if !slices.Equal(after.Types(), append(types, "sluice-cni")) ||
 			after.Inspect("sluice-cni", json.RawMessage(ours)) != chain.None {
-			t.Fatalf("%v in %s", after.Types(), with)
+			t.Fatalf("the plugin is not as desired after insertion: types %v in %s", after.Types(), with)
 		}
 		if got := string(after.Remove("sluice-cni")); got != text {
 			t.Fatalf("%q became %q", text, got)
