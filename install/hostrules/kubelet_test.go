@@ -170,14 +170,15 @@ func TestNode(t *testing.T) {
 		return err
 	})
 	if err != nil || in != host.ID() || !strings.HasSuffix(string(within), "0::/\n") {
-		t.Errorf("%v; in %v, want %v; the node's cgroup is %q, want the root", err, in, host.ID(), within)
+		t.Errorf("error %v; in namespace %v, want %v; the node's cgroup is %q, want the root", err, in,
+			host.ID(), within)
 	}
 	outside, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil || !strings.HasSuffix(string(outside), "0::/"+name+"\n") {
 		t.Errorf("afterwards: %v, %q", err, outside)
 	}
 	if !node.IsHost(host.ID()) || !node.IsHost((*netns.NS)(nil).ID()) || node.IsHost(netnstest.New(t).ID()) {
-		t.Error("the network namespace is unknown")
+		t.Error("IsHost does not recognize exactly the node's and this thread's network namespace")
 	}
 	node.Close()
 	none := &hostrules.Node{ProcDir: t.TempDir()}
