@@ -21,7 +21,7 @@ func FuzzOpen(f *testing.F) {
 		j, err := journal.Open(dir)
 		switch {
 		case j == nil && err == nil, err != nil && j != nil && !errors.Is(err, journal.ErrDamaged):
-			t.Fatalf("%v, %v", j, err)
+			t.Fatalf("journal %v, error %v", j, err)
 		case j == nil || len(j.Paths()) == 0:
 			return // writing to the disk takes long
 		}

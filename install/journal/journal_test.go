@@ -100,7 +100,7 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(damage), 0o600))
 		j, err := journal.Open(dir)
 		if !errors.Is(err, journal.ErrDamaged) || j == nil || len(j.Paths()) != 0 {
-			t.Fatalf("%q: %v, %v", damage, j, err)
+			t.Fatalf("%q: journal %v, error %v; want an empty journal and ErrDamaged", damage, j, err)
 		}
 		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil ||
 			string(kept) != damage {
