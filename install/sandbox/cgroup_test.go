@@ -34,7 +34,7 @@ func TestPodOf(t *testing.T) {
 			"0123456789abcdef0123456789abcdef",
 		},
 		{"another pod, seen from a cgroup namespace", "0::/../../pod" + uid + "/c\n", uid},
-		{"without a line feed", "0::/kubepods/pod" + uid, uid},
+		{"a file without a line feed", "0::/kubepods/pod" + uid, uid},
 		{
 			"version 1, all hierarchies",
 			"9:pids:/kubepods/pod" + uid + "/c\n8:cpu,cpuacct:/kubepods/pod" + uid + "/c\n0::/\n",
@@ -82,11 +82,11 @@ func TestParseStartTime(t *testing.T) {
 		stat string
 		want uint64
 	}{
-		"a process":                        {"7 (cat)" + rest, 4711},
-		"a name with brackets and a space": {"7 (a) S 1 1 1 ()" + rest, 4711},
-		"cut off":                          {"7 (cat) S 1", 0},
-		"no name":                          {"", 0},
-		"no number":                        {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
+		"a process":                         {"7 (cat)" + rest, 4711},
+		"a name with brackets and a space":  {"7 (a) S 1 1 1 ()" + rest, 4711},
+		"an incomplete file":                {"7 (cat) S 1", 0},
+		"a file without a name":             {"", 0},
+		"a start time that is not a number": {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := parseStartTime([]byte(row.stat)); got != row.want ||

@@ -39,14 +39,14 @@ func TestPathsOfTheNode(t *testing.T) {
 		name, path string
 		found      bool
 	}{
-		{"in the configured directory", "/var/run/netns/cni-1", true},
-		{"in the target of /var/run", "/run/netns/cni-1", true},
-		{"not in its simplest form", "/var/run//netns/./cni-1", true},
-		{"below the directory", "/var/run/netns/x/cni-1", false},
-		{"outside of the directory", "/var/run/netns/../cni-1", false},
-		{"the directory", "/var/run/netns/", false},
-		{"another directory", "/var/run/netnsx/cni-1", false},
-		{"a process that is not the pod's", "/proc/1/ns/net", false},
+		{"a file in the configured directory", "/var/run/netns/cni-1", true},
+		{"a file in the target of /var/run", "/run/netns/cni-1", true},
+		{"a path that is not in its simplest form", "/var/run//netns/./cni-1", true},
+		{"a file in a subdirectory", "/var/run/netns/x/cni-1", false},
+		{"a file outside of the directory", "/var/run/netns/../cni-1", false},
+		{"the directory itself", "/var/run/netns/", false},
+		{"a file in another directory", "/var/run/netnsx/cni-1", false},
+		{"the file of a process that is not the pod's", "/proc/1/ns/net", false},
 		{"no path", "", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -331,8 +331,8 @@ func TestBrokenFiles(t *testing.T) {
 	wantFound(t, f, q, other, sandbox.Runtime)
 }
 
-// TestARealMount checks that a namespace that is mounted as runtimes do it is found, and that the
-// file is not taken for a namespace after the namespace is unmounted.
+// TestARealMount mounts a namespace as a runtime does, and checks that it is found. After the
+// unmount, the remaining file is not taken for a namespace.
 func TestARealMount(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", "/var/run/netns/cni-1")
@@ -389,7 +389,7 @@ func TestEndedPodsAreRemoved(t *testing.T) {
 		}
 	}
 	if sandboxes, records := sandbox.Remembered(f); sandboxes > 128 || records > 2 {
-		t.Errorf("%d sandboxes and %d records in the cache", sandboxes, records)
+		t.Errorf("%d sandboxes and %d records in the cache, want at most 128 and 2", sandboxes, records)
 	}
 	wantFound(t, f, p, ns, sandbox.Record)
 }
@@ -424,7 +424,7 @@ func TestFindLeavesNoDescriptorOpen(t *testing.T) {
 		wantMissing(t, n.finder(), newPod())
 	}
 	if after := openDescriptors(); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("%d open descriptors before, %d after", before, after)
 	}
 }
 

@@ -219,7 +219,7 @@ func TestFromACgroupNamespace(t *testing.T) {
 		}()
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 		if want := ":pids:/../../pod" + p.UID; err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s%v, want %s", text, err, want)
+			t.Errorf("cgroups %s, error %v; want %s", text, err, want)
 		}
 		wantFound(t, n.finder(), p, ns, sandbox.Proc)
 	})
