@@ -125,7 +125,7 @@ func TestReadFillsDefaultsIn(t *testing.T) {
 		15014, "istio-system",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("values (-want +got):\n%s", diff)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 		"environment variable ENABLE_AMBIENT_DETECTION_RETRY is not supported; ADD always fails if a pod cannot be read, unless SLUICE_UNREADABLE_PODS=skip",
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
-		t.Error(diff)
+		t.Errorf("lines of the error (-want +got):\n%s", diff)
 	}
 }
 
@@ -176,7 +176,8 @@ func TestReadRejectsInvalidParameters(t *testing.T) {
 		lookup(map[string]string{"SLUICE_DEVIATIONS_OFF": "nat-first,mapped-cidr"}))
 	if want := []string{"nat-first", "mapped-cidr"}; err != nil ||
 		!cmp.Equal(v.Names("SLUICE_DEVIATIONS_OFF"), want) {
-		t.Errorf("%v, %v", v.Names("SLUICE_DEVIATIONS_OFF"), err)
+		t.Errorf("SLUICE_DEVIATIONS_OFF is %v, want %v; error %v",
+			v.Names("SLUICE_DEVIATIONS_OFF"), want, err)
 	}
 }
 
