@@ -161,16 +161,16 @@ func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.CheckInterval = 30 * time.Second })
-		usable := func(when string, want bool) {
+		checkUsable := func(when string, want bool) {
 			t.Helper()
 			if s := env.Status(); s.Usable(time.Now()) != want {
-				t.Errorf("%s: %+v", when, s)
+				t.Errorf("%s: usable %t, want %t: %+v", when, !want, want, s)
 			}
 		}
 		for range 10 {
 			env.server.Always(apiservertest.Reset())
 			later(25 * time.Second)
-			usable("after a short outage", true)
+			checkUsable("after a short outage", true)
 			env.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
 			if err := env.Status().Unavailable; err != nil {
@@ -182,13 +182,13 @@ func TestUnavailableAPIServer(t *testing.T) {
 		} {
 			env.server.Always(behavior)
 			later(65 * time.Second)
-			usable("a minute after it was "+name, false)
+			checkUsable("a minute after it was "+name, false)
 			if s := env.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
 				t.Errorf("status %+v", s)
 			}
 			env.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
-			usable("when it is available again", true)
+			checkUsable("when it is available again", true)
 		}
 	})
 }

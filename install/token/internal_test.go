@@ -15,13 +15,13 @@ func TestClaims(t *testing.T) {
 	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
 	if namespace, name := c.serviceAccount(); namespace != "mesh" || name != "sluice" ||
 		!c.issuedAt().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
-		t.Errorf("%+v", c)
+		t.Errorf("claims %+v", c)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
 		c := claimsOf(text)
 		if namespace, name := c.serviceAccount(); namespace+name != "" || !c.issuedAt().IsZero() ||
 			!c.expiry().IsZero() {
-			t.Errorf("%q: %+v", text, c)
+			t.Errorf("token %q has claims %+v, want none", text, c)
 		}
 	}
 }

@@ -161,30 +161,30 @@ func TestUsable(t *testing.T) {
 		status token.Status
 		usable bool
 	}{
-		{"not before the first publication", token.Status{}, false},
+		{"nothing was published yet", token.Status{}, false},
 		{
-			"until the token expires",
+			"the token has not expired",
 			token.Status{Origin: token.Projected, Expiry: now.Add(time.Second)},
 			true,
 		},
-		{"not after the token has expired", token.Status{Origin: token.Projected, Expiry: now}, false},
-		{"always, if the token does not expire", token.Status{Origin: token.Projected}, true},
-		{"not if the token is revoked", token.Status{Origin: token.Projected, Revoked: true}, false},
+		{"the token has expired", token.Status{Origin: token.Projected, Expiry: now}, false},
+		{"the token does not expire", token.Status{Origin: token.Projected}, true},
+		{"the token is revoked", token.Status{Origin: token.Projected, Revoked: true}, false},
 		{
-			"not without permission to read pods",
+			"the permission to read pods is missing",
 			token.Status{Origin: token.Projected, Forbidden: errAny},
 			false,
 		},
-		{"during a short outage of the API server", unavailableSince(now.Add(-30*time.Second + 1)), true},
-		{"not during a longer outage", unavailableSince(now.Add(-30 * time.Second)), false},
+		{"the API server is unavailable for a short time", unavailableSince(now.Add(-30*time.Second + 1)), true},
+		{"the API server is unavailable for a longer time", unavailableSince(now.Add(-30 * time.Second)), false},
 		{
-			"although the next token is invalid",
+			"the next token is invalid",
 			token.Status{Origin: token.Projected, Problem: errAny},
 			true,
 		},
 	} {
 		if row.status.Usable(now) != row.usable {
-			t.Errorf("usable %s: got %t", row.name, !row.usable)
+			t.Errorf("%s: usable %t, want %t", row.name, !row.usable, row.usable)
 		}
 	}
 	if age := (token.Status{
