@@ -141,7 +141,7 @@ func TestBehaviorsOfConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		behavior    apiservertest.Behavior
-		answered    bool
+		isAnswered  bool
 		connections int
 	}{
 		{"no handshake", apiservertest.NoHandshake(), false, 1},
@@ -159,7 +159,7 @@ func TestBehaviorsOfConnections(t *testing.T) {
 				if err == nil {
 					answer.Body.Close()
 				}
-				if (err == nil) != row.answered || s.Connections() != row.connections {
+				if (err == nil) != row.isAnswered || s.Connections() != row.connections {
 					t.Errorf("%d connections: %v", s.Connections(), err)
 				}
 			})
