@@ -29,22 +29,22 @@ type nodeAgent struct {
 }
 
 // serveAgent starts the agent's server for the node.
-func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
+func (n *node) serveAgent(t testing.TB, ag *nodeAgent) {
 	t.Helper()
-	o.reports, o.lines = make(chan struct{}, 100), make(chan struct{}, 100)
+	ag.reports, ag.lines = make(chan struct{}, 100), make(chan struct{}, 100)
 	server := serve.New(servetest.Fill(serve.Options{
-		Socket: agent.SocketIn(n.run), Objects: o,
+		Socket: agent.SocketIn(n.run), Objects: ag,
 		Log: func(line []byte) {
-			o.mu.Lock()
-			o.logs = append(o.logs, string(line))
-			o.mu.Unlock()
-			o.lines <- struct{}{}
+			ag.mu.Lock()
+			ag.logs = append(ag.logs, string(line))
+			ag.mu.Unlock()
+			ag.lines <- struct{}{}
 		},
 		Added: func(a agent.Add) {
-			o.mu.Lock()
-			o.adds = append(o.adds, a)
-			o.mu.Unlock()
-			o.reports <- struct{}{}
+			ag.mu.Lock()
+			ag.adds = append(ag.adds, a)
+			ag.mu.Unlock()
+			ag.reports <- struct{}{}
 		},
 		Failed: func(err error) { t.Errorf("agent: %v", err) },
 	}))
@@ -62,35 +62,35 @@ func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 }
 
 // Pod returns an injected pod with the name. The API server does not have it.
-func (o *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
+func (ag *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name +
 		`","uid":"` + ref.UID +
 		`","annotations":{"sidecar.istio.io/status":"{}"}},"spec":{"containers":[{"name":"istio-proxy"}]}}`), false, nil
 }
 
-func (o *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
+func (ag *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
 	panic("no selector needs the namespace")
 }
 
-func (o *nodeAgent) Ready(context.Context) error { return nil }
+func (ag *nodeAgent) Ready(context.Context) error { return nil }
 
 // nextReport waits for the next report and returns it.
-func (o *nodeAgent) nextReport(t testing.TB) agent.Add {
+func (ag *nodeAgent) nextReport(t testing.TB) agent.Add {
 	t.Helper()
-	receive(t, o.reports, "report of an ADD")
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.adds[len(o.adds)-1]
+	receive(t, ag.reports, "report of an ADD")
+	ag.mu.Lock()
+	defer ag.mu.Unlock()
+	return ag.adds[len(ag.adds)-1]
 }
 
 // nextLines waits for the next line of the log, which may arrive after the report, and returns all
 // lines so far.
-func (o *nodeAgent) nextLines(t testing.TB) []string {
+func (ag *nodeAgent) nextLines(t testing.TB) []string {
 	t.Helper()
-	receive(t, o.lines, "line of the log")
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.logs)
+	receive(t, ag.lines, "line of the log")
+	ag.mu.Lock()
+	defer ag.mu.Unlock()
+	return slices.Clone(ag.logs)
 }
 
 func receive(t testing.TB, from <-chan struct{}, description string) {
@@ -105,16 +105,16 @@ func receive(t testing.TB, from <-chan struct{}, description string) {
 // TestPodsComeFromTheAgent starts pods that only the agent knows, and reads its reports.
 func TestPodsComeFromTheAgent(t *testing.T) {
 	t.Parallel()
-	n, o := newNode(t), &nodeAgent{}
+	n, ag := newNode(t), &nodeAgent{}
 	n.api.Always(apiservertest.InternalError())
-	n.serveAgent(t, o)
+	n.serveAgent(t, ag)
 	p := n.newSandbox(t)
 	c := chain{version: latest, dualStack: true}
 	p.mustAdd(t, c)
 	if p.rules(t) == "" {
 		t.Error("the pod has no rules")
 	}
-	add, logs := o.nextReport(t), o.nextLines(t)
+	add, logs := ag.nextReport(t), ag.nextLines(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
 		t.Errorf("reported a duration of %v and %d bytes", add.Duration, add.Bytes)
 	}
@@ -139,14 +139,14 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if add := o.nextReport(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
+	if add := ag.nextReport(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
 		add.Backend != "none" {
 		t.Errorf("reported %+v", add)
 	}
 	_, err := n.newSandbox(t).add(t, chain{
 		version: latest, fields: map[string]any{"backend": "ebpf"},
 	})
-	if add := o.nextReport(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
+	if add := ag.nextReport(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
 		add.Reason != "undecided" {
 		t.Errorf("reported %+v of %v", add, err)
 	}

@@ -27,7 +27,7 @@ func TestChain(t *testing.T) {
 		{"0.4.0", chain{version: "0.4.0"}, "sidecar"},
 		{"1.0.0", chain{version: "1.0.0"}, "sidecar"},
 		{"1.1.0", chain{version: latest}, "sidecar"},
-		{"behind ptp", chain{version: latest, first: "ptp"}, "sidecar"},
+		{"after the plugin ptp", chain{version: latest, first: "ptp"}, "sidecar"},
 		{
 			"legacy tables",
 			chain{version: latest, fields: map[string]any{"backend": "legacy"}},

@@ -188,9 +188,9 @@ func filesIn(t testing.TB, dir string) []string {
 // singlePodSource is a source that returns one pod for every request.
 type singlePodSource struct{ pod *decide.Pod }
 
-func (o singlePodSource) Pod(_ context.Context, _ source.Ref) (*decide.Pod, error) { return o.pod, nil }
+func (s singlePodSource) Pod(_ context.Context, _ source.Ref) (*decide.Pod, error) { return s.pod, nil }
 
-func (o singlePodSource) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
+func (s singlePodSource) Namespace(_ context.Context, name string) (*decide.Namespace, error) {
 	return nil, fmt.Errorf("no namespace %s", name)
 }
 func (singlePodSource) Ready(context.Context) error { return nil }
