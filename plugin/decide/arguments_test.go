@@ -14,7 +14,7 @@ func TestArguments(t *testing.T) {
 		outbound, inbound uint16
 		unknown           string // the end of the note
 	}{
-		{name: "none", args: "", outbound: 15001, inbound: 15006},
+		{name: "no arguments", args: "", outbound: 15001, inbound: 15006},
 		{name: "a letter", args: "istio-iptables -p 1 -z 2", outbound: 1, inbound: 2},
 		{name: "a letter with its value", args: "-p1 -z=2", outbound: 1, inbound: 2},
 		{name: "a long name", args: "--envoy-port 1 --inbound-capture-port=2", outbound: 1, inbound: 2},
@@ -145,6 +145,6 @@ func TestBooleanArguments(t *testing.T) {
 	setVariable(&pod.Spec.Containers[1], "DROP_INVALID", "true")
 	r, _, err := decide.Parameters(pod, addresses("10.0.0.5", "fd00::5"), &decide.Settings{})
 	if err != nil || !r.DNS.Capture || !r.DNS.All || r.DropInvalid || !r.IPv6 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("redirection %+v, error %v", r, err)
 	}
 }

@@ -131,7 +131,7 @@ func TestAgentIsNotRecognizedWithoutItsNamespace(t *testing.T) {
 			Namespace: "sluice-system", Name: "sluice-node-x7k2p",
 		}, &s)
 		if got.Outcome != decide.Undecided {
-			t.Errorf("%+v: %v", s, got)
+			t.Errorf("settings %+v: decision %v, want none", s, got)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func TestDecisionWithoutThePodIsUndecided(t *testing.T) {
 		Namespace: "shop", Name: "web",
 	}}, &settings)
 	if got.Outcome != decide.Undecided || got.Reason != decide.PodUnknown {
-		t.Errorf("%v", got)
+		t.Errorf("decision %v, want none", got)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestAllErrorsAreListed(t *testing.T) {
 		`variable ISTIO_DUAL_STACK of container istio-proxy: "yes" is not allowed: want true or false`,
 	}
 	if d := diff(want, strings.Split(err.Error(), "\n")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+		t.Errorf("lines of the error (-want +got):\n%s", d)
 	}
 }
 

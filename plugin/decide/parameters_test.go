@@ -159,7 +159,7 @@ func TestDefaultsAreThoseOfIstioCNI(t *testing.T) {
 		t.Fatalf("%v, notes %v", err, notes)
 	}
 	if d := diff(cniDefaults(), got); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+		t.Errorf("redirection (-want +got):\n%s", d)
 	}
 	pod.Spec.InitContainers = nil
 	if without, _, err := decide.Parameters(pod, ipv4, &decide.Settings{}); err != nil ||

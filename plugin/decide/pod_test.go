@@ -15,9 +15,9 @@ func TestPodHasUID(t *testing.T) {
 		name, uid string
 		want      bool
 	}{
-		{"with the UID", "a", true},
-		{"a static pod with the hash of its configuration", "b", true},
-		{"another pod with the same name", "c", false},
+		{"the pod's UID", "a", true},
+		{"the hash of a static pod's configuration", "b", true},
+		{"the UID of another pod", "c", false},
 		{"an empty UID", "", false},
 	} {
 		if got := pod.HasUID(test.uid); got != test.want {
@@ -31,11 +31,11 @@ func TestPodHasUID(t *testing.T) {
 
 func TestAddressesOfTheStatus(t *testing.T) {
 	for _, test := range []struct{ name, status, want string }{
-		{"none yet", `{}`, `null`},
-		{"one", `{"podIP":"10.0.0.5","podIPs":[{"ip":"10.0.0.5"}]}`, `["10.0.0.5"]`},
-		{"of an old API server", `{"podIP":"10.0.0.5"}`, `["10.0.0.5"]`},
+		{"no address yet", `{}`, `null`},
+		{"one address", `{"podIP":"10.0.0.5","podIPs":[{"ip":"10.0.0.5"}]}`, `["10.0.0.5"]`},
+		{"a status of an old API server", `{"podIP":"10.0.0.5"}`, `["10.0.0.5"]`},
 		{
-			"of both families in order",
+			"addresses of both families in order",
 			`{"podIP":"fd00::5","podIPs":[{"ip":"fd00::5"},{"ip":"10.0.0.5"}]}`,
 			`["fd00::5","10.0.0.5"]`,
 		},

@@ -380,25 +380,25 @@ func TestInitContainersBeforeTheProxy(t *testing.T) {
 		init []decide.Container
 		want string
 	}{
-		{"none", []decide.Container{validation}, ""},
+		{"no init container", []decide.Container{validation}, ""},
 		{
-			"before an ordinary sidecar",
+			"an init container before an ordinary sidecar",
 			[]decide.Container{validation, migrate},
 			`user: "migrate"`,
 		},
-		{"after a native sidecar", []decide.Container{validation, proxy, migrate}, ""},
+		{"an init container after a native sidecar", []decide.Container{validation, proxy, migrate}, ""},
 		{
-			"before and after a native sidecar",
+			"init containers before and after a native sidecar",
 			[]decide.Container{fetch, validation, proxy, migrate},
 			`user: "fetch"`,
 		},
-		{"with the proxy's user", []decide.Container{validation, asProxy}, ""},
+		{"an init container with the proxy's user", []decide.Container{validation, asProxy}, ""},
 		{
 			"an init container with the proxy's name that ends",
 			[]decide.Container{validation, {Name: "istio-proxy"}, migrate},
 			`user: "migrate"`,
 		},
-		{"very many", slices.Repeat([]decide.Container{migrate}, 20), `"migrate", and 12 more`},
+		{"very many init containers", slices.Repeat([]decide.Container{migrate}, 20), `"migrate", and 12 more`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()
@@ -478,10 +478,10 @@ func TestCountersAnnotationTakesPrecedence(t *testing.T) {
 		annotation string
 		want       bool
 	}{
-		{"disabled by default", false, "", false},
-		{"enabled by the configuration", true, "", true},
-		{"enabled by the pod", false, "true", true},
-		{"disabled by the pod", true, "false", false},
+		{"counters are disabled by default", false, "", false},
+		{"the configuration enables counters", true, "", true},
+		{"the pod enables counters", false, "true", true},
+		{"the pod disables counters", true, "false", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := readPod(t, "native-sidecar")
