@@ -249,8 +249,8 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, file := range map[string]string{
-		"a directory": dir, "a named pipe": pipe, "below a file": plain + "/x",
-		"in a file system without files": "/proc/nowhere/x",
+		"a directory": dir, "a named pipe": pipe, "a path below a file": plain + "/x",
+		"a path in a file system without files": "/proc/nowhere/x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
