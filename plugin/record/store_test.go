@@ -150,8 +150,9 @@ func TestEveryRedirectIsKept(t *testing.T) {
 // damaged, and does not hide the other records.
 func TestDamagedRecords(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty": "", "no JSON": "{", "another attachment's": `{"containerID":"b","ifname":"eth0"}`,
-		"with invalid parameters": `{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT"}}`,
+		"an empty file": "", "a file that is not JSON": "{",
+		"a record of another attachment":   `{"containerID":"b","ifname":"eth0"}`,
+		"a record with invalid parameters": `{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
