@@ -199,18 +199,18 @@ func TestReady(t *testing.T) {
 		kind     source.Kind
 		text     string
 	}{
-		{"if pods can be read", apiservertest.Normal(), "", ""},
+		{"pods can be read", apiservertest.Normal(), "", ""},
 		{
-			"not with rejected credentials", apiservertest.Unauthorized(),
+			"the credentials are rejected", apiservertest.Unauthorized(),
 			source.Unauthorized, "does not accept the token",
 		},
-		{"not without permission to read pods", apiservertest.Forbidden(), source.Forbidden, "403"},
+		{"the permission to read pods is missing", apiservertest.Forbidden(), source.Forbidden, "403"},
 		{
-			"not without an answer", apiservertest.NoReply(), source.Unavailable,
+			"the API server does not answer", apiservertest.NoReply(), source.Unavailable,
 			"API server memory.test:443: no answer within 4s",
 		},
 		{
-			"not after an error, without a retry", apiservertest.InternalError(),
+			"the API server fails, and the request is not retried", apiservertest.InternalError(),
 			source.Unavailable, "500",
 		},
 	} {

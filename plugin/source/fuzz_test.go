@@ -55,7 +55,7 @@ func FuzzKubeconfig(f *testing.F) {
 			t.Fatal("ready without an API server")
 		}
 		if !source.IsMisconfigured(err) && !source.IsUnavailable(err) {
-			t.Errorf("%q: %v", source.KindOf(err), err)
+			t.Errorf("kind %q of error %v", source.KindOf(err), err)
 		}
 		checkText(t, err, "")
 	})

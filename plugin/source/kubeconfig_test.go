@@ -281,7 +281,7 @@ func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 		}
 		numbered := []byte(strings.ReplaceAll(string(text), `"local"`, "7"))
 		if !json.Valid(numbered) || string(numbered) == string(text) {
-			t.Fatalf("%s", numbered)
+			t.Fatalf("not the kubeconfig with numbers, in JSON: %s", numbered)
 		}
 		kubeconfigCase{}.check(t, server, write(t, filepath.Dir(path), "numbered", numbered))
 	})

@@ -70,11 +70,11 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 		behavior apiservertest.Behavior
 		kind     source.Kind
 	}{
-		{"while nothing answers", apiservertest.NoReply(), source.Unavailable},
-		{"within a handshake", apiservertest.NoHandshake(), source.Unavailable},
-		{"during an answer", apiservertest.Trickle(100 * time.Millisecond), source.Unavailable},
-		{"within a pause", apiservertest.TooManyRequests("5"), source.Unavailable},
-		{"while another pod has the name", apiservertest.OtherUID("new"), source.Replaced},
+		{"the request is not answered", apiservertest.NoReply(), source.Unavailable},
+		{"the handshake is not answered", apiservertest.NoHandshake(), source.Unavailable},
+		{"the answer does not end", apiservertest.Trickle(100 * time.Millisecond), source.Unavailable},
+		{"the server requests a later retry", apiservertest.TooManyRequests("5"), source.Unavailable},
+		{"another pod has the name", apiservertest.OtherUID("new"), source.Replaced},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
