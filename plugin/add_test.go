@@ -62,18 +62,18 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 // for the decision.
 func TestADDWithoutRequests(t *testing.T) {
 	for name, change := range map[string]func(c *sandboxCall){
-		"without a pod": func(c *sandboxCall) { c.args = "" },
-		"with a pod without a name": func(c *sandboxCall) {
+		"a sandbox without a pod": func(c *sandboxCall) { c.args = "" },
+		"a pod without a name": func(c *sandboxCall) {
 			c.args = "K8S_POD_NAMESPACE=shop"
 		},
-		"in an excluded namespace": func(c *sandboxCall) {
+		"a pod in an excluded namespace": func(c *sandboxCall) {
 			c.stdin = c.configuration(`"exclude_namespaces":["kube-system","shop"]`)
 		},
-		"of a pod of the node agent": func(c *sandboxCall) {
+		"a pod of the node agent": func(c *sandboxCall) {
 			c.stdin = c.configuration(`"pod_namespace":"shop"`)
 			c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
 		},
-		"of a pod whose annotations show that it was not injected": func(c *sandboxCall) {
+		"a pod whose annotations show that it was not injected": func(c *sandboxCall) {
 			c.stdin = c.configuration(`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`)
 		},
 	} {
@@ -102,15 +102,15 @@ func TestADDRequestsThePod(t *testing.T) {
 		requested   []string
 		outcome     string
 	}{
-		{"without selectors", `"backend":"auto"`, nil, []string{podRequest}, "redirect"},
+		{"no selectors", `"backend":"auto"`, nil, []string{podRequest}, "redirect"},
 		{
-			"in a selected namespace", selecting,
+			"a pod in a selected namespace", selecting,
 			map[string]string{"mesh": "on"},
 			[]string{podRequest, "namespace shop"},
 			"redirect",
 		},
 		{
-			"in a namespace that is not selected", selecting, nil,
+			"a pod in a namespace that is not selected", selecting, nil,
 			[]string{podRequest, "namespace shop"},
 			"skip",
 		},
@@ -124,7 +124,7 @@ func TestADDRequestsThePod(t *testing.T) {
 			c.stdin = c.configuration(tc.field)
 			env.add(t, c)
 			if diff := cmp.Diff(tc.requested, env.source.requested); diff != "" {
-				t.Error(diff)
+				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 			if r := c.record(t); r.Outcome != tc.outcome {
 				t.Errorf("record: %+v, want %s", r, tc.outcome)
@@ -154,7 +154,7 @@ func TestADDKeepsARecord(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, c.record(t),
 		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
-		t.Error(diff)
+		t.Errorf("record (-want +got):\n%s", diff)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
 		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
-		t.Error(diff)
+		t.Errorf("record (-before +after):\n%s", diff)
 	}
 	env.source.err, env.source.pod = nil, readPod(t, "not-injected")
 	env.add(t, c)
@@ -320,11 +320,11 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 		!strings.HasSuffix(e.Msg, " invalid settings") {
 		t.Fatalf("error %+v", e)
 	}
-	for _, part := range []string{
+	for _, text := range []string{
 		"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT",
 	} {
-		if !strings.Contains(e.Details, part) {
-			t.Errorf("details do not contain %s: %s", part, e.Details)
+		if !strings.Contains(e.Details, text) {
+			t.Errorf("details do not contain %s: %s", text, e.Details)
 		}
 	}
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {

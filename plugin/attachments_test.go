@@ -19,7 +19,7 @@ func TestSeveralAttachments(t *testing.T) {
 	for _, tc := range []struct {
 		name, first, second string
 		ipv6                bool
-		noted               bool // the second attachment logs that IPv6 is not captured
+		logsUncaptured      bool // the second attachment logs that IPv6 is not captured
 	}{
 		{"IPv4, then IPv4", v4, v4, false, false},
 		{"IPv4, then IPv6", v4, v6, true, false},
@@ -38,7 +38,8 @@ func TestSeveralAttachments(t *testing.T) {
 			}
 			env.add(t, first)
 			env.add(t, second)
-			if _, noted := env.logLines(t)[1]["ipv6-uncaptured"]; noted != tc.noted {
+			_, logsUncaptured := env.logLines(t)[1]["ipv6-uncaptured"]
+			if logsUncaptured != tc.logsUncaptured {
 				t.Errorf("log: %s", env.stderr.String())
 			}
 			all, err := record.In(first.runDir).Of(first.id)
@@ -63,14 +64,14 @@ func TestSeveralAttachments(t *testing.T) {
 // and of attachments that are not redirected have no effect.
 func TestAttachmentsOfOtherPods(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
-		"of another container": func(r *record.Record) {
+		"a record of another container": func(r *record.Record) {
 			r.ContainerID = strings.Repeat("e", 63)
 		},
-		"in another namespace": func(r *record.Record) { r.Netns = "/run/netns/other" },
-		"of an attachment that is not redirected": func(r *record.Record) {
+		"a record of another namespace": func(r *record.Record) { r.Netns = "/run/netns/other" },
+		"a record of an attachment that is not redirected": func(r *record.Record) {
 			r.Redirect, r.Outcome = nil, "skip"
 		},
-		"of a container with a similar id": func(r *record.Record) { r.ContainerID += "f" },
+		"a record of a container with a similar id": func(r *record.Record) { r.ContainerID += "f" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)

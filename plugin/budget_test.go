@@ -59,7 +59,7 @@ func TestBudgetOfAllRequests(t *testing.T) {
 					e := env.call(verb, c)
 					if e == nil || e.Code != 11 ||
 						!strings.Contains(e.Details, "timeout after 6s") {
-						t.Errorf("%s: %+v", verb, e)
+						t.Errorf("%s: %+v, want code 11 and a timeout after 6s", verb, e)
 					}
 					if elapsed := time.Since(start); elapsed != 6*time.Second {
 						t.Errorf("%s takes %v, want 6s", verb, elapsed)

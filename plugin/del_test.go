@@ -77,7 +77,7 @@ func TestRejectedDELRemovesTheRecord(t *testing.T) {
 // deletes.
 func TestRejectedDELKeepsRules(t *testing.T) {
 	host := netnstest.New(t)
-	t.Run("of the pod's other attachment", func(t *testing.T) {
+	t.Run("rules of the pod's other attachment", func(t *testing.T) {
 		env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 		c := newCall(t, ns)
 		other := c
@@ -93,7 +93,7 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 			t.Errorf("records: %v, %v; want %v", keys, err, want)
 		}
 	})
-	t.Run("of a Kubernetes sandbox", func(t *testing.T) {
+	t.Run("rules of a Kubernetes sandbox", func(t *testing.T) {
 		env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 		c := newCall(t, ns)
 		env.add(t, c)

@@ -58,10 +58,10 @@ func FuzzVerbs(f *testing.F) {
 			case (e != nil || verb != "ADD") && env.stdout.Len() > 0:
 				t.Errorf("%s prints %q and returns %v", verb, env.stdout.String(), e)
 			case e != nil && (e.Code == 0 || e.Code == 999 || verb == "DEL"):
-				t.Errorf("%s: %+v", verb, e)
+				t.Errorf("%s returns an error without a code, of a defect, or of DEL: %+v", verb, e)
 			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 ||
 				strings.ContainsFunc(e.Error(), isControl)):
-				t.Errorf("%s: %q", verb, e)
+				t.Errorf("%s returns an error that is too long or not printable: %q", verb, e)
 			}
 		}
 	})

@@ -137,7 +137,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
 		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
-		t.Error(diff)
+		t.Errorf("record (-before +after):\n%s", diff)
 	}
 }
 
@@ -189,8 +189,8 @@ func TestADDByLegacy(t *testing.T) {
 // which is logged and counted like any other error.
 func TestPanics(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
-		"in the plugin's namespace": func(*netns.NS) error { panic("impossible\nvalue") },
-		"in the pod's namespace": func(ns *netns.NS) error {
+		"a panic in the plugin's namespace": func(*netns.NS) error { panic("impossible\nvalue") },
+		"a panic in the pod's namespace": func(ns *netns.NS) error {
 			return ns.Do(func() error { panic("impossible\nvalue") })
 		},
 	} {

@@ -224,17 +224,17 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 // with the namespace.
 func TestDELKeepsRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){
-		"of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) {
+		"rules of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) {
 			c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id
 		},
-		"of the pod's other attachment": func(t *testing.T, c *sandboxCall) {
+		"rules of the pod's other attachment": func(t *testing.T, c *sandboxCall) {
 			other := c.record(t)
 			other.IfName = "net1"
 			if err := record.In(c.runDir).Put(other); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"of a pod that is not redirected": func(t *testing.T, c *sandboxCall) {
+		"rules of a pod that is not redirected": func(t *testing.T, c *sandboxCall) {
 			r := c.record(t)
 			r.Redirect = nil
 			if err := record.In(c.runDir).Put(r); err != nil {

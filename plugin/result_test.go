@@ -41,7 +41,7 @@ func TestResultsAreConverted(t *testing.T) {
 				delete(got, "dns")
 				delete(want, "dns")
 				if diff := cmp.Diff(want, got); diff != "" {
-					t.Error(diff)
+					t.Errorf("result (-want +got):\n%s", diff)
 				}
 			})
 		}
@@ -53,19 +53,19 @@ func TestResultsAreConverted(t *testing.T) {
 func TestResultsStayUntouched(t *testing.T) {
 	for _, tc := range []struct{ name, previous, want string }{
 		{
-			"with spaces and unknown fields",
+			"a result with spaces and unknown fields",
 			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
 			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
 		},
 		{
-			"with large numbers", `{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
+			"a result with large numbers", `{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
 			`{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
 		},
 		{
-			"without a version", `{"x":12345678901234567890.10}`,
+			"a result without a version", `{"x":12345678901234567890.10}`,
 			`{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
 		},
-		{"null", `null`, `{"cniVersion":"1.1.0"}`},
+		{"a null result", `null`, `{"cniVersion":"1.1.0"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			env := newTestEnv(t, "plain")

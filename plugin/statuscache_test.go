@@ -145,7 +145,7 @@ func TestStatusCacheExpires(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni-status.json")); err != nil ||
 		strings.Count(string(text), "source") > 5 {
-		t.Errorf("%v: %s", err, text)
+		t.Errorf("error %v, or too many results of the source in the cache: %s", err, text)
 	}
 }
 
