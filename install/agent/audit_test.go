@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addRedirectedPod adds a pod to the node that ADD has redirected. The sandbox does not exist.
+// addRedirectedPod adds a pod that ADD has redirected to the node. Its sandbox does not exist.
 func (b *testNode) addRedirectedPod() rules.Redirect {
 	b.t.Helper()
 	b.Put(`

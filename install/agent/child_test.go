@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// Environment variables of an agent in its own process. If childEnv is set, the test binary runs an
-// agent that uses the API server at this address. The others are files: the token, the certificate
-// authority, and the executable that does nothing.
+// Environment variables of an agent in its own process. childEnv contains the address of the API
+// server; if it is set, the test binary runs an agent. The others contain paths: of the token, of
+// the certificate authority, and of the no-op executable.
 const (
 	childEnv      = "SLUICE_TEST_AGENT"
 	childTokenEnv = "SLUICE_TEST_TOKEN"
@@ -26,7 +26,7 @@ const (
 	childNoopEnv  = "SLUICE_TEST_NOOP"
 )
 
-// runChild runs the agent.
+// runChild runs an agent with the settings in the environment, and returns the exit status.
 func runChild() int {
 	v, err := settings.Read(os.LookupEnv)
 	if err != nil {
@@ -85,7 +85,8 @@ func (b *testNode) startChild() *child {
 		c.process.Env = append(c.process.Env, name+"="+value)
 	}
 	c.process.Stderr = b.t.Output()
-	// Pdeathsig is not used: the thread that starts a process may end before the test.
+	// The pipe ends with the test process, and then the agent exits. Pdeathsig is not used, because
+	// the thread that starts a process may end before the test.
 	if _, err := c.process.StdinPipe(); err != nil {
 		b.t.Fatal(err)
 	}

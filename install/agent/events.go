@@ -134,7 +134,7 @@ func (ne *nodeEvents) run(ctx context.Context) {
 	}
 }
 
-// untilSettled returns the time until the next unreported problem must be reported, and otherwise
+// untilSettled returns the time until the next problem has existed for its settleTime, but at most
 // eventRetry.
 func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
 	ne.mu.Lock()

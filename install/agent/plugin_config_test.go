@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
+// read returns the settings of an environment, to which it adds the required variables.
 func read(t *testing.T, env map[string]string) settings.Values {
 	t.Helper()
 	all := map[string]string{
@@ -48,21 +49,21 @@ func TestElement(t *testing.T) {
 		`{"type":"sluice-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true},`) {
 		t.Errorf("element: %s", text)
 	}
-	type seen struct {
+	type fields struct {
 		Kubeconfig, Backend, Policy, Namespace, DaemonSet string
 		Level                                             options.Level
 		Budget, Try                                       time.Duration
 		Excluded                                          []string
 		Selectors, Without                                int
 	}
-	want := seen{
+	want := fields{
 		"/run/mesh/sluice-cni-kubeconfig", "legacy", "skip", "istio-system", "mesh-node",
 		options.Debug,
 		20 * time.Second, 5 * time.Second,
 		[]string{"kube-system", "backup"},
 		1, 1,
 	}
-	got := seen{
+	got := fields{
 		c.Kubeconfig, string(c.Backend), string(c.UnreadablePods), c.Decide.AgentNamespace,
 		c.Decide.AgentDaemonSet, c.Log.Level,
 		c.APIBudget, c.APITryTimeout, c.Decide.ExcludeNamespaces, len(c.Decide.Selectors),

@@ -30,8 +30,8 @@ func (a *Agent) Readiness() observe.Readiness {
 }
 
 // binaryPart reports whether the plugin's executable on the node is the one in the agent's image or
-// an earlier version, according to the last reconciliation. A change of the file triggers the next
-// one.
+// an earlier version, according to the last reconciliation. A change of the file triggers another
+// reconciliation.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,

@@ -124,8 +124,8 @@ func TestTokenReports(t *testing.T) {
 	d.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
 	d.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
 	d.reportToken(token.Status{Failed: 2, Rejected: 1, Problem: errors.New("refused")})
-	tokenChanged := token.Status{Failed: 2, Rejected: 1, Published: 1, Origin: token.Projected}
-	d.reportToken(tokenChanged)
+	published := token.Status{Failed: 2, Rejected: 1, Published: 1, Origin: token.Projected}
+	d.reportToken(published)
 	d.wantLogs(
 		"warn the plugin's kubeconfig cannot be written", "warn the plugin's kubeconfig cannot be written",
 		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig cannot be written",

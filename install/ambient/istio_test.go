@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// istioCommands contains, by istio-cni's backend, the commands that add istio-cni's objects to a
-// pod, with fewer rules.
+// istioCommands contains, by istio-cni's backend, the commands that add some of istio-cni's objects
+// to a pod.
 var istioCommands = map[string][]string{
 	"nftables": {
 		`nft add table inet istio-ambient-nat`,

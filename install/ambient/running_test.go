@@ -320,8 +320,8 @@ func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestSandboxThatIsNotFoundIsReportedAfterAWhile covers a running pod whose sandbox stays missing,
-// and one that is being deleted.
+// TestSandboxThatIsNotFoundIsReportedAfterAWhile covers two pods whose sandboxes stay missing: a
+// running pod is reported, and a pod that is being deleted is not.
 func TestSandboxThatIsNotFoundIsReportedAfterAWhile(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.SandboxTime = 500 * time.Millisecond

@@ -35,7 +35,8 @@ type Auditor struct {
 	pods    map[string]*pod                              // by UID
 	byName  map[cluster.Name]string
 	byNetNS map[netns.ID]string // the UID of the pod with the network namespace
-	// byNamespace contains the packets of all pods with counters, by the namespace of the pods.
+	// byNamespace contains the packets of all pods with counters, including deleted pods, by the
+	// namespace of the pods.
 	byNamespace map[string]*packets
 	// listed is set once the pods that existed at the auditor's start are in pods.
 	listed bool
@@ -117,7 +118,7 @@ func (a *Auditor) watchPods(ctx context.Context) {
 	}
 }
 
-// replacePods replaces a.pods by the pods in the cache.
+// replacePods replaces a.pods with the pods in the cache.
 func (a *Auditor) replacePods() {
 	exists := map[cluster.Name]bool{}
 	uids := map[string]bool{}

@@ -3,11 +3,11 @@
 // The desired state of a pod is taken from the record of its ADD. If there is none, it is taken
 // from the record of its repair (package repair), or decided as in ADD, with the pod and the
 // addresses of its network namespace. Pods that ADD skips are not audited, nor are pods that have
-// ended. A pod that is being deleted is audited until DEL removes its record, because it has
-// traffic during its termination grace period. The actual state is read completely from the kernel:
-// a comparison takes about 0.3 ms with nftables and less than 1 ms with iptables-legacy. If the two
-// states were equal at the last comparison, the generation ID of nftables and a check of the
-// routing suffice, which takes 0.1 ms.
+// ended. A pod with a record that is being deleted is audited until its network namespace is
+// removed, because it has traffic during its termination grace period. The actual state is read
+// completely from the kernel: a comparison takes about 0.3 ms with nftables and less than 1 ms with
+// iptables-legacy. If the two states were equal at the last comparison, the generation ID of
+// nftables and a check of the routing suffice, which takes 0.1 ms.
 //
 // # Audits
 //
@@ -45,12 +45,12 @@
 // A pod whose network namespace has no address does not count as redirected either: a process of
 // the pod may have moved its interface to another namespace, in which there are no rules.
 //
-// A pod without rules and without a record of ADD started before the plugin was installed: package
-// repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it.
-// The agent does not change it, but evaluates these rules: the pod counts as redirected only if
-// they capture what Sluice's rules would capture. A pod whose sandbox is known only from a process
-// is not repaired until its status has an address of this sandbox, because its ADD may be running
-// and its addresses may not be assigned yet.
+// A pod without rules and without a record of ADD started without the plugin, usually before the
+// plugin was installed: package repair decides about it. If its namespace contains rules of Istio,
+// istio-cni has redirected it. The agent does not change it, but evaluates these rules: the pod
+// counts as redirected only if they capture what Sluice's rules would capture. A pod whose sandbox
+// is known only from a process is not repaired while its ADD may be running, because its addresses
+// may not be assigned yet.
 //
 // # Sandboxes that end
 //

@@ -38,13 +38,14 @@ func NewMetrics(version string) *Metrics {
 		collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
 	)
 	for _, family := range metrics.All() {
-		m.registry.MustRegister(m.collector(family))
+		m.registry.MustRegister(m.newCollector(family))
 	}
 	m.Set(metrics.BuildInfo(version, runtime.Version()), 1)
 	return m
 }
 
-func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
+// newCollector creates the collector of a metric, and stores it in m.
+func (m *Metrics) newCollector(f metrics.Metric) prometheus.Collector {
 	switch {
 	case f.Replaced:
 		r := newReplacedCounter(f)

@@ -16,10 +16,10 @@ const everywherePoll = time.Second
 // Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. A missing
 // DaemonSet is not an error.
 //
-// The agents uninstall because the API server returns the DaemonSet with a deletion timestamp until
-// all of them have ended. Everywhere passes to waiting, unless it is nil, the names of the
-// remaining agents or the error of a request. It repeats failed requests until ctx is done, except
-// if the API server rejects the credentials or permissions.
+// Each agent uninstalls the plugin from its node when it ends, because the API server returns the
+// DaemonSet with a deletion timestamp until all agents have ended. Everywhere calls waiting, unless
+// it is nil, with the names of the remaining agents or the error of a request. It repeats failed
+// requests until ctx is done, except if the API server rejects the credentials or permissions.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {

@@ -105,8 +105,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestObservedDaemonSetDecides checks that the last observed state of the DaemonSet is used if
-// the permissions have been removed since, as by Helm.
+// TestObservedDaemonSetDecides checks that the last observed state of the DaemonSet is used if the
+// permissions have been removed since, as helm uninstall does.
 func TestObservedDaemonSetDecides(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

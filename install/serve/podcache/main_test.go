@@ -19,8 +19,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// client-go's error handlers wait relative to the last error of the process; the time of a
-	// bubble of synctest is long before that.
+	// client-go's error handlers limit their rate by the time since the last error of the process.
+	// The clock of a bubble of synctest is long before that time, so that they would wait.
 	utilruntime.ErrorHandlers = nil
 	goleak.VerifyTestMain(m)
 }
