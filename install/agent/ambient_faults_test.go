@@ -123,8 +123,8 @@ func (n *ambientNode) checkRefused(wait func() (string, error), ns *netns.NS) {
 
 // TestAmbientModeSurvivesAKilledAgent checks that running pods keep their rules while no agent
 // runs, and that no other pod in ambient mode starts. The next agent finds the pods again without a
-// state directory, from the API server, the runtime and the kernel, repairs changes, and reports
-// it.
+// state directory, from the API server, the runtime and the kernel. It repairs changes, and reports
+// the repairs.
 func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n := newAmbientNode(t)
 	n.startAgent()

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addRedirectedPod adds a pod that ADD has redirected to the node. Its sandbox does not exist.
+// addRedirectedPod adds to the node a pod that ADD has redirected. The pod's sandbox does not
+// exist.
 func (b *testNode) addRedirectedPod() rules.Redirect {
 	b.t.Helper()
 	b.Put(`

@@ -126,7 +126,7 @@ type running struct {
 	done chan error
 }
 
-// run starts an agent after changing it.
+// run creates an agent, changes it with change unless change is nil, and starts it.
 func (b *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	return b.start(b.apiOptions(), change, runnables...)

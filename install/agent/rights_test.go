@@ -102,8 +102,8 @@ func TestRightsThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestReadyOnceAllRightsAreKnown checks that the node is not ready when the kubeconfig exists and
-// it is unknown whether pods may be watched: a removed taint is not restored.
+// TestReadyOnceAllRightsAreKnown checks that the node is not ready while it is unknown whether pods
+// may be watched, although the kubeconfig exists: a removed taint is not restored.
 func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)

@@ -22,8 +22,8 @@ func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...stri
 	}
 }
 
-// TestEarlierConfigurationIsNamed covers a configured file with another network before it: no pod
-// gets the plugin, and this is always reported.
+// TestEarlierConfigurationIsNamed covers a file of another network that sorts before the file in
+// cniConfFileName: no pod gets the plugin, and this is always reported.
 func TestEarlierConfigurationIsNamed(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
@@ -73,8 +73,8 @@ func TestWriterOfTheEarlierConfigurationIsNotReported(t *testing.T) {
 	})
 }
 
-// TestEarlierConfigurationMayContainThePlugin covers a file that got the plugin before another one
-// was configured.
+// TestEarlierConfigurationMayContainThePlugin covers an earlier file that got the plugin before
+// cniConfFileName named another file.
 func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putAll(map[string]string{
@@ -115,8 +115,9 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 }
 
 // TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that the agent installs no copy of the
-// second network before a link that it cannot read: the copy would change the network of the node.
-// The second network gets the plugin, because a runtime that cannot read the link either uses it.
+// next configuration before a link that it cannot read: the copy would change the network of the
+// node. The next configuration gets the plugin, because a runtime that skips the link uses this
+// configuration.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))

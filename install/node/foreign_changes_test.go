@@ -143,7 +143,7 @@ var changeCases = map[string]changeCase{
 			"20-b.conflist": "flannel",
 		},
 	},
-	"the directory on the path of a link is replaced": {
+	"the target of a link is replaced with another link": {
 		before: addLink,
 		do: func(tn *testNode) {
 			tn.put("elsewhere/next/calico", list("cilium-cni"))

@@ -99,7 +99,7 @@ func TestInstall(t *testing.T) {
 			before:   map[string]string{"10-a.conflist": list("calico")},
 			reasons:  []node.Reason{node.NoNetworkConfiguration}, blocked: true,
 		},
-		"without a configuration one is awaited": {
+		"a configuration is awaited if there is none": {
 			before: map[string]string{}, reasons: []node.Reason{node.NoNetworkConfiguration},
 			blocked: true,
 		},
@@ -301,7 +301,7 @@ func named(file string) func(s *node.Settings) {
 	return func(s *node.Settings) { s.CNIConfFileName = file }
 }
 
-// multus returns a configuration like Multus' daemon writes it.
+// multus returns a configuration as Multus's daemon writes it.
 func multus(network string) string {
 	return `{"name":"multus-cni-network","cniVersion":"0.3.1","type":"multus-shim",` + network + `}`
 }

@@ -269,6 +269,7 @@ func list(plugins ...string) string {
 		strings.Join(elements, ",\n") + "\n  ]\n}\n"
 }
 
+// plainBridge is a single-plugin configuration. These tests call such configurations plain.
 const plainBridge = "{\n  \"cniVersion\": \"0.4.0\",\n  \"name\": \"lab\",\n  \"type\": \"bridge\"\n}\n"
 
 // runNode runs a node until the test ends, and returns its statuses.

@@ -35,6 +35,7 @@ func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 	return trace.run()
 }
 
+// A tracing traces a process that runs a job, and kills the process.
 type tracing struct {
 	t         *testing.T
 	pid       int

@@ -25,7 +25,8 @@ func denyInotify(t *testing.T) bool {
 	return true
 }
 
-// awaitWithin is like await, with a limit of the time on the bubble's clock.
+// awaitWithin is like await, and fails the test if this takes longer than limit on the bubble's
+// clock.
 func awaitWithin(
 	t testing.TB, limit time.Duration, statuses <-chan node.Status, description string, ok func(
 		node.Status,

@@ -33,6 +33,8 @@ func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 
 var asBefore = map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"}
 
+// owned makes the agent maintain a copy of the primary configuration. These tests call the copy the
+// owned configuration.
 func owned(s *node.Settings) { s.IstioOwnedCNIConfig = true }
 
 // elementIs reports whether each element of Sluice in a list equals the wanted one.

@@ -53,7 +53,8 @@ func TestRepeatedLinesAreSuppressed(t *testing.T) {
 	})
 }
 
-// TestLinesOfAllMessagesAreBounded checks that the number of different messages is bounded too.
+// TestLinesOfAllMessagesAreBounded checks that the number of lines with different messages is
+// bounded too.
 func TestLinesOfAllMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, out := newLog(t, "info")

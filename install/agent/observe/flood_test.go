@@ -38,8 +38,8 @@ const (
 	held = 4000
 )
 
-// flood opens connections at the maximum rate, and begins a request that it never completes on
-// every other one.
+// flood opens connections at the maximum rate. On every other connection it begins a request that
+// it never completes.
 func flood(port string) {
 	var made atomic.Int64
 	var group sync.WaitGroup
@@ -186,8 +186,8 @@ func (n *network) attack(ready func() bool) {
 }
 
 // TestFlood checks that a pod that opens thousands of connections gets no more than its limit:
-// probes and scrapes are answered during the flood, and the agent needs neither memory nor
-// descriptors for it.
+// probes and scrapes are answered during the flood, for which the agent needs few descriptors and
+// little memory.
 func TestFlood(t *testing.T) {
 	netnstest.RequireRoot(t)
 	n := newNetwork(t)

@@ -24,6 +24,7 @@ const (
 	elsewhere    = `{"spec":{"template":{"spec":{"nodeSelector":{"role":"edge"}}}}}`
 )
 
+// A testNode is a node with an API server and a decider.
 type testNode struct {
 	*apiservertest.Server
 	client  *cluster.Client
