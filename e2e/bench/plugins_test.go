@@ -58,9 +58,7 @@ func newPluginEnv(b *testing.B, tools bench.Tools) *pluginEnv {
 	env.add(b, "istio-cni, native nftables", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig",
 		native)
 	env.add(b, "istio-cni, iptables-legacy", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig", nil)
-	if path, err := legacyOnly(b); err == nil {
-		env.plugins[len(env.plugins)-1].Env = []string{"PATH=" + path}
-	}
+	env.plugins[len(env.plugins)-1].Env = []string{"PATH=" + legacyOnly(b)}
 	return env
 }
 
@@ -207,21 +205,23 @@ func (env *pluginEnv) rows() []bench.Row {
 	}
 }
 
-// legacyOnly returns a directory for PATH that contains iptables-legacy and no other iptables.
-func legacyOnly(b *testing.B) (string, error) {
+// legacyOnly returns a directory for PATH that contains iptables-legacy and no other iptables. If
+// iptables-legacy is not installed, the directory is empty, so that the plugin fails instead of
+// using another iptables.
+func legacyOnly(b *testing.B) string {
+	dir := b.TempDir()
 	multi, err := netnstest.LookBinary("xtables-legacy-multi")
 	if err != nil {
-		return "", err
+		return dir
 	}
-	dir := b.TempDir()
 	for _, program := range []string{"iptables", "ip6tables"} {
 		for _, verb := range []string{"", "-save", "-restore"} {
 			for _, backend := range []string{"", "-legacy"} {
 				if err := os.Symlink(multi, filepath.Join(dir, program+backend+verb)); err != nil {
-					return "", err
+					b.Fatal(err)
 				}
 			}
 		}
 	}
-	return dir, nil
+	return dir
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// processRows returns rows that measure processes that program a new pod.
+// processRows returns rows in which separate processes program a new pod.
 func processRows(t Tools) []Row {
 	const topic = "New pod, separate process"
 	wallGoal := func(other string, factor float64) report.Goal {
@@ -76,7 +76,7 @@ func (t Tools) processRow(
 	return row
 }
 
-// emptyCandidate returns a candidate that executes a process that does nothing.
+// emptyCandidate returns a candidate that executes an empty program.
 func (t Tools) emptyCandidate() Candidate {
 	return Candidate{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
 		c, err := t.Empty()

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// reapplyRows returns rows that apply rules that the pod already has.
+// reapplyRows returns rows in which the pod already has the rules that are applied.
 func reapplyRows(t Tools) []Row {
 	const topic = "Rules applied again, unchanged"
 	row := Row{

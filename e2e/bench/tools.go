@@ -87,8 +87,8 @@ func (t Tools) Output(ns *netns.NS, name string, args ...string) ([]byte, error)
 	return c.Output()
 }
 
-// Empty returns a command that executes a static Go program that does nothing, and builds the
-// program at the first call.
+// Empty returns a command that executes a static Go program with an empty function main. It builds
+// the program at the first call.
 func (t Tools) Empty() (*Command, error) {
 	built := filepath.Join(t.Dir, "built", "empty")
 	if _, err := os.Stat(built); err != nil {
@@ -136,8 +136,7 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 
 // The programmers. The name of a programmer of Istio ends with the backend that it selects; auto
 // means that it detects one. istio-init is the program pilot-agent, which the init container
-// executes and which includes istio-iptables. istio-iptables is a program that contains nothing
-// else.
+// executes. It includes istio-iptables, which is also a separate program.
 var (
 	rulesApply  = byFlags("rules apply", report.Sluice, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, iptables-legacy", report.Sluice, Rules, []string{"apply"},

@@ -15,7 +15,7 @@ var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
 type figure struct {
 	// title is the text of the column "task".
 	title string
-	// resultRow is the ID of the row of the results that contains the entries.
+	// resultRow is the ID of the row of the results with the entries sluice and peer.
 	resultRow string
 	// sluice is the name of Sluice's entry.
 	sluice string
