@@ -12,11 +12,11 @@
 // # Node
 //
 // The node has its own mount, network, PID, IPC, UTS and cgroup namespaces. /usr is mounted
-// read-only from this machine. All other directories, such as /etc/cni/net.d, /opt/cni/bin and
-// /var/lib, are in the cluster's directory, which is the node's disk. /run, with the pods' network
-// namespaces in /run/netns, is a tmpfs. All mounts are shared, so a pod that mounts /var/run/netns
-// with HostToContainer sees the namespaces of later pods. The node has no outside network;
-// connections to other addresses fail immediately.
+// read-only from this machine. /run, with the pods' network namespaces in /run/netns, and /tmp are
+// tmpfs. The other directories, such as /etc/cni/net.d, /opt/cni/bin and /var/lib, are in the
+// cluster's directory, which is the node's disk. All mounts are shared, so a pod that mounts
+// /var/run/netns with HostToContainer sees the namespaces of later pods. The node has no outside
+// network; connections to other addresses fail immediately.
 //
 // This process accesses the API server through a port on the loopback interface, and the node
 // through [Node.Command] and [Node.Path]. To send packets from the node or a pod, a test runs a

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// A localNode is a node that runs in a machine of package machine, which implements the other
-// methods of Node.
+// A localNode is a node in a machine of package machine. The machine implements the other methods
+// of Node.
 type localNode struct {
 	*machine.Machine
 	cluster *Cluster

@@ -57,8 +57,8 @@ func (s *testCluster) mustReach(t *testing.T, pod, url string) {
 	})
 }
 
-// mustCollect calls Collect, and checks that the first file whose name matches a key, a glob
-// pattern, contains the value.
+// mustCollect calls Collect. The keys of texts are glob patterns: the first file that matches must
+// contain the value.
 func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")

@@ -118,9 +118,9 @@ func WriteLayout(w io.Writer, ref string, image v1.Image) error {
 	})
 }
 
-// writeLayout writes an archive with an OCI image layout that contains the image or index that
-// appendTo adds. The layout option adds annotations with the name of the image, which containerd
-// and other programs read.
+// writeLayout writes an archive with an OCI image layout. appendTo adds an image or an index to the
+// layout, with the layout option that it gets. The option adds annotations with the name of the
+// image for containerd and other programs.
 func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Option) error) error {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {

@@ -70,7 +70,8 @@ func (in Installation) chartValues() map[string]any {
 	return values
 }
 
-// suffix returns the suffix of the names of the control plane's objects.
+// suffix returns the end of the names of the control plane's objects: a dash and the revision, or
+// nothing for the default revision.
 func (in Installation) suffix() string {
 	if in.Revision == "" {
 		return ""

@@ -23,8 +23,8 @@ var leftovers = map[string]string{
 	"12a-rerun-dns-to-nodns-reconcile": "conntrack zones for DNS are not removed",
 }
 
-// otherModes contains the recorded runs with a mode that Sluice rejects, and that Istio treats as
-// REDIRECT.
+// otherModes contains the recorded runs with a mode that Sluice rejects. Istio treats these modes
+// as REDIRECT.
 var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
 // TestRecordedRuns compares Sluice's rules with the rules of recorded runs of istio-iptables. The

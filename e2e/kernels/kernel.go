@@ -29,7 +29,7 @@ var Kernels = []Kernel{
 // String returns the kernel's name, such as "5.10 amd64".
 func (k Kernel) String() string { return k.Version + " " + k.Arch }
 
-// pattern returns the pattern of the name of the kernel's package (path.Match).
+// pattern returns a pattern (path.Match) for the name of the kernel's package.
 func (k Kernel) pattern() string {
 	return fmt.Sprintf("linux-image-%s.*-cloud-%s", k.Version, k.Arch)
 }

@@ -59,7 +59,7 @@ type node struct {
 	client  http.Client
 }
 
-// newNode starts a node whose agent is in the directory agent, and whose plugin is in the directory
+// newNode starts a node. agent and plugin are the directories of the programs of its agent and its
 // plugin. It returns when the agent is ready and has installed the plugin.
 func newNode(t testing.TB, agent, plugin string) *node {
 	t.Helper()

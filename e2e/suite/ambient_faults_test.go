@@ -160,38 +160,38 @@ func (tc *testCluster) request(ctx context.Context, from *corev1.Pod, url string
 }
 
 // record counts an ended request, and keeps its error if err is not nil.
-func (c *requestLoop) record(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended++
+func (l *requestLoop) record(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended++
 	if err != nil {
-		c.errs = append(c.errs, err)
+		l.errs = append(l.errs, err)
 	}
 }
 
 // waitForMore waits until at least n requests that started after the call have ended.
-func (c *requestLoop) waitForMore(t *testing.T, n int) {
+func (l *requestLoop) waitForMore(t *testing.T, n int) {
 	t.Helper()
-	c.mu.Lock()
-	before := c.ended
-	c.mu.Unlock()
+	l.mu.Lock()
+	before := l.ended
+	l.mu.Unlock()
 	eventually(t, readyTimeout, "more requests have ended", func(context.Context) error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.ended <= before+n { // one of them may have started before the call
-			return fmt.Errorf("%d of %d", c.ended-before, n+1)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.ended <= before+n { // one of them may have started before the call
+			return fmt.Errorf("%d of %d", l.ended-before, n+1)
 		}
 		return nil
 	})
 }
 
 // end stops the requests, and fails the test if one took another path or had no response.
-func (c *requestLoop) end(t *testing.T) {
+func (l *requestLoop) end(t *testing.T) {
 	t.Helper()
-	c.stop()
-	<-c.done
-	for _, err := range c.errs {
+	l.stop()
+	<-l.done
+	for _, err := range l.errs {
 		t.Error(err)
 	}
-	t.Logf("%d requests", c.ended)
+	t.Logf("%d requests", l.ended)
 }

@@ -52,20 +52,20 @@ type releaseTest struct {
 // release.
 func newReleaseTest(t *testing.T, tc *testCluster) *releaseTest {
 	t.Helper()
-	u := &releaseTest{tc: tc, checkout: newCheckout(t), helmHome: t.TempDir()}
+	r := &releaseTest{tc: tc, checkout: newCheckout(t), helmHome: t.TempDir()}
 	previous, err := os.ReadFile("../../.ci/release-before")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.commit = u.git(t, "rev-parse", "HEAD")
-	u.git(t, "checkout", "--quiet", "--detach", strings.TrimSpace(string(previous)))
-	u.values = filepath.Join(t.TempDir(), exampleValues)
-	if err := os.WriteFile(u.values, []byte(userValues), 0o644); err != nil {
+	r.commit = r.git(t, "rev-parse", "HEAD")
+	r.git(t, "checkout", "--quiet", "--detach", strings.TrimSpace(string(previous)))
+	r.values = filepath.Join(t.TempDir(), exampleValues)
+	if err := os.WriteFile(r.values, []byte(userValues), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	registry, certificates := tc.startRegistry(t)
-	u.hub, u.certificates = registry+"/mesh", certificates
-	return u
+	r.hub, r.certificates = registry+"/mesh", certificates
+	return r
 }
 
 // newCheckout clones the commit of this checkout, and copies the program helm into the clone's bin.
@@ -91,9 +91,9 @@ func newCheckout(t *testing.T) string {
 }
 
 // git runs git in the checkout, and returns its output.
-func (u *releaseTest) git(t *testing.T, args ...string) string {
+func (r *releaseTest) git(t *testing.T, args ...string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "git", append([]string{"-C", u.checkout}, args...)...)
+	c := exec.CommandContext(t.Context(), "git", append([]string{"-C", r.checkout}, args...)...)
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v: %s", c, err, out)
@@ -102,25 +102,25 @@ func (u *releaseTest) git(t *testing.T, args ...string) string {
 }
 
 // checkOutThisVersion checks out this version, after the previous release has been built.
-func (u *releaseTest) checkOutThisVersion(t *testing.T) {
+func (r *releaseTest) checkOutThisVersion(t *testing.T) {
 	t.Helper()
-	u.git(t, "checkout", "--quiet", "--detach", u.commit)
+	r.git(t, "checkout", "--quiet", "--detach", r.commit)
 }
 
 // run runs a command of the README with a shell in the checkout.
-func (u *releaseTest) run(t *testing.T, command string) {
+func (r *releaseTest) run(t *testing.T, command string) {
 	t.Helper()
-	command = strings.NewReplacer(exampleHub, u.hub, exampleValues, u.values).Replace(command)
-	programs := filepath.Join(u.checkout, "bin", "e2e")
+	command = strings.NewReplacer(exampleHub, r.hub, exampleValues, r.values).Replace(command)
+	programs := filepath.Join(r.checkout, "bin", "e2e")
 	c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", command)
-	c.Dir = u.checkout
+	c.Dir = r.checkout
 	c.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"),
-		"KUBECONFIG="+u.tc.Kubeconfig(), "SSL_CERT_DIR="+u.certificates, "HELM_CACHE_HOME="+u.helmHome,
-		"HELM_CONFIG_HOME="+u.helmHome, "HELM_DATA_HOME="+u.helmHome,
+		"KUBECONFIG="+r.tc.Kubeconfig(), "SSL_CERT_DIR="+r.certificates, "HELM_CACHE_HOME="+r.helmHome,
+		"HELM_CONFIG_HOME="+r.helmHome, "HELM_DATA_HOME="+r.helmHome,
 		// Reset the variables of the make that runs this test.
 		"MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=")
 	out, err := c.CombinedOutput()
-	u.output = string(out)
+	r.output = string(out)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
@@ -128,48 +128,48 @@ func (u *releaseTest) run(t *testing.T, command string) {
 }
 
 // begin installs istio-cni and starts mesh pods.
-func (u *releaseTest) begin(t *testing.T) {
+func (r *releaseTest) begin(t *testing.T) {
 	t.Helper()
-	u.tc.installIstioCNI(t, "--create-namespace", "-f", u.values)
-	u.ns = u.tc.newNamespace(t)
-	u.startPod(t)
-	u.churn = u.tc.startChurn(t, u.ns, u.pods[0], 2)
-	u.startPods(t)
+	r.tc.installIstioCNI(t, "--create-namespace", "-f", r.values)
+	r.ns = r.tc.newNamespace(t)
+	r.startPod(t)
+	r.churn = r.tc.startChurn(t, r.ns, r.pods[0], 2)
+	r.startPods(t)
 }
 
 // startPods starts a permanent pod, and waits until some pods of churn have started and ended.
-func (u *releaseTest) startPods(t *testing.T) {
+func (r *releaseTest) startPods(t *testing.T) {
 	t.Helper()
-	u.startPod(t)
-	u.churn.waitForMore(t, 5)
+	r.startPod(t)
+	r.churn.waitForMore(t, 5)
 }
 
 // startPod starts a permanent pod, and checks that it reaches the previous one.
-func (u *releaseTest) startPod(t *testing.T) {
+func (r *releaseTest) startPod(t *testing.T) {
 	t.Helper()
-	pod := u.tc.run(t, meshPod(u.ns, fmt.Sprintf("pod-%d", len(u.pods))))[0]
-	if len(u.pods) > 0 {
-		u.tc.mustCapture(t, pod, u.pods[len(u.pods)-1])
+	pod := r.tc.run(t, meshPod(r.ns, fmt.Sprintf("pod-%d", len(r.pods))))[0]
+	if len(r.pods) > 0 {
+		r.tc.mustCapture(t, pod, r.pods[len(r.pods)-1])
 	}
-	u.pods = append(u.pods, pod)
+	r.pods = append(r.pods, pod)
 }
 
 // mustRunRelease fails the test unless the agents are ready, with an image of the registry and the
 // values file. It returns the image.
-func (u *releaseTest) mustRunRelease(t *testing.T) string {
+func (r *releaseTest) mustRunRelease(t *testing.T) string {
 	t.Helper()
-	if err := u.tc.checkAgentsReady(t.Context(), agent); err != nil {
+	if err := r.tc.checkAgentsReady(t.Context(), agent); err != nil {
 		t.Error(err)
 	}
-	d, err := u.tc.client.AppsV1().DaemonSets(agentNamespace).Get(t.Context(), agent,
+	d, err := r.tc.client.AppsV1().DaemonSets(agentNamespace).Get(t.Context(), agent,
 		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := d.Spec.Template
 	image := pod.Spec.Containers[0].Image
-	if !strings.HasPrefix(image, u.hub+"/sluice:") || !strings.Contains(image, "@sha256:") {
-		t.Errorf("image %s, want an image of %s with a digest", image, u.hub)
+	if !strings.HasPrefix(image, r.hub+"/sluice:") || !strings.Contains(image, "@sha256:") {
+		t.Errorf("image %s, want an image of %s with a digest", image, r.hub)
 	}
 	if got := pod.Annotations[userAnnotation]; got != "mine" {
 		t.Errorf("the release does not use the values file: annotation %s=%q", userAnnotation, got)
@@ -179,9 +179,9 @@ func (u *releaseTest) mustRunRelease(t *testing.T) string {
 
 // mustHaveNoFailedSandbox fails the test if the creation of a pod's sandbox failed for a reason
 // other than istio-cni.
-func (u *releaseTest) mustHaveNoFailedSandbox(t *testing.T) {
+func (r *releaseTest) mustHaveNoFailedSandbox(t *testing.T) {
 	t.Helper()
-	events, err := u.tc.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
+	events, err := r.tc.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=FailedCreatePodSandBox"})
 	if err != nil {
 		t.Fatal(err)

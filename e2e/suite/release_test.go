@@ -17,7 +17,7 @@ const (
 // A step is the beginning of a command in the README, and a check to run after it.
 type step struct {
 	command string
-	check   func(u *releaseTest, t *testing.T)
+	check   func(r *releaseTest, t *testing.T)
 }
 
 // steps are the commands of the README in order. The first release is the previous release, and the
@@ -39,15 +39,15 @@ var steps = []step{
 // started continuously; each must start at the first attempt and be captured.
 func TestRelease(t *testing.T) {
 	commands := commandsOfSteps(t)
-	u := newReleaseTest(t, startTestCluster(t))
-	u.tc.saveOnFailure(t)
-	u.begin(t)
+	r := newReleaseTest(t, startTestCluster(t))
+	r.tc.saveOnFailure(t)
+	r.begin(t)
 	for i, s := range steps {
 		ok := t.Run(strings.TrimSpace(s.command), func(t *testing.T) {
-			u.tc.saveOnFailure(t)
-			u.run(t, commands[i])
+			r.tc.saveOnFailure(t)
+			r.run(t, commands[i])
 			if s.check != nil {
-				s.check(u, t)
+				s.check(r, t)
 			}
 		})
 		if !ok {
@@ -78,45 +78,45 @@ func commandsOfSteps(t *testing.T) []string {
 	return commands
 }
 
-func (u *releaseTest) checkInstallation(t *testing.T) {
-	u.firstImage = u.mustRunRelease(t)
-	u.startPods(t)
+func (r *releaseTest) checkInstallation(t *testing.T) {
+	r.firstImage = r.mustRunRelease(t)
+	r.startPods(t)
 }
 
-func (u *releaseTest) checkMigrated(t *testing.T) {
-	u.tc.waitUntilAloneInChain(t)
-	u.startPods(t)
+func (r *releaseTest) checkMigrated(t *testing.T) {
+	r.tc.waitUntilAloneInChain(t)
+	r.startPods(t)
 }
 
 // checkHelmTestOutput reads the output, because helm test also succeeds if the chart renders no
 // test.
-func (u *releaseTest) checkHelmTestOutput(t *testing.T) {
-	if !strings.Contains(u.output, "Succeeded") {
-		t.Errorf("no successful test: %s", u.output)
+func (r *releaseTest) checkHelmTestOutput(t *testing.T) {
+	if !strings.Contains(r.output, "Succeeded") {
+		t.Errorf("no successful test: %s", r.output)
 	}
 }
 
-func (u *releaseTest) checkUpgrade(t *testing.T) {
-	if image := u.mustRunRelease(t); image == u.firstImage {
+func (r *releaseTest) checkUpgrade(t *testing.T) {
+	if image := r.mustRunRelease(t); image == r.firstImage {
 		t.Errorf("the upgrade did not change the image %s", image)
 	}
-	u.startPods(t)
+	r.startPods(t)
 }
 
-func (u *releaseTest) checkRollback(t *testing.T) {
-	if image := u.mustRunRelease(t); image != u.firstImage {
-		t.Errorf("image after the rollback: %s, want %s", image, u.firstImage)
+func (r *releaseTest) checkRollback(t *testing.T) {
+	if image := r.mustRunRelease(t); image != r.firstImage {
+		t.Errorf("image after the rollback: %s, want %s", image, r.firstImage)
 	}
-	u.startPods(t)
-	u.churn.end(t)
-	number, _ := u.churn.count()
+	r.startPods(t)
+	r.churn.end(t)
+	number, _ := r.churn.count()
 	t.Logf("%d pods have started and ended", number)
 }
 
-func (u *releaseTest) checkUninstalled(t *testing.T) {
-	u.tc.mustBeAsBefore(t)
-	for i := 1; i < len(u.pods); i++ {
-		u.tc.mustCapture(t, u.pods[i-1], u.pods[i])
+func (r *releaseTest) checkUninstalled(t *testing.T) {
+	r.tc.mustBeAsBefore(t)
+	for i := 1; i < len(r.pods); i++ {
+		r.tc.mustCapture(t, r.pods[i-1], r.pods[i])
 	}
-	u.mustHaveNoFailedSandbox(t)
+	r.mustHaveNoFailedSandbox(t)
 }

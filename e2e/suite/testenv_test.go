@@ -39,7 +39,7 @@ type testCluster struct {
 	logs string // directory for the states that saveOnFailure saves
 }
 
-// maxCollected is the maximum number of failures for which the cluster's state is saved, which
+// maxCollected is the maximum number of failures for which the cluster's state is saved. Saving
 // takes seconds.
 const maxCollected = 3
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// newTestBuilder returns a builder whose source directory contains a small program, one that does
-// not compile, and a text file.
+// newTestBuilder returns a builder. Its source directory contains a small program, a program that
+// does not compile, and a text file.
 func newTestBuilder(t *testing.T) (*builder, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer

@@ -14,8 +14,7 @@ type Engine interface {
 	// does not change the user's kubeconfig. The command is killed when ctx is done.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
-	// Proc returns the path of a proc file system in which processes have the IDs that the engine
-	// reports.
+	// Proc returns the path of a proc file system with the process IDs that the engine reports.
 	Proc() string
 
 	// Dir returns a directory of this machine for files of the cluster. It is removed with the

@@ -3,8 +3,8 @@
 // services. The package is independent of Kubernetes.
 //
 // Nothing of the machine outlives the process that started it. Three processes ensure this. Each
-// reads a pipe from the previous one, which the kernel closes when that process ends for any
-// reason:
+// reads a pipe from the previous one. When a process ends for any reason, the kernel closes its
+// pipe to the next one:
 //
 //	the caller     has a Machine and sends requests
 //	 └ the monitor RunMonitor: creates the cgroups and boots the machine;

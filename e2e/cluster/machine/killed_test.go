@@ -22,8 +22,8 @@ import (
 // program is the path of cmd/node, which is built once.
 var program string
 
-// TestMain runs the tests, or, with MACHINE_FOR, a process that starts a machine and that a test
-// kills.
+// TestMain runs the tests. With MACHINE_FOR, it instead starts a machine, and waits until a test
+// kills the process.
 func TestMain(m *testing.M) {
 	if spec := os.Getenv("MACHINE_FOR"); spec != "" {
 		runKilledCaller(spec)

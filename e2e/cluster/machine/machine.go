@@ -45,8 +45,8 @@ func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, 
 	return m, nil
 }
 
-// startMonitor starts the monitor. The monitor does not inherit this process's output, so that a
-// process that reads the output to its end does not wait for the monitor.
+// startMonitor starts the monitor. The monitor does not inherit this process's output. Otherwise, a
+// process that reads the output to its end would also wait for the monitor.
 func (m *Machine) startMonitor(program string, dir *Dir) error {
 	encoded, err := json.Marshal(m.spec)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// smallMachine returns a machine with a shell, a service that runs forever, one that exits at once,
-// one that ignores SIGTERM, and one that waits for a socket that does not exist.
+// smallMachine returns a machine with a shell and four services: one runs forever, one exits at
+// once, one ignores SIGTERM, and one waits for a socket that does not exist.
 func smallMachine(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())

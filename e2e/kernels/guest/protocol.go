@@ -52,7 +52,8 @@ type Exit struct {
 	Code int
 	// Took is the duration of the step by the guest's clock.
 	Took time.Duration
-	// Error explains why the step has no exit code.
+	// Error explains why the step has no exit code, or reports that a child of the step kept the
+	// output open.
 	Error string `json:",omitempty"`
 }
 

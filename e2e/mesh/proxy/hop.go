@@ -20,7 +20,7 @@ var methods = [][]byte{
 
 // CopyWithHop copies one direction of a connection. If the data begins with an HTTP request,
 // CopyWithHop adds the hop as the first header. It does not change later requests or other
-// protocols. It looks for the request only in the first data that it reads, so that it never waits
+// protocols. It looks for the request only in the result of the first read, so that it never waits
 // for more data.
 func CopyWithHop(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)

@@ -1,5 +1,5 @@
-// Package server is the sample application: HTTP and UDP servers that respond with the addresses of
-// the connection and the proxies that forwarded the request.
+// Package server is the sample application: HTTP and UDP servers. They respond with the addresses
+// of the connection and, over HTTP, the proxies that forwarded the request.
 package server
 
 import (
@@ -21,8 +21,9 @@ const HopHeader = "X-Mesh-Hop"
 // lastPrefix is the URL path below which the server returns earlier answers again.
 const lastPrefix = "/last"
 
-// Handler responds to each request with a [path.Answer] whose Server is pod and whose At is at. For
-// a URL path /last/P it returns the answer to the last request for /P, or 404 if there was none.
+// Handler responds to each request with a [path.Answer]. Its field Server is pod, and its field At
+// is at. For a URL path /last/P it returns the answer to the last request for /P, or 404 if there
+// was none.
 func Handler(pod, at string) http.Handler {
 	h := &handler{pod: pod, at: at, last: map[string]path.Answer{}}
 	return http.HandlerFunc(h.serve)

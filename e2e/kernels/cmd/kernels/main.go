@@ -97,8 +97,8 @@ func run(ctx context.Context) error {
 // tableBlock is the block of e2e/README.md that contains the table.
 var tableBlock = readme.Block{Name: "kernels", Command: "make e2e-kernels UPDATE=1"}
 
-// selectTasks returns the tasks whose kernel has a name that contains kernel, and whose module set
-// has a name that contains modules.
+// selectTasks returns the tasks of the kernels whose name contains kernel, with the module sets
+// whose name contains modules.
 func selectTasks(kernel, modules string) []kernels.Task {
 	var tasks []kernels.Task
 	for _, k := range kernels.Kernels {
