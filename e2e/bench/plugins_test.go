@@ -36,6 +36,7 @@ type pluginEnv struct {
 	plugins     []*bench.Plugin
 }
 
+// newPluginEnv starts an API server and an agent, and adds all plugins to compare.
 func newPluginEnv(b *testing.B, tools bench.Tools) *pluginEnv {
 	env := &pluginEnv{tools: tools, node: netnstest.New(b)}
 	if err := env.node.Do(func() error {

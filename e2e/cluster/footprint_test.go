@@ -63,7 +63,7 @@ func footprint(t *testing.T) map[string]string {
 	}
 	rules, err := exec.Command("nft", "--stateless", "list", "ruleset").CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, rules)
+		t.Fatalf("nft list ruleset: %v: %s", err, rules)
 	}
 	found["ruleset"] = string(rules)
 	return found

@@ -47,7 +47,7 @@ func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	eventually(t, "the cluster's directory is removed", func(context.Context) error {
 		remaining, err := os.ReadDir(parent)
 		if err == nil && len(remaining) > 0 {
-			err = fmt.Errorf("%v", remaining)
+			err = fmt.Errorf("remaining files: %v", remaining)
 		}
 		return err
 	})

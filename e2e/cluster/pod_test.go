@@ -28,7 +28,7 @@ func pack(t *testing.T) string {
 		"./testdata/answer")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("go build: %v: %s", err, out)
 	}
 	var archive bytes.Buffer
 	_, err := image.Write(&archive, image.Spec{

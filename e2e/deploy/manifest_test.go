@@ -20,6 +20,7 @@ const manifestDir = "../../install/manifests"
 // usesDefault contains the platforms whose manifest is default.yaml.
 var usesDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos": true}
 
+// manifest returns the text of a manifest, rendered with the values.
 func manifest(t *testing.T, values map[string]any) string {
 	t.Helper()
 	r, err := deploy.Render(values, deploy.Options{Service: "kubectl"})

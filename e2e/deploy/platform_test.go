@@ -75,6 +75,8 @@ func TestSettingsOfPlatforms(t *testing.T) {
 	}
 }
 
+// settingsOf returns the platform settings of a rendering, and checks that mounts and settings
+// agree.
 func settingsOf(t *testing.T, deployed objects) platformSettings {
 	t.Helper()
 	spec := deployed.agent(t).Spec.Template.Spec

@@ -265,7 +265,7 @@ func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 		return ports
 	}
 	if len(p.Spec.PolicyTypes) != 2 || len(p.Spec.Ingress) != 1 || len(p.Spec.Egress) != 1 {
-		t.Fatalf("%+v", p.Spec)
+		t.Fatalf("policy %+v, want one rule for each direction", p.Spec)
 	}
 	if diff := cmp.Diff([]int{8001, 15014}, ports(p.Spec.Ingress[0].Ports)); diff != "" {
 		t.Error(diff)
@@ -273,7 +273,7 @@ func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 	out := p.Spec.Egress[0]
 	if diff := cmp.Diff([]int{6443}, ports(out.Ports)); diff != "" || len(out.To) != 1 ||
 		out.To[0].IPBlock.CIDR != "10.0.0.1/32" {
-		t.Errorf("%s: %+v", diff, out.To)
+		t.Errorf("egress to %+v, want port 6443 of 10.0.0.1/32: %s", out.To, diff)
 	}
 	pods := deployed.agent(t).Spec.Template.Labels
 	for k, v := range p.Spec.PodSelector.MatchLabels {

@@ -31,7 +31,7 @@ func built(t *testing.T, architecture string) image.Platform {
 	build.Dir = ".."
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture)
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("go build: %v: %s", err, out)
 	}
 	return image.Platform{Architecture: architecture, Root: os.DirFS(dir)}
 }
@@ -53,7 +53,7 @@ func TestOtherToolsReadTheImage(t *testing.T) {
 	unpack := exec.Command("tar", "-x", "-C", dir)
 	unpack.Stdin = &archive
 	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("unpack the archive: %v: %s", err, out)
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
@@ -152,7 +152,7 @@ func mustRun(t *testing.T, dir string, index v1.ImageIndex, report image.Report)
 	unpack := exec.Command("tar", "-x", "-C", root)
 	unpack.Stdin = plain
 	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("unpack the layer: %v: %s", err, out)
 	}
 	program := exec.Command(filepath.Join(root, config.Config.Entrypoint[0]), "-h")
 	if out, err := program.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("-ref")) {

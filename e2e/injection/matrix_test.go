@@ -54,6 +54,7 @@ func TestInjectedPods(t *testing.T) {
 	}
 }
 
+// start runs the istiod of a control plane until the test ends.
 func start(t *testing.T, tools injection.Tools, c controlPlane) *injection.Istiod {
 	t.Helper()
 	i, err := injection.Start(t.Context(), tools, c.Installation, c.namespace)

@@ -44,6 +44,8 @@ func TestAmbientSelectorsMatchIstios(t *testing.T) {
 	}
 }
 
+// inAmbientIstio returns the decision of istio-cni's code whether the pod is in ambient mode, and
+// inAmbientSluice the plugin's.
 func inAmbientIstio(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
 	t.Helper()
 	var list []util.EnablementSelector

@@ -44,6 +44,8 @@ func TestZDSMessagesMatchIstios(t *testing.T) {
 
 type pair struct{ sluiceMessage, istioMessage proto.Message }
 
+// messages returns a message of each kind with random content, each with Sluice's and with Istio's
+// type.
 func messages(r *rand.Rand, word func() string) []pair {
 	uid, name, namespace, account, failure := word(), word(), word(), word(), word()
 	version := r.Int32N(4)

@@ -55,7 +55,8 @@ func TestExpectedResultsAreAccepted(t *testing.T) {
 		}
 		if result.Auto != s.auto() || result.Passed != result.Tests || result.Tests == 0 ||
 			!result.Facts.Hooks || result.Release != "5.10.0" {
-			t.Errorf("%s: %+v", s.Name, result)
+			t.Errorf("%s: result %+v, want backend %s, release 5.10.0, the hooks, and all tests passed", s.Name,
+				result, s.auto())
 		}
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
 		for _, e := range backends {
@@ -149,10 +150,10 @@ func TestSelectedTestsExist(t *testing.T) {
 func TestTestsOfAvailableBackendsAreSelected(t *testing.T) {
 	for _, s := range ModuleSets {
 		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficVerdicts") {
-			t.Errorf("%s: %v", s.Name, tests)
+			t.Errorf("%s: selected tests of nft: %v", s.Name, tests)
 		}
 		if tests := testsOf("compat", s); s.Legacy != slices.Contains(tests, "TestLegacyTraffic") {
-			t.Errorf("%s: %v", s.Name, tests)
+			t.Errorf("%s: selected tests of compat: %v", s.Name, tests)
 		}
 	}
 }

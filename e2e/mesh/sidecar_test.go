@@ -52,7 +52,7 @@ func TestPluginRecognizesInjectedPods(t *testing.T) {
 		p := parsePod(t, mesh.Inject(pod, c.sidecar))
 		in := decide.Input{Attachment: decide.Attachment{Namespace: "shop", Name: "web"}, Pod: p}
 		if d := decide.Decide(in, settings); d.Reason != decide.MeshPod {
-			t.Errorf("%s: %s", c.name, d)
+			t.Errorf("%s: decision %s, want the reason %s", c.name, d, decide.MeshPod)
 			continue
 		}
 		addresses := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}

@@ -68,6 +68,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	newIndex(t, r).checkInstallation()
 }
 
+// command runs a program in a directory, and returns its output.
 func command(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), program, args...)

@@ -311,7 +311,7 @@ func TestSBOMListsTheModules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "release")
 	if out, err := exec.Command("go", "build", "-o", path,
 		"./cmd/release").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("go build: %v: %s", err, out)
 	}
 	program, err := os.ReadFile(path)
 	if err != nil {

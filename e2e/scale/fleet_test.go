@@ -124,6 +124,7 @@ func (f *fleet) stop(node int) {
 	<-f.agents[node].done
 }
 
+// stopAll stops all agents, and fails the test with the first error of an agent.
 func (f *fleet) stopAll() {
 	for _, r := range f.agents {
 		r.stop()

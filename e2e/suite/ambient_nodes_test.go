@@ -50,7 +50,7 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	load := tc.node().Command(t.Context(), "nft", "-f", "-")
 	load.Stdin = strings.NewReader(fmt.Sprintf(onlyHBONE, from, to))
 	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("load the ruleset: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
 		if _, err := tc.onNode(context.Background(), "nft", "delete", "table", "inet", "e2e"); err != nil {

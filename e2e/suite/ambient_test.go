@@ -169,7 +169,7 @@ func (tc *testCluster) waitAnnotated(t *testing.T, value string, pods ...*corev1
 					t.Errorf("%s was replaced", p.Name)
 				}
 				if err == nil && found.Annotations[mesh.RedirectionAnnotation] != value {
-					err = fmt.Errorf("%q", found.Annotations[mesh.RedirectionAnnotation])
+					err = fmt.Errorf("the annotation is %q", found.Annotations[mesh.RedirectionAnnotation])
 				}
 				return err
 			})

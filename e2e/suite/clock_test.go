@@ -31,6 +31,6 @@ func checkClock(t *testing.T, tc *testCluster) {
 		t.Fatal(err)
 	}
 	for _, e := range events.Items {
-		t.Errorf("%s %s: %s", e.Reason, e.InvolvedObject.Name, e.Message)
+		t.Errorf("event %s of %s, want none: %s", e.Reason, e.InvolvedObject.Name, e.Message)
 	}
 }

@@ -67,7 +67,7 @@ func pluginObjects(t *testing.T, conflist []byte) []json.RawMessage {
 	t.Helper()
 	var list struct{ Plugins []json.RawMessage }
 	if err := json.Unmarshal(conflist, &list); err != nil {
-		t.Fatalf("%v: %s", err, conflist)
+		t.Fatalf("CNI configuration: %v: %s", err, conflist)
 	}
 	return list.Plugins
 }
@@ -77,7 +77,7 @@ func typeOf(t *testing.T, element json.RawMessage) string {
 	t.Helper()
 	var e struct{ Type string }
 	if err := json.Unmarshal(element, &e); err != nil {
-		t.Fatalf("%v: %s", err, element)
+		t.Fatalf("plugin object: %v: %s", err, element)
 	}
 	return e.Type
 }

@@ -26,7 +26,7 @@ func archive(t *testing.T) []byte {
 	compile := exec.Command("go", "build", "-o", "say", "main.go")
 	compile.Dir, compile.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := compile.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("go build: %v: %s", err, out)
 	}
 	program, err := os.ReadFile(filepath.Join(dir, "say"))
 	if err != nil {
@@ -70,7 +70,7 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 	load := e.Command(t.Context(), "docker", "import", "-", "say")
 	load.Stdin = bytes.NewReader(image)
 	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("docker import: %v: %s", err, out)
 	}
 	run := e.Command(t.Context(), "docker", "run", "--privileged",
 		"--volume=/lib/modules:/lib/modules:ro", "say", "/say", "hello")

@@ -79,6 +79,8 @@ type startedMachine struct {
 	dir    string
 }
 
+// startInOtherProcess starts a small machine in parent by another process, which runs until it is
+// killed or the test ends.
 func startInOtherProcess(t *testing.T, parent string) startedMachine {
 	t.Helper()
 	unused, spec := smallMachine(t)

@@ -112,6 +112,7 @@ func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 	}
 }
 
+// compressed returns the content, compressed with xz.
 func compressed(t *testing.T, content []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer

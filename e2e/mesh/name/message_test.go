@@ -41,6 +41,7 @@ func TestResponseNamesServerAndProxy(t *testing.T) {
 	}
 }
 
+// check fails the test unless the response has the content want.
 func check(t *testing.T, answer []byte, want name.Resolution) {
 	t.Helper()
 	got, err := name.Read(answer)

@@ -85,6 +85,7 @@ type testEnv struct {
 	server *agent.Server
 }
 
+// newTestEnv starts everything, and returns when the ztunnel is connected.
 func newTestEnv(t *testing.T) *testEnv {
 	env := &testEnv{Pair: netnstest.NewPair(t), t: t}
 	socket := filepath.Join(t.TempDir(), "run", "ztunnel.sock")
@@ -252,6 +253,7 @@ func sendRequest(conn net.Conn, to netip.AddrPort) (path.Report, error) {
 	return report, json.NewDecoder(response.Body).Decode(&report.Answer)
 }
 
+// forEachBackend runs a test with nftables and with iptables-legacy.
 func forEachBackend(t *testing.T, test func(*testing.T, compat.Backend)) {
 	for _, b := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(b), func(t *testing.T) {

@@ -36,6 +36,8 @@ type testEnv struct {
 	t *testing.T
 }
 
+// newTestEnv starts the servers, and a proxy that runs as root if transparent is true. The pod has
+// no rules.
 func newTestEnv(t *testing.T, transparent bool) testEnv {
 	env := testEnv{netnstest.NewPair(t), t}
 	owner, args := syscall.Credential{
@@ -101,6 +103,8 @@ func (env testEnv) get(ns *netns.NS, to netip.AddrPort) path.Report {
 	return r
 }
 
+// redirect applies rules in the pod. By default they capture all connections and DNS queries;
+// change can modify the parameters.
 func (env testEnv) redirect(change func(r *rules.Redirect)) {
 	env.t.Helper()
 	r := rules.DefaultRedirect()
@@ -161,6 +165,8 @@ func TestReportContainsForwardingProxies(t *testing.T) {
 	}
 }
 
+// check fails the test unless the request took the path want. It also tests that path.Captured
+// rejects a request that no proxy forwarded.
 func check(t *testing.T, r path.Report, want path.Expected) {
 	t.Helper()
 	if err := r.Check(want); err != nil {
