@@ -15,11 +15,11 @@ import (
 func daemonSet(t *testing.T, nodes, updated int) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "install", "manifests", "default.yaml"))
-	check(t, err)
+	must(t, err)
 	var object map[string]any
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		if strings.Contains(document, "\nkind: DaemonSet\n") {
-			check(t, yaml.Unmarshal([]byte(document), &object))
+			must(t, yaml.Unmarshal([]byte(document), &object))
 		}
 	}
 	if object == nil {
@@ -37,7 +37,7 @@ func daemonSet(t *testing.T, nodes, updated int) string {
 	}
 	object["status"] = status
 	encoded, err := json.Marshal(object)
-	check(t, err)
+	must(t, err)
 	return string(encoded)
 }
 

@@ -46,8 +46,8 @@ func newFleet(t *testing.T, nodes int) *fleet {
 	// The directory is on a tmpfs, because syncing thousands of small files to a disk is slow.
 	var err error
 	f.dir, err = os.MkdirTemp("/dev/shm", "scale")
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(f.dir)) })
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(f.dir)) })
 	f.server.AllowHTTP2()
 	f.server.SetToken(f.token(time.Hour))
 	f.server.Issue(func(seconds int64) (string, time.Time) {
@@ -79,9 +79,9 @@ func (f *fleet) token(lifetime time.Duration) string {
 func (f *fleet) pod() map[string]any {
 	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
 		"sidecar.yaml"))
-	check(f.t, err)
+	must(f.t, err)
 	var pod map[string]any
-	check(f.t, yaml.Unmarshal(text, &pod))
+	must(f.t, yaml.Unmarshal(text, &pod))
 	return pod
 }
 
@@ -100,7 +100,7 @@ func (f *fleet) putPod(pod map[string]any, node, number int) {
 // start starts the agent of a node.
 func (f *fleet) start(node int) {
 	a, err := newAgent(f.server, f.meter, nodeName(node), f.dir)
-	check(f.t, err)
+	must(f.t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(f.t.Context()))
 	r := runningAgent{stop, make(chan struct{})}
 	f.agents[node] = r
@@ -177,7 +177,8 @@ func (f *fleet) upgrade() {
 	replacing.Wait()
 }
 
-func check(t testing.TB, err error) {
+// must fails the test immediately if err is not nil.
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -114,8 +114,8 @@ func TestScale(t *testing.T) {
 	if os.Getenv("SLUICE_SCALE_WRITE") == "1" && !t.Failed() {
 		dir := filepath.Join("..", "bench")
 		results, err := report.Read(dir)
-		check(t, err)
+		must(t, err)
 		results.Scale = &result
-		check(t, report.Write(dir, results))
+		must(t, report.Write(dir, results))
 	}
 }

@@ -25,7 +25,7 @@ const previousRelease = "../../.ci/release-before"
 func TestMixedVersions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	commit, err := os.ReadFile(previousRelease)
-	check(t, err)
+	must(t, err)
 	previous := programsOf(t, strings.TrimSpace(string(commit)))
 	name := map[string]string{thisVersion: "this", previous: "before"}
 	type pair struct{ agent, plugin string }
@@ -43,7 +43,7 @@ func TestMixedVersions(t *testing.T) {
 			n := newNode(t, tc.from.agent, tc.from.plugin)
 			answered := n.answeredRequests()
 			old, err := n.newSandbox(2*number, pod)
-			check(t, err)
+			must(t, err)
 			if n.answeredRequests() == answered {
 				t.Error("the agent did not respond to the first pair's plugin")
 			}
@@ -52,18 +52,18 @@ func TestMixedVersions(t *testing.T) {
 			n.stop()
 			n.start(tc.to.agent, tc.to.plugin)
 			checkCaptured(t, old)
-			check(t, n.runPlugins(old, n.checkList))
+			must(t, n.runPlugins(old, n.checkList))
 			if _, done, err := old.measureRepair(); err != nil || !done {
 				t.Errorf("the second agent did not repair a pod of the first plugin: %v", err)
 			}
 			answered = n.answeredRequests()
 			next, err := n.newSandbox(2*number+1, pod)
-			check(t, err)
+			must(t, err)
 			if n.answeredRequests() == answered {
 				t.Error("the agent did not respond to the second pair's plugin")
 			}
 			checkCaptured(t, next)
-			check(t, errors.Join(n.remove(old), n.remove(next)))
+			must(t, errors.Join(n.remove(old), n.remove(next)))
 			remaining, err := filepath.Glob(n.path("run/attachments/*"))
 			if err != nil || len(remaining) > 0 {
 				t.Errorf("records are left: %v, %v", remaining, err)
@@ -83,10 +83,10 @@ func (n *node) checkList(
 func (n *node) answeredRequests() string {
 	n.t.Helper()
 	r, err := n.client.Get(n.metrics)
-	check(n.t, err)
+	must(n.t, err)
 	defer func() { _ = r.Body.Close() }()
 	text, err := io.ReadAll(r.Body)
-	check(n.t, err)
+	must(n.t, err)
 	var lines []string
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, `sluice_serve_requests_total{result="success"}`) ||
@@ -111,7 +111,7 @@ func checkCaptured(t *testing.T, s *sandbox) {
 func programsOf(t *testing.T, commit string) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	check(t, err)
+	must(t, err)
 	dir := filepath.Join(root, "bin", "before", commit)
 	if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
 		return dir
@@ -131,13 +131,13 @@ func programsOf(t *testing.T, commit string) string {
 	archive := filepath.Join(source, "source.tar")
 	mustRun(t, git("archive", "-o", archive, commit))
 	mustRun(t, exec.Command("tar", "-xf", archive, "-C", source))
-	check(t, os.MkdirAll(dir, 0o755))
+	must(t, os.MkdirAll(dir, 0o755))
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o",
 		dir+"/", "./install/cmd/sluice-node", "./plugin/cmd/sluice-cni")
 	build.Dir = source
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	mustRun(t, build)
-	check(t, os.WriteFile(filepath.Join(dir, "done"), nil, 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "done"), nil, 0o644))
 	return dir
 }
 

@@ -64,18 +64,18 @@ type node struct {
 func newNode(t testing.TB, agent, plugin string) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "soak") // the paths of sockets must be short
-	check(t, err)
+	must(t, err)
 	n := &node{
 		t: t, dir: dir, api: apiservertest.StartForAgent(t),
 		client: http.Client{Timeout: 10 * time.Second},
 	}
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	for _, d := range []string{"conf", "bin", "primary", "run", "state", "image", "cache"} {
-		check(t, os.Mkdir(n.path(d), 0o755))
+		must(t, os.Mkdir(n.path(d), 0o755))
 	}
-	check(t, os.WriteFile(n.path("primary/address"), []byte(primaryPlugin), 0o755))
-	check(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
-	check(t, os.MkdirAll(accountDir, 0o755))
+	must(t, os.WriteFile(n.path("primary/address"), []byte(primaryPlugin), 0o755))
+	must(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
+	must(t, os.MkdirAll(accountDir, 0o755))
 	n.api.ProjectInto(accountDir)
 	n.plugin = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")},
 		n.path("cache"), &invoke.DefaultExec{
@@ -93,12 +93,12 @@ func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 func (n *node) start(agent, plugin string) {
 	n.t.Helper()
 	program, err := filepath.Abs(filepath.Join(agent, "sluice-node"))
-	check(n.t, err)
+	must(n.t, err)
 	executable, err := os.ReadFile(filepath.Join(plugin, "sluice-cni"))
-	check(n.t, err)
-	check(n.t, os.WriteFile(n.path("image/sluice-cni"), executable, 0o755))
+	must(n.t, err)
+	must(n.t, os.WriteFile(n.path("image/sluice-cni"), executable, 0o755))
 	host, port, err := net.SplitHostPort(n.api.Address())
-	check(n.t, err)
+	must(n.t, err)
 	health, metrics := observetest.Port(n.t), observetest.Port(n.t)
 	n.metrics = "http://127.0.0.1:" + metrics + "/metrics"
 	n.agent = exec.Command("unshare", "--mount", "--propagation", "slave", program, "run")
@@ -124,7 +124,7 @@ func (n *node) start(agent, plugin string) {
 		<-ended
 		runtime.UnlockOSThread()
 	}()
-	check(n.t, <-started)
+	must(n.t, <-started)
 	n.stop = func() {
 		defer close(ended)
 		_ = n.agent.Process.Signal(unix.SIGTERM)
@@ -155,7 +155,8 @@ func lastLines(text string) string {
 // timeout is the time limit of calls and connections, for a busy machine.
 const timeout = 30 * time.Second
 
-func check(t testing.TB, err error) {
+// must fails the test immediately if err is not nil.
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

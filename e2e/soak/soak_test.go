@@ -78,9 +78,9 @@ func TestSoak(t *testing.T) {
 	r := &run{plan: newPlan(t), pod: meshPod(t)}
 	r.node = newNode(t, thisVersion, thisVersion)
 	before, err := r.writtenFiles()
-	check(t, err)
+	must(t, err)
 	for i := range min(r.live, r.sandboxes) {
-		check(t, r.create(i))
+		must(t, r.create(i))
 	}
 	t.Logf("%s: %d sandboxes, %d at a time", r.duration, r.sandboxes, r.live)
 
@@ -135,7 +135,7 @@ func TestSoak(t *testing.T) {
 		result.Connections, result.Repairs.Samples, 1e3*result.Repairs.Median,
 		1e3*result.LongestRepair)
 	for len(r.liveSandboxes) > 0 {
-		check(t, r.remove(r.take()))
+		must(t, r.remove(r.take()))
 	}
 	rulestest.EventuallySucceeds(t, "all files and descriptors of sandboxes are removed", func() error {
 		files, err := r.writtenFiles()
@@ -160,7 +160,7 @@ func meshPod(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
 		"sidecar.yaml"))
-	check(t, err)
+	must(t, err)
 	return strings.NewReplacer(
 		"name: orders-6d5f8c7b9-x2k4n", "name: NAME", "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9", "UID",
 		"nodeName: node-2", "nodeName: "+apiservertest.Node,
@@ -171,9 +171,9 @@ func meshPod(t *testing.T) string {
 func writeSoak(t *testing.T, s report.Soak) {
 	dir := filepath.Join("..", "bench")
 	results, err := report.Read(dir)
-	check(t, err)
+	must(t, err)
 	results.Soak = &s
-	check(t, report.Write(dir, results))
+	must(t, report.Write(dir, results))
 }
 
 // callEvenly calls do the given number of times, evenly distributed over a duration. It stops when

@@ -5,7 +5,7 @@ import "github.com/sluice-mesh/sluice/e2e/istio"
 // environment returns the environment variables that are parameters.
 func environment() []parameter {
 	return []parameter{
-		{group: "environment", alone: true, values: []value{
+		{group: "environment", singleOnly: true, values: []value{
 			together("ports", "~istio-inbound-ports", "~istio-local-exclude-ports",
 				"ISTIO_INBOUND_PORTS=*", "ISTIO_LOCAL_EXCLUDE_PORTS=15020",
 				"ISTIO_OUTBOUND_PORTS=80", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE=443"),
@@ -33,7 +33,7 @@ func environment() []parameter {
 			together("empty lists", "~istio-inbound-ports", "~istio-service-cidr",
 				"ISTIO_INBOUND_PORTS=", "ISTIO_SERVICE_CIDR="),
 		}},
-		{group: "dual stack by environment", alone: true, pods: []pod{unflagged}, values: []value{
+		{group: "dual stack by environment", singleOnly: true, pods: []pod{unflagged}, values: []value{
 			together("DUAL_STACK", "DUAL_STACK=true"),
 			together("ISTIO_DUAL_STACK", "ISTIO_DUAL_STACK=true"),
 			together("ISTIO_DUAL_STACK overrides", "DUAL_STACK=true", "ISTIO_DUAL_STACK=false"),
@@ -45,7 +45,7 @@ func environment() []parameter {
 // actions returns the flags and variables that select an action and do not change the rules.
 func actions() []parameter {
 	return []parameter{
-		{group: "no effect", alone: true, values: []value{
+		{group: "no effect", singleOnly: true, values: []value{
 			together("probe", "iptables-probe-port=15003", "probe-timeout=1s"),
 			together("reconcile", "reconcile"),
 			together("force-apply", "force-apply"),
@@ -53,7 +53,7 @@ func actions() []parameter {
 			together("mode of the CNI plugin", "cni-mode"),
 		}},
 		{
-			group: "idle", alone: true, idle: true, pods: []pod{dual}, modes: bothModes,
+			group: "idle", singleOnly: true, idle: true, pods: []pod{dual}, modes: bothModes,
 			values: []value{
 				together("dry run", "dry-run"), together("skipped apply", "skip-rule-apply"),
 				together("removal", "cleanup-only"),
@@ -80,7 +80,7 @@ func refused() []parameter {
 		return values
 	}
 	return []parameter{
-		{group: "refused", alone: true, values: refuse(both,
+		{group: "refused", singleOnly: true, values: refuse(both,
 			together("address without length", "istio-service-exclude-cidr=10.0.0.0"),
 			together("address with blank", "istio-service-cidr=10.0.0.0/8 10.1.0.0/16"),
 			together("all excluded", "istio-service-exclude-cidr=*"),
@@ -97,39 +97,39 @@ func refused() []parameter {
 			together("word for a boolean", "redirect-dns=maybe"),
 		)},
 		{
-			group: "refused by Istio", alone: true,
+			group: "refused by Istio", singleOnly: true,
 			values: refuse(istioOnly("iptables accepts only a colon in port ranges"),
 				together("range with a dash", "istio-local-exclude-ports=8000-9000,15020")),
 		},
 		{
-			group: "refused by Istio for the mark", alone: true, modes: []string{tproxy},
+			group: "refused by Istio for the mark", singleOnly: true, modes: []string{tproxy},
 			values: refuse(
 				istioOnly("iptables accepts a hexadecimal mark, "+
 					"but Istio's code for routes does not"),
 				together("hexadecimal", "istio-inbound-tproxy-mark=0x539")),
 		},
-		{group: "refused by Istio for the number", alone: true, values: refuse(
+		{group: "refused by Istio for the number", singleOnly: true, values: refuse(
 			istioOnly("iptables allows 49 groups in a rule, Istio 64"),
 			together("64 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(64, groupID))))},
-		{group: "refused by Sluice for the mode", alone: true, values: refuse(
+		{group: "refused by Sluice for the mode", singleOnly: true, values: refuse(
 			sluiceOnly("Istio treats every value other than TPROXY as REDIRECT"),
 			together("lower case", "istio-inbound-interception-mode=tproxy"),
 			together("none", "istio-inbound-interception-mode=NONE"))},
-		{group: "refused by Sluice for the port", alone: true, values: refuse(
+		{group: "refused by Sluice for the port", singleOnly: true, values: refuse(
 			sluiceOnly("iptables accepts service names"),
 			together("http", "envoy-port=http"))},
-		{group: "refused by Sluice for a boolean", alone: true, values: refuse(
+		{group: "refused by Sluice for a boolean", singleOnly: true, values: refuse(
 			sluiceOnly("Istio treats an invalid variable as unset"),
 			together("word", "DUAL_STACK=banana"))},
 		{
-			group: "refused by Sluice for the mark", alone: true, modes: []string{tproxy},
+			group: "refused by Sluice for the mark", singleOnly: true, modes: []string{tproxy},
 			values: refuse(
 				sluiceOnly("this mark identifies the proxy's connections to its own pod, "+
 					"and cannot mark captured packets"),
 				together("1338", "istio-inbound-tproxy-mark=1338")),
 		},
 		{
-			group: "refused by Sluice for the table", alone: true, modes: []string{tproxy},
+			group: "refused by Sluice for the table", singleOnly: true, modes: []string{tproxy},
 			values: refuse(
 				sluiceOnly("a local default route in the main table "+
 					"would make all addresses local"),

@@ -30,9 +30,9 @@ type parameter struct {
 	// pods and modes are combined with each value. The default is an IPv4 pod and REDIRECT.
 	pods  []pod
 	modes []string
-	// alone excludes the values from random combinations. idle is true if the program creates no
-	// rules with the values.
-	alone, idle bool
+	// singleOnly excludes the values from random combinations: only Single uses them. idle is true
+	// if the program creates no rules with the values.
+	singleOnly, idle bool
 }
 
 // A value consists of one or more settings.

@@ -28,7 +28,7 @@ func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
 	var resolvConf string
 	for _, p := range parameters() {
-		if p.alone || r.IntN(6) > 0 {
+		if p.singleOnly || r.IntN(6) > 0 {
 			continue
 		}
 		v := p.values[r.IntN(len(p.values))]
