@@ -113,14 +113,25 @@ func (n *Network) addNotes() error {
 	chain := &nftables.Chain{
 		Name: "note", Table: &nftables.Table{Name: observerTable, Family: nftables.TableFamilyINet},
 	}
-	for _, note := range notes {
-		c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: []expr.Any{
-			&expr.Ct{Key: note.key, Register: 1},
-			&expr.Payload{
+	// NAT drops an ICMPv6 error with a wrong checksum (nf_nat_icmpv6_reply_translation in
+	// net/netfilter/nf_nat_proto.c). The checksums of other packets are not verified.
+	const icmpChecksumOffset = 2
+	for _, op := range []expr.CmpOp{expr.CmpOpEq, expr.CmpOpNeq} {
+		for _, note := range notes {
+			write := &expr.Payload{
 				OperationType: expr.PayloadWrite, SourceRegister: 1,
 				Base: expr.PayloadBaseTransportHeader, Offset: notesAt + note.at, Len: note.size,
-			},
-		}})
+			}
+			if op == expr.CmpOpEq {
+				write.CsumType, write.CsumOffset = expr.CsumTypeInet, icmpChecksumOffset
+			}
+			c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: []expr.Any{
+				&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+				&expr.Cmp{Op: op, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+				&expr.Ct{Key: note.key, Register: 1},
+				write,
+			}})
+		}
 	}
 	return c.Flush()
 }
