@@ -49,6 +49,18 @@ func routesFacts() (list factList) {
 			)
 		}
 	}
+	markedCopy := outward
+	markedCopy.Owner, markedCopy.Mark, markedCopy.State = nil, 0x539, rules.Untracked
+	for target, end := range map[string]string{
+		"-j TOS --set-tos 4":          "mark 0x539 rerouted untracked",
+		"-j CLASSIFY --set-class 1:1": "mark 0x539 untracked",
+	} {
+		list.add(diff.CopiesAreRoutedToTheGateway,
+			"a copy of an arriving packet whose mark, but not whose gateway, is routed to lo, with "+target,
+			rulesetOf(xtables(legacy, "mangle", "OUTPUT "+target)),
+			markedCopy, "to 10.9.9.9:80 "+end,
+		)
+	}
 	for statement, rerouted := range map[string]string{
 		"ip dscp set 1": " rerouted", "ip ecn set ce": " rerouted", "ip ttl set 5": "",
 		"tcp option maxseg size set 9": "",

@@ -69,6 +69,7 @@ const (
 	LinkLocalKeepsInterface
 	BoundSocketKeepsInterface
 	HeaderChangeReroutes
+	CopiesAreRoutedToTheGateway
 	DNATAtOutputReroutes
 	OutputSeesFirstInterface
 	InputInterfaceAtPostrouting
@@ -437,6 +438,13 @@ var factTexts = [...]factText{
 		"ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c, ip6t_mangle_out in " +
 			"net/ipv6/netfilter/ip6table_mangle.c, nf_route_table_inet in " +
 			"net/netfilter/nft_chain_route.c",
+	},
+	CopiesAreRoutedToTheGateway: {
+		"CopiesAreRoutedToTheGateway",
+		"a copy that a rule sends by dup or TEE is routed to the gateway of the rule, without its " +
+			"mark, and has no socket",
+		"nf_dup_ipv4_route in net/ipv4/netfilter/nf_dup_ipv4.c, nf_dup_ipv6_route in " +
+			"net/ipv6/netfilter/nf_dup_ipv6.c",
 	},
 	DNATAtOutputReroutes: {
 		"DNATAtOutputReroutes",

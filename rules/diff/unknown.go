@@ -260,14 +260,23 @@ func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 }
 
 // reroutedByHeader returns the packets that may take another route, or may be lost, if a chain of
-// type route changes a field of their header (HeaderChangeReroutes). Other packets have the mark
-// with which they were routed, so that they keep their route.
+// type route changes a field of their header (HeaderChangeReroutes). Other packets were routed by
+// their destination and their mark, so that they keep their route.
 func (e *evaluator) reroutedByHeader(f flow) set {
-	switch {
-	case f.mark != e.marks.packet:
+	if f.mark != e.marks.packet {
 		return all
-	case e.single != nil:
-		return e.or(e.lostOnLoopback(f), e.staysOnLink())
 	}
-	return e.lostOnLoopback(f)
+	packets := e.or(e.lostOnLoopback(f), e.copiesByAnotherRoute())
+	if e.single != nil {
+		packets = e.or(packets, e.staysOnLink())
+	}
+	return packets
+}
+
+// copiesByAnotherRoute returns the packets that may be copies, and that are sent by lo although
+// neither their destination nor their mark routes them to lo, or the reverse
+// (CopiesAreRoutedToTheGateway).
+func (e *evaluator) copiesByAnotherRoute() set {
+	byLoopback := e.or(e.is(destinationType, number(rules.Local)), e.localMark(e.marks.packet))
+	return e.and(e.is(user, value{}), e.xor(e.overLoopback, byLoopback))
 }
