@@ -20,10 +20,10 @@ import (
 func TestStatusCachesSuccess(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
-	kernel, refused := 0, error(nil)
+	kernelRequests, kernelErr := 0, error(nil)
 	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
-		kernel++
-		return compat.Result{}, refused
+		kernelRequests++
+		return compat.Result{}, kernelErr
 	}})
 	now := time.Unix(1e9, 0)
 	env.Now = func() time.Time { return now }
@@ -53,7 +53,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 		{"a damaged cache", func() { writeFile(t, file, "{") }, 1, 1, false},
 		{"an empty cache", func() { writeFile(t, file, "null") }, 1, 1, false},
 		{
-			"after a failed ADD", func() {
+			"an ADD has failed", func() {
 				wrong := c
 				wrong.args = "no pairs"
 				if e := env.call("ADD", wrong); e == nil {
@@ -62,10 +62,10 @@ func TestStatusCachesSuccess(t *testing.T) {
 			}, 1, 1, false,
 		},
 		{"the kernel rejects rules, which is not cached", func() {
-			now, refused = now.Add(time.Hour), errors.New("no")
+			now, kernelErr = now.Add(time.Hour), errors.New("no")
 		}, 1, 1, true},
 		{"the kernel still rejects rules", func() {}, 1, 0, true},
-		{"the kernel accepts rules again", func() { refused = nil }, 1, 0, false},
+		{"the kernel accepts rules again", func() { kernelErr = nil }, 1, 0, false},
 		{
 			"the credentials are rejected", func() {
 				now = now.Add(time.Minute)
@@ -76,16 +76,17 @@ func TestStatusCachesSuccess(t *testing.T) {
 		{"the credentials are valid again", func() { env.source.err = nil }, 0, 1, false},
 	} {
 		row.change()
-		kernel, env.source.requested = 0, nil
+		kernelRequests, env.source.requested = 0, nil
 		e := env.call("STATUS", c)
-		if kernel != row.kernel || len(env.source.requested) != row.source || (e != nil) != row.fails {
-			t.Errorf("%s: %d requests to the kernel, %d to the source: %v", row.name, kernel,
-				len(env.source.requested), e)
+		if kernelRequests != row.kernel || len(env.source.requested) != row.source ||
+			(e != nil) != row.fails {
+			t.Errorf("%s: %d requests to the kernel and %d to the source, want %d and %d: %v", row.name,
+				kernelRequests, len(env.source.requested), row.kernel, row.source, e)
 		}
 	}
 	if remaining, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
 		len(remaining) > 0 {
-		t.Errorf("remaining: %q, %v", remaining, err)
+		t.Errorf("remaining temporary files: %q, error %v", remaining, err)
 	}
 }
 
@@ -94,9 +95,9 @@ func TestStatusCachesSuccess(t *testing.T) {
 func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
-	kernel := 0
+	kernelRequests := 0
 	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
-		kernel++
+		kernelRequests++
 		return compat.Result{}, nil
 	}})
 	now := time.Unix(1e9, 0)
@@ -118,12 +119,12 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 		}
 	}
 	status()
-	if kernel != 1 {
-		t.Errorf("%d requests to the kernel", kernel)
+	if kernelRequests != 1 {
+		t.Errorf("%d requests to the kernel, want 1", kernelRequests)
 	}
 	env.source.onRequest = nil
 	status()
-	if kernel != 2 {
+	if kernelRequests != 2 {
 		t.Error("no request to the kernel after a failed ADD")
 	}
 }
@@ -161,7 +162,7 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 		}
 	}
 	if len(env.source.requested) != 2 {
-		t.Errorf("requested %q", env.source.requested)
+		t.Errorf("requests to the source %q, want two", env.source.requested)
 	}
 }
 

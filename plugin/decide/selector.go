@@ -148,7 +148,8 @@ func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
 	return matchSelectors(s.Selectors, pod, namespace)
 }
 
-// matchSelectors returns selected if at least one of the selectors matches the pod.
+// matchSelectors returns selected if at least one of the selectors matches the pod, and otherwise
+// selectionNeedsNamespace if one may match, depending on the labels of the namespace.
 func matchSelectors(selectors []Selector, pod *Pod, namespace *Namespace) selection {
 	result := notSelected
 	for _, selector := range selectors {

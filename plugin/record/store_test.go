@@ -214,7 +214,7 @@ func TestVersionsOfRecords(t *testing.T) {
 		_, err := s.Get(k)
 		if !record.IsDamaged(err) ||
 			!strings.HasSuffix(err.Error(), "version 2 was written by a newer program; this one understands 1") {
-			t.Errorf("%s: %v", newer, err)
+			t.Errorf("a record that begins with %s: error %v", newer, err)
 		}
 		if pruned, err := s.Prune("e2e", nil); len(pruned) > 0 || err != nil {
 			t.Errorf("Prune: %v, %v", pruned, err)
@@ -387,7 +387,7 @@ func FuzzKey(f *testing.F) {
 			files[0].Name() != want) {
 			t.Errorf("files %v, want %q", files, want)
 		} else if err != nil && len(files) > 0 {
-			t.Errorf("%v, and files %v", err, files)
+			t.Errorf("Put returns the error %v, but there are files %v", err, files)
 		}
 		if err := s.Remove(k); err != nil && k.Validate() == nil {
 			t.Errorf("Remove: %v", err)
