@@ -226,28 +226,28 @@ func (p *Packet) setTypeAndState(o packetOptions) {
 // state or socket, and an error for a state that has no default and is not given.
 func (p *Packet) checkOptions(o packetOptions) []error {
 	var faults []error
-	// A check has the form "the option is not given, or it applies".
-	check := func(ok bool, text string) {
+	// Most conditions have the form "the option is not given, or it applies".
+	require := func(ok bool, text string) {
 		if !ok {
 			faults = append(faults, errors.New(text))
 		}
 	}
 	isOutgoing := p.Hook == Output
-	check(isOutgoing || o.uid == nil && o.gid == nil && !o.socketless,
+	require(isOutgoing || o.uid == nil && o.gid == nil && !o.socketless,
 		"uid, gid, no-socket and kernel-socket apply only to outgoing packets: "+
 			"an incoming packet has no sending socket")
-	check(!isOutgoing || !p.InAddress.IsValid() && !p.NoReversePath,
+	require(!isOutgoing || !p.InAddress.IsValid() && !p.NoReversePath,
 		"in-address and no-reverse-path apply only to incoming packets")
-	check(!p.Reply || p.State == Established || p.State == Related,
+	require(!p.Reply || p.State == Established || p.State == Related,
 		"reply applies only to the states established and related")
 	_, hasDefault := p.defaultState()
-	check(o.hasState || hasDefault || p.isICMPv6Redirect(), "the state of an ICMP reply is "+
+	require(o.hasState || hasDefault || p.isICMPv6Redirect(), "the state of an ICMP reply is "+
 		"needed: state established reply, or state invalid if its request is not known")
-	check(o.hasState || !p.isICMPv6Redirect(), "the state of an ICMPv6 redirect is needed: "+
+	require(o.hasState || !p.isICMPv6Redirect(), "the state of an ICMPv6 redirect is needed: "+
 		"state related if Linux 6.2 or later knows the connection of the packet that it quotes, "+
 		"or state invalid")
-	check(!p.Copy || !isOutgoing, "copy applies only to incoming packets")
-	check(!p.Bound || isOutgoing && !o.socketless,
+	require(!p.Copy || !isOutgoing, "copy applies only to incoming packets")
+	require(!p.Bound || isOutgoing && !o.socketless,
 		"bound applies only to outgoing packets of a socket")
 	return faults
 }
