@@ -75,7 +75,7 @@ func (e *evaluator) evaluateActions(actions []rules.Action, packets []flow, even
 // whether there is a listener on this port.
 func (e *evaluator) hasListener(port uint16) set {
 	if port != 0 || e.single == nil {
-		return e.and(e.tcpOrUDP, e.not(e.bit(listener, 0)))
+		return e.and(e.tcpOrUDP, e.not(e.bit(noListener, 0)))
 	}
 	return e.and(e.tcpOrUDP, e.variable(variable{
 		key: "listens on the packet's port", kind: unknownBit,

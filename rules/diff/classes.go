@@ -159,7 +159,7 @@ func (s *space) literal(l literal) set {
 // widenOrder is the order in which conditions are dropped: first the least important for a reader.
 // Addresses are last, when few conditions are left, because their sets are large.
 var widenOrder = []field{
-	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress,
+	newPort, newDestination, sourcePort, connectionMark, mark, flags, noListener, inAddress,
 	sourceType, destinationType, icmp, status, reply, group, user, device,
 	destinationPort, protocol, state, source, destination,
 }

@@ -311,19 +311,19 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 		d.result.Undecided = append(d.result.Undecided, u)
 	}
 	for _, w := range []*walk{left, right} {
-		reached := make([]set, len(w.unsupported)) // the undecided packets, by expression
+		undecided := make([]set, len(w.unsupported)) // packets, by unsupported expression
 		for _, f := range w.ended.list {
 			if f.undecided != 0 {
 				i := f.undecided - 1
-				reached[i] = w.or(reached[i], s.and(s.possibly(f.packets), c.undecided))
+				undecided[i] = w.or(undecided[i], s.and(s.possibly(f.packets), c.undecided))
 			}
 		}
 		for j, u := range w.unsupported {
 			if d.meter.charge(MostUndecided); d.result.MoreUndecided {
 				return
 			}
-			if s.exist(reached[j]) {
-				add(Undecided{Right: w == right, Text: u.text, Step: u.step}, reached[j])
+			if s.exist(undecided[j]) {
+				add(Undecided{Right: w == right, Text: u.text, Step: u.step}, undecided[j])
 			}
 		}
 	}

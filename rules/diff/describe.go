@@ -33,7 +33,7 @@ var describedFields = []struct {
 	{icmp, "icmp type and code"},
 	{mark, "mark"},
 	{connectionMark, "connection mark"},
-	{listener, "listener"},
+	{noListener, "listener"},
 	{destinationType, "destination type"},
 	{sourceType, "source type"},
 	{inAddress, "address of the interface"},
@@ -88,7 +88,7 @@ func (s *space) values(f field, has, possible, condition set) string {
 	if exact := s.spans(f, condition); len(exact) < len(positive) {
 		positive = exact
 	}
-	if len(negative) < len(positive) && f != listener && f != state && f != reply {
+	if len(negative) < len(positive) && f != noListener && f != state && f != reply {
 		return "not " + s.spanTexts(f, negative)
 	}
 	return s.spanTexts(f, positive)
@@ -132,7 +132,7 @@ func (s *space) spanText(f field, v span) []string {
 		width := len(s.bits[f])
 		r := netipx.IPRangeFrom(v.first.address(width), v.last.address(width))
 		return []string{rules.FormatAddrRange(r)}
-	case state, protocol, listener, reply, destinationType, sourceType:
+	case state, protocol, noListener, reply, destinationType, sourceType:
 		if f == state {
 			last = min(last, uint64(laterNew)) // the last value of the field
 		}

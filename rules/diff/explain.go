@@ -40,13 +40,12 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	return t
 }
 
-// assumptions contain what is known in addition to the packet: given contains the values of some
-// variables by key, and side is part of the keys of variables whose values differ between the
-// sides.
+// assumptions contain what is known in addition to the packet, and the meter of the evaluation.
 type assumptions struct {
+	// side is part of the keys of variables whose values differ between the sides.
 	side   string
-	given  map[string]bool
-	shared sharedState
+	given  map[string]bool // the values of some variables, by key
+	shared sharedState     // the effects of the rules on conntrack states
 	meter  *meter
 }
 
@@ -90,8 +89,8 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 type explanation struct {
 	*walk
 	stepCount int // number of steps of the current pass
-	// uncertain are the texts of Trace.Uncertain. addedCases are the nodes whose conditions it
-	// contains.
+	// uncertain contains the texts of Trace.Uncertain. addedCases contains the nodes whose
+	// conditions addUncertain has added to uncertain.
 	uncertain  []string
 	addedCases map[uint32]bool
 	unknownAt  []rules.Step // Trace.UnknownAt
@@ -287,10 +286,12 @@ func (x *explanation) randomMatches() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// maxAlternatives is the maximum number of outcomes that differ only in marks.
+// maxAlternatives is the number of flows from which byMarks does not divide further. The last
+// division may nearly double this number.
 const maxAlternatives = 64
 
-// byMarks divides a flow into flows whose packets have one mark, until there are maxAlternatives.
+// byMarks divides a flow into flows whose packets have equal marks. It stops when there are
+// maxAlternatives flows.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {

@@ -34,11 +34,11 @@ const (
 	sourcePort
 	icmp // 256 times the type and the code
 	flags
-	device    // the interface by which the packet comes or leaves, as the number of its class
-	user      // 0 without a socket, kernelSocketUser, or userSocketBit + the user id
-	group     // 0 without a user
-	listener  // 1 if a transparent socket is missing
-	inAddress // the interface's address, for redirections at prerouting
+	device     // the interface by which the packet comes or leaves, as the number of its class
+	user       // 0 without a socket, kernelSocketUser, or userSocketBit + the user id
+	group      // 0 without a user
+	noListener // 1 if a transparent socket is missing
+	inAddress  // the interface's address, for redirections at prerouting
 	state
 	reply          // 1 in the reply direction
 	status         // the bits of rules.Status
@@ -63,7 +63,7 @@ func isUnknownMark(f field) bool { return f >= firstUnknownMark }
 var fieldWidth = [fieldCount]int{
 	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33,
 	group: 32, state: 3, reply: 1, status: 6,
-	flags: 8, listener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32,
+	flags: 8, noListener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32,
 	firstUnknownMark: 32, firstUnknownMark + 1: 32, firstUnknownMark + 2: 32,
 	firstUnknownMark + 3: 32,
 }
@@ -208,17 +208,17 @@ func mergeSpans(spans []span) []span {
 		return cmp.Or(cmp.Compare(a.first.high, b.first.high),
 			cmp.Compare(a.first.low, b.first.low))
 	})
-	joined := spans[:0]
+	merged := spans[:0]
 	for _, s := range spans {
-		if n := len(joined); n > 0 && !joined[n-1].last.less(s.first) {
-			if joined[n-1].last.less(s.last) {
-				joined[n-1].last = s.last
+		if n := len(merged); n > 0 && !merged[n-1].last.less(s.first) {
+			if merged[n-1].last.less(s.last) {
+				merged[n-1].last = s.last
 			}
 			continue
 		}
-		joined = append(joined, s)
+		merged = append(merged, s)
 	}
-	return joined
+	return merged
 }
 
 // within returns the packets whose field is in one of the spans, which are sorted and disjoint.

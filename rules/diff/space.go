@@ -161,7 +161,7 @@ func newOnePacket(p rules.Packet) *onePacket {
 	o.known[inAddress] = p.InAddress.IsValid() || p.Hook == rules.Output
 	// Whether the socket of a connection is transparent is known only if the packet has no
 	// listener.
-	o.known[listener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
+	o.known[noListener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
 	o.known[device] = false // see deviceNamed
 	return o
 }
@@ -188,7 +188,7 @@ func valuesOf(p rules.Packet) [fieldCount]value {
 		v[inAddress] = address(p.InAddress)
 	}
 	if p.NoListener {
-		v[listener] = number[uint8](1)
+		v[noListener] = number[uint8](1)
 	}
 	if p.State == rules.New && p.Status&rules.StatusConfirmed != 0 {
 		v[state] = number(laterNew)

@@ -180,7 +180,7 @@ func unknownField(f field) string {
 		return "the type of the destination address"
 	case sourceType:
 		return "the type of the source address"
-	case listener:
+	case noListener:
 		return "whether the socket of the connection is transparent"
 	}
 	return "a part of the packet"

@@ -104,7 +104,7 @@ func (s *space) typicalRoutes() []set {
 var choiceOrder = []field{
 	protocol, state, reply, status, device, user, group, destinationPort, destination, source,
 	sourcePort, flags, icmp, mark, connectionMark,
-	listener, destinationType, sourceType, inAddress, newDestination, newPort,
+	noListener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
 // A choice is a set of packets from which an example is chosen: the intersection of packets and
@@ -197,7 +197,7 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 			uint16(v[destinationPort].low)),
 		Mark: uint32(v[mark].low), ConntrackMark: uint32(v[connectionMark].low),
 		State: stateOf(v[state]), Flags: rules.TCPFlags(v[flags].low),
-		NoListener: v[listener].low == 1, Reply: v[reply].low == 1,
+		NoListener: v[noListener].low == 1, Reply: v[reply].low == 1,
 		Status:   rules.Status(v[status].low),
 		ICMPType: uint8(v[icmp].low >> 8), ICMPCode: uint8(v[icmp].low),
 		DestinationType: rules.AddrType(v[destinationType].low),
