@@ -237,7 +237,7 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	families := commonFamilies(left, right)
 	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families, Budget: budget})
 	report := newDiffReport(left, right, result, p.diff.strict)
-	report.tryUnstated(families, budget)
+	report.explainByUnstatedParameter(families, budget)
 	if err := s.print(s.diffText(report), report.json()); err != nil ||
 		report.verdict() == diff.Equivalent {
 		return err

@@ -88,7 +88,7 @@ func (r diffReport) json() jsonDiff {
 		Routing:     r.Routing,
 		NotCompared: r.notCompared,
 		Exhausted:   r.Exhausted, MoreUndecided: r.MoreUndecided,
-		Unstated: r.unstated,
+		Unstated: r.unstatedExplanation,
 	}
 }
 

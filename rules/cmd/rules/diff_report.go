@@ -18,9 +18,9 @@ type diffReport struct {
 	strict bool
 	// notCompared names what was not compared, and why.
 	notCompared []string
-	// unstated is a sentence about the parameter that the log does not contain and that explains
-	// all differences. It is empty if there is no such parameter.
-	unstated string
+	// unstatedExplanation is a sentence about a parameter that explains all differences, but that
+	// the log of a side does not contain. It is empty if no parameter explains them.
+	unstatedExplanation string
 }
 
 // newDiffReport returns the report of a decision about two sides.
@@ -113,8 +113,9 @@ func splitPostrouting(chains []rules.ChainRef) (leaving, others []rules.ChainRef
 	return leaving, others
 }
 
-// tryUnstated sets unstated if a parameter that a log does not contain explains all differences.
-func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
+// explainByUnstatedParameter sets unstatedExplanation if a parameter that a log does not contain
+// explains all differences.
+func (r *diffReport) explainByUnstatedParameter(families []rules.Family, budget diff.Budget) {
 	if r.verdict() != diff.Different {
 		return
 	}
@@ -134,7 +135,7 @@ func (r *diffReport) tryUnstated(families []rules.Family, budget diff.Budget) {
 			}
 			result := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
 			if r.verdictOf(&result) == diff.Equivalent {
-				r.unstated = fmt.Sprintf(
+				r.unstatedExplanation = fmt.Sprintf(
 					"%s does not state %s: with %s instead of %s there is no difference", log.name,
 					unstatedLoopback, prefix, given)
 				return
@@ -211,8 +212,8 @@ func (s *system) diffText(r diffReport) string {
 		fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: "+r.Exhausted+
 			"; --max-time and --max-memory allow more"))
 	}
-	if r.unstated != "" {
-		fmt.Fprintf(b, "\n%s\n", r.unstated)
+	if r.unstatedExplanation != "" {
+		fmt.Fprintf(b, "\n%s\n", r.unstatedExplanation)
 	}
 	for _, side := range []*diffSide{r.left, r.right} {
 		for _, text := range side.undecided {

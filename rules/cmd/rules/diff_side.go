@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A diffSide is one of the two rulesets.
+// A diffSide is one of the two rulesets that diff compares, with facts about its source.
 type diffSide struct {
 	diff.Side
 	name   string       // the name of the side in messages
