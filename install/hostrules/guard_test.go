@@ -312,7 +312,7 @@ func (env *testEnv) runOnNode(input, program string, args ...string) {
 	if err := env.host.Do(func() error {
 		out, err := c.CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("%s: %env: %s", c, err, out)
+			return fmt.Errorf("%s: %w; output: %s", c, err, out)
 		}
 		return nil
 	}); err != nil {
