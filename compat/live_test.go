@@ -56,10 +56,10 @@ func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 	}
 	const iptablesNFT, iptablesLegacy = "ip nat, ip mangle, ip raw, ip filter, ip security, ip6 nat, ip6 mangle, ip6 raw, ip6 filter, ip6 security",
 		"ip filter, ip nat, ip6 filter, ip6 nat"
-	const own = "inet sluice, ip others, inet nat"
+	const nativeNFT = "inet sluice, ip others, inet nat"
 	for origin, want := range map[compat.Origin]string{
-		compat.OriginNFT: own, compat.OriginIPTablesNFT: iptablesNFT, compat.OriginLegacy: iptablesLegacy,
-		compat.OriginAll: own + ", " + iptablesNFT + ", " + iptablesLegacy,
+		compat.OriginNFT: nativeNFT, compat.OriginIPTablesNFT: iptablesNFT, compat.OriginLegacy: iptablesLegacy,
+		compat.OriginAll: nativeNFT + ", " + iptablesNFT + ", " + iptablesLegacy,
 	} {
 		live := readLive(t, ns, origin)
 		var got []string

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// orderChains sets Base.Order of base chains of the same table that have equal priority. The kernel
-// lists the chains of a table in the order of their creation, but calls them in the reverse order.
+// orderChains sets Base.Order of all base chains at a position where a table has several chains of
+// equal priority. The kernel lists the chains of a table in the order of their creation, but calls
+// chains of equal priority in the reverse order.
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
 		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
@@ -35,7 +36,8 @@ func orderChainsAt(chains []rules.ChainRef) {
 		changed = changed || end > from+1
 		from = end
 	}
-	// At the priority of conntrack the order relative to conntrack is unknown.
+	// At the priority of conntrack, an order would also state whether a chain precedes conntrack,
+	// which is unknown.
 	if !changed || chains[0].Chain.Base.Position() == rules.ConntrackPriority {
 		return
 	}

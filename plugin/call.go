@@ -155,8 +155,8 @@ func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error)
 	}, nil, nil
 }
 
-// parameters returns the parameters of a pod's redirection. ns is the pod's namespace; nil means the
-// namespace of the calling thread.
+// parameters returns the parameters of a pod's redirection. ns is the pod's namespace; nil means
+// the namespace of the calling thread.
 func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.Redirect, error) {
 	addresses, err := c.addresses(ns, result)
 	if err != nil {

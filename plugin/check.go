@@ -18,8 +18,8 @@ import (
 )
 
 // Check returns an error if the rules of a mesh pod differ from those that ADD installed, or if a
-// pod that is not redirected has rules of Sluice. Such rules are not an error if the pod may have an
-// istio-init container, which may have installed them.
+// pod that is not redirected has rules of Sluice. Such rules are not an error if the pod may have
+// an istio-init container, which may have installed them.
 //
 // The record of the attachment describes what ADD installed. Annotations that changed since then do
 // not matter, and the pod is not read. Without a record of this pod, or if the pod could not be

@@ -220,8 +220,8 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	}
 }
 
-// TestDELKeepsRules checks that DEL keeps rules that are still needed, or that the runtime removes
-// with the namespace.
+// TestDELKeepsRules checks that DEL keeps rules that are still needed, that the runtime removes
+// with the namespace, or that the attachment did not install.
 func TestDELKeepsRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){
 		"rules of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) {
@@ -295,8 +295,9 @@ func TestCHECKWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestCHECKWithUnknownResult checks that CHECK also fails if it cannot determine the state.
-func TestCHECKWithUnknownResult(t *testing.T) {
+// TestCHECKFailsIfTheStateIsUnknown checks that CHECK fails if it cannot determine whether the pod
+// is redirected as it should be.
+func TestCHECKFailsIfTheStateIsUnknown(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(env *testEnv, c *sandboxCall)

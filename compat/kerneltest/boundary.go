@@ -8,10 +8,11 @@ import (
 )
 
 // BoundaryPackets returns at most count packets at the boundaries of the classes into which the
-// rulesets divide packets. Each packet is for a rule, in random order of the rules: its fields are
-// at or next to an end of the ranges that the rule matches, and it usually also matches the jumps
-// that lead to the rule's chain. No packet affects the connection of another one. For some rules
-// there may be no packet, because the network cannot send it.
+// rulesets divide packets. The packets are drawn for one rule after the other, in a random order of
+// the rules. The fields of a packet are at or next to an end of the ranges that its rule matches,
+// and the packet usually also matches the jumps that lead to the rule's chain. No packet affects
+// the connection of another one. For some rules there may be no packet, because the network cannot
+// send it.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
@@ -34,7 +35,7 @@ func (g *Generator) BoundaryPackets(
 	})
 	var packets []rules.Packet
 	used := usedPorts{}
-	// The network cannot send many of the packets, or not after the others.
+	// The network cannot send many of the packets, and others would affect an earlier connection.
 	const attemptsPerPacket = 20
 	for try := 0; len(packets) < count && try < attemptsPerPacket*count; try++ {
 		p := g.packet()
@@ -185,13 +186,14 @@ func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 	return draw(g, r.First, r.Last, r.First, r.Last, r.First-1, r.Last+1)
 }
 
-// setInterface sets the interface of the packet to one that satisfies the match or, less often, to
-// another one.
+// setInterface sets the interface of the packet to one that the match names or, less often, to
+// another one, whether or not the match is negated. It does nothing if the packet cannot have this
+// interface, and only sometimes binds an outgoing packet to it.
 func (g *Generator) setInterface(p *rules.Packet, m rules.MatchInterface) {
 	pattern := draw(g, m.Names...)
 	for _, device := range interfaces {
-		satisfiesMatch := !g.oneIn(4)
-		if pattern.Contains(device) != satisfiesMatch {
+		isNamed := !g.oneIn(4)
+		if pattern.Contains(device) != isNamed {
 			continue
 		}
 		switch {
@@ -252,7 +254,8 @@ func (g *Generator) setProtocol(p *rules.Packet, protocol rules.Protocol) {
 	}
 }
 
-// setPort sets a port of the packet. It does nothing if the packet has no ports.
+// setPort sets a port of the packet. A packet without ports that begins a connection becomes a TCP
+// or UDP packet; other packets without ports are not changed.
 func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		g.setProtocol(p, draw(g, rules.TCP, rules.UDP))

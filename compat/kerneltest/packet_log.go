@@ -114,7 +114,8 @@ func (n *Network) addNotes() error {
 		Name: "note", Table: &nftables.Table{Name: observerTable, Family: nftables.TableFamilyINet},
 	}
 	// NAT drops an ICMPv6 error with a wrong checksum (nf_nat_icmpv6_reply_translation in
-	// net/netfilter/nf_nat_proto.c). The checksums of other packets are not verified.
+	// net/netfilter/nf_nat_proto.c), and computes the checksum again if a rule has changed the IPv6
+	// header. The notes keep it right.
 	const icmpChecksumOffset = 2
 	for _, op := range []expr.CmpOp{expr.CmpOpEq, expr.CmpOpNeq} {
 		for _, note := range notes {

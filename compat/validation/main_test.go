@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// asProcess is the environment variable with the options with which this binary validates its own
-// namespace.
+// asProcess is the name of an environment variable. If it is set, this binary does not run tests,
+// but validates its own namespace. The value is the options as JSON.
 const asProcess = "SLUICE_VALIDATE"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,8 @@ func runAsProcess(text string) int {
 // An identity contains the ids and the capabilities of a process.
 type identity struct {
 	uid, gid uint32
-	// caps are the capabilities of root in the syntax of setpriv(1), empty for none.
+	// caps is the capability bounding set in the syntax of setpriv(1). If it is empty, the bounding
+	// set is not changed.
 	caps string
 }
 
@@ -54,7 +55,7 @@ var (
 	initContainer = identity{caps: "-all,+net_admin,+net_raw"}
 )
 
-// validateAs runs the validation in a separate process in the namespace.
+// validateAs runs the validation in the namespace, in a separate process with the identity.
 func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Result) {
 	t.Helper()
 	netnstest.RequireIDs(t, int(identity.uid), int(identity.gid))

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 )
 
-// Sluice's ZDS messages are encoded to the same bytes as Istio's, in both directions.
+// TestZDSMessagesMatchIstios checks that requests and responses are encoded to the same bytes as
+// Istio's, and decoded to the same messages.
 func TestZDSMessagesMatchIstios(t *testing.T) {
 	r := rand.New(rand.NewPCG(defaultSeed, 0))
 	word := func() string {

@@ -53,8 +53,8 @@ func (a *Auditor) Progress() (audit uint64, busy bool) {
 	return a.running.progress(queue != nil && queue.Len() > 0)
 }
 
-// ChangeProgress returns the number of processed pod changes, and whether unprocessed changes
-// exist. While the processing is stuck, the result does not change.
+// ChangeProgress returns the number of processed pod changes, and whether changes wait in the
+// queue. While the processing is stuck, the number does not change.
 func (a *Auditor) ChangeProgress() (processed uint64, busy bool) {
 	return a.changesProcessed.Load(), a.changes.Len() > 0
 }

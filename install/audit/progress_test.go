@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// TestProgress checks that an audit that does not end is detected despite other audits, and so is
-// one that is due and never starts.
+// TestProgress checks that Progress returns the number of an audit that does not end, although
+// other audits end, and that it reports busy while an audit is due.
 func TestProgress(t *testing.T) {
 	a := &Auditor{}
 	check := func(name string, wantAudit uint64, wantBusy bool) {
@@ -49,6 +49,6 @@ func TestChangeProgress(t *testing.T) {
 	}
 	a.changes.Get()
 	if _, busy := a.ChangeProgress(); busy {
-		t.Error("busy with a change that was received")
+		t.Error("busy although no change waits in the queue")
 	}
 }

@@ -45,7 +45,8 @@ type Detector struct {
 	clock   clock
 	history chainHistory
 	current *Bypass // nil if there is none
-	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present clock.
+	// lastAdd is the last argument of NoteAdd, and correctedAdd is the same time by the present
+	// clock.
 	lastAdd, correctedAdd time.Time
 }
 

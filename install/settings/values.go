@@ -9,8 +9,8 @@ import (
 )
 
 // Values contains the text of each setting, including defaults. All texts are valid if [Read]
-// returned no error. The methods panic if Values does not contain the setting, or if the text of the
-// setting cannot be parsed as the type of the result.
+// returned no error. The methods panic if Values does not contain the setting, or if the text of
+// the setting cannot be parsed as the type of the result.
 type Values map[string]string
 
 // Read reads the settings from an environment. lookup looks up a variable. The error names each

@@ -97,8 +97,8 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 	})
 }
 
-// TestATokenWithoutPermissions checks that the token of a service account without permission to read
-// pods is published, but not usable until the permission is granted.
+// TestATokenWithoutPermissions checks that the token of a service account without permission to
+// read pods is published, but not usable until the permission is granted.
 func TestATokenWithoutPermissions(t *testing.T) {
 	const answer = `it answers 403: "pods \"web\" is forbidden: User \"system:serviceaccount:sluice-system:sluice-cni\" cannot get resource \"pods\"`
 	synctest.Test(t, func(t *testing.T) {

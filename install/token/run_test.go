@@ -63,8 +63,8 @@ func TestFilesAreWatched(t *testing.T) {
 		cancel()
 		<-done
 	}()
-	// Without the watch, the publisher would check the files every 10 s, and nine changes would take
-	// three times as long.
+	// Without the watch, the publisher would check the files every 10 s, and nine changes would
+	// take three times as long.
 	const soon = 25 * time.Second
 	began := time.Now()
 	next := func(published uint64) {

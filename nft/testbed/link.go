@@ -36,7 +36,7 @@ func withHandle(n *netns.NS, fn func(*netlink.Handle) error) error {
 	return fn(h)
 }
 
-// addVeth creates a veth pair of interface name in n and eth0 in peer.
+// addVeth creates a veth pair: an interface with the name in n, and eth0 in peer.
 func addVeth(n *netns.NS, name string, peer *netns.NS) error {
 	return withHandle(n, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
@@ -87,9 +87,10 @@ func addDefaultRoutes(n *netns.NS, gateways ...netip.Addr) error {
 	})
 }
 
-// addNeighborRoutes makes every address local except the addresses of the link and of the machine.
-// All routes are in table local: the kernel looks up there whether an IPv4 source address is local
-// (__ip_dev_find in net/ipv4/devinet.c). With routes in table main, replies would fail.
+// addNeighborRoutes makes every address local, except for the prefixes of the link to the pod and
+// of the network behind the pod's second interface, which is routed through the pod. All routes are
+// in table local: the kernel looks up there whether an IPv4 source address is local (__ip_dev_find
+// in net/ipv4/devinet.c). With routes in table main, replies would fail.
 func addNeighborRoutes(n *netns.NS) error {
 	return withHandle(n, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName(loName)

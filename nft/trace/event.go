@@ -88,9 +88,9 @@ type Event struct {
 // isLegacy reports whether the event is of iptables-legacy.
 func (e *Event) isLegacy() bool { return e.Number > 0 }
 
-// isSelection reports whether the event is of a rule of a session's own table. These rules select the
-// packets to trace. If another program's rule enabled nftrace, the kernel reports the ends of the
-// chains of this table too.
+// isSelection reports whether the event is of a rule of a session's own table. These rules select
+// the packets to trace. If another program's rule enabled nftrace, the kernel reports the ends of
+// the chains of this table too.
 func (e *Event) isSelection() bool { return e.Kind == Rule && e.Table == Table && !e.isLegacy() }
 
 // A Header contains the headers of a packet. Ports are 0 if the protocol has none or the header is

@@ -9,15 +9,15 @@ import (
 
 // Sizes of struct xt_u32 and its parts.
 const (
-	u32MaxItems      = 11 // XT_U32_MAXSIZE + 1
-	u32LocationSize  = 8
-	u32ValueSize     = 8
-	u32ValuesOffset  = u32MaxItems * u32LocationSize
-	u32CountsOffset  = u32ValuesOffset + u32MaxItems*u32ValueSize
-	u32TestSize      = u32CountsOffset + 4
-	u32TestsOffset   = u32MaxItems * u32TestSize
-	u32InvertOffset  = u32TestsOffset + 1
-	u32MinimumLength = u32InvertOffset + 1
+	u32MaxItems        = 11 // XT_U32_MAXSIZE + 1
+	u32LocationSize    = 8
+	u32ValueSize       = 8
+	u32ValuesOffset    = u32MaxItems * u32LocationSize
+	u32CountsOffset    = u32ValuesOffset + u32MaxItems*u32ValueSize
+	u32TestSize        = u32CountsOffset + 4
+	u32TestCountOffset = u32MaxItems * u32TestSize
+	u32InvertOffset    = u32TestCountOffset + 1
+	u32MinimumLength   = u32InvertOffset + 1
 )
 
 // u32Operators contains the operators in the order of enum xt_u32_ops.
@@ -30,11 +30,11 @@ func U32Text(not bool, program string) string {
 
 // u32Text decodes struct xt_u32 as u32_dump in extensions/libxt_u32.c does.
 func u32Text(data []byte) (string, bool) {
-	if len(data) < u32MinimumLength || data[u32TestsOffset] > u32MaxItems {
+	if len(data) < u32MinimumLength || data[u32TestCountOffset] > u32MaxItems {
 		return "", false
 	}
 	var tests []string
-	for i := range int(data[u32TestsOffset]) {
+	for i := range int(data[u32TestCountOffset]) {
 		test := data[i*u32TestSize:]
 		numbers, values := int(test[u32CountsOffset]), int(test[u32CountsOffset+1])
 		if numbers == 0 || numbers > u32MaxItems || values == 0 || values > u32MaxItems {

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// A Behavior is the reaction of the server to one attempt: a new connection, or a request. A
-// behavior for connections reacts in the same way to a request on an open connection.
+// A Behavior is the reaction of the server to one new connection or one request. A behavior for
+// connections has both functions, because a client may send its request on a connection that is
+// open already.
 type Behavior struct {
 	// connection takes over a connection before TLS; nil serves it.
 	connection func(*Server, net.Conn)

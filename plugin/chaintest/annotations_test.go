@@ -2,8 +2,8 @@ package chaintest_test
 
 import "testing"
 
-// TestSkippedPodCausesNoRequest counts the requests to the API server if the runtime passes the
-// pod's annotations.
+// TestSkippedPodCausesNoRequest checks that ADD does not request a pod from the API server that it
+// can skip because of its annotations, if the runtime passes them, or because of its namespace.
 func TestSkippedPodCausesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

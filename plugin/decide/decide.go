@@ -194,8 +194,8 @@ func decideProxy(pod *Pod, s *Settings) Decision {
 }
 
 // proxyType returns the type of the proxy: the first argument of pilot-agent's command proxy. It
-// returns an empty string, which means sidecar, if there is no argument, if the first one is a flag,
-// or if the command is another one.
+// returns an empty string, which means sidecar, if there is no argument, if the first one is a
+// flag, or if the command is another one.
 func proxyType(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""

@@ -53,8 +53,9 @@ func isSubdomain(text string) bool {
 	return true
 }
 
-// consistsOf reports whether the text consists only of bytes that isOuter accepts or inner contains,
-// and begins and ends with bytes that isOuter accepts. It returns false for an empty text.
+// consistsOf reports whether the text consists only of bytes that isOuter accepts or inner
+// contains, and begins and ends with bytes that isOuter accepts. It returns false for an empty
+// text.
 func consistsOf(text string, isOuter func(byte) bool, inner string) bool {
 	for i := range len(text) {
 		isEnd := i == 0 || i == len(text)-1

@@ -67,13 +67,13 @@ type authInfo struct {
 	Exec                  json.RawMessage `json:"exec"`
 }
 
-// parseKubeconfig returns cluster and user of the current context. Of the file, which contains
-// secrets, its errors quote only the names of contexts, clusters and users.
+// parseKubeconfig returns cluster and user of the current context. The file contains secrets.
+// Therefore errors quote only the names of contexts, clusters, users and fields.
 func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	var k kubeconfig
-	// The node agent writes JSON, which is valid YAML, but takes four times as long to parse as
-	// YAML. A JSON file that the JSON parser refuses may still be valid as YAML, because there a
-	// number may stand for a string.
+	// The node agent writes JSON. JSON is valid YAML, but the YAML parser needs four times as long
+	// for it as the JSON parser. A JSON file that the JSON parser refuses may still be valid as
+	// YAML, because the YAML parser accepts a number for a string.
 	if json.Unmarshal(text, &k) != nil {
 		k = kubeconfig{}
 		if err := yaml.Unmarshal(text, &k); err != nil {

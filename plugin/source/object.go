@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// maxObject is the maximum size of an object in bytes. etcd accepts 1.5 MiB (--max-request-bytes) of
-// protobuf, and the API server accepts requests of 3 MiB. JSON with escapes, defaults and managed
-// fields is less than three times as large.
+// maxObject is the maximum size of an object in bytes. etcd accepts 1.5 MiB (--max-request-bytes)
+// of protobuf, and the API server accepts requests of 3 MiB. JSON with escapes, defaults and
+// managed fields is less than three times as large.
 const maxObject = 8 << 20
 
 // readObject reads an answer of status 200.

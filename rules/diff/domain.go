@@ -138,7 +138,7 @@ func (s *space) possible() set {
 // combined first: their result is the lower part of the next result, and is not traversed again.
 func (s *space) intersection(conditions []set) set {
 	slices.SortStableFunc(conditions, func(a, b set) int {
-		return cmp.Compare(s.root(b).bit, s.root(a).bit)
+		return cmp.Compare(s.rootBit(b), s.rootBit(a))
 	})
 	packets := all
 	for _, c := range conditions {

@@ -99,8 +99,8 @@ func (e *evaluator) runGuards(view *view) []set {
 	return sets
 }
 
-// listsOfRun divides the rules of the run. Rules that match only addresses, as iptables creates
-// for a list of prefixes, are combined to one list, because converting a list is faster than uniting
+// listsOfRun divides the rules of the run. Rules that match only addresses, as iptables creates for
+// a list of prefixes, are combined to one list, because converting a list is faster than uniting
 // many sets.
 func (e *evaluator) listsOfRun() addressLists {
 	key := runKey{e.chain.Chain, e.run.first, e.run.end, e.family}

@@ -18,9 +18,9 @@ func (w *walk) reroute(f flow, before *markBits, out *flows) {
 	w.add(out, bound)
 	linkLocal, changed := w.split(changed, w.staysOnLink())
 	if linkLocal.packets != none {
-		// The lookup is restricted to the interface and may fail. Two rulesets that change the mark
-		// of the same packets lose the same packets, so this matters only for the outcome of a
-		// single packet.
+		// The kernel looks for a route by this interface only, and drops the packet if there is
+		// none. Two rulesets that change the mark of a packet both drop it. Therefore only Explain
+		// distinguishes the two cases.
 		if w.single != nil {
 			linkLocal, lost = w.split(linkLocal, w.variable(variable{
 				key: "route on the link", kind: unknownBit,
@@ -44,8 +44,8 @@ func (w *walk) lostOnLoopback(f flow) set {
 	return w.minus(w.and(w.and(w.bound(), w.overLoopback), w.toUnspecified()), w.localMark(f.mark))
 }
 
-// toUnspecified returns the packets to the unspecified address that are not routed as packets to a
-// loopback address: IPv6 packets of raw sockets.
+// toUnspecified returns the packets to the IPv6 address ::. Only raw sockets send them: other
+// sockets, and IPv4, send to the loopback address instead (UnspecifiedAddressIsReplaced).
 func (w *walk) toUnspecified() set {
 	if w.family != rules.IPv6 {
 		return none
@@ -53,9 +53,9 @@ func (w *walk) toUnspecified() set {
 	return w.matchSet(addresses(rules.Destination, unspecifiedIPv6), &view{})
 }
 
-// mayBeLost returns the packets of sockets bound to lo for which it is unknown whether they have a
-// route after their translation: packets to the unspecified address that are translated to an
-// address outside of loopback (UnspecifiedAddressIsReplaced).
+// mayBeLost returns the packets of sockets bound to lo that were translated from the unspecified
+// address to an address outside of loopback. The kernel drops such a packet if it looks for a route
+// again (UnspecifiedAddressIsReplaced) and finds none, which is unknown.
 func (w *walk) mayBeLost(f flow) set {
 	if a, _ := w.addressOf(f.target); a.IsLoopback() {
 		return none
@@ -65,7 +65,7 @@ func (w *walk) mayBeLost(f flow) set {
 		return none
 	}
 	return w.and(translated, w.variable(variable{
-		key: "route from the unspecified address", kind: unknownBit,
+		key: "route of a packet translated from the unspecified address", kind: unknownBit,
 		text: "whether a packet to the unspecified address that is translated has a route",
 	}))
 }
@@ -82,9 +82,9 @@ func (w *walk) routeTranslated(in []flow) []flow {
 		moved := w.toOtherAddress(f.target)
 		if !f.mapped && f.tracking != untracked {
 			// The packets may use an earlier mapping of their connection to another address.
-			toHost := w.and(w.retranslated(), w.localMark(f.mark))
-			if w.and(toHost, f.packets) != none {
-				moved = w.and(toHost, w.variable(variable{
+			withLocalMark := w.and(w.retranslated(), w.localMark(f.mark))
+			if w.and(withLocalMark, f.packets) != none {
+				moved = w.and(withLocalMark, w.variable(variable{
 					key:  "translated to another address",
 					text: "earlier packets of the connection were sent to another address",
 				}))
@@ -116,13 +116,15 @@ func (w *walk) bound() set {
 }
 
 // keepsLoopback returns the packets on lo that stay on lo when they are routed again because their
-// mark has changed (MarkChangeReroutesLoopback).
+// mark has changed (MarkChangeReroutesLoopback). A packet whose first mark does not route it to lo
+// is on lo because of its destination.
 func (w *walk) keepsLoopback() set {
-	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
-	if local == all {
+	byDestination := w.or(w.is(destinationType, number(rules.Local)),
+		w.not(w.localMark(w.marks.packet)))
+	if byDestination == all {
 		return all
 	}
-	return w.or(local, w.variable(variable{
+	return w.or(byDestination, w.variable(variable{
 		key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark",
 	}))
 }

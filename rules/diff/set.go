@@ -45,7 +45,7 @@ type diagrams struct {
 	meter     *meter
 }
 
-// A result is the result of ifElse for three sets. The operation and stores its results as those of
+// A result is the result of ifElse for three sets. The operation and(a, b) is stored as
 // ifElse(a, b, none). The set condition is none in an empty entry.
 type result struct {
 	condition, yes, no set
@@ -59,8 +59,8 @@ const (
 )
 
 // The table of results has a quarter of the length of the unique table, but at most maxResults
-// elements. A longer table makes a short decision slower, because the kernel must provide its memory
-// pages.
+// elements. A longer table makes a short decision slower, because the kernel must provide its
+// memory pages.
 const (
 	resultShare = 4
 	maxResults  = 1 << 18
@@ -188,16 +188,11 @@ func (d *diagrams) and(a, b set) set {
 	if r := d.result(a, b, none); r.condition == a && r.yes == b && r.no == none {
 		return r.value
 	}
-	x, y := d.root(a), d.root(b)
-	bit := min(x.bit, y.bit)
-	if x.bit != bit {
-		x.no, x.yes = a, a
-	}
-	if y.bit != bit {
-		y.no, y.yes = b, b
-	}
-	no := d.and(x.no, y.no)
-	combined := d.node(bit, no, d.and(x.yes, y.yes))
+	bit := min(d.rootBit(a), d.rootBit(b))
+	aNo, aYes := d.successors(a, bit)
+	bNo, bYes := d.successors(b, bit)
+	no := d.and(aNo, bNo)
+	combined := d.node(bit, no, d.and(aYes, bYes))
 	// The recursion may have replaced the tables.
 	*d.result(a, b, none) = result{a, b, none, combined}
 	return combined
@@ -224,8 +219,8 @@ func (d *diagrams) result(condition, yes, no set) *result {
 
 // ifElse returns the packets in yes that meet the condition, and the packets in no that do not.
 func (d *diagrams) ifElse(condition, yes, no set) set {
-	// Of the four equal operations with complements, compute the one whose sets condition and no are
-	// not complemented.
+	// Of the four equal operations with complements, compute the one whose sets condition and no
+	// are not complemented.
 	if condition&complemented != 0 {
 		condition, yes, no = d.not(condition), no, yes
 	}
@@ -245,7 +240,7 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	if r := d.result(condition, yes, no); r.condition == condition && r.yes == yes && r.no == no {
 		return r.value ^ complement
 	}
-	bit := min(d.root(condition).bit, d.root(yes).bit, d.root(no).bit)
+	bit := min(d.rootBit(condition), d.rootBit(yes), d.rootBit(no))
 	conditionNo, conditionYes := d.successors(condition, bit)
 	yesNo, yesYes := d.successors(yes, bit)
 	noNo, noYes := d.successors(no, bit)
@@ -254,6 +249,9 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	*d.result(condition, yes, no) = result{condition, yes, no, combined}
 	return combined ^ complement
 }
+
+// rootBit returns the bit of the root node of a set.
+func (d *diagrams) rootBit(s set) uint32 { return d.nodes[s.index()].bit }
 
 // successors returns the successors of a set for a bit, which must not be after the bit of the
 // set's root node.
@@ -276,15 +274,10 @@ func (d *diagrams) intersects(a, b set) bool {
 	if r := d.result(a, b, none); r.condition == a && r.yes == b && r.no == none {
 		return r.value != none
 	}
-	x, y := d.root(a), d.root(b)
-	bit := min(x.bit, y.bit)
-	if x.bit != bit {
-		x.no, x.yes = a, a
-	}
-	if y.bit != bit {
-		y.no, y.yes = b, b
-	}
-	if d.intersects(x.no, y.no) || d.intersects(x.yes, y.yes) {
+	bit := min(d.rootBit(a), d.rootBit(b))
+	aNo, aYes := d.successors(a, bit)
+	bNo, bYes := d.successors(b, bit)
+	if d.intersects(aNo, bNo) || d.intersects(aYes, bYes) {
 		return true
 	}
 	*d.result(a, b, none) = result{a, b, none, none}

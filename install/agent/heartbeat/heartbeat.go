@@ -18,8 +18,8 @@ const Interval = 10 * time.Second
 type Loop struct {
 	// Name names the loop in the error of [Monitor.Stuck].
 	Name string
-	// Progress returns a number that changes with each step, and whether the loop has work. Progress
-	// must not block.
+	// Progress returns a number that changes with each step, and whether the loop has work.
+	// Progress must not block.
 	Progress func() (step uint64, busy bool)
 	// MaxStep is the maximum duration of a step.
 	MaxStep time.Duration

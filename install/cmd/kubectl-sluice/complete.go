@@ -36,7 +36,8 @@ type completion func(
 	cmd *cobra.Command, args []string, typed string,
 ) ([]string, cobra.ShellCompDirective)
 
-// flagCompletions returns the completions of the flags with a value, by the flags' names.
+// flagCompletions returns the completions of the values of flags, by the flags' names. The values
+// of other flags are not completed.
 func (o *options) flagCompletions() map[string]completion {
 	return map[string]completion{
 		"namespace": o.completeNamespace, "agent-namespace": o.completeNamespace,

@@ -22,7 +22,7 @@ import (
 // then make 3,600 connections per second, which an unavailable server rejects. When the server is
 // available again, they send 2,200 requests for lists per second for five seconds. Each list
 // contains the pods of one node, for which API servers have an index, and API priority and fairness
-// ranks these requests after those of the nodes.
+// ranks these requests after the requests of the nodes.
 var podPause = wait.Backoff{
 	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
 }

@@ -70,7 +70,8 @@ func TestWriteNeverFails(t *testing.T) {
 			t.Errorf("Write returns %d, %v", n, err)
 		}
 	}
-	// The agent accepts connections in order: without an earlier request it receives this one first.
+	// The agent accepts connections in order: without an earlier request it receives this one
+	// first.
 	if err := client.New(client.Options{Socket: path}).Report(added); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +80,8 @@ func TestWriteNeverFails(t *testing.T) {
 	}
 }
 
-// TestInvalidReportIsNotSent checks that an invalid report is an error of its own, although no agent
-// is running.
+// TestInvalidReportIsNotSent checks that an invalid report is an error of its own, although no
+// agent is running.
 func TestInvalidReportIsNotSent(t *testing.T) {
 	a := added
 	a.Result = "hm"

@@ -240,7 +240,8 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 	}
 }
 
-// FuzzRead reads arbitrary files: a pod has a name and a namespace, and Read and ReadWorkload agree.
+// FuzzRead reads arbitrary files: a pod has a name and a namespace, and Read and ReadWorkload
+// agree.
 func FuzzRead(f *testing.F) {
 	f.Add("kind: Pod\nmetadata:\n  name: x\n  annotations: {a: 'b'}\nspec:\n  containers:\n  - name: y\n    args: [\"-p\", \"1\"]\n")
 	f.Add(`{"kind":"Pod","metadata":{"generateName":"x-"},"spec":{"securityContext":{"runAsUser":0}}}`)
