@@ -58,9 +58,8 @@ func TestAddEnrollsInOrder(t *testing.T) {
 	if got := env.patched(); got != "web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
-	if n := env.Count(); n[ambient.Enrolled] != 1 {
-		t.Errorf("counts %v", n)
-	}
+	// The annotation is set while the pod is still being reconciled.
+	rulestest.Eventually(t, "the pod counts as enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	// A repeated ADD changes nothing.
 	if e, err = env.add("web", ns); err != nil || e.Outcome != "unchanged" {
 		t.Errorf("again: %+v, %v", e, err)

@@ -29,7 +29,10 @@ func startEnrolled(t *testing.T, reply func(*zds.Request) string) (*testEnv, *ne
 	env.addSandbox("web", ns)
 	env.start()
 	z := ztunneltest.Start(t, env.socket, reply)
-	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.annotation("web") == "enabled" })
+	// The annotation is set while the pod is still being enrolled.
+	rulestest.Eventually(t, "the pod is annotated and enrolled", func() bool {
+		return env.annotation("web") == "enabled" && env.Count()[ambient.Enrolled] == 1
+	})
 	env.mu.Lock()
 	env.patches = nil // the pod may have been pending for a moment
 	env.mu.Unlock()
@@ -42,9 +45,10 @@ func TestRunningPodIsEnrolled(t *testing.T) {
 		!slices.Equal(env.probed("web"), addresses("10.0.0.7")) {
 		t.Error("the pod is annotated and not enrolled")
 	}
-	if n := env.Count(); n[ambient.Enrolled] != 1 || n[ambient.Pending] != 0 {
-		t.Errorf("counts %v", n)
-	}
+	rulestest.Eventually(t, "the pod counts as enrolled", func() bool {
+		n := env.Count()
+		return n[ambient.Enrolled] == 1 && n[ambient.Pending] == 0
+	})
 }
 
 func TestNamespaceLabelDeterminesTheMode(t *testing.T) {
@@ -102,9 +106,10 @@ func TestPodLeavesInOrder(t *testing.T) {
 	if got := env.patched(); got != "web=none" {
 		t.Errorf("patches: %s", got)
 	}
-	if n := env.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 0 {
-		t.Errorf("counts %v", n)
-	}
+	rulestest.Eventually(t, "the pod is forgotten", func() bool {
+		n := env.Count()
+		return n[ambient.Enrolled]+n[ambient.Pending] == 0
+	})
 }
 
 // TestEndedPod checks that a pod that was deleted, was replaced by another pod with its name, or
