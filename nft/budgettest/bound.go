@@ -12,8 +12,8 @@ import (
 // Bound is the maximum cost of a function.
 type Bound struct {
 	// Processor is the processor time of the thread. Unlike elapsed time, it does not depend on
-	// other load of the machine. If a function has a deadline, the deadline also limits its
-	// processor time, apart from the work after the function last checks the clock.
+	// other load of the machine. The deadline of a function also limits its
+	// processor time, except for the work after the function last checks the clock.
 	Processor time.Duration
 	// Allocated is the number of allocated bytes, including freed ones.
 	Allocated uint64
@@ -35,7 +35,7 @@ func (b Bound) Check(t testing.TB, description string, fn func()) {
 		t.Errorf("%s took %s of processor time, more than %s", description, used, b.Processor)
 	}
 	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > b.Allocated {
-		t.Errorf("%s allocated %d MB, more than %d MB", description, allocated>>20, b.Allocated>>20)
+		t.Errorf("%s allocated %d MiB, more than %d MiB", description, allocated>>20, b.Allocated>>20)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ambientConnections returns test connections of a pod in ambient mode. The rules
-// recognize the sockets of ztunnel by their mark, not by their owner.
+// ambientConnections returns test connections of a pod in ambient mode. The rules recognize the
+// sockets of ztunnel by their mark, not by their owner.
 func ambientConnections(outside, pod, client, probeSource string) []connection {
 	out := func(mark uint32) testbed.Call {
 		return testbed.Call{
@@ -64,9 +64,9 @@ func ambientConnections(outside, pod, client, probeSource string) []connection {
 	}
 }
 
-// TestConnectionsPastZtunnelAreEnded removes the rules of a pod in ambient mode and adds them
+// TestConnectionsThatBypassZtunnelAreEnded removes the rules of a pod in ambient mode and adds them
 // again.
-func TestConnectionsPastZtunnelAreEnded(t *testing.T) {
+func TestConnectionsThatBypassZtunnelAreEnded(t *testing.T) {
 	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
 	if err != nil {
 		t.Fatal(err)

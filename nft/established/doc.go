@@ -9,17 +9,18 @@
 // have captured the packet, but the connection does not lead to the proxy. Connections of the
 // proxy, excluded connections and captured connections are kept.
 //
-// The addresses of the first packet are conntrack's original direction. Without a conntrack entry,
-// End assumes that a socket whose local port has a listener was accepted, and that the namespace
-// opened other connections. The owner of a socket is the user from the kernel's list of sockets and
-// the group of the socket's file in /proc. The mark of the socket, by which the rules of ambient
-// mode recognize ztunnel's connections, is from the list of sockets too. If the decision depends on
-// unknown data, the connection is kept and counted as undecided.
+// The first packet has the addresses of the original direction of the conntrack entry. Without an
+// entry, End assumes that the namespace accepted the connection if the local port of the socket has
+// a listener, and opened the connection otherwise. The owner of a socket is the user from the
+// kernel's list of sockets and the group of the socket's file in /proc. The list of sockets also
+// contains the mark of the socket, by which the rules of ambient mode recognize ztunnel's
+// connections. If the decision depends on unknown data, the connection is kept and counted as
+// undecided.
 //
 // # Termination
 //
 // End destroys TCP sockets (SOCK_DESTROY, CONFIG_INET_DIAG_DESTROY), which resets the connection on
 // both sides. It deletes conntrack entries, so that the next packets are evaluated like the first
 // packets of a new connection. Therefore a TCP connection whose socket cannot be destroyed breaks
-// with its next packet, and later datagrams of a UDP socket are captured.
+// with its next packet, and the next datagram of a UDP connection is captured.
 package established

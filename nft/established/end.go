@@ -32,7 +32,7 @@ const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended is the number of ended connections. Broken is the number of those among them of which
+	// Ended is the number of ended connections. Broken is the number of ended connections of which
 	// only the conntrack entry was deleted: TCP connections whose socket could not be destroyed,
 	// which break with their next packet, and UDP connections, whose next datagram is captured.
 	Ended, Broken int
@@ -44,8 +44,8 @@ type Report struct {
 	// Undecided is the number of connections that were kept because it is unknown whether they
 	// bypass the proxy.
 	Undecided int
-	// Example is a connection that bypasses the proxy, and UndecidedExample an undecided one. Both
-	// are empty if there is none.
+	// Example is a connection that bypasses the proxy, and UndecidedExample an undecided
+	// connection. Each is empty if there is no such connection.
 	Example, UndecidedExample string
 }
 
@@ -122,22 +122,22 @@ func (e *ender) run() error {
 		isAccepted := len(e.listeners[s.ID.SourcePort]) > 0
 		switch {
 		case !isAccepted:
-			// The connection leads to the socket in this namespace whose peer is this socket, if
-			// there is one.
+			// If the namespace has a socket whose peer is this socket, the connection leads to that
+			// socket.
 			e.endIfBypassing(tuple{rules.TCP, addrs}, e.peers[addrs.from], nil)
 		case e.sockets[addrs.reverse()] == nil:
-			// Otherwise the peer's socket is in this namespace too, and the loop processes it
-			// instead.
+			// The peer is in another namespace. For a peer in this namespace, the loop processes
+			// the connection with the peer's socket.
 			e.endIfBypassing(tuple{rules.TCP, addrs.reverse()}, netip.AddrPort{}, nil)
 		}
 	}
 	return errors.Join(e.err, e.deleteEntries())
 }
 
-// endIfBypassing ends a connection if it bypasses the proxy. It adds such a connection, or an
-// undecided one, to the report if the connection may still transfer data. first is the tuple of the
-// first packet. target is the address to which the connection leads; it is invalid if unknown. c is
-// the conntrack entry, or nil.
+// endIfBypassing ends a connection if it bypasses the proxy. It reports connections that bypass the
+// proxy and undecided connections, except connections that no longer transfer data. first is the
+// tuple of the first packet. target is the address to which the connection leads; it is invalid if
+// unknown. c is the conntrack entry, or nil.
 func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackEntry) {
 	sockets := []*netlink.Socket{e.sockets[first.pair], e.sockets[first.reverse()]}
 	isAlive := sockets[0] != nil || sockets[1] != nil || first.protocol == rules.UDP
@@ -165,18 +165,17 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackE
 		e.delete[entryKey{first, c.zone}] = true
 	}
 	if isAlive {
-		e.addToReport(e.destroy(sockets), c != nil || first.protocol == rules.UDP)
+		e.addToReport(e.destroy(sockets), c != nil)
 	}
 }
 
 // addToReport adds a connection that bypasses the proxy to the report. isDestroyed reports whether
-// a socket was destroyed, and breaks whether the connection ends with its next packet because its
-// conntrack entry is deleted.
-func (e *ender) addToReport(isDestroyed, breaks bool) {
+// a socket was destroyed, and isTracked whether there is a conntrack entry to delete.
+func (e *ender) addToReport(isDestroyed, isTracked bool) {
 	switch {
 	case isDestroyed:
 		e.report.Ended++
-	case breaks:
+	case isTracked:
 		e.report.Ended++
 		e.report.Broken++
 	default:

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type connection struct {
 	name string
 	call testbed.Call
-	// gap means that the connection is opened while the rules are missing.
+	// gap means that the connection is opened in the gap: while the rules are missing.
 	gap bool
 	// by is the server that answers, and ends reports whether End ends the connection.
 	by   testbed.Name
@@ -119,8 +119,8 @@ func mustApply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
 	}
 }
 
-// TestConnectionsOpenedDuringDriftAreEnded removes the rules and adds them again. In some of the
-// gaps a rule of another table keeps conntrack enabled.
+// TestConnectionsOpenedDuringDriftAreEnded removes the rules and adds them again. If tracked is
+// set, a rule of another table keeps conntrack enabled in the gap.
 func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, tracked := range []bool{false, true} {
@@ -138,8 +138,7 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	}
 }
 
-// testGap opens the connections before the rules are removed and while they are missing, and checks
-// which ones End ends.
+// testGap opens the connections before and in the gap, and checks which of them End ends.
 func testGap(
 	t *testing.T, network *testbed.Network, rs rules.Ruleset, tracked bool, list []connection,
 	o established.Options,
@@ -178,23 +177,26 @@ func testGap(
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := 0
+	bypassing := 0
 	for i, c := range list {
 		answer := open[i].Ask()
 		if c.ends {
-			want++
+			bypassing++
 		}
-		if survived := answer.By == c.by; survived == (c.ends && !o.CountOnly) {
-			t.Errorf("%s: answered by %s, want the connection ended: %t", c.name, answer,
-				c.ends && !o.CountOnly)
+		ended, wantEnded := answer.By != c.by, c.ends && !o.CountOnly
+		if ended != wantEnded {
+			t.Errorf("%s: answered by %s, ended: %t, want %t", c.name, answer, ended, wantEnded)
 		}
 	}
-	switch {
-	case o.CountOnly && (report.Kept != want || report.Ended != 0), !o.CountOnly && (report.Ended != want ||
-		report.Broken != 0), report.Undecided != 0, report.Failed != 0:
-		t.Errorf("%d connections bypass the proxy, and the report is %+v", want, report)
-	case !strings.Contains(report.Example, ":8080"):
-		t.Errorf("example %q", report.Example)
+	want := established.Report{Ended: bypassing}
+	if o.CountOnly {
+		want = established.Report{Kept: bypassing}
+	}
+	if !strings.Contains(report.Example, ":8080") {
+		t.Errorf("example %q, want a connection to port 8080", report.Example)
+	}
+	if report.Example = ""; report != want {
+		t.Errorf("report %+v, want %+v", report, want)
 	}
 }
 
@@ -207,8 +209,8 @@ func TestCountOnlyKeepsConnections(t *testing.T) {
 		established.Options{ProcDir: "/proc", CountOnly: true})
 }
 
-// TestConnectionsWithUnknownGroupAreKept covers a connection whose decision
-// depends on the unknown group of its socket.
+// TestConnectionsWithUnknownGroupAreKept covers a connection that bypasses the proxy unless its
+// socket has the proxy's group.
 func TestConnectionsWithUnknownGroupAreKept(t *testing.T) {
 	network, rs := newNetwork(t, rules.ModeRedirect), capturingRules(rules.ModeRedirect)
 	conn, err := network.Open(testbed.Call{
@@ -220,11 +222,11 @@ func TestConnectionsWithUnknownGroupAreKept(t *testing.T) {
 	}
 	defer conn.Close()
 	if answer := conn.Ask(); answer.By != testbed.Outside {
-		t.Fatal(answer)
+		t.Fatalf("answered by %s, want %s", answer, testbed.Outside)
 	}
 	mustApply(t, network, rs)
 	report, err := established.End(network.Pod, rs, established.Options{})
 	if err != nil || report.Undecided != 1 || report.Ended != 0 || report.UndecidedExample == "" {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("report %+v, error %v, want one undecided connection with an example", report, err)
 	}
 }

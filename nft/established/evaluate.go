@@ -19,17 +19,17 @@ type evaluator struct {
 	ruleset  *rules.Ruleset
 	groups   *groups
 	deadline time.Time
-	// sourcePorts reports that rules match the source port.
+	// sourcePorts reports whether rules match source ports.
 	sourcePorts bool
-	// uids and gids are the representative ids of the ruleset, and markValues its representative
-	// marks; see representativeIDs and representativeMarks.
+	// uids, gids and markValues are the results of representativeIDs and representativeMarks for
+	// the ruleset.
 	uids, gids, markValues []uint32
 	// outcomes and devices cache the results of the methods outcome and device.
 	outcomes map[query]rules.Outcome
 	devices  map[netip.Addr]string
 }
 
-// A query is the part of the first packet that its outcome depends on.
+// A query contains the properties of a first packet on which its outcome depends.
 type query struct {
 	hook     rules.Hook
 	device   string
@@ -39,7 +39,7 @@ type query struct {
 	hasOwner bool
 }
 
-// A sender contains what rules can match of the socket that sends a packet.
+// A sender contains the properties of the sending socket that rules can match.
 type sender struct {
 	owner rules.Owner
 	mark  uint32 // SO_MARK
@@ -76,8 +76,8 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrackEntry
 		o := e.outcome(q)
 		d := e.decideByOutcome(q, o, target)
 		decisions = append(decisions, d)
-		// Only a rule assigns a zone other than 0. Therefore only senders for which the rules
-		// assign the zone of the entry are possible.
+		// Only a rule assigns a zone other than 0. Therefore the sender is one for which the rules
+		// assign the zone of the entry.
 		if c != nil && c.zone != 0 && o.Undecided == "" && o.Zone == c.zone {
 			inZone = append(inZone, d)
 		}
@@ -91,7 +91,7 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrackEntry
 	return decisions[0]
 }
 
-// decideByOutcome decides by the outcome of the first packet.
+// decideByOutcome decides about a connection whose first packet has the outcome o.
 func (e *evaluator) decideByOutcome(q query, o rules.Outcome, target netip.AddrPort) decision {
 	switch {
 	case o.Undecided != "":
@@ -107,8 +107,8 @@ func (e *evaluator) decideByOutcome(q query, o rules.Outcome, target netip.AddrP
 	return bypass
 }
 
-// decideByListener decides about a connection that TPROXY captures to the port. The connection is
-// captured if its socket has the user of a listener on that port.
+// decideByListener decides about a connection whose first packet TPROXY assigns to the port. The
+// connection is captured if its accepted socket has the user of a listener on that port.
 func (e *evaluator) decideByListener(q query, port uint16) decision {
 	acceptor := e.sockets[q.reverse()]
 	if acceptor == nil {
@@ -121,8 +121,9 @@ func (e *evaluator) decideByListener(q query, port uint16) decision {
 	return bypass
 }
 
-// senders returns the possible senders of the first packet. If the user, the group or the mark is
-// unknown, it returns one sender for each case that the rules distinguish.
+// senders returns the possible senders of the first packet. If the user, the group or the mark of
+// the socket s is unknown, it returns one sender for each case that the rules distinguish. s is nil
+// if the socket is unknown.
 func (e *evaluator) senders(h rules.Hook, s *netlink.Socket) []sender {
 	if h != rules.Output {
 		return []sender{{}}
@@ -220,8 +221,8 @@ func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 	return append(ids, outside)
 }
 
-// representativeMarks returns 0 and the values that rules compare the marks of packets with. If the
-// rules compare complete marks, and none with 0, they treat every other mark like 0.
+// representativeMarks returns 0 and the values with which rules compare the marks of packets. If
+// the rules compare complete marks, and none with 0, they treat every other mark like 0.
 func representativeMarks(rs *rules.Ruleset) []uint32 {
 	marks := []uint32{0}
 	visitMatches(rs, func(m rules.Match) bool {

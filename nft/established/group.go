@@ -33,8 +33,8 @@ func (g *groups) gid(inode uint32) (gid uint32, ok bool) {
 	return gid, ok
 }
 
-// scan records the groups of the sockets of the processes inside the namespace, or of all other
-// processes.
+// scan records the groups of the sockets of all processes in the namespace if inside is true, and
+// of all other processes otherwise.
 func (g *groups) scan(inside bool) {
 	if g.gids == nil {
 		g.gids = map[uint32]uint32{}
@@ -56,7 +56,7 @@ func (g *groups) scan(inside bool) {
 	}
 }
 
-// recordSockets records the groups of the sockets in a process's directory of open files.
+// recordSockets records the groups of the sockets in a directory /proc/PID/fd.
 func (g *groups) recordSockets(dir string) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {

@@ -61,7 +61,8 @@ func addMark(marks map[[2]uint32]uint32, message []byte) error {
 }
 
 // anyStateRequest returns the beginning of a struct inet_diag_req_v2 for TCP sockets in any state.
-// The caller appends the identifier of the socket, for which the slice has the capacity.
+// The caller appends the identifier of a socket, or extends the slice to diagRequestSize to list
+// all sockets. The capacity suffices for both.
 func anyStateRequest(family uint8) []byte {
 	b := append(make([]byte, 0, diagRequestSize), family, unix.IPPROTO_TCP, 0, 0)
 	return binary.NativeEndian.AppendUint32(b, ^uint32(0))
