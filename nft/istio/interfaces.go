@@ -10,12 +10,12 @@ import (
 type run struct {
 	start int // the index of the first rule
 	names []rules.InterfaceName
-	// precedesIstio reports that the rule after the run was identified as a rule that Istio has
-	// appended to the chain; see reroutes.
+	// precedesIstio reports whether the rule after the run was identified as a rule that Istio has
+	// appended to the chain. Istio inserts, rather than appends, the rules of reroutes.
 	precedesIstio bool
 }
 
-// runs returns the maximal runs of a chain: of rules with -o if out is true, otherwise with -i.
+// runs returns the maximal runs of a chain. Their rules have -o if out is true, otherwise -i.
 func (f *finder) runs(chain int, out bool) []run {
 	var found []run
 	var current run
@@ -65,9 +65,9 @@ func isInput(m rules.Match) bool {
 	return ok
 }
 
-// addExcluded adds the rules for --istio-exclude-interfaces. For each interface there is a rule in
-// PREROUTING and one in OUTPUT, before the other rules that Istio appends to these chains. Foreign
-// rules of the same form may directly precede them.
+// addExcluded adds the rules for --istio-exclude-interfaces. For each interface, Istio appends a
+// rule to PREROUTING and one to OUTPUT, before its other rules. Foreign rules of the same form may
+// directly precede them.
 func (f *finder) addExcluded() {
 	in, out := f.base(prerouting), f.base(output)
 	if in < 0 || out < 0 {
@@ -78,7 +78,7 @@ func (f *finder) addExcluded() {
 		if !o.precedesIstio {
 			continue
 		}
-		// The first rules of the run may be foreign: find the longest end of the run that has
+		// The first rules of the run may be foreign: find the longest suffix of the run that has
 		// counterparts in PREROUTING.
 		for skip := range o.names {
 			names := o.names[skip:]

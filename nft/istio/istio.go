@@ -7,12 +7,12 @@
 // rules are ambiguous: "-i eth1 -j RETURN" is identified as Istio's only at the position where
 // istio-iptables adds it:
 //
-//   - For an excluded interface, "-o eth1 -j RETURN" must exist in OUTPUT too. Both rules must
-//     directly precede Istio's first rules, in the same order if there are several interfaces. In
-//     TPROXY mode, the nat PREROUTING chain has no other rules of Istio, and the rules may be at
-//     any position.
-//   - For a rerouted interface, the rule must directly follow the rules that send packets of the
-//     interface to ISTIO_REDIRECT.
+//   - For an excluded interface (--istio-exclude-interfaces), "-o eth1 -j RETURN" must exist in
+//     OUTPUT too. Both rules must directly precede Istio's first rules, in the same order if there
+//     are several interfaces. In TPROXY mode, the nat PREROUTING chain has no other rules of Istio,
+//     and the rules may be at any position.
+//   - For a rerouted interface (--kube-virt-interfaces), the rule must directly follow the rules
+//     that send packets of the interface to ISTIO_REDIRECT.
 //
 // Rules that were moved, or that no longer precede Istio's rules, are kept. The RETURN rule of a
 // rerouted interface is also kept if no outbound address was captured, because no adjacent rule
@@ -82,10 +82,10 @@ func Find(t *rules.Table) Leftovers {
 	return f.Leftovers
 }
 
-// IsZero reports whether the table has no rules and chains of Istio.
+// IsZero reports whether the table has no rules and no chains of Istio.
 func (l Leftovers) IsZero() bool { return len(l.Chains) == 0 }
 
-// Lines returns descriptions of the rules and chains, rules first.
+// Lines returns a description of each rule and each chain, rules first.
 func (l Leftovers) Lines() []string {
 	var lines []string
 	for _, p := range l.Rules {
@@ -136,8 +136,8 @@ func (f *finder) base(name string) int {
 	})
 }
 
-// addJumps adds the rules of other chains that jump to Istio's. They must be removed before the
-// chains.
+// addJumps adds the rules of other chains that jump to Istio's chains. These rules must be removed
+// before the chains.
 func (f *finder) addJumps() {
 	for i := range f.table.Chains {
 		c := &f.table.Chains[i]

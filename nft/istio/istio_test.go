@@ -78,7 +78,7 @@ func rule(t *testing.T, text string) rules.Rule {
 	return r
 }
 
-// chain is a chain with its rules. A "+" before a rule marks it as Istio's.
+// chain is a chain with its rules. A "+" before a rule means that Find must identify it as Istio's.
 type chain struct {
 	name  string
 	rules []string
@@ -87,7 +87,7 @@ type chain struct {
 func pre(list ...string) chain { return chain{"PREROUTING", list} }
 func out(list ...string) chain { return chain{"OUTPUT", list} }
 
-func TestFind(t *testing.T) {
+func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 	const inbound, outbound = "+tcp jump ISTIO_INBOUND", "+jump ISTIO_OUTPUT"
 	istioChain := chain{"ISTIO_OUTPUT", []string{"return"}}
 	for _, tc := range []struct {
@@ -111,10 +111,10 @@ func TestFind(t *testing.T) {
 			out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
 		}},
 		{
-			"a RETURN without its twin", "nat",
+			"a RETURN without a counterpart in OUTPUT", "nat",
 			[]chain{istioChain, pre("in eth1 return", inbound), out(outbound)},
 		},
-		{"a RETURN whose twin is elsewhere", "nat", []chain{
+		{"a RETURN whose counterpart does not precede Istio's rules", "nat", []chain{
 			istioChain, pre("in eth1 return", inbound),
 			out("out eth1 return", "tcp drop", outbound),
 		}},
@@ -127,7 +127,7 @@ func TestFind(t *testing.T) {
 			[]chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")},
 		},
 		{
-			"a pair of more than RETURN", "nat",
+			"a pair with other matches", "nat",
 			[]chain{
 				istioChain, pre("in eth1 tcp return", inbound),
 				out("out eth1 tcp return", outbound),
@@ -151,11 +151,11 @@ func TestFind(t *testing.T) {
 				out("out eth1 comment return", outbound),
 			},
 		},
-		{"a pair that iptables has not created", "nat", []chain{
+		{"a pair without the counter of iptables", "nat", []chain{
 			istioChain, pre("in eth1 uncounted return", inbound),
 			out("out eth1 uncounted return", outbound),
 		}},
-		{"in TPROXY mode nat PREROUTING has only excluded interfaces", "nat", []chain{
+		{"in TPROXY mode nat PREROUTING has only rules for excluded interfaces", "nat", []chain{
 			istioChain,
 			pre("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
 			out("out eth7 return", "tcp drop", "+out eth1 return", "+out eth2 return", outbound),
@@ -164,7 +164,7 @@ func TestFind(t *testing.T) {
 			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"),
 			out("+out eth1 return", outbound),
 		}},
-		{"a table where Istio excludes nothing", "filter", []chain{
+		{"a table without rules for excluded interfaces", "filter", []chain{
 			istioChain, pre("in eth1 return", inbound), out("out eth1 return", outbound),
 		}},
 		{"rerouted interfaces", "nat", []chain{
@@ -188,7 +188,7 @@ func TestFind(t *testing.T) {
 			out(outbound),
 		}},
 		{
-			"a rerouted interface with nothing to redirect", "nat",
+			"a rerouted interface without captured addresses", "nat",
 			[]chain{istioChain, pre("in vm1 return", inbound), out(outbound)},
 		},
 		{"jumps from foreign chains", "nat", []chain{
@@ -222,7 +222,7 @@ func TestFind(t *testing.T) {
 			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}},
 			pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
 		}},
-		{"in REDIRECT mode mangle excludes nothing", "mangle", []chain{
+		{"in REDIRECT mode mangle has no rules for excluded interfaces", "mangle", []chain{
 			{"ISTIO_DROP", []string{"drop"}},
 			pre("in eth1 return", "+jump ISTIO_DROP"),
 			out("out eth1 return"),

@@ -13,8 +13,8 @@ func Align(length int) int { return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA
 // Attributes are the payload of a message or of a nested attribute.
 type Attributes []byte
 
-// next returns the first attribute and the rest. The type is without the flags NLA_F_NESTED and
-// NLA_F_NET_BYTEORDER.
+// next returns the first attribute and the rest. attrType does not contain the flags NLA_F_NESTED
+// and NLA_F_NET_BYTEORDER. ok is false if there is no well-formed attribute.
 func (a Attributes) next() (attrType uint16, value []byte, rest Attributes, ok bool) {
 	if len(a) < unix.NLA_HDRLEN {
 		return 0, nil, nil, false
@@ -71,13 +71,14 @@ func (a Attributes) Number64(attrType uint16) uint64 {
 	return binary.BigEndian.Uint64(value)
 }
 
-// HostNumber returns an attribute that is a 32-bit number in host byte order, and reports whether
-// there is such an attribute with 32 bits.
+// HostNumber returns an attribute that is a 32-bit number in host byte order. It returns false if
+// the attribute is absent or has another length.
 func (a Attributes) HostNumber(attrType uint16) (uint32, bool) {
 	return HostNumber(a.Get(attrType))
 }
 
-// HostNumber decodes a 32-bit number in host byte order, and reports whether the value has 32 bits.
+// HostNumber decodes a 32-bit number in host byte order. It returns false if the value has another
+// length.
 func HostNumber(value []byte) (uint32, bool) {
 	if len(value) != 4 {
 		return 0, false

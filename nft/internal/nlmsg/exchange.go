@@ -57,7 +57,7 @@ func Receive(fd int, buf []byte, flags int) ([]byte, error) {
 // answers until the answer to the last request is complete. The sequence numbers of the requests
 // must ascend. If the last request has NLM_F_ACK, its answer ends with the acknowledgement.
 // Otherwise the answer to a dump ends with NLMSG_DONE, and any other answer with its first message.
-// interrupted reports that the listed objects changed during the dump.
+// interrupted reports whether the listed objects changed during a dump.
 //
 // Exchange returns an error that answers the last request, and passes acknowledgements and errors
 // of earlier requests to visit. It reads answers into buf, which may overlap requests.

@@ -1,5 +1,5 @@
 // Package nlmsg sends netlink requests and decodes netlink messages. It checks every length,
-// ignores datagrams of other senders than the kernel, and decodes messages without allocations.
+// ignores datagrams from senders other than the kernel, and decodes messages without allocations.
 //
 //	_, err := nlmsg.Exchange(fd, buf, request, func(m nlmsg.Message) error {
 //		id := nlmsg.Attributes(m.Body[4:]).Number(unix.NFTA_GEN_ID)
@@ -89,7 +89,7 @@ func (m Message) Answer() (Answer, error) {
 	if m.Flags&unix.NLM_F_ACK_TLVS == 0 {
 		return a, nil
 	}
-	// Skip the copy of the request, which is only its header if NLM_F_CAPPED is set.
+	// Skip the copy of the request. If NLM_F_CAPPED is set, the copy is only the header.
 	skip := uint64(4 + unix.NLMSG_HDRLEN)
 	if m.Flags&unix.NLM_F_CAPPED == 0 {
 		skip = 4 + uint64(native.Uint32(m.Body[4:]))

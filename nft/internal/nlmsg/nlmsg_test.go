@@ -17,7 +17,7 @@ func message(msgType, flags uint16, sequence uint32, body ...byte) []byte {
 	return append(m, make([]byte, Align(len(m))-len(m))...)
 }
 
-// errorMessage encodes a message of type NLMSG_ERROR.
+// errorMessage encodes a message of type NLMSG_ERROR: an acknowledgement if errno is 0.
 func errorMessage(sequence uint32, errno unix.Errno) []byte {
 	body := native.AppendUint32(nil, uint32(-int32(errno)))
 	return message(unix.NLMSG_ERROR, 0, sequence,
@@ -63,45 +63,49 @@ func TestExchange(t *testing.T) {
 			false, nil,
 		},
 		{
-			"an acknowledgement of a request without NLM_F_ACK", request(get, 0, 7),
+			"an acknowledgement of a request without NLM_F_ACK is malformed", request(get, 0, 7),
 			[][]byte{errorMessage(7, 0)},
 			nil, false, ErrMalformed,
 		},
 		{
-			"an error", request(get, 0, 7),
+			"an error ends the answer", request(get, 0, 7),
 			[][]byte{errorMessage(7, unix.ENOENT)},
 			nil, false,
 			unix.ENOENT,
 		},
 		{
-			"an error at the end of a list", request(list, unix.NLM_F_DUMP, 7),
+			"an error may end a list", request(list, unix.NLM_F_DUMP, 7),
 			[][]byte{message(unix.NLMSG_DONE, unix.NLM_F_MULTI, 7,
 				native.AppendUint32(nil, ^uint32(unix.EIO)+1)...)},
 			nil, false, unix.EIO,
 		},
 		{
-			"answers to earlier requests are ignored", request(get, 0, 7),
+			"answers to other requests are ignored", request(get, 0, 7),
 			[][]byte{errorMessage(6, unix.EPERM), message(20, 0, 8), message(21, 0, 7)},
 			[]uint16{21},
 			false, nil,
 		},
 		{
-			"a list that changed during the dump", request(list, unix.NLM_F_DUMP, 7),
+			"a change of the list during the dump is reported", request(list, unix.NLM_F_DUMP, 7),
 			[][]byte{message(20, unix.NLM_F_MULTI|unix.NLM_F_DUMP_INTR, 7), end},
 			[]uint16{20},
 			true, nil,
 		},
 		{
-			"two requests, and an error in the answer to the first",
+			"visit receives the error of an earlier request",
 			slices.Concat(request(get, 0, 6), request(list, unix.NLM_F_DUMP, 7)),
 			[][]byte{errorMessage(6, unix.ENOENT), message(20, unix.NLM_F_MULTI, 7), end},
 			[]uint16{unix.NLMSG_ERROR, 20},
 			false, nil,
 		},
-		{"no request", nil, nil, nil, false, ErrMalformed},
-		{"a datagram shorter than a header", request(get, 0, 7), [][]byte{{1}}, nil, false, ErrMalformed},
+		{"an empty request is malformed", nil, nil, nil, false, ErrMalformed},
 		{
-			"a datagram longer than the buffer", request(get, 0, 7),
+			"a datagram shorter than a header is malformed", request(get, 0, 7),
+			[][]byte{{1}},
+			nil, false, ErrMalformed,
+		},
+		{
+			"a datagram longer than the buffer is an error", request(get, 0, 7),
 			[][]byte{message(20, 0, 7, make([]byte, 1<<10)...)},
 			nil, false, errTruncated,
 		},
@@ -122,11 +126,11 @@ func TestExchange(t *testing.T) {
 				_ = unix.Shutdown(pair[1], unix.SHUT_WR)
 			}
 			var got []uint16
-			interrupted, err := Exchange(pair[0], make([]byte,
-				512), row.requests, func(m Message) error {
+			visit := func(m Message) error {
 				got = append(got, m.Type)
 				return nil
-			})
+			}
+			interrupted, err := Exchange(pair[0], make([]byte, 512), row.requests, visit)
 			if !slices.Equal(got, row.want) || interrupted != row.interrupted ||
 				!errors.Is(err, row.err) {
 				t.Errorf("messages %v, interrupted %t, %v; want %v, %t, %v",
@@ -136,7 +140,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-func TestExchangeReturnsTheErrorOfItsCallback(t *testing.T) {
+func TestExchangeReturnsTheErrorOfVisit(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +154,7 @@ func TestExchangeReturnsTheErrorOfItsCallback(t *testing.T) {
 	buf := make([]byte, 64)
 	_, err = Exchange(pair[0], buf, message(100, 0, 7), func(Message) error { return want })
 	if !errors.Is(err, want) {
-		t.Errorf("%v, want %v", err, want)
+		t.Errorf("error %v, want %v", err, want)
 	}
 }
 
@@ -188,11 +192,11 @@ func TestExchangeIgnoresMessagesOfProcesses(t *testing.T) {
 		return nil
 	})
 	if got != unix.RTM_NEWLINK || err != nil {
-		t.Errorf("message of type %d, %v; want the kernel's RTM_NEWLINK", got, err)
+		t.Errorf("message of type %d, error %v; want the kernel's RTM_NEWLINK", got, err)
 	}
 }
 
-func TestAttributes(t *testing.T) {
+func TestAttributesAreDecodedByType(t *testing.T) {
 	attribute := func(attrType uint16, value string) []byte {
 		a := native.AppendUint16(nil, uint16(unix.NLA_HDRLEN+len(value)))
 		return append(native.AppendUint16(a, attrType), value...)
@@ -204,28 +208,29 @@ func TestAttributes(t *testing.T) {
 		attribute(4, "x"), // at the end without padding
 	))
 	if n := a.Number(1); n != 9 {
-		t.Errorf("number %d", n)
+		t.Errorf("number %d, want 9", n)
 	}
 	if n, ok := a.HostNumber(1); n != native.Uint32([]byte{0, 0, 0, 9}) || !ok {
-		t.Errorf("number in host order %d, %t", n, ok)
+		t.Errorf("number in host order %d, %t; want the bytes 0 0 0 9 and true", n, ok)
 	}
 	if n, ok := a.HostNumber(2); n != 0 || ok {
-		t.Errorf("number %d of a text, %t", n, ok)
+		t.Errorf("number %d, %t of a text, want 0 and false", n, ok)
 	}
 	if s := a.Text(2); s != "lo" || !a.HasText(2, "lo") || a.HasText(2, "l") {
-		t.Errorf("text %q", s)
+		t.Errorf("text %q, want lo", s)
 	}
 	if n := a.Number64(3); n != 0x0102030405060708 || a.Number(3) != 0 || a.Number64(1) != 0 {
-		t.Errorf("64-bit number %#x", n)
+		t.Errorf("64-bit number %#x, 32-bit numbers %d and %d; want 0x102030405060708, 0 and 0", n,
+			a.Number(3), a.Number64(1))
 	}
 	if s := a.Text(4); s != "x" || a.Get(5) != nil {
-		t.Errorf("text %q, attribute 5 %v", s, a.Get(5))
+		t.Errorf("text %q, attribute 5 %v; want x and nil", s, a.Get(5))
 	}
 	if n := testing.AllocsPerRun(10, func() {
 		a.Each(func(uint16, []byte) {})
 		_, _ = a.Number(1), a.HasText(2, "lo")
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want none", n)
 	}
 }
 
@@ -243,7 +248,7 @@ func FuzzDatagram(f *testing.F) {
 		_, err := Each(datagram, func(m Message) (bool, error) {
 			length += Align(unix.NLMSG_HDRLEN + len(m.Body))
 			if a, err := m.Answer(); err == nil && len(a.Text) > len(m.Body) {
-				t.Errorf("explanation %q of %d bytes", a.Text, len(m.Body))
+				t.Errorf("explanation %q is longer than the body of %d bytes", a.Text, len(m.Body))
 			}
 			_ = m.doneError()
 			body := Attributes(m.Body)
@@ -256,7 +261,7 @@ func FuzzDatagram(f *testing.F) {
 				}
 			})
 			if wellFormed && sum != Align(len(body)) {
-				t.Errorf("read %d of %d bytes", sum, len(body))
+				t.Errorf("Each read attributes of %d bytes, want %d", sum, Align(len(body)))
 			}
 			if got := body.Get(attrType); !bytes.Equal(got, first) ||
 				(got == nil) != (first == nil) {
@@ -265,7 +270,7 @@ func FuzzDatagram(f *testing.F) {
 			return false, nil
 		})
 		if err == nil && length != Align(len(datagram)) {
-			t.Errorf("read %d of %d bytes", length, len(datagram))
+			t.Errorf("Each read messages of %d bytes, want %d", length, Align(len(datagram)))
 		}
 	})
 }

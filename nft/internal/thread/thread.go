@@ -1,6 +1,6 @@
-// Package thread runs a function on an operating system thread with changed
-// attributes, such as its namespace or credentials. No other goroutine runs on
-// the thread while its attributes are changed.
+// Package thread runs a function on an operating system thread with changed attributes, such as the
+// namespace or the credentials of the thread. No other goroutine runs on the thread while its
+// attributes are changed.
 package thread
 
 import (
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Panic is the value of the panic of [Run] after a panic in the function. It
-// preserves the stack of the goroutine that ran the function.
+// Panic is the value with which [Run] panics if the function panics. It preserves the stack of the
+// goroutine that ran the function.
 type Panic struct {
 	Value any    // the value of the function's panic
 	Stack []byte // the stack of the function's goroutine, from [debug.Stack]
@@ -78,8 +78,8 @@ func (o Outcome) Return() error {
 
 // run runs w on the thread of this goroutine and unlocks the thread if Leave
 // succeeds. If this is the main thread, run starts a second goroutine, which
-// closes started when it is locked to another thread. started is nil in the
-// first goroutine.
+// closes started when it is locked to another thread. In the first goroutine,
+// started is nil.
 func (w Work) run(done chan<- Outcome, started chan<- struct{}) {
 	runtime.LockOSThread()
 	switch {

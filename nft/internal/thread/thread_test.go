@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runFromMainThread calls Run from the main thread, locked and unlocked, with work that ends its
-// thread.
+// runFromMainThread calls Run from the main thread with work that ends its thread. It calls Run
+// both as a goroutine that is locked to the main thread and as an unlocked goroutine.
 func runFromMainThread() error {
 	if unix.Gettid() != unix.Getpid() {
 		return errors.New("not on the main thread")
@@ -38,7 +38,7 @@ func runFromMainThread() error {
 			runtime.UnlockOSThread()
 			defer runtime.LockOSThread()
 		}
-		err := Run(Work{Enter: nothing, Do: func() error {
+		err := Run(Work{Enter: noop, Do: func() error {
 			if unix.Gettid() == unix.Getpid() {
 				return errors.New("work that ends its thread runs on the main thread")
 			}
@@ -51,8 +51,8 @@ func runFromMainThread() error {
 	return nil
 }
 
-func nothing() error { return nil }
-func success() bool  { return true }
+func noop() error   { return nil }
+func success() bool { return true }
 
 func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 	for _, tc := range []struct {
@@ -69,7 +69,7 @@ func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 			var tid int
 			func() {
 				defer func() { _ = recover() }()
-				_ = Run(Work{Enter: nothing, Leave: tc.leave, Do: func() error {
+				_ = Run(Work{Enter: noop, Leave: tc.leave, Do: func() error {
 					tid = unix.Gettid()
 					return nil
 				}})
@@ -97,9 +97,9 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 		name  string
 		enter func() error
 		do    func() error
-		want  func(t *testing.T, err error, recovered any, returned bool)
+		check func(t *testing.T, err error, recovered any, returned bool)
 	}{
-		{"an error of Do", nothing, func() error {
+		{"an error of Do", noop, func() error {
 			return boom
 		}, func(t *testing.T, err error, _ any, _ bool) {
 			if !errors.Is(err, boom) {
@@ -116,7 +116,7 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 				}
 			},
 		},
-		{"a panic with value and stack", nothing, func() error {
+		{"a panic with value and stack", noop, func() error {
 			panic(boom)
 		}, func(t *testing.T, _ error, v any, _ bool) {
 			p, ok := v.(*Panic)
@@ -125,7 +125,7 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 				t.Errorf("recovered %v, want a *Panic of %v with the stack of the panic", v, boom)
 			}
 		}},
-		{"a panic with nil", nothing, func() error {
+		{"a panic with nil", noop, func() error {
 			panic(nil)
 		}, func(t *testing.T, _ error, v any, _ bool) {
 			if p, ok := v.(*Panic); !ok || p.Unwrap() == nil {
@@ -133,10 +133,10 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 			}
 		}},
 		{
-			"Goexit", nothing, func() error { runtime.Goexit(); return nil },
+			"Goexit", noop, func() error { runtime.Goexit(); return nil },
 			func(t *testing.T, _ error, v any, returned bool) {
 				if returned || v != nil {
-					t.Errorf("returned %v, recovered %v, want Goexit in the caller", returned, v)
+					t.Errorf("returned %t, recovered %v, want Goexit in the caller", returned, v)
 				}
 			},
 		},
@@ -156,7 +156,7 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 				returned = true
 			}()
 			<-done
-			tc.want(t, err, recovered, returned)
+			tc.check(t, err, recovered, returned)
 			if !leaveCalled {
 				t.Error("Leave was not called")
 			}

@@ -1,5 +1,5 @@
-// Package istiotest loads the rules of Istio's programs, among foreign rules, into namespaces for
-// the tests of their removal.
+// Package istiotest loads the rules of Istio's programs, among foreign rules, into namespaces. The
+// tests of the removal of Istio's rules use it.
 package istiotest
 
 import (
@@ -15,9 +15,11 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// Variant is a variant of iptables. program is the middle part of the names of its programs, as in
-// iptables-legacy-save, and file the beginning of the names of its golden files.
-type Variant struct{ program, file string }
+// Variant is a variant of iptables.
+type Variant struct {
+	program string // the middle part of the names of its programs, as in iptables-legacy-save
+	file    string // the beginning of the names of its golden files
+}
 
 // The variants.
 var (
@@ -25,7 +27,8 @@ var (
 	NFT    = Variant{"nft", "iptnft"}
 )
 
-// A Case contains the rules of one run of Istio's programs. A field is empty if there are none.
+// A Case contains the rules of one run of Istio's programs. IPv4, IPv6 and Tables are empty if
+// there are no such rules.
 type Case struct {
 	Name   string
 	IPv4   string // in the format of iptables-save
@@ -41,8 +44,9 @@ func (c Case) Save(f rules.Family) string {
 	return c.IPv6
 }
 
-// Cases returns the cases of this package, and the recordings of Istio's programs, if they exist:
-// in the directory of SLUICE_GOLDEN, or next to the repository.
+// Cases returns the cases of this package, and the recorded rules of Istio's programs if there are
+// any. The environment variable SLUICE_GOLDEN names the directory of the recordings. By default,
+// it is in a directory next to the repository.
 func Cases(t testing.TB, v Variant) []Case {
 	t.Helper()
 	tables := read(t, "nft.txt")
@@ -110,7 +114,8 @@ func read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// withoutIstio returns a save without Istio's rules and chains.
+// withoutIstio removes Istio's rules and chains from the rules of a [Case]. All of its rules are
+// Istio's.
 func withoutIstio(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
