@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/thread"
 )
 
-// Panic is the value of the panic of [NS.Do] after a panic in fn on another
-// thread. It holds the value and the stack of the panic in fn.
+// Panic is the value with which [NS.Do] panics if fn panics on another thread. It
+// contains the value and the stack of the panic in fn.
 type Panic = thread.Panic
 
 // Do runs fn inside the namespace and returns fn's error unwrapped. Sockets and
@@ -47,7 +47,7 @@ func (n *NS) Do(fn func() error) error {
 		defer runtime.UnlockOSThread()
 		return fn()
 	}
-	// Unlock: waiting on a locked thread costs a thread switch.
+	// Unlock the thread: a goroutine that waits on a locked thread costs a thread switch.
 	runtime.UnlockOSThread()
 	done := thread.Start(thread.Work{
 		Enter: func() error {
@@ -77,8 +77,8 @@ func (n *NS) DoNamed(fn func() error) error {
 	return err
 }
 
-// OnNewThread runs enter and then fn on a thread that ends afterwards. It returns the error of
-// enter, after which fn does not run, or of fn. Because the thread ends, enter may change
+// OnNewThread runs enter and then fn on a thread that ends afterwards. If enter fails, fn does not
+// run. OnNewThread returns the error of enter or fn. Because the thread ends, enter may change
 // attributes of the thread that cannot be restored, such as several of its namespaces. If fn
 // panics, OnNewThread panics with a *[Panic]. If fn calls [runtime.Goexit], OnNewThread calls it
 // too.
@@ -94,7 +94,7 @@ type originalNS struct {
 }
 
 // openOriginal opens the namespace of the calling thread, which must be locked. It reads the
-// identity from the descriptor: a second lookup in /proc would cost 5 of the 25 µs of Do.
+// identity from the descriptor, because a second lookup in /proc would take 5 µs. Do takes 25 µs.
 func openOriginal() (originalNS, error) {
 	h, err := netns.GetFromPath(threadNS)
 	if err != nil {

@@ -32,14 +32,14 @@ func TestDoNests(t *testing.T) {
 	err := a.Do(func() error {
 		thread := unix.Gettid()
 		if got := idInDo(t, b); got != b.ID() {
-			t.Errorf("b in a: %v, want %v", got, b.ID())
+			t.Errorf("Do of b within a runs in %v, want %v", got, b.ID())
 		}
 		return a.Do(func() error {
 			if unix.Gettid() != thread {
 				t.Error("Do in its own namespace changed the thread")
 			}
 			if got := (*netns.NS)(nil).ID(); got != a.ID() {
-				t.Errorf("a in a: %v, want %v", got, a.ID())
+				t.Errorf("Do of a within a runs in %v, want %v", got, a.ID())
 			}
 			return nil
 		})
@@ -60,7 +60,7 @@ func TestDoInManyNamespacesAtOnce(t *testing.T) {
 				err := n.Do(func() error {
 					runtime.Gosched()
 					if got := own.ID(); got != n.ID() {
-						return fmt.Errorf("in %v, want %v", got, n.ID())
+						return fmt.Errorf("Do runs in %v, want %v", got, n.ID())
 					}
 					return nil
 				})
@@ -68,7 +68,7 @@ func TestDoInManyNamespacesAtOnce(t *testing.T) {
 					t.Error(err)
 				}
 				if got := own.ID(); got != original {
-					t.Errorf("after Do in %v, want %v", got, original)
+					t.Errorf("the goroutine is in %v after Do, want %v", got, original)
 				}
 			}
 		})
@@ -77,7 +77,7 @@ func TestDoInManyNamespacesAtOnce(t *testing.T) {
 	waitForThreads(t, original)
 }
 
-func TestCloseDuringDo(t *testing.T) {
+func TestFnStaysInsideAfterClose(t *testing.T) {
 	n := netnstest.New(t)
 	id := n.ID()
 	err := n.Do(func() error {
@@ -85,7 +85,7 @@ func TestCloseDuringDo(t *testing.T) {
 			return err
 		}
 		if got := (*netns.NS)(nil).ID(); got != id {
-			return fmt.Errorf("in %v, want %v", got, id)
+			return fmt.Errorf("fn is in %v after Close, want %v", got, id)
 		}
 		return nil
 	})
@@ -100,7 +100,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 	func() {
 		defer func() {
 			if p, ok := recover().(*netns.Panic); !ok || p.Value != "boom" {
-				t.Errorf("recovered %v, want boom", p)
+				t.Errorf("recovered %v, want a *Panic of boom", p)
 			}
 		}()
 		_ = n.Do(func() error { panic("boom") })
@@ -140,7 +140,7 @@ func dropCapabilities() error {
 	return unix.Capset(&hdr, &none[0])
 }
 
-func TestNothingLeaksInThousandDo(t *testing.T) {
+func TestDoLeaksNothing(t *testing.T) {
 	n := netnstest.New(t)
 	do := func() {
 		if err := n.Do(func() error { return nil }); err != nil {
@@ -163,7 +163,7 @@ func TestNothingLeaksInThousandDo(t *testing.T) {
 	}
 }
 
-func TestNothingLeaksInHundredNew(t *testing.T) {
+func TestNewLeaksNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	descriptors, threads := countEntries(t, "/proc/self/fd"), countEntries(t, "/proc/self/task")
 	for range 100 {
@@ -178,20 +178,20 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 	if got := countEntries(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-	rulestest.Eventually(t, "the threads end", func() bool {
+	rulestest.Eventually(t, fmt.Sprintf("at most %d threads", threads+20), func() bool {
 		return countEntries(t, "/proc/self/task") <= threads+20
 	})
 }
 
-// TestWithoutPrivilege runs its own binary without capabilities (with uid 1 in a new user
-// namespace) and passes it a namespace as descriptor 3.
-func TestWithoutPrivilege(t *testing.T) {
+// TestOnlyTheOwnNamespaceNeedsNoPrivilege runs the test binary without capabilities: with uid 1 in
+// a new user namespace. The binary receives another network namespace as descriptor 3.
+func TestOnlyTheOwnNamespaceNeedsNoPrivilege(t *testing.T) {
 	if os.Getenv("SLUICE_TEST_WITHOUT_PRIVILEGE") != "" {
 		checkWithoutPrivilege(t)
 		return
 	}
 	n := netnstest.New(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWithoutPrivilege$", "-test.v")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOnlyTheOwnNamespaceNeedsNoPrivilege$", "-test.v")
 	cmd.Env = append(os.Environ(), "SLUICE_TEST_WITHOUT_PRIVILEGE=1")
 	ids := []syscall.SysProcIDMap{{ContainerID: 1, HostID: os.Getuid(), Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -219,12 +219,12 @@ func checkWithoutPrivilege(t *testing.T) {
 	defer own.Close()
 	for _, n := range []*netns.NS{nil, own} {
 		if err := n.Do(func() error { return nil }); err != nil {
-			t.Errorf("own namespace %v: %v", n, err)
+			t.Errorf("Do in the own namespace %v: %v", n, err)
 		}
 	}
 	created, err := netns.New()
 	if created != nil {
-		t.Errorf("New: got %v", created)
+		t.Errorf("New returned %v, want nil", created)
 	}
 	checkError(t, err, unix.EPERM, "CAP_SYS_ADMIN")
 }
@@ -269,7 +269,7 @@ func BenchmarkDo(b *testing.B) {
 		}
 		return unix.Close(fd)
 	}
-	nothing := func() error { return nil }
+	noop := func() error { return nil }
 	n := netnstest.New(b)
 	own, err := netns.OpenPID(os.Getpid())
 	if err != nil {
@@ -282,11 +282,11 @@ func BenchmarkDo(b *testing.B) {
 		fn     func() error
 		locked bool
 	}{
-		{"nil", nil, nothing, false},
-		{"own", own, nothing, false},
-		{"other", n, nothing, false},
+		{"nil", nil, noop, false},
+		{"own", own, noop, false},
+		{"other", n, noop, false},
 		{"other, netlink socket", n, socket, false},
-		{"other, caller locked", n, nothing, true},
+		{"other, caller locked", n, noop, true},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			if bc.locked {

@@ -27,15 +27,16 @@
 //     and [runtime.Goexit] in the function propagate to the caller of Do.
 //   - Identity. [ID] is comparable and remains valid after Close. NsHandle.Equal needs two open
 //     descriptors and reports two closed ones as equal.
-//   - Concurrency. Close waits for an entry in progress. Otherwise setns could use the number of
-//     a closed descriptor that already belongs to another file.
+//   - Concurrency. Close waits until a concurrent Do has entered the namespace. Otherwise setns
+//     could use the number of a closed descriptor that already belongs to another file.
 //   - Type. Open rejects a file that is not a network namespace and names the file's namespace
 //     type. With the library, setns returns EINVAL when the namespace is entered.
 //   - Errors name the missing privilege, and report that a process has ended.
 //
 // # Defects of the library
 //
-// Found in v0.0.5, and avoided here. For upstream:
+// This package avoids these defects of the library, which were found in v0.0.5. The list is for the
+// maintainers of the library:
 //
 //   - GetFromPath opens without O_NONBLOCK: a FIFO at the path blocks it forever.
 //   - Get and New open /proc/PID/task/TID/ns/net with the process id in the caller's PID

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadNS is the namespace file of the calling thread. The one under /proc/self
-// belongs to the main thread.
+// threadNS is the namespace file of the calling thread. /proc/self/ns/net is the file
+// of the main thread.
 const threadNS = "/proc/thread-self/ns/net"
 
 // LoopbackIndex is the index of the loopback interface in every namespace, even if the interface

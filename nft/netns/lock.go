@@ -9,18 +9,19 @@ import (
 )
 
 // lockName is an abstract socket address. Abstract addresses belong to a network namespace, need
-// no privilege and no file system, and are released when the process ends in any way.
+// no privilege and no file system, and are released when the process ends for any reason.
 const lockName = "@sluice.lock"
 
-// LockTimeout is the time for which writers wait for the lock, which another process usually holds
-// for about a millisecond. Then they continue without the lock, so that no process of the pod can
-// prevent them from writing.
+// LockTimeout is the time for which writers wait for the lock. Then they continue without the lock,
+// so that no process of the pod can prevent them from writing. Writers hold the lock for about a
+// millisecond.
 const LockTimeout = 2 * time.Second
 
 // Lock acquires the advisory lock of the namespace, which serializes changes of several steps, such
 // as rules and their routes. If the lock is not free within wait, Lock returns without it, and
 // acquired is false. A process of the pod that binds the address can therefore delay the caller,
-// but not block it. The caller must call release unless err is set, also if acquired is false.
+// but not block it. Unless Lock returns an error, the caller must call release, even if acquired is
+// false.
 func (n *NS) Lock(wait time.Duration) (release func(), acquired bool, err error) {
 	fd := -1
 	err = n.Do(func() (err error) {

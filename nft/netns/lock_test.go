@@ -11,7 +11,7 @@ import (
 
 const timeout = time.Minute
 
-func TestLockAdmitsOneAtATime(t *testing.T) {
+func TestLockHasOneHolderAtATime(t *testing.T) {
 	ns := netnstest.New(t)
 	var holders, maxHolders atomic.Int32
 	var group sync.WaitGroup
@@ -20,7 +20,7 @@ func TestLockAdmitsOneAtATime(t *testing.T) {
 			for range 20 {
 				release, acquired, err := ns.Lock(timeout)
 				if err != nil || !acquired {
-					t.Errorf("acquired %v, %v", acquired, err)
+					t.Errorf("acquired %t, error %v, want true and no error", acquired, err)
 					return
 				}
 				if n := holders.Add(1); n > maxHolders.Load() {
@@ -33,7 +33,7 @@ func TestLockAdmitsOneAtATime(t *testing.T) {
 	}
 	group.Wait()
 	if maxHolders.Load() != 1 {
-		t.Errorf("%d goroutines held the lock at once", maxHolders.Load())
+		t.Errorf("%d goroutines held the lock at once, want 1", maxHolders.Load())
 	}
 }
 
@@ -41,13 +41,13 @@ func TestLockOfAnotherNamespaceIsFree(t *testing.T) {
 	for range 2 {
 		release, acquired, err := netnstest.New(t).Lock(0)
 		if err != nil || !acquired {
-			t.Fatalf("acquired %v, %v", acquired, err)
+			t.Fatalf("acquired %t, error %v, want true and no error", acquired, err)
 		}
 		defer release()
 	}
 }
 
-func TestLockGivesUpWaiting(t *testing.T) {
+func TestLockReturnsWithoutTheLockAfterTheWait(t *testing.T) {
 	ns := netnstest.New(t)
 	release, _, err := ns.Lock(timeout)
 	if err != nil {
@@ -56,7 +56,7 @@ func TestLockGivesUpWaiting(t *testing.T) {
 	defer release()
 	releaseSecond, acquired, err := ns.Lock(time.Millisecond)
 	if err != nil || acquired {
-		t.Fatalf("acquired %v, %v, want false and no error", acquired, err)
+		t.Fatalf("acquired %t, error %v, want false and no error", acquired, err)
 	}
 	releaseSecond()
 }

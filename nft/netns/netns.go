@@ -61,8 +61,8 @@ func OpenPID(pid int) (*NS, error) {
 	return nil, fmt.Errorf("network namespace of %s: %w", name, openError(err))
 }
 
-// FromHandle opens the namespace of h, which may be converted from any descriptor. FromHandle
-// duplicates the descriptor: the caller remains responsible for closing h.
+// FromHandle opens the namespace of h. Any descriptor of a namespace file can be converted to a
+// handle. FromHandle duplicates the descriptor: the caller remains responsible for closing h.
 func FromHandle(h netns.NsHandle) (*NS, error) {
 	fd, err := unix.FcntlInt(uintptr(h), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -109,15 +109,15 @@ func identifyNetNS(fd int) (ID, error) {
 	return identify(fd)
 }
 
-// openError adds the missing privilege to the error of opening a namespace.
+// openError adds the privilege that may be missing to the error of opening a namespace.
 func openError(err error) error {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("open: %w (another user's process needs CAP_SYS_PTRACE)", err)
+		return fmt.Errorf("open: %w (for a process of another user, this needs CAP_SYS_PTRACE)", err)
 	}
 	return fmt.Errorf("open: %w", err)
 }
 
-// kindName returns the name of a type of namespace, which is a CLONE_NEW constant.
+// kindName returns the name of a type of namespace. kind is a CLONE_NEW constant.
 func kindName(kind int) string {
 	switch kind {
 	case unix.CLONE_NEWCGROUP:

@@ -56,7 +56,7 @@ func TestEachWayToOpenReturnsTheSameNamespace(t *testing.T) {
 	}
 }
 
-func TestAHandleOfTheLibraryAndANamespaceAreClosedIndependently(t *testing.T) {
+func TestFromHandleDuplicatesTheDescriptor(t *testing.T) {
 	want := netnstest.New(t)
 	h, err := library.GetFromPid(startSleeper(t, want).Process.Pid)
 	if err != nil {
@@ -67,19 +67,19 @@ func TestAHandleOfTheLibraryAndANamespaceAreClosedIndependently(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !n.Handle().Equal(h) || n.Handle() == h {
-		t.Errorf("handle %v of %v, want another of the same namespace", n.Handle(), h)
+		t.Errorf("handle %v, want a duplicate of %v", n.Handle(), h)
 	}
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := idInDo(t, n); got != want.ID() {
-		t.Errorf("after the library's handle was closed Do runs in %v, want %v", got, want.ID())
+		t.Errorf("after the original was closed, Do runs in %v, want %v", got, want.ID())
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if n.Handle() != library.None() || (*netns.NS)(nil).Handle() != library.None() {
-		t.Errorf("handles %v of a closed and %v of no namespace, want none", n.Handle(),
+		t.Errorf("handles %v of a closed NS and %v of a nil NS, want none", n.Handle(),
 			(*netns.NS)(nil).Handle())
 	}
 }
@@ -141,8 +141,10 @@ func TestOpenRejects(t *testing.T) {
 		target error // nil: any error
 		text   []string
 	}{
-		{"a missing file", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir +
-			"/none"}},
+		{
+			"a missing file", open(filepath.Join(dir, "none")), fs.ErrNotExist,
+			[]string{dir + "/none"},
+		},
 		{"a plain file", open(plain), nil, []string{plain, "not a namespace file"}},
 		{"a FIFO", open(fifo), nil, []string{fifo, "not a namespace file"}},
 		{"a directory", open(dir), nil, []string{dir, "not a namespace file"}},
@@ -159,7 +161,7 @@ func TestOpenRejects(t *testing.T) {
 		{"pid 0", openPID(0), nil, []string{"pid 0", "not a process id"}},
 		{"a descriptor that is not open", fromHandle(-1), unix.EBADF, []string{"descriptor -1"}},
 		{
-			"a descriptor of something else", fromHandle(0), nil,
+			"a descriptor of another kind of file", fromHandle(0), nil,
 			[]string{"descriptor 0", "not a namespace file"},
 		},
 	} {
@@ -167,7 +169,7 @@ func TestOpenRejects(t *testing.T) {
 			before := countEntries(t, "/proc/self/fd")
 			n, err := tc.open()
 			if n != nil {
-				t.Errorf("got %v and an error", n)
+				t.Errorf("got the namespace %v, want nil", n)
 			}
 			checkError(t, err, tc.target, tc.text...)
 			if after := countEntries(t, "/proc/self/fd"); after != before {
@@ -197,14 +199,16 @@ func TestCloseIsIdempotent(t *testing.T) {
 func TestNilIsTheNamespaceOfTheThread(t *testing.T) {
 	var own *netns.NS
 	if own.FD() != -1 || own.Close() != nil || own.String() != own.ID().String() {
-		t.Errorf("FD %d, String %q", own.FD(), own)
+		t.Errorf("FD %d, String %q, want -1, the ID %v, and Close without error", own.FD(), own,
+			own.ID())
 	}
 	n := netnstest.New(t)
 	if own.ID() == n.ID() || own.ID() == (netns.ID{}) {
-		t.Errorf("own ID %v, ID of another namespace %v", own.ID(), n.ID())
+		t.Errorf("own ID %v, ID of another namespace %v, want different IDs other than zero", own.ID(),
+			n.ID())
 	}
 	if got := idInDo(t, n); got != n.ID() {
-		t.Errorf("in %v nil is %v", n, got)
+		t.Errorf("ID %v of a nil NS in %v, want %v", got, n, n.ID())
 	}
 }
 

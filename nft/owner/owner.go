@@ -1,4 +1,4 @@
-// Package owner opens sockets that belong to another user or group.
+// Package owner runs functions whose sockets belong to another user or group.
 package owner
 
 import (
@@ -50,11 +50,11 @@ func As(uid, gid int, fn func() error) error {
 }
 
 // enter moves the calling thread into the namespace. It does not use [netns.NS.Do], which would run
-// fn on another thread, without the ids.
+// fn on another thread without the ids.
 func enter(n *netns.NS) error {
 	// If this new thread is in the namespace already, skip setns, which needs CAP_SYS_ADMIN.
-	// Otherwise the caller of As has entered a namespace other than the process's, and had
-	// CAP_SYS_ADMIN for it.
+	// Otherwise the caller of As has entered another namespace than the process's, which needs
+	// CAP_SYS_ADMIN too.
 	if n.ID() == (*netns.NS)(nil).ID() {
 		return nil
 	}
@@ -64,7 +64,7 @@ func enter(n *netns.NS) error {
 // dumpableMu is held while setIDs changes the dumpable attribute of the process.
 var dumpableMu sync.Mutex
 
-// setIDs sets the file system ids of the calling thread; syscall.Setuid would set the ids of all
+// setIDs sets the file system ids of the calling thread. syscall.Setuid would set the ids of all
 // threads.
 func setIDs(uid, gid int) error {
 	dumpableMu.Lock()

@@ -24,7 +24,7 @@ func TestAsSetsTheOwnerOfSockets(t *testing.T) {
 			want := n.ID()
 			return owner.As(1337, 1338, func() error {
 				if got := (*netns.NS)(nil).ID(); got != want {
-					t.Errorf("runs in %v, called in %v", got, want)
+					t.Errorf("fn runs in %v, want the caller's namespace %v", got, want)
 				}
 				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
@@ -56,7 +56,7 @@ func TestAsDoesNotChangeOtherThreads(t *testing.T) {
 		}
 		err := netnstest.New(t).Do(func() error {
 			if uid, _ := unix.SetfsuidRetUid(-1); uid != 0 {
-				t.Errorf("another goroutine runs with uid %d", uid)
+				t.Errorf("another goroutine runs with uid %d, want 0", uid)
 			}
 			return nil
 		})
@@ -119,14 +119,14 @@ func TestRulesMatchTheOwner(t *testing.T) {
 			})
 			if refused := errors.Is(err, syscall.ECONNREFUSED); refused != tc.refused ||
 				err != nil && !refused {
-				t.Errorf("dial: %v, want refused %v", err, tc.refused)
+				t.Errorf("dial: %v, want refused: %t", err, tc.refused)
 			}
 		})
 	}
 }
 
-// TestAsWithinAs checks that As compares the ids with the thread's ids, not with the process's.
-func TestAsWithinAs(t *testing.T) {
+// TestAsComparesTheIDsOfTheThread checks that As does not compare with the ids of the process.
+func TestAsComparesTheIDsOfTheThread(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	err := owner.As(1337, 1338, func() error {
 		outer := unix.Gettid()
@@ -140,7 +140,7 @@ func TestAsWithinAs(t *testing.T) {
 			uid, _ := unix.SetfsuidRetUid(-1)
 			gid, _ := unix.SetfsgidRetGid(-1)
 			if unix.Gettid() == outer || uid != 0 || gid != 0 {
-				t.Errorf("uid %d, gid %d on thread %d of %d, want root's on another thread", uid, gid,
+				t.Errorf("uid %d, gid %d on thread %d, want 0 and 0 on a thread other than %d", uid, gid,
 					unix.Gettid(), outer)
 			}
 			return nil
@@ -152,7 +152,7 @@ func TestAsWithinAs(t *testing.T) {
 	}
 }
 
-func TestAsKeepsDumpable(t *testing.T) {
+func TestAsKeepsTheDumpableAttribute(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	netnstest.RequireIDs(t, 1338, 1338)
 	defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) }()

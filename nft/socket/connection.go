@@ -82,8 +82,8 @@ func (s Socket) Control(fn func(fd int) error) error {
 	return errors.Join(raw.Control(func(fd uintptr) { fnErr = fn(int(fd)) }), fnErr)
 }
 
-// Addrs returns the addresses of the socket and of its peer. An address that the socket does not
-// have is invalid.
+// Addrs returns the local address of the socket and the address of its peer. An address that does
+// not exist is invalid.
 func (s Socket) Addrs() (local, peer netip.AddrPort) {
 	_ = s.Control(func(fd int) error {
 		local = LocalAddr(fd)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Socket is a socket that is registered with the runtime's poller: waiting blocks a goroutine,
-// not a thread. Its methods respect the deadlines of the file and are safe for concurrent use.
+// A Socket is registered with the runtime's poller: waiting for it blocks a goroutine, not a
+// thread. Its methods respect the deadlines of the file and are safe for concurrent use.
 type Socket struct{ *os.File }
 
 // An Option is a socket option with an integer value.
@@ -39,9 +39,9 @@ func Transparent(f rules.Family) Option {
 // Mark sets the mark of the packets that a socket sends. It needs CAP_NET_ADMIN or CAP_NET_RAW.
 func Mark(mark uint32) Option { return Option{unix.SOL_SOCKET, unix.SO_MARK, int(mark)} }
 
-// New opens a socket with the namespace, user and group of the calling thread. The caller must
-// close it or pass it to [FromFD]. The family is IPv4 or IPv6. An IPv6 socket does not accept IPv4
-// unless [BothFamilies] is in the options.
+// New opens a TCP or UDP socket with the namespace, user and group of the calling thread. The
+// caller must close fd or pass it to [FromFD]. An IPv6 socket does not accept IPv4 unless
+// [BothFamilies] is in the options.
 func New(f rules.Family, p rules.Protocol, options ...Option) (fd int, err error) {
 	domain, kind := unix.AF_INET, unix.SOCK_STREAM
 	if f == rules.IPv6 {
@@ -93,7 +93,7 @@ func LocalAddr(fd int) netip.AddrPort {
 }
 
 // AddrPort converts an address. It returns an IPv4-mapped address as IPv4, and an invalid address
-// for a socket that is not an IP socket.
+// if sa is not an IP address.
 func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

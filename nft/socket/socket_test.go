@@ -91,7 +91,7 @@ func connect(
 	return client, accepted
 }
 
-func TestConnection(t *testing.T) {
+func TestConnectionHasItsAddressesAndAbortResetsIt(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, a := range loopbacks {
 		t.Run(a.String(), func(t *testing.T) {
@@ -100,7 +100,8 @@ func TestConnection(t *testing.T) {
 			local, peer := accepted.Addrs()
 			if src, dst := client.Addrs(); local != addr || dst != addr || peer != src ||
 				src.Addr() != a {
-				t.Errorf("server: addresses %s and %s; client: %s and %s", local, peer, dst, src)
+				t.Errorf("server: local %s, peer %s; client: local %s, peer %s; want %s and %s", local, peer,
+					src, dst, addr, a)
 			}
 			if got := accepted.OriginalDst(); got != addr {
 				t.Errorf("original destination %s of a connection without NAT, want %s", got, addr)
@@ -112,11 +113,11 @@ func TestConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n, err := accepted.Read(make([]byte, 2)); n != 1 || err != nil {
-				t.Errorf("read %d bytes, %v", n, err)
+				t.Errorf("read %d bytes, %v; want 1", n, err)
 			}
 			accepted.Abort()
 			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("after Abort the client's read returns %v, want a reset", err)
+				t.Errorf("after Abort the client's read returns %v, want %v", err, unix.ECONNRESET)
 			}
 		})
 	}
@@ -152,7 +153,7 @@ func TestWaitConnectedReturnsTheError(t *testing.T) {
 	}
 }
 
-func TestAcceptEnds(t *testing.T) {
+func TestAcceptEndsAtTheDeadlineAndOnClose(t *testing.T) {
 	ns := netnstest.New(t)
 	l, _ := listen(t, ns, netip.AddrPortFrom(loopbacks[0], 0))
 	if err := l.SetDeadline(time.Now()); err != nil {
@@ -174,12 +175,12 @@ func TestAcceptEnds(t *testing.T) {
 	}
 }
 
-func TestFamilies(t *testing.T) {
+func TestIPv6ListenersAcceptIPv4OnlyWithBothFamilies(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, row := range []struct {
 		name    string
 		options []socket.Option
-		accept4 bool
+		accepts bool
 	}{
 		{"an IPv6 listener does not accept IPv4", nil, false},
 		{"a listener of both families accepts IPv4", []socket.Option{socket.BothFamilies}, true},
@@ -187,7 +188,7 @@ func TestFamilies(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			l, addr := listen(t, ns, netip.AddrPortFrom(netip.IPv6Unspecified(), 0), row.options...)
 			to := netip.AddrPortFrom(loopbacks[0], addr.Port())
-			if !row.accept4 {
+			if !row.accepts {
 				listen(t, ns, to) // fails if the IPv6 listener accepts IPv4
 				return
 			}
@@ -239,13 +240,13 @@ func TestOriginalDstOfATranslatedConnection(t *testing.T) {
 	}
 }
 
-func TestRejectedOptionsAreNamed(t *testing.T) {
+func TestErrorsNameTheOptionOrTheAddress(t *testing.T) {
 	ns := netnstest.New(t)
 	fd, err := socket.New(rules.IPv4, rules.UDP, socket.Option{
 		Level: unix.SOL_IP, Name: 250, Value: 1,
 	})
 	if fd != -1 || !errors.Is(err, unix.ENOPROTOOPT) || !strings.Contains(err.Error(), "0.250") {
-		t.Errorf("%d, %v", fd, err)
+		t.Errorf("descriptor %d, error %v; want -1 and %v for 0.250", fd, err, unix.ENOPROTOOPT)
 	}
 	bound := socket.FromFD(open(t, ns, netip.AddrPortFrom(loopbacks[0], 0)))
 	defer bound.Close()
@@ -265,7 +266,7 @@ func TestRejectedOptionsAreNamed(t *testing.T) {
 	}
 }
 
-func TestMarkAndTransparent(t *testing.T) {
+func TestMarkAndTransparentConfigureTheSocket(t *testing.T) {
 	ns := netnstest.New(t)
 	for family, nonlocal := range map[rules.Family]string{
 		rules.IPv4: "192.0.2.1:53", rules.IPv6: "[2001:db8::1]:53",
@@ -279,7 +280,7 @@ func TestMarkAndTransparent(t *testing.T) {
 			defer unix.Close(fd)
 			if mark, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET,
 				unix.SO_MARK); uint32(mark) != 0x80000539 || err != nil {
-				t.Errorf("mark %#x, %v", mark, err)
+				t.Errorf("mark %#x, %v; want 0x80000539", mark, err)
 			}
 			return socket.Bind(fd, netip.MustParseAddrPort(nonlocal))
 		})

@@ -43,7 +43,7 @@ func listen(t *testing.T, ns *netns.NS, network, addr string) (l net.Listener) {
 	return l
 }
 
-// reachedAddr connects from ns to a server of listen and returns the address that it sends.
+// reachedAddr connects from ns to a server of listen and returns the address that the server sends.
 func reachedAddr(t *testing.T, ns *netns.NS, addr string) string {
 	t.Helper()
 	answer, err := io.ReadAll(dial(t, ns, "tcp", addr))

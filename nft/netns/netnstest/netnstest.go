@@ -28,13 +28,13 @@ func New(t testing.TB) *netns.NS {
 }
 
 // NewInUserNS returns a new namespace whose lo is up, owned by a child user namespace, as for a pod
-// with hostUsers: false. Ids 0 to 65535 inside map to [UserNSBase] and up on the host. The root
-// user of the test has all capabilities in both namespaces.
+// with hostUsers: false. Id n inside is id [UserNSBase]+n on the host, for n from 0 to 65535. The
+// root user of the test has all capabilities in both namespaces.
 func NewInUserNS(t testing.TB) *netns.NS {
 	t.Helper()
 	RequireIDs(t, UserNSBase, UserNSBase)
-	// A multithreaded process cannot enter a user namespace. Therefore a child is
-	// started in a new one; it waits for the end of its input.
+	// A multithreaded process cannot enter a user namespace. Therefore start a child in a new user
+	// namespace. The child ends at the end of its input.
 	cmd := exec.Command(RequireBinary(t, "cat"))
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: UserNSBase, Size: 65536}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -26,7 +26,7 @@ func TestLoopbackIsUp(t *testing.T) {
 			for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 				l := listen(t, tc.ns, "tcp", addr)
 				if got := reachedAddr(t, tc.ns, l.Addr().String()); got != l.Addr().String() {
-					t.Errorf("request to %v, answered by %s", l.Addr(), got)
+					t.Errorf("a connection to %v reached %s", l.Addr(), got)
 				}
 			}
 		})
@@ -46,11 +46,11 @@ func TestUserNSOwnsTheNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Ino == own.Ino {
-		t.Error("the namespace is owned by the test's user namespace")
+		t.Error("the test's user namespace owns the namespace, want another user namespace")
 	}
 }
 
-func TestRequire(t *testing.T) {
+func TestRequireBinarySkipsOrFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, require, ci string
 		want              string
@@ -67,7 +67,8 @@ func TestRequire(t *testing.T) {
 			rec := &recorder{TB: t}
 			rec.run(func() { netnstest.RequireBinary(rec, "iptables-legacy-none") })
 			if rec.outcome != tc.want || !strings.Contains(rec.text, "apt-get install iptables") {
-				t.Errorf("%s: %s, want %s and the package's name", rec.outcome, rec.text, tc.want)
+				t.Errorf("the test is %s with %q, want %s with the package's name", rec.outcome, rec.text,
+					tc.want)
 			}
 		})
 	}

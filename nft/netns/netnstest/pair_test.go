@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-func TestNeighborAnswersForEveryAddress(t *testing.T) {
+func TestNeighborAcceptsConnectionsToEveryAddress(t *testing.T) {
 	p := netnstest.NewPair(t)
 	listen(t, p.Neighbor, "tcp4", "0.0.0.0:80")
 	listen(t, p.Neighbor, "tcp6", "[::]:80")
@@ -21,12 +21,12 @@ func TestNeighborAnswersForEveryAddress(t *testing.T) {
 		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
 	} {
 		if got := reachedAddr(t, p.Pod, addr); got != addr {
-			t.Errorf("request to %s, answered by %s", addr, got)
+			t.Errorf("a connection to %s reached %s", addr, got)
 		}
 	}
 }
 
-func TestNeighborAnswersDatagrams(t *testing.T) {
+func TestNeighborAnswersDatagramsToEveryAddress(t *testing.T) {
 	p := netnstest.NewPair(t)
 	for _, addr := range []string{"10.9.9.9:53", "[2001:db8::53]:53"} {
 		echo(t, p.Neighbor, addr)
@@ -36,12 +36,12 @@ func TestNeighborAnswersDatagrams(t *testing.T) {
 		}
 		buf := make([]byte, 64)
 		if n, err := c.Read(buf); err != nil || string(buf[:n]) != "query" {
-			t.Errorf("%s: read %q, %v", addr, buf[:n], err)
+			t.Errorf("%s: read %q, %v; want query", addr, buf[:n], err)
 		}
 	}
 }
 
-func TestPodAnswersAnySource(t *testing.T) {
+func TestPodAcceptsConnectionsFromEverySource(t *testing.T) {
 	p := netnstest.NewPair(t)
 	listen(t, p.Pod, "tcp", "[::]:8080")
 	for _, tc := range []struct{ from, to string }{
@@ -81,8 +81,8 @@ func TestAPortWithoutListenerRefusesConnections(t *testing.T) {
 	}
 }
 
-// TestNoAddressIsTentative checks that every address can be bound immediately, including link-local
-// addresses.
+// TestNoAddressIsTentative checks that all addresses, including link-local addresses, can be bound
+// immediately.
 func TestNoAddressIsTentative(t *testing.T) {
 	p := netnstest.NewPair(t)
 	for _, n := range []*netns.NS{p.Pod, p.Neighbor} {

@@ -4,7 +4,7 @@
 //
 // Functions with a [testing.TB] parameter fail the test on errors and clean up
 // when the test ends. Without root they skip the test. If SLUICE_REQUIRE=1 or
-// CI=true is set in the environment they fail the test instead, so that a
+// CI=true is set in the environment, they fail the test instead, so that a
 // complete run cannot skip tests silently.
 package netnstest
 
@@ -35,8 +35,8 @@ func RequireRoot(t testing.TB) {
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
 		t.Fatalf("capget: %v", err)
 	}
-	if want := uint32(
-		1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN); data[0].Effective&want != want {
+	const want = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN
+	if data[0].Effective&want != want {
 		skipOrFail(t, "needs CAP_NET_ADMIN and CAP_SYS_ADMIN to create network namespaces:"+
 			" a container must be privileged")
 	}
@@ -57,9 +57,9 @@ func RequireIDs(t testing.TB, uid, gid int) {
 	}
 }
 
-// RequireBinary returns the path of a program, which it searches for in PATH and
-// in [SystemPath]. If the program is missing it skips the test and names the
-// Debian package to install.
+// RequireBinary searches PATH and [SystemPath] for a program, and returns the path
+// of the program. If the program is missing, RequireBinary skips the test and names
+// the Debian package to install.
 func RequireBinary(t testing.TB, name string) string {
 	t.Helper()
 	path, err := LookBinary(name)
@@ -72,8 +72,8 @@ func RequireBinary(t testing.TB, name string) string {
 // SystemPath lists the system directories that PATH often lacks, in PATH's form.
 const SystemPath = "/usr/sbin:/sbin"
 
-// LookBinary is [RequireBinary] without a test. The error names the missing program and its
-// package.
+// LookBinary is like [RequireBinary], but returns an error if the program is missing. The error
+// names the program and its package.
 func LookBinary(name string) (string, error) {
 	files := []string{name}
 	for _, dir := range filepath.SplitList(SystemPath) {
@@ -105,7 +105,7 @@ func debianPackage(program string) string {
 	return program
 }
 
-// skipOrFail skips the test, or fails it if [MustNotSkip].
+// skipOrFail skips the test, or fails it if [MustNotSkip] returns true.
 func skipOrFail(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if MustNotSkip() {
