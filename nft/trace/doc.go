@@ -7,8 +7,8 @@
 // the process ends for any reason, and no other process can change it. On older kernels [Remove]
 // removes the table of a killed session.
 //
-// For rules of iptables-legacy, the kernel writes the trace of a packet to netfilter's packet log
-// instead. A [Log] receives it from there.
+// The kernel writes the traces of rules of iptables-legacy to netfilter's packet log, from which a
+// [Log] receives them.
 //
 // The rules of the table change only the flag nf_trace of packets. TCP segments with SYN and
 // without ACK are traced from the first chain of prerouting and output. For other protocols,

@@ -25,8 +25,8 @@ const (
 	Rule Kind = unix.NFT_TRACETYPE_RULE
 )
 
-// Verdict is the result of a rule or a policy, with the kernel's numbers: negative ones are of enum
-// nft_verdicts, others of linux/netfilter.h.
+// Verdict is the result of a rule or a policy. Its values are the kernel's: negative values of enum
+// nft_verdicts, and other values of linux/netfilter.h.
 type Verdict int32
 
 // The verdicts.
@@ -89,8 +89,8 @@ type Event struct {
 func (e *Event) isLegacy() bool { return e.Number > 0 }
 
 // isSelection reports whether the event is of a rule of a session's own table. These rules select
-// the packets to trace. If another program's rule enabled nftrace, the kernel reports the ends of
-// the chains of this table too.
+// the packets to trace. The end of a chain of this table is not a selection: the kernel also
+// reports it for packets that another program's rule selected.
 func (e *Event) isSelection() bool { return e.Kind == Rule && e.Table == Table && !e.isLegacy() }
 
 // A Header contains the headers of a packet. Ports are 0 if the protocol has none or the header is

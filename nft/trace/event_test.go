@@ -82,7 +82,7 @@ func TestDecode(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool {
 		return a == b
 	})); d != "" {
-		t.Error(d)
+		t.Errorf("-want +got:\n%s", d)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestDecodeRejectsMalformedInput(t *testing.T) {
 		"an attribute that is longer than the message": {2, 0, 0, 0, 200, 0, 1, 0},
 	} {
 		if e, err := trace.Decode(message); err == nil {
-			t.Errorf("%s: decoded as %+v", name, e)
+			t.Errorf("%s: decoded as %+v, want an error", name, e)
 		}
 	}
 }
@@ -132,9 +132,10 @@ func TestCollectorJoinsEventsOfLoopback(t *testing.T) {
 	}
 	var c trace.Collector
 	start := time.Unix(1, 0)
-	c.Add(start, trace.Event{
-		ID: 1, Out: 2, Header: out,
-	}, trace.Event{ID: 2, Out: 2, Header: other}, trace.Event{ID: 1},
+	c.Add(start,
+		trace.Event{ID: 1, Out: 2, Header: out},
+		trace.Event{ID: 2, Out: 2, Header: other},
+		trace.Event{ID: 1},
 		trace.Event{ID: 3, In: 1, Header: in})
 	c.Add(start.Add(time.Second), trace.Event{ID: 2})
 	got := c.Take(start.Add(time.Millisecond))
@@ -142,7 +143,7 @@ func TestCollectorJoinsEventsOfLoopback(t *testing.T) {
 		t.Errorf("got %+v, want the three events of the first packet", got)
 	}
 	if !c.Waiting() {
-		t.Error("the second packet is not pending")
+		t.Error("the collector is empty, want the second packet")
 	}
 	if got := c.Take(start.Add(time.Hour)); len(got) != 1 || len(got[0].Events) != 2 ||
 		c.Waiting() {

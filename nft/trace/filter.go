@@ -16,17 +16,19 @@ type Filter struct {
 	// In selects packets that arrive from another host, and Out packets that local sockets send. If
 	// both are false, both kinds are selected.
 	In, Out bool
-	// To and From are addresses of the packet as it enters its first hook; a port of 0 is any port.
+	// To and From are the destination and the source of the packet when it enters its first hook.
+	// An invalid address means any address, and port 0 any port.
 	To, From netip.AddrPort
-	// Port is the destination port, 0 for any.
+	// Port is the destination port. 0 means any port.
 	Port uint16
-	// UID is the user of the sending socket, nil for any. Only packets of local sockets have one.
+	// UID is the user of the sending socket. nil means any user. Only packets of local sockets
+	// have a user.
 	UID *uint32
 }
 
 // HasHook reports whether the filter selects packets at the hook.
 func (f Filter) HasHook(h rules.Hook) bool {
-	if f.In == f.Out { // both kinds of packets; of them, only packets of local sockets have a user
+	if f.In == f.Out { // both kinds of packets, of which only packets of local sockets have a user
 		return h == rules.Output || f.UID == nil
 	}
 	return f.Out == (h == rules.Output)
@@ -113,7 +115,7 @@ func compare(op expr.CmpOp, data []byte) expr.Any {
 
 // firstSegment returns the expressions that match the first TCP segment of a connection.
 func firstSegment() []expr.Any {
-	const flagsOffset = 13 // of the flags in the TCP header
+	const flagsOffset = 13 // in the TCP header
 	return []expr.Any{
 		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
 		load(expr.PayloadBaseTransportHeader, flagsOffset, 1),

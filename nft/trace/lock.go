@@ -14,9 +14,9 @@ import (
 // the process ends for any reason.
 const lockName = "@sluice.trace"
 
-// Lock locks the namespace for sessions whose rules the kernel does not remove when their process
-// ends. It returns [ErrBusy] if such a session, or another caller of Lock, holds the lock.
-// Otherwise no such session begins before release is called.
+// Lock acquires the lock of the namespace that a session holds if the kernel does not remove the
+// rules of the session when its process ends. If such a session or another caller of Lock holds the
+// lock, Lock returns [ErrBusy]. No such session can begin before release is called.
 func Lock(ns *netns.NS) (release func(), err error) {
 	fd := -1
 	err = ns.Do(func() (err error) {
@@ -36,8 +36,8 @@ func Lock(ns *netns.NS) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// lockWait is the time limit for acquiring the lock. A removal holds the lock for some
-// milliseconds. retryInterval is the time between two attempts.
+// lockWait is the time limit of [LockSession]. A removal holds the lock for some milliseconds.
+// retryInterval is the time between two attempts.
 const (
 	lockWait      = 2 * time.Second
 	retryInterval = 10 * time.Millisecond

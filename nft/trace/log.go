@@ -17,8 +17,8 @@ import (
 // A Log receives the traces of iptables-legacy in one network namespace. The kernel writes them to
 // the log of netfilter for packets that are marked for tracing, which a [Session] or the target
 // TRACE does. A Log makes nfnetlink_log the logger of the namespace and receives its group 0, which
-// the kernel uses for traces. The group is released when the process ends for any reason. After a
-// kill, nfnetlink_log remains the logger.
+// the kernel uses for traces. The kernel releases the group when the process ends for any reason.
+// If the process is killed, nfnetlink_log remains the logger.
 type Log struct {
 	events *Receiver
 	// loggers contains the previous loggers of the families whose logger the Log has replaced.
@@ -149,7 +149,7 @@ func readAnswer(fd int) error {
 	}
 }
 
-// Read returns the queued events, at most about maxEvents, and does not wait.
+// Read returns the queued events, at most about 4,096, and does not wait.
 func (l *Log) Read() (Batch, error) {
 	var b Batch
 	err := l.events.Control(func(fd int) (err error) {
@@ -188,8 +188,8 @@ func (l *Log) Close() error {
 	return l.closeErr
 }
 
-// restoreLogger sets the logger of the family to the previous one, or to none if that is not
-// possible.
+// restoreLogger sets the logger of the family to the previous logger. If it fails, it removes the
+// logger.
 func (l *Log) restoreLogger(family uint8, name string) error {
 	err := l.ns.Do(func() error {
 		return os.WriteFile(fmt.Sprintf(loggerFile, family), []byte(name), 0)
@@ -197,7 +197,6 @@ func (l *Log) restoreLogger(family uint8, name string) error {
 	if err == nil {
 		return nil
 	}
-	// If /proc/sys is read-only, the previous logger cannot be restored. Remove the current one:
-	// the family then has no logger, which is the kernel's default.
+	// /proc/sys may be read-only. The kernel's default is no logger.
 	return l.configure(family, attribute(attrCommand, commandPFUnbind))
 }

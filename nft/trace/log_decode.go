@@ -32,7 +32,7 @@ var loggedHooks = [...]rules.Hook{
 }
 
 // decodeLogged decodes a logged packet. It returns false if the prefix does not belong to a trace,
-// for example because a rule with the target NFLOG logged the packet, and if the message is
+// for example because a rule with the target NFLOG logged the packet, or if the message is
 // incomplete.
 func decodeLogged(payload []byte) (Event, bool) {
 	var e Event

@@ -11,7 +11,7 @@ import (
 // packet, the first event is of the session's table, at the hook where the packet enters. A packet
 // over lo has the events of output and prerouting.
 type Packet struct {
-	// Time is the time at which the first event was read.
+	// Time is when the first event was read.
 	Time   time.Time
 	Events []Event
 	last   time.Time // when the last event was read
@@ -27,21 +27,21 @@ func (p *Packet) Selected() bool {
 	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.isSelection() })
 }
 
-// HasState reports whether the kernel reports the state of the connection: nf_tables does so from
-// Linux 6.16 on, and iptables-legacy if the log has it.
+// HasState reports whether an event contains the state of the connection: events of nf_tables do
+// from Linux 6.16 on, and events of iptables-legacy if the log contains it.
 func (p *Packet) HasState() bool {
 	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.HasState })
 }
 
 // continues reports whether the event is the first event of the packet after lo, where the kernel
-// assigns a second id. Until then the packet has one id, and no interface at its first event.
+// assigns a second id. Until then the packet has one id, and no input interface at its first event.
 func (p *Packet) continues(e Event, loopback uint32) bool {
 	h := p.Header()
 	return e.In == loopback && h != nil && p.Events[0].In == 0 && len(p.ids) == 1 &&
 		e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
 }
 
-// contains reports whether the header of the event is the header of the packet. It is used for
+// contains reports whether the event belongs to the packet according to its header. It is used for
 // events of iptables-legacy, which have no id. Until postrouting, NAT may change the destination,
 // but not the source.
 func (p *Packet) contains(e Event) bool {

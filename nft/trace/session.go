@@ -26,8 +26,7 @@ const Table = "sluice_trace"
 // without nf_tables.
 const Chain = Table
 
-// DefaultRate is the default number of traced packets per second of each rule. A thousand packets
-// cause about 20,000 messages.
+// DefaultRate is the default of [Options.Rate]. A thousand packets cause about 20,000 messages.
 const DefaultRate = 1000
 
 // Options configure a session.
@@ -54,7 +53,7 @@ type Session struct {
 // ErrBusy is the error of [Open] if the namespace has another session.
 var ErrBusy = errors.New("another trace runs in this network namespace")
 
-// Open starts to trace in the namespace, or in the current namespace if ns is nil. It needs
+// Open starts a session in the namespace, or in the current namespace if ns is nil. It needs
 // CAP_NET_ADMIN in the user namespace that owns the network namespace.
 func Open(ns *netns.NS, o Options) (*Session, error) {
 	s := &Session{}
@@ -164,8 +163,8 @@ type Batch struct {
 // value means no deadline.
 func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadline(t) }
 
-// Next waits for messages and returns the queued ones, at most about maxEvents events. It must be
-// called by one goroutine at a time. After [Session.Close] it returns [os.ErrClosed].
+// Next waits for messages and returns the queued events, at most about 4,096. It must be called by
+// one goroutine at a time. After [Session.Close] it returns [os.ErrClosed].
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {
@@ -179,7 +178,7 @@ func (s *Session) Next() (Batch, error) {
 	return b, err
 }
 
-// maxEvents is the maximum number of events of a batch, except for those of the last datagram.
+// maxEvents is the number of events from which on a batch receives no further datagram.
 const maxEvents = 4096
 
 // Types of messages (linux/netfilter/nf_tables.h).

@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// childVariable makes the test binary open and close sessions until it is killed.
+// childVariable is the environment variable that makes the test binary call runChild.
 const childVariable = "TRACE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// runChild opens and closes sessions.
+// runChild opens and closes sessions until the process is killed.
 func runChild() {
 	ns, err := netns.Open("/proc/self/fd/3")
 	for err == nil {
@@ -173,9 +173,10 @@ func TestFilterSelects(t *testing.T) {
 	}
 }
 
-// TestPacketsOfOtherProgramsAreNotSelected traces a packet for which only a rule of another program
-// sets nftrace. The kernel also reports where the packet leaves the chains of the session.
-func TestPacketsOfOtherProgramsAreNotSelected(t *testing.T) {
+// TestPacketsThatAnotherProgramTracesAreNotSelected traces a packet for which only a rule of
+// another program sets nftrace. The kernel also reports where the packet leaves the chains of the
+// session.
+func TestPacketsThatAnotherProgramTracesAreNotSelected(t *testing.T) {
 	ns := netnstest.New(t)
 	addTables(t, ns, `table ip other {
 		chain out { type filter hook output priority -310; meta nftrace set 1; }
@@ -231,7 +232,7 @@ func TestLeftoverTableWithoutOwnerIsRemoved(t *testing.T) {
 			t.Fatal("there is no table to remove")
 		}
 		if err := remove(); err != nil || tableExists(t, ns) {
-			t.Errorf("the table remains: %v", err)
+			t.Errorf("error %v, want no error and no table", err)
 		}
 	}
 }
@@ -264,7 +265,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := s.Next()
-	// Each packet has at least one event of each chain.
+	// Each packet has at least one event in each of the two chains.
 	if err != nil || len(b.Events)+int(b.Lost) < 2*packets || b.Lost == 0 {
 		t.Errorf("nf_tables: %d events and %d lost (%v), want at least %d together",
 			len(b.Events), b.Lost, err, 2*packets)
@@ -333,7 +334,7 @@ func TestKillLeavesNoTable(t *testing.T) {
 	opened := 0
 	for range rulestest.Trials(200, os.Getenv) {
 		cmd, out := startChild(t, ns)
-		// Kill the process at a random moment, often after several sessions.
+		// Kill the process at a random moment: before, during or after its first sessions.
 		for range rand.IntN(2) {
 			if n, _ := out.Read(make([]byte, 5)); n > 0 {
 				opened++
@@ -360,8 +361,8 @@ func must(fd int, err error) int {
 	return fd
 }
 
-// TestSessionWaitsForTheRemovalOfAnotherSession has the removal of the rules of a killed session
-// hold the lock for a moment. A new session waits.
+// TestSessionWaitsForTheRemovalOfAnotherSession holds the lock for a moment, as the removal of the
+// rules of a killed session does.
 func TestSessionWaitsForTheRemovalOfAnotherSession(t *testing.T) {
 	ns := netnstest.New(t)
 	removal, err := trace.Lock(ns)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkChange measures the processor time of a change without and with a watcher, which costs
-// the kernel a message and the watcher a read.
+// BenchmarkChange measures the processor time of a change without and with a watcher. With a
+// watcher, the kernel also sends a message, and the watcher reads it.
 func BenchmarkChange(b *testing.B) {
 	b.Run("unwatched", func(b *testing.B) {
 		c := newChanger(b, netnstest.New(b), 0)

@@ -12,9 +12,9 @@ import (
 // A changer changes rules at a high rate, without starting a program: each transaction toggles the
 // dormant flag of a table.
 type changer struct {
-	fd    int
-	off   byte   // the dormant flag
-	flags uint16 // additional flags of the message
+	fd         int
+	tableFlags byte
+	flags      uint16 // additional flags of the message
 }
 
 // newChanger returns a changer in a namespace. Its socket has the port id, or an id chosen by the
@@ -43,10 +43,11 @@ func newChanger(t testing.TB, ns *netns.NS, port uint32) *changer {
 // commit sends one transaction.
 func (c *changer) commit(t testing.TB) {
 	t.Helper()
-	c.off ^= unix.NFT_TABLE_F_DORMANT
+	c.tableFlags ^= unix.NFT_TABLE_F_DORMANT
 	begin := netfilterMessage(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
 	table := []byte{
-		6, 0, unix.NFTA_TABLE_NAME, 0, 'x', 0, 0, 0, 8, 0, unix.NFTA_TABLE_FLAGS, 0, 0, 0, 0, c.off,
+		6, 0, unix.NFTA_TABLE_NAME, 0, 'x', 0, 0, 0,
+		8, 0, unix.NFTA_TABLE_FLAGS, 0, 0, 0, 0, c.tableFlags,
 	}
 	add := netfilterMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|c.flags,
 		0, table)

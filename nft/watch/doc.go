@@ -27,8 +27,8 @@
 //     once: a filter in the kernel drops all of its messages except the last. The kernel sends no
 //     message for changes by iptables-legacy.
 //   - Changes of policy rules, of routes in tables other than main and local, removals of
-//     addresses from lo, and changes of the state of lo, which removes its routes without a
-//     message.
+//     addresses from lo, and changes of the state of lo. When lo goes down, the kernel removes its
+//     routes without a message.
 //
 // # Requirements
 //
@@ -42,16 +42,16 @@
 //
 // A pod can change rules at an unlimited rate. All changes of a namespace between two calls of Next
 // are one event. A socket is read at most once in 100 ms, and at most once per second after the
-// kernel has dropped messages because the receive buffer was full. An event with Lost set then
-// represents all namespaces. A receive buffer holds 2500 messages, and reading a message takes
-// 1.5 µs (measured), so that reading costs at most 4 % of a core. A reported transaction costs its
-// sender 5 µs more.
+// kernel has dropped messages because the receive buffer was full. After such a loss, Next returns
+// an event with Lost set, which represents all namespaces. A receive buffer holds 2500 messages,
+// and reading a message takes 1.5 µs (measured), so that reading costs at most 4 % of a core. A
+// reported transaction costs its sender 5 µs more.
 //
 // # Hostile pods
 //
-// If a sender requests an echo, the kernel does not notify the sockets whose port id equals that
-// of the sender's socket, and it compares port ids across namespaces. A pod that knows the port id
-// of a watcher could change rules without a report. Therefore the sockets have random port ids. A
-// watcher ignores messages that processes send to the multicast groups. The process name in an
-// event is chosen by the process; the process id comes from the kernel.
+// If a sender requests an echo, the kernel does not notify the sockets that have the port id of the
+// sender's socket, even in other namespaces. A pod that knows the port id of a watcher could change
+// rules without a report. Therefore the sockets have random port ids. A watcher ignores messages
+// that processes send to the multicast groups. The process chooses the process name in an event,
+// but the process id comes from the kernel.
 package watch

@@ -16,12 +16,12 @@ type Event struct {
 	// Count is the number of changes that the event represents.
 	Count int
 	// Generation is the generation id of the ruleset after the last change of rules. It wraps
-	// around. Rules that were read at this generation already contain the change: a caller
-	// can use it to ignore its own changes.
+	// around. Rules that were read at this generation already contain the change. A caller can
+	// ignore events with the generation of its own change.
 	Generation uint32
 	// PID is the id, in the initial PID namespace, of the thread that made the last change of
-	// rules. Process is the name of the thread (comm), which its process can choose. Both are empty
-	// if the kernel does not report them (before Linux 4.12).
+	// rules. Process is the name of the thread (comm), which its process can choose. PID is 0 and
+	// Process is empty if the kernel does not report them (before Linux 4.12).
 	PID     uint32
 	Process string
 }

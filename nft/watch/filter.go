@@ -20,8 +20,8 @@ const (
 // newGeneration is the type of the last message of each transaction with a change.
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 
-// rulesFilter accepts the last message of each transaction. A filter sees only the first message of
-// a datagram, which suffices, because the kernel sends this message in a separate datagram.
+// rulesFilter accepts the last message of each transaction. It reads only the first message of a
+// datagram, which suffices, because the kernel sends this message in a separate datagram.
 func rulesFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		load16(typeOffset),
@@ -62,7 +62,7 @@ func routesFilter() []unix.SockFilter {
 	}
 }
 
-// accept ends a filter and delivers the datagram, drop ends it and drops the datagram.
+// accept and drop end a filter. accept delivers the datagram, and drop discards it.
 var (
 	accept = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1}
 	drop   = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}

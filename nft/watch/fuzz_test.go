@@ -19,12 +19,12 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, datagram, control []byte) {
 		m, _, err := nlmsg.Next(datagram)
 		if err != nil && m.Body != nil {
-			t.Errorf("%+v, %v", m, err)
+			t.Errorf("message %+v with the error %v, want none", m, err)
 		}
 		var e Event
 		e.readGeneration(m.Body)
 		if len(e.Process) > len(datagram) {
-			t.Errorf("%+v", e)
+			t.Errorf("process name %q is longer than the datagram of %d bytes", e.Process, len(datagram))
 		}
 		if id, ok := nsid(m.Body); !ok && id != 0 {
 			t.Errorf("id %d of a message without id", id)

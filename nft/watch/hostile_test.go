@@ -11,15 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestAPodCannotGuessAPortThatSuppressesReports covers transactions that request an echo: the
+// TestAPodCannotGuessAPortIDThatSuppressesReports covers transactions that request an echo: the
 // kernel does not notify sockets with the port id of the sender.
-func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
+func TestAPodCannotGuessAPortIDThatSuppressesReports(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
@@ -30,29 +29,25 @@ func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 		reported bool
 	}{
 		{
-			"the port that the kernel assigns to the first socket of a process",
+			"the port id that the kernel assigns to the first socket of a process",
 			uint32(os.Getpid()), true,
 		},
-		{"the port of the watcher", ports[0], false},
+		{"the port id of the watcher", ports[0], false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := newChanger(t, pod, row.port)
-			if e := nextEvent(t, w); !e.Rules {
-				t.Errorf("got %+v", e)
-			}
+			checkRulesEvent(t, w, pod)
 			c.flags = unix.NLM_F_ECHO
 			c.commit(t)
 			if !row.reported {
 				checkNoEvent(t, w)
 				return
 			}
-			if e := nextEvent(t, w); !e.Rules {
-				t.Errorf("got %+v", e)
-			}
+			checkRulesEvent(t, w, pod)
 		})
 	}
 	if other := watch.Ports(t, open(t, agent)); ports[0] == other[0] || ports[0] == ports[1] {
-		t.Errorf("the ports are %v and %v", ports, other)
+		t.Errorf("the port ids are %v and %v, want different ones", ports, other)
 	}
 }
 
@@ -79,8 +74,8 @@ func TestForgedNotificationsAreIgnored(t *testing.T) {
 	checkNoEvent(t, w)
 }
 
-// TestForgedAnswersAreIgnored covers a process in the agent's namespace that sends a
-// forged answer before the kernel's.
+// TestForgedAnswersAreIgnored covers a process in the agent's namespace that sends a forged answer
+// before the kernel's answer.
 func TestForgedAnswersAreIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -150,7 +145,7 @@ func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 		defer unix.Close(number)
 	}
 	if err := w.Add(pod); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("%v, want %v", err, os.ErrClosed)
+		t.Errorf("error %v, want %v", err, os.ErrClosed)
 	}
 	var buf [64]byte
 	if n, _, err := unix.Recvfrom(pair[1], buf[:], 0); !errors.Is(err, unix.EAGAIN) {
@@ -158,28 +153,15 @@ func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 	}
 }
 
-// checkReported checks that a change in each namespace is reported with the right namespace.
-func checkReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
-	t.Helper()
-	for _, ns := range namespaces {
-		nft(t, ns, "add table inet x")
-		if e := nextEvent(t, w); e.NS != ns.ID() {
-			t.Errorf("got %+v, want a change in %s", e, ns)
-		}
-	}
-}
-
 // TestLostEventsAreReported covers messages that exceed the buffer. The loss is reported once, and
-// later changes are reported again.
+// later changes are reported.
 func TestLostEventsAreReported(t *testing.T) {
 	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod, quiet)
 	watch.ShrinkBuffers(t, w)
 	c := newChanger(t, pod, 0)
-	if e := nextEvent(t, w); e.NS != pod.ID() {
-		t.Errorf("got %+v", e)
-	}
+	checkRulesEvent(t, w, pod)
 	for range 1000 {
 		c.commit(t)
 	}
@@ -189,7 +171,7 @@ func TestLostEventsAreReported(t *testing.T) {
 		case e == watch.Event{Lost: true}:
 			losses++
 		case e.NS != pod.ID() || count > 10:
-			t.Fatalf("got %+v after %d other events", e, count)
+			t.Fatalf("got %+v after %d other events, want an event with Lost set", e, count)
 		}
 	}
 	// Messages between two reads may overflow the buffer again, so that this change is lost too.
@@ -206,17 +188,14 @@ func TestLostEventsAreReported(t *testing.T) {
 	t.Error("no event of the quiet namespace")
 }
 
-// TestLateRemovalOfAnIDKeepsItsNextNamespace covers a message about a removed id that arrives when
-// the next namespace already has the id.
+// TestLateRemovalOfAnIDKeepsItsNextNamespace covers the message about a removed id that arrives
+// when another namespace already has the id.
 func TestLateRemovalOfAnIDKeepsItsNextNamespace(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
 	watch.RemoveAll(w)
-	nft(t, pod, "add table inet x")
-	if e := nextEvent(t, w); e.NS != pod.ID() {
-		t.Errorf("got %+v", e)
-	}
+	checkReported(t, w, pod)
 }
 
 func TestMissingCapabilitiesAreNamed(t *testing.T) {
@@ -249,7 +228,7 @@ func TestMissingCapabilitiesAreNamed(t *testing.T) {
 	}
 }
 
-func TestNothingLeaks(t *testing.T) {
+func TestAWatcherLeaksNoDescriptors(t *testing.T) {
 	agent := netnstest.New(t)
 	descriptors := func() int {
 		names, err := os.ReadDir("/proc/self/fd")

@@ -12,8 +12,8 @@ import (
 )
 
 // An idClient reads and assigns the namespace ids (nsid) of other namespaces in the namespace of
-// its socket. It must be used by one goroutine at a time. A request takes two system calls and no
-// allocations, because every check of a pod calls [Watcher.Add], which sends one.
+// its socket. It must be used by one goroutine at a time. Every check of a pod calls [Watcher.Add],
+// which sends a request. Therefore a request takes only two system calls and no allocations.
 type idClient struct {
 	fd       int // -1 when closed
 	sequence uint32
@@ -80,14 +80,14 @@ func (c *idClient) get(fd int) (int32, error) {
 
 // assign makes the kernel assign an id to the namespace of a descriptor.
 func (c *idClient) assign(fd int) error {
-	const anyID = 1<<32 - 1 // -1
+	const anyID = 1<<32 - 1 // -1: the kernel chooses the id
 	_, err := c.request(unix.RTM_NEWNSID, unix.NLM_F_ACK,
 		attribute{unix.NETNSA_FD, uint32(fd)}, attribute{unix.NETNSA_NSID, anyID})
 	return err
 }
 
-// inUse reports whether a namespace has the id. It returns true if that is unknown, as on kernels
-// before 4.20.
+// inUse reports whether a namespace has the id. It returns true if the kernel cannot look up ids,
+// which Linux can from 4.20 on.
 func (c *idClient) inUse(id int32) bool {
 	_, err := c.request(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_NSID, uint32(id)})
 	return !errors.Is(err, unix.ENOENT)

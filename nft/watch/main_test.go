@@ -75,6 +75,23 @@ func checkNoEvent(t testing.TB, w *watch.Watcher) {
 	}
 }
 
+// checkReported checks that a change of rules in each namespace is reported for this namespace.
+func checkReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
+	t.Helper()
+	for _, ns := range namespaces {
+		nft(t, ns, "add table inet x")
+		checkRulesEvent(t, w, ns)
+	}
+}
+
+// checkRulesEvent checks that the next event reports a change of rules in the namespace.
+func checkRulesEvent(t *testing.T, w *watch.Watcher, ns *netns.NS) {
+	t.Helper()
+	if e := nextEvent(t, w); e.NS != ns.ID() || !e.Rules {
+		t.Errorf("got %+v, want a change of rules in %s", e, ns)
+	}
+}
+
 // nft changes rules in one transaction.
 func nft(t testing.TB, ns *netns.NS, text string) {
 	t.Helper()

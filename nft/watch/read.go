@@ -13,7 +13,7 @@ import (
 
 const (
 	// readInterval is the minimum time between two reads of a socket. It bounds the processor time.
-	// A message after an interval without messages is not delayed.
+	// A message that arrives later than that is not delayed.
 	readInterval = 100 * time.Millisecond
 	// lossInterval replaces readInterval after a loss, because the caller then checks all
 	// namespaces.
@@ -57,9 +57,9 @@ func (w *Watcher) read(s socket.Socket) error {
 	}
 }
 
-// drain receives all queued messages. The error is EAGAIN when the queue is empty. drain reports
-// whether there was a message or a loss, and whether messages were lost. It terminates under load:
-// after an overflow the kernel queues no message until the queue is empty.
+// drain receives messages until an error, which is EAGAIN when the queue is empty. received reports
+// whether there was a message or a loss, and lost whether messages were lost. drain terminates
+// under load: after an overflow the kernel queues no message until the queue is empty.
 func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 	var control [64]byte
 	for {
@@ -86,7 +86,7 @@ func (w *Watcher) drain(fd int, buf []byte) (received, lost bool, err error) {
 // destroyed namespace. from is the id of the namespace that the message comes from.
 func (w *Watcher) recordMessage(from int32, m nlmsg.Message) {
 	if m.Type == unix.RTM_DELNSID {
-		// The watcher's ids are the ones of its own namespace. Each namespace assigns other ids.
+		// Each namespace assigns its own ids. The watcher uses the ids of its own namespace.
 		if id, ok := nsid(m.Body); ok && from == ownID {
 			w.remove(id)
 		}

@@ -24,7 +24,7 @@ func TestARuleChangeIsReportedOnceWithItsThread(t *testing.T) {
 				"add table inet x; add chain inet x y; add rule inet x y accept; add rule inet x y drop")
 			e := nextEvent(t, w)
 			if e.PID == 0 || e.Generation <= last {
-				t.Errorf("%s: missing thread or old generation: %+v", ns, e)
+				t.Errorf("%s: got %+v, want a thread and a generation after %d", ns, e, last)
 			}
 			if e.Generation != generation(t, ns) {
 				t.Errorf("%s: generation %d, want %d", ns, e.Generation, generation(t, ns))
@@ -62,10 +62,7 @@ func TestAddOfNilAddsTheNamespaceOfTheThread(t *testing.T) {
 		if err := ns.Do(func() error { return w.Add(nil) }); err != nil {
 			t.Fatal(err)
 		}
-		nft(t, ns, "add table inet x")
-		if e := nextEvent(t, w); e.NS != ns.ID() {
-			t.Errorf("got %+v, want a change in %s", e, ns)
-		}
+		checkReported(t, w, ns)
 	}
 }
 
@@ -95,11 +92,12 @@ func TestBurstOfChangesIsOneEvent(t *testing.T) {
 		events++
 	}
 	if len(counts) != 2 || events > changesPerPod {
-		t.Errorf("%d events for %v", events, counts)
+		t.Errorf("%d events of the namespaces %v, want at most %d of two namespaces", events, counts,
+			changesPerPod)
 	}
 }
 
-func TestRouteChanges(t *testing.T) {
+func TestChangesOfPolicyRoutesAreReported(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
@@ -130,8 +128,8 @@ func TestRouteChanges(t *testing.T) {
 		{"a route of IPv6 is added", nil, "-6 route add local default dev lo table 133", true},
 		{"a route of the main table is added", nil, "route add blackhole 192.0.2.0/24", false},
 		{"an address of IPv4 is added to lo", nil, "addr add 192.0.2.1/32 dev lo", false},
-		{"an address is added to lo", nil, "addr add ::6/128 dev lo", false},
-		{"an address of lo is removed", nil, "addr del ::6/128 dev lo", true},
+		{"an address of IPv6 is added to lo", nil, "addr add ::6/128 dev lo", false},
+		{"an address of IPv6 is removed from lo", nil, "addr del ::6/128 dev lo", true},
 		{
 			"an address of another interface is removed",
 			[]string{
@@ -152,7 +150,7 @@ func TestRouteChanges(t *testing.T) {
 				return
 			}
 			if e := nextEvent(t, w); e.NS != pod.ID() || !e.Routes || e.Rules {
-				t.Errorf("got %+v", e)
+				t.Errorf("got %+v, want a change of routes in %s", e, pod)
 			}
 		})
 	}
@@ -168,10 +166,7 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, w, pod)
-	nft(t, pod, "add table inet x")
-	if e := nextEvent(t, w); e.NS != pod.ID() {
-		t.Errorf("got %+v", e)
-	}
+	checkReported(t, w, pod)
 	if err := pod.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -179,19 +174,16 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 	// The next namespace gets the id of the destroyed one.
 	second := netnstest.New(t)
 	add(t, w, second)
-	nft(t, second, "add table inet x")
-	if e := nextEvent(t, w); e.NS != second.ID() {
-		t.Errorf("got %+v, want a change in %s", e, second)
-	}
+	checkReported(t, w, second)
 }
 
-func TestNextEnds(t *testing.T) {
+func TestNextEndsWithTheContextAndOnClose(t *testing.T) {
 	agent := netnstest.New(t)
 	w := open(t, agent)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.Next(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want %v", err, context.Canceled)
+		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 	var other *watch.Watcher
 	if err := agent.Do(func() (err error) { other, err = watch.Open(); return err }); err != nil {
@@ -206,7 +198,7 @@ func TestNextEnds(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-ended; !errors.Is(err, os.ErrClosed) {
-		t.Errorf("%v, want %v", err, os.ErrClosed)
+		t.Errorf("error %v, want %v", err, os.ErrClosed)
 	}
 }
 
@@ -218,6 +210,6 @@ func TestAddOfAClosedNamespaceIsRefused(t *testing.T) {
 	}
 	_ = pod.Close()
 	if err := w.Add(pod); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want %v", err, os.ErrClosed)
 	}
 }

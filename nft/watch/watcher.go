@@ -21,7 +21,7 @@ type Watcher struct {
 	readers sync.WaitGroup
 	closed  chan struct{}
 	ownNS   netns.ID      // the namespace of the sockets
-	wake    chan struct{} // has capacity 1; see notify
+	wake    chan struct{} // wakes Next; has capacity 1
 
 	mu sync.Mutex // also held while ids is used
 	// namespaces maps namespace ids to the added namespaces.
@@ -139,7 +139,7 @@ func (w *Watcher) pop() (Event, bool, error) {
 func (w *Watcher) recordError(err error) {
 	select {
 	case <-w.closed:
-		err = os.ErrClosed // the reader's error reports that Close has closed the socket
+		err = os.ErrClosed // the reader failed because Close has closed the socket
 	default:
 	}
 	w.mu.Lock()
