@@ -196,3 +196,24 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn.mustBeInstalled(reconcileAfter(time.Second))
 	tn.wantProblem(reconcileAfter(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist")
 }
+
+// TestPluginIsInTheNextConfigurationWhileThePrimaryOneIsBeingWritten checks that pods are redirected
+// if the runtime skips the incomplete file. The plugin then stays in both files.
+func TestPluginIsInTheNextConfigurationWhileThePrimaryOneIsBeingWritten(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.put("conf/20-b.conflist", list("flannel"))
+	before := tn.filesToRestore()
+	n := tn.node()
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
+	tn.put("conf/10-a.conflist", "")
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
+	tn.wantChains(map[string]string{"10-a.conflist": "not valid", "20-b.conflist": "flannel sluice-cni"})
+	tn.put("conf/10-a.conflist", list("calico"))
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
+	tn.wantChains(map[string]string{
+		"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel sluice-cni",
+	})
+	tn.uninstall()
+	tn.wantRestored(before)
+}

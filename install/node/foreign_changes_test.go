@@ -60,8 +60,15 @@ var changeCases = map[string]changeCase{
 	},
 	"the primary configuration is written in place": {
 		do: func(tn *testNode) {
-			tn.must(os.WriteFile(tn.path("conf/10-a.conflist"), []byte(list("calico", "tuning")),
-				0o644))
+			// The content has the length of the old one and is written at once: while the file is
+			// incomplete, the plugin would be inserted into 20-b.conflist too.
+			f, err := os.OpenFile(tn.path("conf/10-a.conflist"), os.O_WRONLY, 0)
+			tn.must(err)
+			content := list("calico", "tuning")
+			padding := len(tn.read("conf/10-a.conflist")) - len(content)
+			_, err = f.WriteString(content + strings.Repeat("\n", padding))
+			tn.must(err)
+			tn.must(f.Close())
 		},
 		want: map[string]string{
 			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
