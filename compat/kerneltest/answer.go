@@ -33,8 +33,8 @@ var icmpxCodes = map[string]map[rules.Family]string{
 	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
 }
 
-// mayHaveAnswer reports whether the kernel may send the answer, or no answer if it is empty, to a
-// packet with the outcome.
+// mayHaveAnswer reports whether the answer may be the kernel's answer to a packet with the outcome.
+// An empty answer means that the kernel sends none.
 func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
 	with := strings.TrimPrefix(outcome.Rejected, "reject with ")
 	icmpxName, isICMPX := strings.CutPrefix(with, "icmpx ")

@@ -23,7 +23,7 @@ func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 			"meta l4proto tcp counter\nmeta l4proto ah counter\n}\n}\n"
 		program = "ip6tables-"
 	)
-	var read [2]rules.Ruleset
+	var read [2]rules.Ruleset // of iptables-legacy, and of nftables
 	for i, tc := range []struct {
 		name, text string
 		load       []string
@@ -54,7 +54,7 @@ func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 		})
 	}
 	if !diff.OmitsAuthenticationHeaders(&read[0], &read[1]) {
-		t.Error("the rulesets are said to compare protocols in the same way")
+		t.Error("OmitsAuthenticationHeaders of the rules of iptables-legacy and nftables is false, want true")
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // BoundaryPackets returns at most count packets at the boundaries of the classes into which the
-// rulesets divide packets. The packets are drawn for one rule after the other, in a random order of
-// the rules. The fields of a packet are at or next to an end of the ranges that its rule matches,
+// rulesets divide packets. It draws packets for each rule, in a random order of the rules. The
+// fields of a packet are at or next to an end of the ranges that its rule matches,
 // and the packet usually also matches the jumps that lead to the rule's chain. No packet affects
 // the connection of another one. For some rules there may be no packet, because the network cannot
 // send it.
@@ -187,7 +187,7 @@ func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 }
 
 // setInterface sets the interface of the packet to one that the match names or, less often, to
-// another one, whether or not the match is negated. It does nothing if the packet cannot have this
+// another one. It ignores the negation of the match. It does nothing if the packet cannot have this
 // interface, and only sometimes binds an outgoing packet to it.
 func (g *Generator) setInterface(p *rules.Packet, m rules.MatchInterface) {
 	pattern := draw(g, m.Names...)

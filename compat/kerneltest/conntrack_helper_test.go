@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster: a connection that a conntrack helper
-// expects is translated like its master connection, if the master connection was translated, and
-// then traverses no NAT chain. Otherwise the expected connection traverses the NAT chains.
+// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster. If the master connection was
+// translated, a connection that a conntrack helper expects is translated in the same way, and
+// traverses no NAT chain. Otherwise the expected connection traverses the NAT chains.
 func TestHelpersAffectNAT(t *testing.T) {
 	const (
 		assigns = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\n" +

@@ -13,15 +13,15 @@ import (
 )
 
 // TestNATChainsNeedConntrack verifies diff.NATNeedsConntrack: packets traverse a NAT chain only if
-// a rule makes the kernel track connections of their family. Here the policy of the NAT chain drops
-// packets. The model predicts the same, or reports the packet as undecided.
+// a rule makes the kernel track connections of their family. The policy of the test's NAT chain
+// drops packets. The model predicts the same as the kernel, or reports the packet as undecided.
 func TestNATChainsNeedConntrack(t *testing.T) {
 	const natChain = "chain n {\ntype nat hook output priority -100; policy drop;\n%s\n}\n"
 	both := [2]bool{true, true}
 	for _, tc := range []struct {
 		name, nat, filter string
 		dropped           [2]bool // IPv4, IPv6
-		// decided reports that the model decides all packets that the kernel drops.
+		// decided reports whether the model decides all packets that the kernel drops.
 		decided bool
 	}{
 		{"no rule", "", "", [2]bool{}, true},
@@ -59,7 +59,8 @@ func TestNATChainsNeedConntrack(t *testing.T) {
 				}).Outcome
 				undecided := outcome.Undecided != ""
 				if !undecided && outcome.Dropped != tc.dropped[i] {
-					t.Errorf("packet to %s: the model says %s", address, outcome)
+					t.Errorf("packet to %s: the model: %s, want dropped %t", address, outcome,
+						tc.dropped[i])
 				}
 				if undecided && tc.dropped[i] && tc.decided {
 					t.Errorf("packet to %s: %s, want a decision", address, outcome)

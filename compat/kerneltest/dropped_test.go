@@ -13,9 +13,9 @@ import (
 )
 
 // TestStatesAfterDroppedPackets verifies diff.ConntrackSeesDropped: a packet changes the state of
-// its connection if it is dropped after conntrack, but not if it is dropped before. Two rulesets
-// that drop the same packets at these places must not be called equivalent if a rule reads the
-// state.
+// its connection if it is dropped after conntrack, but not if it is dropped before. Of two rulesets
+// that drop the same packets, one before and one after conntrack, no decision may say that they are
+// equivalent if a rule reads the state.
 func TestStatesAfterDroppedPackets(t *testing.T) {
 	// The condition on the status excludes packets of translated connections, which may leave the
 	// host although they were routed to lo first.
@@ -66,14 +66,14 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			chains := live.Tables[0].Chains
 			reads := slices.IndexFunc(chains, func(c rules.Chain) bool { return c.Name == "reads" })
 			if got := chains[reads].Rules[0].Hits.Packets; got != tc.hits[i] {
-				t.Errorf("%s at %s: the kernel has %d packets of an established "+
-					"connection, want %d", tc.name, drops, got, tc.hits[i])
+				t.Errorf("%s at %s: the kernel: %d packets of an established connection, want %d",
+					tc.name, drops, got, tc.hits[i])
 			}
 			sides[i] = diff.Side{Ruleset: *live}
 		}
 		r := diff.Decide(sides[0], sides[1], diff.Options{})
 		if got := r.StrictVerdict(); got != diff.Undecidable {
-			t.Errorf("%s: %s, want %s", tc.name, got, diff.Undecidable)
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, diff.Undecidable)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Effect is what can be observed of the outcome of a packet.
+// An Effect contains the observable properties of the outcome of a packet.
 type Effect struct {
 	Dropped bool
 	// Answer is the answer to the sender of a dropped packet; see [Observation]. If the packet was
@@ -19,7 +19,8 @@ type Effect struct {
 	// From is the source address of a packet that leaves the host, after a possible translation at
 	// postrouting. It is invalid for other packets.
 	From netip.Addr
-	// TProxy is the owner of the transparent listener to which the packet is assigned.
+	// TProxy is the owner of the transparent listener to which a rule has assigned the packet. It
+	// is valid if TProxied is set.
 	TProxy    rules.Owner
 	TProxied  bool
 	Untracked bool
@@ -61,8 +62,8 @@ func (e Effect) String() string {
 // Effect returns the observed effect on the packet p. It returns an error if the packet disappeared
 // between hooks.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
-	// The last hook is prerouting, also for packets that leave by lo. For packets that leave the
-	// host, it is postrouting.
+	// The last hook is postrouting for packets that leave the host. For other packets, including
+	// packets that leave by lo, it is prerouting.
 	last := o.lastEntry("prerouting end")
 	if p.Hook == rules.Output {
 		afterOutput := o.lastEntry("output end")

@@ -42,8 +42,8 @@ var arrivals = []struct {
 	},
 }
 
-// TestKernelDropsPacketsThatDecisionsExclude sends packets that violate the decision's constraints
-// to a real pod, each to its own port. The packets must reach no rule, or at least no socket.
+// TestKernelDropsPacketsThatDecisionsExclude sends packets that decisions exclude as impossible to
+// a pod, each to another port. The packets must reach no rule, or at least no socket.
 func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, redirected, redirectedTo = 1, 2, 3
@@ -67,7 +67,7 @@ func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1,
 			hits[fmt.Sprint("input ", port)] == 1
 		if atRules != tc.atRules || arrives != tc.arrives {
-			t.Errorf("%s: at the rules %t, want %t; arrives %t, want %t", tc.name, atRules,
+			t.Errorf("%s: reaches the rules: %t, want %t; arrives: %t, want %t", tc.name, atRules,
 				tc.atRules, arrives, tc.arrives)
 		}
 		p := rules.Packet{

@@ -2,7 +2,6 @@ package kerneltest_test
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -101,8 +100,8 @@ type fact struct {
 	listeners bool           // whether the TProxyListeners are open
 	before    []rules.Packet // sent before the packet
 	packet    rules.Packet
-	// then is nil or changes the packet's description, after the packets in before were sent, to
-	// the description that the model gets.
+	// then, if not nil, changes the packet to the description that the model gets. This is the
+	// description after the packets in before were sent.
 	then func(p *rules.Packet)
 	want string // the result of Effect.String
 }
@@ -202,7 +201,7 @@ func TestKernelFacts(t *testing.T) {
 				predicted = predicted || kerneltest.Predicts(&p, a, effect, listeners)
 			}
 			if !predicted {
-				disagree(t, "the kernel: %s\nthe model: %s %+v\n%s", effect, outcome, outcome,
+				t.Errorf("the kernel: %s\nthe model: %s %+v\n%s", effect, outcome, outcome,
 					f.ruleset)
 			}
 		})
@@ -241,15 +240,5 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		if !tested[f] {
 			t.Errorf("no kernel test for %s: %s", f.Name(), f)
 		}
-	}
-}
-
-// disagree fails the test, or only logs while the model is known to be incomplete.
-func disagree(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if kerneltest.ModelIsComplete || os.Getenv("SLUICE_STRICT") == "1" {
-		t.Errorf(format, args...)
-	} else {
-		t.Logf(format, args...)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRulesMatchFragmentsUnlessTheKernelReassembles verifies that rules match fragments only if
-// nothing makes the kernel reassemble packets, or in chains before priority -400, or of untracked
-// packets on lo, and that package diff predicts this.
+// TestRulesMatchFragmentsUnlessTheKernelReassembles verifies that rules match fragments in three
+// cases only: nothing makes the kernel reassemble packets, the chain runs before priority -400, or
+// the packet was sent untracked over lo. Package diff predicts this.
 func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 	const (
 		port    = "tcp dport 80 counter\n"
@@ -29,7 +29,7 @@ func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 		name, hook, rule string
 		// before is a chain that is registered earlier.
 		before string
-		meets  bool // whether rules match fragments
+		meets  bool // whether rules meet fragments
 	}{
 		{name: "nothing reassembles", hook: "prerouting priority -300", rule: port, meets: true},
 		{
@@ -103,10 +103,10 @@ func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 				t.Errorf("the kernel: %d fragments in the chain, want some: %t", hits, tc.meets)
 			}
 			if got := diff.MeetsFragments(&live.Ruleset, rules.IPv4); got != tc.meets {
-				t.Errorf("rules may meet fragments: %t, want %t", got, tc.meets)
+				t.Errorf("MeetsFragments of IPv4: %t, want %t", got, tc.meets)
 			}
 			if diff.MeetsFragments(&live.Ruleset, rules.IPv6) {
-				t.Error("IPv4 rules may match IPv6 fragments")
+				t.Error("MeetsFragments of IPv6: true for a ruleset of IPv4, want false")
 			}
 		})
 	}

@@ -103,7 +103,7 @@ func (g *Generator) maskedMark() string {
 }
 
 // newTrialGenerator returns the generator of a trial. One in four seeds also generates constructs
-// that the model cannot express, and another one in four generates rarely used options.
+// that the model cannot express, and another one in four also generates rarely used options.
 func newTrialGenerator(seed uint64) *Generator {
 	g := NewGenerator(seed)
 	g.Ordinary = seed%4 != 0
@@ -138,9 +138,9 @@ func (g *Generator) RulesetOf(p Program) Ruleset {
 	return g.xtables(p)
 }
 
-// Mutate returns the ruleset with a small change to one chain: a new rule, two rules in the other
-// order, or without a rule or a term of a rule. It returns an equal ruleset if the chain has no
-// rules and gets no new rule.
+// Mutate returns the ruleset with a small change to one chain: it adds a rule, exchanges two rules,
+// or removes a rule or a term of a rule. It returns an equal ruleset if the chain has no rules and
+// gets no new rule.
 func (g *Generator) Mutate(rs Ruleset) Ruleset {
 	rs = rs.clone()
 	t := &rs[g.below(len(rs))]

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The kernel itself sends the packets of this file, so the generator cannot generate them.
+// The kernel itself sends the packets of this file. Therefore the generator cannot generate them.
 
 // TestResetOfARuleHasTheConnection checks that the answer of a reject rule enters the output hook
 // with the connection of the rejected packet, and that NAT does not translate it.
@@ -105,8 +105,7 @@ func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
 			}
 			packet += " status confirmed"
 			if got := diff.Explain(live, parsed(t, packet)).Outcome; got.UnknownMarks == "" {
-				t.Errorf("the model, if conntrack may have found the connection: %s, want unknown "+
-					"marks", got)
+				t.Errorf("the model, for a confirmed connection: %s, want unknown marks", got)
 			}
 		})
 	}
@@ -175,13 +174,14 @@ func TestNATDropsICMPRedirectsOfTranslatedConnections(t *testing.T) {
 		got := diff.Explain(live, parsed(t, packet))
 		if dropped := tc.hits[1] == 0; got.Outcome.Dropped != dropped || dropped &&
 			len(got.Passes[0].Notes) == 0 {
-			t.Errorf("the model, status %s: %s, %v", tc.status, got.Outcome, got.Passes[0].Notes)
+			t.Errorf("the model, status %s: %s, notes %v; want dropped %t, with a note if dropped",
+				tc.status, got.Outcome, got.Passes[0].Notes, dropped)
 		}
 	}
 }
 
-// redirectAbout returns an ICMP redirect about a UDP packet from port 4000 of 127.0.0.1 to another
-// of its ports.
+// redirectAbout returns an ICMP redirect about a UDP packet from port 4000 of 127.0.0.1 to the
+// given port of 127.0.0.1.
 func redirectAbout(port byte) []byte {
 	message := []byte{
 		5, 1, 0, 0, 127, 0, 0, 2,
@@ -266,8 +266,8 @@ func loopBack(c *net.UDPConn) error {
 	return errors.Join(err, setErr)
 }
 
-// TestOwnerMatchesOfKernelSockets checks which rules match a reset of the TCP stack, which has a
-// socket without an owner.
+// TestOwnerMatchesOfKernelSockets checks which rules match a reset that the TCP stack sends. Such a
+// reset has a socket without an owner.
 func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
@@ -338,6 +338,7 @@ func matchedMarks(rs *rules.Ruleset) uint32 {
 	return found
 }
 
+// readLive returns the rules of the namespace.
 func readLive(t *testing.T, ns *netns.NS) *rules.Ruleset {
 	t.Helper()
 	live, err := compat.ReadLive(ns, compat.OriginAll)
@@ -347,6 +348,7 @@ func readLive(t *testing.T, ns *netns.NS) *rules.Ruleset {
 	return &live.Ruleset
 }
 
+// parsed returns the packet with the description.
 func parsed(t *testing.T, text string) rules.Packet {
 	t.Helper()
 	p, err := rules.ParsePacket(text)
@@ -397,7 +399,7 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 			// The first three rules are for the states that these types must not have.
 			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
 				if got := r.Hits.Packets > 0; got != (i >= 3) {
-					t.Errorf("rule %d matches %d packets, want some: %t: %v", i+1, r.Hits.Packets, i >= 3, r)
+					t.Errorf("rule %d, %s, matches %d packets, want some: %t", i+1, &r, r.Hits.Packets, i >= 3)
 				}
 			}
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNetworksLeakNothing creates, uses and closes networks, and verifies that no descriptors and
-// namespaces remain. TestMain checks goroutines.
+// no namespaces remain. TestMain checks that no goroutines remain.
 func TestNetworksLeakNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	round := func(seed uint64) {

@@ -88,17 +88,17 @@ func (o *Observation) addEntry(p *rules.Packet, e LogEntry) {
 		}
 		return
 	}
-	// Other packets return the token too, such as an echo reply. Their source is not the source of
-	// p. The source of p changes only by SNAT, which the end of postrouting logs.
-	isReturned := e.To.Addr() == p.Source.Addr()
-	hasSource := e.From == p.Source || e.Position == "postrouting end" && !isReturned
+	// Other packets contain the token too, such as an echo reply. Their source is not the source of
+	// p. Only SNAT changes the source of p, and only the end of postrouting logs the new source.
+	isReply := e.To.Addr() == p.Source.Addr()
+	hasSource := e.From == p.Source || e.Position == "postrouting end" && !isReply
 	if e.Protocol == p.Protocol && hasSource {
 		o.Entries = append(o.Entries, e)
 	}
 }
 
-// pinToProcessor restricts the goroutine's thread to a random one of its processors, until unpin is
-// called.
+// pinToProcessor restricts the goroutine's thread to one of its processors, selected at random,
+// until unpin is called.
 func pinToProcessor() (unpin func(), err error) {
 	runtime.LockOSThread()
 	var all, one unix.CPUSet

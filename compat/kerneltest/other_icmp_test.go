@@ -51,7 +51,8 @@ func TestRulesMatchICMPOfTheOtherFamily(t *testing.T) {
 			}
 			r := diff.Decide(diff.Side{Ruleset: *live}, diff.Side{}, diff.Options{})
 			if r.StrictVerdict() == diff.Equivalent {
-				t.Error("a ruleset with the rule and an empty ruleset are called equivalent")
+				t.Errorf("a ruleset with the rule, compared with no rules: %s, want another verdict",
+					r.StrictVerdict())
 			}
 		})
 	}

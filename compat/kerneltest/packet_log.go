@@ -115,7 +115,7 @@ func (n *Network) addNotes() error {
 	}
 	// NAT drops an ICMPv6 error with a wrong checksum (nf_nat_icmpv6_reply_translation in
 	// net/netfilter/nf_nat_proto.c), and computes the checksum again if a rule has changed the IPv6
-	// header. The notes keep it right.
+	// header. Therefore the rules for ICMPv6 update the checksum.
 	const icmpChecksumOffset = 2
 	for _, op := range []expr.CmpOp{expr.CmpOpEq, expr.CmpOpNeq} {
 		for _, note := range notes {
@@ -258,7 +258,7 @@ func (e LogEntry) String() string {
 var errIncomplete = errors.New("the log is incomplete")
 
 // readUntil reads the log up to the sentinel with the token, and returns the entries of the other
-// packets. If it cannot receive the sentinel, it returns an error and the entries before it.
+// packets. If it cannot receive the sentinel, it returns an error and the entries so far.
 func (n *Network) readUntil(sentinelToken uint32, wait time.Duration) ([]LogEntry, error) {
 	var entries []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
@@ -324,8 +324,8 @@ func (n *Network) decodeEntry(attributes []byte) (LogEntry, error) {
 	return e, a.Err()
 }
 
-// waitForLinks waits until a packet arrives by each interface. Before that an interface drops
-// packets to send (linkwatch_do_dev in net/core/link_watch.c).
+// waitForLinks waits until a packet arrives by each interface. Until then the interface drops the
+// packets that it should send (linkwatch_do_dev in net/core/link_watch.c).
 func (n *Network) waitForLinks() error {
 	begin := time.Now()
 	for _, name := range interfaces {

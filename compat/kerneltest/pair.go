@@ -107,13 +107,13 @@ func (n *Network) checkPair(
 	result := diff.Decide(diff.Side{Ruleset: l.model, RoutingKnown: true},
 		diff.Side{Ruleset: r.model, RoutingKnown: true}, diff.Options{})
 	test := pairTest{counts: counts, left: &l, right: &r, result: result}
-	// Strictly: deviations from Istio's rules are differences like others.
+	// In the strict verdict, deviations from Istio's rules are differences like others.
 	test.verdict = result.StrictVerdict()
 	counts.addVerdict(test.verdict)
 
 	if left.Has("--on-port 0") || right.Has("--on-port 0") {
 		// Such a rule looks for a listener on the packet's own port. In the model either all ports
-		// have a listener or none has, and the network can only provide the latter.
+		// have a listener or none has. The network can only provide no listeners.
 		withListeners = false
 	}
 	batches := [][]rules.Packet{slices.Clone(packets)}
@@ -157,8 +157,8 @@ func (n *Network) checkPair(
 type sideObservations struct{ batches, witnesses []Observation }
 
 // observeSide sends the packets through the loaded ruleset. It deletes all connections before each
-// batch and before each witness. The batches are sent with or without listeners, and each witness
-// with or without them as its field NoListener says.
+// batch and before each witness. withListeners determines whether listeners are open for the
+// batches. The field NoListener of each witness determines it for the witness.
 func (n *Network) observeSide(
 	batches [][]rules.Packet, witnesses []rules.Packet, withListeners bool,
 ) (observed sideObservations, err error) {

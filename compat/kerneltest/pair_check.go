@@ -85,8 +85,9 @@ func (t *pairTest) mayDiffer(p rules.Packet) bool {
 	return isUncovered && t.verdict != diff.Equivalent
 }
 
-// hasUnpredictableDestination reports whether the new destination is not compared: the kernel
-// selects a port from a range, or an address from a range that contains the original address.
+// hasUnpredictableDestination reports whether the model cannot predict the new destination, because
+// the kernel selects a port from a range, or an address from a range that contains the original
+// address.
 func hasUnpredictableDestination(outcome rules.Outcome, p rules.Packet) bool {
 	if outcome.RedirectLast != 0 || outcome.DNATPortLast != 0 {
 		return true
@@ -134,8 +135,8 @@ func (t *pairTest) checkWitness(p rules.Packet, c diff.Class, left, right Observ
 	}
 }
 
-// mayHaveOtherSocket reports whether a rule may find another socket for the packet than in the
-// model.
+// mayHaveOtherSocket reports whether a rule may find a socket for the packet that the model does
+// not know.
 func (t *pairTest) mayHaveOtherSocket(p rules.Packet) bool {
 	has := func(word string) bool { return t.left.text.Has(word) || t.right.text.Has(word) }
 	if p.NoListener {

@@ -13,7 +13,7 @@ import (
 // not repeat, it returns the failure with [ErrNotRepeated].
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest, begin := f, time.Now()
-	// try reports whether the packet fails with the rulesets, and then stores them as the smallest.
+	// try reports whether the packet fails with the rulesets. If so, it stores the new failure.
 	try := func(left, right Ruleset) (fails bool, err error) {
 		counts := PairCounts{Unsent: map[string]int{}}
 		err = n.checkPair(&counts, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)

@@ -116,9 +116,9 @@ func (n *Network) tracePaths(
 }
 
 // sharesHeader reports whether another packet may have the same header in the log of
-// iptables-legacy as packet i. A packet without a socket always does: it is a copy of an arriving
-// packet with the same header. A packet of another protocol than TCP, whose header has no sequence
-// number, does if another packet of the protocol has the same source.
+// iptables-legacy as packet i. This is the case if packet i has no socket, because it is the copy
+// of an arriving packet with the same header. It is also the case if another packet has the same
+// protocol and source.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -126,8 +126,7 @@ func sharesHeader(packets []rules.Packet, i int) bool {
 	}
 	for j := range packets {
 		other := &packets[j]
-		if j != i && p.Protocol != rules.TCP && other.Protocol == p.Protocol &&
-			other.Source == p.Source {
+		if j != i && other.Protocol == p.Protocol && other.Source == p.Source {
 			return true
 		}
 	}

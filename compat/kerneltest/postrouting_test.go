@@ -37,14 +37,15 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	left, translated := read(translating)
 	right, untranslated := read(strings.Replace(translating, "snat to 127.0.0.9", "accept", 1))
 	if translated == 0 || untranslated != 0 {
-		t.Errorf("the kernel: %d packets from the new source, %d without a translation", translated,
-			untranslated)
+		t.Errorf("the kernel: %d packets from the new source, and %d without a translation; want "+
+			"some and none", translated, untranslated)
 	}
 	if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
-		t.Error("rulesets with and without the translation are equivalent")
+		t.Errorf("rulesets with and without the translation: %s, want another verdict",
+			r.StrictVerdict())
 	}
 	if r := diff.Decide(left, left, diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("a ruleset compared with itself: %s", r.StrictVerdict())
+		t.Errorf("a ruleset compared with itself: %s, want %s", r.StrictVerdict(), diff.Equivalent)
 	}
 }
 
@@ -82,11 +83,12 @@ func TestLaterPacketsHaveTheTranslatedSource(t *testing.T) {
 		const later = "out udp 127.0.0.1:4000 > 127.0.0.1:9 status confirmed,snat"
 		got := diff.Explain(live, parsed(t, later)).Outcome
 		if got.Undecided == "" && got.UnknownMarks == "" && (got.Mark == 7) != (hits > 0) {
-			t.Errorf("the model at priority %s: %s", priority, got)
+			t.Errorf("the model at priority %s: %s, want mark 7: %t", priority, got, hits > 0)
 		}
 	}
 	r := diff.Decide(sides["50"], sides["150"], diff.Options{})
 	if r.StrictVerdict() == diff.Equivalent {
-		t.Error("the rules before and after the translation are said to be equivalent")
+		t.Errorf("the rules before and after the translation: %s, want another verdict",
+			r.StrictVerdict())
 	}
 }

@@ -8,10 +8,6 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ModelIsComplete makes tests fail if the model disagrees with the kernel. Otherwise tests only
-// report a disagreement.
-const ModelIsComplete = true
-
 // Explain returns the model's outcome of the packet, and the other outcomes that the packet has if
 // a match that depends on chance has another result.
 func Explain(

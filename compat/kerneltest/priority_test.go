@@ -11,8 +11,8 @@ import (
 )
 
 // TestOrderAtConntracksPriorityFollowsRegistration verifies that a chain at conntrack's priority
-// runs before conntrack if the chain was registered last, and otherwise after conntrack. So a list
-// of the rules does not determine whether such a chain can set a zone.
+// runs before conntrack if the chain was registered last, and otherwise after conntrack. Therefore
+// a list of the rules does not determine whether such a chain can set a zone.
 func TestOrderAtConntracksPriorityFollowsRegistration(t *testing.T) {
 	const (
 		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\n" +

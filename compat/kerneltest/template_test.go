@@ -45,7 +45,7 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for send(writes); send(reads).Mark != 9; send(writes) {
 		if time.Now().After(deadline) {
-			t.Fatal("no packet has the mark")
+			t.Fatal("no packet of the other namespace has the mark 9")
 		}
 	}
 	for _, list := range []string{
@@ -55,12 +55,13 @@ func TestNFTTemplateIsShared(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *other},
 			diff.Options{})
 		if r.StrictVerdict() == diff.Equivalent {
-			t.Errorf("a condition on the template's mark is equivalent to %q", list)
+			t.Errorf("a condition on the template's mark, compared with %q: %s, want another verdict",
+				list, r.StrictVerdict())
 		}
 	}
 	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional},
 		diff.Options{})
 	if r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("a ruleset compared with itself: %s", r.StrictVerdict())
+		t.Errorf("a ruleset compared with itself: %s, want %s", r.StrictVerdict(), diff.Equivalent)
 	}
 }

@@ -46,7 +46,7 @@ func pairs(t *testing.T) uint64 {
 const packetsOfRuleset = 32
 
 // maxUndecided is the maximum percentage of undecided pairs of generated iptables rulesets. It is
-// verified only for at least manyPairs pairs, because fewer pairs are of few rulesets.
+// verified only for at least manyPairs pairs, because fewer pairs come from too few rulesets.
 const (
 	maxUndecided = 5
 	manyPairs    = 5000
@@ -61,31 +61,31 @@ func TestModelPredictsKernel(t *testing.T) {
 	runTrials(t, first, &total, enough, func(
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
 	) (kerneltest.Counts, error) {
-		tally, err := n.Trial(seed, packetsOfRuleset)
-		if err == nil && len(tally.Failures) > 0 && shrinks() {
-			small, err := n.Shrink(tally.Failures[0])
+		counts, err := n.Trial(seed, packetsOfRuleset)
+		if err == nil && len(counts.Failures) > 0 && shrinks() {
+			small, err := n.Shrink(counts.Failures[0])
 			if errors.Is(err, kerneltest.ErrNotRepeated) {
 				t.Logf("%v\n%s", err, small)
-				tally.Failures = tally.Failures[1:]
+				counts.Failures = counts.Failures[1:]
 			} else {
-				disagree(t, "%v\n%s", err, small)
+				t.Errorf("%v\n%s", err, small)
 			}
 		}
-		return tally, err
+		return counts, err
 	})
 	t.Logf("SLUICE_SEED=%d: %s%.0f pairs/s", first, &total,
 		float64(total.Pairs())/time.Since(begin).Seconds())
 	if len(total.Failures) > 0 {
-		disagree(t, "%d pairs differ", len(total.Failures))
+		t.Errorf("%d pairs differ", len(total.Failures))
 	}
 	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
-		disagree(t, "%.1f %% of the pairs of iptables are undecided, more than %d %%",
+		t.Errorf("%.1f %% of the pairs of iptables are undecided, more than %d %%",
 			share.Percent(), maxUndecided)
 	}
 }
 
-// TestDecisionsHoldInKernel decides whether random pairs of rulesets treat all packets alike, and
-// sends the witnesses of the decision and other packets through both.
+// TestDecisionsHoldInKernel decides whether random pairs of rulesets treat all packets alike. It
+// sends the witnesses of the decision and other packets through both rulesets.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
 	var total kerneltest.PairCounts
@@ -95,23 +95,23 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 	runTrials(t, first, &total, enough, func(
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
 	) (kerneltest.PairCounts, error) {
-		tally, err := n.PairTrial(seed, packetsOfRuleset)
-		if err == nil && len(tally.Failures) > 0 && shrinks() {
-			small, err := n.ShrinkPair(tally.Failures[0])
-			disagree(t, "%v\n%s", err, small)
+		counts, err := n.PairTrial(seed, packetsOfRuleset)
+		if err == nil && len(counts.Failures) > 0 && shrinks() {
+			small, err := n.ShrinkPair(counts.Failures[0])
+			t.Errorf("%v\n%s", err, small)
 		}
-		return tally, err
+		return counts, err
 	})
 	t.Logf("SLUICE_SEED=%d: %s%.0f packets/s", first, &total,
 		float64(total.Alike+total.Explained)/time.Since(begin).Seconds())
 	if len(total.Failures) > 0 {
-		disagree(t, "%d decisions are wrong", len(total.Failures))
+		t.Errorf("%d decisions are wrong", len(total.Failures))
 	}
 }
 
-// runTrials runs trials with ascending seeds in parallel until there are enough, and sums up their
-// results. shrinks reports whether a trial should shrink its first failure. It returns true
-// SLUICE_FAILURES times, by default 3.
+// runTrials runs trials with ascending seeds in parallel until enough returns true, and adds their
+// results to the total. shrinks reports whether a trial should shrink its first failure. It returns
+// true SLUICE_FAILURES times, by default 3.
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
 	trial func(n *kerneltest.Network, seed uint64, shrinks func() bool) (T, error),
@@ -134,13 +134,13 @@ func runTrials[T any](
 				if done {
 					return
 				}
-				tally, err := trial(n, first+next.Add(1)-1, shrinks)
+				counts, err := trial(n, first+next.Add(1)-1, shrinks)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				mu.Lock()
-				total.Add(tally)
+				total.Add(counts)
 				mu.Unlock()
 			}
 		})

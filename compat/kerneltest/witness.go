@@ -56,7 +56,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 				p.OutInterface = outInterfaceOf(p)
 			}
 		},
-		// A packet without a socket is untracked. Otherwise it needs a socket.
+		// A packet that the host sends is untracked or has a socket.
 		func(p *rules.Packet) {
 			if p.Hook == rules.Output && p.Owner == nil {
 				p.State, p.Status, p.ConntrackMark, p.Reply = rules.Untracked, 0, 0, false
@@ -96,7 +96,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 	return witness
 }
 
-// flagsOf returns flags with which a packet of TCP has the state.
+// flagsOf returns TCP flags with which a packet has the state.
 func flagsOf(s rules.State) rules.TCPFlags {
 	switch s {
 	case rules.New:

@@ -10,8 +10,8 @@ import (
 
 // TestDecisionsConsiderValuesOfUnknownConditions loads pairs of rulesets with the same condition,
 // which the model cannot express. Only one ruleset writes the value that the condition reads. The
-// kernel treats a packet differently, so no decision may call the rulesets equivalent. A
-// ruleset is still equivalent to itself.
+// kernel treats a packet differently. Therefore no decision may say that the rulesets are
+// equivalent. A ruleset is still equivalent to itself.
 func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 	n := network(t)
 	type pair struct {
@@ -80,10 +80,11 @@ func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 					"with it", withWrite, withoutWrite)
 			}
 			if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
-				t.Error("the rulesets are called equivalent")
+				t.Errorf("verdict %s, want another one", diff.Equivalent)
 			}
 			if r := diff.Decide(right, right, diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-				t.Errorf("a ruleset compared with itself: %s", r.StrictVerdict())
+				t.Errorf("a ruleset compared with itself: %s, want %s", r.StrictVerdict(),
+					diff.Equivalent)
 			}
 		})
 	}
