@@ -84,7 +84,7 @@ func (e *evaluator) hasListener(port uint16) set {
 }
 
 // recordStop records the action at which the rule ended for some packets: in the rule's event, or
-// in an event of its own if the rule continued for other packets.
+// in an additional event if the rule continued for other packets.
 func (e *evaluator) recordStop(eventIndex int, packets []flow, action rules.Action) {
 	if eventIndex < 0 {
 		return
@@ -119,7 +119,7 @@ func (e *evaluator) evaluateJump(a rules.Jump, packets []flow) []flow {
 	return returned.list
 }
 
-// applyVerdict adds the packets to the packets that a verdict accepts, returns or drops.
+// applyVerdict adds the packets to the accepted, returned or ended packets of the chain.
 func (e *evaluator) applyVerdict(v rules.Verdict, packets []flow) {
 	switch v {
 	case rules.Accept:
@@ -134,7 +134,7 @@ func (e *evaluator) applyVerdict(v rules.Verdict, packets []flow) {
 	}
 }
 
-// evaluateReject drops packets and replies to them. A reset is sent only for TCP (ResetAnswersTCP).
+// evaluateReject drops packets and answers them. A reset is sent only for TCP (ResetAnswersTCP).
 func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	if a.With == "tcp reset" {
 		var others []flow
@@ -149,7 +149,7 @@ func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	}
 }
 
-// hasNoAnswer returns the packets for which the kernel has no route for a reply
+// hasNoAnswer returns the packets for which the kernel has no route for an answer
 // (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource,
 // LinkLocalErrorUsesRouteInterface).
 func (e *evaluator) hasNoAnswer(a rules.Reject, f flow) set {
@@ -174,7 +174,7 @@ func (e *evaluator) hasNoAnswer(a rules.Reject, f flow) set {
 		onHost = e.overLoopback
 	}
 	if e.currentHook() == rules.Output {
-		// At output the kernel also replies to packets of sockets that are bound to an interface.
+		// At output the kernel also answers packets of sockets that are bound to an interface.
 		toLoopback = e.minus(toLoopback, e.bound())
 	}
 	if e.and(onHost, f.packets) == none {
@@ -187,9 +187,9 @@ func (e *evaluator) hasNoAnswer(a rules.Reject, f flow) set {
 	return e.or(toLoopback, e.minus(onHost, local))
 }
 
-// hasNoLinkLocalAnswer returns the packets on lo, from link-local addresses, to which the kernel
-// does not reply. The kernel replies if the route of the packet names another interface, as the
-// routes to addresses of this host do.
+// hasNoLinkLocalAnswer returns the packets on lo, from link-local addresses, that the kernel does
+// not answer. The kernel answers if the route of the packet names another interface, as the routes
+// to addresses of this host do.
 func (e *evaluator) hasNoLinkLocalAnswer(a rules.Reject, f flow, view *view) set {
 	onLoopback := e.overLoopback
 	switch {

@@ -40,7 +40,8 @@ func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.
 // yieldEvaluated calls yield for the evaluated rules of a table. It stops, and returns false, when
 // yield returns false.
 func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
-	// The queue contains the chains to evaluate, and notQueued the other user-defined chains.
+	// The queue contains the chains whose rules are still to be yielded. notQueued contains the
+	// user-defined chains that no yielded rule jumps to.
 	notQueued := make(map[string]*rules.Chain, len(t.Chains))
 	var queue []*rules.Chain
 	for i := range t.Chains {

@@ -77,7 +77,7 @@ func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 		{"iptables-legacy without rules", none, native, false},
 	} {
 		if got := diff.OmitsAuthenticationHeaders(&tc.left, &tc.right); got != tc.omits {
-			t.Errorf("%s: %t, want %t", tc.name, got, tc.omits)
+			t.Errorf("%s: authentication headers omitted %t, want %t", tc.name, got, tc.omits)
 		}
 	}
 }

@@ -26,8 +26,8 @@ var DefaultBudget = Budget{Time: 10 * time.Second, Memory: 512 << 20}
 // With the race detector its time is longer.
 var AgentBudget = Budget{Time: slowdown * 50 * time.Millisecond, Memory: 16 << 20}
 
-// From returns a budget that several requests share, for work that began at a time. The time before
-// the first request counts in full; the time between the requests does not count.
+// From returns a budget that several requests share, for work that began at the given time. The
+// time before the first request counts in full; the time between the requests does not count.
 func (b Budget) From(begin time.Time) Budget {
 	if b == (Budget{}) {
 		b = DefaultBudget

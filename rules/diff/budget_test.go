@@ -57,7 +57,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	for i := range 11 {
 		limit := runLimited(func() { m.charge(stepsPerReading) })
 		if last := i == 10; last != (limit != "") {
-			t.Fatalf("after pause %d: %q", i+1, limit)
+			t.Fatalf("after pause %d: limit %q, want only pause 11 to exceed the budget", i+1, limit)
 		}
 	}
 	m = newMeter(Budget{Time: time.Hour})
@@ -68,7 +68,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	m.lastReading = clock
 	m.charge(stepsPerReading)
 	if spent := m.budget.spent.Load(); spent != int64(time.Microsecond) {
-		t.Errorf("a microsecond counts as %d ns", spent)
+		t.Errorf("a microsecond counts as %d ns, want 1000", spent)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 	trace := ExplainWithin(&rs, p, Budget{Memory: 1})
 	if want := "more than 0 MB of memory"; trace.Exhausted != want ||
 		trace.Outcome.Undecided != want || len(trace.Passes) != 1 {
-		t.Errorf("got %+v", trace)
+		t.Errorf("got %+v, want the limit %q and one pass", trace, want)
 	}
 }
 
@@ -155,7 +155,8 @@ func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 		if len(result.Classes) == 0 ||
 			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
 				result.Classes[0].Witness.OutInterface != "other" {
-			t.Errorf("%s: %s, %v", name, result.StrictVerdict(), result.Classes)
+			t.Errorf("%s: %s, %v, want a witness with a named interface", name,
+				result.StrictVerdict(), result.Classes)
 		}
 	}
 }
@@ -169,12 +170,13 @@ func TestTooManyInterfaceNamesExhaustTheBudget(t *testing.T) {
 	result := Decide(asSide(many), asSide(filterOut()), Options{})
 	if want := "more than 65536 distinct interface names and prefixes"; result.Exhausted != want ||
 		len(result.Classes) != 0 {
-		t.Errorf("got %q, %d classes", result.Exhausted, len(result.Classes))
+		t.Errorf("got %q and %d classes, want %q and none", result.Exhausted,
+			len(result.Classes), want)
 	}
 }
 
-// The remainder of a prefix contains an interface name even if rules name all short names with this
-// prefix.
+// The class of the remaining interfaces of a prefix has an example even if rules name all short
+// names with this prefix.
 func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 	names := []rules.InterfaceName{{Name: "a", Prefix: true}, {Name: "a"}}
 	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_." {
@@ -184,7 +186,7 @@ func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 	d := interfaceClasses(names, newMeter(Budget{}))
 	i := d.classOf("an unlikely name")
 	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
-		t.Fatalf("class %d of %v", i, d.classes)
+		t.Fatalf("got class %d of %v, want the class of %s", i, d.classes, names[0])
 	}
 	for _, n := range names[1:] {
 		if n.Contains(d.classes[i].example) {
@@ -208,8 +210,8 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 		result := Decide(asSide(unknown(n)), asSide(filterOut()),
 			Options{Families: []rules.Family{rules.IPv4}})
 		if len(result.Undecided) != MostUndecided || result.MoreUndecided != more {
-			t.Errorf("%d undecided conditions, %d listed, more: %t", n, len(result.Undecided),
-				result.MoreUndecided)
+			t.Errorf("%d undecided conditions: %d listed, more %t, want %d, more %t", n,
+				len(result.Undecided), result.MoreUndecided, MostUndecided, more)
 		}
 	}
 }
@@ -237,7 +239,7 @@ func TestLongRulesCountAsSeveralSteps(t *testing.T) {
 	pass := Explain(&rs, p).Passes[0]
 	// Each rule counts as one step, and as 100 more for its 64*100 ranges.
 	if want := MostSteps/101 + 1; len(pass.Steps) != want || !pass.MoreSteps {
-		t.Errorf("%d steps, want %d", len(pass.Steps), want)
+		t.Errorf("%d steps, more %t, want %d, more true", len(pass.Steps), pass.MoreSteps, want)
 	}
 }
 
@@ -283,7 +285,8 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 	} {
 		few, many := steps(1000, rule), steps(8000, rule)
 		if t.Logf("%s: %d steps, %d steps", name, few, many); many > 12*few {
-			t.Errorf("%s: %d steps for 1000 rules, %d for 8000", name, few, many)
+			t.Errorf("%s: %d steps for 1000 rules, %d for 8000, want at most 12 times as many",
+				name, few, many)
 		}
 	}
 }

@@ -49,7 +49,7 @@ type summary struct {
 	// returned contains the packets that reach the end of the chain, accepted contains the packets
 	// that leave the base chain, and ended contains the packets whose evaluation has ended.
 	returned, accepted, ended flows
-	// evaluated contains the packets that evaluated a variable, by the key of the variable.
+	// evaluated contains the packets for which a variable was evaluated, by its key.
 	evaluated map[string]set
 	// updates are the writes of the rules to states.
 	updates updates
@@ -118,7 +118,7 @@ const (
 const maxCalls = 8
 
 // evaluateCall evaluates another chain, and returns the packets that reach its end. If the result
-// is unknown, the text describes the call.
+// is unknown, the packets end as undecided, and text describes the call in the reason.
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
 	called := e.summarize(key, c)
@@ -146,8 +146,8 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	return e.restrict(&called.returned, f.packets)
 }
 
-// evaluatedBefore reports whether some of the packets have already evaluated a random match of the
-// called chain.
+// evaluatedBefore reports whether a random match of the called chain has already been evaluated for
+// some of the packets.
 func (e *evaluator) evaluatedBefore(called *summary, packets set) bool {
 	for key, evaluated := range called.evaluated {
 		e.meter.step()
@@ -158,7 +158,7 @@ func (e *evaluator) evaluatedBefore(called *summary, packets set) bool {
 	return false
 }
 
-// recordEvaluation adds packets that evaluated a variable.
+// recordEvaluation adds packets for which a variable is evaluated.
 func (e *evaluator) recordEvaluation(key string, packets set) {
 	s := e.summary
 	if s.evaluated == nil {

@@ -91,8 +91,9 @@ func (e *evaluator) mixMark(a rules.MixMark, f flow, view view) flow {
 }
 
 // setZone attaches a template with the zone to packets that conntrack has not seen and that have no
-// template. The rule continues for all packets: setZone returns the unchanged packets, and adds the
-// packets that get the zone to continuing.
+// template. The rule continues for the unchanged packets, which setZone returns, and for the
+// packets that setZone adds to continuing. Packets for which the effect of the zone is unknown end
+// as undecided.
 func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flows) flow {
 	if view.hasTemplate() {
 		return f
@@ -133,8 +134,8 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 		}
 	}
 	if others.packets != none {
-		// A packet that was sent untracked over lo starts a new connection when it arrives, with
-		// its own NAT.
+		// A packet that was sent untracked over lo begins a new connection when it arrives, and NAT
+		// is decided again.
 		e.endUndecided(a.String()+" for a packet that conntrack does not track", others)
 	}
 	return connected

@@ -196,8 +196,8 @@ func (s *space) widen(chosen [fieldCount]value, within set) box {
 	return b
 }
 
-// literals returns the variables on which a set of packets depends, with values for which the set
-// is not empty.
+// literals returns variables on which a set of packets depends, with values for which the set is
+// not empty: the variables on one path through the diagram of the set.
 func (s *space) literals(packets set) []literal {
 	var found []literal
 	for packets != none && packets != all {

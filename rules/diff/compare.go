@@ -11,8 +11,8 @@ import (
 type difference struct {
 	packets set
 	// describable contains the packets of the difference, and other packets that the description of
-	// a class may include: a rule of one side sends them to their original destination, so that
-	// the outcomes are equal, but a description without these packets would be long.
+	// a class may include although their outcomes are equal: packets that a rule of one side sends
+	// to their original destination. A description that excludes these packets would be long.
 	describable set
 	left, right flow
 	// deviations explain the difference.
@@ -103,7 +103,7 @@ func (s *space) compare(left, right *walk) comparison {
 	return c
 }
 
-// randomMatchesOfOneSide returns the variables of random matches of rules that only one side has.
+// randomMatchesOfOneSide returns the variables of the random matches that only one side has.
 func (s *space) randomMatchesOfOneSide(left, right *walk) map[int]bool {
 	var found map[int]bool
 	for i := range s.list {
@@ -117,11 +117,11 @@ func (s *space) randomMatchesOfOneSide(left, right *walk) map[int]bool {
 // divideByUnknowns divides the differing packets into those that differ for all values of the
 // unknowns (differences) and those that differ for some values (undecided).
 //
-// randomMatches are the variables of random matches of rules that only one side has. Usually such a
-// match is independent of the matches of the other side. But two rules may differ only because the
-// model does not support a part of one of them. Then both rules have the same random match.
-// Packets whose result depends on an unknown therefore differ only if they differ for all results
-// of randomMatches.
+// randomMatches are the variables of the random matches that only one side has. Usually such a
+// match is independent of the matches of the other side. But the rules of two random matches may
+// differ only because the model does not support a part of one rule. Then both may be the same
+// match. Packets whose result depends on an unknown therefore differ only if they differ for all
+// results of randomMatches.
 func (s *space) divideByUnknowns(
 	c *comparison, differing, unknown set, randomMatches map[int]bool,
 ) {
@@ -214,7 +214,7 @@ func (s *space) sameSource(l, r *progress) set {
 			text: "whether the source address that the kernel selects is the same on both sides",
 		})
 	case l.snatAction != "" && r.snatAction != "":
-		return none // other addresses
+		return none // two known addresses that differ
 	case l.snatAction != "":
 		return s.is(source, address(l.snat))
 	}

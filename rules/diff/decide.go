@@ -352,10 +352,10 @@ func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
 	return false
 }
 
-// isOfLeft reports whether the reason is a rule of the left side.
+// isOfLeft reports whether the reason belongs to the left side.
 func isOfLeft(u Undecided) bool { return !u.Right }
 
-// isOfRight reports whether the reason is a rule of the right side.
+// isOfRight reports whether the reason belongs to the right side.
 func isOfRight(u Undecided) bool { return u.Right }
 
 // sameRule reports whether two reasons have the same text and belong to the same rule.

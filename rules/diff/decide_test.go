@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestMemoryOfAPathIsReleased verifies that after a decision the meter counts only memory that is
-// still in use: the diagrams that the spaces of each family share, and the lists of addresses.
-func TestMemoryOfAPathIsReleased(t *testing.T) {
+// TestComparisonReleasesMemory verifies that after a comparison the meter counts only memory that
+// is still in use: the diagrams that the spaces of each family share, and the lists of addresses.
+func TestComparisonReleasesMemory(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	side := Side{Ruleset: rules.MustCompile(r)}
@@ -23,11 +23,11 @@ func TestMemoryOfAPathIsReleased(t *testing.T) {
 			want += shared.memory()
 		}
 		if d.meter.memory != want {
-			t.Errorf("diagrams of more than %d nodes remain: the meter counts %d bytes, want %d",
-				most, d.meter.memory, want)
+			t.Errorf("diagrams shared up to %d nodes: the meter counts %d bytes, want %d", most,
+				d.meter.memory, want)
 		}
 		if most == 0 && len(d.diagrams) > 0 {
-			t.Errorf("%d diagrams remain", len(d.diagrams))
+			t.Errorf("no diagrams shared: %d remain, want none", len(d.diagrams))
 		}
 	}
 }

@@ -67,7 +67,8 @@ func (s *space) describe(b box) []Condition {
 		if l.value {
 			answer = "yes"
 		}
-		conditions = append(conditions, Condition{s.list[l.variable].text, answer})
+		question := strings.TrimPrefix(s.list[l.variable].text, yesNoPrefix)
+		conditions = append(conditions, Condition{question, answer})
 	}
 	return conditions
 }

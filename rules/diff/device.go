@@ -124,7 +124,8 @@ func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 			m.step()
 			name := queue[0] + string(c)
 			switch {
-			case len(name) > maxNameLen || d.prefixed[name]: // too long, or a longer prefix in the rules
+			case len(name) > maxNameLen || d.prefixed[name]:
+				// No longer name is possible, or the name begins with a longer prefix.
 			case isFree(name):
 				return name, true
 			default:

@@ -64,8 +64,9 @@ type Result struct {
 	// decided.
 	Exhausted string
 	// Routing lists the differences between the policy routes and the loopback addresses: Want is
-	// the value of the left side, and Got is the value of the right side. Of the priority of a
-	// policy rule, only whether the rule precedes the rule of the main table is compared.
+	// the value of the left side, and Got is the value of the right side. The priorities of two
+	// policy rules count as equal if both rules precede, or both follow, the rule of the main
+	// table.
 	Routing []rules.Difference
 	// RoutingCompared reports whether the routing of both sides is known.
 	RoutingCompared bool
@@ -96,7 +97,7 @@ func (r *Result) Verdict() Verdict {
 	return r.summarize(slices.ContainsFunc(r.Classes, isUnexplained))
 }
 
-// StrictVerdict is Verdict with known deviations that count as differences.
+// StrictVerdict is like Verdict, but known deviations count as differences.
 func (r *Result) StrictVerdict() Verdict { return r.summarize(len(r.Classes) > 0) }
 
 // summarize returns the verdict. differs reports whether a class of the result counts as a

@@ -81,11 +81,11 @@ func decide(left, right rules.Ruleset) diff.Result {
 
 // describe returns the conditions of a class as one line.
 func describe(c diff.Class) string {
-	var words []string
+	var conditions []string
 	for _, condition := range c.Packets {
-		words = append(words, condition.Field+" "+condition.Values)
+		conditions = append(conditions, condition.String())
 	}
-	return strings.Join(words, "; ")
+	return strings.Join(conditions, "; ")
 }
 
 // classes returns the descriptions of all classes of a result.
@@ -212,7 +212,8 @@ func TestEquivalentRulesets(t *testing.T) {
 		},
 	} {
 		if r := decide(tc.left, tc.right); r.StrictVerdict() != diff.Equivalent {
-			t.Errorf("%s: %v, undecided %v", tc.name, classes(r), r.Undecided)
+			t.Errorf("%s: %s, want %s: classes %v, undecided %v", tc.name, r.StrictVerdict(),
+				diff.Equivalent, classes(r), r.Undecided)
 		}
 	}
 }
@@ -281,6 +282,10 @@ func TestDescriptionsOfDifferences(t *testing.T) {
 		{out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}), []string{leaves +
 			"user any"}},
 		{
+			in(rules.MatchReversePath{Not: true}),
+			[]string{arrives + "the route to the source uses the input interface no"},
+		},
+		{
 			ruleset(mangleIn(when(rules.TProxyDrop{Port: 9, Value: 1, Mask: everyBit}, tcp))),
 			[]string{arrives + "protocol tcp; listener listens", arrives +
 				"protocol tcp; listener none listens"},
@@ -293,7 +298,8 @@ func TestDescriptionsOfDifferences(t *testing.T) {
 	}
 	if got := classes(decide(out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}),
 		out())); !slices.Equal(got, []string{leaves + "user no socket"}) {
-		t.Errorf("classes of packets without a socket: %q", got)
+		t.Errorf("a drop of packets with a socket, and of all packets: classes %q, "+
+			"want one of packets without a socket", got)
 	}
 }
 
@@ -343,7 +349,7 @@ func TestWitnessesAreTypicalPackets(t *testing.T) {
 		if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 			return c.Witness.String() == tc.want
 		}) {
-			t.Errorf("%s%v, want %s", tc.rs, r.Classes, tc.want)
+			t.Errorf("%sclasses %v, want the witness %s", tc.rs, r.Classes, tc.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // Package diff evaluates rulesets: for one packet ([Explain]), or for all packets at once, to
 // decide whether two rulesets treat every packet alike ([Decide]). The answer of Decide is a proof,
-// not a sample; where the rulesets differ it says for which packets, with an example of each kind.
+// not a sample. If the rulesets differ, it lists classes of differing packets, with an example of
+// each class.
 //
 //	trace := diff.Explain(&ruleset, packet)
 //	result := diff.Decide(diff.Side{Ruleset: a}, diff.Side{Ruleset: b}, diff.Options{})
@@ -39,19 +40,20 @@
 // A condition that the model does not support is a variable (variable.go): a bit after the bits of
 // the packet. A random match, such as a limit, is a variable for which both values occur. A fact
 // about the host, such as a route, is a variable with the same value on both sides. A variable of a
-// rule has the same value in the same rule of the other side. An unsupported expression that may
-// have a side effect ends the evaluation of every packet that reaches it, whether or not the rest
-// of its rule matches. Results that depend on such a variable or expression are "cannot decide".
+// rule has the same value in the same rule of the other side. An unsupported match that may have a
+// side effect ends the evaluation of every packet that reaches its rule, even if another match
+// fails. An unsupported action that may have any effect ends the evaluation of the packets that
+// reach it. Results that depend on an unsupported condition, match or action are "cannot decide".
 //
 // # Comparison
 //
-// After the evaluation packets are divided by their outcomes (compare.go). The intersection of the
-// packets of two different outcomes is treated differently, unless the outcomes have the same
-// effect, such as a redirection to the original destination. Rare packets, whose interface has no
-// address or whose connection was translated earlier, are compared only if there are no other
-// differences (decide.go). A set of differing packets is described by boxes (classes.go): one
-// condition for each field. Known deviations (deviations.go) are detected by deciding again without
-// them.
+// After the evaluation, the packets of each side are divided by their outcomes (compare.go). The
+// packets with one outcome on the left side and another outcome on the right side are treated
+// differently, unless both outcomes have the same effect, such as a redirection to the original
+// destination. Rare packets, such as packets whose interface has no address or whose connection was
+// translated earlier, are compared only if there are no other differences (decide.go). A set of
+// differing packets is described by boxes (classes.go): one condition for each field. Known
+// deviations (deviations.go) are detected by deciding again without them.
 //
 // # Budget
 //

@@ -134,8 +134,9 @@ func (s *space) possible() set {
 	return s.domain
 }
 
-// intersection returns the intersection of the sets. Sets that depend only on late bits are
-// combined first: their result is the lower part of the next result, and is not traversed again.
+// intersection returns the intersection of the sets. It begins with the sets whose root nodes test
+// the last bits: each intermediate result is the lower part of the next one, and is not traversed
+// again.
 func (s *space) intersection(conditions []set) set {
 	slices.SortStableFunc(conditions, func(a, b set) int {
 		return cmp.Compare(s.rootBit(b), s.rootBit(a))
@@ -233,8 +234,8 @@ func (s *space) wellFormedConditions() []set {
 	return append(conditions, s.addrTypeConditions()...)
 }
 
-// icmpStates returns the packets whose state is possible for their type as an ICMP message
-// (ICMPStateFollowsType).
+// icmpStates returns the ICMP messages whose state is possible for their type
+// (ICMPStateFollowsType). For other packets the result has no meaning.
 func (s *space) icmpStates() set {
 	requests, answers := rules.ICMPRequests, rules.ICMPAnswers
 	if s.family == rules.IPv6 {
@@ -247,7 +248,7 @@ func (s *space) icmpStates() set {
 		s.or(s.not(ofAnswers), s.icmpTypes(answers)))
 }
 
-// icmpTypes returns the packets whose type as an ICMP message is one of the types.
+// icmpTypes returns the packets with one of the ICMP types.
 func (s *space) icmpTypes(types []uint8) set {
 	var spans []span
 	for _, t := range types {

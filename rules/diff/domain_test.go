@@ -151,7 +151,7 @@ func TestFieldsThatDoNotApplyMakeAPacketImpossible(t *testing.T) {
 	} {
 		p := ordinary
 		if change(&p); diff.Possible(p) {
-			t.Errorf("%s is possible: %s", name, p)
+			t.Errorf("%s is possible: %s, want impossible", name, p)
 		}
 	}
 }

@@ -149,11 +149,12 @@ func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
 	}
 	r := decide(side(-300), side(-50))
 	if r.StrictVerdict() != diff.Undecidable || len(r.Undecided) == 0 {
-		t.Fatalf("%s, %v", r.StrictVerdict(), r.Undecided)
+		t.Fatalf("%s because of %v, want %s with a reason", r.StrictVerdict(), r.Undecided,
+			diff.Undecidable)
 	}
 	for _, u := range r.Undecided {
 		if !strings.Contains(u.Text, "sampled") {
-			t.Errorf("undecided because of %s", u.Text)
+			t.Errorf("undecided because of %s, want only the sampled condition", u.Text)
 		}
 	}
 }

@@ -99,9 +99,9 @@ func (e *evaluator) runGuards(view *view) []set {
 	return sets
 }
 
-// listsOfRun divides the rules of the run. Rules that match only addresses, as iptables creates for
-// a list of prefixes, are combined to one list, because converting a list is faster than uniting
-// many sets.
+// listsOfRun divides the rules of the run into rules that match only addresses, as iptables creates
+// for a list of prefixes, and other rules. The addresses of the former are combined into one list
+// for each side, because converting a list is faster than uniting many sets.
 func (e *evaluator) listsOfRun() addressLists {
 	key := runKey{e.chain.Chain, e.run.first, e.run.end, e.family}
 	lists, known := e.runLists.lists[key]
@@ -220,8 +220,8 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 			// The route depends on the mark, which has changed.
 			return e.negateIf(m.Not, e.variable(variable{
 				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: e.step(),
-				text: "whether the source is reached by the interface that the packet came in " +
-					"by, with the mark that it has by then",
+				text: "whether the route to the source, with the packet's current mark, uses the " +
+					"input interface",
 			}))
 		}
 	case rules.MatchTuple:

@@ -89,10 +89,10 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 type explanation struct {
 	*walk
 	stepCount int // number of steps of the current pass
-	// uncertain contains the texts of Trace.Uncertain. addedCases contains the nodes whose
+	// uncertain contains the texts of Trace.Uncertain. addedNodes contains the nodes whose
 	// conditions addUncertain has added to uncertain.
 	uncertain  []string
-	addedCases map[uint32]bool
+	addedNodes map[uint32]bool
 	unknownAt  []rules.Step // Trace.UnknownAt
 }
 
@@ -107,10 +107,10 @@ func (x *explanation) holds(cases set) bool {
 
 // addUncertain adds the conditions on which the set depends.
 func (x *explanation) addUncertain(cases set) {
-	if x.addedCases == nil {
-		x.addedCases = map[uint32]bool{}
+	if x.addedNodes == nil {
+		x.addedNodes = map[uint32]bool{}
 	}
-	x.visitNodes(cases, x.addedCases, func(bit uint32) {
+	x.visitNodes(cases, x.addedNodes, func(bit uint32) {
 		text := ""
 		if i, ok := x.variableOf(bit); ok {
 			text = x.list[i].text
@@ -183,7 +183,7 @@ func (c *causes) addUnknowns(cases set) {
 	}
 }
 
-// addOutcomes adds the causes for which the outcome except the marks is unknown: unsupported
+// addOutcomes adds the causes of an outcome that is unknown apart from its marks: unsupported
 // expressions, and the conditions that select one of several outcomes.
 func (c *causes) addOutcomes() {
 	possible := make([]set, len(c.ended.list))
@@ -207,10 +207,9 @@ func (c *causes) addOutcomes() {
 	}
 }
 
-// addMarks adds the causes for which marks are unknown, if the rest of the outcome is known.
+// addMarks adds the causes of unknown marks, if the rest of the outcome is known.
 func (c *causes) addMarks() {
-	// Flows that differ only in progress without further effect have one outcome with several
-	// marks.
+	// Flows with the same final progress have the same outcome, except for their marks.
 	var merged flows
 	for _, f := range c.ended.list {
 		f.progress = f.final()

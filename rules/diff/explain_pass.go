@@ -33,7 +33,7 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 	}
 	before := i - 1
 	if x.traversals[i].leavesHost {
-		before = 0 // output; the traversals between are those of packets that are sent over lo
+		before = 0 // output; packets sent over lo make the traversals between
 	}
 	if f, ok := x.explainedFlow(x.traversals[before].remaining); ok {
 		outcome := x.outcomeOf(f)

@@ -82,8 +82,8 @@ const (
 	ResetAnswersTCP
 	RejectFromLoopbackNeedsLocalSource
 	ICMPErrorNeedsLocalSource
-
 	LinkLocalErrorUsesRouteInterface
+
 	UnspecifiedAddressIsReplaced
 	LoopbackTraversedOutput
 	LoopbackSourceIsDropped
@@ -139,8 +139,8 @@ var factTexts = [...]factText{
 	},
 	NATNeedsConntrack: {
 		"NATNeedsConntrack",
-		"packets traverse NAT chains only if conntrack is enabled for their family, which a NAT " +
-			"chain alone does not do; an inet table's NAT to an address enables it for the " +
+		"packets traverse NAT chains only if conntrack is enabled for their family; a NAT chain " +
+			"alone does not enable it, and an inet table's NAT to an address enables it for the " +
 			"family of the address",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c, nf_ct_netns_get in " +
 			"net/netfilter/nf_conntrack_proto.c, nft_nat_init in net/netfilter/nft_nat.c",
@@ -190,8 +190,8 @@ var factTexts = [...]factText{
 	ConntrackSeesDropped: {
 		"ConntrackSeesDropped",
 		"a packet that a rule drops after conntrack changes the state of its connection, and a " +
-			"packet dropped before conntrack does not; the first packet of a connection counts " +
-			"from the end of postrouting",
+			"packet dropped before conntrack does not; a new connection is kept only if its first " +
+			"packet reaches the end of postrouting or input",
 		"nf_conntrack_in and __nf_conntrack_confirm in net/netfilter/nf_conntrack_core.c",
 	},
 	RedirectTakesFirstAddress: {
@@ -396,7 +396,7 @@ var factTexts = [...]factText{
 		"KernelSocketHasNoOwner",
 		"a packet of a socket of the kernel, such as an echo reply, never matches nft's skuid " +
 			"and skgid; it matches the owner match of xtables if all compared ids are negated, " +
-			"and if the match requires a socket only",
+			"or if the match requires only a socket",
 		"owner_mt in net/netfilter/xt_owner.c, nft_meta_get_eval_skugid in " +
 			"net/netfilter/nft_meta.c",
 	},
@@ -433,8 +433,8 @@ var factTexts = [...]factText{
 	},
 	HeaderChangeReroutes: {
 		"HeaderChangeReroutes",
-		"a chain that reroutes packets whose mark it changed also reroutes packets whose type of " +
-			"service it changed, or in IPv6 whose hop limit, with their current mark",
+		"a chain that reroutes packets whose mark it changed also reroutes, with their current " +
+			"mark, packets whose type of service, or IPv6 hop limit, it changed",
 		"ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c, ip6t_mangle_out in " +
 			"net/ipv6/netfilter/ip6table_mangle.c, nf_route_table_inet in " +
 			"net/netfilter/nft_chain_route.c",
@@ -521,8 +521,8 @@ var factTexts = [...]factText{
 	UnspecifiedAddressIsReplaced: {
 		"UnspecifiedAddressIsReplaced",
 		"a socket that sends to the unspecified address sends to the loopback address, except " +
-			"for a raw socket that sends to ::; if that is bound to lo, rerouting drops the " +
-			"packet, even after DNAT to an address that is not a loopback address",
+			"for a raw socket that sends to ::; if the raw socket is bound to lo, rerouting drops " +
+			"the packet, even after DNAT to an address that is not a loopback address",
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LoopbackTraversedOutput: {

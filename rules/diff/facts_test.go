@@ -23,7 +23,8 @@ func TestEachFactIsDocumented(t *testing.T) {
 	for _, f := range diff.Facts() {
 		if f.Name() == "" || f.String() == "" || !strings.Contains(f.Source(), "/") ||
 			names[f.Name()] {
-			t.Errorf("fact %d: name %q, text %q, source %q", f, f.Name(), f, f.Source())
+			t.Errorf("fact %d: name %q, text %q, source %q, want a unique name, a text, and a "+
+				"source with a path", f, f.Name(), f, f.Source())
 		}
 		names[f.Name()] = true
 		if !strings.Contains(source, f.Name()) {
@@ -44,13 +45,13 @@ func TestEachFactIsDocumented(t *testing.T) {
 
 const factsHead = `# Kernel behavior that does not depend on the rules
 
-Decisions of package diff rely on these facts. Each is a constant of facts.go, and package
-compat/kerneltest asks the kernel about each (TestKernelFacts,
+Decisions of package diff rely on these facts. Each fact is a constant of facts.go, and package
+compat/kerneltest tests each fact with the kernel (TestKernelFacts,
 TestKernelDropsPacketsThatDecisionsExclude).
-The functions are those of Linux 6.18. This page is made from facts.go by
+The functions are the functions of Linux 6.18. This page is generated from facts.go by
 ` + "`go test ./rules/diff -run TestEachFactIsDocumented -update`" + `.
 
-| name | fact | in the kernel |
+| name | fact | kernel functions |
 |---|---|---|
 `
 

@@ -9,7 +9,7 @@ import (
 
 // A markBits is the value of a mark for the packets of a flow: for each bit, from the least
 // significant, a set of packets. A packet of the flow is in the set if the bit is 1 in its mark.
-// Whether other packets are in the set has no meaning.
+// The sets may contain packets that are not in the flow, which have no meaning.
 type markBits [32]set
 
 // marks contains one copy of each markBits, so that equal marks are equal pointers.

@@ -145,14 +145,14 @@ func (s *space) matchSet(match rules.Match, v *view) set {
 	case rules.MatchReversePath:
 		path := variable{
 			key:  reversePathKey + m.Kind,
-			text: "whether the source is reached by the interface that the packet came in by",
+			text: "whether the route to the source uses the input interface",
 		}
 		switch {
 		case v.tproxy.assigned && !v.xtables:
 			// Older kernels differ (SocketChangesReversePath).
 			path.key, path.kind = fmt.Sprint("path of socket ", m.Kind, *v), unknownBit
 		case v.loopbackArrival:
-			return allIf(!m.Not) // every source on lo is reached by lo
+			return allIf(!m.Not) // the route to every source of a packet on lo uses lo
 		}
 		return s.negateIf(m.Not, s.variable(path))
 	case rules.MatchSocket:

@@ -161,7 +161,8 @@ func TestUndecidedPackets(t *testing.T) {
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
 	if r := decide(loop, loop); r.StrictVerdict() != diff.Undecidable ||
 		r.Undecided[0].Text != "jump a" {
-		t.Errorf("a loop of jumps is decided: %v", r.Undecided)
+		t.Errorf("a loop of jumps: %s because of %v, want %s because of jump a",
+			r.StrictVerdict(), r.Undecided, diff.Undecidable)
 	}
 }
 
@@ -187,13 +188,15 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	if len(r.Unreachable.Right) > 0 || r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("unreachable chains affect the result: %v, %v", r.Unreachable.Right, r.Undecided)
+		t.Errorf("%s, unreachable on the right %v, undecided %v, want %s and no chains",
+			r.StrictVerdict(), r.Unreachable.Right, r.Undecided, diff.Equivalent)
 	}
 	// After an unknown rule, the reachable chains are not known.
 	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))),
 		chain("c"), chain("d"))
 	if r := decide(rs, strange); len(r.Unreachable.Left) != 4 || len(r.Unreachable.Right) > 0 {
-		t.Errorf("left %v, right %v", r.Unreachable.Left, r.Unreachable.Right)
+		t.Errorf("unreachable chains on the left %v, want 4; on the right %v, want none",
+			r.Unreachable.Left, r.Unreachable.Right)
 	}
 }
 
@@ -240,8 +243,8 @@ func TestChainsAtOtherHooksAreListed(t *testing.T) {
 			t.Errorf("families %v (-want +got)\n%s", tc.families, d)
 		}
 		if len(r.Unreachable.Left) > 0 || r.StrictVerdict() != tc.verdict {
-			t.Errorf("families %v: %s, unreachable %v", tc.families, r.StrictVerdict(),
-				r.Unreachable.Left)
+			t.Errorf("families %v: %s, unreachable %v, want %s and no chains", tc.families,
+				r.StrictVerdict(), r.Unreachable.Left, tc.verdict)
 		}
 	}
 }
@@ -273,13 +276,13 @@ func TestRouting(t *testing.T) {
 	routing.Routing, filtering.Routing = policy(1, 133), policy(1, 133)
 	twice := policy(1, 32765)
 	twice.Policies = append(twice.Policies, policy(1, 32764).Policies...)
-	known := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 	file := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 	for _, tc := range []struct {
-		name              string
-		left, right       diff.Side
-		packets, compared bool
-		routes            int
+		name        string
+		left, right diff.Side
+		// packetsDiffer reports that packets differ, routingCompared that the routing is compared.
+		packetsDiffer, routingCompared bool
+		routes                         int // number of differences of the routing
 	}{
 		{
 			"the same routes", known(marks(policy(1, 133))), known(marks(policy(1, 133))), false,
@@ -295,8 +298,7 @@ func TestRouting(t *testing.T) {
 		},
 		{
 			"both policies after the one of the main table", known(marks(policy(1, 40000))),
-			known(marks(policy(1, 40001))), false,
-			true, 0,
+			known(marks(policy(1, 40001))), false, true, 0,
 		},
 		{
 			"another mark: the routes and the packets differ", known(marks(policy(1, 133))),
@@ -304,8 +306,7 @@ func TestRouting(t *testing.T) {
 		},
 		{
 			"no policy on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})),
-			true,
-			true, 1,
+			true, true, 1,
 		},
 		{
 			"a file, which contains no routes, on the right", known(marks(policy(1, 133))),
@@ -313,8 +314,7 @@ func TestRouting(t *testing.T) {
 		},
 		{
 			"a file, which contains no routes, on the left", file(marks(rules.Routing{})),
-			known(marks(policy(1, 133))),
-			false, false, 0,
+			known(marks(policy(1, 133))), false, false, 0,
 		},
 		{
 			"a mark that was set before the chain of type route", known(before),
@@ -322,18 +322,24 @@ func TestRouting(t *testing.T) {
 		},
 		{
 			"only a chain of type route repeats the route lookup", known(routing), known(filtering),
-			true,
-			true, 0,
+			true, true, 0,
 		},
 		{"two files", file(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
 	} {
 		r := diff.Decide(tc.left, tc.right, diff.Options{})
-		if (len(r.Classes) > 0) != tc.packets || r.RoutingCompared != tc.compared ||
+		if (len(r.Classes) > 0) != tc.packetsDiffer || r.RoutingCompared != tc.routingCompared ||
 			len(r.Routing) != tc.routes {
-			t.Errorf("%s: %v, compared %t, %v", tc.name, classes(r), r.RoutingCompared, r.Routing)
+			t.Errorf("%s: classes %v, routing compared %t, differences %v, "+
+				"want packets to differ %t, routing compared %t, %d differences",
+				tc.name, classes(r), r.RoutingCompared, r.Routing, tc.packetsDiffer,
+				tc.routingCompared, tc.routes)
 		}
-		if (r.StrictVerdict() == diff.Equivalent) != (!tc.packets && tc.routes == 0) {
-			t.Errorf("%s: %s", tc.name, r.StrictVerdict())
+		want := diff.Equivalent
+		if tc.packetsDiffer || tc.routes > 0 {
+			want = diff.Different
+		}
+		if got := r.StrictVerdict(); got != want {
+			t.Errorf("%s: %s, want %s", tc.name, got, want)
 		}
 	}
 }
@@ -350,17 +356,18 @@ func TestMaxClasses(t *testing.T) {
 		list = append(list, when(setMark(uint32(port), everyBit), tcp, toPort(port)))
 	}
 	rs := ruleset(mangleIn(append(list, when(rules.Drop, protocol(rules.UDP)))...))
-	r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{MaxClasses: 7})
-	if len(r.Classes) != 7 || !r.More {
-		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
-	}
-	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{},
-		diff.Options{}); len(r.Classes) != diff.DefaultMaxClasses || !r.More {
-		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
-	}
-	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{},
-		diff.Options{MaxClasses: 1000}); len(r.Classes) != 2*len(odd)+2 || r.More {
-		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
+	for _, tc := range []struct {
+		limit, want int
+		more        bool
+	}{
+		{7, 7, true}, {0, diff.DefaultMaxClasses, true}, {1000, 2*len(odd) + 2, false},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{},
+			diff.Options{MaxClasses: tc.limit})
+		if len(r.Classes) != tc.want || r.More != tc.more {
+			t.Errorf("MaxClasses %d: %d classes, more %t, want %d, more %t", tc.limit,
+				len(r.Classes), r.More, tc.want, tc.more)
+		}
 	}
 }
 
@@ -384,7 +391,8 @@ func TestPacketsWithUnknownMarks(t *testing.T) {
 		trace := diff.Explain(&rs, p)
 		if outcome := trace.Outcome; outcome.UnknownMarks == "" && outcome.Undecided == "" &&
 			len(trace.Alternatives) == 0 {
-			t.Errorf("%s: %s", name, outcome)
+			t.Errorf("%s: %s, want unknown marks, an undecided outcome or alternatives", name,
+				outcome)
 		}
 	}
 }
@@ -397,18 +405,18 @@ func TestReversePathWithAMark(t *testing.T) {
 		rs := ruleset(mangleIn(when(rules.Drop, rules.MatchReversePath{Not: true, Kind: kind})))
 		p := must(rules.ParsePacket("in tcp 192.0.2.1:1000 > 10.244.1.5:80 mark 5"))
 		if outcome := diff.Explain(&rs, p).Outcome; (outcome.Undecided == "") != decided {
-			t.Errorf("kind %q: %s", kind, outcome)
+			t.Errorf("kind %q: %s, want decided %t", kind, outcome, decided)
 		}
 		p.Mark = 0
 		if outcome := diff.Explain(&rs, p).Outcome; outcome.Undecided != "" {
-			t.Errorf("kind %q without a mark: %s", kind, outcome)
+			t.Errorf("kind %q, packet without a mark: %s, want a decided outcome", kind, outcome)
 		}
 	}
 }
 
 // TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and a chain at
-// output that drops the packets of marked connections. Comparing one packet does not determine the
-// outcome of the connection's later packets.
+// output that drops the packets of marked connections. The outcome of a packet at output depends on
+// the mark that the chain at input gave to the connection.
 func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	five := rules.MatchMark{Conntrack: true, Value: 5, Mask: ^uint32(0)}
 	saves := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, tcp))
@@ -435,7 +443,7 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
 		if got := r.StrictVerdict(); (got == diff.Equivalent) != tc.equivalent {
-			t.Errorf("%s: %s", tc.name, got)
+			t.Errorf("%s: %s, want equivalent %t", tc.name, got, tc.equivalent)
 		}
 	}
 }
@@ -461,9 +469,9 @@ func TestPolicyOfNATDrops(t *testing.T) {
 	}
 }
 
-// TestConditionsOnTheDestinationAfterTranslation verifies that a condition on the destination is
-// not said to have the same result before and after NAT translates packets like earlier ones of
-// their connections (NATMappingPersists), but that two equal rules after NAT are equivalent.
+// TestConditionsOnTheDestinationAfterTranslation verifies that a condition on the destination may
+// have another result after NAT than before it, because NAT translates packets like earlier packets
+// of their connection (NATMappingPersists). Two equal rules after NAT are equivalent.
 func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 	for name, m := range map[string]rules.Match{
 		"type":   rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)},
@@ -484,10 +492,10 @@ func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 	}
 }
 
-// TestTranslatedPacketsLeaveLoopback verifies that a later packet of a translated connection is not
-// said to arrive by lo only because it was routed there first (NATMappingPersists,
-// DNATAtOutputReroutes).
-func TestTranslatedPacketsLeaveLoopback(t *testing.T) {
+// TestTranslatedPacketsMayLeaveLoopback verifies that it is unknown whether a later packet of a
+// translated connection arrives by lo, even if the packet was first routed to lo
+// (NATMappingPersists, DNATAtOutputReroutes).
+func TestTranslatedPacketsMayLeaveLoopback(t *testing.T) {
 	rs := ruleset(base(rules.NAT, rules.Output, -100),
 		base(rules.Filter, rules.Prerouting, 0, when(rules.Drop,
 			rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}})))
@@ -504,14 +512,14 @@ func TestTranslatedPacketsLeaveLoopback(t *testing.T) {
 		}
 		o := diff.Explain(&rs, p).Outcome
 		if o.Dropped != tc.dropped || (o.Undecided != "") != tc.undecided {
-			t.Errorf("%s: %s", tc.text, o)
+			t.Errorf("%s: %s, want dropped %t, undecided %t", tc.text, o, tc.dropped, tc.undecided)
 		}
 	}
 }
 
-// TestConditionsOnTheSourceAfterTranslation verifies that a rule for several sources and one rule
-// for each are equivalent after NAT too: the source to which earlier packets of a connection were
-// translated is unknown, but the same for all rules (NATMappingPersists).
+// TestConditionsOnTheSourceAfterTranslation verifies that one rule for several sources and one rule
+// for each source are equivalent after NAT too: the source to which earlier packets of a connection
+// were translated is unknown, but the same for all rules (NATMappingPersists).
 func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 	addresses := func(list ...string) rules.Match {
 		m := rules.MatchAddr{Side: rules.Source}

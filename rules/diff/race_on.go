@@ -2,5 +2,5 @@
 
 package diff
 
-// slowdown is about how much slower the program is with the race detector.
+// slowdown is the approximate factor by which the race detector slows the program down.
 const slowdown = 5

@@ -11,7 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// assume returns the ruleset with each unknown condition replaced by a bit of fulfilled.
+// assume returns the ruleset with each unknown condition replaced by a match that always succeeds
+// if the bit of fulfilled for the condition is 1, and by a match that always fails otherwise. The
+// number of the bit is the last character of the condition's text.
 func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 	always := rules.MatchFamily{}
 	never := rules.MatchProtocol{Protocols: []rules.Protocol{0}}
@@ -38,26 +40,27 @@ func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 	return assumed
 }
 
-// isNotRedirected reports whether a redirection drops the packet because of its destination. Such
-// packets are compared only if no other packets differ.
-func isNotRedirected(p rules.Packet) bool {
+// isDroppedByRedirection reports whether a redirection drops the packet because of its destination.
+// Such packets are compared only if no other packets differ.
+func isDroppedByRedirection(p rules.Packet) bool {
 	to := p.Destination.Addr()
 	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) ||
 		netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
-// toItself returns the outcome without translations to the same port. A redirection at output of a
-// packet to 127.0.0.1 or ::1 becomes a translation of the port.
-func toItself(p rules.Packet, f rules.Outcome) rules.Outcome {
+// withoutUnchanged returns the outcome without translations that do not change the packet: a
+// redirection at output of a packet to 127.0.0.1 or ::1 becomes a translation of the port, and a
+// translation to the same port is omitted.
+func withoutUnchanged(p rules.Packet, o rules.Outcome) rules.Outcome {
 	to := p.Destination.Addr()
 	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) ||
-		to == netip.IPv6Loopback()) && f.Redirect != 0 {
-		f.DNATPort, f.DNATPortLast, f.Redirect, f.RedirectLast = f.Redirect, f.RedirectLast, 0, 0
+		to == netip.IPv6Loopback()) && o.Redirect != 0 {
+		o.DNATPort, o.DNATPortLast, o.Redirect, o.RedirectLast = o.Redirect, o.RedirectLast, 0, 0
 	}
-	if !f.DNATAddr.IsValid() && f.DNATPort == p.Destination.Port() && f.DNATPortLast == 0 {
-		f.DNATPort = 0
+	if !o.DNATAddr.IsValid() && o.DNATPort == p.Destination.Port() && o.DNATPortLast == 0 {
+		o.DNATPort = 0
 	}
-	return f
+	return o
 }
 
 // isOfKernel reports whether the packet is a reset in state related or has a socket of the kernel.
@@ -66,8 +69,8 @@ func isOfKernel(p rules.Packet) bool {
 		p.Protocol == rules.TCP && p.State == rules.Related && p.Flags&rules.RST != 0
 }
 
-// isImpossibleReset reports whether the packet is a reset in state related, which no rule of the
-// rulesets sends.
+// isImpossibleReset reports whether the packet is a reset in state related, although no rule of the
+// rulesets sends resets.
 func isImpossibleReset(p rules.Packet, rulesets ...*rules.Ruleset) bool {
 	return isOfKernel(p) && !p.KernelSocket && !slices.ContainsFunc(rulesets, sendsResets)
 }
@@ -99,15 +102,15 @@ func entersUntracked(p rules.Packet) bool {
 	return p.State == rules.Untracked && !isNeighborDiscovery
 }
 
-// isOpen reports whether the outcome depends on unknown conditions.
-func isOpen(f rules.Outcome) bool { return f.Undecided != "" || f.UnknownMarks != "" }
+// isUndecided reports whether the outcome depends on unknown conditions.
+func isUndecided(o rules.Outcome) bool { return o.Undecided != "" || o.UnknownMarks != "" }
 
 // checkUnknown verifies that the result for a packet is true for all values of the unknown
 // conditions.
 func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
-	if !diff.Possible(p) || isNotRedirected(p) || isImpossibleReset(p, left, right) || result.More ||
-		result.Exhausted != "" {
+	if !diff.Possible(p) || isDroppedByRedirection(p) || isImpossibleReset(p, left, right) ||
+		result.More || result.Exhausted != "" {
 		return
 	}
 	in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool { return c.Contains(p) })
@@ -115,7 +118,7 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 		l, r := assume(*left, fulfilled), assume(*right, fulfilled)
 		a, b := diff.Explain(&l, p).Outcome, diff.Explain(&r, p).Outcome
 		switch {
-		case isOpen(a) || isOpen(b):
+		case isUndecided(a) || isUndecided(b):
 		case in && a.Same(b):
 			t.Fatalf("%s is in a class, but does not differ with conditions %b: %s", p,
 				fulfilled, a)
@@ -224,13 +227,14 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	t.Helper()
 	l, r := diff.Explain(left, c.Witness).Outcome, diff.Explain(right, c.Witness).Outcome
 	switch {
-	case isOpen(l) || isOpen(r):
+	case isUndecided(l) || isUndecided(r):
 		// checkUnknown verifies undecided packets.
 	case l.Same(r):
 		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left,
 			right)
 	case l != c.Outcome.Left.Outcome || r != c.Outcome.Right.Outcome:
-		t.Fatalf("the witness %s has other outcomes: %s and %s", c.Witness, l, r)
+		t.Fatalf("the witness %s has the outcomes %s and %s, but its class says %s and %s",
+			c.Witness, l, r, c.Outcome.Left.Outcome, c.Outcome.Right.Outcome)
 	case !diff.Possible(c.Witness):
 		t.Fatalf("the witness %s is not possible", c.Witness)
 	case !c.Contains(c.Witness):
@@ -242,11 +246,11 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 // differ is in none.
 func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
-	if !diff.Possible(p) || isNotRedirected(p) || isImpossibleReset(p, left, right) {
+	if !diff.Possible(p) || isDroppedByRedirection(p) || isImpossibleReset(p, left, right) {
 		return
 	}
 	l, r := diff.Explain(left, p).Outcome, diff.Explain(right, p).Outcome
-	if isOpen(l) || isOpen(r) {
+	if isUndecided(l) || isUndecided(r) {
 		return // see checkUnknown
 	}
 	in := 0
@@ -258,8 +262,8 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	if !p.InAddress.IsValid() {
 		in = min(in, 1) // classes may differ only in the interface's address
 	}
-	if toItself(p, l).Same(toItself(p, r)) && !l.Same(r) {
-		return // one side redirects the packet to its own destination
+	if withoutUnchanged(p, l).Same(withoutUnchanged(p, r)) && !l.Same(r) {
+		return // one side translates the packet to its own destination
 	}
 	othersDiffer := len(result.Classes) > 0 || len(result.Undecided) > 0 || result.UntrackedOpen
 	if in == 0 && (entersUntracked(p) || isOfKernel(p)) && othersDiffer {

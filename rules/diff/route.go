@@ -19,8 +19,8 @@ func (w *walk) reroute(f flow, before *markBits, out *flows) {
 	linkLocal, changed := w.split(changed, w.staysOnLink())
 	if linkLocal.packets != none {
 		// The kernel looks for a route by this interface only, and drops the packet if there is
-		// none. Two rulesets that change the mark of a packet both drop it. Therefore only Explain
-		// distinguishes the two cases.
+		// none. It does so on both sides if both change the mark. Therefore only Explain
+		// distinguishes whether there is such a route.
 		if w.single != nil {
 			linkLocal, lost = w.split(linkLocal, w.variable(variable{
 				key: "route on the link", kind: unknownBit,
@@ -66,7 +66,8 @@ func (w *walk) mayBeLost(f flow) set {
 	}
 	return w.and(translated, w.variable(variable{
 		key: "route of a packet translated from the unspecified address", kind: unknownBit,
-		text: "whether a packet to the unspecified address that is translated has a route",
+		text: "whether the host has a route to the address to which a packet to the unspecified " +
+			"address was translated",
 	}))
 }
 
@@ -79,18 +80,18 @@ func (w *walk) routeTranslated(in []flow) []flow {
 	}
 	var out flows
 	for _, f := range in {
-		moved := w.toOtherAddress(f.target)
+		toOther := w.toOtherAddress(f.target)
 		if !f.mapped && f.tracking != untracked {
 			// The packets may use an earlier mapping of their connection to another address.
 			withLocalMark := w.and(w.retranslated(), w.localMark(f.mark))
 			if w.and(withLocalMark, f.packets) != none {
-				moved = w.and(withLocalMark, w.variable(variable{
+				toOther = w.and(withLocalMark, w.variable(variable{
 					key:  "translated to another address",
-					text: "earlier packets of the connection were sent to another address",
+					text: "whether earlier packets of the connection were sent to another address",
 				}))
 			}
 		}
-		changed, unchanged := w.split(f, w.minus(moved, w.bound()))
+		changed, unchanged := w.split(f, w.minus(toOther, w.bound()))
 		local, remote := w.split(changed, w.localMark(changed.mark))
 		local.toLoopback, remote.toLoopback = true, false
 		w.add(&out, local, remote, unchanged)
@@ -98,7 +99,7 @@ func (w *walk) routeTranslated(in []flow) []flow {
 	return out.list
 }
 
-// localMark returns the packets whose mark the policy routes make local.
+// localMark returns the packets whose mark selects a policy route to this host.
 func (w *walk) localMark(mark *markBits) set {
 	local := none
 	for _, m := range policyRuleMarks(w.rs.Routing, w.family) {
@@ -111,7 +112,7 @@ func (w *walk) localMark(mark *markBits) set {
 // (BoundSocketKeepsInterface).
 func (w *walk) bound() set {
 	return w.and(w.hasUserSocket, w.variable(variable{
-		key: boundKey, text: "the socket is bound to the interface",
+		key: boundKey, text: "whether the socket is bound to the interface",
 	}))
 }
 
@@ -125,7 +126,8 @@ func (w *walk) keepsLoopback() set {
 		return all
 	}
 	return w.or(byDestination, w.variable(variable{
-		key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark",
+		key:  routeByLoopbackKey,
+		text: "whether the host routes the destination by lo, whatever the mark",
 	}))
 }
 
@@ -147,9 +149,9 @@ func (w *walk) route(in []flow) (arriving, leaving []flow) {
 	for _, f := range in {
 		bound, others := w.split(f, w.bound())
 		r.routeBound(bound)
-		moved, others := w.split(others, w.toOtherAddress(others.target))
-		r.routeMoved(moved)
-		r.routeUnmoved(others)
+		toOther, toOriginal := w.split(others, w.toOtherAddress(others.target))
+		r.routeToOtherAddress(toOther)
+		r.routeToOriginalAddress(toOriginal)
 	}
 	return r.arriving.list, r.leaving.list
 }
@@ -189,24 +191,24 @@ func (r *router) routeBound(f flow) {
 	r.add(&r.ended, lost)
 	r.arrive(onLoopback, false)
 	if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
-		// The interface's own address is routed to lo too, but loopback addresses do not belong to
-		// it.
-		var moved flow
-		moved, elsewhere = r.split(elsewhere, r.toOtherAddress(elsewhere.target))
+		// The interface's own address is routed to lo too. A loopback address is not an address of
+		// this interface.
+		var toOther flow
+		toOther, elsewhere = r.split(elsewhere, r.toOtherAddress(elsewhere.target))
 		ownAddress := none
-		if a, _ := r.addressOf(moved.target); !a.IsLoopback() {
-			ownAddress = r.isLocal(moved.target)
+		if a, _ := r.addressOf(toOther.target); !a.IsLoopback() {
+			ownAddress = r.isLocal(toOther.target)
 		}
-		local, remote := r.split(moved, ownAddress)
+		local, remote := r.split(toOther, ownAddress)
 		r.arrive(local, false)
 		r.add(&r.leaving, remote)
 	}
 	r.add(&r.leaving, elsewhere)
 }
 
-// routeMoved routes packets that a rule translated to another address: the kernel routes them
-// again, and an address of this host is routed to lo (DNATAtOutputReroutes).
-func (r *router) routeMoved(f flow) {
+// routeToOtherAddress routes packets that a rule translated to another address: the kernel routes
+// them again, and an address of this host is routed to lo (DNATAtOutputReroutes).
+func (r *router) routeToOtherAddress(f flow) {
 	if f.packets == none {
 		return
 	}
@@ -215,8 +217,8 @@ func (r *router) routeMoved(f flow) {
 	r.arriveIfMarked(remote)
 }
 
-// routeUnmoved routes packets that no rule translated to another address.
-func (r *router) routeUnmoved(f flow) {
+// routeToOriginalAddress routes packets that no rule translated to another address.
+func (r *router) routeToOriginalAddress(f flow) {
 	onLoopback := r.overLoopback
 	if f.leavesLoopback {
 		onLoopback = r.and(onLoopback, r.keepsLoopback())
@@ -245,7 +247,7 @@ func (w *walk) sentToHost(retranslated set) set {
 	}
 	return w.and(retranslated, w.variable(variable{
 		key:  "translated to this host",
-		text: "earlier packets of the connection were sent to this host",
+		text: "whether earlier packets of the connection were sent to this host",
 	}))
 }
 

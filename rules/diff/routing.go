@@ -11,9 +11,10 @@ import (
 // main table has a route.
 const mainTablePriority = 32766
 
-// compareRouting returns the differences of the policy routes and addresses of two sides. Of the
-// priority of a policy rule, it compares only whether the rule precedes the rule of the main table,
-// because Istio lets the kernel choose the priority. Duplicates of a rule are ignored.
+// compareRouting returns the differences of the policy routes and addresses of two sides. The
+// priorities of two policy rules count as equal if both rules precede, or both follow, the rule of
+// the main table, because Istio lets the kernel choose the priority. Duplicates of a rule are
+// ignored.
 func compareRouting(left, right rules.Routing) []rules.Difference {
 	type position struct {
 		rules.PolicyRoute // without its priority

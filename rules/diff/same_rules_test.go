@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestUnknownActionsOfEqualRules compares rules with an unsupported action. It may do anything, but
-// it does the same on both sides if all rules are equal.
+// TestUnknownActionsOfEqualRules compares rules with an unsupported action. The action may do
+// anything, but it does the same on both sides if all rules are equal.
 func TestUnknownActionsOfEqualRules(t *testing.T) {
 	queue := rules.Unknown{Text: "-j NFQUEUE --queue-num 1"}
 	other := rules.Unknown{Text: "-j NFQUEUE --queue-num 2"}
@@ -95,6 +95,6 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 		Families: []rules.Family{rules.IPv4},
 	})
 	if got := r.StrictVerdict(); got != diff.Equivalent {
-		t.Errorf("rules of a family that is not compared: %s", got)
+		t.Errorf("rules of a family that is not compared: %s, want %s", got, diff.Equivalent)
 	}
 }

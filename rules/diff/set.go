@@ -46,7 +46,7 @@ type diagrams struct {
 }
 
 // A result is the result of ifElse for three sets. The operation and(a, b) is stored as
-// ifElse(a, b, none). The set condition is none in an empty entry.
+// ifElse(a, b, none). In an empty entry, condition is none.
 type result struct {
 	condition, yes, no set
 	value              set
@@ -198,7 +198,8 @@ func (d *diagrams) and(a, b set) set {
 	return combined
 }
 
-// trivialAnd returns the intersections that follow from terminal, equal or complementary sets.
+// trivialAnd returns the intersection of two sets that are equal or complementary, or of which one
+// is none or all. For other sets, known is false.
 func trivialAnd(a, b set) (combined set, known bool) {
 	switch {
 	case a == b || b == all:
@@ -211,7 +212,8 @@ func trivialAnd(a, b set) (combined set, known bool) {
 	return none, false
 }
 
-// result returns the entry of the results for three sets; it may contain another result.
+// result returns the entry of the table results for three sets. The entry may contain the result
+// for other sets.
 func (d *diagrams) result(condition, yes, no set) *result {
 	i := hash(uint32(condition), uint32(yes), uint32(no))
 	return &d.results[i&uint32(len(d.results)-1)]
@@ -219,8 +221,9 @@ func (d *diagrams) result(condition, yes, no set) *result {
 
 // ifElse returns the packets in yes that meet the condition, and the packets in no that do not.
 func (d *diagrams) ifElse(condition, yes, no set) set {
-	// Of the four equal operations with complements, compute the one whose sets condition and no
-	// are not complemented.
+	// ifElse(a, b, c) is equal to ifElse(not a, c, b), and is the complement of
+	// ifElse(a, not b, not c). Compute the variant in which neither condition nor no is
+	// complemented.
 	if condition&complemented != 0 {
 		condition, yes, no = d.not(condition), no, yes
 	}

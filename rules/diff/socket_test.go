@@ -21,6 +21,7 @@ func TestSocketsBeforeConntrack(t *testing.T) {
 		t.Error("a socket match before conntrack and one after it are decided to be equivalent")
 	}
 	if r := decide(at(-160), at(-150)); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("two socket matches after conntrack: %s", r.StrictVerdict())
+		t.Errorf("two socket matches after conntrack: %s, want %s", r.StrictVerdict(),
+			diff.Equivalent)
 	}
 }

@@ -80,7 +80,7 @@ func newSpace(f rules.Family, h rules.Hook, devices *devices, d *diagrams) *spac
 	return s
 }
 
-// newPacketSpace returns the space of one packet, which may be any rare packet.
+// newPacketSpace returns the space of one packet, which may be a rare packet (see packetScope).
 func newPacketSpace(p rules.Packet, m *meter) *space {
 	s := &space{
 		diagrams: newDiagrams(initialSizeOfSingle, m), layout: layoutOf(p.Family()),
@@ -159,8 +159,8 @@ func newOnePacket(p rules.Packet) *onePacket {
 	o.known[destinationType] = o.values[destinationType] != value{}
 	o.known[sourceType] = o.values[sourceType] != value{}
 	o.known[inAddress] = p.InAddress.IsValid() || p.Hook == rules.Output
-	// Whether the socket of a connection is transparent is known only if the packet has no
-	// listener.
+	// Unless NoListener is set, it is unknown whether the socket of an existing connection is
+	// transparent.
 	o.known[noListener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
 	o.known[device] = false // see deviceNamed
 	return o

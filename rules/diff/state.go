@@ -30,7 +30,7 @@ type progress struct {
 	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
 	leavesLoopback bool
 	dropped        bool
-	// rejected is the reply to the sender of dropped packets; empty if there is none.
+	// rejected is the answer to the sender of dropped packets; empty if there is none.
 	rejected string
 	// undecided is not 0 if the packets reached an unsupported expression: the position of the
 	// expression in walk.unsupported, counted from 1.

@@ -61,7 +61,7 @@ func (s *space) samePort(t, u target) set {
 					s.and(s.and(p.packets, q.packets), s.samePort(p.target, q.target)))
 			}
 		}
-		text := "whether the port that the kernel takes first is in use"
+		text := "whether the port that the kernel tries first is in use"
 		return s.ifElse(s.variable(variable{key: text, text: text}),
 			s.kernelSelects(fmt.Sprint("ports of ", t, u)), same)
 	case t.hasPort() && u.hasPort():
@@ -93,7 +93,7 @@ func (s *space) preferredPorts(t target) []portCase {
 func (s *space) kernelSelects(condition string) set {
 	return s.variable(variable{
 		key: "taken " + condition, kind: unknownBit,
-		text: "which address or port of a range the kernel takes",
+		text: "which address or port of a range the kernel selects",
 	})
 }
 
@@ -134,7 +134,7 @@ func (s *space) sameAddress(t, u target) set {
 		// 2^32 nodes.
 		return s.variable(variable{
 			key: toItselfKey, kind: hostFact,
-			text: "the packet is sent to the address that a redirection gives it",
+			text: "whether the packet is sent to the address to which a redirection translates it",
 		})
 	case !a.IsValid() && !b.IsValid():
 		return all // both are the interface's
@@ -142,7 +142,7 @@ func (s *space) sameAddress(t, u target) set {
 	return s.is(inAddress, address(validOf(a, b)))
 }
 
-// validOf returns the valid one of two addresses, of which the other one is invalid.
+// validOf returns a if it is valid, otherwise b.
 func validOf(a, b netip.Addr) netip.Addr {
 	if a.IsValid() {
 		return a
@@ -167,11 +167,11 @@ func (s *space) destinationIn(v *view, ranges []netipx.IPRange) set {
 		return s.addressIn(inAddress, ranges)
 	default:
 		return s.selectedIn(span{address(t.addr), address(t.lastAddr)}, s.addressSpans(ranges),
-			fmt.Sprint("which of ", t.addr, " to ", t.lastAddr, " the kernel takes"))
+			fmt.Sprint("which of ", t.addr, " to ", t.lastAddr, " the kernel selects"))
 	}
 }
 
-// portIn returns the packets with ports whose destination port is in one of the spans.
+// portIn returns the packets that have ports, and a destination port in one of the spans.
 func (s *space) portIn(v *view, spans []span) set {
 	t := v.target
 	var packets set
@@ -183,7 +183,7 @@ func (s *space) portIn(v *view, spans []span) set {
 		packets = s.within(destinationPort, spans)
 	case t.isRange():
 		packets = s.selectedIn(span{number(t.port), number(t.lastPort)}, spans,
-			fmt.Sprint("which of the ports ", t.port, " to ", t.lastPort, " the kernel takes"))
+			fmt.Sprint("which of the ports ", t.port, " to ", t.lastPort, " the kernel selects"))
 	default:
 		packets = s.selectedIn(span{number(t.port), number(t.port)}, spans, "")
 	}
@@ -213,8 +213,8 @@ func (s *space) seesRetranslated(v *view) bool {
 	return v.translated && v.tracking != untracked && s.retranslated() != none
 }
 
-// retranslated returns the packets whose destination is translated like earlier packets of the
-// connection: nf_nat_packet in net/netfilter/nf_nat_core.c.
+// retranslated returns the packets whose destination is translated like the destination of earlier
+// packets of the connection (NATMappingPersists).
 func (s *space) retranslated() set {
 	return s.translatedBefore(rules.StatusDNAT, rules.StatusSNAT)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // marksTemplates reports whether a chain that may run before conntrack saves a mark, directly or in
-// a called chain. The mark becomes the mark of the packet's conntrack template, if an earlier rule
-// assigned a zone: the entry that represents the connection until conntrack runs.
+// a called chain. If an earlier rule assigned a zone, the packet has a conntrack template, an entry
+// that represents the connection until conntrack runs, and the mark is saved in the template.
 func marksTemplates(rs *rules.Ruleset) bool {
 	mayRunEarly := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {

@@ -149,7 +149,7 @@ func (e *evaluator) textKey(r *rules.Rule, count map[string]int) string {
 
 // endUndecided ends the evaluation of packets as undecided.
 func (e *evaluator) endUndecided(text string, packets ...flow) {
-	u := unsupported{text, *e.step()}
+	u := unsupportedExpression{text, *e.step()}
 	i, ok := e.unsupportedIndex[u]
 	if !ok {
 		e.meter.alloc(unsupportedSize)
@@ -273,9 +273,9 @@ func (e *evaluator) reroutedByHeader(f flow) set {
 	return packets
 }
 
-// copiesByAnotherRoute returns the packets that may be copies, and that are sent by lo although
-// neither their destination nor their mark routes them to lo, or the reverse
-// (CopiesAreRoutedToTheGateway).
+// copiesByAnotherRoute returns the packets that may be copies and whose interface does not follow
+// from their destination and mark: they are sent by lo although neither routes them to lo, or by
+// another interface although one of the two does (CopiesAreRoutedToTheGateway).
 func (e *evaluator) copiesByAnotherRoute() set {
 	byLoopback := e.or(e.is(destinationType, number(rules.Local)), e.localMark(e.marks.packet))
 	return e.and(e.is(user, value{}), e.xor(e.overLoopback, byLoopback))

@@ -13,11 +13,15 @@ import (
 type variable struct {
 	key  string
 	kind variableKind
-	// text is the name of the variable in messages.
+	// text completes the sentence "the outcome depends on ...". If it is a question, it begins with
+	// yesNoPrefix or an interrogative such as "which".
 	text string
 	// step is the rule that depends on the variable; nil if only the kernel depends on it.
 	step *rules.Step
 }
+
+// yesNoPrefix begins the text of a variable that is the answer to a yes-no question.
+const yesNoPrefix = "whether "
 
 // keySeparator separates the parts of a key. No text of a rule contains it.
 const keySeparator = "\x01"
@@ -169,13 +173,13 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 	return found
 }
 
-// unknownField returns the name of a field that may be unknown.
+// unknownField describes a field that may be unknown, like the text of a variable.
 func unknownField(f field) string {
 	switch f {
 	case inAddress:
-		return "the address of the interface, which a redirection at prerouting gives the packet"
+		return "the address of the interface, to which a redirection at prerouting translates"
 	case newDestination, newPort:
-		return "to where earlier packets of the connection were translated"
+		return "the destination to which earlier packets of the connection were translated"
 	case destinationType:
 		return "the type of the destination address"
 	case sourceType:

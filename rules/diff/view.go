@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A view describes what has happened to packets of a flow before a rule reads them. The rule
-// therefore reads other fields than the packets had when they entered their hook.
+// A view describes what has happened to the packets of a flow before a rule reads them. The rule
+// may therefore read other values than the packets had when they entered their hook.
 type view struct {
 	// beforeConntrack reports that conntrack has not run yet.
 	beforeConntrack bool
@@ -27,7 +27,7 @@ type view struct {
 	// header of IPv6 (AuthenticationHeaderIsSkipped).
 	skipsAuthentication bool
 
-	// The other fields are copies of the fields of progress.
+	// The other fields are copies of the fields of progress with the same names.
 	tracking   tracking
 	target     target
 	tproxy     tproxyTarget
@@ -89,16 +89,17 @@ func (s *space) carriesConnection() set {
 			s.is(destinationType, number(rules.Broadcast)))
 		packets = s.and(s.minus(s.connected, s.is(state, number(rules.New))),
 			s.and(toSeveral, s.variable(variable{
-				key: copyKey, text: "the packet is a copy of one that this host has sent",
+				key:  copyKey,
+				text: "whether the packet is a copy of a packet that this host has sent",
 			})))
 	}
 	s.carried = &packets
 	return packets
 }
 
-// icmpRedirectsDroppedByNAT returns the ICMP redirects that NAT drops (NATDropsRedirects). Redirects
-// about an unconfirmed connection, whose source is not translated yet, come only from the kernel of
-// this host.
+// icmpRedirectsDroppedByNAT returns the ICMP redirects that NAT drops (NATDropsRedirects). Only the
+// kernel of this host sends redirects about an unconfirmed connection, whose source is not
+// translated yet.
 func (s *space) icmpRedirectsDroppedByNAT() set {
 	const redirect = 5 // the type of the ICMP message
 	redirects := s.and(s.and(s.isICMP, s.stateIs(rules.Related)), s.within(icmp, []span{{
@@ -120,7 +121,7 @@ func (s *space) unconfirmed() set {
 }
 
 // errorsWithConnection returns the ICMP errors that the kernel has sent with the connection of the
-// reported packet. Conntrack finds the connection of other errors only if it is confirmed.
+// reported packet. For other errors, conntrack finds the connection only if it is confirmed.
 func (s *space) errorsWithConnection() set {
 	errors := s.and(s.and(s.isICMP, s.hasKernelSocket), s.stateIs(rules.Related))
 	if errors == none {
@@ -128,7 +129,7 @@ func (s *space) errorsWithConnection() set {
 	}
 	return s.and(errors, s.or(s.unconfirmed(), s.variable(variable{
 		key: "error about a packet with a connection", kind: unknownBit,
-		text: "whether the ICMP error reports a packet that had its connection",
+		text: "whether the ICMP error is about a packet that had a connection",
 	})))
 }
 
@@ -181,10 +182,10 @@ func (s *space) sourceCondition(condition string, v *view) set {
 	})
 }
 
-// sourceWithin returns the packets whose field f is in one of the spans: the source address, its
-// port or its type. If the source is translated like the source of earlier packets of the
-// connection, the value is unknown, but equal for all rules. original is the result for other
-// packets.
+// sourceWithin returns the packets whose field f, which is the source address, the source port or
+// the source type, is in one of the spans. If the source is translated like the source of earlier
+// packets of the connection, the value is unknown, but equal for all rules. original is the result
+// for other packets.
 func (s *space) sourceWithin(f field, spans []span, v *view, original set) set {
 	retranslated := s.sourceRetranslated(v)
 	if retranslated == none {

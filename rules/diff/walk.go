@@ -49,8 +49,8 @@ type walk struct {
 	arriving []flow
 	// unsupported lists the expressions that undecided packets reached. unsupportedIndex contains
 	// their positions in the list, counted from 1.
-	unsupported      []unsupported
-	unsupportedIndex map[unsupported]int
+	unsupported      []unsupportedExpression
+	unsupportedIndex map[unsupportedExpression]int
 	// traversals are the traversed hooks, in the space of one packet.
 	traversals []hookTraversal
 }
@@ -61,8 +61,8 @@ const (
 	rightSide = "right "
 )
 
-// An unsupported is an expression of a rule that the model does not support.
-type unsupported struct {
+// An unsupportedExpression is an expression of a rule that the model does not support.
+type unsupportedExpression struct {
 	text string
 	step rules.Step
 }
@@ -90,8 +90,8 @@ type hookTraversal struct {
 // A baseTraversal records the traversal of a base chain.
 type baseTraversal struct {
 	position chainPosition
-	// skipped contains the packets that do not traverse the NAT chain, by the fact that is the
-	// reason.
+	// skipped contains the packets that do not traverse the NAT chain, by the fact that explains
+	// why.
 	skipped map[Fact]set
 	calls   []event
 	// droppedByPolicy contains the packets that the policy drops.
@@ -161,7 +161,7 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 	if w.single != nil {
 		w.traversals = append(w.traversals, hookTraversal{hookPosition: at})
 	}
-	// Between the chains before and after NAT, the kernel drops ICMP redirects and routes
+	// After the NAT chains and before the later chains, the kernel drops ICMP redirects and routes
 	// translated packets.
 	mustDropICMPRedirects := at.hook != rules.Postrouting && !at.loopbackArrival
 	mustRoute := at.hook == rules.Output

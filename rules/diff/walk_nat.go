@@ -62,13 +62,14 @@ func (w *walk) dropICMPRedirects(in []flow) []flow {
 // enterNAT returns the packets that traverse a NAT chain, and adds the others to out
 // (FirstNATMapping, natSkipFacts).
 func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
-	// NAT is undecided for the connections of these packets. ICMP errors in state related are
-	// translated like the connection to which they are related.
-	undecided := w.or(w.is(state, number(rules.New)), w.minus(w.stateIs(rules.Related), w.isICMP))
-	if resets := w.and(w.resets, undecided); resets != none {
-		undecided = w.minus(undecided, w.and(resets, w.variable(variable{
+	// NAT has not determined the mapping of the connections of these packets. ICMP errors in state
+	// related are translated like the connection to which they are related.
+	withoutMapping := w.or(w.is(state, number(rules.New)),
+		w.minus(w.stateIs(rules.Related), w.isICMP))
+	if resets := w.and(w.resets, withoutMapping); resets != none {
+		withoutMapping = w.minus(withoutMapping, w.and(resets, w.variable(variable{
 			key: "NAT before the reset", kind: unknownBit,
-			text: "whether NAT was decided for the connection before the reset",
+			text: "whether the NAT mapping of the connection was determined before the reset",
 		})))
 	}
 	skip := func(f flow, fact Fact) {
@@ -101,7 +102,7 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 		}
 		f, without := w.split(f, w.withConntrack(traversal.position.chain.Chain))
 		skip(without, NATNeedsConntrack)
-		enters, skips := w.split(f, undecided)
+		enters, skips := w.split(f, withoutMapping)
 		connected, invalid := w.split(skips, w.connected)
 		icmpErrors, decided := w.split(connected, w.and(w.isICMP, w.stateIs(rules.Related)))
 		skip(icmpErrors, ErrorsSkipNAT)
@@ -112,13 +113,13 @@ func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow 
 	return entering
 }
 
-// followsMaster returns the packets whose connection was expected by a conntrack helper, so that
-// its NAT mapping follows its master connection (ExpectationFollowsMaster).
+// followsMaster returns the packets of connections that a conntrack helper expected, which use the
+// NAT mapping of their master connection (ExpectationFollowsMaster).
 func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{
 		key: "follows its master", kind: random,
-		text: "the connection was expected by a conntrack helper and uses the NAT mapping of its " +
-			"master connection",
+		text: "whether the connection was expected by a conntrack helper and uses the NAT mapping " +
+			"of its master connection",
 	}))
 }

@@ -157,8 +157,9 @@ func (s *space) choose(packets set) [fieldCount]value {
 	return chosen
 }
 
-// pickValue returns a value of the field in a packet of the choice: the least value, or in a range
-// the one after it, because the address of a network and the number 0 are not typical.
+// pickValue returns a value of the field in a packet of the choice: the least value or, for an
+// address, a port or an id, the next value if the choice contains it, because the address of a
+// network and the number 0 are not typical.
 func (c choice) pickValue(f field) value {
 	first := c.least(f)
 	second := first.next()

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestDrawsOfDifferentForms verifies that a limit of nftables may be a limit of xtables with
-// another text, and that other limits with different texts differ.
-func TestDrawsOfDifferentForms(t *testing.T) {
+// TestRandomConditionsOfDifferentForms verifies that a limit of nftables may be a limit of xtables
+// with another text, and that other limits with different texts differ.
+func TestRandomConditionsOfDifferentForms(t *testing.T) {
 	limit := func(text string) rules.Ruleset {
 		return ruleset(mangleIn(when(rules.Drop,
 			rules.Unknown{Text: text, Effect: rules.ReadsVarying, Data: text})))
@@ -43,10 +43,10 @@ func TestDrawsOfDifferentForms(t *testing.T) {
 	} {
 		left := ruleset(mangleIn(when(rules.Drop, text)))
 		if r := decide(left, tc.right); r.StrictVerdict() != tc.want {
-			t.Errorf("a text and %v: %s, want %s", tc.right, r.StrictVerdict(), tc.want)
+			t.Errorf("a limit without data and %v: %s, want %s", tc.right, r.StrictVerdict(), tc.want)
 		}
 	}
 	if r := decide(limit("-m limit --limit 1/sec"), ruleset()); r.StrictVerdict() != diff.Different {
-		t.Errorf("a limit and no rule: %s", r.StrictVerdict())
+		t.Errorf("a limit and no rule: %s, want %s", r.StrictVerdict(), diff.Different)
 	}
 }
