@@ -11,6 +11,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -39,16 +40,22 @@ const (
 	attrThreshold = 5 // NFULA_CFG_QTHRESH
 	attrFlags     = 6 // NFULA_CFG_FLAGS
 
-	commandBind       = 1   // NFULNL_CFG_CMD_BIND
-	commandPFBind     = 3   // NFULNL_CFG_CMD_PF_BIND
-	commandPFUnbind   = 4   // NFULNL_CFG_CMD_PF_UNBIND
-	modePacket        = 2   // NFULNL_COPY_PACKET
-	flagConntrack     = 4   // NFULNL_CFG_F_CONNTRACK
-	copiedBytes       = 128 // of each packet, for the headers
-	logger            = "nfnetlink_log"
-	loggerFile        = "/proc/sys/net/netfilter/nf_log/%d"
-	loggerMissing     = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
-	messageBufferSize = 4096
+	commandBind     = 1 // NFULNL_CFG_CMD_BIND
+	commandPFBind   = 3 // NFULNL_CFG_CMD_PF_BIND
+	commandPFUnbind = 4 // NFULNL_CFG_CMD_PF_UNBIND
+	modePacket      = 2 // NFULNL_COPY_PACKET
+	flagConntrack   = 4 // NFULNL_CFG_F_CONNTRACK
+)
+
+const (
+	logger        = "nfnetlink_log"
+	loggerFile    = "/proc/sys/net/netfilter/nf_log/%d" // of a family
+	loggerMissing = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
+	// copiedBytes is the number of bytes of each packet that the kernel logs. It suffices for the
+	// headers.
+	copiedBytes = 128
+	// answerBufferSize suffices for the answer to a configuration message.
+	answerBufferSize = 4096
 )
 
 // ErrLogBusy is the error of [OpenLog] if another process receives the group.
@@ -111,41 +118,39 @@ func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
 	if err != nil {
 		return err
 	}
-	m := binary.NativeEndian.AppendUint32(nil,
-		uint32(unix.NLMSG_HDRLEN+nfgenmsgLength+len(data)))
-	m = binary.NativeEndian.AppendUint16(m, logConfig)
-	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	m = append(m, make([]byte, 8)...) // sequence number and port id
+	m := nlmsg.AppendHeader(nil, logConfig, unix.NLM_F_ACK, 0)
 	m = append(m, family, unix.NFNETLINK_V0, 0, 0)
 	m = append(m, data...)
+	nlmsg.SetLength(m)
 	return l.events.Control(func(fd int) error {
-		if err := unix.Sendto(fd, m, 0, &unix.SockaddrNetlink{
-			Family: unix.AF_NETLINK,
-		}); err != nil {
-			return os.NewSyscallError("sendto", err)
+		if err := nlmsg.Send(fd, m); err != nil {
+			return os.NewSyscallError("write", err)
 		}
 		return readAnswer(fd)
 	})
 }
 
-// readAnswer reads the answer to a message, which the kernel queues before sendto returns. It
+// readAnswer reads the answer to a message, which the kernel queues before the send returns. It
 // discards the packets that were logged before the answer.
 func readAnswer(fd int) error {
-	buffer := make([]byte, messageBufferSize)
+	buffer := make([]byte, answerBufferSize)
 	for {
 		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return os.NewSyscallError("recvfrom", err)
-		case n >= unix.NLMSG_HDRLEN+4 &&
-			binary.NativeEndian.Uint16(buffer[4:]) == unix.NLMSG_ERROR:
-			code := int32(binary.NativeEndian.Uint32(buffer[unix.NLMSG_HDRLEN:]))
-			if code == 0 {
-				return nil
-			}
-			return unix.Errno(-code)
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
+		if err != nil {
+			return os.NewSyscallError("recvfrom", err)
+		}
+		m, _, err := nlmsg.Next(buffer[:n])
+		if err != nil || m.Type != unix.NLMSG_ERROR {
+			continue // a packet, possibly longer than the buffer
+		}
+		answer, err := m.Answer()
+		if err == nil && answer.Errno != 0 {
+			err = answer.Errno
+		}
+		return err
 	}
 }
 
@@ -164,13 +169,13 @@ func (l *Log) Read() (Batch, error) {
 
 // addLogged decodes and adds the messages of a datagram, except events of the rules of [Chain].
 func (b *Batch) addLogged(data []byte) {
-	eachMessage(data, func(kind uint16, payload []byte) {
-		if kind != logPacket {
-			return
+	_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) {
+		if m.Type == logPacket {
+			if e, ok := decodeLogged(m.Body); ok && e.Chain != Chain {
+				b.Events = append(b.Events, e)
+			}
 		}
-		if e, ok := decodeLogged(payload); ok && e.Chain != Chain {
-			b.Events = append(b.Events, e)
-		}
+		return false, nil
 	})
 }
 

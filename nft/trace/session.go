@@ -2,7 +2,6 @@ package trace
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -190,30 +189,19 @@ const (
 // hasRoom reports whether another datagram may be added to the batch.
 func (b *Batch) hasRoom() bool { return len(b.Events) < maxEvents }
 
-// add decodes and adds the messages of a datagram.
+// add decodes and adds the messages of a datagram. It ignores malformed messages.
 func (b *Batch) add(data []byte) {
-	eachMessage(data, func(kind uint16, payload []byte) {
-		switch kind {
+	_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) {
+		switch m.Type {
 		case newGeneration:
 			b.Changed = true
 		case traceMessage:
-			if e, err := Decode(payload); err == nil {
+			if e, err := Decode(m.Body); err == nil {
 				b.Events = append(b.Events, e)
 			}
 		}
+		return false, nil
 	})
-}
-
-// eachMessage calls add for the messages of a datagram.
-func eachMessage(data []byte, add func(kind uint16, payload []byte)) {
-	for len(data) >= unix.NLMSG_HDRLEN {
-		length := binary.NativeEndian.Uint32(data)
-		if length < unix.NLMSG_HDRLEN || uint64(length) > uint64(len(data)) {
-			return
-		}
-		add(binary.NativeEndian.Uint16(data[4:]), data[unix.NLMSG_HDRLEN:length])
-		data = data[min(nlmsg.Align(int(length)), len(data)):]
-	}
 }
 
 // Close ends the session and a waiting [Session.Next], and removes the table.

@@ -72,7 +72,7 @@ func AppendHeader(buf []byte, msgType, flags uint16, sequence uint32) []byte {
 // SetLength sets the length in the header of a message to the length of the slice.
 func SetLength(message []byte) { native.PutUint32(message, uint32(len(message))) }
 
-// An Answer is the content of a message of type NLMSG_ERROR.
+// An Answer is the content of a message of type NLMSG_ERROR: an acknowledgement or an error.
 type Answer struct {
 	Errno unix.Errno // 0 for an acknowledgement
 	Text  string     // the kernel's explanation, or empty
