@@ -38,18 +38,18 @@ func routesFacts() (list factList) {
 					xtables(p, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 					xtables(p, "mangle", "OUTPUT "+target),
 				),
-				outward, "to 10.9.9.9:80 mark 0x539"+rerouted+" connection mark 0x0 zone 0",
+				outgoing, "to 10.9.9.9:80 mark 0x539"+rerouted+" connection mark 0x0 zone 0",
 			)
 			list.add(diff.HeaderChangeReroutes,
 				fmt.Sprintf("%s: a packet whose header is changed by %s", p, target),
 				rulesetOf(
 					xtables(p, "mangle", "OUTPUT "+target, "OUTPUT -j CONNMARK --set-mark 9"),
 				),
-				outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x9 zone 0",
+				outgoing, "to 10.9.9.9:80 mark 0x0 connection mark 0x9 zone 0",
 			)
 		}
 	}
-	markedCopy := outward
+	markedCopy := outgoing
 	markedCopy.Owner, markedCopy.Mark, markedCopy.State = nil, 0x539, rules.Untracked
 	for target, end := range map[string]string{
 		"-j TOS --set-tos 4":          "mark 0x539 rerouted untracked",
@@ -77,7 +77,7 @@ func routesFacts() (list factList) {
 						[]string{base("route", "output", "-150"), statement, "ct mark set 9"},
 					),
 				),
-				outward, "to 10.9.9.9:80 "+end+" connection mark 0x9 zone 0",
+				outgoing, "to 10.9.9.9:80 "+end+" connection mark 0x9 zone 0",
 			)
 		}
 	}
@@ -89,7 +89,7 @@ func routesFacts() (list factList) {
 				[]string{base("filter", "output", "0"), `oifname "eth0" meta mark set 9`},
 			),
 		),
-		outward, "to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is translated at output to a local address keeps its interface",
@@ -99,7 +99,7 @@ func routesFacts() (list factList) {
 				[]string{base("filter", "output", "0"), `oifname "eth0" meta mark set 9`},
 			),
 		),
-		outward, "to 10.1.2.3:80 mark 0x9 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.1.2.3:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes, "a packet that is translated at output to another host",
 		rulesetOf(
@@ -108,39 +108,39 @@ func routesFacts() (list factList) {
 				[]string{base("filter", "output", "0"), `oifname "eth1" meta mark set 9`},
 			),
 		),
-		outward, "to 10.0.2.2:80 mark 0x0 connection mark 0x0 zone 0",
+		outgoing, "to 10.0.2.2:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in mangle routes again",
 		rulesetOf(
 			xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "filter", "OUTPUT -o eth0 -j MARK --set-mark 9"),
 		),
-		outward, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not route again",
 		rulesetOf(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
-		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw routes again with a mark in mangle",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
 		),
-		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a translation to another host",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination 10.0.2.2"),
 		),
-		outward, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a new port only",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination :81"),
 		),
-		outward, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes,
 		"a translation routes by the packet's current mark, not by a later one",
@@ -149,23 +149,23 @@ func routesFacts() (list factList) {
 			[]string{base("filter", "output", "0"), "meta mark set 0x539"},
 			[]string{base("filter", "prerouting", "-150"), "drop"},
 		)),
-		outward, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
+		outgoing, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "legacy: a mark in filter does not route again",
 		rulesetOf(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
-		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not route again",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "-150"), "meta mark set 0x539",
 		})),
-		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain routes again",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
 		})),
-		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
 		"nft: a mark set in a route chain and cleared in a filter chain",
@@ -175,7 +175,7 @@ func routesFacts() (list factList) {
 				[]string{base("filter", "output", "0"), "meta mark set 0"},
 			),
 		),
-		outward, "to 10.9.9.9:80 mark 0x0 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: the last of two route chains determines the route",
 		rulesetOf(
@@ -184,7 +184,7 @@ func routesFacts() (list factList) {
 				[]string{base("route", "output", "0"), "meta mark set 0x1"},
 			),
 		),
-		outward, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
 		"nft: a mark set before a route chain that changes nothing",
@@ -194,7 +194,7 @@ func routesFacts() (list factList) {
 				[]string{base("route", "output", "0"), "accept"},
 			),
 		),
-		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.RedirectAtOutputIsLoopback, "nft: rerouted, then redirected",
 		rulesetOf(
@@ -203,7 +203,7 @@ func routesFacts() (list factList) {
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 			),
 		),
-		outward, "to 127.0.0.1:15001 mark 0x539 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 127.0.0.1:15001 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes, "nft: rerouted, then drop at prerouting",
 		rulesetOf(
@@ -212,7 +212,7 @@ func routesFacts() (list factList) {
 				[]string{mangleNFT, "drop"},
 			),
 		),
-		outward, "dropped",
+		outgoing, "dropped",
 	)
 	list.add(diff.NATDecidesOnce, "nft: rerouted, then nat at prerouting",
 		rulesetOf(
@@ -221,9 +221,9 @@ func routesFacts() (list factList) {
 				[]string{base("nat", "prerouting", "-100"), "meta l4proto tcp redirect to :15001"},
 			),
 		),
-		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
+		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	bound := with(outward, func(p *rules.Packet) { p.Bound, p.OutInterface = true, "eth1" })
+	bound := with(outgoing, func(p *rules.Packet) { p.Bound, p.OutInterface = true, "eth1" })
 	list.add(diff.BoundSocketKeepsInterface,
 		"a packet of a bound socket that is redirected at output leaves by its interface",
 		rulesetOf(chains(rules.Inet, []string{
@@ -294,7 +294,7 @@ func routesFacts() (list factList) {
 		})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	marked := with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
+	marked := with(outgoing, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
 	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet that its mark routes to lo gets another mark in mangle",
 		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
@@ -335,9 +335,9 @@ func routesFacts() (list factList) {
 		ruleset: rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",
 		})),
-		before: []rules.Packet{with(outward, func(p *rules.Packet) {
+		before: []rules.Packet{with(outgoing, func(p *rules.Packet) {
 			p.Mark = 1
-		})}, packet: outward,
+		})}, packet: outgoing,
 		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
 		want: "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	})
@@ -353,9 +353,9 @@ func routesFacts() (list factList) {
 			[]string{base("filter", "output", "-150"), "fib daddr type local meta mark set 5"},
 			[]string{base("filter", "output", "0"), "fib daddr type local meta mark set 7"},
 		)),
-		before: []rules.Packet{with(outward, func(p *rules.Packet) {
+		before: []rules.Packet{with(outgoing, func(p *rules.Packet) {
 			p.Mark = 1
-		})}, packet: outward,
+		})}, packet: outgoing,
 		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
 		want: "to 127.0.0.1:15001 mark 0x7 rerouted connection mark 0x0 zone 0",
 	})

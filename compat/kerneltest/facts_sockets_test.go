@@ -211,7 +211,7 @@ func socketsFacts() (list factList) {
 		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists with a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
-			outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
+			outgoing, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": --socket-exists and user, with a socket",
@@ -220,7 +220,7 @@ func socketsFacts() (list factList) {
 					"OUTPUT -m owner --socket-exists --uid-owner 0 -j MARK --set-mark 9",
 				),
 			),
-			outward, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
+			outgoing, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
 			name+": negated --socket-exists and negated user, without a socket",
@@ -245,7 +245,7 @@ func socketsFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
 		})),
-		with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
+		with(outgoing, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
 		"to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.OwnerNeedsSocket, "nft: negated user, without a socket",

@@ -75,38 +75,39 @@ func statementsFacts() (list factList) {
 			}), "dropped")
 	}
 	for _, c := range []struct {
-		source, reply string
-		bound         bool
-		want          string
+		source, rejectWith string
+		bound              bool
+		want               string
 	}{
 		{"10.244.1.5:1000", "icmp port-unreachable", false, "dropped, answered with icmp 3/3"},
 		{"11.0.0.1:1000", "icmp port-unreachable", false, "dropped"},
 		{"11.0.0.1:1000", "icmp port-unreachable", true, "dropped, answered with icmp 3/3"},
 		{"11.0.0.1:1000", "tcp reset", true, "dropped"},
 	} {
-		name := "a rejection with " + c.reply + " of a packet redirected at output from " + c.source
+		name := "a rejection with " + c.rejectWith +
+			" of a packet redirected at output from " + c.source
 		if c.bound {
 			name += " by a bound socket"
 		}
 		list.add(diff.RejectFromLoopbackNeedsLocalSource, name,
 			rulesetOf(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
-				[]string{base("filter", "output", "0"), "reject with " + c.reply},
+				[]string{base("filter", "output", "0"), "reject with " + c.rejectWith},
 			)),
 			with(out(0, rules.TCP, c.source, "10.9.9.9:80"), func(p *rules.Packet) {
 				p.Bound, p.OutInterface = c.bound, "eth0"
 			}), c.want)
 	}
-	for reply, want := range map[string]string{
+	for rejectWith, want := range map[string]string{
 		"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3",
 	} {
-		reject := []string{mangleNFT, "meta l4proto tcp reject with " + reply}
+		reject := []string{mangleNFT, "meta l4proto tcp reject with " + rejectWith}
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
-			"a rejection with "+reply+" of a packet that arrives for a loopback address",
+			"a rejection with "+rejectWith+" of a packet that arrives for a loopback address",
 			rulesetOf(chains(rules.Inet, reject)),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
-			"a rejection with "+reply+" of a packet that arrives by lo from another source",
+			"a rejection with "+rejectWith+" of a packet that arrives by lo from another source",
 			rulesetOf(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				reject,
@@ -118,7 +119,7 @@ func statementsFacts() (list factList) {
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
-		)), outward, "dropped")
+		)), outgoing, "dropped")
 	list.add(diff.ICMPErrorNeedsLocalSource,
 		"a rejection of a packet to the unspecified address from a raw socket that is bound to lo",
 		rulesetOf(chains(rules.Inet, []string{
@@ -132,15 +133,15 @@ func statementsFacts() (list factList) {
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with tcp reset"},
-		)), outward, "dropped, answered with tcp reset")
+		)), outgoing, "dropped, answered with tcp reset")
 	list.add(diff.ICMPErrorNeedsLocalSource,
 		"a rejection on lo of a packet that a mark routed to this host",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
-		)), outward, "dropped")
+		)), outgoing, "dropped")
 	const unreachable, answer = "icmpv6 port-unreachable", "dropped, answered with ipv6-icmp 1/4"
-	for _, c := range []struct{ source, reply, plain, onLoopback string }{
+	for _, c := range []struct{ source, rejectWith, plain, onLoopback string }{
 		{"[fe80::9]:1000", unreachable, answer, "dropped"},
 		{"[fe80::5]:1000", unreachable, answer, "dropped"}, // of this host
 		{"[2001:db9::9]:1000", unreachable, answer, answer},
@@ -149,10 +150,12 @@ func statementsFacts() (list factList) {
 			"dropped, answered with tcp reset",
 		},
 	} {
-		name := "a rejection with " + c.reply + " of a packet from " + c.source
+		name := "a rejection with " + c.rejectWith + " of a packet from " + c.source
 		packet := out(0, rules.TCP, c.source, "[2001:db9::1]:80")
 		toThisHost := out(0, rules.TCP, c.source, "[fd00:10:244:1::5]:80")
-		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.reply}
+		reject := []string{
+			base("filter", "output", "0"), "meta l4proto tcp reject with " + c.rejectWith,
+		}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name, rulesetOf(chains(rules.Inet, reject)),

@@ -115,7 +115,7 @@ var (
 var (
 	rawNFT    = base("filter", "prerouting", "-300")
 	mangleNFT = base("filter", "prerouting", "-150")
-	outward   = out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80")
+	outgoing  = out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80")
 )
 
 const legacy, iptablesNFT = kerneltest.Legacy, kerneltest.IPTablesNFT

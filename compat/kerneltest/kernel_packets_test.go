@@ -399,7 +399,8 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 			// The first three rules are for the states that these types must not have.
 			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
 				if got := r.Hits.Packets > 0; got != (i >= 3) {
-					t.Errorf("rule %d, %s, matches %d packets, want some: %t", i+1, &r, r.Hits.Packets, i >= 3)
+					t.Errorf("rule %d, %s, matches %d packets, want some: %t", i+1, &r,
+						r.Hits.Packets, i >= 3)
 				}
 			}
 		})
