@@ -50,6 +50,7 @@ const (
 const (
 	logger        = "nfnetlink_log"
 	loggerFile    = "/proc/sys/net/netfilter/nf_log/%d" // of a family
+	groupsFile    = "/proc/thread-self/net/netfilter/nfnetlink_log"
 	loggerMissing = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
 	// copiedBytes is the number of bytes of each packet that the kernel logs. It suffices for the
 	// headers.
@@ -78,10 +79,12 @@ func (l *Log) open(buffer int) (err error) {
 	if l.events, err = NewReceiver(buffer); err != nil {
 		return err
 	}
-	if err := l.configure(unix.AF_UNSPEC, attribute(attrCommand, commandBind)); err != nil {
-		if errors.Is(err, unix.EBUSY) {
-			return ErrLogBusy
-		}
+	switch err := l.configure(unix.AF_UNSPEC, attribute(attrCommand, commandBind)); {
+	case errors.Is(err, unix.EPERM) && groupIsReceived():
+		return ErrLogBusy
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("receive group 0 of nfnetlink_log: %w (needs CAP_NET_ADMIN)", err)
+	case err != nil:
 		return fmt.Errorf(loggerMissing+": %w", err)
 	}
 	mode := binary.BigEndian.AppendUint32(nil, copiedBytes)
@@ -105,6 +108,19 @@ func (l *Log) open(buffer int) (err error) {
 		l.loggers[family] = name
 	}
 	return nil
+}
+
+// groupIsReceived reports whether a process receives group 0 in the namespace of the thread. The
+// kernel returns EPERM for a group of another process, as it does without CAP_NET_ADMIN
+// (nfulnl_recv_config in net/netfilter/nfnetlink_log.c).
+func groupIsReceived() bool {
+	groups, _ := os.ReadFile(groupsFile) // after an error the reason for EPERM is unknown
+	for line := range strings.Lines(string(groups)) {
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] == "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // attribute returns an attribute of a configuration message.
