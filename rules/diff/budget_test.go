@@ -21,9 +21,11 @@ func filterOut(list ...rules.Rule) rules.Ruleset {
 	}}}
 }
 
-func asSide(rs rules.Ruleset) Side { return Side{Ruleset: rs, RoutingKnown: true} }
+// withRouting returns a side with known routing.
+func withRouting(rs rules.Ruleset) Side { return Side{Ruleset: rs, RoutingKnown: true} }
 
-func dropped(matches ...rules.Match) rules.Rule {
+// dropRule returns a rule that drops the matching packets.
+func dropRule(matches ...rules.Match) rules.Rule {
 	return rules.Rule{Matches: matches, Actions: []rules.Action{rules.Drop}}
 }
 
@@ -57,7 +59,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	for i := range 11 {
 		limit := runLimited(func() { m.charge(stepsPerReading) })
 		if last := i == 10; last != (limit != "") {
-			t.Fatalf("after pause %d: limit %q, want only pause 11 to exceed the budget", i+1, limit)
+			t.Fatalf("after pause %d: limit %q, want a limit only after pause 11", i+1, limit)
 		}
 	}
 	m = newMeter(Budget{Time: time.Hour})
@@ -118,7 +120,7 @@ func TestDiagramsCountTheirTables(t *testing.T) {
 }
 
 func TestExplainReportsAnExhaustedBudget(t *testing.T) {
-	rs := filterOut(dropped(interfaceNamed("eth0")))
+	rs := filterOut(dropRule(interfaceNamed("eth0")))
 	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
 	if err != nil {
 		t.Fatal(err)
@@ -142,16 +144,16 @@ func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 		}}
 	}
 	for name, rule := range map[string]rules.Rule{
-		"in an alternative": dropped(tuple("net7")),
+		"in an alternative": dropRule(tuple("net7")),
 		"after an action": {Actions: []rules.Action{
 			rules.Require{Match: interfaceNamed("net7")}, rules.Drop,
 		}},
 		"in an alternative after an action": {Actions: []rules.Action{
 			rules.Require{Match: tuple("net7")}, rules.Drop,
 		}},
-		"as an ordinary match": dropped(interfaceNamed("net7")),
+		"as an ordinary match": dropRule(interfaceNamed("net7")),
 	} {
-		result := Decide(asSide(filterOut(rule)), asSide(filterOut()), Options{})
+		result := Decide(withRouting(filterOut(rule)), withRouting(filterOut()), Options{})
 		if len(result.Classes) == 0 ||
 			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
 				result.Classes[0].Witness.OutInterface != "other" {
@@ -166,8 +168,8 @@ func TestTooManyInterfaceNamesExhaustTheBudget(t *testing.T) {
 	for i := range maxClasses {
 		names = append(names, rules.InterfaceName{Name: fmt.Sprintf("i%x", i)})
 	}
-	many := filterOut(dropped(rules.MatchInterface{Out: true, Names: names}))
-	result := Decide(asSide(many), asSide(filterOut()), Options{})
+	many := filterOut(dropRule(rules.MatchInterface{Out: true, Names: names}))
+	result := Decide(withRouting(many), withRouting(filterOut()), Options{})
 	if want := "more than 65536 distinct interface names and prefixes"; result.Exhausted != want ||
 		len(result.Classes) != 0 {
 		t.Errorf("got %q and %d classes, want %q and none", result.Exhausted,
@@ -183,7 +185,7 @@ func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 		names = append(names, rules.InterfaceName{Name: "a" + string(c)},
 			rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
 	}
-	d := interfaceClasses(names, newMeter(Budget{}))
+	d := newInterfaceClasses(names, newMeter(Budget{}))
 	i := d.classOf("an unlikely name")
 	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
 		t.Fatalf("got class %d of %v, want the class of %s", i, d.classes, names[0])
@@ -200,14 +202,14 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 	unknown := func(n int) rules.Ruleset {
 		var list []rules.Rule
 		for i := range n {
-			list = append(list, dropped(rules.Unknown{
+			list = append(list, dropRule(rules.Unknown{
 				Text: fmt.Sprintf("unknown %d", i), Effect: rules.Reads, Data: rules.NoData,
 			}))
 		}
 		return filterOut(list...)
 	}
 	for n, more := range map[int]bool{MostUndecided: false, MostUndecided + 1: true} {
-		result := Decide(asSide(unknown(n)), asSide(filterOut()),
+		result := Decide(withRouting(unknown(n)), withRouting(filterOut()),
 			Options{Families: []rules.Family{rules.IPv4}})
 		if len(result.Undecided) != MostUndecided || result.MoreUndecided != more {
 			t.Errorf("%d undecided conditions: %d listed, more %t, want %d, more %t", n,
@@ -280,7 +282,7 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 			}
 		},
 		"random conditions of one text": func(int) rules.Rule {
-			return dropped(condition("random", rules.ReadsVarying))
+			return dropRule(condition("random", rules.ReadsVarying))
 		},
 	} {
 		few, many := steps(1000, rule), steps(8000, rule)

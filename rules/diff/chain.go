@@ -37,7 +37,7 @@ type call struct {
 	chain    *rules.Chain
 	position *chainPosition
 	progress
-	mark, connection *markBits
+	mark, connectionMark *markBits
 	// number distinguishes several calls by one packet if the chain has random matches, because the
 	// results of these matches are independent.
 	number int
@@ -83,7 +83,7 @@ func (w *walk) summarize(key call, c rules.ChainRef) *summary {
 	s := &summary{chain: c, incomplete: true}
 	w.summaries[key] = s
 	var current flows
-	w.add(&current, flow{all, key.progress, key.mark, key.connection})
+	w.add(&current, flow{all, key.progress, key.mark, key.connectionMark})
 	for _, r := range w.runsOf(c) {
 		if len(current.list) == 0 {
 			break
@@ -120,7 +120,7 @@ const maxCalls = 8
 // evaluateCall evaluates another chain, and returns the packets that reach its end. If the result
 // is unknown, the packets end as undecided, and text describes the call in the reason.
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
-	key := call{c.Chain, e.position, f.progress, f.mark, f.connection, e.callNumber}
+	key := call{c.Chain, e.position, f.progress, f.mark, f.connectionMark, e.callNumber}
 	called := e.summarize(key, c)
 	for !called.incomplete && e.evaluatedBefore(called, f.packets) {
 		if key.number++; key.number > e.callNumber+maxCalls {

@@ -27,7 +27,7 @@ func (e *evaluator) evaluateChange(
 		case rules.SetMark:
 			f.mark = e.marks.setBits(f.mark, a.Value, a.Mask)
 		case rules.SaveMark:
-			f.connection = e.saveMark(f, view, f.mark)
+			f.connectionMark = e.saveMark(f, view, f.mark)
 		case rules.RestoreMark:
 			with, without := e.split(f, e.hasConnection(&view))
 			e.add(e.next, without)
@@ -64,9 +64,9 @@ func (e *evaluator) evaluateChange(
 // connectionMark).
 func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	if view.hasTemplate() {
-		return f.connection
+		return f.connectionMark
 	}
-	return e.mergeByConnection(f, &view, saved, f.connection)
+	return e.mergeByConnection(f, &view, saved, f.connectionMark)
 }
 
 // mergeByConnection returns the mark that is equal to changed for packets with a connection, and
@@ -81,7 +81,7 @@ func (e *evaluator) mixMark(a rules.MixMark, f flow, view view) flow {
 	mixed := e.marks.mix(f.mark, e.connectionMark(f), a.Mark, a.ConntrackMark, a.Xor)
 	switch {
 	case a.Conntrack:
-		f.connection = e.saveMark(f, view, mixed)
+		f.connectionMark = e.saveMark(f, view, mixed)
 	case a.ConntrackMark == 0:
 		f.mark = mixed
 	default:

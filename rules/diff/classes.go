@@ -93,7 +93,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 // setHostFields sets the fields of the witness that describe the host.
 func (s *space) setHostFields(b box, p *rules.Packet) {
 	for _, l := range b.literals {
-		switch key := s.list[l.variable].key; {
+		switch key := s.variableList[l.variable].key; {
 		case strings.HasPrefix(key, reversePathKey):
 			p.NoReversePath = !l.value
 		case strings.HasPrefix(key, socketKey):
@@ -160,7 +160,7 @@ func (s *space) literal(l literal) set {
 // Addresses are last, when few conditions are left, because their sets are large.
 var widenOrder = []field{
 	newPort, newDestination, sourcePort, connectionMark, mark, flags, noListener, inAddress,
-	sourceType, destinationType, icmp, status, reply, group, user, device,
+	sourceType, destinationType, icmp, status, reply, group, user, iface,
 	destinationPort, protocol, state, source, destination,
 }
 
@@ -219,7 +219,7 @@ func (s *space) literals(packets set) []literal {
 // projectToField returns the packets with a value of the field that some packet of the set has.
 func (s *space) projectToField(packets set, f field) set {
 	return s.project(packets, func(bit uint32) bool {
-		return int(bit) < len(s.field) && s.field[bit] == f
+		return int(bit) < len(s.fieldOf) && s.fieldOf[bit] == f
 	})
 }
 
@@ -294,7 +294,7 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 func (d *decision) explainSides(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 	given := map[string]bool{}
 	for _, l := range b.literals {
-		given[s.list[l.variable].key] = l.value
+		given[s.variableList[l.variable].key] = l.value
 	}
 	known := assumptions{given: given, shared: d.shared, meter: d.meter}
 	known.side = leftSide

@@ -106,8 +106,8 @@ func (s *space) compare(left, right *walk) comparison {
 // randomMatchesOfOneSide returns the variables of the random matches that only one side has.
 func (s *space) randomMatchesOfOneSide(left, right *walk) map[int]bool {
 	var found map[int]bool
-	for i := range s.list {
-		if key := s.list[i].key; left.randomKeys[key] != right.randomKeys[key] {
+	for i := range s.variableList {
+		if key := s.variableList[i].key; left.randomKeys[key] != right.randomKeys[key] {
 			storeIn(&found, i, true)
 		}
 	}
@@ -224,7 +224,7 @@ func (s *space) sameSource(l, r *progress) set {
 // marksDiffer returns the packets of two flows whose marks differ. For dropped packets only the
 // mark of the connection matters.
 func (w *walk) marksDiffer(l, r *flow) set {
-	packets := w.marks.differs(l.connection, r.connection)
+	packets := w.marks.differs(l.connectionMark, r.connectionMark)
 	if !l.dropped {
 		packets = w.or(packets, w.marks.differs(l.mark, r.mark))
 	}

@@ -13,7 +13,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 		return false
 	}
 	values := valuesOf(p)
-	values[device] = number(uint32(c.space.deviceOf(p)))
+	values[iface] = number(uint32(c.space.interfaceClassOf(p)))
 	if c.redirects && c.space.excludesFormerScopes() && hasFormerScope(p.Destination.Addr()) {
 		return false
 	}
@@ -40,7 +40,8 @@ func (c *Class) Contains(p rules.Packet) bool {
 		}
 	}
 	for _, l := range c.box.literals {
-		if value, ok := packet.hostFactValue(c.space.list[l.variable].key); ok && value != l.value {
+		key := c.space.variableList[l.variable].key
+		if value, ok := packet.hostFactValue(key); ok && value != l.value {
 			return false
 		}
 	}
@@ -51,7 +52,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	for packets != none && packets != all {
 		n := s.root(packets)
-		f := s.field[n.bit]
+		f := s.fieldOf[n.bit]
 		if packets = n.no; values[f].hasBit(len(s.bits[f]) - 1 - slices.Index(s.bits[f], n.bit)) {
 			packets = n.yes
 		}
@@ -74,11 +75,11 @@ func (s *space) meetsCondition(condition set, f field, v value) bool {
 	return condition == all
 }
 
-// deviceOf returns the number of the class of a packet's interface.
-func (s *space) deviceOf(p rules.Packet) int {
+// interfaceClassOf returns the number of the class of a packet's interface.
+func (s *space) interfaceClassOf(p rules.Packet) int {
 	name := p.InInterface
 	if s.hook == rules.Output {
 		name = p.OutInterface
 	}
-	return s.devices.classOf(name)
+	return s.interfaces.classOf(name)
 }

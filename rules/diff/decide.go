@@ -138,8 +138,8 @@ type decision struct {
 	// diagrams are shared by the spaces of a family while they have fewer than maxShared nodes.
 	diagrams  map[rules.Family]*diagrams
 	maxShared int
-	// devices are the classes of interface names, nil until they are needed.
-	devices *devices
+	// interfaces contains the classes of interfaces; nil until they are needed.
+	interfaces *interfaceClasses
 	// shared contains the effects of the rules on conntrack states.
 	shared sharedState
 	// cgroups and runLists are passed to each space.
@@ -208,14 +208,14 @@ func newDecision(left, right Side, o Options) *decision {
 
 // compareSpace compares the packets of a family and a scope that enter at a hook.
 func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope) {
-	if d.devices == nil {
-		d.devices = interfaceClasses(d.names, d.meter)
+	if d.interfaces == nil {
+		d.interfaces = newInterfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
 	// keptMemory returns the memory that is used after the comparison.
 	keptMemory := func() int64 { return shared.memory() + d.runLists.bytes }
 	otherMemory := d.meter.memory - keptMemory()
-	s := newSpace(f, h, d.devices, shared)
+	s := newSpace(f, h, d.interfaces, shared)
 	s.withoutAddress = allIf(scope.withoutAddress)
 	s.translations, s.untracked = scope.translations, scope.untracked
 	s.kernelPackets = scope.kernelPackets

@@ -15,7 +15,7 @@ func TestComparisonReleasesMemory(t *testing.T) {
 	for _, most := range []int{maxShared, 0} {
 		d := newDecision(side, side, Options{})
 		d.maxShared = most
-		d.devices = interfaceClasses(d.names, d.meter)
+		d.interfaces = newInterfaceClasses(d.names, d.meter)
 		before := d.meter.memory
 		d.compareScopes()
 		want := before + d.runLists.bytes

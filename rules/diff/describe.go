@@ -23,7 +23,7 @@ var describedFields = []struct {
 	{destinationPort, "destination port"},
 	{newDestination, "translated destination"},
 	{newPort, "translated port"},
-	{device, "interface"},
+	{iface, "interface"},
 	{user, "user"},
 	{group, "group"},
 	{state, "state"},
@@ -67,7 +67,7 @@ func (s *space) describe(b box) []Condition {
 		if l.value {
 			answer = "yes"
 		}
-		question := strings.TrimPrefix(s.list[l.variable].text, yesNoPrefix)
+		question := strings.TrimPrefix(s.variableList[l.variable].text, yesNoPrefix)
 		conditions = append(conditions, Condition{question, answer})
 	}
 	return conditions
@@ -79,8 +79,8 @@ func (s *space) values(f field, has, possible, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
 	}
-	if f == device {
-		return s.deviceValues(has, possible)
+	if f == iface {
+		return s.interfaceValues(has, possible)
 	}
 	positive, negative := s.spans(f, has), s.spans(f, s.minus(possible, has))
 	if exact := s.spans(f, s.not(condition)); len(exact) < len(negative) {
@@ -235,12 +235,12 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 	return fmt.Sprintf("& %s %s %s", bitsText(f, mask), operator, bitsText(f, v))
 }
 
-// deviceValues returns the text of the interfaces in has. If has contains the class of the
+// interfaceValues returns the text of the interfaces in has. If has contains the class of the
 // interfaces that no rule names, the text lists the other possible interfaces, after "not".
-func (s *space) deviceValues(has, possible set) string {
+func (s *space) interfaceValues(has, possible set) string {
 	var in, out []interfaceClass
-	for i, c := range s.devices.classes {
-		n := s.is(device, number(uint32(i)))
+	for i, c := range s.interfaces.classes {
+		n := s.is(iface, number(uint32(i)))
 		switch {
 		case s.and(n, has) != none:
 			in = append(in, c)
@@ -250,14 +250,14 @@ func (s *space) deviceValues(has, possible set) string {
 	}
 	isRest := func(c interfaceClass) bool { return c.name == rules.InterfaceName{} }
 	if slices.ContainsFunc(in, isRest) {
-		return "not " + deviceNames(out, in)
+		return "not " + classNames(out, in)
 	}
-	return deviceNames(in, out)
+	return classNames(in, out)
 }
 
-// deviceNames returns the text of classes. The text of a class with a prefix also lists the
+// classNames returns the text of classes. The text of a class with a prefix also lists the
 // excluded names: the names in others that have the prefix.
-func deviceNames(classes, others []interfaceClass) string {
+func classNames(classes, others []interfaceClass) string {
 	texts := make([]string, len(classes))
 	// joinList omits the text of the classes after the first maxListed.
 	for i, c := range classes[:min(len(classes), maxListed+1)] {

@@ -230,7 +230,7 @@ func TestDescriptionsOfDifferences(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("10.%d.%d.0/24", i>>7, i<<1&255))
 	}
-	device := func(names ...rules.InterfaceName) rules.Match {
+	interfaceIs := func(names ...rules.InterfaceName) rules.Match {
 		return rules.MatchInterface{Names: names}
 	}
 	not := func(m rules.MatchAddr) rules.Match { m.Not = true; return m }
@@ -263,12 +263,12 @@ func TestDescriptionsOfDifferences(t *testing.T) {
 		},
 		{in(rules.MatchState{States: rules.States(rules.Invalid)}), []string{arrives +
 			"state invalid"}},
-		{in(device(rules.InterfaceName{Name: "eth0"})), []string{arrives + "interface eth0"}},
+		{in(interfaceIs(rules.InterfaceName{Name: "eth0"})), []string{arrives + "interface eth0"}},
 		{
 			in(rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "eth0"}}}),
 			[]string{arrives + "interface not eth0"},
 		},
-		{in(device(rules.InterfaceName{Name: "eth", Prefix: true})), []string{arrives +
+		{in(interfaceIs(rules.InterfaceName{Name: "eth", Prefix: true})), []string{arrives +
 			"interface eth*"}},
 		{out(rules.MatchOwner{IDs: rules.Singles[uint32](1337)}), []string{leaves + "user 1337"}},
 		{

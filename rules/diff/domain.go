@@ -222,7 +222,7 @@ func (s *space) wellFormedConditions() []set {
 	}
 	if s.single == nil {
 		conditions = append(conditions,
-			s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}}))
+			s.within(iface, []span{{last: number(uint32(len(s.interfaces.classes) - 1))}}))
 	}
 	switch {
 	case s.hook == rules.Output:

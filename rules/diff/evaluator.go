@@ -242,7 +242,7 @@ func (e *evaluator) connectionMark(f flow) *markBits {
 	view := e.view(&f.progress)
 	switch {
 	case !view.hasTemplate():
-		return f.connection
+		return f.connectionMark
 	case e.marksTemplates, view.tracking == cpuTemplate:
 		// A mark that was saved in a template is kept for other packets (TemplateIsShared).
 		side := ""

@@ -113,8 +113,8 @@ func (x *explanation) addUncertain(cases set) {
 	x.visitNodes(cases, x.addedNodes, func(bit uint32) {
 		text := ""
 		if i, ok := x.variableOf(bit); ok {
-			text = x.list[i].text
-		} else if f := x.field[bit]; isUnknownMark(f) {
+			text = x.variableList[i].text
+		} else if f := x.fieldOf[bit]; isUnknownMark(f) {
 			text = x.markVariables[f-firstUnknownMark].text
 		} else {
 			text = unknownField(f)
@@ -226,7 +226,7 @@ func (c *causes) addMarks() {
 			if !f.dropped { // the mark of a dropped packet has no effect
 				addIfUnknown(f.mark[i])
 			}
-			addIfUnknown(f.connection[i])
+			addIfUnknown(f.connectionMark[i])
 		}
 	}
 }
@@ -241,7 +241,7 @@ func (c *causes) String() string {
 
 // alternatives returns the other outcomes that random matches may produce.
 func (x *explanation) alternatives(actual rules.Outcome) []rules.Outcome {
-	if actual.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool {
+	if actual.Undecided != "" || !slices.ContainsFunc(x.variableList, func(v variable) bool {
 		return v.kind == random
 	}) {
 		return nil
@@ -269,9 +269,9 @@ func (x *explanation) randomMatches() []string {
 	add := func(cases set) {
 		x.visitNodes(cases, visited, func(bit uint32) {
 			i, ok := x.variableOf(bit)
-			if ok && x.list[i].kind == random && !found[x.list[i].text] {
+			if ok && x.variableList[i].kind == random && !found[x.variableList[i].text] {
 				x.meter.alloc(causeSize)
-				found[x.list[i].text] = true
+				found[x.variableList[i].text] = true
 			}
 		})
 	}
@@ -279,7 +279,7 @@ func (x *explanation) randomMatches() []string {
 		add(f.packets)
 		for i := range f.mark {
 			add(f.mark[i])
-			add(f.connection[i])
+			add(f.connectionMark[i])
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -294,7 +294,7 @@ const maxAlternatives = 64
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {
-		for _, b := range []set{f.mark[i], f.connection[i]} {
+		for _, b := range []set{f.mark[i], f.connectionMark[i]} {
 			if b <= all || len(parts) >= maxAlternatives {
 				continue
 			}
@@ -321,7 +321,7 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	outcome := rules.Outcome{
 		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper,
 		Untracked: f.tracking == untracked, Rerouted: f.rerouted,
-		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connection),
+		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connectionMark),
 	}
 	originalPort := x.single.Destination.Port()
 	switch t := f.target; t.kind {

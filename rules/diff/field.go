@@ -34,7 +34,7 @@ const (
 	sourcePort
 	icmp // 256 times the type and the code
 	flags
-	device     // the interface by which the packet comes or leaves, as the number of its class
+	iface      // the interface by which the packet comes or leaves, as the number of its class
 	user       // 0 without a socket, kernelSocketUser, or userSocketBit + the user id
 	group      // 0 without a user
 	noListener // 1 if a transparent socket is missing
@@ -61,7 +61,7 @@ func isUnknownMark(f field) bool { return f >= firstUnknownMark }
 // fieldWidth contains the widths of the fields in bits. The width of addresses depends on the
 // family (see newLayout).
 var fieldWidth = [fieldCount]int{
-	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33,
+	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, iface: 16, user: 33,
 	group: 32, state: 3, reply: 1, status: 6,
 	flags: 8, noListener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32,
 	firstUnknownMark: 32, firstUnknownMark + 1: 32, firstUnknownMark + 2: 32,
@@ -70,8 +70,8 @@ var fieldWidth = [fieldCount]int{
 
 // A layout numbers the bits of all fields, in the order of the diagrams.
 type layout struct {
-	bits  [fieldCount][]uint32 // the numbers of a field's bits, the most significant bit first
-	field []field              // the field of the bit with a number
+	bits    [fieldCount][]uint32 // the numbers of a field's bits, the most significant bit first
+	fieldOf []field              // the field of each bit, by the number of the bit
 }
 
 // newLayout returns the layout for addresses of a width in bits.
@@ -82,8 +82,8 @@ func newLayout(addressWidth int) *layout {
 		width[f] = addressWidth
 	}
 	addBit := func(f field) {
-		l.bits[f] = append(l.bits[f], uint32(len(l.field)))
-		l.field = append(l.field, f)
+		l.bits[f] = append(l.bits[f], uint32(len(l.fieldOf)))
+		l.fieldOf = append(l.fieldOf, f)
 	}
 	for f := range mark {
 		for range width[f] {

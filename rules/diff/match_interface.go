@@ -23,7 +23,7 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	case v.atPostrouting, v.loopbackArrival, m.Out != (s.hook == rules.Output):
 		return allIf(s.isNamed(m.Names, "") != m.Not)
 	}
-	return s.negateIf(m.Not, s.deviceNamed(m.Names))
+	return s.negateIf(m.Not, s.interfaceNamed(m.Names))
 }
 
 // leavesBy returns the packets at postrouting that leave by one of the interfaces. The interface is
@@ -39,7 +39,7 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 		rerouted = s.overLoopback
 	}
 	if rerouted == none {
-		return s.deviceNamed(names)
+		return s.interfaceNamed(names)
 	}
 	by := variable{
 		key: fmt.Sprint("output interface at postrouting ", v.target, names), kind: unknownBit,
@@ -48,5 +48,5 @@ func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	if s.single != nil {
 		by.kind = random // for a single packet, list both outcomes
 	}
-	return s.ifElse(rerouted, s.variable(by), s.deviceNamed(names))
+	return s.ifElse(rerouted, s.variable(by), s.interfaceNamed(names))
 }

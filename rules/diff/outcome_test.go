@@ -276,7 +276,7 @@ func TestRouting(t *testing.T) {
 	routing.Routing, filtering.Routing = policy(1, 133), policy(1, 133)
 	twice := policy(1, 32765)
 	twice.Policies = append(twice.Policies, policy(1, 32764).Policies...)
-	file := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
+	withoutRouting := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 	for _, tc := range []struct {
 		name        string
 		left, right diff.Side
@@ -285,46 +285,46 @@ func TestRouting(t *testing.T) {
 		routes                         int // number of differences of the routing
 	}{
 		{
-			"the same routes", known(marks(policy(1, 133))), known(marks(policy(1, 133))), false,
+			"the same routes", withRouting(marks(policy(1, 133))), withRouting(marks(policy(1, 133))), false,
 			true, 0,
 		},
 		{
 			"different priorities, and a duplicate policy",
-			known(marks(policy(1, 133))), known(marks(twice)), false, true, 0,
+			withRouting(marks(policy(1, 133))), withRouting(marks(twice)), false, true, 0,
 		},
 		{
 			"a policy after the one of the main table, which has no effect",
-			known(marks(policy(1, 133))), known(marks(policy(1, 40000))), false, true, 2,
+			withRouting(marks(policy(1, 133))), withRouting(marks(policy(1, 40000))), false, true, 2,
 		},
 		{
-			"both policies after the one of the main table", known(marks(policy(1, 40000))),
-			known(marks(policy(1, 40001))), false, true, 0,
+			"both policies after the one of the main table", withRouting(marks(policy(1, 40000))),
+			withRouting(marks(policy(1, 40001))), false, true, 0,
 		},
 		{
-			"another mark: the routes and the packets differ", known(marks(policy(1, 133))),
-			known(marks(policy(2, 133))), true, true, 2,
+			"another mark: the routes and the packets differ", withRouting(marks(policy(1, 133))),
+			withRouting(marks(policy(2, 133))), true, true, 2,
 		},
 		{
-			"no policy on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})),
+			"no policy on one side", withRouting(marks(policy(1, 133))), withRouting(marks(rules.Routing{})),
 			true, true, 1,
 		},
 		{
-			"a file, which contains no routes, on the right", known(marks(policy(1, 133))),
-			file(marks(rules.Routing{})), false, false, 0,
+			"a file, which contains no routes, on the right", withRouting(marks(policy(1, 133))),
+			withoutRouting(marks(rules.Routing{})), false, false, 0,
 		},
 		{
-			"a file, which contains no routes, on the left", file(marks(rules.Routing{})),
-			known(marks(policy(1, 133))), false, false, 0,
+			"a file, which contains no routes, on the left", withoutRouting(marks(rules.Routing{})),
+			withRouting(marks(policy(1, 133))), false, false, 0,
 		},
 		{
-			"a mark that was set before the chain of type route", known(before),
-			known(notRerouted), false, true, 0,
+			"a mark that was set before the chain of type route", withRouting(before),
+			withRouting(notRerouted), false, true, 0,
 		},
 		{
-			"only a chain of type route repeats the route lookup", known(routing), known(filtering),
+			"only a chain of type route repeats the route lookup", withRouting(routing), withRouting(filtering),
 			true, true, 0,
 		},
-		{"two files", file(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
+		{"two files", withoutRouting(marks(policy(1, 133))), withoutRouting(marks(rules.Routing{})), false, false, 0},
 	} {
 		r := diff.Decide(tc.left, tc.right, diff.Options{})
 		if (len(r.Classes) > 0) != tc.packetsDiffer || r.RoutingCompared != tc.routingCompared ||

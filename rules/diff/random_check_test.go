@@ -200,7 +200,7 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 
 // checkDecision verifies the witnesses, packets similar to the witnesses, and random packets.
 func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
-	result := diff.Decide(known(left), known(right), diff.Options{
+	result := diff.Decide(withRouting(left), withRouting(right), diff.Options{
 		MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20},
 	})
 	if result.Exhausted != "" {
@@ -219,7 +219,8 @@ func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 	}
 }
 
-func known(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
+// withRouting returns a side with known routing.
+func withRouting(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 
 // checkClass verifies that the witness of a class is possible, belongs to the class, and has the
 // reported outcomes.

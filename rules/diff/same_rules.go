@@ -44,7 +44,7 @@ func (d *decision) rulesText(rs *rules.Ruleset) (text string, ok bool) {
 		writeChain(b, t, c)
 		if c.Base != nil {
 			fmt.Fprint(b, c.Base.Type)
-			ok = ok && c.Base.Hook != rules.Ingress // whose device is not in the model
+			ok = ok && c.Base.Hook != rules.Ingress // the model lacks the interface of the chain
 		}
 		for i := range c.Rules {
 			r := &c.Rules[i]

@@ -109,7 +109,7 @@ func TestOperationsOnSets(t *testing.T) {
 
 // TestTablesGrow creates more nodes than the initial tables can store.
 func TestTablesGrow(t *testing.T) {
-	s := newSpace(rules.IPv4, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
+	s := newSpace(rules.IPv4, rules.Output, newInterfaceClasses(nil, newMeter(Budget{})),
 		newDiagrams(initialSizeOfSingle, newMeter(Budget{})))
 	sets := make([]set, 1000*initialSizeOfSingle)
 	for i := range sets {
@@ -133,7 +133,7 @@ func TestSpansOfAFieldRoundTrip(t *testing.T) {
 		"::/0", "::1/128", "fd00::/8", "ff00::/8", "8000::/1", "2001:db8::/33",
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		s := newSpace(f, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
+		s := newSpace(f, rules.Output, newInterfaceClasses(nil, newMeter(Budget{})),
 			newDiagrams(initialSize, newMeter(Budget{})))
 		rapid.Check(t, func(t *rapid.T) {
 			var list []netipx.IPRange
@@ -175,17 +175,17 @@ func TestInterfacesOfAClassMatchTheSameRules(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(name, 0, 5).Draw(t, "names")
-		s := newSpace(rules.IPv4, rules.Prerouting, interfaceClasses(names, newMeter(Budget{})),
+		s := newSpace(rules.IPv4, rules.Prerouting, newInterfaceClasses(names, newMeter(Budget{})),
 			newDiagrams(initialSize, newMeter(Budget{})))
-		device := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "device")
-		class := s.deviceOf(rules.Packet{InInterface: device})
+		iface := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "interface")
+		class := s.interfaceClassOf(rules.Packet{InInterface: iface})
 		if class < 0 {
-			t.Fatalf("%s has no class of %v", device, s.devices.classes)
+			t.Fatalf("%s is in no class of %v", iface, s.interfaces.classes)
 		}
 		for _, n := range names {
-			if n.Contains(device) != n.Contains(s.devices.classes[class].example) {
-				t.Fatalf("%s and %s are in one class, but only one of them matches %s", device,
-					s.devices.classes[class].example, n)
+			if n.Contains(iface) != n.Contains(s.interfaces.classes[class].example) {
+				t.Fatalf("%s and %s are in one class, but only one of them matches %s", iface,
+					s.interfaces.classes[class].example, n)
 			}
 		}
 	})
@@ -223,7 +223,7 @@ func TestImpossibleInterfaceNames(t *testing.T) {
 	for _, name := range []string{"fifteen-letters", ".a", "a\u0085b", "a\u2003b"} {
 		names := []rules.InterfaceName{{Name: name}, {Name: name, Prefix: true}}
 		for _, n := range names {
-			if interfaceClasses([]rules.InterfaceName{n}, newMeter(Budget{})).classOf(name) < 0 {
+			if newInterfaceClasses([]rules.InterfaceName{n}, newMeter(Budget{})).classOf(name) < 0 {
 				t.Errorf("no class for interface %s, which matches %q", name, n)
 			}
 		}

@@ -19,8 +19,8 @@ type space struct {
 	hook   rules.Hook
 	// single is the packet of the space; nil if the space contains all packets.
 	single *onePacket
-	// devices are the classes of interfaces; nil in the space of one packet.
-	devices *devices
+	// interfaces contains the classes of interfaces; nil in the space of one packet.
+	interfaces *interfaceClasses
 	// mixesRandomForms and comparesTexts are the results of compareRandomForms for the two sides.
 	mixesRandomForms, comparesTexts bool
 	// shared contains the effects of the rules on states that conditions depend on.
@@ -33,7 +33,7 @@ type space struct {
 	variables
 	// ranges caches the results of addressIn.
 	ranges map[rangesKey]set
-	// byNames caches the results of deviceNamed.
+	// byNames caches the results of interfaceNamed.
 	byNames map[nameListKey]set
 	// translations reports that the space has packets of connections whose address or port was
 	// translated earlier.
@@ -72,9 +72,9 @@ type onePacket struct {
 }
 
 // newSpace returns the space of all packets with the classes of interfaces.
-func newSpace(f rules.Family, h rules.Hook, devices *devices, d *diagrams) *space {
+func newSpace(f rules.Family, h rules.Hook, interfaces *interfaceClasses, d *diagrams) *space {
 	s := &space{
-		diagrams: d, layout: layoutOf(f), family: f, hook: h, devices: devices,
+		diagrams: d, layout: layoutOf(f), family: f, hook: h, interfaces: interfaces,
 	}
 	s.initFrequentSets()
 	return s
@@ -92,8 +92,8 @@ func newPacketSpace(p rules.Packet, m *meter) *space {
 	return s
 }
 
-// entering returns the packets to evaluate. The scope of packets that enter untracked contains only
-// these packets; other walks begin with all packets, see possible.
+// entering returns the packets with which a walk begins. In the scope of packets that enter
+// untracked, it returns only these packets; otherwise it returns all packets (see possible).
 func (s *space) entering() set {
 	if s.untracked && s.single == nil {
 		return s.entersUntracked()
@@ -118,7 +118,7 @@ func (s *space) initFrequentSets() {
 		number[uint64](userSocketBit), number[uint64](2*userSocketBit - 1),
 	}})
 	s.hasKernelSocket = s.is(user, number[uint8](kernelSocketUser))
-	s.overLoopback = s.deviceNamed([]rules.InterfaceName{{Name: loopback}})
+	s.overLoopback = s.interfaceNamed([]rules.InterfaceName{{Name: loopback}})
 }
 
 // withoutRedirectAddress returns the packets whose interface has no address for a redirection at
@@ -162,7 +162,7 @@ func newOnePacket(p rules.Packet) *onePacket {
 	// Unless NoListener is set, it is unknown whether the socket of an existing connection is
 	// transparent.
 	o.known[noListener] = p.NoListener || p.State != rules.Established && p.State != rules.Related
-	o.known[device] = false // see deviceNamed
+	o.known[iface] = false // see interfaceNamed
 	return o
 }
 
@@ -232,8 +232,8 @@ func (s *space) stateIs(st rules.State) set {
 	return packets
 }
 
-// deviceNamed returns the packets whose interface has one of the names.
-func (s *space) deviceNamed(names []rules.InterfaceName) set {
+// interfaceNamed returns the packets whose interface has one of the names.
+func (s *space) interfaceNamed(names []rules.InterfaceName) set {
 	switch {
 	case s.single != nil && s.hook == rules.Output:
 		return allIf(s.isNamed(names, s.single.OutInterface))
@@ -244,7 +244,7 @@ func (s *space) deviceNamed(names []rules.InterfaceName) set {
 	packets, ok := s.byNames[list]
 	if !ok {
 		s.meter.charge(textSteps * len(names))
-		packets = s.within(device, s.devices.classSpans(names))
+		packets = s.within(iface, s.interfaces.classSpans(names))
 		s.meter.alloc(entrySize)
 		storeIn(&s.byNames, list, packets)
 	}
@@ -252,9 +252,9 @@ func (s *space) deviceNamed(names []rules.InterfaceName) set {
 }
 
 // isNamed reports whether an interface has one of the names.
-func (s *space) isNamed(names []rules.InterfaceName, device string) bool {
+func (s *space) isNamed(names []rules.InterfaceName, iface string) bool {
 	s.meter.charge(len(names))
 	return slices.ContainsFunc(names, func(n rules.InterfaceName) bool {
-		return n.Contains(device)
+		return n.Contains(iface)
 	})
 }

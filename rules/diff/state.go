@@ -88,8 +88,8 @@ func (t tracking) isTemplate() bool { return t == template || t == cpuTemplate }
 type flow struct {
 	packets set
 	progress
-	// mark and connection are the marks of the packets and of their connections.
-	mark, connection *markBits
+	// mark and connectionMark are the marks of the packets and of their connections.
+	mark, connectionMark *markBits
 }
 
 // flows are disjoint sets of packets, one for each progress.
@@ -122,7 +122,7 @@ func (w *walk) add(to *flows, from ...flow) {
 		}
 		other := &to.list[i]
 		other.mark = w.marks.merge(f.packets, f.mark, other.packets, other.mark)
-		other.connection = w.marks.merge(f.packets, f.connection, other.packets, other.connection)
+		other.connectionMark = w.marks.merge(f.packets, f.connectionMark, other.packets, other.connectionMark)
 		other.packets = w.or(other.packets, f.packets)
 	}
 }

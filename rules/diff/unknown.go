@@ -102,8 +102,8 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	if reads(rules.MarkInput) && f.mark != e.marks.packet {
 		parts = append(parts, "mark", *f.mark)
 	}
-	if reads(rules.ConntrackMarkInput) && f.connection != e.marks.connection {
-		parts = append(parts, "connection mark", *f.connection)
+	if reads(rules.ConntrackMarkInput) && f.connectionMark != e.marks.connection {
+		parts = append(parts, "connection mark", *f.connectionMark)
 	}
 	if parts == nil {
 		return ""
@@ -210,7 +210,8 @@ func (e *evaluator) evaluateUnknownAction(
 	case rules.WritesHeader:
 		return e.writeHeader(a, packets)
 	case rules.WritesMark, rules.WritesConntrackMark:
-		// The action writes the mark or ends the rule, under an unknown condition.
+		// It is unknown for which packets the action ends the rule. It writes the mark of the other
+		// packets.
 		continuing := packetsMeeting(rules.Unknown{
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
@@ -223,7 +224,7 @@ func (e *evaluator) evaluateUnknownAction(
 				f.mark = written
 			} else {
 				view := e.view(&f.progress)
-				f.connection = e.mergeByConnection(*f, &view, written, f.connection)
+				f.connectionMark = e.mergeByConnection(*f, &view, written, f.connectionMark)
 			}
 		}
 		return continuing

@@ -40,8 +40,8 @@ const (
 
 // variables contains the variables of a space.
 type variables struct {
-	list  []variable
-	index map[string]int
+	variableList  []variable
+	variableIndex map[string]int
 	// hasUnknowns reports that there is a variable of kind unknownBit or an unknown mark.
 	hasUnknowns bool
 	// markVariables describe the unknown marks that have fields, in the order of these fields. They
@@ -62,14 +62,14 @@ func (s *space) variable(v variable) set {
 		}
 		v.kind = unknownBit
 	}
-	i, ok := s.index[v.key]
+	i, ok := s.variableIndex[v.key]
 	if !ok {
-		if s.index == nil {
-			s.index = map[string]int{}
+		if s.variableIndex == nil {
+			s.variableIndex = map[string]int{}
 		}
-		i = len(s.list)
-		s.index[v.key] = i
-		s.list = append(s.list, v)
+		i = len(s.variableList)
+		s.variableIndex[v.key] = i
+		s.variableList = append(s.variableList, v)
 		s.meter.alloc(int64(len(v.key)) + textEntrySize)
 	}
 	s.hasUnknowns = s.hasUnknowns || v.kind == unknownBit
@@ -86,7 +86,7 @@ func variableBit(i int) uint32 { return firstVariable - uint32(i) }
 // variableOf returns the index in list of the variable that a bit represents. If the bit belongs to
 // the packet, ok is false.
 func (s *space) variableOf(bit uint32) (i int, ok bool) {
-	return int(firstVariable) - int(bit), int(bit) >= len(s.field)
+	return int(firstVariable) - int(bit), int(bit) >= len(s.fieldOf)
 }
 
 // Keys of host facts that fields of a [rules.Packet] may determine.
@@ -124,9 +124,9 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 // isUnknown reports whether the value of a bit is unknown.
 func (s *space) isUnknown(bit uint32) bool {
 	if i, ok := s.variableOf(bit); ok {
-		return s.list[i].kind == unknownBit
+		return s.variableList[i].kind == unknownBit
 	}
-	if isUnknownMark(s.field[bit]) {
+	if isUnknownMark(s.fieldOf[bit]) {
 		return true
 	}
 	// In the space of one packet the remaining fields are unknown.
@@ -154,9 +154,9 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 		case ok:
 			indices = append(indices, i)
 		default:
-			v := variable{key: fmt.Sprint("field ", s.field[bit]), text: unknownField(s.field[bit])}
-			if isUnknownMark(s.field[bit]) {
-				v = s.markVariables[s.field[bit]-firstUnknownMark]
+			v := variable{key: fmt.Sprint("field ", s.fieldOf[bit]), text: unknownField(s.fieldOf[bit])}
+			if isUnknownMark(s.fieldOf[bit]) {
+				v = s.markVariables[s.fieldOf[bit]-firstUnknownMark]
 			}
 			for _, other := range found {
 				if other.key == v.key {
@@ -168,7 +168,7 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 	})
 	slices.Sort(indices)
 	for _, i := range indices {
-		found = append(found, s.list[i])
+		found = append(found, s.variableList[i])
 	}
 	return found
 }

@@ -116,7 +116,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		})
 	}
 	out := w.evaluateHook(hookPosition{hook: s.hook}, []flow{{
-		packets: s.entering(), mark: w.marks.packet, connection: connection,
+		packets: s.entering(), mark: w.marks.packet, connectionMark: connection,
 	}})
 	if s.hook == rules.Output {
 		arriving, leaving := w.route(out)
@@ -179,7 +179,7 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 		}
 		p := at.chainPosition(c)
 		if at.hook != rules.Postrouting && mayPrecedeConntrack(c) {
-			in = w.evaluateTied(p, in)
+			in = w.evaluateInBothOrders(p, in)
 			continue
 		}
 		in = w.evaluateBase(p, in)
@@ -227,10 +227,10 @@ func mayPrecedeConntrack(c rules.ChainRef) bool {
 	return base.Position() == rules.ConntrackPriority && base.Order == 0 && !idle(c.Chain)
 }
 
-// evaluateTied evaluates a chain that may precede conntrack, once before conntrack and once after
-// it, and returns the packets that continue with the next chain. An unknown variable selects the
-// packets of each evaluation.
-func (w *walk) evaluateTied(afterConntrack *chainPosition, in []flow) []flow {
+// evaluateInBothOrders evaluates a chain that may precede conntrack, once before conntrack and once
+// after it, and returns the packets that continue with the next chain. An unknown variable selects
+// the packets of each evaluation.
+func (w *walk) evaluateInBothOrders(afterConntrack *chainPosition, in []flow) []flow {
 	precedes := w.variable(variable{
 		key: "before conntrack " + w.side + afterConntrack.key(), kind: unknownBit,
 		text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
@@ -275,7 +275,7 @@ func (w *walk) evaluateBase(p *chainPosition, in []flow) []flow {
 		if f.packets == none {
 			continue
 		}
-		s := w.summarize(call{p.chain.Chain, p, f.progress, f.mark, f.connection, 0}, p.chain)
+		s := w.summarize(call{p.chain.Chain, p, f.progress, f.mark, f.connectionMark, 0}, p.chain)
 		s.entered = w.or(s.entered, f.packets)
 		w.addUpdates(&w.updates, &s.updates, f.packets)
 		traversal.calls = append(traversal.calls, event{packets: f.packets, call: s})

@@ -40,30 +40,30 @@ func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 			return []value{number[uint32](echoRequestV6 << 8), {}}
 		}
 		return []value{number[uint32](echoRequest << 8), {}}
-	case device:
-		return s.typicalDevices()
+	case iface:
+		return s.typicalInterfaces()
 	case source, destination:
 		return s.typicalAddresses(f, chosen)
 	}
 	return []value{{}}
 }
 
-func (s *space) typicalDevices() []value {
+func (s *space) typicalInterfaces() []value {
 	var values []value
-	for i, c := range s.devices.classes {
+	for i, c := range s.interfaces.classes {
 		n := number(uint32(i))
 		switch {
 		case c.example == "eth0":
 			values = slices.Insert(values, 0, n)
-		case c.example != loopback && len(values) <= maxTypicalDevices:
+		case c.example != loopback && len(values) <= maxTypicalInterfaces:
 			values = append(values, n)
 		}
 	}
 	return values
 }
 
-// maxTypicalDevices is the maximum number of interfaces to try in addition to eth0.
-const maxTypicalDevices = 64
+// maxTypicalInterfaces is the maximum number of interfaces to try in addition to eth0.
+const maxTypicalInterfaces = 64
 
 // typicalAddresses returns typical addresses of a pod and of another machine; on lo, only
 // addresses of the pod.
@@ -73,7 +73,7 @@ func (s *space) typicalAddresses(f field, chosen *[fieldCount]value) []value {
 		pod, other, local = "fd00:10:244:1::5", "2001:db8::10", "::1"
 	}
 	texts := []string{pod}
-	switch name := s.devices.classes[chosen[device].low].example; {
+	switch name := s.interfaces.classes[chosen[iface].low].example; {
 	case name == loopback:
 		texts = []string{pod, local}
 	case (f == source) != (s.hook == rules.Output):
@@ -102,14 +102,14 @@ func (s *space) typicalRoutes() []set {
 // choiceOrder is the order in which the fields of an example are chosen: the most informative
 // first.
 var choiceOrder = []field{
-	protocol, state, reply, status, device, user, group, destinationPort, destination, source,
+	protocol, state, reply, status, iface, user, group, destinationPort, destination, source,
 	sourcePort, flags, icmp, mark, connectionMark,
 	noListener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
 // A choice is a set of packets from which an example is chosen: the intersection of packets and
-// possible. The intersection is not computed, because it may be large: narrow restricts packets
-// only.
+// possible. The intersection is not computed, because it may be large. Therefore narrow restricts
+// only packets.
 type choice struct {
 	*space
 	packets, possible set
@@ -135,7 +135,7 @@ func (s *space) choose(packets set) [fieldCount]value {
 		return chosen
 	}
 	for _, f := range choiceOrder {
-		if f == device {
+		if f == iface {
 			for _, route := range s.typicalRoutes() {
 				if c.narrow(route) {
 					break
@@ -207,7 +207,7 @@ func (s *space) packet(v [fieldCount]value) rules.Packet {
 	if s.hook == rules.Prerouting {
 		p.InAddress = v[inAddress].address(width)
 	}
-	name := s.devices.classes[v[device].low].example
+	name := s.interfaces.classes[v[iface].low].example
 	if s.hook == rules.Output {
 		p.OutInterface = name
 	} else {

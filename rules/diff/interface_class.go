@@ -27,53 +27,53 @@ const maxNameLen = 15
 // maxClasses is the number of classes that the interface field of a packet can represent.
 const maxClasses = 1 << 16
 
-// devices contains the interface classes that the compared rulesets distinguish.
-type devices struct {
+// interfaceClasses contains the interface classes that the compared rulesets distinguish.
+type interfaceClasses struct {
 	// classes are sorted by their examples. Therefore the classes of a prefix are adjacent.
 	classes []interfaceClass
 	// named contains the names, and prefixed the prefixes, in the rules.
 	named, prefixed map[string]bool
 }
 
-// interfaceClasses returns the classes for the names in the rules: lo, each name, the remaining
+// newInterfaceClasses returns the classes for the names in the rules: lo, each name, the remaining
 // names of each prefix, and all remaining names.
-func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
-	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
+func newInterfaceClasses(names []rules.InterfaceName, m *meter) *interfaceClasses {
+	c := &interfaceClasses{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {
 		m.step()
-		known := d.named
+		known := c.named
 		if n.Prefix {
-			known = d.prefixed
+			known = c.prefixed
 		}
 		if !known[n.Name] {
 			m.alloc(textEntrySize)
 			known[n.Name] = true
 		}
 	}
-	d.add(loopback, rules.InterfaceName{Name: loopback})
-	for n := range d.named {
+	c.add(loopback, rules.InterfaceName{Name: loopback})
+	for n := range c.named {
 		if n != loopback && isInterfaceName(n) {
-			d.add(n, rules.InterfaceName{Name: n})
+			c.add(n, rules.InterfaceName{Name: n})
 		}
 	}
-	for n := range d.prefixed {
+	for n := range c.prefixed {
 		if !beginsInterfaceName(n) {
 			continue
 		}
-		if example, ok := d.unusedName(n, m); ok {
-			d.add(example, rules.InterfaceName{Name: n, Prefix: true})
+		if example, ok := c.unusedName(n, m); ok {
+			c.add(example, rules.InterfaceName{Name: n, Prefix: true})
 		}
 	}
-	if !d.prefixed[""] {
-		d.addRest(m)
+	if !c.prefixed[""] {
+		c.addRest(m)
 	}
-	slices.SortFunc(d.classes, func(a, b interfaceClass) int {
+	slices.SortFunc(c.classes, func(a, b interfaceClass) int {
 		return strings.Compare(a.example, b.example)
 	})
-	if len(d.classes) > maxClasses {
+	if len(c.classes) > maxClasses {
 		m.exhaust(fmt.Sprintf("more than %d distinct interface names and prefixes", maxClasses))
 	}
-	return d
+	return c
 }
 
 // isInterfaceName reports whether an interface can have the name: dev_valid_name in net/core/dev.c.
@@ -95,37 +95,37 @@ func beginsInterfaceName(text string) bool {
 }
 
 // add adds a class of interfaces with the name or prefix.
-func (d *devices) add(example string, name rules.InterfaceName) {
-	d.classes = append(d.classes, interfaceClass{example, name})
+func (c *interfaceClasses) add(example string, name rules.InterfaceName) {
+	c.classes = append(c.classes, interfaceClass{example, name})
 }
 
 // addRest adds the class of the interfaces that no rule names.
-func (d *devices) addRest(m *meter) {
+func (c *interfaceClasses) addRest(m *meter) {
 	for _, typical := range []string{"eth0", "net1"} {
-		if _, prefixed := d.longestPrefix(typical); !prefixed && !d.named[typical] {
-			d.add(typical, rules.InterfaceName{})
+		if _, prefixed := c.longestPrefix(typical); !prefixed && !c.named[typical] {
+			c.add(typical, rules.InterfaceName{})
 			return
 		}
 	}
-	if example, ok := d.unusedName("", m); ok {
-		d.add(example, rules.InterfaceName{})
+	if example, ok := c.unusedName("", m); ok {
+		c.add(example, rules.InterfaceName{})
 	}
 }
 
 // unusedName returns an interface name that has the prefix, that no rule contains, and that no rule
 // matches by a longer prefix.
-func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
+func (c *interfaceClasses) unusedName(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool {
-		return !d.named[name] && name != loopback && isInterfaceName(name)
+		return !c.named[name] && name != loopback && isInterfaceName(name)
 	}
 	for queue := []string{prefix}; len(queue) > 0; queue = queue[1:] {
-		for _, c := range characters {
+		for _, character := range characters {
 			m.step()
-			name := queue[0] + string(c)
+			name := queue[0] + string(character)
 			switch {
-			case len(name) > maxNameLen || d.prefixed[name]:
-				// No longer name is possible, or the name begins with a longer prefix.
+			case len(name) > maxNameLen || c.prefixed[name]:
+				// The name is too long, or it is a longer prefix in the rules.
 			case isFree(name):
 				return name, true
 			default:
@@ -138,9 +138,9 @@ func (d *devices) unusedName(prefix string, m *meter) (string, bool) {
 }
 
 // longestPrefix returns the longest prefix in the rules with which the name begins.
-func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
+func (c *interfaceClasses) longestPrefix(name string) (prefix string, ok bool) {
 	for n := len(name); n >= 0; n-- {
-		if d.prefixed[name[:n]] {
+		if c.prefixed[name[:n]] {
 			return name[:n], true
 		}
 	}
@@ -149,26 +149,28 @@ func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 
 // classOf returns the index of the class that contains the interface. It returns -1 if there is
 // none, for example because the name is invalid.
-func (d *devices) classOf(device string) int {
-	name := rules.InterfaceName{Name: device}
-	if !d.named[device] && device != loopback {
-		name.Name, name.Prefix = d.longestPrefix(device)
+func (c *interfaceClasses) classOf(iface string) int {
+	name := rules.InterfaceName{Name: iface}
+	if !c.named[iface] && iface != loopback {
+		name.Name, name.Prefix = c.longestPrefix(iface)
 	}
-	return slices.IndexFunc(d.classes, func(c interfaceClass) bool { return c.name == name })
+	return slices.IndexFunc(c.classes, func(class interfaceClass) bool {
+		return class.name == name
+	})
 }
 
 // classSpans returns the index ranges of the classes whose interfaces match one of the names.
-func (d *devices) classSpans(names []rules.InterfaceName) []span {
+func (c *interfaceClasses) classSpans(names []rules.InterfaceName) []span {
 	var found []span
 	for _, n := range names {
-		from := d.firstIndex(n.Name)
+		from := c.firstIndex(n.Name)
 		end := from
 		switch {
 		case n.Prefix:
-			end = from + sort.Search(len(d.classes)-from, func(i int) bool {
-				return !strings.HasPrefix(d.classes[from+i].example, n.Name)
+			end = from + sort.Search(len(c.classes)-from, func(i int) bool {
+				return !strings.HasPrefix(c.classes[from+i].example, n.Name)
 			})
-		case from < len(d.classes) && d.classes[from].example == n.Name:
+		case from < len(c.classes) && c.classes[from].example == n.Name:
 			end++
 		}
 		if from < end {
@@ -179,6 +181,6 @@ func (d *devices) classSpans(names []rules.InterfaceName) []span {
 }
 
 // firstIndex returns the index of the first class whose example is not less than the name.
-func (d *devices) firstIndex(name string) int {
-	return sort.Search(len(d.classes), func(i int) bool { return d.classes[i].example >= name })
+func (c *interfaceClasses) firstIndex(name string) int {
+	return sort.Search(len(c.classes), func(i int) bool { return c.classes[i].example >= name })
 }
