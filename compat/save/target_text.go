@@ -76,7 +76,7 @@ func (r *moduleReader) setConntrackText() {
 		case "--ctevents":
 			c.Events, valid = eventBits(value, xt.ConntrackEvents[:])
 		case "--expevents":
-			c.ExpectedEvents, valid = eventBits(value, xt.ExpectationEvents[:])
+			c.ExpectationEvents, valid = eventBits(value, xt.ExpectationEvents[:])
 		case "--helper":
 			c.Helper, valid = value, len(value) < 16
 		case "--timeout":

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Flags of struct xt_iprange_mtinfo. The flag that negates a match is shifted left by
-// rangeNegationShift.
+// Flags of struct xt_iprange_mtinfo. The flag that negates the match of a side is the flag of the
+// side, shifted left by rangeNegationShift.
 const (
 	rangeSource        = 1 << 0
 	rangeDestination   = 1 << 1
@@ -18,7 +18,7 @@ const (
 )
 
 const (
-	addrSize      = 16             // union nf_inet_addr, of which IPv4 has the first 4 bytes
+	addrSize      = 16             // union nf_inet_addr; an IPv4 address uses the first 4 bytes
 	addrRangeSize = 4*addrSize + 4 // struct xt_iprange_mtinfo
 )
 
@@ -28,6 +28,14 @@ func decodeAddr(family rules.Family, b []byte) netip.Addr {
 		return netip.AddrFrom4([4]byte(b))
 	}
 	return netip.AddrFrom16([16]byte(b))
+}
+
+// familySize returns the size of an address of the family, which must not be Inet.
+func familySize(f rules.Family) int {
+	if f == rules.IPv4 {
+		return 4
+	}
+	return 16
 }
 
 // decodeAddrRanges decodes struct xt_iprange_mtinfo.

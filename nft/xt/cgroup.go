@@ -1,15 +1,14 @@
 package xt
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Offsets and the size of struct xt_cgroup_info_v2 (linux/netfilter/xt_cgroup.h). A pointer of the
-// kernel follows the path.
+// Offsets and the size of struct xt_cgroup_info_v2 (linux/netfilter/xt_cgroup.h). The structure
+// ends with a pointer that only the kernel uses.
 const (
 	cgroupHasPath    = 0
 	cgroupHasClass   = 1
@@ -25,8 +24,7 @@ func decodeCgroup(info []byte) ([]rules.Match, bool) {
 		info[cgroupHasClass] != 0 || info[cgroupInvertPath] != 0 {
 		return nil, false
 	}
-	path, _, _ := bytes.Cut(info[cgroupPath:cgroupPath+cgroupPathLength], []byte{0})
-	m := rules.CgroupOf(string(path))
+	m := rules.CgroupOf(textBeforeZero(info[cgroupPath : cgroupPath+cgroupPathLength]))
 	return []rules.Match{m}, m.Path != ""
 }
 

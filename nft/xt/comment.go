@@ -1,8 +1,8 @@
 package xt
 
 import (
-	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -12,16 +12,16 @@ const commentSize = 256
 
 // addComment appends the text of struct xt_comment_info to the comment of the rule.
 func addComment(r *rules.Rule, info []byte) {
-	text, _, _ := bytes.Cut(info[:min(len(info), commentSize)], []byte{0})
-	if r.Comment != "" && len(text) > 0 {
+	text := textBeforeZero(info[:min(len(info), commentSize)])
+	if r.Comment != "" && text != "" {
 		r.Comment += " "
 	}
-	r.Comment += string(text)
+	r.Comment += text
 }
 
 // EncodeComment encodes a comment as the match "comment", which matches every packet.
 func EncodeComment(text string) (Extension, error) {
-	if len(text) >= commentSize || bytes.ContainsRune([]byte(text), 0) {
+	if len(text) >= commentSize || strings.ContainsRune(text, 0) {
 		return Extension{}, fmt.Errorf("comment %q: must have at most %d bytes and no zero byte",
 			text, commentSize-1)
 	}

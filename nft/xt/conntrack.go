@@ -18,7 +18,7 @@ const (
 	stateFlag      = 1 << 0
 	statusFlag     = 1 << 6
 	directionFlag  = 1 << 12
-	stateAliasFlag = 1 << 13 // the equivalent -m state
+	stateAliasFlag = 1 << 13 // iptables sets it for -m state, which is equivalent
 )
 
 // conntrackStates contains the bits of the states (XT_CONNTRACK_STATE_BIT and others).
@@ -42,13 +42,13 @@ var oldStates = [...]uint16{
 	rules.Untracked:   1 << 6,
 }
 
-// supportedStatus contains the bits that the model supports.
+// supportedStatus contains the status bits that the model supports.
 const supportedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
 	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 
 // decodeConntrack decodes a structure that compares only the state, the status or the direction. A
-// match of several fields is not equivalent to several matches: for a packet without a connection,
-// conntrack_mt (net/netfilter/xt_conntrack.c) compares only the state.
+// match of several fields is not equivalent to one match of each field: for a packet without a
+// connection, conntrack_mt (net/netfilter/xt_conntrack.c) compares only the state.
 func decodeConntrack(revision uint32, info []byte) ([]rules.Match, bool) {
 	if len(info) < conntrackSizes[revision] {
 		return nil, false
@@ -114,13 +114,7 @@ func encodeConntrack(field uint16, not bool, state, status uint16) Extension {
 
 // encodeState encodes a match of the state.
 func encodeState(m rules.MatchState) Extension {
-	var mask uint16
-	for state, bit := range conntrackStates {
-		if m.States.Has(rules.State(state)) {
-			mask |= bit
-		}
-	}
-	return encodeConntrack(stateFlag, m.Not, mask, 0)
+	return encodeConntrack(stateFlag, m.Not, uint16(StateBits(m.States)), 0)
 }
 
 // encodeStatus encodes a match of the status.

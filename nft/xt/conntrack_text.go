@@ -1,7 +1,6 @@
 package xt
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,8 +12,7 @@ import (
 // A ConntrackField is a field that the match conntrack compares, or a set of such fields.
 type ConntrackField uint16
 
-// The fields (XT_CONNTRACK_STATE and others). The addresses and ports of the original direction
-// precede the ones of the reply.
+// The fields (XT_CONNTRACK_STATE and others).
 const (
 	ConntrackState ConntrackField = 1 << iota
 	ConntrackProtocol
@@ -50,18 +48,19 @@ func ConntrackFieldOf(option string) ConntrackField {
 // A Conntrack is a match conntrack that the model cannot represent (struct
 // xt_conntrack_mtinfo3).
 type Conntrack struct {
-	// Fields are the compared fields, and Not are the negated fields of them. A negated direction
-	// is the reply.
+	// Fields are the compared fields, and Not is the subset of them that is negated. The negated
+	// direction is the reply.
 	Fields, Not ConntrackField
-	// Numbers contains for each field, by the number of its bit, the first and the last value of a
-	// range, or a value twice. States and status bits are bits of the kernel.
+	// Numbers contains the first and the last value of each field with a number, indexed by the
+	// bit number of the field. Both are the same for a single value, and for the state and the
+	// status, whose values are bit masks of the kernel.
 	Numbers [len(conntrackOptions)][2]uint32
-	// Prefixes contains the prefixes of the four addresses.
+	// Prefixes contains the prefixes of the four addresses, in the order of their fields.
 	Prefixes [4]netip.Prefix
 }
 
-// addressFields are the fields with an address. firstAddress is the number of the bit of the first
-// of them, and firstPort is the number of the bit of the first field with a port.
+// addressFields are the fields with an address. firstAddress is the bit number of the first field
+// with an address, and firstPort the bit number of the first field with a port.
 const (
 	addressFields = ConntrackOriginalSource | ConntrackOriginalDestination | ConntrackReplySource |
 		ConntrackReplyDestination
@@ -78,7 +77,7 @@ func (c *Conntrack) SetPrefix(f ConntrackField, p netip.Prefix) {
 	}
 }
 
-// SetNumbers sets the range of a field.
+// SetNumbers sets the first and the last value of a field.
 func (c *Conntrack) SetNumbers(f ConntrackField, first, last uint32) {
 	for i := range c.Numbers {
 		if f == 1<<i {
@@ -87,8 +86,8 @@ func (c *Conntrack) SetNumbers(f ConntrackField, first, last uint32) {
 	}
 }
 
-// stateNames contains the kernel's bits of states with their names, and statusNames contains the
-// status bits, in the order in which iptables-save prints them (libxt_conntrack.c).
+// stateNames contains the names of the kernel's state bits, and statusNames the names of its status
+// bits, in the order in which iptables-save prints them (libxt_conntrack.c).
 var (
 	stateNames = []bitName{
 		{1 << 0, "INVALID"},
@@ -184,15 +183,15 @@ func StateBits(states rules.StateSet) uint32 {
 
 // Offsets in struct xt_conntrack_mtinfo3. The ports of revisions 1 and 2 have no upper bounds.
 const (
-	conntrackAddressSize    = 32 // of an address and its mask
+	conntrackAddressSize    = 2 * addrSize // an address and its mask
 	conntrackExpiresOffset  = 128
 	conntrackProtocolOffset = 136
 	conntrackPortOffset     = 138
 	conntrackLastPortOffset = 154
 )
 
-// conntrackText returns the text of a match conntrack of revision 2 or 3, which is in a rule of the
-// family. It returns false for other matches, and if the text would not identify the match.
+// conntrackText returns the text of a match conntrack of revision 2 or 3 in a rule of the family.
+// It returns false for other matches, and if the text would not identify the match.
 func conntrackText(family rules.Family, x Extension) (string, bool) {
 	const known = ConntrackDirection<<1 - 1
 	if x.Name != "conntrack" || x.Revision < 2 || int(x.Revision) >= len(conntrackSizes) ||
@@ -210,17 +209,12 @@ func conntrackText(family rules.Family, x Extension) (string, bool) {
 		if c.Fields&(1<<(firstAddress+i)) == 0 {
 			continue
 		}
-		size := 16
-		if family == rules.IPv4 {
-			size = 4
-		}
-		at := data[i*conntrackAddressSize:]
-		bits, width := net.IPMask(at[16 : 16+size]).Size()
-		a, _ := netip.AddrFromSlice(at[:size])
+		field := data[i*conntrackAddressSize:]
+		bits, width := net.IPMask(field[addrSize : addrSize+familySize(family)]).Size()
 		if width == 0 { // not the mask of a prefix
 			return "", false
 		}
-		c.Prefixes[i] = netip.PrefixFrom(a, bits).Masked()
+		c.Prefixes[i] = netip.PrefixFrom(decodeAddr(family, field[:addrSize]), bits).Masked()
 	}
 	set := func(f ConntrackField, first, last uint32) {
 		if c.Fields&f != 0 {
@@ -244,8 +238,8 @@ func conntrackText(family rules.Family, x Extension) (string, bool) {
 	for i := range 4 {
 		first, last := data[conntrackPortOffset+2*i:], data[conntrackPortOffset+2*i:]
 		number := native.Uint16
-		if x.Revision == 2 { // ports are in network byte order, and are no ranges
-			number = binary.BigEndian.Uint16
+		if x.Revision == 2 { // a single port in network byte order
+			number = network.Uint16
 		} else {
 			last = data[conntrackLastPortOffset+2*i:]
 		}

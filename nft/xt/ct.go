@@ -17,7 +17,7 @@ const (
 // Flags of struct xt_ct_target_info.
 const (
 	ctNotrack      = 1 << 0
-	ctNotrackAlias = 1 << 1 // the equivalent -j NOTRACK
+	ctNotrackAlias = 1 << 1 // iptables sets it for -j NOTRACK, which is equivalent
 )
 
 // ctSizes contains the sizes of struct xt_ct_target_info and _v1 by revision, and ctUserSizes the
@@ -27,8 +27,8 @@ var (
 	ctUserSizes = [...]int{32, 64, 64}
 )
 
-// decodeCT decodes a CT that disables tracking, for which the kernel ignores the other fields, or
-// one that sets only a zone or a helper.
+// decodeCT decodes a CT that disables tracking, for which the kernel ignores the other fields, or a
+// CT that sets nothing other than a zone and a helper.
 func decodeCT(revision uint32, info []byte) rules.Action {
 	if len(info) < ctSizes[revision] {
 		return nil

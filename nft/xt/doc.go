@@ -15,9 +15,9 @@
 //
 // The package decodes the matches and targets that the model can represent, in the revisions that
 // iptables programs of the last fifteen years write. Every other extension or revision, and every
-// unsupported option, decodes to [rules.Unknown]. The package encodes the oldest sufficient
-// revision, which every kernel supports; [Newer] returns newer revisions. Numbers in the structures
-// are in host byte order unless a comment specifies network byte order.
+// unsupported option, decodes to [rules.Unknown]. The package encodes revisions that every kernel
+// supports; [Newer] returns newer revisions of a target. Numbers in the structures are in host byte
+// order unless a comment specifies network byte order.
 //
 // # Conditions of the kernel
 //

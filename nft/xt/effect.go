@@ -2,21 +2,20 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// MatchEffect returns the possible effects of an xtables match on a packet, in addition to ending
-// its rule, by the name of the match. The matches that it lists, which are in net/netfilter,
-// net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18, only read the packet or keep their own
-// history. The effect of any other name is [rules.AnyEffect].
+// MatchEffect returns the possible side effect of an xtables match by its name. The listed matches
+// of net/netfilter, net/ipv4/netfilter and net/ipv6/netfilter of Linux 6.18 only read the packet or
+// keep their own history. The effect of any other match is [rules.AnyEffect].
 //
-// Some options change the effect: --restore-skmark of socket writes the mark of the packet, --set
-// of connlabel writes the labels of its connection, and --set, --update, --remove and --reap of
-// recent write the list. Some options of statistic match all packets or none. The caller must
-// consider the options. A match may drop a malformed packet, or a packet for which it has no memory
-// (par->hotdrop). This is not an effect, because the model has no malformed packets.
+// The caller must consider the options of the match, because some options change the effect:
+// --restore-skmark of socket writes the mark of the packet, --set of connlabel writes the labels of
+// its connection, and --set, --update, --remove and --reap of recent write the list. A statistic
+// match with certain options matches all packets or none.
 //
 // The match cluster has any effect, because it changes the type of a link-layer multicast packet to
 // host (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota, and set can compare
-// counters that it increases. bpf can use random numbers, but need not: whether it matches some
-// packets and not others is unknown.
+// counters that it increases. bpf has the effect [rules.Reads] and not [rules.ReadsVarying],
+// because a program can use random numbers, but need not. MatchEffect ignores that a match drops a
+// malformed packet, or a packet for which the kernel has no memory (par->hotdrop).
 func MatchEffect(name string) rules.Effect {
 	switch name {
 	case "addrtype", "ah", "bpf", "cgroup", "comment", "connbytes", "connlabel", "connmark",
@@ -52,7 +51,9 @@ func maxRevision(match string) uint32 {
 	return 0
 }
 
-// matchEffect returns the effect of a match. An unsupported revision may have any effect.
+// matchEffect returns the effect of a match with its options. An unsupported revision, and an
+// unsupported option of socket, may have any effect. [withState] considers the options that write
+// a state.
 func matchEffect(x Extension) rules.Effect {
 	if x.Revision > maxRevision(x.Name) {
 		return rules.AnyEffect

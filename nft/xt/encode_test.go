@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodable contains matches of a rule for TCP, with their bytes on little-endian machines: those
-// that iptables 1.8.9 writes, except for the revisions.
+// encodable contains matches of a rule for TCP, with their bytes on little-endian machines. The
+// bytes are the same as iptables 1.8.9 writes, which uses newer revisions of some matches.
 var encodable = []struct {
 	match rules.Match
 	want  string // name, revision and bytes, without zeros at the end
@@ -208,9 +208,9 @@ func TestEncodePortsOfUDP(t *testing.T) {
 		rules.MatchPort{Side: rules.Source, Ports: rules.Singles[uint16](53)},
 		rules.MatchPort{Side: rules.Destination, Not: true, Ports: rules.Singles[uint16](1)},
 	})
-	if err != nil || len(list) != 1 || formatExtension(list[0]) != "udp 0 350035000100010002" ||
-		len(list[0].Data) != 10 {
-		t.Errorf("%v, error %v", list, err)
+	const want = "udp 0 350035000100010002"
+	if err != nil || len(list) != 1 || formatExtension(list[0]) != want || len(list[0].Data) != 10 {
+		t.Errorf("got %v, error %v, want %s with 10 bytes", list, err, want)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestEncodeTarget(t *testing.T) {
 				len(x.Data), err, tc.want, size)
 		}
 		if got := xt.DecodeTarget(tc.family, x); got != tc.action {
-			t.Errorf("%s is decoded as %s", tc.action, got)
+			t.Errorf("%s is encoded as %v and decoded as %s", tc.action, x, got)
 		}
 	}
 }
@@ -235,16 +235,16 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 	revisions := map[string][]uint32{
 		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}, "SNAT 0": {2, 1}, "SNAT 1": {2},
 	}
-	sizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44, "SNAT 1": 40, "SNAT 2": 44}
+	newerSizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44, "SNAT 1": 40, "SNAT 2": 44}
 	for _, tc := range targets {
 		x := must(xt.EncodeTarget(tc.family, tc.action))
 		var got []uint32
 		for _, newer := range xt.Newer(x) {
 			got = append(got, newer.Revision)
-			size := sizes[newer.Name+" "+string('0'+rune(newer.Revision))]
+			size := newerSizes[newer.Name+" "+string('0'+rune(newer.Revision))]
 			if a := xt.DecodeTarget(tc.family, newer); a != tc.action || len(newer.Data) != size {
-				t.Errorf("%s in revision %d is decoded as %s, with %d bytes", tc.action, newer.Revision, a,
-					len(newer.Data))
+				t.Errorf("%s in revision %d is decoded as %s from %d bytes, want %d bytes", tc.action,
+					newer.Revision, a, len(newer.Data), size)
 			}
 		}
 		if want := revisions[x.Name+" "+string('0'+rune(x.Revision))]; !slices.Equal(want, got) {
@@ -323,12 +323,12 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 			"the invalid id 4294967295",
 		},
 		{
-			"no owner", 0,
+			"neither a user nor no socket", 0,
 			[]rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: allBits}}}},
 			"the invalid id 4294967295",
 		},
 		{
-			"several ranges", 0,
+			"no range of addresses", 0,
 			[]rules.Match{rules.MatchAddr{}},
 			"an iprange match must have exactly one range of addresses",
 		},
@@ -344,7 +344,7 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 		},
 		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no such match"},
 		{
-			"an unknown", 0,
+			"an unknown match", 0,
 			[]rules.Match{rules.Unknown{Text: "x"}},
 			"unknown(x): xtables has no such match",
 		},
@@ -376,12 +376,12 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 		rules.Unknown{Text: "x"},
 	} {
 		if x, err := xt.EncodeTarget(rules.IPv4, action); err == nil {
-			t.Errorf("%s becomes %v", action, x)
+			t.Errorf("%s is encoded as %v, want an error", action, x)
 		}
 	}
 	for _, text := range []string{"a\x00b", strings.Repeat("x", 256)} {
 		if x, err := xt.EncodeComment(text); err == nil {
-			t.Errorf("comment %q becomes %v", text, x)
+			t.Errorf("comment %q is encoded as %v, want an error", text, x)
 		}
 	}
 }
@@ -442,6 +442,6 @@ func TestEncodeAddrRangeOfIPv6(t *testing.T) {
 	r = rules.Rule{}
 	decodeMatch(&r, rules.Inet, list[0])
 	if _, unknown := r.Matches[0].(rules.Unknown); !unknown {
-		t.Errorf("matches %v", r.Matches)
+		t.Errorf("decoded as %v for both families, want an unknown match", r.Matches)
 	}
 }

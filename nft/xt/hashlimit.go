@@ -1,22 +1,23 @@
 package xt
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 )
 
 // A HashLimit is the match hashlimit (struct xt_hashlimit_mtinfo3) with a limit in packets.
 type HashLimit struct {
-	Name  string
+	Name  string // of the hash table
 	Above bool
-	// Average is the time between two packets in microseconds.
+	// Average is the time between two packets in microseconds, and Burst a number of packets.
 	Average, Burst uint64
 	// Mode contains the bits of HashLimitModes.
-	Mode                        uint32
-	Size, Max, Interval, Expire uint32 // of the table; 0 if the kernel determines Size or Max
-	RateInterval                uint32
-	SourceBits, DestinationBits uint8
+	Mode uint32
+	// Size and Max are numbers of buckets and entries of the hash table. 0 means that the kernel
+	// determines them. Interval and Expire are times in milliseconds.
+	Size, Max, Interval, Expire uint32
+	RateInterval                uint32 // in seconds
+	SourceBits, DestinationBits uint8  // lengths of prefixes
 }
 
 // HashLimitModes are the values of --hashlimit-mode in the order of their bits
@@ -73,11 +74,10 @@ func hashLimitText(data []byte) (string, bool) {
 	if len(data) < size {
 		return "", false
 	}
-	name, _, _ := bytes.Cut(data[:nameSize], []byte{0})
 	c := data[configOffset:]
 	mode := native.Uint32(c[16:])
 	return HashLimit{
-		Name: string(name), Above: mode&hashLimitInvert != 0,
+		Name: textBeforeZero(data[:nameSize]), Above: mode&hashLimitInvert != 0,
 		Average: native.Uint64(c), Burst: native.Uint64(c[8:]), Mode: mode & hashLimitModes,
 		Size: native.Uint32(c[20:]), Max: native.Uint32(c[24:]), Interval: native.Uint32(c[28:]),
 		Expire: native.Uint32(c[32:]), RateInterval: native.Uint32(c[36:]), SourceBits: c[40],

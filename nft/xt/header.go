@@ -10,8 +10,9 @@ import (
 // and then continue. Such a target has the same text whether it was read from the kernel or from
 // the output of iptables-save. The functions return nil for invalid values.
 
-// headerTarget returns a target that changes a part of the header. The change depends on nothing
-// else, except that the largest segment size may depend on the route.
+// headerTarget returns a target that changes a part of the header. The change depends only on the
+// header, except that a maximum segment size may depend on the route, which the interface and the
+// mark affect.
 func headerTarget(text, field string) rules.Action {
 	return rules.Unknown{
 		Text: text, Effect: rules.WritesHeader, State: field,
@@ -19,10 +20,11 @@ func headerTarget(text, field string) rules.Action {
 	}
 }
 
-// ClampMSS is the size that makes TCPMSS use the segment size of the route (XT_TCPMSS_CLAMP_PMTU).
+// ClampMSS is the size that makes TCPMSS derive the maximum segment size from the MTU of the route
+// (XT_TCPMSS_CLAMP_PMTU).
 const ClampMSS = 0xffff
 
-// TCPMSS returns the target that sets the option of the largest segment size in a SYN.
+// TCPMSS returns the target TCPMSS, which sets the maximum segment size option of a SYN.
 func TCPMSS(size uint16) rules.Action {
 	text := fmt.Sprint("TCPMSS --set-mss ", size)
 	if size == ClampMSS {
@@ -62,7 +64,7 @@ func DSCP(value uint8) rules.Action {
 	return headerTarget(fmt.Sprintf("DSCP --set-dscp 0x%02x", value), rules.RoutedHeader)
 }
 
-// TOS returns the target TOS, which clears the bits of the mask, and then applies xor with the
+// TOS returns the target TOS, which clears the bits of the mask and then applies xor with the
 // value.
 func TOS(value, mask uint8) rules.Action {
 	return headerTarget(fmt.Sprintf("TOS --set-tos 0x%02x/0x%02x", value, mask), rules.RoutedHeader)

@@ -66,7 +66,7 @@ func negation(not bool) string {
 // headerMatchText returns the text of a match of the header: struct xt_length_info, ipt_ttl_info,
 // ip6t_hl_info, xt_dscp_info or xt_tos_match_info. It returns false for other matches and for
 // invalid structures.
-func headerMatchText(x Extension) (string, bool) {
+func headerMatchText(_ rules.Family, x Extension) (string, bool) {
 	data := x.Data
 	flag := func(i int) bool { return data[i] != 0 }
 	switch (key{x.Name, x.Revision}) {

@@ -2,15 +2,15 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// MatchIgnores returns the inputs on which a match does not depend, by its name. A match that is
-// not listed may depend on all of them: bpf, cluster, connlimit, ipvs, nfacct, policy and realm of
-// Linux 6.18, and matches of other modules.
+// MatchIgnores returns the inputs on which a match does not depend, by its name. There are none for
+// bpf, cluster, connlimit, ipvs, nfacct, policy and realm, and for matches that Linux 6.18 does not
+// have.
 func MatchIgnores(name string) rules.Inputs {
 	return rules.AllInputs &^ matchInputs(name)
 }
 
-// matchInputs returns the inputs on which a match may depend: its function in net/netfilter/xt_*.c,
-// net/ipv4/netfilter/ipt_*.c and net/ipv6/netfilter/ip6t_*.c of Linux 6.18.
+// matchInputs returns the inputs on which a match may depend, according to its function in
+// net/netfilter/xt_*.c, net/ipv4/netfilter/ipt_*.c or net/ipv6/netfilter/ip6t_*.c of Linux 6.18.
 func matchInputs(name string) rules.Inputs {
 	switch name {
 	case "ah", "comment", "cpu", "dscp", "dst", "ecn", "esp", "frag", "hbh", "hl", "icmp", "icmp6",
@@ -29,8 +29,8 @@ func matchInputs(name string) rules.Inputs {
 	case "hashlimit", "l2tp", "string", "u32":
 		return rules.HeaderInput | rules.ContentsInput
 	case "osf":
-		// Options and window of a SYN; the source address decides whether the TTL is compared
-		// exactly.
+		// The match compares the options and the window of a SYN, and its TTL. The source address
+		// decides whether the TTL is compared exactly.
 		return rules.HeaderInput
 	case "pkttype":
 		// The type of a multicast packet that the host sends to itself depends on the destination.

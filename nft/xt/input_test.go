@@ -37,8 +37,8 @@ var matchInputs = map[string]rules.Inputs{
 	"conntrack": rules.ConnectionInput | rules.StateInput | rules.NATInput,
 }
 
-// matchEffects contains the effects of matches. A match that only matchInputs lists reads; a match
-// that neither lists may have any effect.
+// matchEffects contains the effects of matches. A match that only matchInputs lists has the effect
+// Reads. A match in neither map may have any effect.
 var matchEffects = map[string]rules.Effect{
 	"limit": rules.ReadsVarying, "statistic": rules.ReadsVarying, "quota": rules.ReadsHistory,
 	"rateest": rules.ReadsHistory, "set": rules.ReadsHistory, "recent": rules.ReadsHistory,
@@ -48,18 +48,18 @@ var matchEffects = map[string]rules.Effect{
 	"connlimit": rules.AnyEffect, // drops what it cannot count
 }
 
-// harmlessTargets contains the targets whose effect the decoder may know from the name, with the
-// newest revision. All others may have any effect.
+// harmlessTargets contains the targets that need not have any effect, even with invalid data, with
+// their newest revisions.
 var harmlessTargets = map[string]uint32{
 	"AUDIT": 0, "IDLETIMER": 1, "LED": 0, "LOG": 0, "NFLOG": 0, "TRACE": 0, "ULOG": 0, "RATEEST": 0,
 	"MASQUERADE": 0, "SNAT": 2, "NOTRACK": 0,
 	"CHECKSUM": 0, "CLASSIFY": 0, "DSCP": 0, "HL": 0, "TCPMSS": 0, "TOS": 1, "TTL": 0,
 }
 
-// extensionsOf returns the matches or targets that the running kernel has, and others.
-func extensionsOf(t *testing.T, kind string, others ...string) []string {
+// withKernelExtensions returns the list and the loaded extensions of the running kernel. kind is
+// "matches" or "targets".
+func withKernelExtensions(t *testing.T, kind string, list []string) []string {
 	t.Helper()
-	list := others
 	for _, family := range []string{"ip", "ip6"} {
 		text, err := os.ReadFile("/proc/net/" + family + "_tables_" + kind)
 		if err != nil {
@@ -71,8 +71,8 @@ func extensionsOf(t *testing.T, kind string, others ...string) []string {
 	return slices.Compact(list)
 }
 
-// TestEveryMatchIsClassified walks the matches of Linux 6.18 and of the running kernel. A match
-// that is not listed here may depend on everything, and may have every effect.
+// TestEveryMatchIsClassified covers the matches of Linux 6.18 and of the running kernel. A match
+// that is not listed here may depend on all inputs, and may have any effect.
 func TestEveryMatchIsClassified(t *testing.T) {
 	list := []string{"fancy"}
 	for name := range matchInputs {
@@ -81,7 +81,7 @@ func TestEveryMatchIsClassified(t *testing.T) {
 	for name := range matchEffects {
 		list = append(list, name)
 	}
-	for _, name := range extensionsOf(t, "matches", list...) {
+	for _, name := range withKernelExtensions(t, "matches", list) {
 		if name == "comment" {
 			continue // not a condition
 		}
@@ -90,7 +90,7 @@ func TestEveryMatchIsClassified(t *testing.T) {
 			Name: name, Revision: 9, Data: make([]byte, 1),
 		})[0].(rules.Unknown)
 		if u.Effect != rules.AnyEffect {
-			t.Errorf("%s revision 9: effect %d", name, u.Effect)
+			t.Errorf("%s revision 9: effect %d, want any effect", name, u.Effect)
 		}
 		inputs, listed := matchInputs[name]
 		if !listed {
@@ -109,8 +109,8 @@ func TestEveryMatchIsClassified(t *testing.T) {
 	}
 }
 
-// TestEveryTargetIsClassified walks the targets of Linux 6.18 and of the running kernel, with data
-// that no target has. Only those that are listed here are known to have less than every effect.
+// TestEveryTargetIsClassified decodes the targets of Linux 6.18 and of the running kernel from data
+// that is invalid for every target. All targets except harmlessTargets may have any effect.
 func TestEveryTargetIsClassified(t *testing.T) {
 	list := []string{
 		"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CONNSECMARK", "CT", "DNAT", "DNPT", "DSCP",
@@ -118,7 +118,7 @@ func TestEveryTargetIsClassified(t *testing.T) {
 		"NFLOG", "NFQUEUE", "NOTRACK", "RATEEST", "REDIRECT", "REJECT", "SECMARK", "SET", "SNAT",
 		"SNPT", "SYNPROXY", "TCPMSS", "TCPOPTSTRIP", "TEE", "TOS", "TPROXY", "TRACE", "TTL", "ULOG",
 	}
-	for _, name := range extensionsOf(t, "targets", list...) {
+	for _, name := range withKernelExtensions(t, "targets", list) {
 		for _, revision := range []uint32{0, 1, 2, 3, 4, 9} {
 			a := xt.DecodeTarget(rules.IPv4, xt.Extension{
 				Name: name, Revision: revision, Data: []byte{0xff},
@@ -128,7 +128,8 @@ func TestEveryTargetIsClassified(t *testing.T) {
 				continue
 			}
 			if newest, ok := harmlessTargets[name]; !ok || revision > newest {
-				t.Errorf("%s revision %d: %s", name, revision, a)
+				t.Errorf("%s revision %d: decoded as %s, want an unknown target with any effect",
+					name, revision, a)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package xt
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"net"
@@ -17,8 +16,8 @@ import (
 // is the same whether it was read from the kernel or from the output of iptables-save, and
 // identifies the match.
 
-// TCPMSSMatchText returns the text of the match tcpmss, which compares the option of the largest
-// segment size.
+// TCPMSSMatchText returns the text of the match tcpmss, which compares the maximum segment size
+// option.
 func TCPMSSMatchText(not bool, lowest, highest uint16) string {
 	return fmt.Sprintf("-m tcpmss %s--mss %d:%d", negation(not), lowest, highest)
 }
@@ -49,12 +48,12 @@ func (c ConnBytes) String() string {
 }
 
 // A ConnLimit is the match connlimit (struct xt_connlimit_info), which counts the connections of
-// the addresses with the same first Bits bits.
+// all addresses with the same first Bits bits.
 type ConnLimit struct {
-	Above       bool
+	Above       bool // the count must be above Limit; otherwise at most Limit
 	Limit       uint32
 	Bits        int
-	Destination bool
+	Destination bool // the destination addresses are compared; otherwise the source addresses
 }
 
 // String returns the text of iptables-save.
@@ -70,43 +69,10 @@ func (c ConnLimit) String() string {
 		c.Limit, c.Bits, side)
 }
 
-// An AddrTypeMatch is a match addrtype that the model does not represent (struct
-// xt_addrtype_info_v1). No types means that the match does not compare the address.
-type AddrTypeMatch struct {
-	Types             [2]rules.AddrTypeSet // of the source and the destination
-	Not               [2]bool
-	LimitIn, LimitOut bool
-}
-
-// String returns the text of iptables-save.
-func (m AddrTypeMatch) String() string {
-	text := "-m addrtype"
-	for side, option := range []string{"src", "dst"} {
-		if m.Types[side] == 0 {
-			continue
-		}
-		var names []string
-		for t := range rules.ResolvedType + 1 {
-			if m.Types[side].Has(t) {
-				names = append(names, strings.ToUpper(t.String()))
-			}
-		}
-		text += fmt.Sprintf(" %s--%s-type %s", negation(m.Not[side]), option, strings.Join(names, ","))
-	}
-	if m.LimitIn {
-		text += " --limit-iface-in"
-	}
-	if m.LimitOut {
-		text += " --limit-iface-out"
-	}
-	return text
-}
-
-// A Recent is the match recent (struct xt_recent_mtinfo_v1). Check, Update and the other conditions
-// are bits of Flags.
+// A Recent is the match recent (struct xt_recent_mtinfo_v1).
 type Recent struct {
 	Seconds, HitCount uint32
-	Flags             uint8
+	Flags             uint8 // the options without a value; see RecentFlag
 	Not               bool
 	Name              string
 	Destination       bool
@@ -126,7 +92,7 @@ var recentOptions = [...]struct {
 	{recentReap, "--reap"},
 }
 
-// RecentFlag returns the bit of Flags for an option, or 0.
+// RecentFlag returns the bit of an option in [Recent.Flags], or 0 for an option with a value.
 func RecentFlag(option string) uint8 {
 	for _, o := range recentOptions {
 		if o.option == option {
@@ -196,7 +162,7 @@ type StringMatch struct {
 }
 
 // MaxPattern is the maximum length of a pattern, and MaxAlgorithm the maximum length of the name of
-// an algorithm.
+// an algorithm, in bytes.
 const (
 	MaxPattern   = 128
 	MaxAlgorithm = 15
@@ -218,7 +184,7 @@ func (m StringMatch) String() string {
 }
 
 // A Time is the match time (struct xt_time_info). Dates are seconds since 1970, and times are
-// seconds of a day. Bit n of MonthDays and WeekDays is day n; Monday is 1.
+// seconds since midnight. Bit n of MonthDays and WeekDays is day n, from 1 on. Monday is day 1.
 type Time struct {
 	DateStart, DateStop, TimeStart, TimeStop, MonthDays uint32
 	WeekDays                                            uint8
@@ -232,7 +198,7 @@ func NewTime() Time {
 	}
 }
 
-// String returns the text of iptables-save without negation, with numbers for the days of a week.
+// String returns the text of iptables-save, but without negations and with numbers for weekdays.
 func (t Time) String() string {
 	var b strings.Builder
 	b.WriteString("-m time")
@@ -280,14 +246,25 @@ func daysText(bits uint32) string {
 	return strings.Join(days, ",")
 }
 
-// decodedText returns the text of a match of this file, of device_text.go, u32.go or hashlimit.go.
-// It returns false for other matches, and if the text would not identify the match.
-func decodedText(family rules.Family, x Extension) (string, bool) {
-	data := x.Data
-	name := func(from, size int) string {
-		text, _, _ := bytes.Cut(data[from:from+size], []byte{0})
-		return string(text)
+// matchText returns the text that identifies a match in a rule of the family. It returns false if
+// the match has no such text.
+func matchText(family rules.Family, x Extension) (string, bool) {
+	for _, textOf := range [...]func(rules.Family, Extension) (string, bool){
+		statefulText, headerMatchText, conntrackText, otherMatchText,
+	} {
+		if text, ok := textOf(family, x); ok {
+			return text, true
+		}
 	}
+	return "", false
+}
+
+// otherMatchText returns the text of a match of this file, addrtype.go, hashlimit.go,
+// ipv6_header.go, physdev.go, socket.go or u32.go. It returns false for other matches, and if the
+// text would not identify the match.
+func otherMatchText(family rules.Family, x Extension) (string, bool) {
+	data := x.Data
+	name := func(from, size int) string { return textBeforeZero(data[from : from+size]) }
 	switch k := (key{x.Name, x.Revision}); {
 	case k == key{"tcpmss", 0} && len(data) >= 5:
 		return TCPMSSMatchText(data[4] != 0, native.Uint16(data), native.Uint16(data[2:])), true
@@ -351,27 +328,4 @@ func decodedText(family rules.Family, x Extension) (string, bool) {
 		return hashLimitText(data)
 	}
 	return "", false
-}
-
-// familySize returns the size of an address of the family, which must not be Inet.
-func familySize(f rules.Family) int {
-	if f == rules.IPv4 {
-		return 4
-	}
-	return 16
-}
-
-// addrTypeText decodes struct xt_addrtype_info_v1.
-func addrTypeText(data []byte) (string, bool) {
-	const limitIn, limitOut = 1 << 2, 1 << 3
-	flags := native.Uint32(data[4:])
-	m := AddrTypeMatch{
-		Not: [2]bool{flags&addrTypeNotSource != 0, flags&addrTypeNotDestination != 0},
-		Types: [2]rules.AddrTypeSet{
-			rules.AddrTypeSet(native.Uint16(data)), rules.AddrTypeSet(native.Uint16(data[2:])),
-		},
-		LimitIn: flags&limitIn != 0, LimitOut: flags&limitOut != 0,
-	}
-	return m.String(), (m.Types[0]|m.Types[1])&^allAddrTypes == 0 &&
-		flags&^(addrTypeNotSource|addrTypeNotDestination|limitIn|limitOut) == 0
 }

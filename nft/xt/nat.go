@@ -40,8 +40,8 @@ const (
 type natRange struct {
 	addr, lastAddr netip.Addr
 	port, lastPort uint16
-	// flags are the decoded flags. isComplete reports that a decoded structure has only flags that
-	// [Translation] has, so that the range and the flags describe the structure completely.
+	// flags are the decoded flags. isComplete reports whether [Translation] supports all of them,
+	// so that the range and the flags describe the decoded structure completely.
 	flags      uint32
 	isComplete bool
 }
@@ -67,9 +67,9 @@ func decodeRange(family rules.Family, info []byte, size int) (natRange, bool) {
 	}, info[rangePorts:])
 }
 
-// newRange returns the range of a structure, as far as it could be decoded. ok reports that the
-// model can represent the range: no flag affects more than the choice of the address and the port.
-// Flags for the choice within a range are ignored if the range has one value.
+// newRange returns the range of a structure, as far as it could be decoded. ok reports whether the
+// model can represent the range. The model has no flags for the choice of an address or a port
+// within a range. newRange ignores such flags if the range has one value.
 func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (r natRange, ok bool) {
 	r.flags = flags
 	if flags&natAddrs != 0 {
@@ -98,8 +98,8 @@ func newRange(flags uint32, addrs [2]netip.Addr, ports []byte) (r natRange, ok b
 	return r, ok
 }
 
-// text returns a text that identifies the translation. ok is false if the range does not describe
-// the translation completely, or if a translation of the kind cannot have the range.
+// text returns the text that identifies the translation. ok is false if the range does not describe
+// the translation completely, or if a translation of this kind cannot have the range.
 func (r natRange) text(kind TranslationKind) (text string, ok bool) {
 	isEmpty := !r.addr.IsValid() && r.port == 0
 	if !r.isComplete || isEmpty && kind == DestinationNAT ||
@@ -224,7 +224,7 @@ func decodeMasquerade(family rules.Family, x Extension) rules.Action {
 	return unknownSourceNAT(r, x)
 }
 
-// unknownSourceNAT returns a translation to a source that the range does not determine.
+// unknownSourceNAT returns a translation of the source that the model does not represent.
 func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 	u := unknownTarget(x, rules.TranslatesSource)
 	kind := SourceNAT
@@ -239,8 +239,8 @@ func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 
 // A Translation is a translation of addresses for which the kernel selects the address or the port.
 // A zero address or port means that the rule does not limit the selection. A range of one value has
-// no last value. Like a [Limit], a Translation has the same text if it was read as an extension of
-// xtables and if it was read as an expression of nftables.
+// no last value. A Translation has the same text whether it was read from an extension of xtables
+// or from expressions of nftables.
 type Translation struct {
 	Kind                            TranslationKind
 	Addr, LastAddr                  netip.Addr

@@ -78,29 +78,29 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 		return nil, false
 	}
 	var found []rules.Match
-	for _, side := range []struct {
+	for _, field := range []struct {
 		side   rules.Side
 		offset int
 		flag   uint32
 	}{{rules.Source, 4, sctpSource}, {rules.Destination, 0, sctpDestination}} {
 		ports := rules.PortRange{
-			First: native.Uint16(info[side.offset:]), Last: native.Uint16(info[side.offset+2:]),
+			First: native.Uint16(info[field.offset:]), Last: native.Uint16(info[field.offset+2:]),
 		}
-		not := negated&side.flag != 0
+		not := negated&field.flag != 0
 		switch {
-		case flags&side.flag == 0:
+		case flags&field.flag == 0:
 		case ports.First > ports.Last:
 			return nil, false
 		case ports != allPorts || not:
 			found = append(found, rules.MatchPort{
-				Side: side.side, Not: not, Ports: []rules.PortRange{ports},
+				Side: field.side, Not: not, Ports: []rules.PortRange{ports},
 			})
 		}
 	}
 	return found, true
 }
 
-// decodePorts decodes the ranges of source and destination.
+// decodePorts decodes the ranges of source and destination ports of struct xt_tcp or xt_udp.
 func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 	var found []rules.Match
 	for side := range 2 {
@@ -161,9 +161,9 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	}}, true
 }
 
-// portEncoder encodes matches. It combines matches of the TCP or UDP header in one structure, at
-// the position of the first of them.
-type portEncoder struct {
+// A matchEncoder encodes the matches of a rule. It combines matches of the TCP or UDP header in one
+// structure, at the position of the first of these matches.
+type matchEncoder struct {
 	protocol    rules.Protocol
 	matches     []rules.Match
 	extensions  []Extension
@@ -172,7 +172,7 @@ type portEncoder struct {
 }
 
 // encode appends the extension of a match.
-func (e *portEncoder) encode(m rules.Match) error {
+func (e *matchEncoder) encode(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchPort:
 		return e.encodePort(m)
@@ -186,7 +186,7 @@ func (e *portEncoder) encode(m rules.Match) error {
 
 // headerStruct returns the structure of the header. The first call creates it so that it matches
 // every packet.
-func (e *portEncoder) headerStruct() []byte {
+func (e *matchEncoder) headerStruct() []byte {
 	if e.header == nil {
 		e.header, e.headerIndex = make([]byte, tcpSize), len(e.extensions)
 		native.PutUint16(e.header[2:], allPorts.Last)
@@ -196,17 +196,18 @@ func (e *portEncoder) headerStruct() []byte {
 	return e.header
 }
 
-// negation returns the byte with the negation flags.
-func (e *portEncoder) negation() *byte {
+// negationFlags returns the byte of the header with the negation flags.
+func (e *matchEncoder) negationFlags() *byte {
 	if e.protocol == rules.TCP {
 		return &e.header[11]
 	}
 	return &e.header[8]
 }
 
-// encodePort encodes ports in the structure of the header, which has one range for each side. Ports
-// of several ranges, or of a side that the rule matches several times, become a multiport match.
-func (e *portEncoder) encodePort(m rules.MatchPort) error {
+// encodePort encodes ports in the structure of the header, which has one range for each side. It
+// encodes several ranges, and ports of a side that the rule matches several times, as a multiport
+// match.
+func (e *matchEncoder) encodePort(m rules.MatchPort) error {
 	if e.protocol != rules.TCP && e.protocol != rules.UDP {
 		return errors.New("a match of ports needs a match of the protocol, TCP or UDP")
 	}
@@ -224,12 +225,12 @@ func (e *portEncoder) encodePort(m rules.MatchPort) error {
 	ports := e.headerStruct()[4*m.Side:]
 	native.PutUint16(ports, m.Ports[0].First)
 	native.PutUint16(ports[2:], m.Ports[0].Last)
-	*e.negation() |= flag(m.Not, negateSource<<m.Side)
+	*e.negationFlags() |= flag(m.Not, negateSource<<m.Side)
 	return nil
 }
 
 // encodeFlags encodes TCP flags in the structure of the header.
-func (e *portEncoder) encodeFlags(m rules.MatchTCPFlags) error {
+func (e *matchEncoder) encodeFlags(m rules.MatchTCPFlags) error {
 	switch {
 	case e.protocol != rules.TCP, m == rules.MatchTCPFlags{}:
 		return errors.New(
@@ -243,12 +244,12 @@ func (e *portEncoder) encodeFlags(m rules.MatchTCPFlags) error {
 		return errors.New("a rule can match TCP flags only once")
 	}
 	b[9], b[10] = byte(m.Mask), byte(m.Value)
-	*e.negation() |= flag(m.Not, negateFlags)
+	*e.negationFlags() |= flag(m.Not, negateFlags)
 	return nil
 }
 
 // finish adds the structure of the header at its position and returns the extensions.
-func (e *portEncoder) finish() []Extension {
+func (e *matchEncoder) finish() []Extension {
 	switch {
 	case e.header == nil:
 	case e.protocol == rules.TCP:

@@ -7,15 +7,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The replies of REJECT in nft's syntax, by enum ipt_reject_with and ip6t_reject_with. Of the
-// values without a name here, the kernel rejects the echo reply, and no program uses not-neighbor.
+// replies4 and replies6 contain the replies of REJECT in nft's syntax, indexed by enum
+// ipt_reject_with and ip6t_reject_with. Empty texts are the echo reply, which the kernel rejects,
+// and not-neighbor, which no program uses.
 var (
-	rejects4 = []string{
+	replies4 = []string{
 		"icmp net-unreachable", "icmp host-unreachable", "icmp prot-unreachable",
 		"icmp port-unreachable", "",
 		"icmp net-prohibited", "icmp host-prohibited", "tcp reset", "icmp admin-prohibited",
 	}
-	rejects6 = []string{
+	replies6 = []string{
 		"icmpv6 no-route", "icmpv6 admin-prohibited", "",
 		"icmpv6 addr-unreachable", "icmpv6 port-unreachable", "",
 		"tcp reset", "icmpv6 policy-fail", "icmpv6 reject-route",
@@ -26,9 +27,9 @@ var (
 func rejectReplies(family rules.Family) (replies []string, defaultReply string) {
 	switch family {
 	case rules.IPv4:
-		return rejects4, "icmp port-unreachable"
+		return replies4, "icmp port-unreachable"
 	case rules.IPv6:
-		return rejects6, "icmpv6 port-unreachable"
+		return replies6, "icmpv6 port-unreachable"
 	}
 	return nil, ""
 }

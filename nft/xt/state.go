@@ -1,15 +1,11 @@
 package xt
 
-import (
-	"bytes"
+import "github.com/sluice-mesh/sluice/rules"
 
-	"github.com/sluice-mesh/sluice/rules"
-)
-
-// Values of [rules.Unknown.State] for matches of xtables. All rates of rateest share one state. All
-// sets share one state, because a set may contain other sets. All connection labels share one
-// state. The lists of recent, the counters of hashlimit and the objects of nfnetlink_acct have one
-// state for each name.
+// Values of [rules.Unknown.State] for matches of xtables. All rates of rateest share one state, all
+// sets share one state, because a set may contain other sets, and all connection labels share one
+// state. The lists of recent, the hash tables of hashlimit and the objects of nfnetlink_acct have
+// one state for each name.
 const (
 	StateOfRates  = "rateest"
 	StateOfSets   = "ipset"
@@ -19,7 +15,7 @@ const (
 // StateOfRecent returns the state of a list of recent.
 func StateOfRecent(name string) string { return "recent " + name }
 
-// StateOfHashLimit returns the state of the hashlimit rules with the name.
+// StateOfHashLimit returns the state of a hash table of hashlimit.
 func StateOfHashLimit(name string) string { return "hashlimit " + name }
 
 // StateOfAccount returns the state of an object of nfnetlink_acct.
@@ -40,15 +36,12 @@ const (
 // offset of the flags.
 const labelSet, labelFlagsOffset = 1 << 1, 2
 
-// withState returns the unknown match with its state, and with the effect on the state.
+// withState returns the unknown match u of x with its state, and with the effect on the state.
 func withState(u rules.Unknown, x Extension) rules.Unknown {
 	if u.Effect == rules.AnyEffect {
 		return u
 	}
-	name := func(offset int) string {
-		text, _, _ := bytes.Cut(x.Data[min(offset, len(x.Data)):], []byte{0})
-		return string(text)
-	}
+	name := func(offset int) string { return textBeforeZero(x.Data[min(offset, len(x.Data)):]) }
 	switch x.Name {
 	case "recent":
 		if len(x.Data) < recentNameOffset {

@@ -3,11 +3,13 @@ package xt
 import (
 	"fmt"
 	"math"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes matches that depend on earlier packets or on chance. Such a match has the
-// same text whether it was read from the kernel or from the output of iptables-save, so that both
-// are recognized as the same match.
+// This file describes the matches limit and statistic, which depend on earlier packets or on
+// chance. The text of such a match is the same whether it was read from the kernel or from the
+// output of iptables-save, and identifies the match.
 
 // A Limit is the match limit (struct xt_rateinfo).
 type Limit struct {
@@ -57,8 +59,8 @@ func rateOf(average uint32) (rate uint32, unit limitUnit) {
 	return unit.length / average, unit
 }
 
-// rateText returns a rate as iptables-save prints it (print_rate in extensions/libxt_limit.c). If
-// another average has the same text, the average is added.
+// rateText returns a rate as iptables-save prints it (print_rate in extensions/libxt_limit.c). It
+// appends the average if iptables-save prints other averages in the same way.
 func rateText(average uint32) string {
 	if average == 0 {
 		return "0"
@@ -93,7 +95,7 @@ type Statistic struct {
 // probabilityOne is the probability of 1.
 const probabilityOne = 1 << 31
 
-// NewProbability returns the match with a probability.
+// NewProbability returns the match with a probability from 0 to 1.
 func NewProbability(not bool, probability float64) Statistic {
 	return Statistic{Not: not, Probability: uint32(math.Round(probabilityOne * probability))}
 }
@@ -109,12 +111,11 @@ func (s Statistic) Varies() bool {
 
 // String formats the match like iptables-save, with the exact probability.
 func (s Statistic) String() string {
-	not := map[bool]string{true: "! "}[s.Not]
 	if s.Nth {
-		return fmt.Sprintf("-m statistic --mode nth %s--every %d --packet %d",
-			not, s.Every, s.Packet)
+		return fmt.Sprintf("-m statistic --mode nth %s--every %d --packet %d", negation(s.Not),
+			s.Every, s.Packet)
 	}
-	return fmt.Sprintf("-m statistic --mode random %s--probability %.11f", not,
+	return fmt.Sprintf("-m statistic --mode random %s--probability %.11f", negation(s.Not),
 		float64(s.Probability)/probabilityOne)
 }
 
@@ -138,7 +139,7 @@ func decodeStatistic(data []byte) (s Statistic, ok bool) {
 }
 
 // statefulText returns the text of a limit or statistic match. It returns false for other matches.
-func statefulText(x Extension) (string, bool) {
+func statefulText(_ rules.Family, x Extension) (string, bool) {
 	switch (key{x.Name, x.Revision}) {
 	case key{"limit", 0}:
 		if l, ok := decodeLimit(x.Data); ok {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTextOfStatefulMatches checks that the text of a match is the one of iptables-save, and that
+// TestTextOfStatefulMatches checks that the text of a match is the text of iptables-save, and that
 // different matches have different texts.
 func TestTextOfStatefulMatches(t *testing.T) {
 	random := func(probability uint32, flags uint16) []byte {
@@ -23,7 +23,7 @@ func TestTextOfStatefulMatches(t *testing.T) {
 		{"limit", numbers(12000000, 5), "-m limit --limit 3/hour --limit-burst 5"},
 		{"limit", numbers(864000000, 1), "-m limit --limit 1/day --limit-burst 1"},
 		{"limit", numbers(1, 10000), "-m limit --limit 10000/sec --limit-burst 10000"},
-		// iptables prints other averages like the nearest rate.
+		// iptables-save prints these averages as the nearest rate, without the average.
 		{"limit", numbers(85715, 3), "-m limit --limit 10079/day (85715) --limit-burst 3"},
 		{"limit", numbers(1<<32-1, 3), "-m limit --limit 0/day (4294967295) --limit-burst 3"},
 		{"statistic", random(1<<29, 0), "-m statistic --mode random --probability 0.25000000000"},

@@ -1,7 +1,6 @@
 package xt
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -53,13 +52,14 @@ func NETMAPText(to netip.Prefix) string { return fmt.Sprint("-j NETMAP --to ", t
 type ConntrackTarget struct {
 	Zone uint16
 	// ZoneFlags contains ZoneOriginal, ZoneReply and ZoneFromMark.
-	ZoneFlags              uint16
-	Events, ExpectedEvents uint32
-	Helper, Timeout        string
+	ZoneFlags uint16
+	// Events and ExpectationEvents contain bits of the variables of the package with these names.
+	Events, ExpectationEvents uint32
+	Helper, Timeout           string
 }
 
-// Flags of the zone (XT_CT_ZONE_DIR_ORIG and others): it applies to one direction, or is the mark
-// of the packet.
+// Flags of the zone (XT_CT_ZONE_DIR_ORIG and others): the zone applies to one direction, or is the
+// mark of the packet.
 const (
 	ZoneOriginal = 1 << 2
 	ZoneReply    = 1 << 3
@@ -97,8 +97,8 @@ func (c ConntrackTarget) String() string {
 	if c.Events != 0 {
 		fmt.Fprintf(&b, " --ctevents %#x", c.Events)
 	}
-	if c.ExpectedEvents != 0 {
-		fmt.Fprintf(&b, " --expevents %#x", c.ExpectedEvents)
+	if c.ExpectationEvents != 0 {
+		fmt.Fprintf(&b, " --expevents %#x", c.ExpectationEvents)
 	}
 	if c.Helper != "" {
 		fmt.Fprintf(&b, " --helper %s", c.Helper)
@@ -117,22 +117,17 @@ func targetText(family rules.Family, x Extension) (string, bool) {
 	case x.Name == "NFQUEUE" && x.Revision <= 3 && len(data) >= queueSizes[x.Revision]:
 		return queueText(x)
 	case k == key{"TEE", 1} && len(data) >= 32 && family != rules.Inet:
-		device, _, _ := bytes.Cut(data[16:32], []byte{0})
-		return TEEText(decodeAddr(family, data), string(device)), true
+		return TEEText(decodeAddr(family, data), textBeforeZero(data[16:32])), true
 	case k == key{"NETMAP", 0}:
 		return netmapText(family, data)
 	case (k == key{"CT", 1} || k == key{"CT", 2}) && len(data) >= ctSizes[1]:
 		const timeoutOffset = ctHelperOffset + ctHelperSize
-		text := func(b []byte) string {
-			s, _, _ := bytes.Cut(b, []byte{0})
-			return string(s)
-		}
 		flags := native.Uint16(data)
 		const directions = ZoneOriginal | ZoneReply
 		return ConntrackTarget{
 			native.Uint16(data[ctZoneOffset:]), flags, native.Uint32(data[4:]),
-			native.Uint32(data[8:]), text(data[ctHelperOffset:timeoutOffset]),
-			text(data[timeoutOffset:ctUserSizes[1]]),
+			native.Uint32(data[8:]), textBeforeZero(data[ctHelperOffset:timeoutOffset]),
+			textBeforeZero(data[timeoutOffset:ctUserSizes[1]]),
 		}.String(), flags&^(directions|ZoneFromMark) == 0 && flags&directions != directions
 	}
 	return "", false
@@ -141,8 +136,8 @@ func targetText(family rules.Family, x Extension) (string, bool) {
 // queueSizes contains the sizes of struct xt_NFQ_info and its later revisions.
 var queueSizes = [...]int{2, 4, 6, 6}
 
-// queueText decodes a struct xt_NFQ_info or a later revision, which add the number of queues and
-// flags.
+// queueText decodes struct xt_NFQ_info or a later revision. Revision 1 adds the number of queues,
+// and revision 2 adds flags.
 func queueText(x Extension) (string, bool) {
 	const bypass, fanout = 1, 2
 	first, total, flags := native.Uint16(x.Data), uint16(1), uint16(0)

@@ -23,9 +23,9 @@ const (
 // u32Operators contains the operators in the order of enum xt_u32_ops.
 var u32Operators = [...]string{"&", "<<", ">>", "@"}
 
-// U32Text returns the text of the match u32. The program is in the format of iptables-save.
-func U32Text(not bool, program string) string {
-	return fmt.Sprintf("-m u32 %s--u32 %s", negation(not), program)
+// U32Text returns the text of the match u32. The tests are in the format of iptables-save.
+func U32Text(not bool, tests string) string {
+	return fmt.Sprintf("-m u32 %s--u32 %s", negation(not), tests)
 }
 
 // u32Text decodes struct xt_u32 as u32_dump in extensions/libxt_u32.c does.

@@ -10,22 +10,12 @@ import (
 // unknownMatch returns a match that the model cannot represent.
 func unknownMatch(family rules.Family, x Extension) rules.Unknown {
 	u := rules.Unknown{Effect: matchEffect(x), Ignores: MatchIgnores(x.Name)}
-	// These texts identify the match; other matches need Data.
-	for _, textOf := range [...]func(Extension) (string, bool){statefulText, headerMatchText} {
-		if text, ok := textOf(x); ok {
-			u.Text = text
-			return withState(u, x)
-		}
-	}
-	if text, ok := conntrackText(family, x); ok {
+	text, identifiesMatch := matchText(family, x)
+	if identifiesMatch {
 		u.Text = text
-		return u
+	} else {
+		u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
 	}
-	if text, ok := decodedText(family, x); ok {
-		u.Text = text
-		return withState(u, x)
-	}
-	u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
 	return withState(u, x)
 }
 
@@ -37,8 +27,8 @@ func unknownTarget(x Extension, effect rules.Effect) rules.Unknown {
 	}
 }
 
-// userSize returns the size of the part of a structure that userspace sets. The rest belongs to the
-// kernel: it contains pointers and state, which kernels since 4.11 report as zeros.
+// userSize returns the size of the part of a structure that userspace sets. The rest contains
+// pointers and state of the kernel. Kernels since 4.11 report it as zeros.
 func userSize(x Extension) int {
 	switch (key{x.Name, x.Revision}) {
 	case key{"connlimit", 1}: // struct xt_connlimit_info

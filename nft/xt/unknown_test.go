@@ -59,8 +59,7 @@ func TestEqualityOfUnknownMatches(t *testing.T) {
 	}
 }
 
-// TestMatchEffect covers effects that depend on the revision or the data of a match.
-func TestMatchEffect(t *testing.T) {
+func TestEffectDependsOnRevisionAndData(t *testing.T) {
 	for _, tc := range []struct {
 		match    string
 		revision uint32
@@ -68,7 +67,7 @@ func TestMatchEffect(t *testing.T) {
 		want     rules.Effect
 	}{
 		{"length", 0, numbers(1), rules.Reads},
-		{"length", 1, numbers(1), rules.AnyEffect}, // Linux 6.18 does not have this revision
+		{"length", 1, numbers(1), rules.AnyEffect}, // a revision that Linux 6.18 does not have
 		{"limit", 0, numbers(1), rules.ReadsVarying},
 		{"quota", 0, numbers(0, 0, 0, 0), rules.ReadsHistory},
 		{"recent", 1, zeros(228), rules.ReadsHistory},
@@ -82,7 +81,7 @@ func TestMatchEffect(t *testing.T) {
 		{"statistic", 0, numbers(0), rules.Reads},
 		{"bpf", 1, numbers(1), rules.Reads},
 		{"cluster", 0, numbers(1), rules.AnyEffect},
-		{"geoip", 0, numbers(1), rules.AnyEffect}, // no kernel of kernel.org has this match
+		{"geoip", 0, numbers(1), rules.AnyEffect}, // a match of another project than the kernel
 		{"socket", 0, nil, rules.Reads},
 		{"socket", 2, []byte{2}, rules.Reads},
 		{"socket", 3, []byte{4}, rules.AnyEffect},

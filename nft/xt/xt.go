@@ -1,6 +1,7 @@
 package xt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -109,8 +110,8 @@ func DecodeTarget(family rules.Family, x Extension) rules.Action {
 	return unknownTarget(x, rules.AnyEffect)
 }
 
-// decodeTarget returns the action of a target, or nil if the structure is invalid or the target is
-// not one of these.
+// decodeTarget returns the action of a target. It returns nil for a target that the switch does not
+// list, and for an invalid structure.
 func decodeTarget(family rules.Family, x Extension) rules.Action {
 	switch (key{x.Name, x.Revision}) {
 	case key{"MARK", 2}:
@@ -142,17 +143,18 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 		return u
 	case key{"AUDIT", 0}, key{"IDLETIMER", 0}, key{"IDLETIMER", 1}, key{"LED", 0}, key{"LOG", 0},
 		key{"NFLOG", 0}, key{"TRACE", 0}, key{"ULOG", 0}:
-		// These record the packet and continue with the next rule (XT_CONTINUE).
+		// These targets record the packet and continue with the next rule (XT_CONTINUE).
 		return rules.Count{}
 	}
 	return nil
 }
 
-// EncodeMatches encodes the matches of a rule that need an extension, in their order. The caller
-// encodes the match of the protocol; the parameter selects the structure for ports. The error names
-// the unsupported match.
+// EncodeMatches encodes matches of a rule in their order. Each of them must need an extension: the
+// caller encodes the protocol, the interfaces and the prefixes of the rule. protocol is the
+// protocol that the rule matches, or 0. It selects the structure for ports. The error names the
+// unsupported match.
 func EncodeMatches(protocol rules.Protocol, matches []rules.Match) ([]Extension, error) {
-	e := portEncoder{protocol: protocol, matches: matches}
+	e := matchEncoder{protocol: protocol, matches: matches}
 	for _, m := range matches {
 		if err := e.encode(m); err != nil {
 			return nil, fmt.Errorf("%s: %w", m, err)
@@ -225,6 +227,12 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 		return encodeCT(ctNotrack, 0), nil
 	}
 	return Extension{}, fmt.Errorf("%s: xtables has no such target", action)
+}
+
+// textBeforeZero returns the bytes before the first zero byte, or all bytes without one.
+func textBeforeZero(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
 }
 
 // Byte orders. They are pointers because copies would need initialization code at program start.

@@ -1,0 +1,81 @@
+package xt
+
+import (
+	"fmt"
+	"strings"
+)
+
+// This file describes the matches frag and ipv6header of IPv6 headers, like match_text.go.
+
+// A Fragment is the match frag of IPv6 (struct ip6t_frag). It compares the id of the fragment with
+// the range from First to Last, and may compare the length of the fragment header in bytes.
+type Fragment struct {
+	First, Last, Length uint32
+	NotIDs, NotLength   bool
+	// Flags contains the bits of FragmentOptions.
+	Flags uint8
+}
+
+// FragmentOptions are the options in the order of their bits (IP6T_FRAG_IDS and others).
+var FragmentOptions = [...]string{
+	"--fragid", "--fraglen", "--fragres", "--fragfirst", "--fragmore", "--fraglast",
+}
+
+// fragmentIDs is the bit of --fragid, and fragmentLength the bit of --fraglen.
+const fragmentIDs, fragmentLength = 1 << 0, 1 << 1
+
+// String returns the text, with all ranges.
+func (f Fragment) String() string {
+	text := fmt.Sprintf("-m frag %s--fragid %d:%d", negation(f.NotIDs), f.First, f.Last)
+	if f.Flags&fragmentLength != 0 {
+		text += fmt.Sprintf(" %s--fraglen %d", negation(f.NotLength), f.Length)
+	}
+	for i, option := range FragmentOptions {
+		if f.Flags&(1<<i)&^(fragmentIDs|fragmentLength) != 0 {
+			text += " " + option
+		}
+	}
+	return text
+}
+
+// fragmentText decodes struct ip6t_frag.
+func fragmentText(data []byte) (string, bool) {
+	const known = 1<<len(FragmentOptions) - 1
+	if len(data) < 14 {
+		return "", false
+	}
+	flags, inverted := data[12], data[13]
+	return Fragment{
+		native.Uint32(data), native.Uint32(data[4:]), native.Uint32(data[8:]),
+		inverted&fragmentIDs != 0, inverted&fragmentLength != 0, flags,
+	}.String(), flags&^known == 0 && inverted&^(fragmentIDs|fragmentLength) == 0
+}
+
+// HeaderNames are the names of the match ipv6header, in the order of the bits from the lowest
+// (MASK_PROTO and others).
+var HeaderNames = [...]string{"prot", "none", "esp", "auth", "frag", "route", "dst", "hop"}
+
+// HeadersText returns the text of the match ipv6header. headers contains the bits of HeaderNames.
+func HeadersText(not bool, headers uint8, soft bool) string {
+	var names []string
+	for i, name := range HeaderNames {
+		if headers&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	text := fmt.Sprintf("-m ipv6header %s--header %s", negation(not), strings.Join(names, ","))
+	if soft {
+		text += " --soft"
+	}
+	return text
+}
+
+// headersText decodes struct ip6t_ipv6header_info: the headers, a mask that negates them, and the
+// flag of --soft, with which other headers may be present too.
+func headersText(data []byte) (string, bool) {
+	if len(data) < 3 {
+		return "", false
+	}
+	return HeadersText(data[1] != 0, data[0], data[2] != 0),
+		data[1] == 0 || data[1] == 0xff
+}
