@@ -41,7 +41,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 				f.Fatal(err)
 			}
 			for buf := tx.Bytes(); len(buf) > 0; buf = buf[nlmsg.Align(int(native.Uint32(buf))):] {
-				if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
+				if firstMessageType(buf) == messageType(unix.NFT_MSG_NEWRULE) {
 					f.Add(buf[unix.NLMSG_HDRLEN+4:native.Uint32(buf)], elements(10), uint16(4),
 						true, copies)
 					break
@@ -104,7 +104,7 @@ func changed(rs rules.Ruleset) rules.Ruleset {
 // FuzzReceiveWithinBudget checks that decoding any answer to the dumps of the kernel takes bounded
 // time and memory, and that queries about the decoded rules do too.
 func FuzzReceiveWithinBudget(f *testing.F) {
-	for _, seed := range recorded(f) {
+	for _, seed := range recordAnswers(f) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -112,7 +112,7 @@ func FuzzReceiveWithinBudget(f *testing.F) {
 			return
 		}
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-			return [][]byte{answering(request, data)}
+			return [][]byte{withSequenceOf(request, data)}
 		})
 		short := unix.Timeval{Usec: 1000}
 		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,

@@ -38,8 +38,8 @@ const defaultSendBuffer = 200 << 10
 // of a transaction's messages.
 const firstRequest = 1 << 31
 
-// replyTimeout bounds the wait for an answer. The kernel answers before the send returns.
-var replyTimeout = unix.Timeval{Sec: 10}
+// answerTimeout bounds the wait for an answer. The kernel answers before the send returns.
+var answerTimeout = unix.Timeval{Sec: 10}
 
 // dial opens a socket in the namespace of the thread.
 func dial() (*conn, error) {
@@ -54,7 +54,7 @@ func dial() (*conn, error) {
 	// Extended acknowledgements without a copy of the request, supported since Linux 4.12.
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &replyTimeout)
+	err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout)
 	if err != nil {
 		c.close()
 		return nil, os.NewSyscallError("setsockopt", err)
@@ -300,7 +300,7 @@ func (c *conn) findSluiceTable() (*foundTable, error) {
 // explainRead adds the operation to the error of a request.
 func explainRead(operation string, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
-		if errors.Is(err, unix.EAGAIN) { // replyTimeout has passed: do not let the caller retry
+		if errors.Is(err, unix.EAGAIN) { // answerTimeout has passed: do not let the caller retry
 			return fmt.Errorf("%s: the kernel does not answer", operation)
 		}
 		return fmt.Errorf("%s: %w", operation, err)

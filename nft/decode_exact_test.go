@@ -213,7 +213,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		}, "reads(inner)? reads(register 0x01000000)? | accept"},
 	} {
 		r := decodeRule(rules.Inet, nil, written(row.write))
-		if diff := cmp.Diff(row.want, shape(r)); diff != "" {
+		if diff := cmp.Diff(row.want, formatRule(r)); diff != "" {
 			t.Errorf("%s, -want +got\n%s", row.name, diff)
 		}
 	}
@@ -285,7 +285,7 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		{"limit name slow accept", "limit name slow accept", false},
 	} {
 		ns := netnstest.New(t)
-		load(t, ns, "table inet t { limit slow { rate 1/second; }; "+objects+`
+		load(t, ns, "table inet t { limit slow { rate 1/second; }; "+foreignObjects+`
 			set marks { type mark; flags dynamic; }
 			chain c { type nat hook postrouting priority 100; `+row.a+"; "+row.b+"; }; }")
 		rs, err := ReadAll(ns)

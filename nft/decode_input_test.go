@@ -144,9 +144,9 @@ func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
 		case name == "tproxy": // without a port tproxy uses the packet's port
 			continue
 		case len(r.Matches) == 1 && len(r.Actions) == 0:
-			got = shapeOf(r.Matches[0])
+			got = formatPart(r.Matches[0])
 		case len(r.Matches) == 0 && len(r.Actions) == 1:
-			got = shapeOf(r.Actions[0])
+			got = formatPart(r.Actions[0])
 		default:
 			got = fmt.Sprint(r)
 		}

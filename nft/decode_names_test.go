@@ -357,7 +357,7 @@ func TestDecodedFormOfForeignRules(t *testing.T) {
 		for i, read := range readForeign(t, ns, hook, texts) {
 			var got []string
 			for _, r := range read {
-				got = append(got, shape(r))
+				got = append(got, formatRule(r))
 			}
 			if diff := cmp.Diff(list[i][1:], got); diff != "" {
 				t.Errorf("%s, -want +got\n%s", texts[i], diff)
@@ -378,7 +378,7 @@ func readForeign(t *testing.T, ns *netns.NS, hook string, list []string) [][]rul
 		chain d { }
 		chain e { }
 		chain c { type %s hook %s priority %d; %s; }
-	}`, objects, chainType, hook, priority, strings.Join(list, "\n")))
+	}`, foreignObjects, chainType, hook, priority, strings.Join(list, "\n")))
 	rs, err := ReadAll(ns)
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// expecting reads the table of Sluice in the namespace with an expected ruleset, and returns the
-// results of the comparison.
-func expecting(
+// readExpecting reads the Sluice table of the namespace, and compares it with an expected ruleset
+// during the read. met reports whether the table has the rules of the expected ruleset.
+func readExpecting(
 	t tester, ns *netns.NS, rs rules.Ruleset,
 ) (x *expectation, met bool, got rules.Ruleset) {
 	t.Helper()
@@ -43,9 +43,10 @@ func TestAppliedRulesAreRecognized(t *testing.T) {
 			ns := netnstest.New(t)
 			rs := compileWith(e.change)
 			mustApply(t, ns, rs, Created)
-			x, met, got := expecting(t, ns, rs)
+			x, met, got := readExpecting(t, ns, rs)
 			if x.unrecognized != 0 || !met {
-				t.Errorf("%d rules were not recognized; matched %v", x.unrecognized, met)
+				t.Errorf("%d rules were not recognized, want 0; the table matches: %t, want true",
+					x.unrecognized, met)
 			}
 			if !sameTables(rs, got) {
 				t.Errorf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))
@@ -54,9 +55,9 @@ func TestAppliedRulesAreRecognized(t *testing.T) {
 	}
 }
 
-// TestDriftFromTheExpectedRulesetIsRead checks that the comparison detects small changes of the
+// TestDriftFromTheExpectedRulesetIsDetected checks that the comparison detects small changes of the
 // ruleset, and that Apply repairs them.
-func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
+func TestDriftFromTheExpectedRulesetIsDetected(t *testing.T) {
 	for _, row := range []struct{ name, change string }{
 		{"an additional rule at the end", "add rule inet sluice nat-output accept"},
 		{"an additional rule at the beginning", "insert rule inet sluice nat-output accept"},
@@ -73,11 +74,11 @@ func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 			ns := netnstest.New(t)
 			rs := manyPrefixes(0, 3)
 			mustApply(t, ns, rs, Created)
-			if _, met, _ := expecting(t, ns, rs); !met {
+			if _, met, _ := readExpecting(t, ns, rs); !met {
 				t.Fatal("the ruleset does not match before the change")
 			}
 			load(t, ns, row.change)
-			if _, met, _ := expecting(t, ns, rs); met {
+			if _, met, _ := readExpecting(t, ns, rs); met {
 				t.Error("the ruleset matches after the change")
 			}
 			mustApply(t, ns, rs, Replaced, Updated)
@@ -86,113 +87,115 @@ func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 	}
 }
 
-// TestExpectedRulesetDoesNotAffectTheReading passes an expected ruleset that differs from the
-// actual one.
-func TestExpectedRulesetDoesNotAffectTheReading(t *testing.T) {
+// TestExpectedRulesetDoesNotAffectWhatIsRead passes the present ruleset and another one as the
+// expected ruleset.
+func TestExpectedRulesetDoesNotAffectWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
-		present, desired := rules.MustCompile(redirects.Draw(t, "present")),
-			rules.MustCompile(redirects.Draw(t, "wanted"))
+		present, other := rules.MustCompile(redirects.Draw(t, "present")),
+			rules.MustCompile(redirects.Draw(t, "other"))
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Apply(ns, present); err != nil {
 			t.Fatal(err)
 		}
-		for _, rs := range []rules.Ruleset{present, desired} {
-			equal := sameTables(present, rs)
-			_, met, got := expecting(t, ns, rs)
+		for _, expected := range []rules.Ruleset{present, other} {
+			equal := sameTables(present, expected)
+			_, met, got := readExpecting(t, ns, expected)
 			if !sameTables(present, got) {
 				t.Fatalf("read\n%s",
 					listing(rules.Compare(rules.Ruleset{Tables: present.Tables}, got)))
 			}
 			if met && !equal {
-				t.Fatal("another ruleset matches")
+				t.Fatal("an expected ruleset that differs from the present one matches")
 			}
 		}
 	})
 }
 
-// TestSetThatDiffersFromTheDesiredOne covers sets with the expected name and different contents.
-func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
+// TestSetIsComparedWithTheMatch covers sets with the expected name and equal or different contents.
+func TestSetIsComparedWithTheMatch(t *testing.T) {
 	const name = "excluded"
 	ports := matchDestinationPorts(false, "80,443")
 	named := matchDestinations("10.0.0.0/8", "192.168.0.0/16")
 	named.Set = name
 	anonymous := named
 	anonymous.Set = ""
-	like := func(m rules.Match, change func(*decodedSet)) *decodedSet {
+	// setOf returns the set of the match after a change.
+	setOf := func(m rules.Match, change func(*decodedSet)) *decodedSet {
 		s := &decodedSet{
 			anonymous: newSet(m).anonymous, interval: newSet(m).interval, elements: newSet(m).elements,
 		}
 		change(s)
 		return s
 	}
-	swap := func(s *decodedSet) { slices.Reverse(s.elements) }
+	unchanged := func(*decodedSet) {}
+	reverse := func(s *decodedSet) { slices.Reverse(s.elements) }
 	for _, row := range []struct {
 		name  string
 		got   *decodedSet
 		match rules.Match
 		want  bool
 	}{
-		{"an equal set", like(ports, func(*decodedSet) {}), ports, true},
-		{"another order of elements", like(ports, swap), ports, true},
+		{"an equal set", setOf(ports, unchanged), ports, true},
+		{"another order of elements", setOf(ports, reverse), ports, true},
 		{"a missing set", nil, ports, false},
-		{"an unsupported set", like(ports, func(s *decodedSet) {
+		{"an unsupported set", setOf(ports, func(s *decodedSet) {
 			s.unsupportedReason = "set with flags 0x10"
 		}), ports, false},
-		{"ports with a name", like(ports, func(s *decodedSet) { s.anonymous = false }), ports, false},
-		{"ports in a set of intervals", like(ports, func(s *decodedSet) { s.interval = true }), ports, false},
-		{"a missing element", like(ports, func(s *decodedSet) {
+		{"ports with a name", setOf(ports, func(s *decodedSet) { s.anonymous = false }), ports, false},
+		{"ports in a set of intervals", setOf(ports, func(s *decodedSet) { s.interval = true }), ports, false},
+		{"a missing element", setOf(ports, func(s *decodedSet) {
 			s.elements = s.elements[:1]
 		}), ports, false},
-		{"a different element", like(ports, func(s *decodedSet) {
+		{"a different element", setOf(ports, func(s *decodedSet) {
 			s.elements[0].key = portBytes(81)
 		}), ports, false},
-		{"an end element instead of a start", like(ports, func(s *decodedSet) {
+		{"an end element instead of a start", setOf(ports, func(s *decodedSet) {
 			s.elements[0].end = true
 		}), ports, false},
-		{"the same addresses", like(named, func(*decodedSet) {}), named, true},
-		{"another order of addresses", like(named, swap), named, true},
-		{"addresses without a name", like(anonymous, func(*decodedSet) {}), anonymous, true},
+		{"the same addresses", setOf(named, unchanged), named, true},
+		{"another order of addresses", setOf(named, reverse), named, true},
+		{"addresses without a name", setOf(anonymous, unchanged), anonymous, true},
 		{"a missing set of addresses", nil, named, false},
-		{"an unsupported set of addresses", like(named, func(s *decodedSet) {
+		{"an unsupported set of addresses", setOf(named, func(s *decodedSet) {
 			s.unsupportedReason = "set with flags 0x10"
 		}), named, false},
-		{"addresses without the expected name", like(named, func(s *decodedSet) {
+		{"addresses without the expected name", setOf(named, func(s *decodedSet) {
 			s.anonymous = true
 		}), named, false},
-		{"addresses with an unexpected name", like(anonymous, func(s *decodedSet) {
+		{"addresses with an unexpected name", setOf(anonymous, func(s *decodedSet) {
 			s.anonymous = false
 		}), anonymous, false},
-		{"addresses without the interval flag", like(named, func(s *decodedSet) { s.interval = false }), named, false},
-		{"addresses without the last end element", like(named, func(s *decodedSet) {
+		{"addresses without the interval flag", setOf(named, func(s *decodedSet) { s.interval = false }), named, false},
+		{"addresses without the last end element", setOf(named, func(s *decodedSet) {
 			s.elements = s.elements[:3]
 		}), named, false},
-		{"a different address", like(named, func(s *decodedSet) {
+		{"a different address", setOf(named, func(s *decodedSet) {
 			s.elements[3].key = []byte{192, 170, 0, 0}
 		}), named, false},
-		{"an end element without a start", like(named, func(s *decodedSet) {
+		{"an end element without a start", setOf(named, func(s *decodedSet) {
 			s.elements = append(s.elements, element{make([]byte, 4), true})
 		}), named, false},
-		{"an interval split into two", like(named, func(s *decodedSet) {
+		{"an interval split into two", setOf(named, func(s *decodedSet) {
 			s.elements = append(s.elements, element{
 				[]byte{10, 9, 0, 0}, true,
 			}, element{[]byte{10, 9, 0, 0}, false})
 		}), named, false},
-		{"no addresses", like(named, func(s *decodedSet) { s.elements = nil }), named, false},
-		{"addresses instead of ports", like(named, func(*decodedSet) {}), ports, false},
-		{"ports instead of addresses", like(ports, func(*decodedSet) {}), anonymous, false},
+		{"no addresses", setOf(named, func(s *decodedSet) { s.elements = nil }), named, false},
+		{"addresses instead of ports", setOf(named, unchanged), ports, false},
+		{"ports instead of addresses", setOf(ports, unchanged), anonymous, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := row.got.equalsMatch(row.match, name); got != row.want {
-				t.Errorf("%v, want %v", got, row.want)
+				t.Errorf("the set equals the match: %t, want %t", got, row.want)
 			}
 		})
 	}
-	if like(named, func(*decodedSet) {}).equalsMatch(named, "other") {
-		t.Error("the name of a named set is ignored")
+	if setOf(named, unchanged).equalsMatch(named, "other") {
+		t.Error("a set with another name equals the match")
 	}
 }
 
@@ -202,18 +205,18 @@ func TestGenerationIsNotRequestedTwice(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, example("sidecar-ipv4"), Created)
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
-		if messageOf(request) == messageType(unix.NFT_MSG_GETGEN) {
+		if firstMessageType(request) == messageType(unix.NFT_MSG_GETGEN) {
 			t.Error("the generation was requested")
 		}
 		return kernel(request)
 	})
-	if read := generationRead(t, c); read != generationOf(t, ns) {
+	if read := generationOfRead(t, c, 0); read != generationOf(t, ns) {
 		t.Errorf("generation %d, want %d", read, generationOf(t, ns))
 	}
 }
 
-// TestWrongGenerationIsCorrected reads with a wrong guess of the generation. It uses no script,
-// because the guess is checked by a request whose answer must be available when the send returns.
+// TestWrongGenerationIsCorrected reads with a wrong guess of the generation. It uses no script: the
+// request that checks the guess needs its answer when the send returns.
 func TestWrongGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, example("sidecar-ipv4"), Created)
@@ -222,22 +225,20 @@ func TestWrongGenerationIsCorrected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	if read := generationRead(t, c, 7); read != generationOf(t, ns) {
+	if read := generationOfRead(t, c, 7); read != generationOf(t, ns) {
 		t.Errorf("generation %d, want %d", read, generationOf(t, ns))
 	}
 }
 
-// generationRead reads the table of Sluice with a guess that differs from the generation by the
-// given number, and returns the generation of the result.
-func generationRead(t *testing.T, c *conn, wrong ...uint16) uint32 {
+// generationOfRead reads the Sluice table and returns the generation of the result. The read begins
+// with a guess that differs from the current generation by guessError.
+func generationOfRead(t *testing.T, c *conn, guessError uint16) uint32 {
 	t.Helper()
 	found, err := c.findSluiceTable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, by := range wrong {
-		c.lastGeneration += by
-	}
+	c.lastGeneration += guessError
 	snapshot, err := c.readSluiceTable(found, newExpectation(nil))
 	if err != nil {
 		t.Fatal(err)

@@ -15,26 +15,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestLostAcknowledgementIsResolvedByReadingBack loses the answer to the first transaction, after
-// its execution or without it.
+// TestLostAcknowledgementIsResolvedByReadingBack loses the answer to the first transaction. The
+// kernel has executed the transaction or not.
 func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		// first returns the answer to the first transaction. It receives a function that forwards
-		// the request to the kernel.
-		first func(request []byte, kernel func([]byte) [][]byte) [][]byte
-		want  Outcome
+		// first returns the answer to the first transaction.
+		first script
 	}{
 		{"an executed transaction", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 			kernel(request)
 			return nil
-		}, Replaced},
-		{"a transaction that is not executed", func([]byte, func([]byte) [][]byte) [][]byte { return nil }, Replaced},
+		}},
+		{"a transaction that is not executed", func([]byte, func([]byte) [][]byte) [][]byte { return nil }},
 		{"an executed transaction with a malformed answer", func(
 			request []byte, kernel func([]byte) [][]byte,
 		) [][]byte {
 			return [][]byte{kernel(request)[0][:10]}
-		}, Replaced},
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -52,8 +50,8 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
 			}
-			if a.result.Outcome != row.want {
-				t.Errorf("%s, want %s", a.result.Outcome, row.want)
+			if a.result.Outcome != Replaced {
+				t.Errorf("%s, want %s", a.result.Outcome, Replaced)
 			}
 			want := example("exclusions-dual")
 			want.Routing = rules.Routing{} // not compared by this test
@@ -62,10 +60,10 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 	}
 }
 
-// TestResponseThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it
-// has no room for the final answer. The kernel then reports ENOBUFS, whether it has executed the
-// transaction or not.
-func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
+// TestAnswerThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it has
+// no room for the answer to the transaction. The kernel then reports ENOBUFS, even if it has
+// executed the transaction.
+func TestAnswerThatTheKernelCannotDeliver(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
 	withConn(t, ns, func(c *conn) error {
@@ -75,7 +73,7 @@ func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
 			return err
 		}
 		for _, state := range []string{"executed", "rejected, because the table exists"} {
-			flood(t, c)
+			fillReceiveBuffer(t, c)
 			err = c.commit(tx)
 			var lost *nlmsg.LostError
 			if !errors.As(err, &lost) || !errors.Is(err, unix.ENOBUFS) {
@@ -93,10 +91,11 @@ func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
 	checkRuleset(t, ns, rs)
 }
 
-// flood sends requests without reading until the answers exceed the buffer.
-func flood(t *testing.T, c *conn) {
+// fillReceiveBuffer sends requests and does not read their answers, which exceed the receive
+// buffer.
+func fillReceiveBuffer(t *testing.T, c *conn) {
 	t.Helper()
-	// the kernel's minimum
+	// The kernel replaces 0 by the minimum size.
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -127,14 +126,14 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 			var refusal *KernelError
 			if err := c.commit(tx); !errors.As(err, &refusal) || refusal.Errno != unix.EEXIST ||
 				refusal.msg != unix.NFT_MSG_NEWTABLE {
-				t.Fatalf("%v, want an error that the table exists", err)
+				t.Fatalf("%v, want an error because the table exists", err)
 			}
 			if id, err := c.generation(); err != nil || id == 0 {
-				t.Errorf("generation %d, %v", id, err)
+				t.Errorf("generation %d, error %v, want a generation", id, err)
 			}
 			if found, err := c.findSluiceTable(); err != nil || found == nil ||
 				found.Name != rules.TableName {
-				t.Errorf("table %+v, %v", found, err)
+				t.Errorf("table %+v, error %v, want the table %s", found, err, rules.TableName)
 			}
 		}
 		return nil
@@ -151,7 +150,7 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		datagrams := kernel(request)
 		dump := native.Uint16(request[6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
-		if _, again := seen.LoadOrStore(messageOf(request), true); dump && !again {
+		if _, again := seen.LoadOrStore(firstMessageType(request), true); dump && !again {
 			last := datagrams[len(datagrams)-1]
 			native.PutUint16(last[6:], native.Uint16(last[6:])|unix.NLM_F_DUMP_INTR)
 			return datagrams[len(datagrams)-1:]
@@ -204,12 +203,12 @@ func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 		t.Errorf("%v, want an error about concurrent changes", err)
 	}
 	if n := requests.Load(); n > 100*maxReads {
-		t.Errorf("%d requests", n)
+		t.Errorf("%d requests, want at most %d", n, 100*maxReads)
 	}
 }
 
 // TestApplyReadsAgainWithTheLock covers other calls of Apply that change the ruleset during every
-// attempt to read it, until this call holds the lock.
+// read, until the tested call holds the lock.
 func TestApplyReadsAgainWithTheLock(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -240,7 +239,8 @@ func TestApplyReadsAgainWithTheLock(t *testing.T) {
 		return newApplier(c, mustPrepare(t, want), ApplyOptions{}).run()
 	})
 	if err != nil || !interrupted.Load() {
-		t.Fatalf("interrupted %t, error %v", interrupted.Load(), err)
+		t.Fatalf("interrupted: %t, error %v, want success after an interrupted read",
+			interrupted.Load(), err)
 	}
 	checkRuleset(t, ns, want)
 }
@@ -264,10 +264,10 @@ func TestUnresponsiveKernelIsAnError(t *testing.T) {
 				ApplyOptions{})
 			if err := a.apply(step{}); err == nil ||
 				!strings.Contains(err.Error(), "the kernel does not answer") {
-				t.Errorf("%v, want an error that the kernel does not answer", err)
+				t.Errorf("%v, want the error that the kernel does not answer", err)
 			}
 			if n := requests.Load(); n > 3 {
-				t.Errorf("%d requests", n)
+				t.Errorf("%d requests, want at most 3", n)
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// objects contains the objects to which the rules of the tests refer.
-const objects = `
+// foreignObjects contains the objects to which foreignRules refer.
+const foreignObjects = `
 	set ports { type inet_service; elements = { 80, 443 }; }
 	set joined { type ipv4_addr; flags interval; auto-merge; elements = { 1.2.3.4, 1.2.3.5 }; }
 	set counted { type ipv4_addr; counter; elements = { 1.2.3.4 }; }
@@ -30,8 +30,8 @@ const objects = `
 	chain other { }
 `
 
-// foreignRules contains rules in nft's syntax with their decoded form, which is empty if it equals
-// the syntax. Unknown expressions must not be decoded as known ones.
+// foreignRules contains rules in nft's syntax and in their decoded form. The decoded form is empty
+// if both forms are equal.
 var foreignRules = []struct{ rule, want string }{
 	{"tcp dport 80 accept", ""},
 	{"tcp dport 10-20 accept", ""},
@@ -186,7 +186,7 @@ var foreignRules = []struct{ rule, want string }{
 	},
 }
 
-// foreignNAT is like foreignRules, for a NAT chain.
+// foreignNAT is like foreignRules, but for a NAT chain.
 var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport 1 redirect to :80", ""},
 	{"tcp dport 1 redirect to :0", "tcp dport 1 unknown(redir)"},
@@ -202,17 +202,17 @@ var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport vmap { 1 : accept, 2 : return }", "tcp dport 1 accept\ntcp dport 2 return"},
 }
 
-// TestForeignRulesAreReadOrUnknown checks every rule of another program's table.
-func TestForeignRulesAreReadOrUnknown(t *testing.T) {
+// TestForeignRulesAreDecodedOrUnknown checks that an expression is decoded exactly or as unknown.
+func TestForeignRulesAreDecodedOrUnknown(t *testing.T) {
 	ns := netnstest.New(t)
 	var filter, nat, want []string
 	for _, row := range foreignRules {
 		filter = append(filter, row.rule)
-		want = append(want, strings.Split(expected(row.rule, row.want), "\n")...)
+		want = append(want, strings.Split(decodedForm(row.rule, row.want), "\n")...)
 	}
 	for _, row := range foreignNAT {
 		nat = append(nat, row.rule)
-		want = append(want, strings.Split(expected(row.rule, row.want), "\n")...)
+		want = append(want, strings.Split(decodedForm(row.rule, row.want), "\n")...)
 	}
 	load(t, ns, fmt.Sprintf(`table inet foreign {
 		%s
@@ -220,7 +220,7 @@ func TestForeignRulesAreReadOrUnknown(t *testing.T) {
 		chain nat { type nat hook prerouting priority 5; %s; }
 		chain post { type nat hook postrouting priority 100; masquerade; }
 		chain early { type filter hook ingress device lo priority -500; log; }
-	}`, objects, strings.Join(filter, "\n"), strings.Join(nat, "\n")))
+	}`, foreignObjects, strings.Join(filter, "\n"), strings.Join(nat, "\n")))
 	want = append(want, "unknown(masquerade)", "counter")
 
 	rs, err := ReadAll(ns)
@@ -246,23 +246,24 @@ func TestForeignRulesAreReadOrUnknown(t *testing.T) {
 	}
 }
 
-func expected(rule, want string) string {
+// decodedForm returns the decoded form of a row of foreignRules.
+func decodedForm(rule, want string) string {
 	if want == "" {
 		return rule
 	}
 	return want
 }
 
-// reason matches the reason of an unknown expression.
-var reason = regexp.MustCompile(`unknown\((\w+): [^)]*\)`)
+// unknownReason matches an unknown expression with the reason why it is unknown.
+var unknownReason = regexp.MustCompile(`unknown\((\w+): [^)]*\)`)
 
-// ruleTexts formats the rules of all chains in order, without reasons.
+// ruleTexts formats the rules of all chains in order, without the reasons of unknown expressions.
 func ruleTexts(rs rules.Ruleset) []string {
 	var texts []string
 	for _, table := range rs.Tables {
 		for _, chain := range table.Chains {
 			for _, r := range chain.Rules {
-				texts = append(texts, reason.ReplaceAllString(r.String(), "unknown($1)"))
+				texts = append(texts, unknownReason.ReplaceAllString(r.String(), "unknown($1)"))
 			}
 		}
 	}
@@ -275,8 +276,8 @@ var (
 	listedRule  = regexp.MustCompile(`^\t\t.* # handle (\d+)$`)
 )
 
-// checkHandles checks that the rules are exactly the rules that the nft command lists, by chain and
-// in this order.
+// checkHandles checks that each chain has exactly the rules that the nft command lists, in the same
+// order.
 func checkHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 	t.Helper()
 	want, got := map[string][]string{}, map[string][]string{}

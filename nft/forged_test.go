@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAcknowledgementsOfOtherProcessesAreIgnored covers a process of the pod that sends a forged
-// answer before the kernel's.
-func TestAcknowledgementsOfOtherProcessesAreIgnored(t *testing.T) {
+// TestAnswersOfOtherProcessesAreIgnored covers a process of the pod that sends a forged answer
+// before the kernel sends its answer.
+func TestAnswersOfOtherProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		c, err := dial()
 		if err != nil {

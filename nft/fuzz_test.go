@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzDecodeRule checks that any rule is decoded without loss: a rule with an unsupported
-// expression contains an unknown.
+// FuzzDecodeRule checks that no expression is lost: a rule with an unsupported expression is
+// decoded with an unknown.
 func FuzzDecodeRule(f *testing.F) {
 	for _, e := range examples {
 		tx, err := Encode(compileWith(e.change))
@@ -22,7 +22,7 @@ func FuzzDecodeRule(f *testing.F) {
 			f.Fatal(err)
 		}
 		for buf := tx.Bytes(); len(buf) > 0; buf = buf[nlmsg.Align(int(native.Uint32(buf))):] {
-			if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
+			if firstMessageType(buf) == messageType(unix.NFT_MSG_NEWRULE) {
 				f.Add(buf[unix.NLMSG_HDRLEN+4 : native.Uint32(buf)])
 			}
 		}
@@ -58,7 +58,7 @@ func FuzzDecodeRule(f *testing.F) {
 	})
 }
 
-// FuzzDecodeSet checks that the addresses of any interval set equal its decoded keys.
+// FuzzDecodeSet checks that both decoders of an interval set return the same addresses.
 func FuzzDecodeSet(f *testing.F) {
 	for _, elements := range [][]element{
 		{{[]byte{11, 0, 0, 0}, true}, {[]byte{10, 0, 0, 0}, false}},
@@ -69,22 +69,22 @@ func FuzzDecodeSet(f *testing.F) {
 		f.Add(appendElement(nil, elements[0]), len(elements[0].key))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, keyLength int) {
-		bySet, byKeys := decodedSet{interval: true, keyLength: keyLength & 0xffff},
+		byRanges, byKeys := decodedSet{interval: true, keyLength: keyLength & 0xffff},
 			decodedSet{interval: true}
-		bySet.addElements(data)
+		byRanges.addElements(data)
 		byKeys.addElements(data)
-		got := bySet.addrRanges()
+		got := byRanges.addrRanges()
 		keys, err := byKeys.keys()
 		if len(got) == 0 {
 			return
 		}
 		if err != nil {
-			t.Fatalf("%s, decoded by keys: %v", formatRanges(got), err)
+			t.Fatalf("addresses %s, error of keys: %v", formatRanges(got), err)
 		}
 		m, ok := addrMatch(rules.FamilyOf(got[0].From()), fieldDestination, false,
 			values{keys: keys})
 		if !ok || !slices.Equal(got, m.(rules.MatchAddr).Ranges) {
-			t.Errorf("%s, decoded by keys: %v", formatRanges(got), m)
+			t.Errorf("addresses %s, decoded from keys: %v", formatRanges(got), m)
 		}
 	})
 }
@@ -116,7 +116,7 @@ func lookupRule(set string) []byte {
 // FuzzReceive checks that any received data results in an answer or an error, and that reading
 // terminates.
 func FuzzReceive(f *testing.F) {
-	for _, seed := range recorded(f) {
+	for _, seed := range recordAnswers(f) {
 		f.Add(seed)
 	}
 	rs := example("exclusions-dual")
@@ -125,7 +125,7 @@ func FuzzReceive(f *testing.F) {
 			return
 		}
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-			return [][]byte{answering(request, data)}
+			return [][]byte{withSequenceOf(request, data)}
 		})
 		short := unix.Timeval{Usec: 1000}
 		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
@@ -142,10 +142,10 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// answering returns the complete messages of a recording as an answer to the request, with its
-// sequence number.
-func answering(request, data []byte) []byte {
-	datagram := append([]byte(nil), data...)
+// withSequenceOf returns a copy of a datagram whose messages have the sequence number of the
+// request.
+func withSequenceOf(request, datagram []byte) []byte {
+	datagram = slices.Clone(datagram)
 	for rest := datagram; len(rest) >= unix.NLMSG_HDRLEN; {
 		copy(rest[8:12], request[8:12])
 		length := int64(nlmsg.Align(int(native.Uint32(rest))))
@@ -157,8 +157,8 @@ func answering(request, data []byte) []byte {
 	return datagram
 }
 
-// recorded returns the kernel's answers when an example is read.
-func recorded(f *testing.F) [][]byte {
+// recordAnswers returns the kernel's answers while an example is read.
+func recordAnswers(f *testing.F) [][]byte {
 	f.Helper()
 	if unix.Geteuid() != 0 {
 		return nil // the committed seeds remain
@@ -183,5 +183,5 @@ func recorded(f *testing.F) [][]byte {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	return append(seen, refusalOf(firstRequest, unix.ENOENT, unix.NLM_F_CAPPED))
+	return append(seen, encodeError(firstRequest, unix.ENOENT, unix.NLM_F_CAPPED))
 }

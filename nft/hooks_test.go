@@ -177,9 +177,9 @@ func TestHooksOfOtherKernels(t *testing.T) {
 			lists, err := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 				answer, recorded := answers[placeOf(request)]
 				if !recorded {
-					return [][]byte{reply(request, unix.NLMSG_DONE, 0, 0, 0, 0, 0)}
+					return [][]byte{encodeAnswer(request, unix.NLMSG_DONE, 0, 0, 0, 0, 0)}
 				}
-				return [][]byte{answering(request, answer)}
+				return [][]byte{withSequenceOf(request, answer)}
 			}).hooks()
 			if err != nil {
 				t.Fatal(err)
@@ -265,9 +265,9 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	answers := recordedHooks(t, "testdata/hooks-linux-6.12.hex")
 	var requested atomic.Int32
 	c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-		answer := reply(request, unix.NLMSG_DONE, 0, 0, 0, 0, 0)
+		answer := encodeAnswer(request, unix.NLMSG_DONE, 0, 0, 0, 0, 0)
 		if recorded, ok := answers[placeOf(request)]; ok {
-			answer = answering(request, recorded)
+			answer = withSequenceOf(request, recorded)
 		}
 		if requested.Add(1) == 1 {
 			native.PutUint16(answer[6:], native.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
@@ -294,7 +294,7 @@ func TestErrorsOfHooksAreClassified(t *testing.T) {
 		}},
 	} {
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-			return [][]byte{refusalOf(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
+			return [][]byte{encodeError(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
 		})
 		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
 			t.Errorf("%v: %v", row.errno, err)

@@ -78,7 +78,7 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 					}
 					return nil
 				case sent.Load() && row.refuse(request):
-					return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EPERM, 0)}
+					return [][]byte{encodeError(native.Uint32(request[8:]), unix.EPERM, 0)}
 				}
 				return kernel(request)
 			})

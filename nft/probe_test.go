@@ -109,7 +109,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				var answers [][]byte
 				for _, m := range split(t, request) {
 					if row.refuses(m.Header.Type, tableName(m.Data)) {
-						answers = append(answers, refusalOf(m.Header.Seq, row.errno, 0))
+						answers = append(answers, encodeError(m.Header.Seq, row.errno, 0))
 					}
 				}
 				return append(answers, kernel(request)...)
@@ -141,7 +141,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 		})
 	}
 	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte {
-		return [][]byte{refusalOf(0, unix.EPERM, 0)}
+		return [][]byte{encodeError(0, unix.EPERM, 0)}
 	})
 	if _, err := c.probe(); !IsNotPermitted(err) || IsNotSupported(err) {
 		t.Errorf("%v, want a permission error", err)

@@ -30,7 +30,7 @@ type Snapshot struct {
 	Generation uint32
 	// UnmodeledChains contains the base chains that [ReadAllTables] has found and that Ruleset
 	// cannot represent completely.
-	UnmodeledChains []HookedChain
+	UnmodeledChains []UnmodeledChain
 	// netns is the namespace, and found contains its tables with the additional data that a plan
 	// needs.
 	netns netns.ID

@@ -6,25 +6,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// shape formats a rule as its matches, "|", and its actions. A match after an action is in
-// brackets. An unknown has its effect, and a question mark if it never equals another unknown.
-func shape(r rules.Rule) string {
+// formatRule formats a rule as its matches, "|", and its actions. A match after an action is in
+// brackets.
+func formatRule(r rules.Rule) string {
 	var words []string
 	for _, m := range r.Matches {
-		words = append(words, shapeOf(m))
+		words = append(words, formatPart(m))
 	}
 	words = append(words, "|")
 	for _, a := range r.Actions {
 		if q, ok := a.(rules.Require); ok {
-			words = append(words, "["+shapeOf(q.Match)+"]")
+			words = append(words, "["+formatPart(q.Match)+"]")
 		} else {
-			words = append(words, shapeOf(a))
+			words = append(words, formatPart(a))
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-func shapeOf(part interface{ String() string }) string {
+// formatPart formats a match or an action. An unknown is formatted as its effect and its text, and
+// has a question mark if it never equals another unknown.
+func formatPart(part interface{ String() string }) string {
 	u, ok := part.(rules.Unknown)
 	if !ok {
 		return part.String()

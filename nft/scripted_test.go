@@ -11,11 +11,12 @@ import (
 )
 
 // A script intercepts the requests of a connection to the kernel. It receives a request and a
-// function that forwards it, and returns the datagrams that the connection receives.
+// function that forwards requests to the kernel, and returns the datagrams that the connection
+// receives as the answer.
 type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
 
 // scripted returns a connection whose requests a script answers. The script can forward requests to
-// the kernel in the namespace ns; ns is nil if it forwards none.
+// the kernel in the namespace ns. If ns is nil, the kernel does not answer forwarded requests.
 func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	t.Helper()
 	// Use a socket of another family: it preserves the boundaries of datagrams and ignores
@@ -25,7 +26,7 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 		t.Fatal(err)
 	}
 	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO,
-		&replyTimeout); err != nil {
+		&answerTimeout); err != nil {
 		t.Fatal(err)
 	}
 	kernel := func([]byte) [][]byte { return nil }
@@ -63,9 +64,9 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	return &conn{fd: pair[0]}
 }
 
-// withShortTimeout sets a short timeout for answers, for a script that omits some of them. The
-// other answers arrive as soon as the goroutine of the script runs, on a busy machine after about
-// 100 ms.
+// withShortTimeout sets a short timeout for answers, for a script that omits some answers. The
+// other answers arrive as soon as the goroutine of the script runs. On a busy machine this takes
+// about 100 ms.
 func (c *conn) withShortTimeout(t testing.TB) *conn {
 	t.Helper()
 	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())
@@ -96,19 +97,17 @@ func (c *conn) roundTrip(request []byte) [][]byte {
 	}
 }
 
-// messageOf returns the type of a request's first message.
-func messageOf(request []byte) uint16 { return native.Uint16(request[4:]) }
+// firstMessageType returns the type of the first message of a request.
+func firstMessageType(request []byte) uint16 { return native.Uint16(request[4:]) }
 
 // isBatch reports whether a request is a non-empty transaction.
 func isBatch(request []byte) bool {
-	return messageOf(request) == unix.NFNL_MSG_BATCH_BEGIN && len(request) > 3*(unix.NLMSG_HDRLEN+4)
+	return firstMessageType(request) == unix.NFNL_MSG_BATCH_BEGIN && len(request) > 3*(unix.NLMSG_HDRLEN+4)
 }
 
-// reply encodes a message of an answer to a request.
-func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
-	var m messages
-	m.start = 0
-	m.buf = make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))
+// encodeAnswer encodes a message that answers a request.
+func encodeAnswer(request []byte, msgType, flags uint16, body ...byte) []byte {
+	m := messages{buf: make([]byte, unix.NLMSG_HDRLEN, unix.NLMSG_HDRLEN+len(body))}
 	native.PutUint16(m.buf[4:], msgType)
 	native.PutUint16(m.buf[6:], flags)
 	copy(m.buf[8:12], request[8:12])
@@ -117,13 +116,13 @@ func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 	return m.buf
 }
 
-// refusalOf encodes the kernel's error for the message with the sequence number. Errno 0 is an
-// acknowledgement.
-func refusalOf(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
+// encodeError encodes the kernel's error for the message with the sequence number, or an
+// acknowledgement if errno is 0.
+func encodeError(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
 	header := make([]byte, 12)
 	native.PutUint32(header[8:], seq)
 	body := native.AppendUint32(nil, uint32(-int32(errno)))
-	body = append(body, make([]byte, unix.NLMSG_HDRLEN)...) // the message's header
+	body = append(body, make([]byte, unix.NLMSG_HDRLEN)...) // the header of the message
 	native.PutUint32(body[4:], unix.NLMSG_HDRLEN)
-	return reply(header, unix.NLMSG_ERROR, flags, append(body, rest...)...)
+	return encodeAnswer(header, unix.NLMSG_ERROR, flags, append(body, rest...)...)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A HookedChain is a base chain that the model does not support: its family is not ip, ip6 or inet,
-// or it is attached to devices. Its rules are not read.
-type HookedChain struct {
+// An UnmodeledChain is a base chain that the model does not support: its family is not ip, ip6 or
+// inet, or it is attached to devices. Its rules are not read.
+type UnmodeledChain struct {
 	// Family is nft's name of the table's family.
 	Family, Table, Chain string
 	// Hook is nft's name of the hook. Devices contains the devices that the hook is attached to; it
@@ -25,7 +25,7 @@ type HookedChain struct {
 }
 
 // String describes the chain in one line.
-func (c HookedChain) String() string {
+func (c UnmodeledChain) String() string {
 	text := fmt.Sprintf("table %s %s chain %s at %s", c.Family, c.Table, c.Chain, c.Hook)
 	if len(c.Devices) > 0 {
 		text += " of " + strings.Join(c.Devices, ", ")
@@ -44,7 +44,7 @@ func (c HookedChain) String() string {
 // support.
 type unmodeledChains struct {
 	dormant map[tableID]bool
-	chains  []HookedChain
+	chains  []UnmodeledChain
 }
 
 // A tableID identifies a table. The family is the kernel's number.
@@ -70,15 +70,15 @@ func (u *unmodeledChains) addTable(family uint8, a attributes) {
 func (u *unmodeledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
-	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
+	hookNumber := hook.Number(unix.NFTA_HOOK_HOOKNUM)
 	_, isFamilySupported := decodeFamily(family)
-	isSupported := isFamilySupported && number != hookNumbers[rules.Ingress]
+	isSupported := isFamilySupported && hookNumber != hookNumbers[rules.Ingress]
 	if isBase := hook != nil; !isBase || isSupported || u.dormant[tableID{family, table}] {
 		return
 	}
-	c := HookedChain{
+	c := UnmodeledChain{
 		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME),
-		Hook:    hookName(family, number),
+		Hook:    hookName(family, hookNumber),
 		Devices: devices(hook),
 		// The use count of a base chain is the number of its rules, because no rule can jump to a
 		// base chain (nft_use_inc in net/netfilter/nf_tables_api.c).
@@ -105,7 +105,7 @@ func devices(hook attributes) []string {
 	return names
 }
 
-// familyName returns nft's name of a family.
+// familyName returns nft's name of a family, or the number of an unknown family.
 func familyName(family uint8) string {
 	if f, ok := decodeFamily(family); ok {
 		return f.String()
@@ -121,7 +121,8 @@ func familyName(family uint8) string {
 	return fmt.Sprint(family)
 }
 
-// hookName returns nft's name of a family's hook (linux/netfilter.h, netfilter_arp.h).
+// hookName returns nft's name of a hook, whose number depends on the family (linux/netfilter.h,
+// netfilter_arp.h).
 func hookName(family uint8, number uint32) string {
 	var names []string
 	switch family {

@@ -9,7 +9,8 @@ import (
 )
 
 // TestUnmodeledChainsAreListed covers chains of families that the model does not support, and
-// chains of devices. Chains without rules and chains of a dormant table have no effect.
+// chains that are attached to devices. Chains without rules and chains of a dormant table have no
+// effect and are not listed.
 func TestUnmodeledChainsAreListed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `
@@ -46,6 +47,6 @@ func TestUnmodeledChainsAreListed(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if len(r.Tables) != 2 {
-		t.Errorf("%d tables with families of the model, want the tables i and plain", len(r.Tables))
+		t.Errorf("%d tables of families that the model supports, want the tables i and plain", len(r.Tables))
 	}
 }

@@ -13,7 +13,7 @@ import (
 // accepted nor make the connection wait forever.
 func TestUnexpectedResponseIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
-		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0,
+		return encodeAnswer(request, messageType(unix.NFT_MSG_NEWTABLE), 0,
 			append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
 	}
 	length := func(n uint32, m []byte) []byte {
@@ -40,19 +40,19 @@ func TestUnexpectedResponseIsAnError(t *testing.T) {
 			return length(1<<32-1, table(r))
 		}, "not well-formed"},
 		{"a message without family", func(r []byte) []byte {
-			return reply(r, messageType(unix.NFT_MSG_NEWTABLE), 0, 1)
+			return encodeAnswer(r, messageType(unix.NFT_MSG_NEWTABLE), 0, 1)
 		}, "not well-formed"},
 		{"a chain instead of a table", func(r []byte) []byte {
-			return reply(r, messageType(unix.NFT_MSG_NEWCHAIN), 0, 1, 0, 0, 0)
+			return encodeAnswer(r, messageType(unix.NFT_MSG_NEWCHAIN), 0, 1, 0, 0, 0)
 		}, "not well-formed"},
 		{"an acknowledgement instead of a table", func(r []byte) []byte {
-			return refusalOf(native.Uint32(r[8:]), 0, 0)
+			return encodeError(native.Uint32(r[8:]), 0, 0)
 		}, "not well-formed"},
 		{"an error without errno", func(r []byte) []byte {
-			return reply(r, unix.NLMSG_ERROR, 0, 1, 2, 3)
+			return encodeAnswer(r, unix.NLMSG_ERROR, 0, 1, 2, 3)
 		}, "not well-formed"},
 		{"a list that ends with an errno", func(r []byte) []byte {
-			return reply(r, unix.NLMSG_DONE, 0,
+			return encodeAnswer(r, unix.NLMSG_DONE, 0,
 				native.AppendUint32(nil, uint32(1<<32-int64(unix.EIO)))...)
 		}, "input/output error"},
 		{"an answer to another request", func(r []byte) []byte {
@@ -93,7 +93,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	const seq = 5
 	refused := tx.descriptions[seq].String()
 	uncapped := func(errno unix.Errno, flags uint16, rest ...byte) []byte {
-		m := refusalOf(seq, errno, flags, append(make([]byte, 24), rest...)...)
+		m := encodeError(seq, errno, flags, append(make([]byte, 24), rest...)...)
 		native.PutUint32(m[unix.NLMSG_HDRLEN+4:], unix.NLMSG_HDRLEN+24)
 		return m
 	}
@@ -104,7 +104,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	}{
 		{
 			"an explanation after the message's header",
-			refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, tlv.buf...),
+			encodeError(seq, unix.EINVAL, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, tlv.buf...),
 			"invalid argument (the reason)",
 		},
 		{
@@ -112,7 +112,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 			"invalid argument (the reason)",
 		},
 		{
-			"no explanation", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED),
+			"no explanation", encodeError(seq, unix.EINVAL, unix.NLM_F_CAPPED),
 			"invalid argument",
 		},
 		{
@@ -120,7 +120,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 			uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4],
 			"invalid argument",
 		},
-		{"a missing capability", refusalOf(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
+		{"a missing capability", encodeError(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -152,14 +152,14 @@ func TestErrorsThatConcernNoObjectAreClassified(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte {
-		return [][]byte{refusalOf(0, unix.EPERM, 0)}
+		return [][]byte{encodeError(0, unix.EPERM, 0)}
 	})
 	if err := c.commit(tx); !IsNotPermitted(err) || IsNotSupported(err) {
 		t.Errorf("%v, want a permission error", err)
 	}
 	// Without nf_tables in the kernel, nfnetlink returns EINVAL for the unknown subsystem.
 	c = scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
-		return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EINVAL, 0)}
+		return [][]byte{encodeError(native.Uint32(request[8:]), unix.EINVAL, 0)}
 	})
 	if _, err := c.findSluiceTable(); !IsNotSupported(err) ||
 		!strings.Contains(err.Error(), FeatureTables.Option) {
