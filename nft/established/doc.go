@@ -14,8 +14,8 @@
 // a listener, and opened the connection otherwise. The owner of a socket is the user from the
 // kernel's list of sockets and the group of the socket's file in /proc. The list of sockets also
 // contains the mark of the socket, by which the rules of ambient mode recognize ztunnel's
-// connections. If the decision depends on unknown data, the connection is kept and counted as
-// undecided.
+// connections. End does not list UDP sockets: their owners and marks are unknown. If the decision
+// depends on unknown data, the connection is kept and counted as undecided.
 //
 // # Termination
 //

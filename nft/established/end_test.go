@@ -119,6 +119,14 @@ func mustApply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
 	}
 }
 
+// keepConntrack adds a foreign rule that keeps conntrack enabled in the pod.
+func keepConntrack(t *testing.T, network *testbed.Network) {
+	t.Helper()
+	istiotest.Run(t, network.Pod, `table inet foreign {
+		chain out { type filter hook output priority 0; ct state new counter; }
+	}`, "nft", "-f", "-")
+}
+
 // TestConnectionsOpenedDuringDriftAreEnded removes the rules and adds them again. If tracked is
 // set, a rule of another table keeps conntrack enabled in the gap.
 func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
@@ -164,8 +172,7 @@ func testGap(
 	}
 	openConnections(false)
 	if tracked {
-		istiotest.Run(t, network.Pod,
-			"table inet own { chain out { type filter hook output priority 0; ct state new counter; }; }", "nft", "-f", "-")
+		keepConntrack(t, network)
 	}
 	if _, err := nft.Remove(network.Pod); err != nil {
 		t.Fatal(err)
