@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A PairCounts counts the results of testing decisions about pairs of rulesets.
+// PairCounts counts the results of testing decisions about pairs of rulesets.
 type PairCounts struct {
 	// Refused counts the additional pairs that were not compared, because a program rejected a
 	// ruleset or the order of its chains is unknown.
 	Pairs, Refused int
-	// The pairs by the verdict of the decision.
+	// Equivalent, Different and Undecidable count the pairs by the verdict of the decision.
 	Equivalent, Different, Undecidable int
 	// Confirmed counts the witnesses that had the two outcomes of the decision. Unobservable counts
 	// the witnesses whose two outcomes have the same observable effect. Unsent counts, by cause,

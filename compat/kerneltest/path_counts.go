@@ -8,20 +8,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A PathCounts counts traced packets by whether they matched the same rules in the kernel and in
-// the model.
+// PathCounts counts traced packets by the result of comparing the rules that they matched in the
+// kernel with the rules that they match in the model.
 type PathCounts struct {
 	// Refused counts the additional rulesets that a program rejected.
 	Rulesets, Refused int
-	// Equal counts packets with equal paths, and Rules the rules of these paths.
+	// Equal counts the packets that matched equal rules, and Rules these rules.
 	Equal, Rules int
 	// NotCompared counts traced packets whose path the model does not predict, by cause.
 	NotCompared map[string]int
 	// NotTraced counts packets that the kernel did not report, because they are not the first
 	// packet of their connection or were not sent as described.
 	NotTraced int
-	// Ambiguous counts packets with a different path if the order of chains of the ruleset is
-	// unknown.
+	// Ambiguous counts the packets with a different path that are not failures, because the order
+	// of the ruleset's chains is unknown.
 	Ambiguous int
 	Failures  []PathFailure
 }

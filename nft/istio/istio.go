@@ -14,9 +14,9 @@
 //   - For a rerouted interface (--kube-virt-interfaces), the rule must directly follow the rules
 //     that send packets of the interface to ISTIO_REDIRECT.
 //
-// Rules that were moved, or that no longer precede Istio's rules, are kept. The RETURN rule of a
-// rerouted interface is also kept if no outbound address was captured, because no adjacent rule
-// identifies it.
+// Rules of Istio that were moved, or that no longer precede Istio's other rules, are not identified.
+// Neither is the RETURN rule of a rerouted interface if Istio captures no outbound address, because
+// no rule sends packets of the interface to ISTIO_REDIRECT then.
 package istio
 
 import (
