@@ -57,7 +57,7 @@ func deliveryText(trace rules.Trace) string {
 		return "Routing does not deliver it to this host, so that the kernel drops it."
 	}
 	return "The listener receives it only if routing delivers it to this host: no policy route " +
-		"is known to select its mark, and whether its destination is a local address is not known."
+		"is known to select its mark, and its destination is not known to be a local address."
 }
 
 // deliveryName returns the delivery for the JSON form.

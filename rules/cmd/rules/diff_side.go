@@ -153,7 +153,7 @@ func (p *parameters) setFromLog(logged rules.Redirect) {
 func loggedSide(other *diffSide) (*diffSide, error) {
 	if other.logRedirect == nil {
 		return nil, fmt.Errorf("%s does not contain the parameters of istio-init, "+
-			"so that they are needed as flags: %w", other.name, other.logRedirectErr)
+			"so they are needed as flags: %w", other.name, other.logRedirectErr)
 	}
 	return compiledSide("the configuration in "+other.name, *other.logRedirect)
 }

@@ -45,13 +45,13 @@ Instead, flags describe one packet: --out or --in with its protocol, --from, --t
 
 Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and
 eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an echo request; the
-state is new, or related for an ICMP error; an ICMP answer and an ICMPv6 redirect have no default;
-the TCP flags are syn for a new connection and ack otherwise. no-listener means that no transparent
-proxy listens. reply means the reply direction. in-address is the address of the interface, to which
-a redirection of an incoming packet leads. If the outcome depends on a property that is not given,
-the property is reported as not known. If it depends on chance, as with a limit or a random number,
-or on a list that the rules only name, the other possible outcomes are listed with the conditions on
-which they depend.`
+state is new, or related for an ICMP error; an ICMP reply and an ICMPv6 redirect have no default
+state; the TCP flags are syn for a new connection and ack otherwise. no-listener means that no
+transparent proxy listens. reply means the reply direction. in-address is the address of the input
+interface, to which incoming packets are redirected. If the outcome depends on a property that is
+not given, the property is reported as not known. If it depends on chance, as with a limit or a
+random number, or on a list that the rules name but do not contain, the other possible outcomes are
+listed with the conditions on which they depend.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   rules explain -b '*' -i '*' out tcp 10.244.1.5:40000 10.96.0.1:443 uid 1000

@@ -36,8 +36,7 @@ func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset,
 	live, err := compat.ReadLive(ns, origin)
 	if err != nil && name == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
-			s.warn("rules of iptables-legacy are left out, "+
-				"and whether there are any is not known: %s",
+			s.warn("rules of iptables-legacy, if there are any, are left out: %s",
 				strings.ReplaceAll(err.Error(), "\n", "; "))
 			return tables, nil
 		}

@@ -28,22 +28,22 @@ the deciding rule. The rules of all owners are traced, in nf_tables (including i
 iptables-legacy.
 
 With --verbose, or as JSON, also print the path of the packet: the rules that it matched and the
-policies, in order, with the conntrack state and the mark where they change, and whether a socket
-listens on the port to which it is delivered; and the answer, when conntrack reports it: connected,
-refused, reset, timed out, or answered for a protocol without connections. An entry of conntrack
-that a program deletes before an answer looks as if the connection is refused.
+policies, in order, with the conntrack state and the mark where they change. Also print whether a
+socket listens on the port to which the packet is delivered, and the answer when conntrack reports
+one: connected, refused, reset, timed out, or answered for a protocol without connections. A
+connection also looks refused if a program deletes its conntrack entry before an answer.
 
 The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes
-nothing else. The kernel removes it when the command ends for any reason, from Linux 5.12 on. In a
-kernel without nf_tables it is a chain sluice_trace of iptables-legacy. What a killed command leaves
-is removed by the next trace, apply or cleanup, and by the node agent.
+nothing else. From Linux 5.12 on, the kernel removes the table when the command ends for any reason.
+In a kernel without nf_tables, a chain sluice_trace of iptables-legacy marks the packets. The next
+trace, apply or cleanup, or the node agent, removes what a killed command left.
 
 TCP segments that open a connection are traced from the first chain on. Packets of other protocols
 are traced until the first answer, but only in the chains after conntrack; in a kernel without
 nf_tables all packets of other protocols are traced. At each hook at most 1000 segments and 1000
 other packets a second are traced. The path of each packet in the kernel is compared with the
-prediction of "rules explain". Packet and ruleset of a difference are written to a file, which is
-named, for at most ten differences.
+prediction of "rules explain". For each of the first ten differences, the packet and the ruleset are
+written to a file, and the path of the file is printed.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
 network namespace was removed, and then prints a summary, in which connections that are not captured
@@ -98,7 +98,7 @@ func connectionOf(h *trace.Header) livetrace.Connection {
 	}
 }
 
-// liveTrace traces the namespace until an end that liveTraceHelp describes.
+// liveTrace traces the namespace. liveTraceHelp describes when the trace ends.
 func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	proc := "/proc"
 	switch {
@@ -136,7 +136,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	if err := t.trace(ctx); err != nil {
 		return err
 	}
-	if err := t.lastAnswers(ctx); err != nil {
+	if err := t.printLateAnswers(ctx); err != nil {
 		return err
 	}
 	return t.printSummary()
@@ -229,7 +229,7 @@ func (t *liveTracer) readRuleset() error {
 // findSenders looks up the senders of the events' packets. It must be called as soon as the events
 // are received, because the sockets of the senders may be closed soon.
 func (t *liveTracer) findSenders(events []trace.Event) {
-	owners := map[livetrace.Connection]*rules.Owner{} // nil if the event does not have the owner
+	owners := map[livetrace.Connection]*rules.Owner{} // nil if the event does not contain the owner
 	for _, e := range events {
 		if e.Header == nil || e.In != 0 {
 			continue
@@ -246,7 +246,7 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	for connection, owner := range owners {
 		p, found := processes[connection]
 		if owner != nil {
-			p.Owner, found = *owner, true // the event has the owner even of a closed socket
+			p.Owner, found = *owner, true // the event contains the owner even if the socket is closed
 		}
 		if found {
 			t.processes[connection] = p
@@ -290,7 +290,7 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		}
 		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok && (!o.Repeated ||
 			len(o.Differences) > 0) {
-			t.watch(o)
+			t.watchAnswer(o)
 			if err := t.print(o, sender, known); err != nil {
 				return err
 			}

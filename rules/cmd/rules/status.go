@@ -23,7 +23,7 @@ root, on the node. Nothing is changed.
 
 The state of a topic is "ok", "problem", "unknown" (it cannot be determined now, or the node is
 ready without it) or "off" (disabled by the chart's values). The exit code is 0 if the node is ready
-and has no problem, 1 otherwise, 2 for invalid flags, and 3 if no agent responds.`
+and has no problem, 1 otherwise, 2 for invalid flags, and 3 if no agent answers.`
 
 const statusExamples = `  kubectl exec -n istio-system ds/sluice-node -- rules status
   rules status --cni-agent-run-dir /run/sluice-cni -o json`

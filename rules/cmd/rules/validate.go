@@ -35,14 +35,14 @@ must stay in the pod. Inbound HBONE must not be captured. With --pod the node ag
 network namespace and the parameters.
 
 No privilege is needed, but without privileges fewer checks are possible; skipped checks are listed
-with the reason. The calls of the proxy are checked even without privileges if the command runs as
-the user of the proxy, as in the istio-validation container. "rules apply --run-validation
---skip-rule-apply" does the same as this command.
+with the reason. The proxy's connections to its own pod are checked even without privileges if the
+command runs as the user of the proxy, as in the istio-validation container. "rules apply
+--run-validation --skip-rule-apply" does the same as this command.
 
-The outcome is "works" if everything that the parameters ask for was shown, and "works as far as
-checked" if a kind of check was not possible; the first line then names it. The exit code of both is
-0. It is 126 if a check fails, and 3 if nothing could be shown. Parameters that capture nothing are
-not called valid: a warning says so, and the exit code is 0.`
+The outcome is "works" if everything that the parameters ask for was shown to work, and "works as
+far as checked" if a kind of check was not possible; the first line then names it. The exit code of
+both is 0. It is 126 if a check fails, and 3 if no check fails but none shows that capture works. If
+the parameters capture nothing, the outcome is "captures nothing", with a warning and exit code 0.`
 
 const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules validate --ambient --netns /run/netns/pod
