@@ -7,7 +7,7 @@ import (
 )
 
 // The command must start within milliseconds and is copied into other images, so it must not link
-// large packages and packages with a slow start.
+// packages that are large or start slowly.
 func TestCommandLinksNoLargePackages(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -113,7 +113,7 @@ func (p *parameters) conflicts() []error {
 	return errs
 }
 
-// noArguments rejects arguments, which are often values without their flag.
+// noArguments rejects arguments. An argument is often a value whose flag is missing.
 func noArguments(args []string) []error {
 	errs := make([]error, len(args))
 	for i, a := range args {

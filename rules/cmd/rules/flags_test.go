@@ -16,7 +16,7 @@ func flagsOf(line string) (*inputs, error) {
 	return in, err
 }
 
-// Only the flags of the command line are declared, in every notation.
+// parseFlags declares only the flags that flagNames finds in the command line.
 func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 	want := map[string][]string{
 		"istio-inbound-ports": {"80"}, "istio-service-cidr": {"*"},
@@ -26,7 +26,7 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 		"-b 80 -i * -m TPROXY -n", "-b=80 -i=* -m=TPROXY -n=true", "-b80 -i* -mTPROXY -n",
 		"-nb 80 -ni* -nm TPROXY",
 		"--istio-inbound-ports 80 --istio-service-cidr=* --istio-inbound-interception-mode TPROXY --dry-run",
-		// a value that looks like a flag
+		// The value of -m looks like a flag.
 		"--istio-inbound-ports=80 -i * -m --proxy-uid --istio-inbound-interception-mode=TPROXY --dry-run=true",
 	} {
 		in, err := flagsOf(line)
@@ -40,16 +40,15 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 	}
 }
 
-// Finding the flags takes linear time: collecting the shorthand letters must not copy the previous
-// ones.
+// Collecting the letters of short flags must not copy the letters that are already collected.
 func TestFlagsAreFoundInLinearTime(t *testing.T) {
 	args := slices.Repeat([]string{"-x10.96.0.1/32"}, 20_000)
 	if n := testing.AllocsPerRun(1, func() { flagNames(args) }); n > 100 {
-		t.Errorf("%v allocations for 20000 flags", n)
+		t.Errorf("%v allocations for 20000 flags, want at most 100", n)
 	}
 }
 
-func TestUnknownFlags(t *testing.T) {
+func TestErrorsOfFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"--istio-inbound-port 80": "unknown flag: --istio-inbound-port; did you mean --istio-inbound-ports?; rules show --help-all lists the flags",
 		"-nZ":                     "unknown shorthand flag: 'Z' in -Z; rules show --help-all lists the flags",
@@ -57,7 +56,7 @@ func TestUnknownFlags(t *testing.T) {
 		"-h":                      "pflag: help requested",
 	} {
 		if _, err := flagsOf(line); err == nil || err.Error() != want {
-			t.Errorf("%s: %v\nwant %s", line, err, want)
+			t.Errorf("%s: error %v\nwant %s", line, err, want)
 		}
 	}
 }

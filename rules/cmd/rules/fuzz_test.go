@@ -49,7 +49,7 @@ func FuzzInputs(f *testing.F) {
 		p, err := in.parse(s, rest)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n\n") || strings.HasPrefix(err.Error(), ":") {
-				t.Errorf("an error without text or position: %q", err)
+				t.Errorf("an error without text, or without the name of the input: %q", err)
 			}
 			return
 		}
@@ -84,11 +84,11 @@ func FuzzListFile(f *testing.F) {
 		expanded, err := list.expandLists([]string{"first,@" + path + ",last"})
 		want := strings.Join(slices.Concat([]string{"first"}, elements, []string{"last"}), ",")
 		if err != nil || len(expanded) != 1 || expanded[0] != want {
-			t.Errorf("%q, %v, want %q", expanded, err, want)
+			t.Errorf("got %q, %v, want %q", expanded, err, want)
 		}
 		for _, e := range elements {
 			if e == "" || strings.ContainsAny(e, ", \n#") {
-				t.Errorf("element %q", e)
+				t.Errorf("element %q is empty or contains a separator or a comment", e)
 			}
 		}
 	})
@@ -110,7 +110,7 @@ func FuzzPacketWords(f *testing.F) {
 		if len(errs) > 0 || !slices.EqualFunc(second, packets, func(a, b rules.Packet) bool {
 			return a.String() == b.String()
 		}) {
-			t.Errorf("%q: %v, %v", words, second, errs)
+			t.Errorf("%q: got %v, %v; want %v", words, second, errs, packets)
 		}
 	})
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestEveryMatchHasJSON compares each match and each action that the topic json lists with its
-// JSON.
-func TestEveryMatchHasJSON(t *testing.T) {
+// TestJSONOfMatchesAndActions covers each match and each action that the topic json lists.
+func TestJSONOfMatchesAndActions(t *testing.T) {
 	prefix := []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.0/8"))}
 	notAPrefix := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.6")}
 	for _, test := range []struct {
@@ -98,6 +97,7 @@ func TestEveryMatchHasJSON(t *testing.T) {
 	}
 }
 
+// wantJSON requires that the JSON form of the value contains a text.
 func wantJSON(t *testing.T, value any, want string) {
 	t.Helper()
 	b := new(strings.Builder)
@@ -109,15 +109,15 @@ func wantJSON(t *testing.T, value any, want string) {
 	}
 }
 
-// TestCompiledRulesAreKnown verifies that no rule of Compile is unknown in JSON.
-func TestCompiledRulesAreKnown(t *testing.T) {
+// TestCompiledRulesHaveJSON verifies that no match or action of Compile is "unknown" in JSON.
+func TestCompiledRulesHaveJSON(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.Mode, r.DNS = rules.ModeTProxy, rules.DNS{Capture: true, All: true}
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6 = true, true, true
 	r.DropInvalid, r.KeepEstablished = true, true
 	text, err := json.Marshal(jsonRulesetOf(rules.MustCompile(r)))
 	if err != nil || strings.Contains(string(text), `"unknown"`) {
-		t.Errorf("%v: %s", err, text)
+		t.Errorf("error %v, want no match or action \"unknown\" in %s", err, text)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestJSONHelpNamesEveryField(t *testing.T) {
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			if name != "" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(jsonHelp) {
-				t.Errorf("the topic does not name %s of %s", name, typ)
+				t.Errorf("the topic json does not name the field %s of %s", name, typ)
 			}
 			fields(typ.Field(i).Type)
 		}

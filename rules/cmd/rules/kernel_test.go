@@ -11,9 +11,11 @@ import (
 // thus without nf_tables. It installs a seccomp filter for socket(2).
 func withoutNetfilter() {
 	const (
-		number     = 0           // offsets in struct seccomp_data
-		domain     = 16          // args[0]
-		protocol   = domain + 16 // args[2]
+		// These are offsets in struct seccomp_data.
+		number   = 0           // of the system call
+		domain   = 16          // args[0]
+		protocol = domain + 16 // args[2]
+
 		load       = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		jumpEqual  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		result     = unix.BPF_RET | unix.BPF_K

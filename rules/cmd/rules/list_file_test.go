@@ -16,7 +16,7 @@ func TestTenThousandPrefixesFromAFile(t *testing.T) {
 		fmt.Fprintf(&text, "10.%d.%d.0/25\n", i/250, i%250)
 	}
 	if text.Len() < 128<<10 {
-		t.Fatalf("%d bytes fit into an argument", text.Len())
+		t.Fatalf("the list has %d bytes, want more than fit into an argument", text.Len())
 	}
 	path := filepath.Join(t.TempDir(), "prefixes")
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
@@ -29,6 +29,6 @@ func TestTenThousandPrefixesFromAFile(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	if n := strings.Count(out.String(), "/25"); n != 10_000 {
-		t.Errorf("%d prefixes", n)
+		t.Errorf("the ruleset has %d prefixes, want 10000", n)
 	}
 }

@@ -39,8 +39,9 @@ func (t *liveTracer) openAnswers() {
 	}
 }
 
-// watch asks for the answer to the connection of a printed packet, unless the packet was dropped.
-func (t *liveTracer) watch(o livetrace.Observation) {
+// watchAnswer makes printAnswers print the answer to the connection of a printed packet, unless the
+// packet was dropped.
+func (t *liveTracer) watchAnswer(o livetrace.Observation) {
 	if t.answers != nil && o.Outcome != livetrace.Dropped {
 		t.answers.Watch(livetrace.Connection{
 			Protocol: o.Packet.Protocol, Source: o.Packet.Source, Destination: o.Packet.Destination,
@@ -70,15 +71,15 @@ func (t *liveTracer) printAnswers(now time.Time) error {
 	return nil
 }
 
-// lastAnswersWait is the time for which the trace waits for answers after its last packet.
-const lastAnswersWait = 3 * idleTime
+// lateAnswersTime is the time for which the trace waits for answers after its last packet.
+const lateAnswersTime = 3 * idleTime
 
-// lastAnswers prints the answers that arrive soon after the last packet.
-func (t *liveTracer) lastAnswers(ctx context.Context) error {
+// printLateAnswers prints the answers that arrive soon after the last packet.
+func (t *liveTracer) printLateAnswers(ctx context.Context) error {
 	if t.answers == nil {
 		return nil
 	}
-	end := time.Now().Add(lastAnswersWait)
+	end := time.Now().Add(lateAnswersTime)
 	for t.answers.IsWaiting() && time.Now().Before(end) {
 		if err := t.printAnswers(time.Now()); err != nil {
 			return err

@@ -65,13 +65,13 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	}
 	if !strings.Contains(stderr.String(), "7 events are lost: the buffer of the kernel was full") ||
 		!strings.Contains(printed.String(), "0 packets, 14 lost events") {
-		t.Errorf("said %q, printed %q", stderr, printed)
+		t.Errorf("stderr %q, stdout %q; want a warning and 14 lost events", stderr, printed)
 	}
 }
 
-// startTraceOf starts rules trace with arguments that name the namespace, and returns after its
+// startTraceWith starts rules trace with arguments that name the namespace, and returns after its
 // first message. done receives the exit code.
-func startTraceOf(t *testing.T, args ...string) (stderr io.Reader, done <-chan int) {
+func startTraceWith(t *testing.T, args ...string) (stderr io.Reader, done <-chan int) {
 	t.Helper()
 	messages, errs := io.Pipe()
 	s := thisSystem()
@@ -87,7 +87,7 @@ func startTraceOf(t *testing.T, args ...string) (stderr io.Reader, done <-chan i
 	return messages, code
 }
 
-// TestTraceEndsWithItsNamedNamespace covers a namespace that is given by its name in ip-netns(8).
+// TestTraceEndsWithItsNamedNamespace names the namespace as ip-netns(8) does.
 func TestTraceEndsWithItsNamedNamespace(t *testing.T) {
 	ns := netnstest.New(t)
 	name := fmt.Sprint("sluice-trace-test-", os.Getpid())
@@ -108,7 +108,7 @@ func TestTraceEndsWithItsNamedNamespace(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	stderr, done := startTraceOf(t, "--netns", name)
+	stderr, done := startTraceWith(t, "--netns", name)
 	remove()
 	text, err := io.ReadAll(stderr)
 	if err != nil || !strings.Contains(string(text), "namespace "+name+" no longer exists") {
@@ -125,7 +125,7 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 	if err := ns.Do(child.Start); err != nil {
 		t.Fatal(err)
 	}
-	stderr, done := startTraceOf(t, "--pid", strconv.Itoa(child.Process.Pid))
+	stderr, done := startTraceWith(t, "--pid", strconv.Itoa(child.Process.Pid))
 	_ = child.Process.Kill()
 	_ = child.Wait()
 	text, err := io.ReadAll(stderr)
@@ -147,7 +147,11 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 	}
 	traced := 0
 	for range rulestest.Trials(200, os.Getenv) {
-		file := os.NewFile(uintptr(must(unix.Dup(ns.FD()))), "netns")
+		fd, err := unix.Dup(ns.FD())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := os.NewFile(uintptr(fd), "netns")
 		cmd := exec.Command(program, "trace", "--netns", "/proc/self/fd/3")
 		cmd.ExtraFiles = []*os.File{file}
 		messages, err := cmd.StderrPipe()
@@ -161,7 +165,7 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 		if rand.IntN(2) == 0 {
 			line, _ := bufio.NewReader(messages).ReadString('\n')
 			if !strings.HasPrefix(line, "rules: tracing") {
-				t.Fatalf("after a killed trace: %s", line)
+				t.Fatalf("after a killed trace: got %q, want a new trace", line)
 			}
 			traced++
 		} else {
@@ -173,20 +177,12 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 		_ = cmd.Wait()
 		rs, err := nft.ReadAll(ns)
 		if err != nil || len(rs.Tables) > 0 {
-			t.Fatalf("rules remain: %v, %v", rs, err)
+			t.Fatalf("a killed trace leaves %v, error %v; want no rules", rs, err)
 		}
 	}
 	if traced == 0 {
-		t.Error("no command started a trace")
+		t.Error("every command was killed before its trace started")
 	}
-}
-
-// must returns the descriptor. It panics if there is an error.
-func must(fd int, err error) int {
-	if err != nil {
-		panic(err)
-	}
-	return fd
 }
 
 // TestTraceOfAPod traces the namespace that the node agent reports. The trace ends when the
@@ -211,31 +207,31 @@ func TestTraceOfAPod(t *testing.T) {
 			located := meshPod(t, ns)
 			located.NetNS = path
 			dir := node(t, map[string]agent.Location{"web": located})
-			errs, errsIn := io.Pipe()
-			stdin, stdinIn := io.Pipe()
+			messages, errs := io.Pipe()
+			stdin, input := io.Pipe()
 			s := thisSystem()
-			s.stdin, s.stdout, s.stderr = stdin, io.Discard, errsIn
+			s.stdin, s.stdout, s.stderr = stdin, io.Discard, errs
 			done := make(chan int, 1)
 			go func() {
 				done <- run(s, []string{
 					"trace", "--pod", "default/web", "--cni-agent-run-dir", dir, "--until-eof",
 				})
-				_ = errsIn.Close()
+				_ = errs.Close()
 			}()
-			if _, err := io.ReadFull(errs, make([]byte, 1)); err != nil {
+			if _, err := io.ReadFull(messages, make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.end(path, stdinIn); err != nil {
+			if err := c.end(path, input); err != nil {
 				t.Fatal(err)
 			}
-			text, err := io.ReadAll(errs)
+			text, err := io.ReadAll(messages)
 			if err != nil || !strings.Contains(string(text), c.want) {
 				t.Errorf("got %q, %v, want %q", text, err, c.want)
 			}
 			if code := <-done; code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
-			_ = stdinIn.Close()
+			_ = input.Close()
 		})
 	}
 }
@@ -267,7 +263,7 @@ func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 		tracedPacket
 	}
 	go func() { read <- lines.Decode(&packet) }()
-	for waiting := true; waiting; { // until the session is open
+	for waiting := true; waiting; { // a connection before the session is open is not traced
 		err := pair.Pod.Do(func() error {
 			c, err := net.Dial("tcp4", "10.9.9.9:80")
 			if err == nil {
@@ -289,7 +285,7 @@ func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 	}
 	if packet.Version != 1 || packet.Kind != "TracedPacket" || packet.To != "10.9.9.9:80" ||
 		packet.Direction != "out" || packet.Outcome != "not-captured" {
-		t.Errorf("got %+v", packet)
+		t.Errorf("got %+v, want an uncaptured packet to 10.9.9.9:80", packet)
 	}
 	var answer struct {
 		head
@@ -361,18 +357,18 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "rules-trace-*.nft"))
 	if len(files) != 1 || !strings.Contains(stderr.String(), "other rule: please report, with "+
 		files[0]) {
-		t.Fatalf("files %q; said %s", files, stderr)
+		t.Fatalf("files %q, output %s; want one file that the output names", files, stderr)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+
 		"'") || !strings.Contains(string(text), "table inet x") {
-		t.Errorf("%v, %s", err, text)
+		t.Errorf("error %v, want the packet and the ruleset in %s", err, text)
 	}
 }
 
-// A retransmitted SYN is not a new connection, and NAT does not translate it. The socket of a
-// datagram is found although it is not connected.
-func TestTraceOfRepeatedSegments(t *testing.T) {
+// A retransmitted SYN, which does not traverse chains of type nat, is not printed as a new
+// connection. The sender of a datagram is found although its socket is not connected.
+func TestTracePrintsARetransmittedConnectionOnce(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Neighbor, "nft",
 		"table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
@@ -400,13 +396,13 @@ func TestTraceOfRepeatedSegments(t *testing.T) {
 	var socket net.PacketConn
 	err := pair.Pod.Do(func() (err error) {
 		for {
-			segments, err := os.ReadFile("/proc/thread-self/net/snmp")
+			snmp, err := os.ReadFile("/proc/thread-self/net/snmp")
 			if err != nil {
 				return err
 			}
 			// The kernel increments the counter before it sends a segment. Once the counter is 2,
 			// the first retransmission was sent.
-			if retransmitted(string(segments)) > 1 {
+			if retransmittedSegments(string(snmp)) > 1 {
 				break
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -433,8 +429,9 @@ func TestTraceOfRepeatedSegments(t *testing.T) {
 	}
 }
 
-// retransmitted returns the number of retransmitted TCP segments.
-func retransmitted(snmp string) int {
+// retransmittedSegments returns the number of retransmitted TCP segments from the content of
+// /proc/net/snmp.
+func retransmittedSegments(snmp string) int {
 	var names []string
 	for line := range strings.Lines(snmp) {
 		words := strings.Fields(line)

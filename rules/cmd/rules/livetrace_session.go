@@ -21,15 +21,15 @@ type traceSource struct {
 	session *trace.Session // nil if the kernel has no nf_tables
 	log     *trace.Log     // the rules of iptables-legacy; nil if logErr is not nil
 	logErr  error
-	marks   *compat.Marks // of iptables-legacy; nil if the kernel has nf_tables
+	marks   *compat.Marks // the marking rules of iptables-legacy; nil if the kernel has nf_tables
 	poll    *time.Ticker  // the times at which log is read if session is nil
 }
 
-// openTrace starts to trace. The trace of nf_tables marks the packets for both backends. In a
-// kernel without nf_tables iptables-legacy marks them.
+// openTrace starts to trace. Rules of nf_tables mark the packets for both backends. In a kernel
+// without nf_tables, rules of iptables-legacy mark them.
 func (t *liveTracer) openTrace() (err error) {
 	t.s.removeStaleTrace(t.ns)
-	// Receive events before packets are marked, so that none is missed.
+	// Open the log before packets are marked, so that no event is missed.
 	t.source.log, t.source.logErr = trace.OpenLog(t.ns, 0)
 	o := trace.Options{Filter: t.p.trace.filter}
 	if _, err = nft.Read(t.ns); !nft.IsNotSupported(err) {
@@ -102,15 +102,15 @@ func (t *liveTracer) warnOfLegacy() {
 	}
 }
 
-// flows are the connections of printed packets whose conntrack state the kernel does not report, by
-// addresses, with the time of the last packet.
+// flows contains the connections of printed packets if the kernel does not report the conntrack
+// state, with the time of the last packet of each.
 type flows map[flow]time.Time
 
 // A flow identifies a direction of a connection.
 type flow struct {
 	protocol            rules.Protocol
 	source, destination netip.AddrPort
-	sequence            uint32 // the TCP sequence number, which differs in another connection
+	sequence            uint32 // of TCP; a later connection with the same addresses has another
 }
 
 // flowTimeout is the time after which a packet with the same addresses belongs to another
@@ -121,7 +121,7 @@ const flowTimeout = 30 * time.Second
 // forgotten. It is larger than the number of packets that are traced in this time.
 const maxFlows = 1 << 17
 
-// record records the packet, and reports whether an earlier packet had the same connection.
+// record records the packet, and reports whether an earlier packet belongs to the same connection.
 func (f *flows) record(p trace.Packet) (isRepeated bool) {
 	if *f == nil {
 		*f = flows{}

@@ -124,43 +124,29 @@ func TestTraceOfRealConnections(t *testing.T) {
 		{5433, []string{": dropped by nft chain ip firewall late rule 1", "# no databases"}},
 		{5434, []string{": dropped by iptables-nft chain ip filter OUTPUT rule 1"}},
 	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		dialled := make(chan struct{})
-		go func() {
-			defer close(dialled)
-			_ = pair.Pod.Do(func() error {
-				c, err := (&net.Dialer{}).DialContext(ctx, "tcp4",
-					fmt.Sprintf("10.9.9.9:%d", tc.port))
-				if err == nil {
-					<-ctx.Done()
-					_ = c.Close()
-				}
-				return err
-			})
-		}()
-		first := ""
+		disconnect := connect(t, pair.Pod, "", fmt.Sprintf("10.9.9.9:%d", tc.port), 0)
+		block := ""
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), fmt.Sprintf("> 10.9.9.9:%d uid 0", tc.port)) {
-				first = lines.Text()
+				block = lines.Text()
 				break
 			}
 		}
-		// A wrong prediction and an unknown owner are separate lines.
+		// The path of the packet and differences are on separate lines.
 		for lines.Scan() {
-			first += "\n" + lines.Text()
-			if strings.Contains(lines.Text(), " answer tcp ") || strings.Contains(first, "dropped") {
+			block += "\n" + lines.Text()
+			if strings.Contains(lines.Text(), " answer tcp ") || strings.Contains(block, "dropped") {
 				break
 			}
 		}
-		cancel()
-		<-dialled
+		disconnect()
 		for _, want := range tc.wants {
-			if !strings.Contains(first, want) {
-				t.Errorf("port %d: got %s\nwant %q", tc.port, first, want)
+			if !strings.Contains(block, want) {
+				t.Errorf("port %d: got %s\nwant %q", tc.port, block, want)
 			}
 		}
-		if strings.Contains(first, "model") {
-			t.Errorf("port %d: kernel and model differ, or were not compared: %s", tc.port, first)
+		if strings.Contains(block, "model") {
+			t.Errorf("port %d: kernel and model differ, or were not compared: %s", tc.port, block)
 		}
 	}
 	if code := end(); code != 0 {
@@ -172,12 +158,13 @@ func TestTraceOfRealConnections(t *testing.T) {
 	}
 	for _, x := range rs.Tables {
 		if x.Name == trace.Table {
-			t.Error("the table of the trace remains")
+			t.Error("the table of the trace remains after its end")
 		}
 	}
 }
 
-// A trace of a pod in ambient mode reports which connections go to ztunnel, and whether it listens.
+// A trace of a pod in ambient mode reports which connections go to ztunnel, and whether ztunnel
+// listens.
 func TestTraceOfAPodInAmbientMode(t *testing.T) {
 	for _, backend := range []string{"nft", "legacy"} {
 		t.Run(backend, func(t *testing.T) {
@@ -194,7 +181,7 @@ func TestTraceOfAPodInAmbientMode(t *testing.T) {
 
 			lines, end := startTrace(t, pair.Pod, "-v")
 			for _, tc := range []struct {
-				packet string // prefix after the time
+				packet string // prefix of the packet's line, after the time
 				from   *netns.NS
 				source string // address; empty for any
 				to     string
@@ -222,15 +209,9 @@ func TestTraceOfAPodInAmbientMode(t *testing.T) {
 					wants: []string{": captured: DNS to ztunnel (15053)", "no listener on port 15053"},
 				},
 			} {
-				ctx, cancel := context.WithCancel(t.Context())
-				dialled := make(chan struct{})
-				go func() {
-					defer close(dialled)
-					dialMarked(ctx, tc.from, tc.source, tc.to, tc.mark)
-				}()
+				disconnect := connect(t, tc.from, tc.source, tc.to, tc.mark)
 				block := blockOf(lines, tc.packet, "> "+tc.to)
-				cancel()
-				<-dialled
+				disconnect()
 				for _, want := range tc.wants {
 					if !strings.Contains(block, want) {
 						t.Errorf("%s: got %s\nwant %q", tc.to, block, want)
@@ -264,9 +245,12 @@ func blockOf(lines *bufio.Scanner, packet, to string) string {
 	return block
 }
 
-// dialMarked connects from the namespace, with the mark and the source address, and keeps the
-// connection until ctx is done.
-func dialMarked(ctx context.Context, ns *netns.NS, source, to string, mark int) {
+// connect starts a connection from the namespace, with the mark and, unless it is empty, the source
+// address. disconnect closes the connection.
+func connect(
+	t *testing.T, ns *netns.NS, source, to string, mark int,
+) (disconnect func()) {
+	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark)
@@ -276,14 +260,23 @@ func dialMarked(ctx context.Context, ns *netns.NS, source, to string, mark int) 
 	if source != "" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(source)}
 	}
-	_ = ns.Do(func() error {
-		c, err := dialer.DialContext(ctx, "tcp4", to)
-		if err == nil {
-			<-ctx.Done()
-			_ = c.Close()
-		}
-		return err
-	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = ns.Do(func() error {
+			c, err := dialer.DialContext(ctx, "tcp4", to)
+			if err == nil {
+				<-ctx.Done()
+				_ = c.Close()
+			}
+			return err
+		})
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // TestTraceOfLegacyRules traces a pod with rules of Sluice and foreign rules in iptables-legacy.
@@ -313,20 +306,7 @@ func TestTraceOfLegacyRules(t *testing.T) {
 		{5432, []string{": not captured: excluded outbound port 5432"}},
 		{5433, []string{": dropped by iptables-legacy chain ip filter OUTPUT rule 1"}},
 	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		dialled := make(chan struct{})
-		go func() {
-			defer close(dialled)
-			_ = pair.Pod.Do(func() error {
-				c, err := (&net.Dialer{}).DialContext(ctx, "tcp4",
-					fmt.Sprintf("10.9.9.9:%d", tc.port))
-				if err == nil {
-					<-ctx.Done()
-					_ = c.Close()
-				}
-				return err
-			})
-		}()
+		disconnect := connect(t, pair.Pod, "", fmt.Sprintf("10.9.9.9:%d", tc.port), 0)
 		text := ""
 		for lines.Scan() {
 			text += lines.Text() + "\n"
@@ -336,8 +316,7 @@ func TestTraceOfLegacyRules(t *testing.T) {
 				break
 			}
 		}
-		cancel()
-		<-dialled
+		disconnect()
 		for _, want := range tc.wants {
 			if !strings.Contains(text, want) {
 				t.Errorf("port %d: got %s\nwant %q", tc.port, text, want)

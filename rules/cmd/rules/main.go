@@ -8,7 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 
-	// tunes the Go runtime for a process of a few milliseconds
+	// Package faststart tunes the Go runtime for a process of a few milliseconds.
 	_ "github.com/sluice-mesh/sluice/plugin/faststart"
 )
 
@@ -22,7 +22,7 @@ func main() {
 // the command line bounds the memory used.
 func raiseGCPercent(args []string) {
 	const (
-		manyBytes     = 64 << 10 // of thousands of prefixes
+		manyBytes     = 64 << 10 // the size of thousands of prefixes
 		raisedPercent = 400      // instead of 100
 	)
 	size := 0

@@ -78,11 +78,12 @@ func runScripts(t *testing.T, dir string) {
 		Cmds:               scriptCommands,
 		Condition:          scriptCondition,
 		Setup: func(env *testscript.Env) error {
-			// by default a command with -race takes a second to exit
+			// By default a command with -race takes a second to exit.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
-			// where netnstest searches programs
+			// Scripts find the same programs as netnstest.
 			env.Setenv("PATH", env.Getenv("PATH")+":"+netnstest.SystemPath)
-			env.Setenv("XTABLES_LOCKFILE", filepath.Join(env.WorkDir, "lock")) // used by iptables-legacy
+			// iptables-legacy uses this lock file.
+			env.Setenv("XTABLES_LOCKFILE", filepath.Join(env.WorkDir, "lock"))
 			return nil
 		},
 	})
@@ -117,8 +118,8 @@ func TestMissingProgramIsAnErrorIfNoTestMayBeSkipped(t *testing.T) {
 		t.Setenv("SLUICE_REQUIRE", tc.require)
 		holds, err := scriptCondition(tc.condition)
 		if holds != tc.holds || (err != nil) != tc.fails {
-			t.Errorf("[%s] with SLUICE_REQUIRE=%s: %v, error %v", tc.condition, tc.require, holds,
-				err)
+			t.Errorf("[%s] with SLUICE_REQUIRE=%s: %v, error %v; want %v, an error: %v",
+				tc.condition, tc.require, holds, err, tc.holds, tc.fails)
 		}
 	}
 }
@@ -139,7 +140,7 @@ func scriptStatus(ts *testscript.TestScript, _ bool, args []string) {
 	wantStatus(ts, args[0], ts.Exec(args[1], args[2:]...))
 }
 
-// wantStatus requires the exit code of a command whose error is err.
+// wantStatus requires an exit code of a command that returned err.
 func wantStatus(ts *testscript.TestScript, want string, err error) {
 	got := "0"
 	if err != nil {
@@ -175,7 +176,7 @@ func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // scriptNamespace creates a network namespace with the addresses: namespace NAME ADDRESS/LENGTH...
-// Its name is the path to open it.
+// The path NAME opens the namespace.
 func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ns, err := netns.New()
 	ts.Check(err)
@@ -247,7 +248,7 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	installed, err := compat.InstalledBackends(ns)
 	ts.Check(err)
 	if untouched := len(all.Tables)+len(installed) == 0 && routing.IsZero(); untouched == neg {
-		ts.Fatalf("untouched: %v; tables:\n%s", untouched, all)
+		ts.Fatalf("untouched: %v, want %v; tables:\n%s", untouched, neg, all)
 	}
 }
 
@@ -257,7 +258,7 @@ func TestManyPrefixesRaiseTheGCPercent(t *testing.T) {
 		before := debug.SetGCPercent(100)
 		raiseGCPercent([]string{"apply", "-x", strings.Repeat("1", size)})
 		if got := debug.SetGCPercent(before); got != want {
-			t.Errorf("with %d bytes: %d %%, want %d", size, got, want)
+			t.Errorf("with %d bytes: %d%%, want %d%%", size, got, want)
 		}
 	}
 }

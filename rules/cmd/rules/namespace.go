@@ -53,8 +53,8 @@ func fileOfNamespace(pathOrName string) string {
 	if strings.Contains(pathOrName, "/") {
 		return pathOrName
 	}
-	const linkedDir = "/var/run/netns" // where /var/run is not a link to /run
-	for _, dir := range []string{namedNamespaces, linkedDir} {
+	const oldDir = "/var/run/netns" // another directory only if /var/run is not a link to /run
+	for _, dir := range []string{namedNamespaces, oldDir} {
 		named := filepath.Join(dir, pathOrName)
 		if _, err := os.Lstat(named); err == nil {
 			return named

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ambientNode starts an agent on a node with a pod in ambient mode, whose network namespace is ns.
+// ambientNode applies the node's rules for a pod in ambient mode to ns, and starts an agent that
+// reports these rules.
 func ambientNode(t *testing.T, ns *netns.NS, backend compat.BackendName) (runDir string) {
 	t.Helper()
 	h := rules.DefaultAmbientHost()
@@ -44,12 +44,12 @@ func ambientNode(t *testing.T, ns *netns.NS, backend compat.BackendName) (runDir
 	}})
 }
 
-// The commands cover the rules of the node for pods in ambient mode.
-func TestCommandsAboutTheNode(t *testing.T) {
+// With --node, the commands examine the rules of the node for probes of pods in ambient mode.
+func TestNodeFlagSelectsTheRulesOfTheNode(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
 			ns := netnstest.NewPair(t).Pod
-			// Rules of other programs whose order relative to Sluice's is not always known.
+			// The order of these foreign rules relative to Sluice's is not always known.
 			for _, family := range []string{"ip", "ip6"} {
 				within(t, ns, "nft", "table "+family+` kube-proxy {
 					chain filter-output { type filter hook output priority 0; tcp dport 4444 drop; }
@@ -76,7 +76,7 @@ func TestCommandsAboutTheNode(t *testing.T) {
 				"doctor", "--node")
 			try(0, "0 packets", "trace", "--node", "--for", "100ms")
 
-			// A rule of another program is found by its effect.
+			// doctor finds a foreign rule by its effect.
 			within(t, ns, "nft",
 				`table ip other { chain late { type nat hook postrouting priority 90; ip daddr 10.244.1.0/24 masquerade; }; }`)
 			try(1, "probes to 10.244.1.5 get another source than 169.254.7.127 by ip other late #1: ", "doctor", "--node")
@@ -93,7 +93,7 @@ func TestCommandsAboutTheNode(t *testing.T) {
 // A trace on the node shows the rule that gives a probe its source.
 func TestTraceOnTheNode(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	// The kubelet has another cgroup in this test, and probes are connections of user 0.
+	// Without the kubelet's cgroup, connections of user 0 count as probes.
 	h := rules.DefaultAmbientHost()
 	h.Pods = []netip.Addr{pair.NeighborIP4}
 	rs, err := rules.CompileAmbientHost(h)
@@ -105,18 +105,14 @@ func TestTraceOnTheNode(t *testing.T) {
 	}
 	listenAt(t, pair.Neighbor, ":8080")
 	lines, end := startTrace(t, pair.Pod, "-v")
-	ctx, cancel := context.WithCancel(t.Context())
-	dialled := make(chan struct{})
-	go func() {
-		defer close(dialled)
-		dialMarked(ctx, pair.Pod, "", netip.AddrPortFrom(pair.NeighborIP4, 8080).String(), 0)
-	}()
+	to := netip.AddrPortFrom(pair.NeighborIP4, 8080).String()
+	disconnect := connect(t, pair.Pod, "", to, 0)
 	block := ""
-	for !strings.Contains(block, "postrouting") && lines.Scan() { // the neighbor does not answer
+	// The neighbor does not answer, so the block has no last line for blockOf.
+	for !strings.Contains(block, "postrouting") && lines.Scan() {
 		block += lines.Text() + "\n"
 	}
-	cancel()
-	<-dialled
+	disconnect()
 	for _, want := range []string{
 		"> 10.244.1.1:8080 uid 0", ": not captured: the source of probes (169.254.7.127)", "snat ip to 169.254.7.127",
 	} {
@@ -129,8 +125,8 @@ func TestTraceOnTheNode(t *testing.T) {
 	}
 }
 
-// The errors say why there are no rules of the node.
-func TestCommandsAboutTheNodeWithoutRules(t *testing.T) {
+// TestErrorsOfNodeFlag covers nodes without rules, and flags that exclude --node.
+func TestErrorsOfNodeFlag(t *testing.T) {
 	for _, row := range []struct {
 		name, dir string
 		code      int
@@ -161,7 +157,8 @@ func TestCommandsAboutTheNodeWithoutRules(t *testing.T) {
 	} {
 		code, _, stderr := command(t, row.dir, "", row.args...)
 		if code != row.code || !strings.Contains(stderr, row.want) {
-			t.Errorf("%s: exit code %d: %s", row.name, code, stderr)
+			t.Errorf("%s: exit code %d, want %d with %q: %s", row.name, code, row.code, row.want,
+				stderr)
 		}
 	}
 }

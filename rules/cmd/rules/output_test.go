@@ -19,7 +19,8 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 		s.stdout = fullDisk{}
 		if code := run(s, args); code != exitSystemError ||
 			!strings.Contains(stderr.String(), "no space left") {
-			t.Errorf("rules %v: exit code %d, stderr %q", args, code, stderr)
+			t.Errorf("rules %v: exit code %d, stderr %q; want %d and the error of the writer", args,
+				code, stderr, exitSystemError)
 		}
 	}
 }

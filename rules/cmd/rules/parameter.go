@@ -24,8 +24,8 @@ type parameter struct {
 	field     string // the field of rules.Redirect, for faults of validation
 	section   section
 	mode      mode
-	// list reports that the value is a list: an empty variable is an empty list, while for other
-	// parameters it counts as not set, and the values of a repeated flag are joined.
+	// list means that the value is a list. The values of a repeated flag are joined, and an empty
+	// variable is an empty list. For other parameters an empty variable counts as not set.
 	list   bool
 	repeat bool // the flag may be repeated, and its values are kept separately
 	set    func(p *parameters, text string) error
@@ -85,7 +85,7 @@ func setText(field func(*parameters) *string) func(*parameters, string) error {
 	return func(p *parameters, text string) error { *field(p) = text; return nil }
 }
 
-// choice returns the parser for one of a few words.
+// choice returns a function that sets a text to one of the allowed words.
 func choice(field func(*parameters) *string, allowed ...string) func(*parameters, string) error {
 	return func(p *parameters, text string) error {
 		if !slices.Contains(allowed, text) {

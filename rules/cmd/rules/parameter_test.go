@@ -65,7 +65,7 @@ func TestTableHasTheFlagsOfIstio(t *testing.T) {
 		p := table()[i]
 		if p.short != want.short || strings.Join(p.variables, " ") != want.variables ||
 			p.fallback != want.fallback {
-			t.Errorf("%v: the table has letter %q, variables %q, default %q", want, p.short,
+			t.Errorf("want %v, the table has letter %q, variables %q, default %q", want, p.short,
 				p.variables, p.fallback)
 		}
 	}
@@ -94,7 +94,7 @@ func TestDefaultsInHelpAreTrue(t *testing.T) {
 			t.Errorf("--%s %s: %v", p.flag, p.fallback, err)
 		}
 		if want := defaultParameters(params.Names{}); !reflect.DeepEqual(got, want) {
-			t.Errorf("--%s %s: changes %+v to %+v", p.flag, p.fallback, want, got)
+			t.Errorf("--%s %s changes %+v to %+v, want no change", p.flag, p.fallback, want, got)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 			seen[name] = p.section
 		}
 		if p.help == "" || p.set == nil || sectionTitles[p.section] == "" {
-			t.Errorf("%s %s: no help, no setter or no section", p.flag, p.variables)
+			t.Errorf("%s %s: no help, no setter or no title of its section", p.flag, p.variables)
 		}
 	}
 }

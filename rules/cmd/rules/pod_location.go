@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// locateTime is the time limit of a request to the node agent, which replies within a second.
+// locateTime is the time limit of a request to the node agent, which answers within a second.
 const locateTime = 3 * time.Second
 
 // podName is the namespace and name of a pod, as in --pod.
@@ -35,15 +35,15 @@ const (
 const maxQuotedLength = 100
 
 // parsePodName parses NAMESPACE/NAME.
-func parsePodName(words string) (podName, error) {
-	namespace, name, _ := strings.Cut(words, "/")
-	isWrong := func(c rune) bool {
+func parsePodName(value string) (podName, error) {
+	namespace, name, _ := strings.Cut(value, "/")
+	isForbidden := func(c rune) bool {
 		isAllowed := 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-'
 		return !isAllowed
 	}
 	isLabel := func(label string) bool {
 		return label != "" && strings.Trim(label, "-") == label &&
-			!strings.ContainsFunc(label, isWrong)
+			!strings.ContainsFunc(label, isForbidden)
 	}
 	ok := isLabel(namespace) && len(namespace) <= maxNamespaceLength && len(name) <= maxNameLength
 	for label := range strings.SplitSeq(name, ".") {
@@ -51,25 +51,26 @@ func parsePodName(words string) (podName, error) {
 	}
 	if !ok {
 		return podName{}, fmt.Errorf("%s names no pod: want NAMESPACE/NAME, such as default/web",
-			text.Quote(words, maxQuotedLength))
+			text.Quote(value, maxQuotedLength))
 	}
 	return podName{namespace, name}, nil
 }
 
-// setPod sets the name of a pod, or for explain a file: a text that is not the name of a pod, the
-// path of an existing file, or a path with the extension of YAML or JSON.
-func (p *parameters) setPod(words string) error {
-	if words == "" {
+// setPod sets the pod or the file of --pod. The value is a file if it is not the name of a pod, if
+// the file exists, or if the extension is that of YAML or JSON. Only explain reads a file; see
+// podFaults.
+func (p *parameters) setPod(value string) error {
+	if value == "" {
 		return errors.New("empty: want NAMESPACE/NAME")
 	}
-	named, err := parsePodName(words)
-	_, statErr := os.Stat(words)
+	named, err := parsePodName(value)
+	_, statErr := os.Stat(value)
 	isFile := statErr == nil ||
-		slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(words))
+		slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(value))
 	if err == nil && !isFile {
 		p.pod = named
 	} else {
-		p.podFile = words
+		p.podFile = value
 	}
 	return nil
 }
@@ -197,11 +198,11 @@ func (p *parameters) hasIstioInit() bool {
 
 // decisionText describes the decision about a pod and its reason in a line.
 func decisionText(l *agent.Location) string {
-	words := fmt.Sprintf("%s (%s)", l.Decision, l.Reason)
+	line := fmt.Sprintf("%s (%s)", l.Decision, l.Reason)
 	if l.Message != "" {
-		words += ": " + l.Message
+		line += ": " + l.Message
 	}
-	return text.Printable(words)
+	return text.Printable(line)
 }
 
 // namespaceNotFound returns the error for a pod whose namespace was not found.

@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// node starts a node agent with pods of the namespace default, by name. It returns the agent's run
-// directory.
+// node starts a node agent that locates pods of the namespace default, by name. It returns the
+// agent's run directory.
 func node(t *testing.T, pods map[string]agent.Location) string {
 	t.Helper()
 	return startAgent(t, serve.Options{
@@ -61,7 +61,7 @@ func startAgent(t *testing.T, o serve.Options) string {
 	return dir
 }
 
-// command runs the command line next to an agent.
+// command runs a command line with the run directory of an agent.
 func command(t *testing.T, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return commandOn(thisSystem(), runDir, stdin, args...)
@@ -96,18 +96,18 @@ func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 	}
 }
 
-// A command needs only the pod's name. The node agent provides the desired rules and the namespace.
-func TestCommandsForAPodOfTheNode(t *testing.T) {
+// With --pod, the node agent provides the pod's desired rules and its network namespace.
+func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 	ns := netnstest.New(t)
 	good := meshPod(t, ns)
 	drifted := good
 	other := *good.Redirect
 	other.OutboundExcludePorts = nil
 	drifted.Redirect = &other
-	away := good
-	away.NetNS = ""
+	stopped := good
+	stopped.NetNS = ""
 	dir := node(t, map[string]agent.Location{
-		"web": good, "drifted": drifted, "away": away,
+		"web": good, "drifted": drifted, "stopped": stopped,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
 			Message: "there is no annotation sidecar.istio.io/status",
@@ -211,19 +211,19 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 			"rules: pod default/db is not on this node: there is no such pod\n",
 		},
 		{
-			"a pod without a namespace",
-			[]string{"check", "--pod", "default/away"},
+			"a pod without a network namespace",
+			[]string{"check", "--pod", "default/stopped"},
 			2, "",
-			"pod default/away: its network namespace was not found on this node",
+			"pod default/stopped: its network namespace was not found on this node",
 		},
 		{
-			"show a pod without a namespace",
-			[]string{"show", "--pod", "default/away"},
+			"show a pod without a network namespace",
+			[]string{"show", "--pod", "default/stopped"},
 			0,
 			"table inet sluice", "",
 		},
 		{
-			"a name without a namespace",
+			"a pod's name without its Kubernetes namespace",
 			[]string{"check", "--pod", "web"},
 			2, "",
 			`rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`,
@@ -270,21 +270,22 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 			if code != row.code || !strings.Contains(stdout, row.stdout) ||
 				!strings.Contains(stderr, row.stderr) ||
 				row.stderr == "" && stderr != "" || row.stdout == "" && stdout != "" {
-				t.Errorf("exit code %d, want %d\n%s\n%s", code, row.code, stdout, stderr)
+				t.Errorf("exit code %d, want %d\nstdout %s\nwant %q\nstderr %s\nwant %q", code,
+					row.code, stdout, row.stdout, stderr, row.stderr)
 			}
 		})
 	}
 }
 
-// explain reports a note if one of a running pod's address families is not captured.
-func TestExplainNamesTheUncapturedFamily(t *testing.T) {
+// explain prints a note if the IPv6 of a running pod is not captured.
+func TestExplainReportsUncapturedIPv6(t *testing.T) {
 	single := meshPod(t, netnstest.New(t))
 	dual := single
 	dualStack := *single.Redirect
 	dualStack.IPv6, dual.Redirect = true, &dualStack
-	away := single
-	away.NetNS = ""
-	dir := node(t, map[string]agent.Location{"single": single, "dual": dual, "away": away})
+	stopped := single
+	stopped.NetNS = ""
+	dir := node(t, map[string]agent.Location{"single": single, "dual": dual, "stopped": stopped})
 	const v4, v6 = "10.244.1.5", "fd00::5"
 	for _, row := range []struct {
 		pod       string
@@ -294,7 +295,7 @@ func TestExplainNamesTheUncapturedFamily(t *testing.T) {
 		{"single", []string{v4, v6}, "  note: the pod's IPv6 is not captured: it has fd00::5\n"},
 		{"single", []string{v4, "fe80::1"}, ""},
 		{"dual", []string{v4, v6}, ""},
-		{"away", []string{v4, v6}, ""},
+		{"stopped", []string{v4, v6}, ""},
 	} {
 		s := thisSystem()
 		s.addresses = func(*netns.NS) (list []netip.Addr, _ error) {
@@ -306,7 +307,8 @@ func TestExplainNamesTheUncapturedFamily(t *testing.T) {
 		code, stdout, stderr := commandOn(s, dir, "", "explain", "--pod", "default/"+row.pod)
 		want := "default/" + row.pod + ": redirect (mesh-pod)\n" + row.note + "\ntable inet sluice"
 		if code != 0 || !strings.HasPrefix(stdout, want) {
-			t.Errorf("%s with %v: exit code %d\n%s%s", row.pod, row.addresses, code, stdout, stderr)
+			t.Errorf("%s with %v: exit code %d, want 0 with %q\n%s%s", row.pod, row.addresses, code,
+				want, stdout, stderr)
 		}
 	}
 }
@@ -323,9 +325,9 @@ func istioLog(t *testing.T) string {
 	return log
 }
 
-// The log of a pod's own init container can be compared with the rules of the kernel, although
-// Sluice does not redirect the pod.
-func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
+// diff compares the log of a pod's istio-init container with the live rules, although Sluice does
+// not redirect the pod.
+func TestDiffOfAnInitContainerLogAndTheLiveRules(t *testing.T) {
 	ns := netnstest.New(t)
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
 	dir := node(t, map[string]agent.Location{"web": {
@@ -349,9 +351,9 @@ func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 	diffExits(0)
 }
 
-// The agent reports that a pod is in ambient mode. The commands then examine the pod's redirection
-// to ztunnel.
-func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
+// If the agent reports that a pod is in ambient mode, the commands examine the pod's redirection to
+// ztunnel.
+func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 	ns := netnstest.NewPair(t).Pod
 	a := rules.DefaultAmbient()
 	a.DNS = false
@@ -403,7 +405,7 @@ func TestCommandsAboutAPodInAmbientMode(t *testing.T) {
 	}
 }
 
-// One command compares the log of an init container with the rules that Sluice makes for a pod.
+// diff compares the log of an istio-init container with the desired rules of a redirected pod.
 func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	log := istioLog(t)
 	dir := node(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
@@ -418,17 +420,17 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	}
 	if code != 1 || result.Verdict != "different" ||
 		result.Left.Name != "what pod default/web should have" || result.Right.Name != "-" {
-		t.Errorf("exit code %d: %+v", code, result)
+		t.Errorf("exit code %d: %+v; want 1, different, for the desired rules and -", code, result)
 	}
 }
 
-// If no agent answers, the error names the pod and says that no agent answers.
-func TestCommandsWithoutAnAgent(t *testing.T) {
+// TestPodFlagWithoutAnAgent covers a socket that does not exist, and one that is never read.
+func TestPodFlagWithoutAnAgent(t *testing.T) {
 	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
 	if code != 3 || !strings.Contains(stderr,
 		"rules: pod default/web: no node agent is running here: socket /") ||
 		!strings.HasSuffix(stderr, "no agent listens; --pod works only in the agent's container\n") {
-		t.Errorf("no agent: exit code %d: %s", code, stderr)
+		t.Errorf("no agent: exit code %d: %s\nwant 3, and that no agent listens", code, stderr)
 	}
 	dir := t.TempDir()
 	path := agent.SocketIn(dir)
@@ -442,9 +444,10 @@ func TestCommandsWithoutAnAgent(t *testing.T) {
 	defer l.Close()
 	start := time.Now()
 	code, _, stderr = command(t, dir, "", "check", "--pod", "default/web")
-	if code != 3 || stderr != "rules: pod default/web: the node agent does not answer within 3s\n" || time.Since(start) > 30*time.Second {
-		t.Errorf("an agent that does not answer: exit code %d after %v: %s", code, time.Since(start),
-			stderr)
+	const want = "rules: pod default/web: the node agent does not answer within 3s\n"
+	if d := time.Since(start); code != 3 || stderr != want || d > 30*time.Second {
+		t.Errorf("an agent that does not answer: exit code %d after %v: %s\nwant 3 with %s", code,
+			d, stderr, want)
 	}
 }
 
@@ -460,7 +463,7 @@ func FuzzPodName(f *testing.F) {
 		name, err := parsePodName(text)
 		if err == nil && (name.String() != text || strings.Count(text, "/") != 1 ||
 			strings.Contains(text, "..")) {
-			t.Errorf("%q: %+v", text, name)
+			t.Errorf("%q is accepted as %+v, want an error or the same two parts", text, name)
 		}
 	})
 }

@@ -160,7 +160,7 @@ func TestProxyUsersAndGroups(t *testing.T) {
 		wantGIDs   []rules.IDRange
 	}{
 		{
-			"nothing known", nil, nil, "istio-proxy", func(string) (uint32, error) {
+			"the default user does not exist", nil, nil, "istio-proxy", func(string) (uint32, error) {
 				return 0, errors.New("unknown")
 			},
 			rules.Singles[uint32](1337), rules.Singles[uint32](1337),
@@ -170,7 +170,7 @@ func TestProxyUsersAndGroups(t *testing.T) {
 			rules.Singles[uint32](1400), rules.Singles[uint32](1400),
 		},
 		{
-			"another user, unknown", nil, nil, "envoy", users, rules.Singles[uint32](1337),
+			"another user does not exist", nil, nil, "envoy", users, rules.Singles[uint32](1337),
 			rules.Singles[uint32](1337),
 		},
 		{

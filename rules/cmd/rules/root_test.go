@@ -5,19 +5,20 @@ import (
 	"testing"
 )
 
-// Only the called command is constructed. The names that select it are the names and aliases of the
-// command.
+// The names in commands, by which calledCommand finds a command, are the command's name and
+// aliases.
 func TestCommandsAreFoundByTheirNames(t *testing.T) {
 	s, _ := testSystem()
 	for _, c := range commands {
 		cmd := c.make(s)
 		if names := append([]string{cmd.Name()}, cmd.Aliases...); !slices.Equal(names, c.names) {
-			t.Errorf("the command with the names %q is found by %q", names, c.names)
+			t.Errorf("the command with the names %q is found by %q, want the same names", names,
+				c.names)
 		}
 		for _, name := range c.names {
 			if found := calledCommand(s, []string{name, "--help"}); found == nil ||
 				found.Name() != cmd.Name() {
-				t.Errorf("%s: found %v", name, found)
+				t.Errorf("%s: found %v, want %s", name, found, cmd.Name())
 			}
 		}
 	}
@@ -25,7 +26,7 @@ func TestCommandsAreFoundByTheirNames(t *testing.T) {
 		nil, {"help"}, {"--help", "apply"}, {"Apply"}, {"app"}, {"environment"},
 	} {
 		if found := calledCommand(s, args); found != nil {
-			t.Errorf("%q: found %s", args, found.Name())
+			t.Errorf("%q: found %s, want no command", args, found.Name())
 		}
 	}
 }

@@ -106,7 +106,7 @@ func TestSchemaRejectsInvalidOutput(t *testing.T) {
 		`{"version":1,"kind":"Doctor","namespace":"x","kernel":"6","verdict":"fine","findings":[]}`,
 	} {
 		if err := schematest.Validate(jsonSchema, strings.NewReader(text)); err == nil {
-			t.Errorf("%s: no error", text)
+			t.Errorf("%s: no error, want one", text)
 		}
 	}
 	if err := schematest.Validate(jsonSchema,

@@ -15,10 +15,10 @@ func TestCountersAreFormattedAsByIptables(t *testing.T) {
 		9999499499: "9999M", 9999500000: "10G", 9999500000000: "10T",
 	} {
 		if got := new(liveView).number(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
+			t.Errorf("%d: got %s, want %s", n, got, want)
 		}
 		if got := (&liveView{exact: true}).number(n); strings.ContainsAny(got, "KMGT") {
-			t.Errorf("%d: %s is not exact", n, got)
+			t.Errorf("%d: got %s, want the exact number", n, got)
 		}
 	}
 }

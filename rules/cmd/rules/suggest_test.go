@@ -16,7 +16,7 @@ func TestDidYouMean(t *testing.T) {
 		"po-ip":    "; did you mean --pod-ip?",
 	} {
 		if got := didYouMean(wrong, "--", names); got != want {
-			t.Errorf("%q: %q, want %q", wrong, got, want)
+			t.Errorf("for %q: got %q, want %q", wrong, got, want)
 		}
 	}
 }

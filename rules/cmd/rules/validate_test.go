@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// scriptDevice adds an interface with a default route to a namespace: device NAMESPACE INTERFACE
-// ADDRESS/LENGTH...
+// scriptDevice adds an interface with addresses and default routes to a namespace: device NAMESPACE
+// INTERFACE ADDRESS/LENGTH...
 func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 	ns := openNamespace(ts, args[0])
 	defer ns.Close()
@@ -38,17 +38,17 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 			a.Flags = syscall.IFA_F_NODAD
 			errs = append(errs, netlink.AddrAdd(link, a))
 			size := len(a.Mask)
-			everywhere := &net.IPNet{IP: make(net.IP, size), Mask: make(net.IPMask, size)}
+			all := &net.IPNet{IP: make(net.IP, size), Mask: make(net.IPMask, size)}
 			errs = append(errs, netlink.RouteAdd(&netlink.Route{
-				LinkIndex: link.Attrs().Index, Dst: everywhere,
+				LinkIndex: link.Attrs().Index, Dst: all,
 			}))
 		}
 		return errors.Join(errs...)
 	}))
 }
 
-// scriptProxy runs a command in a namespace as the proxy's user and without capabilities, writes
-// its output to the files out and err, and requires an exit code: proxy NAMESPACE CODE rules
+// scriptProxy runs rules in a namespace as the proxy's user and without capabilities, writes the
+// output to the files out and err, and requires an exit code: proxy NAMESPACE CODE rules
 // ARGUMENT...
 func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
 	ns := openNamespace(ts, args[0])
