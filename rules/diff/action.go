@@ -218,9 +218,9 @@ func (e *evaluator) accept(packets []flow, modify func(*flow)) {
 	}
 }
 
-// translate accepts packets, and changes their destination if NAT is not determined yet. It ends
-// the evaluation of packets whose translation the model does not represent, or that the kernel
-// drops.
+// translate accepts packets, and changes their destination if their NAT mapping is not determined
+// yet. It ends the evaluation of packets whose translation the model does not represent, or that
+// the kernel drops.
 func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 	for _, f := range packets {
 		if f.mapped {
@@ -250,9 +250,9 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 	}
 }
 
-// translateSource accepts packets and changes their source to an address, which is invalid if it is
-// unknown (FirstNATMapping). action is the name of the action. At other hooks than postrouting the
-// result is unknown.
+// translateSource accepts packets and changes their source to the given address (FirstNATMapping).
+// The address is invalid if the new source is unknown. action is the name of the action. At other
+// hooks than postrouting the result is unknown.
 func (e *evaluator) translateSource(packets []flow, action string, to netip.Addr) {
 	base := e.position.chain.Chain.Base
 	if base.Type != rules.NAT || base.Hook != rules.Postrouting {

@@ -19,8 +19,8 @@ type chainPosition struct {
 	// translated reports that the chain runs after the translation of destinations by NAT, and
 	// sourceTranslated that it runs after the translation of sources.
 	translated, sourceTranslated bool
-	// equalPriority reports that the chain has conntrack's priority and is assumed to run before
-	// it.
+	// equalPriority reports that the chain has conntrack's priority, and is assumed to run before
+	// conntrack.
 	equalPriority bool
 }
 
@@ -49,7 +49,7 @@ type summary struct {
 	// returned contains the packets that reach the end of the chain, accepted contains the packets
 	// that leave the base chain, and ended contains the packets whose evaluation has ended.
 	returned, accepted, ended flows
-	// evaluated contains the packets for which a variable was evaluated, by its key.
+	// evaluated contains the packets for which each variable was evaluated, by the variable's key.
 	evaluated map[string]set
 	// updates are the writes of the rules to states.
 	updates updates
@@ -113,8 +113,8 @@ const (
 	stackSize   = 4 << 10
 )
 
-// maxCalls is the maximum number of calls of a chain with random matches by one packet from one
-// base chain. Each call adds variables for its random matches.
+// maxCalls is the maximum number of times that one packet may enter a chain with random matches
+// from one base chain. Each call adds variables for its random matches.
 const maxCalls = 8
 
 // evaluateCall evaluates another chain, and returns the packets that reach its end. If the result
@@ -171,7 +171,7 @@ func (e *evaluator) recordEvaluation(key string, packets set) {
 	s.evaluated[key] = e.or(before, packets)
 }
 
-// restrict returns the flows of a summary restricted to some packets.
+// restrict returns the flows of a summary, restricted to the given packets.
 func (w *walk) restrict(from *flows, packets set) []flow {
 	var found []flow
 	for _, f := range from.list {

@@ -58,9 +58,9 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, maybe string
 }
 
 // enablesConntrack reports whether the kernel certainly enables conntrack for packets of the family
-// while the rule, of a table that applies to the family, exists: calls of nf_ct_netns_get in
-// net/netfilter. In a table for both families, a translation of addresses enables it only for the
-// family of the new address.
+// while the rule exists (calls of nf_ct_netns_get in net/netfilter). The table of the rule must
+// apply to the family. In a table for both families, a translation of addresses enables conntrack
+// only for the family of the new address.
 func enablesConntrack(r *rules.Rule, f rules.Family) bool {
 	if ruleHasMatch(r, readsConntrack) {
 		return true

@@ -115,7 +115,7 @@ type scopeResult struct {
 // differs reports whether packets differ or are undecided.
 func (r scopeResult) differs() bool { return len(r.spaces) > 0 || len(r.undecided) > 0 }
 
-// decideScope compares the packets of a scope that enter at some hooks.
+// decideScope compares the packets of a scope that enter at the given hooks.
 func (d *decision) decideScope(scope packetScope, hooks ...rules.Hook) scopeResult {
 	d.spaces, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
 	for _, f := range d.options.Families {
@@ -140,7 +140,7 @@ type decision struct {
 	maxShared int
 	// interfaces contains the classes of interfaces; nil until they are needed.
 	interfaces *interfaceClasses
-	// shared contains the effects of the rules on conntrack states.
+	// shared contains the effects of the rules on states that packets share.
 	shared sharedState
 	// cgroups and runLists are passed to each space.
 	cgroups  map[uint64]string

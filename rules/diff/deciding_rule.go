@@ -9,6 +9,7 @@ import (
 
 // An outcomePart is a part of an outcome, with the rules that can determine the part.
 type outcomePart struct {
+	// name completes the sentence "no rule ...".
 	name    string
 	differs func(a, b rules.Outcome) bool
 	// sets reports whether the action sets the part.

@@ -55,9 +55,9 @@ func (s *Side) rulesetWithout(current *rules.Ruleset, ids []rules.DeviationID) *
 	return &other
 }
 
-// buildVariants returns a variant for each combination of enabled deviations, the smallest first. A
-// deviation is disabled on every side that has it. Deviations that do not change a rule of either
-// side are omitted.
+// buildVariants returns a variant for each combination of enabled deviations, the smallest
+// combinations first. A variant disables a deviation on every side that has it. Deviations that do
+// not change a rule of either side are omitted.
 func (d *decision) buildVariants() []variant {
 	var enabled []rules.DeviationID
 	for _, deviation := range rules.Deviations {

@@ -20,8 +20,8 @@ import (
 // without a socket may begin a connection (sockets of the kernel). A packet may have a mark when it
 // arrives (tc, an ingress chain). A connection that counts as new may have a mark (saved for an
 // earlier packet). A new TCP connection may begin without SYN (nf_conntrack_tcp_loose). A packet
-// for 127.0.0.1 may arrive on eth0: only routing drops it as martian, after the rules, unless they
-// redirect it.
+// for 127.0.0.1 may arrive on eth0: unless the rules redirect it, routing drops it as martian, but
+// only after the rules.
 type constraint struct {
 	// fact describes the constraint, and names the kernel functions that guarantee it.
 	fact Fact

@@ -45,7 +45,7 @@ type assumptions struct {
 	// side is part of the keys of variables whose values differ between the sides.
 	side   string
 	given  map[string]bool // the values of some variables, by key
-	shared sharedState     // the effects of the rules on conntrack states
+	shared sharedState     // the effects of the rules on states that packets share
 	meter  *meter
 }
 

@@ -32,12 +32,12 @@ const (
 	protocol
 	destinationPort
 	sourcePort
-	icmp // 256 times the type and the code
+	icmp // 256 * type + code
 	flags
 	iface      // the interface by which the packet comes or leaves, as the number of its class
 	user       // 0 without a socket, kernelSocketUser, or userSocketBit + the user id
 	group      // 0 without a user
-	noListener // 1 if a transparent socket is missing
+	noListener // 1 if the host has no transparent socket for the packet
 	inAddress  // the interface's address, for redirections at prerouting
 	state
 	reply          // 1 in the reply direction
@@ -151,7 +151,7 @@ func (v value) address(width int) netip.Addr {
 
 func (v value) less(w value) bool { return v.high < w.high || v.high == w.high && v.low < w.low }
 
-// withBit returns the value with the bit, counted from the least significant, set.
+// withBit returns the value with one bit set. Bit 0 is the least significant.
 func (v value) withBit(bit int) value {
 	if bit >= 64 {
 		v.high |= 1 << (bit - 64)
@@ -161,7 +161,7 @@ func (v value) withBit(bit int) value {
 	return v
 }
 
-// withLowBits returns the value with all bits below the given bit set.
+// withLowBits returns the value with all bits set that are below the given bit.
 func (v value) withLowBits(bit int) value {
 	switch {
 	case bit >= 128:
@@ -173,7 +173,7 @@ func (v value) withLowBits(bit int) value {
 	return v
 }
 
-// hasBit reports whether the bit, counted from the least significant, is set.
+// hasBit reports whether the bit is set. Bit 0 is the least significant.
 func (v value) hasBit(bit int) bool {
 	if bit >= 64 {
 		return v.high>>(bit-64)&1 == 1
@@ -275,7 +275,7 @@ func (s *space) addressSpans(ranges []netipx.IPRange) []span {
 	return spans
 }
 
-// bit returns the packets in which a bit of the field, counted from the least significant, is 1.
+// bit returns the packets in which bit i of the field is 1. Bit 0 is the least significant.
 func (s *space) bit(f field, i int) set {
 	if s.single != nil && s.single.known[f] {
 		return allIf(s.single.values[f].hasBit(i))

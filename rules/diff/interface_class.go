@@ -83,8 +83,9 @@ func isInterfaceName(name string) bool {
 		beginsInterfaceName(name)
 }
 
-// beginsInterfaceName reports whether an interface name can begin with the text: whether all its
-// bytes are allowed. Of the bytes above 0x7f, the kernel treats only 0xa0 as a space (lib/ctype.c).
+// beginsInterfaceName reports whether an interface name can begin with the text, because all bytes
+// of the text are allowed. Of the bytes above 0x7f, the kernel treats only 0xa0 as a space
+// (lib/ctype.c).
 func beginsInterfaceName(text string) bool {
 	for i := range len(text) {
 		if strings.IndexByte("/: \t\n\v\f\r\xa0", text[i]) >= 0 {

@@ -22,7 +22,7 @@ type matcher struct {
 	staticTuples map[alternativesKey]bool
 }
 
-// staticMatchSet returns the packets that meet a match that does not depend on marks.
+// staticMatchSet returns the packets that meet a static match, and caches the result.
 func (m *matcher) staticMatchSet(match *rules.Match, v *view) set {
 	if tuple, ok := (*match).(rules.MatchTuple); ok {
 		return m.tupleSet(tuple, v)

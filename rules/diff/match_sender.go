@@ -36,13 +36,14 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	return packets
 }
 
-// comparesOnlySocket reports whether the match depends only on whether there is a socket.
+// comparesOnlySocket reports whether the match distinguishes only packets with a socket from
+// packets without a socket.
 func comparesOnlySocket(m rules.MatchOwner) bool {
 	return !m.Group && len(m.IDs) == 1 && m.IDs[0] == rules.IDRange{Last: math.MaxUint32}
 }
 
 // cgroupMatches returns the packets whose socket is in a cgroup. A packet has no field for the
-// cgroup: it is a fact about the sender, equal on both sides.
+// cgroup: the cgroup is a fact about the sender, equal on both sides.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if v.loopbackArrival {
 		return none

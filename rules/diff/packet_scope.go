@@ -42,7 +42,7 @@ func seesTranslations(rs *rules.Ruleset) bool {
 	return hasMatch(rs, readsTranslation)
 }
 
-// readsTranslation reports whether a match may depend on whether the connection was translated.
+// readsTranslation reports whether a match may depend on a translation of the connection.
 func readsTranslation(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchStatus:

@@ -108,8 +108,8 @@ func (w *walk) localMark(mark *markBits) set {
 	return local
 }
 
-// bound returns the packets of sockets bound to their interface, which rerouting does not change
-// (BoundSocketKeepsInterface).
+// bound returns the packets of sockets that are bound to the output interface. Rerouting keeps this
+// interface (BoundSocketKeepsInterface).
 func (w *walk) bound() set {
 	return w.and(w.hasUserSocket, w.variable(variable{
 		key: boundKey, text: "whether the socket is bound to the interface",

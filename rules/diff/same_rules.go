@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file recognizes rulesets with the same rules. They treat every packet alike, whatever the
-// effect of their unsupported actions is.
+// This file recognizes rulesets with the same rules. Two such rulesets treat every packet alike,
+// whatever the effect of their unsupported actions is.
 
 // sameRules reports whether both sides have the same rules in the same order, and no rule depends
 // on something that was not read. It is false if packets reach a jump that the kernel would reject.

@@ -38,8 +38,8 @@ type diagrams struct {
 	numbers []set
 	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
-	// projected caches the results of the current call of project, by set. round is the number of
-	// that call.
+	// projected caches the results of the current call of project, by set, or contains the sets
+	// that the current call of support has visited. round is the number of that call.
 	projected []projection
 	round     uint32
 	meter     *meter

@@ -41,7 +41,7 @@ type projection struct {
 	value set
 }
 
-// newRound invalidates the cached results of project.
+// newRound begins a call of project or support: it invalidates the elements of projected.
 func (d *diagrams) newRound() {
 	if len(d.projected) < 2*len(d.nodes) {
 		d.meter.alloc(int64(2*cap(d.nodes)) * projectionSize)

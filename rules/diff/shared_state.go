@@ -218,8 +218,8 @@ func writeChain(to *strings.Builder, t *rules.Table, c *rules.Chain) {
 	to.WriteString("\n")
 }
 
-// eachChainFrom calls fn once for each chain that packets may reach from base chains at some hooks,
-// called chains before their callers.
+// eachChainFrom calls fn once for each chain that packets may reach from base chains at the hooks
+// for which the function hooks returns true. It visits called chains before their callers.
 func eachChainFrom(
 	rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain),
 ) {

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A space contains the bits of all packets of a family that enter at a hook, or of a single packet.
-// Sets of one space can be combined. A method with the name of a predicate, such as stateIs or
-// isLocal, returns the set of the packets for which the predicate is true.
+// A space defines the bits that represent the packets of a family that enter at a hook, or a single
+// packet. Sets of one space can be combined. A method with the name of a predicate, such as stateIs
+// or isLocal, returns the set of the packets for which the predicate is true.
 //
 // In the space of a single packet a known field has no bits: a match on the field is the set of all
 // packets or of no packets.
@@ -23,7 +23,7 @@ type space struct {
 	interfaces *interfaceClasses
 	// mixesRandomForms and comparesTexts are the results of compareRandomForms for the two sides.
 	mixesRandomForms, comparesTexts bool
-	// shared contains the effects of the rules on states that conditions depend on.
+	// shared contains the effects of the rules on states that packets share.
 	shared sharedState
 	// cgroups contains the path of a cgroup by its number, if a rule contains both.
 	cgroups map[uint64]string

@@ -207,8 +207,8 @@ func (s *space) selectedIn(r span, spans []span, text string) set {
 	return none
 }
 
-// seesRetranslated reports whether rules read the translated destination of packets of connections
-// that were translated before (NATMappingPersists).
+// seesRetranslated reports whether rules read the new destination of packets whose connection was
+// translated earlier (NATMappingPersists).
 func (s *space) seesRetranslated(v *view) bool {
 	return v.translated && v.tracking != untracked && s.retranslated() != none
 }

@@ -113,7 +113,7 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 }
 
 // ruleKey identifies the current rule. It is equal for the same rule of the other side: it consists
-// of the chain, the text, and a number for rules with equal text.
+// of the chain, the text, and a number that distinguishes rules with equal text.
 func (e *evaluator) ruleKey() string {
 	keys, ok := e.ruleKeys[e.chain.Chain]
 	if !ok {

@@ -92,7 +92,7 @@ func (s *space) addCondition(to *stateUpdates, key string, packets set) {
 	addSet(s, &to.conditions, key, packets)
 }
 
-// addUpdates adds the updates of a chain for some of its packets.
+// addUpdates adds the updates of a chain for the given packets.
 func (s *space) addUpdates(to, from *updates, packets set) {
 	for _, state := range from.states {
 		toState, fromState := to.forState(s, state), from.byState[state]

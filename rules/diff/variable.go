@@ -83,8 +83,8 @@ const firstVariable = 1 << 31
 
 func variableBit(i int) uint32 { return firstVariable - uint32(i) }
 
-// variableOf returns the index in list of the variable that a bit represents. If the bit belongs to
-// the packet, ok is false.
+// variableOf returns the index in variableList of the variable that a bit represents. If the bit
+// belongs to a field, ok is false.
 func (s *space) variableOf(bit uint32) (i int, ok bool) {
 	return int(firstVariable) - int(bit), int(bit) >= len(s.fieldOf)
 }

@@ -67,7 +67,7 @@ type unsupportedExpression struct {
 	step rules.Step
 }
 
-// A hookPosition is a hook in the evaluation.
+// A hookPosition is a hook that packets traverse, and the way by which they reach it.
 type hookPosition struct {
 	hook rules.Hook
 	// loopbackArrival reports that the hook is prerouting and the packets were sent over lo.
