@@ -74,8 +74,8 @@ type TProxyDrop struct {
 	Addr        netip.Addr
 }
 
-// Reject drops the packet and sends the reply With, in nft's syntax; "tcp reset" is sent only for
-// TCP.
+// Reject drops the packet and sends a reply. With is the reply in nft's syntax, or empty for nft's
+// default. "tcp reset" is sent only for TCP.
 type Reject struct{ With string }
 
 // SetMark clears the bits of Mask in the packet's mark, and then applies xor with Value.
@@ -93,7 +93,7 @@ type RestoreMark struct{}
 // mark, it has no effect on a packet without a connection.
 type MixMark struct {
 	Conntrack bool
-	// Mark and ConntrackMark are masks: the bits that the result contains of the two marks.
+	// Mark and ConntrackMark are the masks of the packet's and the connection's mark.
 	Mark, ConntrackMark uint32
 	Xor                 uint32
 }

@@ -143,8 +143,8 @@ var (
 	notFromZtunnel Match = MatchMark{Not: true, Value: ZtunnelMark, Mask: AmbientMarkMask}
 )
 
-// rawPrerouting gives replies to ztunnel's DNS queries the conntrack zone of the queries, so that
-// conntrack does not confuse them with captured queries of the application. Like Istio, the rule
+// rawPrerouting gives answers to ztunnel's DNS queries the conntrack zone of the queries, so that
+// conntrack does not confuse them with captured queries of the application. As in Istio, the rule
 // matches all packets from UDP port 53 without ztunnel's mark.
 func (c *ambientCompiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))

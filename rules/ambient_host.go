@@ -8,21 +8,22 @@ import (
 	"go4.org/netipx"
 )
 
-// AmbientHost contains the parameters of the rules of a node with pods in ambient mode: they give
-// probes of the kubelet the source address that the pods do not capture, [Ambient.ProbeSourceIPv4]
-// or [Ambient.ProbeSourceIPv6]. Start with [DefaultAmbientHost]: the zero value is invalid.
+// AmbientHost contains the parameters of the rules of a node with pods in ambient mode. The rules
+// give probes of the kubelet a source address from which pods capture no connections, see
+// [Ambient.ProbeSourceIPv4]. Start with [DefaultAmbientHost]: the zero value is invalid.
 type AmbientHost struct {
 	// Pods are the addresses of the pods in ambient mode. IPv6 addresses are ignored without IPv6.
 	Pods []netip.Addr
-	// Kubelet is the cgroup of the kubelet, whose connections are the probes: with a Path for
-	// iptables-legacy, and with an ID for nftables. The zero value, for nodes without cgroups of
-	// version 2, means all processes of KubeletUID, as in Istio's nftables backend.
+	// Kubelet is the cgroup of the kubelet: connections of its processes are probes. It needs a
+	// Path for iptables-legacy, and an ID for nftables. The zero value, for nodes without cgroups of
+	// version 2, means that connections of all processes of KubeletUID are probes, as in Istio's
+	// nftables backend.
 	Kubelet    MatchCgroup
 	KubeletUID uint32
 	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses that probes get.
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
-	// ProbeMark is the bit of the packet's mark by which the nftables rules at output tell the
-	// rules at postrouting that the kubelet has sent the packet.
+	// ProbeMark is the bit of the packet's mark that the rules at output set if the kubelet has sent
+	// the packet, and that the rules at postrouting match.
 	ProbeMark uint32
 	// IPv6 reports whether pods have IPv6 addresses.
 	IPv6 bool
@@ -69,9 +70,9 @@ func (h *AmbientHost) Validate() error {
 // of [AmbientHost.Validate]. Without pods the ruleset has no rules.
 //
 // If Kubelet is set, and [ProbesByUser] and [ProbesByHost] are enabled, a packet is a probe if its
-// socket is in the cgroup of the kubelet. Of the hooks of sent packets, nf_tables can compare the
-// cgroup only at output, and translate the source only at postrouting. Therefore the rules at
-// output set ProbeMark, and the rules at postrouting match it.
+// socket is in the cgroup of the kubelet. nf_tables can compare the cgroup of a sent packet only at
+// output, and can translate its source only at postrouting. Therefore the rules at output set
+// ProbeMark, and the rules at postrouting match it.
 func CompileAmbientHost(h AmbientHost) (Ruleset, error) {
 	if err := h.Validate(); err != nil {
 		return Ruleset{}, err

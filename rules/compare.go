@@ -26,7 +26,7 @@ const (
 	Missing   DifferenceKind = "missing"
 	Extra     DifferenceKind = "extra"
 	Changed   DifferenceKind = "changed"
-	Reordered DifferenceKind = "reordered" // the same rule, but not at its place among the others
+	Reordered DifferenceKind = "reordered" // the same rule at another position among the rules
 )
 
 // String describes the difference in a line.
@@ -162,7 +162,7 @@ func (p PolicyRoute) String() string {
 	return fmt.Sprintf("%s; local default dev lo table %d", p.ruleString(), p.Table)
 }
 
-// ruleString returns the policy rule.
+// ruleString returns the policy rule in the syntax of the ip command.
 func (p PolicyRoute) ruleString() string {
 	family := map[Family]string{IPv4: "-4", IPv6: "-6"}[p.Family]
 	mark := fmt.Sprintf("0x%x", p.Mark)

@@ -89,8 +89,8 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	if !usesSet(want) {
 		return nil
 	}
-	// Usually few rules have the same text. The limit protects against rulesets that are made to
-	// be slow.
+	// Usually few rules have the same text. The limit protects against rulesets that are crafted to
+	// make the comparison slow.
 	const maxCompared = 8
 	text := want.String()
 	indices := u.remaining(u.byText[text])
@@ -104,7 +104,7 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	return nil
 }
 
-// remaining returns the indices from the first rule that is still unpaired.
+// remaining returns the indices without the taken rules at the beginning.
 func (u *unpaired) remaining(indices []int) []int {
 	for len(indices) > 0 && u.taken[indices[0]] {
 		indices = indices[1:]

@@ -78,8 +78,8 @@ type compiler struct {
 	// loopbackIncluded reports that a captured prefix is a loopback prefix. Such a prefix disables
 	// Istio's rule that excludes the application's traffic over lo.
 	loopbackIncluded bool
-	// matches and actions are allocated together for all rules: an allocation for each rule took
-	// half of Compile's time.
+	// matches and actions contain the matches and actions of all rules: to allocate them for each
+	// rule would take half of Compile's time.
 	matches []Match
 	actions []Action
 }
@@ -236,8 +236,8 @@ func (b *chainBuilder) build() Chain {
 	return b.chain
 }
 
-// capture appends a rule that captures TCP connections. With KeepEstablished it captures only new
-// connections; a rule before it counts and accepts packets of older ones.
+// capture appends a rule that captures TCP connections. With KeepEstablished it also appends a rule
+// before it, which counts and accepts packets of older connections.
 func (b *chainBuilder) capture(role Role, comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		b.addAll(NoRole, "older than these rules: kept as it is", []Action{Count{}, Accept},

@@ -2,7 +2,7 @@ package rules
 
 import "slices"
 
-// Hits is a counter of a rule.
+// Hits is the value of a rule's counter.
 type Hits struct{ Packets, Bytes uint64 }
 
 // Counts reports whether the rule has a counter.

@@ -24,8 +24,8 @@ const (
 	SelfCallMark = 1338
 
 	// ProxyDNSZone is the conntrack zone of DNS over UDP between the proxy and its upstream
-	// servers, AppDNSZone of DNS between the application and the proxy. Both may use the same
-	// addresses and ports.
+	// servers, and AppDNSZone the zone of DNS over UDP between the application and the proxy. The
+	// zones differ because both may use the same addresses and ports.
 	ProxyDNSZone = 1
 	AppDNSZone   = 2
 

@@ -51,7 +51,7 @@ func (c *compiler) rawOutput() Chain {
 	return b.build()
 }
 
-// rawPrerouting assigns the zone of the proxy's queries to replies of the servers.
+// rawPrerouting assigns the zone of the proxy's queries to answers of the servers.
 func (c *compiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	c.forDNSServers(Source, func(servers ...Match) {

@@ -63,8 +63,8 @@ func sameMatch(a, b Match) bool {
 // reports true.
 type numbering struct {
 	seed maphash.Seed
-	// known contains the numbered rules by their hash. count is the number of different rules, and
-	// the last number.
+	// known contains the numbered rules by their hash. count is the number of different rules, which
+	// is also the last assigned number.
 	known map[uint64][]numberedRule
 	count int
 }
@@ -88,7 +88,7 @@ func (n *numbering) numbers(rules []Rule) []int {
 	return numbers
 }
 
-// number returns the number of the rule, which is a new one for a new rule.
+// number returns the number of the rule. A rule that is equal to no earlier one gets a new number.
 func (n *numbering) number(r *Rule) int {
 	h := hashRule(n.seed, r)
 	for _, k := range n.known[h] {

@@ -12,9 +12,9 @@ func DecidesFamily(a netip.Addr) bool {
 	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsLinkLocalMulticast()
 }
 
-// CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses: whether the first
-// address, or with dualStack any address, is an IPv6 address. The caller must omit addresses for
-// which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
+// CapturesIPv6 reports whether Istio captures IPv6 of a pod with these addresses. Istio does if the
+// first address, or with dualStack any address, is an IPv6 address. The caller must omit addresses
+// for which [DecidesFamily] is false. An IPv4-mapped address counts as IPv4.
 func CapturesIPv6(addresses []netip.Addr, dualStack bool) bool {
 	is6 := func(a netip.Addr) bool { return a.Unmap().Is6() }
 	if dualStack {

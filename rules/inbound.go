@@ -21,8 +21,8 @@ func (c *compiler) natPrerouting() Chain {
 	return b.build()
 }
 
-// addExcludedInboundPorts adds the rule that does not capture connections to the excluded ports, if
-// all other ports are captured.
+// addExcludedInboundPorts adds the rule that exempts connections to the excluded ports from
+// capture, if all other ports are captured.
 func (c *compiler) addExcludedInboundPorts(b *chainBuilder) {
 	if c.InboundPorts.All && len(c.InboundExcludePorts) > 0 {
 		b.addRole(InboundExcludedPort, "excluded inbound port", Return,

@@ -74,39 +74,40 @@ func longestCommon(want, got []int) commonSubsequence {
 // that huntSzymanski tries for each position.
 const maxCandidates = 4
 
-// A pair is a rule at a position in each list, and the previous pair of the longest common
-// subsequence that ends with it.
+// A pair contains the positions of a rule in both lists, and the previous pair of the longest
+// common subsequence that ends with this pair.
 type pair struct {
 	want, got int
-	before    *pair
+	previous  *pair
 }
 
-// huntSzymanski returns a common subsequence. If a rule is repeated more than maxCandidates times,
-// it may be shorter than a longest one. huntSzymanski takes time n log n (Hunt and Szymanski, A
-// Fast Algorithm for Computing Longest Common Subsequences, 1977), because each position has at
-// most 2*maxCandidates+1 candidates.
+// huntSzymanski returns a common subsequence. The subsequence may be shorter than a longest one if
+// a rule is repeated more than maxCandidates times. huntSzymanski takes time n log n (Hunt and
+// Szymanski, A Fast Algorithm for Computing Longest Common Subsequences, 1977), because each
+// position has at most 2*maxCandidates+1 candidates.
 func huntSzymanski(want, got []int) commonSubsequence {
 	positions := map[int][]int{}
 	for j, number := range got {
 		positions[number] = append(positions[number], j)
 	}
-	// ends[k] is the last pair of the subsequence of length k+1 that ends first in got.
+	// Of the common subsequences of length k+1, ends[k] is the last pair of the one that ends first
+	// in got.
 	var ends []*pair
-	repetitions := map[int]int{} // of each number in want so far
+	occurrences := map[int]int{} // of each number in want so far
 	for i, number := range want {
 		candidates := positions[number]
-		repeated := repetitions[number]
-		repetitions[number]++
-		// Try only the repetitions in got whose place among the repetitions is similar.
-		first := min(max(0, repeated-maxCandidates), len(candidates))
-		end := min(repeated+maxCandidates+1, len(candidates))
+		earlier := occurrences[number]
+		occurrences[number]++
+		// For the nth occurrence in want, try only occurrences near the nth in got.
+		first := min(max(0, earlier-maxCandidates), len(candidates))
+		end := min(earlier+maxCandidates+1, len(candidates))
 		candidates = candidates[first:end]
 		// In descending order, so that no pair precedes another pair with the same i.
 		for _, j := range slices.Backward(candidates) {
 			k, _ := slices.BinarySearchFunc(ends, j, func(p *pair, j int) int { return p.got - j })
 			p := &pair{want: i, got: j}
 			if k > 0 {
-				p.before = ends[k-1]
+				p.previous = ends[k-1]
 			}
 			if k == len(ends) {
 				ends = append(ends, nil)
@@ -116,7 +117,7 @@ func huntSzymanski(want, got []int) commonSubsequence {
 	}
 	kept := newCommonSubsequence(want, got)
 	if len(ends) > 0 {
-		for p := ends[len(ends)-1]; p != nil; p = p.before {
+		for p := ends[len(ends)-1]; p != nil; p = p.previous {
 			kept.add(p.want, p.got)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // begin with Match, and [Unknown].
 //
 // A condition on something that the packet lacks (a port, a socket, a connection) is false, even if
-// it is negated, unless the type documents otherwise. A missing interface has an empty name.
+// it is negated, unless the type documents otherwise. The name of a missing interface is empty.
 type Match interface {
 	// String returns the condition in nft's syntax, or in a similar notation that nft does not
 	// accept if the type documents it.
@@ -58,7 +58,8 @@ type MatchAddr struct {
 	// Ranges are normalized and of one family. With Not, packets of that family with any other
 	// address match.
 	Ranges []netipx.IPRange
-	// Set is the name of the nftables set if there are many ranges, otherwise empty.
+	// Set is the name of the nftables set that contains the ranges, or empty if there is no named
+	// set.
 	Set string
 }
 
@@ -85,7 +86,7 @@ type MatchTCPFlags struct {
 // MatchOwner matches the user or group of the sending socket, as numeric ids of the network
 // namespace's user namespace.
 type MatchOwner struct {
-	Group bool // the socket's group, else its user
+	Group bool // compare the socket's group instead of its user
 	Not   bool
 	IDs   []IDRange // normalized
 	// Socketless reports that, with Not, a packet without a socket matches, as in xtables but not
@@ -112,8 +113,8 @@ func CgroupOf(path string) MatchCgroup {
 	return MatchCgroup{Path: strings.Join(elements, "/"), Level: uint8(len(elements))}
 }
 
-// Same reports whether both are the same cgroup: by their numbers if both are known, otherwise by
-// their paths.
+// Same reports whether m and o are the same cgroup. It compares the numbers if both are known, and
+// otherwise the paths.
 func (m MatchCgroup) Same(o MatchCgroup) bool {
 	if m.ID != 0 && o.ID != 0 {
 		return m.ID == o.ID && m.Level == o.Level

@@ -6,7 +6,7 @@ import (
 )
 
 // The matches of this file depend on routes, addresses and sockets of the host. Two rulesets are
-// compared for the same host, so that such a condition has the same result on both sides.
+// compared for the same host, so such a condition has the same result in both.
 
 // AddrType is the type of an address in routing: a route type (enum in linux/rtnetlink.h).
 type AddrType uint8
@@ -77,7 +77,7 @@ type MatchReversePath struct {
 	Kind string
 }
 
-// NFTSocket is the kind of the lookup by nftables. xtables has other kinds.
+// NFTSocket is the Kind of a [MatchSocket] of nftables. xtables has other kinds.
 const NFTSocket = "nft"
 
 // MatchSocket matches packets for which the host has a transparent socket, or with Not other

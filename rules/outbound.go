@@ -40,7 +40,7 @@ func (c *compiler) natOutput() Chain {
 	return b.build()
 }
 
-// groupOutput is the part of natOutput for the captured groups.
+// groupOutput captures outbound connections of the captured groups. natOutput jumps to it.
 func (c *compiler) groupOutput() Chain {
 	b := c.begin(groupChain)
 	if !c.OwnerGroups.All && len(c.OwnerGroups.IDs) > 0 {

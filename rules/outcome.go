@@ -10,8 +10,8 @@ type Outcome struct {
 	// Dropped reports that the packet is dropped. The other fields are then the effects of the
 	// rules before the drop.
 	Dropped bool
-	// Rejected is the reply to the sender of a dropped packet in nft's syntax; empty if there is
-	// none.
+	// Rejected is the action that replies to the sender of a dropped packet, in nft's syntax, such
+	// as "reject with tcp reset"; empty if there is no reply.
 	Rejected string
 	// Redirect is the local port to which the connection is redirected; 0 for none. If RedirectLast
 	// is not 0, the kernel selects a port from Redirect to RedirectLast.
@@ -106,7 +106,7 @@ func (o Outcome) disposition() string {
 	text := "goes to its destination, not captured"
 	switch {
 	case o.Dropped && o.Rejected != "":
-		text = "dropped, its sender is answered: " + o.Rejected
+		text = "dropped, with a reply to its sender: " + o.Rejected
 	case o.Dropped:
 		text = "dropped"
 	case o.TProxy != 0:
@@ -129,7 +129,7 @@ func (o Outcome) disposition() string {
 		text = fmt.Sprintf("goes to port %s of its destination, not captured",
 			portRange(o.DNATPort, o.DNATPortLast))
 	case o.Rerouted:
-		text = "led back to this host, not captured"
+		text = "routed back to this host, not captured"
 	}
 	return text
 }

@@ -102,7 +102,7 @@ type State uint8
 
 // The states.
 const (
-	New State = iota // the first packets of a connection, until an answer was seen
+	New State = iota // the first packets of a connection, until a reply is seen
 	Established
 	Related // belongs to another connection, an ICMP error for instance
 	Invalid
@@ -265,12 +265,12 @@ func (p *Packet) isICMP() bool { return p.Protocol == ICMP || p.Protocol == ICMP
 // Types of ICMP messages.
 var (
 	// ICMPRequests and ICMPv6Requests contain the types of messages that begin a connection, and
-	// ICMPAnswers and ICMPv6Answers the types of their answers: echo, timestamp, information and
+	// ICMPReplies and ICMPv6Replies the types of their replies: echo, timestamp, information and
 	// address mask for IPv4; echo and node information for IPv6.
 	ICMPRequests   = []uint8{8, 13, 15, 17}
-	ICMPAnswers    = []uint8{0, 14, 16, 18}
+	ICMPReplies    = []uint8{0, 14, 16, 18}
 	ICMPv6Requests = []uint8{128, 139}
-	ICMPv6Answers  = []uint8{129, 140}
+	ICMPv6Replies  = []uint8{129, 140}
 
 	// UntrackedICMPv6 contains the types that conntrack does not track: MLD, router discovery and
 	// neighbor discovery (nf_conntrack_icmpv6_error in
@@ -298,23 +298,23 @@ func (p *Packet) isICMPv6Redirect() bool {
 }
 
 // defaultState returns the state that the packet probably has in conntrack. ok is false if there is
-// no probable state: for an ICMP answer, which is established or, if its request is not known,
+// no probable state: for an ICMP reply, which is established or, if its request is not known,
 // invalid; and for an ICMPv6 redirect.
 func (p *Packet) defaultState() (state State, ok bool) {
 	if !p.isICMP() {
 		return New, true
 	}
-	requests, answers := ICMPRequests, ICMPAnswers
+	requests, replies := ICMPRequests, ICMPReplies
 	isError, isUntracked := slices.Contains(icmpErrors, p.ICMPType), false
 	if p.Protocol == ICMPv6 {
-		requests, answers = ICMPv6Requests, ICMPv6Answers
+		requests, replies = ICMPv6Requests, ICMPv6Replies
 		isError = p.ICMPType < firstInformationalICMPv6
 		isUntracked = slices.Contains(UntrackedICMPv6, p.ICMPType)
 	}
 	switch {
 	case slices.Contains(requests, p.ICMPType):
 		return New, true
-	case slices.Contains(answers, p.ICMPType), p.isICMPv6Redirect():
+	case slices.Contains(replies, p.ICMPType), p.isICMPv6Redirect():
 		return New, false
 	case isError:
 		return Related, true

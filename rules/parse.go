@@ -160,8 +160,8 @@ func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 	if errA == nil && errB == nil && a <= b {
 		return IDRange{a, b}, nil
 	}
-	isNoDigit := func(c rune) bool { return c < '0' || c > '9' }
-	if lookup != nil && strings.ContainsFunc(text, isNoDigit) {
+	isNotDigit := func(c rune) bool { return c < '0' || c > '9' }
+	if lookup != nil && strings.ContainsFunc(text, isNotDigit) {
 		id, err := lookup(text)
 		if err != nil {
 			err = fmt.Errorf(

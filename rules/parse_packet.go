@@ -26,9 +26,9 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 // default ICMP type is an echo request. The default TCP flags are syn for a new connection, and
 // otherwise ack. The arrow is > or ->. The error names every invalid word.
 //
-// The default state is new. An ICMP error is related by default, and a message of an ICMP type that
-// conntrack does not track or does not know is untracked or invalid. An ICMP answer and an ICMPv6
-// redirect have no default state.
+// The default state is new. By default, an ICMP error is related, a message of an ICMP type that
+// conntrack does not track is untracked, and a message of a type that conntrack does not know is
+// invalid. An ICMP reply and an ICMPv6 redirect have no default state.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
 	if len(words) > 3 && IsArrow(words[2]) {

@@ -16,9 +16,8 @@ type Redirect struct {
 	// it are not captured as inbound, except in TPROXY mode without [TunnelPortTProxy].
 	TunnelPort uint16
 	// ProxyUIDs and ProxyGIDs are the users and groups of the proxy; at least one each. Their
-	// traffic is not captured, except for connections to the own pod, which are treated as inbound.
-	// As in Istio, in REDIRECT mode these are usually only the connections of the first user; see
-	// loopbackOutput.
+	// traffic is not captured, except that their connections to the pod itself are treated as
+	// inbound. As in Istio, in REDIRECT mode this exception usually applies only to the first user.
 	ProxyUIDs, ProxyGIDs []IDRange
 	// In TPROXY mode TProxyMark marks packets to be delivered locally, and TProxyRouteTable is the
 	// routing table for them.
@@ -63,7 +62,7 @@ type Redirect struct {
 	IPv6 bool
 
 	// KeepEstablished captures only new connections (TCP SYN), and not connections older than the
-	// rules. For live pods only: after a conntrack flush, connections can bypass the proxy.
+	// rules. For running pods only: after a conntrack flush, connections can bypass the proxy.
 	KeepEstablished bool
 	// Counters gives each rule a counter in nftables. Rules of iptables always have counters.
 	Counters bool
@@ -74,11 +73,11 @@ type Redirect struct {
 // CapturesNothing reports whether no inbound connection, no connection of the application or of a
 // virtual machine, and no DNS query is captured.
 func (r *Redirect) CapturesNothing() bool {
-	destinations := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0
-	ofGroups := (r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0) &&
-		(destinations || len(r.OutboundPorts) > 0 || r.DNS.active())
-	ofMachines := len(r.RerouteInterfaces) > 0 && destinations
-	return !r.capturesInbound() && !ofGroups && !ofMachines
+	hasDestinations := r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) > 0
+	capturesApplication := (r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0) &&
+		(hasDestinations || len(r.OutboundPorts) > 0 || r.DNS.active())
+	capturesMachines := len(r.RerouteInterfaces) > 0 && hasDestinations
+	return !r.capturesInbound() && !capturesApplication && !capturesMachines
 }
 
 // capturesInbound reports whether any inbound connection is captured.
@@ -122,8 +121,8 @@ type GroupSelection struct {
 type DNS struct {
 	// Capture enables the redirection of queries.
 	Capture bool
-	// All selects queries to all servers, otherwise only queries to Servers are captured: none if
-	// Servers is empty.
+	// All selects queries to all servers. Without All, only queries to Servers are captured: none
+	// if Servers is empty.
 	All     bool
 	Servers []netip.Addr
 }

@@ -83,13 +83,13 @@ type Chain struct {
 type Base struct {
 	Type     ChainType
 	Hook     Hook
-	Priority int // chains of a hook run in ascending priority; see [Base.Position] for those of NAT
+	Priority int // chains of a hook run in ascending priority, except for NAT: see [Base.Position]
 	// Order is the order of chains at equal positions, ascending. It is 0 unless it was read from
 	// the kernel, and is not compared. At [ConntrackPriority] a chain with a negative order runs
 	// before conntrack, and a chain with a positive order runs after conntrack; for order 0 this is
 	// unknown.
 	Order int
-	// Drop is the policy: whether packets at the end of the chain are dropped.
+	// Drop reports that the policy is drop: packets at the end of the chain are dropped.
 	Drop bool
 }
 

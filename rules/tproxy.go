@@ -7,7 +7,7 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 	// The proxy marks its connections to the application that keep the client's address. The mark
 	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
 	// of the client.
-	b.addAll(NoRole, "the proxy's connections in the client's name", []Action{SaveMark{}, Return},
+	b.addAll(NoRole, "the proxy's connections with the client's address", []Action{SaveMark{}, Return},
 		tcp, matchMark(c.TProxyMark))
 	if !c.capturesInbound() {
 		return

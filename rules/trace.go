@@ -26,8 +26,8 @@ type Trace struct {
 	// DependsOn names the conditions that select between Outcome and Alternatives.
 	DependsOn []string
 	// UnknownAt contains the rules with the unknown expressions that Outcome.Undecided and
-	// Outcome.UnknownMarks name, at most ten. Their Stopped is nil. An unknown fact about the host
-	// has no rule.
+	// Outcome.UnknownMarks name, at most ten. Their Stopped is nil. Unknown facts about the host
+	// are not listed, because no rule contains them.
 	UnknownAt []Step
 	// Uncertain names the random or unknown conditions that decide whether some rules match, even
 	// if the outcome does not depend on them. Steps assume that none of the conditions holds.

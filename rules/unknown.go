@@ -14,9 +14,9 @@ type Unknown struct {
 	Text string
 	// Effect is the possible side effect.
 	Effect Effect
-	// Data is the part of the expression that Text omits, and is used only for comparison. When two
-	// rulesets are compared, two Unknowns in corresponding rules are equal if their Text and Data
-	// are equal. NoData is equal to nothing, not even to itself.
+	// Data is the part of the expression that Text omits, and is used only for comparison. Package
+	// rules/diff treats two Unknowns in corresponding rules of two rulesets as equal if their Text
+	// and Data are equal. It treats NoData as equal to nothing, not even to itself.
 	Data string
 	// State names the state that the expression reads, or that it changes if Effect is
 	// ReadsAndWrites or Writes, for example an address list or labels. A condition on a state

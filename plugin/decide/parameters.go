@@ -88,7 +88,7 @@ func (r *result) setParameter(s *sources, p *parameter.Parameter) {
 		return
 	}
 	r.origins[p.Field], r.isAnnotated[p.Field] = value.source, value.isAnnotated
-	wrong := p.SetOfPod(&r.Values, value.text)
+	wrong := p.SetFromPod(&r.Values, value.text)
 	allowed := p.Kind.Allowed()
 	if p.Kind == parameter.Mode {
 		allowed = "REDIRECT, TPROXY or NONE" // decideInjection handles NONE

@@ -237,15 +237,15 @@ func (s *space) wellFormedConditions() []set {
 // icmpStates returns the ICMP messages whose state is possible for their type
 // (ICMPStateFollowsType). For other packets the result has no meaning.
 func (s *space) icmpStates() set {
-	requests, answers := rules.ICMPRequests, rules.ICMPAnswers
+	requests, replies := rules.ICMPRequests, rules.ICMPReplies
 	if s.family == rules.IPv6 {
-		requests, answers = rules.ICMPv6Requests, rules.ICMPv6Answers
+		requests, replies = rules.ICMPv6Requests, rules.ICMPv6Replies
 	}
 	established := s.stateIs(rules.Established)
 	ofRequests := s.or(s.stateIs(rules.New), s.and(established, s.is(reply, value{})))
-	ofAnswers := s.and(established, s.bit(reply, 0))
+	ofReplies := s.and(established, s.bit(reply, 0))
 	return s.and(s.or(s.not(ofRequests), s.icmpTypes(requests)),
-		s.or(s.not(ofAnswers), s.icmpTypes(answers)))
+		s.or(s.not(ofReplies), s.icmpTypes(replies)))
 }
 
 // icmpTypes returns the packets with one of the ICMP types.

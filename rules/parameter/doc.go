@@ -5,10 +5,10 @@
 // default, a description and names. Istio's names are the flag and the environment variables of
 // istio-iptables, the annotations of a pod and the field of a securityContext. Sluice's names are
 // the flag of the rules command, the field in the CNI plugin's configuration, the environment
-// variable of the node agent and the key in the chart's values. The programs that read these
-// sources, their help and their manuals are derived from the catalog.
+// variable of the node agent and the key in the chart's values. The parsers of these sources, their
+// help and their manuals use the catalog.
 //
-// [Parameter.Set] parses a value as istio-iptables does, and [Parameter.SetOfPod] as the sidecar
+// [Parameter.Set] parses a value as istio-iptables does, and [Parameter.SetFromPod] as the sidecar
 // injector validates it. Both store it in [Values].
 //
 // [Invocation.Redirect] turns a command line and an environment of istio-iptables into a

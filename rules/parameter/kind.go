@@ -53,7 +53,7 @@ func (k Kind) Words() []string {
 	return nil
 }
 
-// anyOf returns words as in "a, b or c".
+// anyOf returns the words in the form "a, b or c".
 func anyOf(words []string) string {
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
@@ -124,11 +124,11 @@ func (k Kind) isList() bool {
 // wildcard is the value that selects everything.
 const wildcard = "*"
 
-// SetOfPod parses the text in the syntax of the injector's validation (istio.io/istio
+// SetFromPod parses the text in the syntax of the injector's validation (istio.io/istio
 // pkg/kube/inject/validate.go) and stores the value, or returns the wrong elements and leaves the
 // values unchanged. The syntax is stricter than the syntax of [Parameter.Set]: ranges of ports,
 // interface names with a wildcard, and names of users and groups are wrong.
-func (p *Parameter) SetOfPod(v *Values, text string) (wrong []string) {
+func (p *Parameter) SetFromPod(v *Values, text string) (wrong []string) {
 	allowsWildcard := p.Kind != p.Kind.elements()
 	isWildcard := text == wildcard && allowsWildcard
 	if p.Kind.elements() == Ports {

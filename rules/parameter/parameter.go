@@ -82,7 +82,7 @@ func SluiceOnly() []Parameter { return sluiceParameters() }
 
 // OfPods returns the parameters that a pod can set: all parameters of [All], and the parameters of
 // [SluiceOnly] that have an annotation. The caller must not change them.
-func OfPods() []Parameter { return allOfPods() }
+func OfPods() []Parameter { return settableByPods() }
 
 // Ambient returns the parameters that only ambient mode has. Parameters of a sidecar that also have
 // an effect in ambient mode are in [All] and [SluiceOnly]; their field [Parameter.Ambient] is true.
@@ -98,7 +98,7 @@ var (
 	})
 	sluiceParameters  = sync.OnceValue(buildSluiceParameters)
 	ambientParameters = sync.OnceValue(buildAmbientParameters)
-	allOfPods         = sync.OnceValue(func() []Parameter {
+	settableByPods    = sync.OnceValue(func() []Parameter {
 		annotated := slices.DeleteFunc(slices.Clone(SluiceOnly()), func(p Parameter) bool {
 			return len(p.Annotations) == 0
 		})

@@ -59,19 +59,19 @@ func TestEachParameterSetsItsOwnValue(t *testing.T) {
 		line, pod := parameter.Defaults(), parameter.Defaults()
 		if err := p.Set(&line, sample(p.Kind), parameter.Names{}); err != nil ||
 			reflect.DeepEqual(line, before) {
-			t.Errorf("%s: %v, or no change", p.Help, err)
+			t.Errorf("%s: Set returns the error %v, or does not change the values", p.Help, err)
 		}
-		if wrong := p.SetOfPod(&pod, sample(p.Kind)); wrong != nil ||
+		if wrong := p.SetFromPod(&pod, sample(p.Kind)); wrong != nil ||
 			!reflect.DeepEqual(line, pod) {
-			t.Errorf("%s: the value of a pod is %v with the invalid elements %q, want %v", p.Help, pod,
-				wrong, line)
+			t.Errorf("%s: SetFromPod sets %+v with the invalid elements %q, want %+v without any",
+				p.Help, pod, wrong, line)
 		}
 	}
 }
 
-// Each parameter of ambient mode changes the compiled rules. So does each parameter that ambient
-// mode shares.
-func TestAmbientParameters(t *testing.T) {
+// Each parameter that only ambient mode has, except --ambient itself, changes the parameters of the
+// redirection to ztunnel. So does each shared parameter, except --backend and --strict-istio.
+func TestEachAmbientParameterChangesTheRedirection(t *testing.T) {
 	samples := map[string]string{
 		"ambient-dns-capture": "false", "ambient-ipv6": "false", "bypass-inbound-capture": "true",
 		"host-probe-snat-ip": "10.9.9.9", "host-probe-snat-ipv6": "fd99::9",
@@ -88,7 +88,8 @@ func TestAmbientParameters(t *testing.T) {
 		v := parameter.Defaults()
 		err := p.Set(&v, text, parameter.Names{})
 		if a := v.AmbientRedirect(); err != nil || reflect.DeepEqual(a, before) {
-			t.Errorf("--%s %s: %v, or no change", p.Flag, text, err)
+			t.Errorf("--%s %s: Set returns the error %v, or does not change the redirection", p.Flag,
+				text, err)
 		}
 		delete(samples, p.Flag)
 		if p.Kind == parameter.IPv4Address || p.Kind == parameter.IPv6Address {
@@ -104,10 +105,10 @@ func TestAmbientParameters(t *testing.T) {
 
 // A parameter with a fixed set of values accepts each of them, and no other text. If the CNI
 // configuration has the parameter, so do the agent and the chart.
-func TestOwnParameters(t *testing.T) {
-	own := parameter.SluiceOnly()
-	for i := range own {
-		p := &own[i]
+func TestSluiceOnlyParameters(t *testing.T) {
+	parameters := parameter.SluiceOnly()
+	for i := range parameters {
+		p := &parameters[i]
 		for _, word := range p.Kind.Words() {
 			if err := p.Set(new(parameter.Values), word, parameter.Names{}); err != nil {
 				t.Errorf("--%s: %v", p.Flag, err)
@@ -116,14 +117,16 @@ func TestOwnParameters(t *testing.T) {
 		var v parameter.Values
 		if err := p.Set(&v, "none of the words", parameter.Names{}); err == nil ||
 			!reflect.DeepEqual(v, parameter.Values{}) {
-			t.Errorf("--%s: %v, %+v for an invalid value", p.Flag, err, v)
+			t.Errorf("--%s: an invalid value gives the error %v and the values %+v, want an error and "+
+				"no values", p.Flag, err, v)
 		}
 		if (p.Config == "") != (p.AgentVariable == "") || (p.Config == "") != (p.Helm == "") {
-			t.Errorf("--%s: the plugin, the agent and the chart have %q, %q, %q", p.Flag, p.Config,
-				p.AgentVariable, p.Helm)
+			t.Errorf("--%s: the names in the plugin, the agent and the chart are %q, %q and %q, want "+
+				"all or none", p.Flag, p.Config, p.AgentVariable, p.Helm)
 		}
 		if p.Config != "" && parameter.OfConfig(p.Config).Flag != p.Flag {
-			t.Errorf("%s finds another parameter than --%s", p.Config, p.Flag)
+			t.Errorf("OfConfig(%q) returns --%s, want --%s", p.Config,
+				parameter.OfConfig(p.Config).Flag, p.Flag)
 		}
 	}
 }
@@ -135,7 +138,7 @@ func TestInvalidElementsInAnnotations(t *testing.T) {
 		if want == nil {
 			continue
 		}
-		if wrong := p.SetOfPod(&got, text); !slices.Equal(wrong, want) ||
+		if wrong := p.SetFromPod(&got, text); !slices.Equal(wrong, want) ||
 			!reflect.DeepEqual(got, parameter.Defaults()) {
 			t.Errorf("%s: %q has the invalid elements %q, want %q; the values must not change",
 				p.Help, text, wrong, want)
@@ -144,7 +147,7 @@ func TestInvalidElementsInAnnotations(t *testing.T) {
 }
 
 // Names are unique, and each field that a parameter names exists.
-func TestNamesAreUnique(t *testing.T) {
+func TestNamesAreUniqueAndFieldsExist(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.SluiceOnly()) {
 		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations,
@@ -191,7 +194,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
 	want.WriteString("\nParameters of ambient mode. They have an effect only with `--ambient`. " +
-		"With `--ambient`, of the other\nparameters only those marked with * are allowed.\n\n" +
+		"Of the parameters in the other\ntables, `--ambient` allows only those marked with *.\n\n" +
 		"| flag | variables | annotations | default | meaning |\n|---|---|---|---|---|\n")
 	for _, p := range parameter.Ambient() {
 		row := []string{
@@ -202,9 +205,9 @@ func TestManualListsEveryParameter(t *testing.T) {
 	}
 	want.WriteString("\nParameters that Istio does not have. A pod can set only those with an annotation.\n\n" +
 		"| flag | plugin configuration | node agent | chart | annotation | default | allowed | meaning |\n|---|---|---|---|---|---|---|---|\n")
-	own := parameter.SluiceOnly()
-	for i := range own {
-		p := &own[i]
+	parameters := parameter.SluiceOnly()
+	for i := range parameters {
+		p := &parameters[i]
 		row := []string{
 			quoted(append([]string{p.FlagName()}, p.Variables...)) + sharedMark(p), quoted([]string{p.Config}),
 			quoted([]string{p.AgentVariable}),
@@ -290,7 +293,7 @@ func TestInvocation(t *testing.T) {
 			want := rules.DefaultRedirect()
 			test.change(&want)
 			if got, err := test.in.Redirect(); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v, %v, want %+v", got, err, want)
+				t.Errorf("got %+v and the error %v, want %+v", got, err, want)
 			}
 		})
 	}
@@ -324,7 +327,7 @@ environment variable PROXY_UID: "root" is not a numeric id (0-4294967294) nor an
 --istio-local-outbound-ports-exclude (-o): "-1" is not a port (0-65535) nor an ascending range of ports
 environment variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "10.0.0.0/8" is not an IPv4 loopback prefix from /8 to /32 (127.0.0.1/32)`
 	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant\n%s", err, want)
+		t.Errorf("the error is\n%v\nwant\n%s", err, want)
 	}
 }
 
@@ -344,10 +347,10 @@ func FuzzInvocation(f *testing.F) {
 			return
 		}
 		if err := r.Validate(); err != nil {
-			t.Fatalf("not valid: %v", err)
+			t.Fatalf("the accepted parameters %+v are not valid: %v", r, err)
 		}
 		if second, err := in.Redirect(); err != nil || !reflect.DeepEqual(r, second) {
-			t.Fatalf("%+v, then %+v, %v", r, second, err)
+			t.Fatalf("the first result is %+v, the second %+v with the error %v", r, second, err)
 		}
 	})
 }

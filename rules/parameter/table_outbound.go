@@ -25,7 +25,7 @@ func outboundParameters() []Parameter {
 			Variables:   []string{"ISTIO_SERVICE_EXCLUDE_CIDR"},
 			Annotations: []string{trafficPrefix + "excludeOutboundIPRanges"},
 			Placeholder: "PREFIXES", Section: SectionOutbound,
-			Help: "destinations whose outbound connections are not captured; DNS queries to them are",
+			Help: "destinations whose outbound connections are not captured, except DNS queries",
 			set: setter(rules.ParsePrefixes, func(v *Values) *[]netip.Prefix {
 				return &v.Redirect.OutboundExcludeCIDRs
 			}),
