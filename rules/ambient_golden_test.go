@@ -34,7 +34,7 @@ func ambientMatrix(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	if len(runs) == 0 {
-		t.Skip("the directory of recorded runs has no run in a pod")
+		t.Skip("the directory of recorded runs has no runs with all combinations of parameters")
 	}
 	return runs
 }
@@ -140,7 +140,8 @@ var (
 	bothFamilies = []rules.Family{rules.IPv4, rules.IPv6}
 )
 
-// ambientDeviations lists the runs outside of the matrix with different packets.
+// ambientDeviations lists the runs, apart from those of ambientMatrix, in which a backend of Istio
+// treats packets differently.
 var ambientDeviations = map[string]ambientDeviation{
 	"037-virt-plus-suffix": {nft: bothFamilies, reason: "its nftables backend fails at the +"},
 	"038-virt-star-suffix": {
@@ -158,9 +159,9 @@ var ambientDeviations = map[string]ambientDeviation{
 	},
 }
 
-// In every recorded configuration, every packet has the same outcome as in both backends of Istio,
-// except for [ambientDeviations], and for Istio's nftables backend without IPv6: it marks IPv6
-// packets, and captures IPv6 DNS over UDP and IPv6 packets of virtual interfaces.
+// In every recorded configuration, every packet has the same outcome as in both backends of Istio.
+// There are two exceptions: [ambientDeviations], and Istio's nftables backend without IPv6, which
+// marks IPv6 packets, and captures IPv6 DNS over UDP and IPv6 packets of virtual interfaces.
 func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	runs := ambientMatrix(t)
 	for _, name := range []string{
@@ -197,12 +198,13 @@ func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: compileAmbient(t, a), RoutingKnown: true, Ambient: &a},
 			diff.Side{Ruleset: recordedNFT(t, run)}, diff.Options{})
 		if r.Verdict() != diff.Equivalent || r.StrictVerdict() != diff.Different {
-			t.Errorf("%s: %s, strictly %s\n%v", filepath.Base(run), r.Verdict(), r.StrictVerdict(),
-				r.Classes)
+			t.Errorf("%s: verdict %s, strictly %s; want %s, strictly %s\n%v", filepath.Base(run),
+				r.Verdict(), r.StrictVerdict(), diff.Equivalent, diff.Different, r.Classes)
 		}
 		for _, c := range r.Classes {
 			if !slices.Equal(c.Deviations, []rules.DeviationID{rules.AmbientIPv6}) {
-				t.Errorf("%s: %v: deviations %v", filepath.Base(run), c.Packets, c.Deviations)
+				t.Errorf("%s: %v: deviations %v, want only %s", filepath.Base(run), c.Packets,
+					c.Deviations, rules.AmbientIPv6)
 			}
 		}
 	}
@@ -221,7 +223,8 @@ func wantDifferentOnlyIn(
 			want = diff.Different
 		}
 		if v := r.StrictVerdict(); v != want {
-			t.Errorf("%s, IPv%d: %s, want %s\n%v\n%v", backend, f, v, want, r.Classes, r.Undecided)
+			t.Errorf("%s, IPv%d: verdict %s, want %s\n%v\n%v", backend, f, v, want, r.Classes,
+				r.Undecided)
 		}
 	}
 }
@@ -238,7 +241,7 @@ func TestAmbientRejectsRecordedInvalidInterfaceNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		if names, err := rules.ParseInterfaces(strings.Join(step.Interfaces, ",")); err == nil {
-			t.Errorf("%s: %q is accepted", name, names)
+			t.Errorf("%s: %q is accepted, want an error", name, names)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// recordedHost returns the parameters of a run of Istio's node agent on a node. The pods are the
-// members of its sets.
+// recordedHost returns the parameters of a recorded run of Istio's node agent on a node. The pods
+// are the members of the agent's sets.
 func recordedHost(t testing.TB, run string) rules.AmbientHost {
 	t.Helper()
 	var recorded struct {
@@ -87,15 +87,15 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 					Ruleset: compileHost(t, h), RoutingKnown: true, AmbientHost: &h,
 				}, diff.Side{Ruleset: backend.recorded}, diff.Options{})
 				if r.Verdict() != diff.Equivalent || r.StrictVerdict() != diff.Different {
-					t.Errorf("%s, strictly %s\n%v\n%v", r.Verdict(), r.StrictVerdict(), r.Classes,
-						r.Undecided)
+					t.Errorf("verdict %s, strictly %s; want %s, strictly %s\n%v\n%v", r.Verdict(),
+						r.StrictVerdict(), diff.Equivalent, diff.Different, r.Classes, r.Undecided)
 				}
-				// Other classes have both deviations: packets of the kubelet's user are probes as soon as
-				// one of the two is disabled.
+				// Other classes have both deviations: packets of the kubelet's user are probes if one
+				// of the two is disabled.
 				if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 					return slices.Equal(c.Deviations, []rules.DeviationID{backend.deviation})
 				}) {
-					t.Errorf("no class with the deviation: %v", r.Classes)
+					t.Errorf("no class has only the deviation %s: %v", backend.deviation, r.Classes)
 				}
 				h := h
 				h.Without = []rules.DeviationID{backend.deviation}
@@ -108,7 +108,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 				r = diff.Decide(diff.Side{Ruleset: without, RoutingKnown: true},
 					diff.Side{Ruleset: backend.recorded}, diff.Options{})
 				if r.StrictVerdict() != diff.Equivalent {
-					t.Errorf("without the deviation: %s\n%v\n%v", r.StrictVerdict(), r.Classes, r.Undecided)
+					t.Errorf("without the deviation: verdict %s, want %s\n%v\n%v", r.StrictVerdict(),
+						diff.Equivalent, r.Classes, r.Undecided)
 				}
 			})
 		}

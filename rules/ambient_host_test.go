@@ -62,7 +62,7 @@ func TestAmbientHostRules(t *testing.T) {
 }
 `
 	if got := compileHost(t, ambientHost()).String(); got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestEachAmbientHostParameterMatters(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: compileHost(t, plain), RoutingKnown: true},
 			diff.Side{Ruleset: compileHost(t, changed), RoutingKnown: true}, diff.Options{})
 		if verdict := r.StrictVerdict(); verdict != diff.Different {
-			t.Errorf("%s: %s", name, verdict)
+			t.Errorf("%s: verdict %s, want %s", name, verdict, diff.Different)
 		}
 	}
 	byUser := plain
@@ -117,7 +117,7 @@ func TestAmbientHostErrorsAreReportedTogether(t *testing.T) {
 		`ProbeMark: "3" is not allowed: want a mark with one bit`, `Kubelet: `, `Without: `,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("error %v, want one that contains %s", err, want)
 		}
 	}
 }

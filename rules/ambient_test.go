@@ -12,8 +12,7 @@ import (
 )
 
 // ambientReference returns the rules that Istio's node agent adds to a pod with its iptables
-// backend. TestAmbientReferenceEqualsRecordedRules compares it with the recorded
-// runs.
+// backend. TestAmbientReferenceEqualsRecordedRules compares these rules with the recorded runs.
 func ambientReference(t testing.TB, a rules.Ambient) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range ambientFamilies(a) {
@@ -92,7 +91,8 @@ func wantEquivalent(t testing.TB, sluice, istio rules.Ruleset) {
 	r := diff.Decide(diff.Side{Ruleset: sluice, RoutingKnown: true},
 		diff.Side{Ruleset: istio, RoutingKnown: true}, diff.Options{})
 	if v := r.StrictVerdict(); v != diff.Equivalent {
-		t.Errorf("%s\n%v\n%v\n%v", v, r.Classes, r.Undecided, r.Routing)
+		t.Errorf("verdict %s, want %s\n%v\n%v\n%v", v, diff.Equivalent, r.Classes, r.Undecided,
+			r.Routing)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestEachAmbientParameterMatters(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true},
 			diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
 		if r.StrictVerdict() != diff.Different {
-			t.Errorf("%s: %s", name, r.StrictVerdict())
+			t.Errorf("%s: verdict %s, want %s", name, r.StrictVerdict(), diff.Different)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestAmbientErrorsAreReportedTogether(t *testing.T) {
 		`Without: "none" is not allowed: want the id of a deviation`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("error %v, want one that contains %s", err, want)
 		}
 	}
 }

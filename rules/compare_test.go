@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -124,7 +123,7 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			[]string{"extra in table inet sluice: set spare, which no rule uses"},
 		},
 		{
-			"a set is not reported as unused if a desired rule uses it: then that rule is missing",
+			"a set is not reported as unused if a desired rule uses it: the missing rule is reported",
 			func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
 			}, nil,
@@ -270,7 +269,7 @@ func TestCompareIgnoresPropertiesWithoutEffect(t *testing.T) {
 		change(&got)
 		checkDifferences(t, name, rules.Compare(want, got), nil)
 		if !rules.Equal(want, got) {
-			t.Errorf("%s: not equal", name)
+			t.Errorf("%s: Equal reports false, want true", name)
 		}
 	}
 }
@@ -343,8 +342,7 @@ func TestEqualDistinguishesAllMatchesAndActions(t *testing.T) {
 	for i := range list {
 		for j := range list {
 			if got := rules.Equal(inOneChain(list[i]), inOneChain(list[j])); got != (i == j) {
-				t.Errorf("%s and %s: equal is %t", fmt.Sprintf("%+v", list[i]),
-					fmt.Sprintf("%+v", list[j]), got)
+				t.Errorf("Equal reports %t for %+v and %+v, want %t", got, list[i], list[j], i == j)
 			}
 		}
 	}

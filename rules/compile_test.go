@@ -78,7 +78,7 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 		},
 		{"REDIRECT", typical(), "nat-prerouting nat-output nat-output-lo"},
 		{
-			"no inbound: a chain with only the IPv6 guard is omitted",
+			"no inbound: a chain with only the rule that excludes IPv6 is omitted",
 			typical(func(r *rules.Redirect) {
 				r.InboundPorts.All = false
 			}), "nat-output nat-output-lo",
@@ -158,10 +158,10 @@ func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
 		t.Error("excluded ports other than 53 must have no UDP rule")
 	}
 	if contains(typical(), "nat-output-groups") {
-		t.Error("rules for owner groups without any group")
+		t.Error("without owner groups there must be no rules for them")
 	}
 	if contains(typical(ipv6), "nfproto") {
-		t.Error("an IPv6 guard with both families")
+		t.Error("with both families there must be no rule that excludes IPv6")
 	}
 }
 
@@ -202,7 +202,7 @@ func TestRouting(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 		if got.IsZero() != (len(tc.want.Policies)+len(tc.want.LoopbackAddrs) == 0) {
-			t.Errorf("%s: IsZero is %t", tc.name, got.IsZero())
+			t.Errorf("%s: IsZero is %t, want %t", tc.name, got.IsZero(), !got.IsZero())
 		}
 	}
 }
@@ -255,8 +255,8 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 					t.Errorf("%s: %s: matches are not in canonical order", c.Name, &rule)
 				}
 				if len(rule.Comment) == 0 || len(rule.Comment) > 128 {
-					t.Errorf("%s: %s: comment %q has %d bytes", c.Name, &rule, rule.Comment,
-						len(rule.Comment))
+					t.Errorf("%s: %s: comment %q has %d bytes, want 1 to 128", c.Name, &rule,
+						rule.Comment, len(rule.Comment))
 				}
 				for _, a := range rule.Actions {
 					if jump, ok := a.(rules.Jump); ok && table.Chain(jump.Chain) == nil {
@@ -282,7 +282,7 @@ func TestRulesShareNothing(t *testing.T) {
 		}
 	}
 	if !rules.Equal(want, changed) {
-		t.Errorf("%s", changed)
+		t.Errorf("appending to the slices of a rule changed the ruleset to\n%s", changed)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 			defer func() {
 				if err, ok := recover().(error); !ok ||
 					!strings.Contains(err.Error(), "ProxyPort") {
-					t.Errorf("MustCompile panics with %v", err)
+					t.Errorf("MustCompile panics with %v, want an error that names ProxyPort", err)
 				}
 			}()
 			rules.MustCompile(r)

@@ -27,7 +27,8 @@ func TestCountersAreInEachRuleAndChangeNothingElse(t *testing.T) {
 			t.Fatalf("%s\nwithout its counters differs from\n%s", with, without)
 		}
 		if without.HasCounters() || with.HasCounters() != (len(with.Tables[0].Chains) > 0) {
-			t.Fatalf("HasCounters is %v without and %v with counters", without.HasCounters(), with.HasCounters())
+			t.Fatalf("HasCounters is %t without counters, want false, and %t with counters in %d chains",
+				without.HasCounters(), with.HasCounters(), len(with.Tables[0].Chains))
 		}
 	})
 }

@@ -113,7 +113,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 					return true // Decide compares such packets only if no others differ
 				}
 				if in && !differs || differs && !in && !result.More {
-					t.Fatalf("%s differs: %t, found: %t\n%s", packet, differs, in, right)
+					t.Fatalf("%s differs: %t, but is in a class: %t\n%s", packet, differs, in, right)
 				}
 				return true
 			})
@@ -192,24 +192,31 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 		}
 		slices.Sort(got)
 		if names := strings.Join(slices.Compact(got), " "); names != tc.want {
-			t.Errorf("%s: %q, want %q\n%s", tc.name, names, tc.want, describe(result))
+			t.Errorf("%s: deviations %q, want %q\n%s", tc.name, names, tc.want, describe(result))
 		}
-		if result.Verdict() != diff.Equivalent ||
-			(result.StrictVerdict() == diff.Equivalent) != (tc.want == "") {
-			t.Errorf("%s: %s, strictly %s", tc.name, result.Verdict(), result.StrictVerdict())
+		wantStrict := diff.Different
+		if tc.want == "" {
+			wantStrict = diff.Equivalent
+		}
+		if result.Verdict() != diff.Equivalent || result.StrictVerdict() != wantStrict {
+			t.Errorf("%s: verdict %s, strictly %s; want %s, strictly %s", tc.name, result.Verdict(),
+				result.StrictVerdict(), diff.Equivalent, wantStrict)
 		}
 	}
 	withoutExclusions := strict
 	withoutExclusions.InboundExcludePorts = nil
 	result := diff.Decide(sideOf(r), sideOf(withoutExclusions), diff.Options{MaxClasses: 1000})
 	for _, c := range result.Classes {
-		if isTunnel := c.Witness.Destination.Port() == rules.DefaultTunnelPort; isTunnel != (len(c.Deviations) == 1) {
-			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
+		isTunnel := c.Witness.Destination.Port() == rules.DefaultTunnelPort
+		if isTunnel != (len(c.Deviations) == 1) {
+			t.Errorf("%s has the deviations %v, want one only at the tunnel port", c.Witness,
+				c.Deviations)
 		}
 	}
 	if result.Verdict() == diff.Equivalent || len(result.Classes[0].Deviations) > 0 ||
 		len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
-		t.Errorf("classes with deviations are not the last ones:\n%s", describe(result))
+		t.Errorf("want first classes without deviations, and then classes with deviations:\n%s",
+			describe(result))
 	}
 }
 

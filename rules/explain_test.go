@@ -339,64 +339,127 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 	state := func(s rules.State) rules.MatchState {
 		return rules.MatchState{States: rules.States(s)}
 	}
+	markIf := func(m rules.Match) rules.Rule { return when(mark(1), m) }
 	connection := rules.MatchMark{Conntrack: true, Not: true, Value: 5, Mask: 0xff}
-	at := func(priority int, list ...rules.Rule) rules.Ruleset {
-		return ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, priority, list...))
-	}
-	early, late := -300, -150
-	checkRows(t, at(early,
-		when(mark(1), state(rules.New))), []row{{"before conntrack a packet is not new", in, uncaptured}})
-	checkRows(t, at(early,
-		when(mark(1),
-			state(rules.Invalid))), []row{{
-		"before conntrack a packet is invalid", in, rules.Outcome{Mark: 1},
-	}})
-	checkRows(t, at(early,
-		when(mark(1),
-			state(rules.Untracked))), []row{{
-		"an untracked packet is untracked before conntrack", in + " state untracked",
-		rules.Outcome{Mark: 1},
-	}})
-	checkRows(t, at(late,
-		when(mark(1),
-			state(rules.New))), []row{{"after conntrack the state is known", in, rules.Outcome{Mark: 1}}})
-	checkRows(t, at(early,
-		when(mark(1),
-			connection)), []row{{"before conntrack a negated connection mark does not match", in, uncaptured}})
-	checkRows(t, at(late, when(mark(1), connection)), []row{
-		{"a new connection has the mark 0", in, rules.Outcome{Mark: 1}},
-		{"an invalid packet has no connection", in + " state invalid", uncaptured},
-		{"an untracked packet has no connection", in + " state untracked", uncaptured},
-	})
-	checkRows(t, at(early, zone(1),
-		zone(2)), []row{{"the first zone applies", in, rules.Outcome{Zone: 1}}})
-	checkRows(t, at(early, zone(0), zone(2)), []row{{"the first zone applies even if it is the default", in, uncaptured}})
-	checkRows(t, at(late, zone(1)), []row{{"a zone after conntrack has no effect", in, uncaptured}})
-	checkRows(t, at(early,
-		do(rules.SaveMark{})), []row{{"a mark cannot be saved before conntrack", in + " mark 7", rules.Outcome{Mark: 7}}})
-	checkRows(t, at(late, do(rules.SaveMark{})), []row{
+	const early, late = -300, -150
+	for _, tc := range []struct {
+		name     string
+		priority int
+		rules    []rules.Rule
+		packet   string
+		want     rules.Outcome
+	}{
 		{
-			"a mark can be saved after conntrack", in + " mark 7",
+			"before conntrack a packet is not new",
+			early,
+			[]rules.Rule{markIf(state(rules.New))},
+			in, uncaptured,
+		},
+		{
+			"before conntrack a packet is invalid",
+			early,
+			[]rules.Rule{markIf(state(rules.Invalid))},
+			in,
+			rules.Outcome{Mark: 1},
+		},
+		{
+			"an untracked packet is untracked before conntrack",
+			early,
+			[]rules.Rule{markIf(state(rules.Untracked))},
+			in + " state untracked",
+			rules.Outcome{Mark: 1},
+		},
+		{
+			"after conntrack the state is known",
+			late,
+			[]rules.Rule{markIf(state(rules.New))},
+			in,
+			rules.Outcome{Mark: 1},
+		},
+		{
+			"before conntrack a negated connection mark does not match",
+			early,
+			[]rules.Rule{markIf(connection)},
+			in, uncaptured,
+		},
+		{
+			"a new connection has the mark 0",
+			late,
+			[]rules.Rule{markIf(connection)},
+			in,
+			rules.Outcome{Mark: 1},
+		},
+		{
+			"an invalid packet has no connection",
+			late,
+			[]rules.Rule{markIf(connection)},
+			in + " state invalid", uncaptured,
+		},
+		{
+			"an untracked packet has no connection",
+			late,
+			[]rules.Rule{markIf(connection)},
+			in + " state untracked", uncaptured,
+		},
+		{
+			"the first zone applies",
+			early,
+			[]rules.Rule{zone(1), zone(2)},
+			in,
+			rules.Outcome{Zone: 1},
+		},
+		{
+			"the first zone applies even if it is the default",
+			early,
+			[]rules.Rule{zone(0), zone(2)},
+			in, uncaptured,
+		},
+		{
+			"a zone after conntrack has no effect",
+			late,
+			[]rules.Rule{zone(1)},
+			in, uncaptured,
+		},
+		{
+			"a mark cannot be saved before conntrack",
+			early,
+			[]rules.Rule{do(rules.SaveMark{})},
+			in + " mark 7",
+			rules.Outcome{Mark: 7},
+		},
+		{
+			"a mark can be saved after conntrack",
+			late,
+			[]rules.Rule{do(rules.SaveMark{})},
+			in + " mark 7",
 			rules.Outcome{Mark: 7, ConntrackMark: 7},
 		},
 		{
-			"the mark of an invalid packet cannot be saved", in + " mark 7 state invalid",
+			"the mark of an invalid packet cannot be saved",
+			late,
+			[]rules.Rule{do(rules.SaveMark{})},
+			in + " mark 7 state invalid",
 			rules.Outcome{Mark: 7},
 		},
-	})
-	checkRows(t, at(early, do(rules.RestoreMark{}, rules.Drop)), []row{
 		{
 			"a mark cannot be restored before conntrack, and the rule ends",
+			early,
+			[]rules.Rule{do(rules.RestoreMark{}, rules.Drop)},
 			in + " ctmark 7 state established",
 			rules.Outcome{ConntrackMark: 7},
 		},
-	})
-	checkRows(t, at(late, do(rules.RestoreMark{})), []row{
 		{
-			"a mark can be restored after conntrack", in + " ctmark 7 state established",
+			"a mark can be restored after conntrack",
+			late,
+			[]rules.Rule{do(rules.RestoreMark{})},
+			in + " ctmark 7 state established",
 			rules.Outcome{Mark: 7, ConntrackMark: 7},
 		},
-	})
+	} {
+		rs := ruleset(rules.Inet,
+			base(rules.Filter, rules.Prerouting, tc.priority, tc.rules...))
+		checkRows(t, rs, []row{{tc.name, tc.packet, tc.want}})
+	}
 	nat := ruleset(rules.Inet,
 		base(rules.NAT, rules.Prerouting, early, when(redirect(9), state(rules.New))))
 	checkRows(t, nat, []row{{
@@ -446,12 +509,13 @@ func TestEvaluationOfTProxy(t *testing.T) {
 	trace := diff.Explain(&nft, packet(in+" no-listener"))
 	steps := trace.Passes[0].Steps
 	if len(steps) != 2 || steps[0].Stopped != port || steps[1].Stopped != nil {
-		t.Errorf("the step without a listener does not report it:\n%s", decisions(trace))
+		t.Errorf("want two steps, of which only the first one ended at %v:\n%s", port,
+			decisions(trace))
 	}
 }
 
-// TestStepsOfRulesThatEndEarly has rules with conditions after actions. The kernel does not report
-// these rules as matches.
+// The rules in this test have conditions after actions. The kernel does not report such rules as
+// matches.
 func TestStepsOfRulesThatEndEarly(t *testing.T) {
 	later := rules.Require{Match: rules.MatchPort{Side: rules.Destination, Ports: ports("443")}}
 	rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,
@@ -469,7 +533,7 @@ func TestStepsOfRulesThatEndEarly(t *testing.T) {
 	}
 }
 
-// TestUncertainSteps has conditions that do not affect the outcome.
+// The conditions in this test do not affect the outcome.
 func TestUncertainSteps(t *testing.T) {
 	condition := rules.Unknown{Text: "ct status other", Effect: rules.Reads}
 	for name, tc := range map[string]struct {
@@ -647,11 +711,12 @@ func TestTraceOverLoopback(t *testing.T) {
 		t.Errorf("the first step's rule is %q", rule.Comment)
 	}
 	if trace.Passes[0].Outcome.TProxy != 0 || trace.Passes[0].Outcome.Redirect != 15006 {
-		t.Errorf("outcome of the first pass: %s", trace.Passes[0].Outcome)
+		t.Errorf("outcome of the first pass: %s, want only a redirection to port 15006",
+			trace.Passes[0].Outcome)
 	}
 }
 
-// TestDelivery checks what is known about the route of a packet with a transparent listener.
+// TestDelivery verifies the known effect of routing on a packet that tproxy assigned to a listener.
 func TestDelivery(t *testing.T) {
 	compiled := compile(t, typical(tproxyMode, ipv6))
 	others := compiled
@@ -684,8 +749,8 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-func TestOutcomeText(t *testing.T) {
-	for want, f := range map[string]rules.Outcome{
+func TestOutcomeTextAndCapture(t *testing.T) {
+	for want, outcome := range map[string]rules.Outcome{
 		"goes to its destination, not captured": uncaptured,
 		"dropped":                               dropped,
 		"redirected to port 15053 of this host, conntrack zone 2":        toAgentInZone,
@@ -699,21 +764,27 @@ func TestOutcomeText(t *testing.T) {
 		"assigned to the transparent listener on port 15006, mark 0x53a": {
 			Redirect: 15001, TProxy: 15006, Mark: 0x53a,
 		},
+		"dropped, with a reply to its sender: reject with tcp reset": {
+			Dropped: true, Rejected: "reject with tcp reset",
+		},
+		"routed back to this host, not captured, mark 0x1":  {Rerouted: true, Mark: 1},
 		"redirected to port 15001 of this host, mark 0x539": {Redirect: 15001, Mark: 0x539},
 		"goes to port 9 of its destination, not captured":   {DNATPort: 9},
 	} {
-		if f.String() != want {
-			t.Errorf("%+v: %q, want %q", f, f, want)
+		if outcome.String() != want {
+			t.Errorf("%+v: %q, want %q", outcome, outcome, want)
 		}
-		if dropped := (rules.Outcome{
-			Dropped: true, Redirect: 15001, TProxy: 15006,
-		}); dropped.Captured() {
-			t.Errorf("%s: a dropped packet is captured", dropped)
+		captured := strings.HasPrefix(want, "redirected") || strings.HasPrefix(want, "assigned")
+		if outcome.Captured() != captured {
+			t.Errorf("%s: captured is %t, want %t", outcome, outcome.Captured(), captured)
 		}
-		if captured := strings.HasPrefix(want, "redirected") ||
-			strings.HasPrefix(want, "assigned"); f.Captured() != captured {
-			t.Errorf("%s: captured is %t", f, f.Captured())
-		}
+	}
+}
+
+func TestDroppedPacketIsNotCaptured(t *testing.T) {
+	dropped := rules.Outcome{Dropped: true, Redirect: 15001, TProxy: 15006}
+	if dropped.Captured() {
+		t.Errorf("%+v: captured is true, want false", dropped)
 	}
 }
 

@@ -25,10 +25,10 @@ func TestCapturesIPv6(t *testing.T) {
 			addresses = append(addresses, netip.MustParseAddr(text))
 		}
 		if got := rules.CapturesIPv6(addresses, false); got != tc.single {
-			t.Errorf("%s: %v", tc.name, got)
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.single)
 		}
 		if got := rules.CapturesIPv6(addresses, true); got != tc.dualStack {
-			t.Errorf("%s, dual stack: %v", tc.name, got)
+			t.Errorf("%s, dual stack: %t, want %t", tc.name, got, tc.dualStack)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func TestDecidesFamily(t *testing.T) {
 		"::ffff:127.0.0.1": false,
 	} {
 		if got := rules.DecidesFamily(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %v", text, got)
+			t.Errorf("%s: %t, want %t", text, got, want)
 		}
 	}
 	if rules.DecidesFamily(netip.Addr{}) {

@@ -19,14 +19,15 @@ import (
 // namespace.
 type istioCase struct {
 	name string
-	// args are flags by name, environment variables in upper case, and notes with a leading _.
+	// args contains the values of flags and of environment variables, whose names are in upper
+	// case. Names that begin with _ describe the pod.
 	args     map[string]string
 	redirect rules.Redirect
 	ruleset  rules.Ruleset
 }
 
-// goldenDir returns the directory of the recorded runs, which have one subdirectory each. They are
-// not part of the repository.
+// goldenDir returns the directory of the recorded runs, with a subdirectory for each run. The
+// directory is not part of the repository. Without it the test is skipped.
 func goldenDir(t testing.TB) string {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "shared", "golden"))
 	if _, err := os.Stat(dir); err != nil {
@@ -52,7 +53,7 @@ func istioCases(t testing.TB) []istioCase {
 		cases = append(cases, readCase(t, filepath.Join(dir, e.Name())))
 	}
 	if len(cases) < 40 {
-		t.Fatalf("only %d usable cases in %s", len(cases), dir)
+		t.Fatalf("%d successful runs in %s, want at least 40", len(cases), dir)
 	}
 	return cases
 }
@@ -123,8 +124,8 @@ func (c istioCase) parameters() rules.Redirect {
 			r.DNS.Servers = append(r.DNS.Servers, must(rules.ParseServer(server)))
 		}
 	}
-	// Without --dual-stack the first address determines the family. A dual-stack pod's first
-	// address is IPv4.
+	// Without --dual-stack the first address decides whether IPv6 is captured. In the dual-stack
+	// pods it is an IPv4 address.
 	r.IPv6 = c.args["_family"] == "v6" || c.args["_family"] == "dual" && (c.enabled("dual-stack") ||
 		c.enabled("istio-dual-stack"))
 	return r

@@ -12,8 +12,8 @@ import (
 )
 
 // istioReference returns the rules that istio-iptables generates from the parameters: one rule for
-// each port, prefix and owner, in its order. TestReferenceEqualsRecordedRules compares it with
-// the recorded runs.
+// each port, prefix and owner, in istio-iptables' order. TestReferenceEqualsRecordedRules compares
+// these rules with the recorded runs.
 func istioReference(r rules.Redirect) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -104,7 +104,7 @@ func (w *istioWriter) text() string {
 	w.add("nat OUTPUT", "-j ISTIO_OUTPUT")
 	w.output()
 	if w.tproxy {
-		w.tproxyExtras()
+		w.tproxyRules()
 	}
 	b := new(strings.Builder)
 	for _, table := range []string{"raw", "mangle", "nat"} {
@@ -245,11 +245,11 @@ func (w *istioWriter) ownerGroups() {
 		}
 		return
 	}
-	var none strings.Builder
+	var otherGroups strings.Builder
 	for _, gid := range w.OwnerGroups.IDs {
-		fmt.Fprintf(&none, "-m owner ! --gid-owner %s ", gid)
+		fmt.Fprintf(&otherGroups, "-m owner ! --gid-owner %s ", gid)
 	}
-	w.add("nat ISTIO_OUTPUT", "%s-j RETURN", none.String())
+	w.add("nat ISTIO_OUTPUT", "%s-j RETURN", otherGroups.String())
 }
 
 func (w *istioWriter) dnsRules() {
@@ -293,7 +293,7 @@ func (w *istioWriter) dnsRules() {
 	}
 }
 
-func (w *istioWriter) tproxyExtras() {
+func (w *istioWriter) tproxyRules() {
 	inbound := w.lines["mangle ISTIO_INBOUND"]
 	w.lines["mangle ISTIO_INBOUND"] = append([]string{
 		fmt.Sprintf("-p tcp -m mark --mark %d -j RETURN", w.TProxyMark),

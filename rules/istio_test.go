@@ -55,7 +55,7 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			sluice := c.strict(t)
-			packets := rapid.SliceOfN(anyPacket(newVocabulary([]rules.Ruleset{sluice, c.ruleset})),
+			packets := rapid.SliceOfN(anyPacket(collectParts([]rules.Ruleset{sluice, c.ruleset})),
 				10, 10)
 			rapid.Check(t, func(rt *rapid.T) {
 				for _, p := range packets.Draw(rt, "packets") {
@@ -176,11 +176,11 @@ func reportDifference(t rapid.TB, p rules.Packet, sluice, istio *rules.Ruleset) 
 }
 
 // anyPacket draws packets with typical and unusual values, and with values of the rules.
-func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
+func anyPacket(parts ruleParts) *rapid.Generator[rules.Packet] {
 	addrs := map[rules.Family]*rapid.Generator[rules.Packet]{}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		sources, destinations := rapid.SampledFrom(v.addressValues(f, rules.Source)),
-			rapid.SampledFrom(v.addressValues(f, rules.Destination))
+		sources, destinations := rapid.SampledFrom(parts.addressValues(f, rules.Source)),
+			rapid.SampledFrom(parts.addressValues(f, rules.Destination))
 		addrs[f] = rapid.Custom(func(t *rapid.T) rules.Packet {
 			var p rules.Packet
 			setAddr(&p, rules.Source, sources.Draw(t, "source"))
@@ -189,15 +189,15 @@ func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
 		})
 	}
 	port := func(side rules.Side) *rapid.Generator[uint16] {
-		return rapid.OneOf(rapid.SampledFrom(v.portValues(side)), rapid.Uint16())
+		return rapid.OneOf(rapid.SampledFrom(parts.portValues(side)), rapid.Uint16())
 	}
 	id := func(group bool) *rapid.Generator[uint32] {
-		return rapid.OneOf(rapid.SampledFrom(v.idValues(group)), rapid.Uint32())
+		return rapid.OneOf(rapid.SampledFrom(parts.idValues(group)), rapid.Uint32())
 	}
 	sourcePort, destinationPort, uid, gid := port(rules.Source), port(rules.Destination), id(false),
 		id(true)
-	mark := rapid.OneOf(rapid.SampledFrom(v.markValues()), rapid.Uint32())
-	interfaces := rapid.SampledFrom(v.interfaceValues())
+	mark := rapid.OneOf(rapid.SampledFrom(parts.markValues()), rapid.Uint32())
+	interfaces := rapid.SampledFrom(parts.interfaceValues())
 	protocols := rapid.SampledFrom([]rules.Protocol{
 		rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP, rules.SCTP,
 	})
@@ -217,7 +217,7 @@ func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
 		if p.Hook == rules.Output && rapid.IntRange(0, 5).Draw(t, "socket") > 0 {
 			p.Owner = &rules.Owner{UID: uid.Draw(t, "uid"), GID: gid.Draw(t, "gid")}
 		}
-		p, exists := normal(p)
+		p, exists := normalize(p)
 		if !exists {
 			p.ConntrackMark = 0
 		}

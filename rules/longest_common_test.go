@@ -38,14 +38,16 @@ func TestLongestCommonOfLongLists(t *testing.T) {
 				best, found := longestCommon(want, got), huntSzymanski(want, got)
 				common := kept(want, found.want)
 				if !slices.Equal(common, kept(got, found.got)) {
-					t.Fatalf("%v of want is not %v of got", common, kept(got, found.got))
+					t.Fatalf("the subsequence of want is %v, but the subsequence of got is %v", common,
+						kept(got, found.got))
 				}
 				exact := row.exact && !slices.ContainsFunc(want, func(n int) bool {
 					return occurrences(want, n) > maxCandidates || occurrences(got, n) > maxCandidates
 				})
 				if longest := len(kept(want, best.want)); len(common) > longest ||
 					exact && len(common) < longest {
-					t.Fatalf("%d in common, want %d", len(common), longest)
+					t.Fatalf("the common subsequence has length %d, the longest one %d", len(common),
+						longest)
 				}
 			})
 		})

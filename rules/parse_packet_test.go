@@ -225,7 +225,7 @@ func TestParsePacketReportsAllErrors(t *testing.T) {
 }
 
 func TestPrintedPacketsParseToTheSame(t *testing.T) {
-	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.MustCompile(typical(tproxyMode,
+	packets := anyPacket(collectParts([]rules.Ruleset{rules.MustCompile(typical(tproxyMode,
 		ipv6))}))
 	rapid.Check(t, func(t *rapid.T) {
 		want := packets.Draw(t, "packet")

@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A population contains packets that differ in every field that the rulesets distinguish: for each
-// field, the values at and next to every boundary of a rule. Values that no rule distinguishes
-// count as one, so that the combinations represent all packets.
+// A population contains packets that represent all packets of a family at a hook. Its packets are
+// all combinations of values of the fields. The values of a field are those at and next to the
+// boundaries in rules, but only one of several values that no rule distinguishes.
 type population struct {
-	family     rules.Family
-	hook       rules.Hook
+	hook rules.Hook
+	// dimensions contains, for each field, the changes that set its values.
 	dimensions [][]change
 }
 
@@ -25,15 +25,16 @@ type change func(*rules.Packet)
 
 // newPopulation collects the values that the rulesets contain.
 func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *population {
-	v := newVocabulary(rulesets)
-	p := &population{family: f, hook: h, dimensions: [][]change{
-		v.protocols(f),
-		v.addresses(f, h, rules.Source), v.addresses(f, h, rules.Destination),
-		v.ports(h, rules.Source), v.ports(h, rules.Destination),
-		v.interfaces(h), v.states(), v.flags(h), v.marks(false), v.marks(true), v.listeners(),
+	parts := collectParts(rulesets)
+	p := &population{hook: h, dimensions: [][]change{
+		parts.protocols(f),
+		parts.addresses(f, h, rules.Source), parts.addresses(f, h, rules.Destination),
+		parts.ports(h, rules.Source), parts.ports(h, rules.Destination),
+		parts.interfaces(h), parts.states(), parts.flags(h),
+		parts.marks(false), parts.marks(true), parts.listeners(),
 	}}
 	if h == rules.Output {
-		p.dimensions = append(p.dimensions, v.owners())
+		p.dimensions = append(p.dimensions, parts.owners())
 	}
 	return p
 }
@@ -60,8 +61,8 @@ func (p *population) size() int {
 	return n
 }
 
-// each calls do with every combination, or with the same sample of them if there are more than
-// limit. It ends when do returns false.
+// each calls do with every combination, or with a fixed sample of limit combinations if there are
+// more. It ends when do returns false.
 func (p *population) each(limit int, do func(rules.Packet) bool) {
 	size := p.size()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -82,12 +83,12 @@ func (p *population) packet(index int) (packet rules.Packet, exists bool) {
 		d[index%len(d)](&packet)
 		index /= len(d)
 	}
-	return normal(packet)
+	return normalize(packet)
 }
 
-// normal clears the fields that a packet of its kind cannot have, and reports whether the packet is
-// possible.
-func normal(p rules.Packet) (rules.Packet, bool) {
+// normalize clears the fields that the protocol of the packet does not have, and reports whether
+// the packet is possible.
+func normalize(p rules.Packet) (rules.Packet, bool) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
 		p.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
@@ -100,34 +101,35 @@ func normal(p rules.Packet) (rules.Packet, bool) {
 	return p, !unknown || p.ConntrackMark == 0
 }
 
-// vocabulary contains the matches and actions of rulesets.
-type vocabulary struct {
+// ruleParts contains the matches, actions and policy routes of rulesets.
+type ruleParts struct {
 	matches  []rules.Match
 	actions  []rules.Action
 	policies []rules.PolicyRoute
 }
 
-func newVocabulary(rulesets []rules.Ruleset) vocabulary {
-	var v vocabulary
+// collectParts returns the matches, actions and policy routes of the rulesets.
+func collectParts(rulesets []rules.Ruleset) ruleParts {
+	var parts ruleParts
 	for _, rs := range rulesets {
-		v.policies = append(v.policies, rs.Routing.Policies...)
+		parts.policies = append(parts.policies, rs.Routing.Policies...)
 		for _, table := range rs.Tables {
 			for _, chain := range table.Chains {
 				for _, rule := range chain.Rules {
-					v.matches = append(v.matches, rule.Matches...)
-					v.actions = append(v.actions, rule.Actions...)
+					parts.matches = append(parts.matches, rule.Matches...)
+					parts.actions = append(parts.actions, rule.Actions...)
 				}
 			}
 		}
 	}
-	return v
+	return parts
 }
 
-// of returns the matches of one type, without repetitions.
-func of[M rules.Match](v vocabulary) []M {
+// matchesOf returns the matches of one type, without repetitions.
+func matchesOf[M rules.Match](parts ruleParts) []M {
 	var found []M
 	seen := map[string]bool{}
-	for _, m := range v.matches {
+	for _, m := range parts.matches {
 		m, ok := m.(M)
 		if ok && !seen[fmt.Sprint(m)] {
 			seen[fmt.Sprint(m)] = true
@@ -137,8 +139,8 @@ func of[M rules.Match](v vocabulary) []M {
 	return found
 }
 
-// classes returns one value of each class of values at a hook. Values of a class satisfy the same
-// matches.
+// classes returns one value of each class of values at a hook. The values of a class satisfy the
+// same matches.
 func classes[T comparable, M rules.Match](
 	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
 ) []T {
@@ -159,15 +161,15 @@ func classes[T comparable, M rules.Match](
 	return distinct
 }
 
-// oneOfEach returns the changes for one value of each class.
-func oneOfEach[T comparable, M rules.Match](
+// changesForClasses returns the changes for one value of each class.
+func changesForClasses[T comparable, M rules.Match](
 	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
 ) []change {
-	return every(classes(h, matches, values, set), set)
+	return changesFor(classes(h, matches, values, set), set)
 }
 
-// every returns the changes for all values.
-func every[T any](values []T, set func(*rules.Packet, T)) []change {
+// changesFor returns the changes for all values.
+func changesFor[T any](values []T, set func(*rules.Packet, T)) []change {
 	changes := make([]change, len(values))
 	for i, value := range values {
 		changes[i] = func(p *rules.Packet) { set(p, value) }
@@ -175,12 +177,12 @@ func every[T any](values []T, set func(*rules.Packet, T)) []change {
 	return changes
 }
 
-func (v vocabulary) protocols(f rules.Family) []change {
+func (parts ruleParts) protocols(f rules.Family) []change {
 	icmp := rules.ICMP
 	if f == rules.IPv6 {
 		icmp = rules.ICMPv6
 	}
-	return every([]rules.Protocol{rules.TCP, rules.UDP, icmp}, func(
+	return changesFor([]rules.Protocol{rules.TCP, rules.UDP, icmp}, func(
 		p *rules.Packet, protocol rules.Protocol,
 	) {
 		p.Protocol = protocol
@@ -188,7 +190,7 @@ func (v vocabulary) protocols(f rules.Family) []change {
 }
 
 // addressValues returns typical addresses, and the addresses at both ends of each range.
-func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr {
+func (parts ruleParts) addressValues(f rules.Family, side rules.Side) []netip.Addr {
 	texts := []string{"10.244.1.5", "192.0.2.1", "127.0.0.1", "127.0.0.2"}
 	if f == rules.IPv6 {
 		texts = []string{"fd00:10:244:1::5", "2001:db8::1", "::1", "::ffff:10.1.2.3"}
@@ -197,7 +199,7 @@ func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr 
 	for _, text := range texts {
 		values = append(values, netip.MustParseAddr(text))
 	}
-	for _, m := range of[rules.MatchAddr](v) {
+	for _, m := range matchesOf[rules.MatchAddr](parts) {
 		if m.Family() != f || m.Side != side {
 			continue
 		}
@@ -208,8 +210,8 @@ func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr 
 	return slices.DeleteFunc(values, func(a netip.Addr) bool { return !a.IsValid() })
 }
 
-func (v vocabulary) addresses(f rules.Family, h rules.Hook, side rules.Side) []change {
-	return oneOfEach(h, of[rules.MatchAddr](v), v.addressValues(f, side), func(
+func (parts ruleParts) addresses(f rules.Family, h rules.Hook, side rules.Side) []change {
+	return changesForClasses(h, matchesOf[rules.MatchAddr](parts), parts.addressValues(f, side), func(
 		p *rules.Packet, a netip.Addr,
 	) {
 		setAddr(p, side, a)
@@ -225,9 +227,9 @@ func setAddr(p *rules.Packet, side rules.Side, a netip.Addr) {
 }
 
 // portValues returns typical ports, and the ports at and next to both ends of each range.
-func (v vocabulary) portValues(side rules.Side) []uint16 {
+func (parts ruleParts) portValues(side rules.Side) []uint16 {
 	values := []uint16{8080, 40000}
-	for _, m := range of[rules.MatchPort](v) {
+	for _, m := range matchesOf[rules.MatchPort](parts) {
 		for _, r := range m.Ports {
 			if m.Side == side {
 				values = append(values, r.First-1, r.First, r.Last, r.Last+1)
@@ -237,8 +239,8 @@ func (v vocabulary) portValues(side rules.Side) []uint16 {
 	return values
 }
 
-func (v vocabulary) ports(h rules.Hook, side rules.Side) []change {
-	return oneOfEach(h, of[rules.MatchPort](v), v.portValues(side), func(
+func (parts ruleParts) ports(h rules.Hook, side rules.Side) []change {
+	return changesForClasses(h, matchesOf[rules.MatchPort](parts), parts.portValues(side), func(
 		p *rules.Packet, port uint16,
 	) {
 		setPort(p, side, port)
@@ -253,10 +255,11 @@ func setPort(p *rules.Packet, side rules.Side, port uint16) {
 	*end = netip.AddrPortFrom(end.Addr(), port)
 }
 
-// interfaceValues returns two typical interfaces, a foreign one, and those in the rules.
-func (v vocabulary) interfaceValues() []string {
+// interfaceValues returns two typical interfaces, another one, the interfaces in the rules, and
+// interfaces whose names begin with their names.
+func (parts ruleParts) interfaceValues() []string {
 	values := []string{"lo", "eth0", "foreign"}
-	for _, m := range of[rules.MatchInterface](v) {
+	for _, m := range matchesOf[rules.MatchInterface](parts) {
 		for _, n := range m.Names {
 			values = append(values, n.Name, n.Name+"9")
 		}
@@ -265,10 +268,10 @@ func (v vocabulary) interfaceValues() []string {
 }
 
 // interfaces has a separate class for lo, because a packet that leaves by lo returns.
-func (v vocabulary) interfaces(h rules.Hook) []change {
+func (parts ruleParts) interfaces(h rules.Hook) []change {
 	set := func(p *rules.Packet, name string) { setInterface(p, h, name) }
-	lo, others := v.interfaceValues()[:1], v.interfaceValues()[1:]
-	return append(every(lo, set), oneOfEach(h, of[rules.MatchInterface](v), others, set)...)
+	lo, others := parts.interfaceValues()[:1], parts.interfaceValues()[1:]
+	return append(changesFor(lo, set), changesForClasses(h, matchesOf[rules.MatchInterface](parts), others, set)...)
 }
 
 func setInterface(p *rules.Packet, h rules.Hook, name string) {
@@ -280,9 +283,9 @@ func setInterface(p *rules.Packet, h rules.Hook, name string) {
 }
 
 // idValues returns root, a typical id, and the ids at and next to both ends of each range.
-func (v vocabulary) idValues(group bool) []uint32 {
+func (parts ruleParts) idValues(group bool) []uint32 {
 	values := []uint32{0, 5000}
-	for _, m := range of[rules.MatchOwner](v) {
+	for _, m := range matchesOf[rules.MatchOwner](parts) {
 		for _, r := range m.IDs {
 			if m.Group == group {
 				values = append(values, r.First-1, r.First, r.Last, r.Last+1)
@@ -292,14 +295,14 @@ func (v vocabulary) idValues(group bool) []uint32 {
 	return values
 }
 
-func (v vocabulary) owners() []change {
-	matches := of[rules.MatchOwner](v)
+func (parts ruleParts) owners() []change {
+	matches := matchesOf[rules.MatchOwner](parts)
 	ids := func(group bool, set func(*rules.Packet, uint32)) []uint32 {
 		return classes(rules.Output,
 			slices.DeleteFunc(slices.Clone(matches), func(m rules.MatchOwner) bool {
 				return m.Group != group
 			}),
-			v.idValues(group), set)
+			parts.idValues(group), set)
 	}
 	owners := []*rules.Owner{nil}
 	for _, uid := range ids(false, func(p *rules.Packet, id uint32) {
@@ -311,17 +314,17 @@ func (v vocabulary) owners() []change {
 			owners = append(owners, &rules.Owner{UID: uid, GID: gid})
 		}
 	}
-	return every(owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
+	return changesFor(owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
 }
 
 // markValues returns the marks that a rule matches or sets, or that a policy route matches. Without
 // such marks, all marks are in one class.
-func (v vocabulary) markValues() []uint32 {
+func (parts ruleParts) markValues() []uint32 {
 	values := []uint32{0}
-	for _, m := range of[rules.MatchMark](v) {
+	for _, m := range matchesOf[rules.MatchMark](parts) {
 		values = append(values, m.Value)
 	}
-	for _, a := range v.actions {
+	for _, a := range parts.actions {
 		switch a := a.(type) {
 		case rules.SetMark:
 			values = append(values, a.Value)
@@ -329,7 +332,7 @@ func (v vocabulary) markValues() []uint32 {
 			values = append(values, a.Value)
 		}
 	}
-	for _, p := range v.policies {
+	for _, p := range parts.policies {
 		values = append(values, p.Mark)
 	}
 	slices.Sort(values)
@@ -339,8 +342,8 @@ func (v vocabulary) markValues() []uint32 {
 	return values
 }
 
-func (v vocabulary) marks(conntrack bool) []change {
-	return every(v.markValues(), func(p *rules.Packet, mark uint32) {
+func (parts ruleParts) marks(conntrack bool) []change {
+	return changesFor(parts.markValues(), func(p *rules.Packet, mark uint32) {
 		if conntrack {
 			p.ConntrackMark = mark
 		} else {
@@ -350,30 +353,30 @@ func (v vocabulary) marks(conntrack bool) []change {
 }
 
 // states returns all states, or only the two that NAT treats differently.
-func (v vocabulary) states() []change {
+func (parts ruleParts) states() []change {
 	values := []rules.State{rules.New, rules.Established}
-	if len(of[rules.MatchState](v)) > 0 || len(of[rules.MatchMark](v)) > 0 {
+	if len(matchesOf[rules.MatchState](parts)) > 0 || len(matchesOf[rules.MatchMark](parts)) > 0 {
 		values = append(values, rules.Related, rules.Invalid, rules.Untracked)
 	}
-	return every(values, func(p *rules.Packet, s rules.State) { p.State = s })
+	return changesFor(values, func(p *rules.Packet, s rules.State) { p.State = s })
 }
 
-func (v vocabulary) flags(h rules.Hook) []change {
+func (parts ruleParts) flags(h rules.Hook) []change {
 	values := []rules.TCPFlags{rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST, 0}
-	return oneOfEach(h, of[rules.MatchTCPFlags](v), values, func(
+	return changesForClasses(h, matchesOf[rules.MatchTCPFlags](parts), values, func(
 		p *rules.Packet, f rules.TCPFlags,
 	) {
 		p.Flags = f
 	})
 }
 
-func (v vocabulary) listeners() []change {
+func (parts ruleParts) listeners() []change {
 	values := []bool{false}
-	for _, a := range v.actions {
+	for _, a := range parts.actions {
 		switch a.(type) {
 		case rules.TProxy, rules.TProxyDrop:
 			values = []bool{false, true}
 		}
 	}
-	return every(values, func(p *rules.Packet, none bool) { p.NoListener = none })
+	return changesFor(values, func(p *rules.Packet, none bool) { p.NoListener = none })
 }

@@ -32,8 +32,7 @@ func excludingPorts(ports []rules.PortRange) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestManyAdjacentPortsBecomeRanges has short lists, which remain readable, and long ones, which
-// become ranges.
+// Short lists of ports remain readable. Long lists become ranges.
 func TestManyAdjacentPortsBecomeRanges(t *testing.T) {
 	for _, row := range []struct{ from, ports, want int }{
 		{15020, 2, 2},
@@ -74,7 +73,7 @@ func TestMergedPortsAreEquivalent(t *testing.T) {
 		result := diff.Decide(diff.Side{Ruleset: joined}, diff.Side{Ruleset: single},
 			diff.Options{})
 		if result.StrictVerdict() != diff.Equivalent {
-			t.Fatalf("%s: %+v", result.StrictVerdict(), result)
+			t.Fatalf("verdict %s, want %s: %+v", result.StrictVerdict(), diff.Equivalent, result)
 		}
 	})
 }

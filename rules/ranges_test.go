@@ -62,7 +62,7 @@ func TestNormalizeKeepsTheNumbers(t *testing.T) {
 			t.Fatalf("%v becomes %v: contains %d is %t, want %t", ranges, got, n, !want, want)
 		}
 		if second := rules.Normalize(got); fmt.Sprint(second) != fmt.Sprint(got) {
-			t.Fatalf("%v becomes %v, and that %v", ranges, got, second)
+			t.Fatalf("%v becomes %v, which becomes %v when normalized again", ranges, got, second)
 		}
 	})
 }
@@ -103,8 +103,9 @@ func TestNormalizeAddrsMergesAdjacentRanges(t *testing.T) {
 		netipx.MustParseIPRange("10.0.0.5-10.0.0.9"), netipx.MustParseIPRange("10.0.0.1-10.0.0.4"),
 		netipx.MustParseIPRange("10.0.0.11-10.0.0.12"),
 	})
-	if text := fmt.Sprint(got); text != "[10.0.0.1-10.0.0.9 10.0.0.11-10.0.0.12]" {
-		t.Errorf("got %s", text)
+	const want = "[10.0.0.1-10.0.0.9 10.0.0.11-10.0.0.12]"
+	if text := fmt.Sprint(got); text != want {
+		t.Errorf("got %s, want %s", text, want)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestRolesOfDecidingRules(t *testing.T) {
 			{"out tcp 127.0.0.1:1 > 10.244.1.5:80 uid 1337 dev lo", "inbound captured"},
 		} {
 			if got := roleOf(t, rs, tc[0]); got != tc[1] {
-				t.Errorf("%s: %s: %q, want %q", mode, tc[0], got, tc[1])
+				t.Errorf("%s: %s: the role is %q, want %q", mode, tc[0], got, tc[1])
 			}
 		}
 	}
@@ -71,11 +71,12 @@ func TestEachRoleHasItsOwnName(t *testing.T) {
 	for _, r := range rules.Roles() {
 		name := r.Direction() + " " + r.Outcome()
 		if other, taken := names[name]; taken || r.Direction() == "" || r.Outcome() == "" {
-			t.Errorf("role %d: %q, like role %d", r, name, other)
+			t.Errorf("role %d is named %q, want a direction and an outcome that differ from role %d",
+				r, name, other)
 		}
 		names[name] = r
 	}
 	if len(names) != int(rules.RoleCount)-1 {
-		t.Errorf("%d names", len(names))
+		t.Errorf("%d names, want %d", len(names), rules.RoleCount-1)
 	}
 }

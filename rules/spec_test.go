@@ -34,8 +34,8 @@ var (
 	proxyZoneOnly = rules.Outcome{Zone: rules.ProxyDNSZone}
 )
 
-// typical returns istio-init's default parameters: capture all traffic except the proxy's own
-// ports.
+// typical returns istio-init's default parameters, with changes. They capture all traffic except
+// connections to the proxy's own ports.
 func typical(changes ...func(*rules.Redirect)) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -118,18 +118,19 @@ func isFulfilled(m rules.Match, p rules.Packet) bool {
 	return len(fulfilled([]rules.Match{m}, p)) > 0
 }
 
-// fulfilled returns the indices of the matches that a packet satisfies after conntrack.
+// fulfilled returns the indices of the matches that a packet satisfies after conntrack. A missing
+// address counts as the unspecified address.
 func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
-	zero := func(a netip.AddrPort, beside netip.AddrPort) netip.AddrPort {
+	withAddr := func(a, other netip.AddrPort) netip.AddrPort {
 		switch {
 		case a.Addr().IsValid():
 			return a
-		case beside.Addr().Is6():
+		case other.Addr().Is6():
 			return netip.AddrPortFrom(netip.IPv6Unspecified(), a.Port())
 		}
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), a.Port())
 	}
-	p.Source, p.Destination = zero(p.Source, p.Destination), zero(p.Destination, p.Source)
+	p.Source, p.Destination = withAddr(p.Source, p.Destination), withAddr(p.Destination, p.Source)
 	c := rules.Chain{Name: "c", Base: &rules.Base{Hook: p.Hook}}
 	for _, m := range matches {
 		c.Rules = append(c.Rules, rules.Rule{

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// The default number of random inputs of a test: in the short form, and in the long form, where it
-// is the default of package rapid.
+// The default numbers of random inputs of a test in the short form and in the long form. The number
+// in the long form is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
 // SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. This
@@ -26,9 +26,10 @@ func SetChecks(getenv func(string) string) {
 	}
 }
 
-// Trials returns the number of trials of a test with random inputs that does not use rapid.Check:
-// longTrials in the long form, else a number proportional to the number of SetChecks, and at least
-// 1. It panics if SLUICE_CHECKS is not a number.
+// Trials returns the number of trials of a test with random inputs that does not use rapid.Check.
+// In the long form this is longTrials. In the short form it is longTrials multiplied by
+// $SLUICE_CHECKS, by default 15, divided by 100, and at least 1. Trials panics if SLUICE_CHECKS is
+// not a number from 1.
 func Trials(longTrials int, getenv func(string) string) int {
 	if getenv("SLUICE_LONG") == "1" {
 		return longTrials

@@ -30,7 +30,7 @@ func TestSetChecks(t *testing.T) {
 		t.Setenv("SLUICE_CHECKS", c.number)
 		rulestest.SetChecks(os.Getenv)
 		if got := flag.Lookup(name).Value.String(); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+			t.Errorf("%s: the flag is %s, want %s", c.name, got, c.want)
 		}
 	}
 }
@@ -43,14 +43,14 @@ func TestTrials(t *testing.T) {
 		{"the long form", "1", "7", 200, 200},
 		{"the short form", "", "", 200, 30},
 		{"at least one trial", "", "", 3, 1},
-		{"all", "", "100", 200, 200},
-		{"more", "", "300", 200, 600},
+		{"as many checks as in the long form", "", "100", 200, 200},
+		{"more checks than in the long form", "", "300", 200, 600},
 	} {
 		getenv := func(name string) string {
 			return map[string]string{"SLUICE_LONG": c.long, "SLUICE_CHECKS": c.number}[name]
 		}
 		if got := rulestest.Trials(c.trials, getenv); got != c.want {
-			t.Errorf("%s: %d of %d, want %d", c.name, got, c.trials, c.want)
+			t.Errorf("%s: Trials(%d) is %d, want %d", c.name, c.trials, got, c.want)
 		}
 	}
 	for _, number := range []string{"0", "-1", "many"} {
@@ -58,7 +58,7 @@ func TestTrials(t *testing.T) {
 			defer func() {
 				want := `SLUICE_CHECKS="` + number + `" is not a number from 1`
 				if got := recover(); got != want {
-					t.Errorf("SLUICE_CHECKS=%s: %v, want %s", number, got, want)
+					t.Errorf("SLUICE_CHECKS=%s: the panic is %v, want %s", number, got, want)
 				}
 			}()
 			rulestest.Trials(1, func(name string) string {
@@ -68,7 +68,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// unset replaces the flags by unset ones until the test ends, and returns them.
+// unset returns a flag set with all flags of flag.CommandLine, none of which is set. It restores
+// flag.CommandLine when the test ends.
 func unset(t *testing.T) *flag.FlagSet {
 	t.Helper()
 	before, flags := flag.CommandLine, flag.NewFlagSet("test", flag.ContinueOnError)

@@ -18,7 +18,7 @@ func TestEventuallyReturnsWhenTheConditionIsMet(t *testing.T) {
 			return time.Since(begin) >= 10*time.Second
 		})
 		if elapsed := time.Since(begin); elapsed > 11*time.Second {
-			t.Errorf("returned after %s", elapsed)
+			t.Errorf("returned after %s, want at most 11s", elapsed)
 		}
 	})
 }
@@ -33,7 +33,8 @@ func TestEventuallySucceedsFailsWithTheLastError(t *testing.T) {
 			})
 		}()
 		if len(failed.messages) != 1 || !strings.HasSuffix(failed.messages[0], "connection: refused") {
-			t.Errorf("failures: %q", failed.messages)
+			t.Errorf("failures %q, want one that ends with the description and the error",
+				failed.messages)
 		}
 	})
 }

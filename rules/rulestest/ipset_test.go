@@ -28,6 +28,6 @@ func TestReplaceIPSets(t *testing.T) {
 		t.Error(diff)
 	}
 	if m, ok := empty.Matches[0].(rules.MatchAddr); !ok || len(m.Ranges) > 0 {
-		t.Errorf("%v, want no addresses", empty.Matches[0])
+		t.Errorf("the empty set is replaced by %v, want a match of no address", empty.Matches[0])
 	}
 }

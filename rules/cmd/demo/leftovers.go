@@ -11,7 +11,7 @@ import (
 )
 
 // mounts lists the mounts that keep one of the namespaces alive, such as a file under /run/netns.
-// Call it while the namespaces are open, because the kernel reuses their numbers.
+// Call mounts while the namespaces are open, because the kernel reuses their numbers.
 func mounts(namespaces ...*netns.NS) ([]string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -40,8 +40,8 @@ func remainingReferences() (found []string, err error) {
 	return found, err
 }
 
-// references lists the threads and descriptors of this process that refer to another network
-// namespace than its own.
+// references lists the threads and descriptors of this process that refer to a network namespace
+// other than its own.
 func references() ([]string, error) {
 	home, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

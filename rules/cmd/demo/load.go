@@ -27,8 +27,8 @@ type results struct {
 	// ended receives a value when a connection has ended, if a goroutine waits for it.
 	ended chan struct{}
 
-	mu       sync.Mutex
-	uncaught string // the last connection that was not captured
+	mu              sync.Mutex
+	lastNotCaptured string // the last connection that was not captured, or its error
 }
 
 // load contains the calls that are repeated under load: an outbound and an inbound connection.
@@ -65,7 +65,7 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 	p.printVerdict(t.leaked.Load()+t.failed.Load() == 0,
 		fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
 			t.opened.Load(), t.captured.Load(), t.leaked.Load(), t.failed.Load()),
-		"all captured; the last exception was "+t.uncaught)
+		"all captured; the last exception was "+t.lastNotCaptured)
 
 	if _, err := nft.Apply(network.Pod, including); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (t *results) replace(
 	return times, nil
 }
 
-// start opens connections to all destinations of load at the same time, and to each destination one
-// after the other, until the returned function is called.
+// start opens connections until the returned function is called: to all destinations of load at the
+// same time, and to each destination one after the other.
 func (t *results) start(network *testbed.Network) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool
@@ -139,8 +139,8 @@ func (t *results) count(r row, c testbed.Call, network *testbed.Network) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.uncaught = fmt.Sprintf("%s: %s", c, a)
+	t.lastNotCaptured = fmt.Sprintf("%s: %s", c, a)
 	if err != nil {
-		t.uncaught = err.Error()
+		t.lastNotCaptured = err.Error()
 	}
 }

@@ -22,18 +22,19 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// Environment variables that make the test binary run the command, and the directory that the
-// command then has at /run/netns.
 const (
-	asDemo   = "SLUICE_RUN_DEMO"
-	netnsDir = "SLUICE_DEMO_NETNS"
+	// asDemo is an environment variable. If it is set, the test binary runs the command.
+	asDemo = "SLUICE_RUN_DEMO"
+	// netnsDirVariable is an environment variable with a directory. The command mounts the
+	// directory at /run/netns in its own mount namespace.
+	netnsDirVariable = "SLUICE_DEMO_NETNS"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asDemo) != "" {
-		if dir := os.Getenv(netnsDir); dir != "" {
-			if err := errors.Join(os.MkdirAll(named, 0o755),
-				unix.Mount(dir, named, "", unix.MS_BIND, "")); err != nil {
+		if dir := os.Getenv(netnsDirVariable); dir != "" {
+			if err := errors.Join(os.MkdirAll(runNetns, 0o755),
+				unix.Mount(dir, runNetns, "", unix.MS_BIND, "")); err != nil {
 				panic(err)
 			}
 		}
@@ -50,24 +51,24 @@ func demo(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// named is the directory of the named network namespaces.
-const named = "/run/netns"
+// runNetns is the directory of the named network namespaces.
+const runNetns = "/run/netns"
 
-// host is a network namespace in which the demo runs, with a directory of named namespaces, so that
-// no other process changes the files and interfaces that the test compares.
+// host is a network namespace in which the demo runs, with its own directory of named namespaces.
+// Therefore no other process changes the files and interfaces that the test compares.
 type host struct {
 	*netns.NS
-	named string
+	netnsDir string // mounted at runNetns for the demo
 }
 
 // newHost returns a host that exists until the test ends.
 func newHost(t *testing.T) host { return host{netnstest.New(t), t.TempDir()} }
 
-// demo returns the command for the host. The command has its own mounts.
+// demo returns the command for the host. The command has its own mount namespace.
 func (h host) demo(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := demo(t, testBinary(t))
-	cmd.Env = append(cmd.Env, netnsDir+"="+h.named)
+	cmd.Env = append(cmd.Env, netnsDirVariable+"="+h.netnsDir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: unix.CLONE_NEWNS}
 	return cmd
 }
@@ -86,7 +87,7 @@ func (h host) resources(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := os.ReadDir(h.named)
+	entries, err := os.ReadDir(h.netnsDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if elapsed := time.Since(start); elapsed > time.Minute {
-		t.Errorf("the demo took %v", elapsed)
+		t.Errorf("the demo took %v, want at most a minute", elapsed)
 	}
 	text := string(out)
 	for _, want := range []string{
@@ -145,13 +146,12 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// The test interrupts the demo when it prints a line that begins with the given text.
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
 	before := home.resources(t)
 	for _, tc := range []struct {
-		after  string
+		after  string // the demo is interrupted when it prints a line that begins with this text
 		signal syscall.Signal
 	}{
 		{"", unix.SIGINT},
@@ -182,7 +182,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 				t.Errorf("the demo ended with %v, want exit code %d; stderr: %s", err,
 					exitSignal+int(tc.signal), stderr.String())
 			case !strings.Contains(stderr.String(), "nothing is left"):
-				t.Errorf("stderr: %s", stderr.String())
+				t.Errorf("stderr is %q, want a message that nothing is left", stderr.String())
 			}
 			if after := home.resources(t); !slices.Equal(after, before) {
 				t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
@@ -195,20 +195,21 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	}
 }
 
-// interruptAfter sends the signal when a line of the output has the given prefix.
-func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, line string, s syscall.Signal) {
+// interruptAfter sends the signal when a line of the output has the given prefix, or at once if the
+// prefix is empty.
+func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, prefix string, s syscall.Signal) {
 	t.Helper()
 	lines := bufio.NewScanner(out)
-	for reached := line == ""; !reached && lines.Scan(); {
-		reached = strings.HasPrefix(lines.Text(), line)
+	for reached := prefix == ""; !reached && lines.Scan(); {
+		reached = strings.HasPrefix(lines.Text(), prefix)
 	}
 	if err := cmd.Process.Signal(s); err != nil {
-		t.Errorf("the demo ended before line %q: %v", line, err)
+		t.Errorf("the demo ended before a line that begins with %q: %v", prefix, err)
 	}
 	_, _ = io.Copy(io.Discard, out)
 }
 
-func TestWithoutRoot(t *testing.T) {
+func TestWithoutRootTheDemoNamesTheRequirement(t *testing.T) {
 	netnstest.RequireRoot(t)
 	binary, err := os.ReadFile(testBinary(t))
 	if err != nil {

@@ -47,8 +47,8 @@ func perform(p *printer) (err error) {
 		return err
 	}
 	for _, part := range []func(*printer, *testbed.Network) error{
-		program, compareWithIstio, showCaptured, showNotCaptured, showTraced, changeUnderLoad,
-		remove,
+		applyRedirection, compareWithIstio, showCaptured, showNotCaptured, showTraced,
+		changeUnderLoad, removeRedirection,
 	} {
 		if err := part(p, network); err != nil {
 			return err
@@ -66,8 +66,8 @@ func perform(p *printer) (err error) {
 	return err
 }
 
-// program applies the redirection and prints the rules that the kernel then holds.
-func program(p *printer, network *testbed.Network) error {
+// applyRedirection applies the redirection and prints the rules that the kernel then contains.
+func applyRedirection(p *printer, network *testbed.Network) error {
 	rs := rules.MustCompile(sidecar())
 	start := time.Now()
 	result, err := nft.Apply(network.Pod, rs)
@@ -89,8 +89,8 @@ func program(p *printer, network *testbed.Network) error {
 	return network.Settle(rs.Routing)
 }
 
-// remove removes the redirection and shows that nothing of it is left.
-func remove(p *printer, network *testbed.Network) error {
+// removeRedirection removes the redirection and shows that nothing of it is left.
+func removeRedirection(p *printer, network *testbed.Network) error {
 	p.printHeading("Everything removed")
 	if _, err := nft.Remove(network.Pod); err != nil {
 		return err

@@ -47,8 +47,8 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, c := range tracedRows {
-		call := c.row.call(c.row.to[0])
+	for _, traced := range tracedRows {
+		call := traced.row.call(traced.row.to[0])
 		if _, err := network.Dial(call); err != nil {
 			return err
 		}
@@ -57,25 +57,25 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 			return err
 		}
 		line, ok := "no packet was traced", false
-		for _, traced := range packets {
-			packet := livetrace.PacketOf(traced, interfaces)
+		for _, events := range packets {
+			packet := livetrace.PacketOf(events, interfaces)
 			if packet.Destination != call.To {
 				continue
 			}
 			const ownerKnown = true
-			packet.Owner = &c.row.caller.owner
+			packet.Owner = &traced.row.caller.owner
 			if packet.Hook == rules.Prerouting {
 				packet.Owner = nil // it arrives from the neighbor
 			}
-			o, complete := livetrace.Match(&rs, traced, packet, ownerKnown)
+			o, complete := livetrace.Match(&rs, events, packet, ownerKnown)
 			if complete && !o.Repeated {
 				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol,
 					packet.Source, packet.Destination, o.Message)
-				ok = o.Outcome == c.outcome && len(o.Differences) == 0
-				break // the proxy sends the other packets to this destination
+				ok = o.Outcome == traced.outcome && len(o.Differences) == 0
+				break // the other packets to this destination are the proxy's
 			}
 		}
-		p.printVerdict(ok, line, string(c.outcome)+", by the rules that the model predicts")
+		p.printVerdict(ok, line, string(traced.outcome)+", by the rules that the model predicts")
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ func (r row) call(to netip.AddrPort) testbed.Call {
 	}
 }
 
-// captures reports whether the proxy must answer.
+// captures reports whether the proxy must receive the call.
 func (r row) captures() bool {
 	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS},
 		r.path[0])

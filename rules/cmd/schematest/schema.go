@@ -127,10 +127,12 @@ func loosen(s *jsonschema.Schema) {
 	}
 	if slices.Contains(s.Types, "null") {
 		s.Types = slices.DeleteFunc(s.Types, func(name string) bool { return name == "null" })
-		if len(s.Types) == 1 {
-			s.Type = s.Types[0]
+		switch len(s.Types) {
+		case 0: // a reference
+			s.Types = nil
+		case 1:
+			s.Type, s.Types = s.Types[0], nil
 		}
-		s.Types = nil
 	}
 	for _, property := range s.Properties {
 		loosen(property)

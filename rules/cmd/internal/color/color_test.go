@@ -10,11 +10,11 @@ import (
 
 func TestPaint(t *testing.T) {
 	if got := Painter(true).Paint(Red, "no"); got != "\x1b[31mno\x1b[0m" {
-		t.Errorf("painted %q", got)
+		t.Errorf("a painter returns %q, want the text in red", got)
 	}
 	var none Painter
 	if got := none.Paint(Red, "no"); got != "no" {
-		t.Errorf("%q without colors", got)
+		t.Errorf("the zero painter returns %q, want the unchanged text", got)
 	}
 }
 

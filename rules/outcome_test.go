@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Outcomes of TPROXY mode with marks: the proxy's calls to its own pod are marked first.
+// Outcomes of the proxy's calls to its own pod in TPROXY mode, in which the mark is set first.
 var (
 	selfCallMarked    = rules.Outcome{Mark: rules.SelfCallMark}
 	selfCallToInbound = rules.Outcome{
@@ -14,9 +14,9 @@ var (
 	}
 )
 
-// verdicts lists the outcomes of istio-init's default arguments for each kind of connection. The
-// strict column is TPROXY without deviations, as with istio-init.
-var verdicts = []struct {
+// connections lists the outcome of each kind of connection with istio-init's default arguments: in
+// REDIRECT mode, in TPROXY mode, and in TPROXY mode without deviations (strict).
+var connections = []struct {
 	name, ipv4, ipv6         string
 	redirect, tproxy, strict rules.Outcome
 }{
@@ -129,20 +129,20 @@ var verdicts = []struct {
 	},
 }
 
-func TestVerdicts(t *testing.T) {
+func TestOutcomesOfConnections(t *testing.T) {
 	redirect := compile(t, typical(ipv6))
 	tproxy := compile(t, typical(ipv6, tproxyMode))
 	strict := compile(t, typical(ipv6, tproxyMode, (*rules.Redirect).StrictIstio))
 	ipv4Only := compile(t, typical())
-	for _, v := range verdicts {
-		for _, text := range []string{v.ipv4, v.ipv6} {
-			checkRows(t, redirect, []row{{"REDIRECT: " + v.name, text, v.redirect}})
-			checkRows(t, tproxy, []row{{"TPROXY: " + v.name, text, v.tproxy}})
-			checkRows(t, strict, []row{{"TPROXY as with istio-init: " + v.name, text, v.strict}})
+	for _, c := range connections {
+		for _, text := range []string{c.ipv4, c.ipv6} {
+			checkRows(t, redirect, []row{{"REDIRECT: " + c.name, text, c.redirect}})
+			checkRows(t, tproxy, []row{{"TPROXY: " + c.name, text, c.tproxy}})
+			checkRows(t, strict, []row{{"TPROXY as with istio-init: " + c.name, text, c.strict}})
 		}
 		checkRows(t, ipv4Only, []row{
-			{"an IPv4-only pod: " + v.name, v.ipv4, v.redirect},
-			{"IPv6 is not captured in an IPv4-only pod: " + v.name, v.ipv6, uncaptured},
+			{"an IPv4-only pod: " + c.name, c.ipv4, c.redirect},
+			{"IPv6 is not captured in an IPv4-only pod: " + c.name, c.ipv6, uncaptured},
 		})
 	}
 	checkRows(t, redirect, []row{{
