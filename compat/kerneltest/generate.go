@@ -13,11 +13,11 @@ import (
 // A Generator generates rulesets and packets at random. Equal seeds yield equal results.
 type Generator struct {
 	random *rand.Rand
-	// Ordinary omits most constructs that the model cannot express.
-	Ordinary bool
-	// Wide adds rules with rarely used options, and with options in unusual orders. The model
-	// cannot express many of these rules.
-	Wide bool
+	// OmitUnmodeled omits most constructs that the model cannot express.
+	OmitUnmodeled bool
+	// RareOptions adds rules with rarely used options, and with options in unusual orders. The
+	// model cannot express many of these rules.
+	RareOptions bool
 	// conntrack makes rules that match or change conntrack state more frequent, so that they
 	// interact.
 	conntrack bool
@@ -106,8 +106,8 @@ func (g *Generator) maskedMark() string {
 // that the model cannot express, and another one in four also generates rarely used options.
 func newTrialGenerator(seed uint64) *Generator {
 	g := NewGenerator(seed)
-	g.Ordinary = seed%4 != 0
-	g.Wide = seed%4 == 2
+	g.OmitUnmodeled = seed%4 != 0
+	g.RareOptions = seed%4 == 2
 	return g
 }
 

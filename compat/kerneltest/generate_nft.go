@@ -16,14 +16,14 @@ func (g *Generator) nft() Ruleset {
 		t := Table{Program: NFT, Family: family, Name: name}
 		inTable := nftDraw{Generator: g, family: family}
 		t.Sets = inTable.sets()
-		if g.Wide {
-			t.Sets = append(t.Sets, inTable.wideObjects()...)
+		if g.RareOptions {
+			t.Sets = append(t.Sets, inTable.rareObjects()...)
 		}
 		hooks := []string{
 			"filter hook prerouting", "filter hook output", "nat hook prerouting",
 			"nat hook output", "route hook output",
 		}
-		if g.Wide && g.oneIn(4) {
+		if g.RareOptions && g.oneIn(4) {
 			hooks = append(hooks, "filter hook postrouting", "nat hook postrouting")
 		}
 		for i := range 1 + g.below(3) {
@@ -31,7 +31,7 @@ func (g *Generator) nft() Ruleset {
 			d.typeAndHook = draw(g, hooks...)
 			// The priorities of iptables' tables and of conntrack (-200), and others near them.
 			d.priority = draw(g, -300, -200, -150, -100, 0, 5, -199, -201)
-			if g.Wide {
+			if g.RareOptions {
 				d.priority = draw(g, d.priority, -310, -290, -140, -101, -99, -95, 110)
 			}
 			if g.conntrack && g.oneIn(2) {
@@ -212,10 +212,10 @@ func (d *nftDraw) addrs(family rules.Family) string {
 // match draws a match. A text that is repeated in a list is drawn more often.
 func (d *nftDraw) match() string {
 	g := d.Generator
-	if g.Wide && g.oneIn(3) {
-		return d.drawUntilAllowed(d.wideMatch)
+	if g.RareOptions && g.oneIn(3) {
+		return d.drawUntilAllowed(d.rareMatch)
 	}
-	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
+	if !g.OmitUnmodeled && g.oneIn(20) || g.oneIn(150) {
 		return d.unusualMatch()
 	}
 	family, ip := d.addrFamily()

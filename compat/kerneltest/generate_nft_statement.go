@@ -6,8 +6,8 @@ import "github.com/sluice-mesh/sluice/rules"
 // list is drawn more often.
 func (d *nftDraw) statement() string {
 	g := d.Generator
-	if g.Wide && g.oneIn(3) {
-		return d.drawUntilAllowed(d.wideStatement)
+	if g.RareOptions && g.oneIn(3) {
+		return d.drawUntilAllowed(d.rareStatement)
 	}
 	mark := draw(g, someMarks...)
 	choice := g.below(12)
@@ -38,7 +38,7 @@ func (d *nftDraw) statement() string {
 		}
 		return "counter"
 	case 7:
-		if !g.Ordinary && g.oneIn(2) {
+		if !g.OmitUnmodeled && g.oneIn(2) {
 			return draw(g, "tcp dport set 9090", "ip dscp set 1", "meta priority set 1",
 				"ct event set new", "ip daddr set 10.9.9.9",
 				"ip6 hoplimit set 5", "ip6 dscp set 3", "ip ecn set ce", "ip6 ecn set ect0",
@@ -87,8 +87,8 @@ func (d *nftDraw) sourceNAT() string {
 // verdict draws the end of a rule: a verdict, a NAT or reject statement, or nothing.
 func (d *nftDraw) verdict() string {
 	g := d.Generator
-	if g.Wide && g.oneIn(3) {
-		return d.drawUntilAllowed(d.wideVerdict)
+	if g.RareOptions && g.oneIn(3) {
+		return d.drawUntilAllowed(d.rareVerdict)
 	}
 	switch g.below(12) {
 	case 0, 1:

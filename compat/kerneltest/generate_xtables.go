@@ -59,7 +59,7 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 			d := xtDraw{g, family, name, hook, userChains[hook]}
 			c.Rules = append(d.probe(), d.rules(5)...)
 		}
-		if hook == "POSTROUTING" && name == "mangle" && g.Wide && g.oneIn(3) {
+		if hook == "POSTROUTING" && name == "mangle" && g.RareOptions && g.oneIn(3) {
 			// Packets that leave by lo traverse POSTROUTING before PREROUTING. Its rules are drawn
 			// like those of OUTPUT.
 			d := xtDraw{g, family, name, "OUTPUT", nil}
@@ -140,7 +140,7 @@ func (d xtDraw) rule() Rule {
 	if target != "" {
 		r = append(r, target)
 	}
-	if d.Wide && d.oneIn(2) {
+	if d.RareOptions && d.oneIn(2) {
 		return d.reword(r)
 	}
 	return r
@@ -185,10 +185,10 @@ func (d xtDraw) addrs() string {
 // repeated in a list is drawn more often.
 func (d xtDraw) match(protocol string) string {
 	g := d.Generator
-	if g.Wide && g.oneIn(24) {
-		return d.wideMatch(protocol)
+	if g.RareOptions && g.oneIn(24) {
+		return d.rareMatch(protocol)
 	}
-	if !g.Ordinary && g.oneIn(20) || g.oneIn(150) {
+	if !g.OmitUnmodeled && g.oneIn(20) || g.oneIn(150) {
 		return d.unusualMatch()
 	}
 	isOutput := d.hook == "OUTPUT"
@@ -305,10 +305,10 @@ func (d xtDraw) unusualMatch() string {
 // target draws a target or nothing, and the protocol that the target needs.
 func (d xtDraw) target() (target, protocol string) {
 	g := d.Generator
-	if g.Wide && g.oneIn(20) {
-		return d.wideTarget()
+	if g.RareOptions && g.oneIn(20) {
+		return d.rareTarget()
 	}
-	if !g.Ordinary && g.oneIn(40) {
+	if !g.OmitUnmodeled && g.oneIn(40) {
 		return draw(g, "-j TOS --set-tos 4", "-j DSCP --set-dscp 1",
 			"-j HMARK --hmark-tuple src --hmark-mod 5 --hmark-rnd 1",
 			"-j NFLOG", "-j TRACE", "-j CONNSECMARK --save", "-j AUDIT --type accept",

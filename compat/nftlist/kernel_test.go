@@ -136,7 +136,7 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 			decided, count := map[string]int{}, 0
 			for seed := range uint64(rulesets(t)) {
 				g := kerneltest.NewGenerator(seed)
-				g.Ordinary = seed%2 == 0
+				g.OmitUnmodeled = seed%2 == 0
 				rs := firstRules(g.RulesetOf(program))
 				ns.load(t, "")
 				if err := ns.loadGenerated(t, rs.String()); err != nil {
@@ -172,7 +172,7 @@ func TestGeneratedRulesAreReadExactly(t *testing.T) {
 	total, exact := 0, 0
 	for seed := range uint64(rulesets(t)) {
 		g := kerneltest.NewGenerator(1000 + seed)
-		g.Ordinary = seed%2 == 0
+		g.OmitUnmodeled = seed%2 == 0
 		rs := g.RulesetOf(kerneltest.NFT)
 		ns.load(t, "")
 		if err := ns.loadGenerated(t, rs.String()); err != nil {

@@ -83,7 +83,7 @@ var (
 	// The match devgroup is omitted: Linux 6.18 accepts --src-group in a chain of iptables-nft to
 	// which OUTPUT jumps. devgroup_mt (net/netfilter/xt_devgroup.c) then reads the group of the
 	// incoming interface, which is a nil pointer, and the kernel kills the sending process.
-	wideXTMatches = []string{
+	rareXTMatches = []string{
 		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
 		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
 		"-m conntrack --ctproto 6 --ctdir ORIGINAL", "-m conntrack ! --ctproto 47",
@@ -97,32 +97,32 @@ var (
 		"-m u32 --u32 6&0xff=6",
 		"-m comment --comment -j",
 	}
-	wideXTMatches4 = []string{
+	rareXTMatches4 = []string{
 		"-s 0/0", "! -d 0/0", "-d 10.1/16", "-d 0", "-m iprange --src-range 10-11",
 		"-f", "! -f", "-m conntrack --ctorigsrc 10.0.0.0/8",
 		"-m conntrack --ctorigdst 10.1.2.3 --ctstate NEW", "-m conntrack --ctreplsrc 10.1.2.3",
 	}
-	wideXTMatches6 = []string{
+	rareXTMatches6 = []string{
 		"-m ipv6header --header prot --soft", "-m frag --fragid 1", "-m rt --rt-type 0",
 		"-m hbh --hbh-len 1", "-m dst --dst-len 1",
 	}
-	wideXTMatchesTCP = []string{
+	rareXTMatchesTCP = []string{
 		"-m tcp --dport 80 -m tcp --sport 1000:65535", "-m ecn --ecn-tcp-cwr", "--tcp-option 2",
 		"-m connlimit --connlimit-above 0", "-m tcp ! --dport 1:79 ! --sport 53",
 	}
-	wideXTTargets = []string{
+	rareXTTargets = []string{
 		"-j CONNMARK --set-mark 0x5 --left-shift-mark 4",
 		"-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xf0", "-j CONNMARK --set-xmark 0x5/0xff",
 		"-j CONNMARK --restore-mark --nfmask 0x0 --ctmask 0xff", "-j MARK --set-xmark 0x5/0x0",
 		"-j NFLOG --nflog-prefix -j", "-j IDLETIMER --timeout 5 --label x",
 		"-j LOG --log-prefix \"! -p tcp\" --log-uid",
 	}
-	wideXTRaw = []string{
+	rareXTRaw = []string{
 		"-j CT --ctevents new", "-j CT --zone mark", "-j CT --zone-reply 5",
 		"-j CT --zone-orig mark", "-j CT --zone-orig 5", "-j CT --zone 5 --ctevents new",
 		"-j CT --zone 65535",
 	}
-	wideXTNAT4 = []string{
+	rareXTNAT4 = []string{
 		"-j DNAT --to-destination 10.0.2.1-10.0.2.9 --random",
 		"-j DNAT --to-destination 10.0.2.1-10.0.2.9:80-90 --persistent",
 		"-j NETMAP --to 10.9.9.0/24",
@@ -131,32 +131,32 @@ var (
 	}
 )
 
-// wideMatch draws a match with rarely used options, for xtDraw.match.
-func (d xtDraw) wideMatch(protocol string) string {
-	list := wideXTMatches
+// rareMatch draws a match with rarely used options, for xtDraw.match.
+func (d xtDraw) rareMatch(protocol string) string {
+	list := rareXTMatches
 	switch {
 	case protocol == "tcp" && d.oneIn(2):
-		list = wideXTMatchesTCP
+		list = rareXTMatchesTCP
 	case d.family == rules.IPv4 && d.oneIn(3):
-		list = wideXTMatches4
+		list = rareXTMatches4
 	case d.family == rules.IPv6 && d.oneIn(3):
-		list = wideXTMatches6
+		list = rareXTMatches6
 	}
 	return draw(d.Generator, list...)
 }
 
-// wideTarget draws a target with rarely used options, for xtDraw.target, and the protocol that the
+// rareTarget draws a target with rarely used options, for xtDraw.target, and the protocol that the
 // target needs.
-func (d xtDraw) wideTarget() (target, protocol string) {
+func (d xtDraw) rareTarget() (target, protocol string) {
 	g := d.Generator
 	switch {
 	case d.table == "raw" && g.oneIn(2):
 		if g.oneIn(8) {
 			return "-j CT --helper ftp", "tcp"
 		}
-		return draw(g, wideXTRaw...), ""
+		return draw(g, rareXTRaw...), ""
 	case d.table == "nat" && d.family == rules.IPv4 && g.oneIn(2):
-		return draw(g, wideXTNAT4...), "tcp"
+		return draw(g, rareXTNAT4...), "tcp"
 	case d.table == "filter" && g.oneIn(2):
 		if g.oneIn(2) {
 			return "-j REJECT --reject-with tcp-reset", "tcp"
@@ -170,5 +170,5 @@ func (d xtDraw) wideTarget() (target, protocol string) {
 		return draw(g, "-j TCPOPTSTRIP --strip-options sack-permitted", "-j ECN --ecn-tcp-remove",
 			"-j NFQUEUE --queue-num 0 --queue-bypass"), "tcp"
 	}
-	return draw(g, wideXTTargets...), ""
+	return draw(g, rareXTTargets...), ""
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// wideObjects returns the declarations of the named objects that wide rules use. In inet tables,
-// their addresses are of IPv4.
-func (d *nftDraw) wideObjects() []string {
+// rareObjects returns the declarations of the named objects that rules with rare options use. In
+// inet tables, their addresses are of IPv4.
+func (d *nftDraw) rareObjects() []string {
 	addrType, family := "ipv4_addr", rules.IPv4
 	if d.family == rules.IPv6 {
 		addrType, family = "ipv6_addr", rules.IPv6
@@ -44,7 +44,7 @@ func (d *nftDraw) fill(text string) string {
 	family, ip := d.addrFamily()
 	usesNamedObject := containsAny(text, "@marks4", "@pairs", "@seen {", "map @to")
 	if d.family == rules.Inet && usesNamedObject {
-		family, ip = rules.IPv4, "ip" // see wideObjects
+		family, ip = rules.IPv4, "ip" // see rareObjects
 	}
 	target := "drop"
 	if len(d.jumps) > 0 {
@@ -76,7 +76,7 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 // nftDraw.verdict draw.
 
 // Matches of all hooks.
-var wideMatches = []string{
+var rareMatches = []string{
 	"$ip saddr . tcp dport $not@pairs", "$ip daddr . udp dport @pairs",
 	"$ip saddr . tcp dport $not{ $C . $S, $A . $P }",
 	"$ip saddr . $ip daddr . tcp dport $not{ $A . $B . $P }",
@@ -138,7 +138,7 @@ var wideMatches = []string{
 
 // Matches of one hook.
 var (
-	wideArriving = []string{
+	rareArriving = []string{
 		"fib saddr . iif type local", "fib daddr . iif type $notlocal",
 		"fib saddr . mark . iif oif 0",
 		"fib saddr . iif oif $not0", `fib saddr . iif oifname "eth0"`,
@@ -147,7 +147,7 @@ var (
 		"meta skuid $not1337",
 		"meta pkttype $not{ host, multicast }", `iifkind "veth"`, "meta iifgroup default",
 	}
-	wideLeaving = []string{
+	rareLeaving = []string{
 		"oif $notlo", "meta oifgroup 0", `meta oifkind "veth"`, "rt ip nexthop 10.0.2.2",
 		"rt mtu > 100", "rt ipsec missing",
 		"meta oiftype loopback", "fib saddr . oif type local", "meta cgroup 1",
@@ -158,7 +158,7 @@ var (
 // Statements that usually do not end a rule: statements of all chains, statements that the model
 // cannot express, and statements for chains before conntrack and for prerouting.
 var (
-	wideStatements = []string{
+	rareStatements = []string{
 		"meta mark set $ip daddr map @marks4", "meta mark set $ip saddr map { $C : $M, $A : $N }",
 		"ct mark set tcp dport map { $P : $M, $Q : $N }",
 		"meta mark set tcp dport map { $P : $M, $Q : $N }",
@@ -185,7 +185,7 @@ var (
 		`counter name "c"`,
 		`log prefix "x" level debug flags all`, "meta nftrace set 1",
 	}
-	wideUnmodeled = []string{
+	rareUnmodeled = []string{
 		"tcp dport set $P", "udp dport set $P", "ip daddr set 10.9.9.9", "ip6 daddr set ::1",
 		"th dport set $P",
 		"tcp urgptr set 1", "ip ttl set 7", "ip dscp set 1", "@th,16,16 set $P",
@@ -194,13 +194,13 @@ var (
 		`ct timeout set "t"`,
 		"udp checksum set 0", "ip6 hoplimit set 3",
 	}
-	wideBeforeConntrack = []string{
+	rareBeforeConntrack = []string{
 		"ct zone set meta mark map { $M : 5, $N : 1 }", "ct zone set jhash $ip saddr mod 5",
 		`ct zone set iif map { "lo" : 5 }`,
 		"ct reply zone set 5", "notrack ct zone set 5", "ct zone set 5 ct zone set 1",
 		"ct zone set 5 notrack", "ct zone set 5 ct mark set $M",
 	}
-	wideTProxy = []string{
+	rareTProxy = []string{
 		"meta l4proto tcp tproxy ip to 127.0.0.1:15001",
 		"meta l4proto tcp tproxy to :tcp dport map { $P : 15001, $Q : 15006 }",
 		"meta l4proto tcp tproxy to :meta mark map { $M : 15001 }",
@@ -214,7 +214,7 @@ var (
 
 // Ends of rules: for all chains, for NAT chains, and for other chains.
 var (
-	wideVerdicts = []string{
+	rareVerdicts = []string{
 		"tcp dport vmap @verdicts",
 		"meta l4proto . th dport vmap { tcp . $S : accept, udp . $P : $T }",
 		"meta mark . tcp dport vmap { $M . $P : $T, $N . $Q : drop }",
@@ -233,7 +233,7 @@ var (
 		"ip daddr & 0.0.0.1 vmap { 0.0.0.0 : $T, 0.0.0.1 : accept }",
 		"meta mark vmap { 0x0-0x5 : $T, 0x100 : drop }",
 	}
-	wideNAT = []string{
+	rareNAT = []string{
 		"meta l4proto tcp dnat ip to 10.0.2.1-10.0.2.9:80-90", "dnat ip to 10.0.2.1-10.0.2.9",
 		"dnat ip to tcp dport map @to",
 		"meta l4proto tcp dnat ip addr . port to ip daddr . tcp dport map " +
@@ -253,51 +253,51 @@ var (
 		"meta l4proto tcp redirect to :meta mark map { $M : 80, $N : 15001 }",
 		"meta l4proto tcp redirect to :numgen inc mod 2 map { 0 : 80, 1 : 443 }",
 	}
-	wideRejects = []string{
+	rareRejects = []string{
 		"reject with icmpx type admin-prohibited", "reject with tcp reset",
 		"meta l4proto tcp reject with tcp reset",
 		"reject with icmpx type host-unreachable", "meta l4proto udp reject",
 	}
 )
 
-// wideMatch draws a match that nftDraw.match does not draw.
-func (d *nftDraw) wideMatch() string {
-	list := wideMatches
+// rareMatch draws a match that nftDraw.match does not draw.
+func (d *nftDraw) rareMatch() string {
+	list := rareMatches
 	if d.oneIn(4) {
-		list = wideLeaving
+		list = rareLeaving
 		if d.isPrerouting() {
-			list = wideArriving
+			list = rareArriving
 		}
 	}
 	return d.fill(draw(d.Generator, list...))
 }
 
-// wideStatement draws a statement that nftDraw.statement does not draw.
-func (d *nftDraw) wideStatement() string {
+// rareStatement draws a statement that nftDraw.statement does not draw.
+func (d *nftDraw) rareStatement() string {
 	g := d.Generator
-	list := wideStatements
+	list := rareStatements
 	switch {
 	case d.oneIn(12):
-		list = wideUnmodeled
+		list = rareUnmodeled
 	case d.priority < rules.ConntrackPriority && !d.isNAT() && g.oneIn(3):
-		list = wideBeforeConntrack
+		list = rareBeforeConntrack
 	case d.isPrerouting() && !d.isNAT() && g.oneIn(3):
-		list = wideTProxy
+		list = rareTProxy
 	}
 	return d.fill(draw(g, list...))
 }
 
-// wideVerdict draws an end of a rule, usually one that nftDraw.verdict does not draw.
-func (d *nftDraw) wideVerdict() string {
+// rareVerdict draws an end of a rule, usually one that nftDraw.verdict does not draw.
+func (d *nftDraw) rareVerdict() string {
 	if d.isNAT() && d.isPostrouting() {
 		return d.sourceNAT()
 	}
-	list := wideVerdicts
+	list := rareVerdicts
 	switch {
 	case d.isNAT() && d.oneIn(2):
-		list = wideNAT
+		list = rareNAT
 	case !d.isNAT() && d.oneIn(6):
-		list = wideRejects
+		list = rareRejects
 	}
 	return d.fill(draw(d.Generator, list...))
 }
