@@ -13,12 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Addresses returns the addresses of the namespace's interfaces in the kernel's
-// order, IPv4 before IPv6. It omits loopback, link-local and multicast
-// addresses. Istio decides from these addresses whether a pod has IPv6
-// (net.InterfaceAddrs in its tools/istio-iptables/pkg/config). Addresses omits
-// [rules.PassthroughIPv6] too, because a redirection adds it to pods without
-// IPv6.
+// Addresses returns the addresses of the namespace's interfaces in the kernel's order, IPv4 before
+// IPv6. It omits loopback, link-local and multicast addresses. Istio decides from these addresses
+// whether a pod has IPv6 (net.InterfaceAddrs in its tools/istio-iptables/pkg/config). Addresses
+// omits [rules.PassthroughIPv6] too, because a redirection adds it to pods without IPv6.
 func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 	var addrs []netip.Addr
 	err := ns.Do(func() (err error) {

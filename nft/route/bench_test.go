@@ -12,7 +12,7 @@ var benchmarks = []struct {
 	name string
 	want rules.Routing
 }{
-	{"nothing", nothing}, {"six", onlyPassthrough}, {"tproxy", everything},
+	{"nothing", nothing}, {"passthrough", onlyPassthrough}, {"tproxy", everything},
 }
 
 func BenchmarkEnsureNew(b *testing.B) {

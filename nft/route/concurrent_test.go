@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// TestEnsureWhileOthersAddAndRemove checks that a route that another process removes between the
-// kernel's refusal and the reading does not count as a conflicting route.
+// TestEnsureWhileOthersAddAndRemove checks that Ensure succeeds if another caller removes the route
+// after the kernel has returned EEXIST and before Ensure lists the table.
 func TestEnsureWhileOthersAddAndRemove(t *testing.T) {
 	ns := netnstest.New(t)
 	var group sync.WaitGroup

@@ -13,9 +13,8 @@ import (
 
 // open opens a route netlink socket in ns, which the caller must close.
 func open(ns *netns.NS) (h *netlink.Handle, err error) {
-	// netlink.NewHandleAt would save a thread switch (16 µs), but it uses the
-	// current namespace if ns is closed, and needs privileges even if ns is the
-	// current namespace.
+	// netlink.NewHandleAt would save a thread switch (16 µs), but it uses the current namespace if
+	// ns is closed, and needs privileges even if ns is the current namespace.
 	err = ns.Do(func() error {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
@@ -26,11 +25,12 @@ func open(ns *netns.NS) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// dumpAttempts bounds the attempts to dump a list without a concurrent change. A
-// dump takes microseconds, so that ten interruptions mean continuous changes.
+// dumpAttempts is the maximum number of attempts to dump a list without a concurrent change. A dump
+// takes microseconds, so that ten interruptions mean continuous changes.
 const dumpAttempts = 10
 
-// dump returns the result of the first call of list that is not interrupted.
+// dump returns the result of the first call of list that is not interrupted. objects names the
+// elements of the list in errors.
 func dump[T any](objects string, list func() ([]T, error)) ([]T, error) {
 	for range dumpAttempts {
 		result, err := list()

@@ -12,21 +12,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Ensure adds the missing parts of want to the namespace. The Change contains
-// the added objects, and reports whether the namespace has other objects of this
-// package, which [Prune] would remove. If Ensure fails it removes the objects
-// that it has added. An object that another process adds concurrently counts as
-// present. Ensure needs CAP_NET_ADMIN, even if nothing is missing.
+// Ensure adds the missing parts of want to the namespace. The Change contains the added objects,
+// and reports whether the namespace has other objects of this package, which [Prune] would remove.
+// If Ensure fails, it removes the objects that it has added. An object that another process adds
+// concurrently counts as present. Ensure needs CAP_NET_ADMIN, even if nothing is missing.
 //
-// When Ensure returns, ::6 can be bound. The kernel delivers packets to it a
-// little later, when a worker has added its route to table local (up to 5 ms
-// under load).
+// When Ensure returns, a socket can be bound to ::6. The kernel delivers packets to ::6 a little
+// later, when a worker has added its route to table local (up to 5 ms under load).
 //
-// If want has IPv6 and the namespace has none, the error wraps [ErrNoIPv6]. If
-// want has an IPv6 policy route and lo is down, it wraps [unix.ENETDOWN]; the
-// kernel accepts the other objects while lo is down. Ensure returns an error if
-// the table of a policy route has another default route. It rejects a want whose
-// policy routes or addresses this package does not own.
+// If want has an IPv6 object and the namespace has no IPv6, the error wraps [ErrNoIPv6]. If want
+// has an IPv6 policy route and lo is down, the error wraps [unix.ENETDOWN]; the kernel accepts the
+// other objects while lo is down. Ensure returns an error if the table of a policy route has
+// another default route, or if want contains a policy route or an address that this package does
+// not own.
 func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 	objects, err := routingObjects(want)
 	if err != nil {
@@ -84,8 +82,8 @@ func routingObjects(r rules.Routing) ([]object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// validate rejects a policy route that would match all packets of the namespace,
-// or that [Read] and [Prune] would not recognize.
+// validate rejects a policy route that would match all packets of the namespace, or that [Read] and
+// [Prune] would not recognize.
 func validate(p rules.PolicyRoute) error {
 	var reason string
 	switch {
@@ -109,12 +107,11 @@ func validate(p rules.PolicyRoute) error {
 	return fmt.Errorf("%s: %s", policyRule(p), reason)
 }
 
-// Change contains the objects that a call of [Ensure] added. The zero value is
-// an empty change.
+// Change contains the objects that a call of [Ensure] added. The zero value is an empty change.
 type Change struct {
 	ns    *netns.NS
 	want  rules.Routing
-	added []object // in this order
+	added []object // in the order of their addition
 	stale bool
 }
 
@@ -127,10 +124,10 @@ func (c Change) Empty() bool { return len(c.added) == 0 }
 // Len returns the number of added rules, routes and addresses.
 func (c Change) Len() int { return len(c.added) }
 
-// Undo removes the added objects. Objects that are already removed are not an
-// error. The namespace must still be open or, if it is nil, Undo must be called
-// in the same namespace as Ensure. If another process has called Ensure in the
-// meantime, Undo removes objects that the other process needs.
+// Undo removes the added objects. An object that is already removed is not an error. The namespace
+// must still be open or, if it is nil, Undo must be called in the same namespace as Ensure. If
+// another process has called Ensure in the meantime, Undo may remove objects that the other process
+// needs.
 func (c Change) Undo() error {
 	if c.Empty() {
 		return nil

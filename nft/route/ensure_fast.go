@@ -2,11 +2,11 @@ package route
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// ensureFast is a fast path of Ensure in the calling thread's namespace. It takes a third of the
-// time of Ensure. It succeeds if the namespace has all objects of want, except possibly ::6, and no
-// unwanted objects of this package. This is the common case for first and later rulesets. If done
-// is false, Ensure must take the slow path, which also reports errors. added contains ::6 if it was
-// added, even if done is false.
+// ensureFast is the fast path of Ensure in the calling thread's namespace. It takes a third of the
+// time of the slow path. It succeeds if the namespace has all objects of want, except possibly ::6,
+// and no unwanted objects of this package. This is the common case for the first ruleset of a
+// namespace and for later ones. If done is false, Ensure must take the slow path, which also
+// reports errors. added contains ::6 if it was added, even if done is false.
 func ensureFast(want rules.Routing) (added []object, done bool) {
 	if len(want.LoopbackAddrs) > 1 {
 		return nil, false

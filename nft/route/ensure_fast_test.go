@@ -16,10 +16,10 @@ import (
 // TestFastPathHasTheSameResult compares the fast path, which exists only for the namespace of the
 // thread, with the slow path.
 func TestFastPathHasTheSameResult(t *testing.T) {
-	added := func(want rules.Routing, inPlace bool) (list []netlink.Addr, change route.Change) {
+	ensure := func(want rules.Routing, fast bool) (addrs []netlink.Addr, change route.Change) {
 		n := netnstest.New(t)
 		arg := n
-		if inPlace {
+		if fast {
 			arg = nil
 		}
 		if err := n.Do(func() (err error) {
@@ -30,35 +30,35 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			list, err = testbed.RetryDump(func() ([]netlink.Addr, error) {
+			addrs, err = testbed.RetryDump(func() ([]netlink.Addr, error) {
 				return netlink.AddrList(lo, netlink.FAMILY_V6)
 			})
 			if err != nil {
 				return err
 			}
 			if change.Stale() {
-				t.Error("an empty namespace has stale objects")
+				t.Error("a new namespace has stale objects")
 			}
 			if !route.InSync(want) {
-				t.Errorf("fast path %t: the routing is incomplete", inPlace)
+				t.Errorf("fast path %t: the routing is not in sync", fast)
 			}
 			return change.Undo()
 		}); err != nil {
 			t.Fatal(err)
 		}
-		return list, change
+		return addrs, change
 	}
 	for _, want := range []rules.Routing{nothing, onlyPassthrough} {
-		slowAddrs, slow := added(want, false)
-		fastAddrs, fast := added(want, true)
+		slowAddrs, slow := ensure(want, false)
+		fastAddrs, fast := ensure(want, true)
 		flags := cmp.Transformer("flags", func(a netlink.Addr) string {
 			return fmt.Sprintf("%s flags 0x%x scope %d", a, a.Flags, a.Scope)
 		})
 		if diff := cmp.Diff(slowAddrs, fastAddrs, flags); diff != "" {
-			t.Error(diff)
+			t.Errorf("-slow path +fast path:\n%s", diff)
 		}
 		if fast.Len() != slow.Len() {
-			t.Errorf("%d added, want %d", fast.Len(), slow.Len())
+			t.Errorf("the fast path added %d objects, want %d", fast.Len(), slow.Len())
 		}
 	}
 }
@@ -69,12 +69,12 @@ func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	ip(t, n, sluiceRule4, "-4 route add local default dev lo tos 0x10 table 133")
 	if found, err := route.Read(n); err != nil || len(found.Policies) > 0 ||
 		len(found.Unrouted) != 1 || len(found.Others) != 1 {
-		t.Errorf("read %+v, %v", found, err)
+		t.Errorf("read %+v, error %v, want an unrouted rule and another route", found, err)
 	}
 	if err := n.Do(func() error {
 		change, err := route.Ensure(nil, onlyIPv4)
 		if change.Len() != 1 {
-			t.Errorf("%d added, want the route", change.Len())
+			t.Errorf("added %d objects, want 1, the route", change.Len())
 		}
 		return err
 	}); err != nil {
@@ -82,9 +82,9 @@ func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	}
 }
 
-// TestFastPathIsNotTakenWithStaleRules checks that unwanted objects of Sluice make Ensure take the
-// slow path, which reports them.
-func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
+// TestStaleRulesAreReported checks that with unwanted rules of Sluice, Ensure takes the slow path,
+// which reports them.
+func TestStaleRulesAreReported(t *testing.T) {
 	for name, before := range map[string][]string{
 		"a rule": {sluiceRule4}, "an IPv6 rule": {sluiceRule6},
 	} {
@@ -93,7 +93,8 @@ func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
 		if err := n.Do(func() error {
 			change, err := route.Ensure(nil, onlyPassthrough)
 			if !change.Stale() || change.Len() != 1 {
-				t.Errorf("%s: stale %t, %d added", name, change.Stale(), change.Len())
+				t.Errorf("%s: stale %t, added %d objects, want true and 1", name, change.Stale(),
+					change.Len())
 			}
 			return err
 		}); err != nil {
@@ -102,8 +103,8 @@ func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
 	}
 }
 
-// TestUndoKeepsAnExistingAddress checks that Undo keeps an address that existed before: it may
-// belong to Istio.
+// TestUndoKeepsAnExistingAddress checks that Undo keeps an address that Ensure has not added,
+// because the address may belong to Istio.
 func TestUndoKeepsAnExistingAddress(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-6 address add ::6/128 dev lo nodad")
@@ -113,7 +114,7 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 			return err
 		}
 		if change.Len() != 0 {
-			t.Errorf("%d added", change.Len())
+			t.Errorf("added %d objects, want 0", change.Len())
 		}
 		if err := change.Undo(); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The results of [state] for the routing everything.
+// The lines of [state] for the parts of the routing everything.
 var (
 	state4 = []string{
 		"-4 rule 133 from all fwmark 0x539 lookup 133",
@@ -40,7 +40,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 		before []string
 		want   rules.Routing
 		after  []string
-		undone []string // state after Undo
+		undone []string // the state after Undo
 	}{
 		{"all routing, in a new namespace", nil, everything, join(state4, state6, statePassthrough), nil},
 		{"IPv4 only", nil, onlyIPv4, state4, nil},
@@ -100,7 +100,8 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			change := mustEnsure(t, n, tc.want)
 			if want := len(tc.after) - len(tc.undone); change.Len() != want ||
 				change.Empty() != (want == 0) {
-				t.Errorf("added %d, want %d; empty: %v", change.Len(), want, change.Empty())
+				t.Errorf("added %d objects, want %d; Empty returns %t", change.Len(), want,
+					change.Empty())
 			}
 			checkState(t, n, tc.after...)
 			if second := mustEnsure(t, n, tc.want); !second.Empty() {
@@ -131,7 +132,8 @@ func TestEnsureTakesEffect(t *testing.T) {
 				got := strings.Join(ip(t, tc.n, "route get "+dst+" mark 1337"), " ")
 				if !strings.HasPrefix(got, "local "+dst) ||
 					!strings.Contains(got, "dev lo table 133") {
-					t.Errorf("a packet with the mark is routed to %s", got)
+					t.Errorf("the route of a packet with the mark to %s is %q, want a local route", dst,
+						got)
 				}
 			}
 		})
@@ -152,7 +154,7 @@ func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Check the flag: without it the outcome of the test would depend on a race.
+		// Check the flag too, because without the flag the bind above can succeed by chance.
 		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0],
 			"nodad") {
 			t.Fatalf("%q has no nodad", got)
@@ -170,7 +172,7 @@ func TestUndoOfNothingOpensNoSocket(t *testing.T) {
 	if err := unchanged.Undo(); err != nil {
 		t.Errorf("undo: %v", err)
 	}
-	// A closed namespace must not be treated as the current one.
+	// A closed namespace must not be treated as the current namespace.
 	if _, err := route.Ensure(n, onlyPassthrough); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Ensure in a closed namespace: error %v, want os.ErrClosed", err)
 	}
@@ -208,8 +210,8 @@ func TestEnsureWithLoopbackDown(t *testing.T) {
 	checkState(t, n, join(state4, statePassthrough)...)
 }
 
-// TestEnsureWithLoopbackRenamed checks that the loopback interface is the one with index 1, not the
-// one called lo.
+// TestEnsureWithLoopbackRenamed checks that the loopback interface is the interface with index 1,
+// not the interface with the name lo.
 func TestEnsureWithLoopbackRenamed(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down", "link set lo name loop0", "link set loop0 up")
@@ -223,8 +225,8 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		before    []string
 		sysctl    string
 		want      rules.Routing
-		target    error
-		text      string
+		wantErr   error
+		wantText  string
 		remaining []string
 	}{
 		{
@@ -313,7 +315,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 				enableSysctl(t, n, tc.sysctl)
 			}
 			change, err := route.Ensure(n, tc.want)
-			checkError(t, err, tc.target, tc.text)
+			checkError(t, err, tc.wantErr, tc.wantText)
 			if !change.Empty() {
 				t.Error("the change is not empty")
 			}
@@ -328,7 +330,7 @@ func TestIPv6DisabledDoesNotMatterToIPv4(t *testing.T) {
 	mustEnsure(t, n, onlyIPv4)
 	checkRead(t, n, onlyIPv4)
 	if removed, err := route.Prune(n, nothing); removed != 2 || err != nil {
-		t.Errorf("pruned %d, error %v, want 2", removed, err)
+		t.Errorf("pruned %d objects, error %v, want 2", removed, err)
 	}
 }
 
@@ -350,14 +352,14 @@ func TestEnsureWithoutCapability(t *testing.T) {
 		`remove address "ip -6 address ::6 dev lo": operation not permitted`)
 }
 
-// withoutNetAdmin runs fn while the calling, locked thread lacks CAP_NET_ADMIN.
+// withoutNetAdmin runs fn while the calling thread, which must be locked, lacks CAP_NET_ADMIN.
 func withoutNetAdmin(t *testing.T, fn func() error) error {
 	t.Helper()
 	defer dropNetAdmin(t)()
 	return fn()
 }
 
-// dropNetAdmin drops CAP_NET_ADMIN of the calling, locked thread until restore is
+// dropNetAdmin drops CAP_NET_ADMIN of the calling thread, which must be locked, until restore is
 // called.
 func dropNetAdmin(t *testing.T) (restore func()) {
 	t.Helper()
@@ -424,10 +426,10 @@ func TestNoDescriptorLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if removed, err := route.Prune(n, nothing); removed != 5 || err != nil {
-			t.Fatalf("pruned %d, error %v, want 5", removed, err)
+			t.Fatalf("pruned %d objects, error %v, want 5", removed, err)
 		}
 		if _, err := route.Ensure(disabled, everything); err == nil {
-			t.Fatal("no error without IPv6")
+			t.Fatal("no error in a namespace without IPv6")
 		}
 	}
 	if after := descriptors(t); after > before {

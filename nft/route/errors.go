@@ -12,13 +12,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ErrNoIPv6 is wrapped by the error of [Ensure] for IPv6 objects if a sysctl of
-// the namespace disables IPv6 or the kernel lacks it. The text of the error
-// names the cause.
+// ErrNoIPv6 is wrapped by the error of [Ensure] for IPv6 objects if a sysctl of the namespace
+// disables IPv6 or the kernel does not support it. The text of the error names the cause.
 var ErrNoIPv6 = errors.New("the namespace has no IPv6")
 
-// disableIPv6 is the sysctl that disables IPv6 on lo. Setting it for "all" sets
-// it for each interface.
+// disableIPv6 is the sysctl that disables IPv6 on lo. Setting the sysctl of "all" sets the sysctl
+// of each interface.
 const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 
 // explainError adds the cause to the kernel's error for the addition of o.
@@ -34,8 +33,8 @@ func explainError(ns *netns.NS, o object, err error) error {
 	// Check the sysctl: security modules return EACCES too.
 	case errors.Is(err, unix.EACCES) && isOne(ns, disableIPv6):
 		return fmt.Errorf("%w: sysctl net.ipv6.conf.lo.disable_ipv6 is 1: %w", ErrNoIPv6, err)
-	// A kernel without IPv6 has no handler for messages of the family (rtnetlink_rcv_msg
-	// in net/core/rtnetlink.c, fib_newrule in net/core/fib_rules.c).
+	// A kernel without IPv6 has no handler for messages of the family (rtnetlink_rcv_msg in
+	// net/core/rtnetlink.c, fib_newrule in net/core/fib_rules.c).
 	case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: the kernel does not support it: %w", ErrNoIPv6, err)
 	case errors.Is(err, unix.ENETDOWN):

@@ -8,20 +8,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Rollback removes the objects that [Ensure] added, after the change of rules has
-// failed. It keeps the objects that the remaining tables may use. The caller
-// must hold the lock of the namespace ([netns.NS.Lock]), because another process
-// may rely on the removed objects.
+// Rollback removes the objects that [Ensure] added, after the change of rules has failed. It keeps
+// the objects that the remaining tables may use. The caller must hold the lock of the namespace
+// ([netns.NS.Lock]), because without the lock another process may rely on the removed objects.
 func (c Change) Rollback(remaining []rules.Table) error {
 	return c.Except(usedRouting(remaining, c.want)).Undo()
 }
 
 // Finish completes a successful change of rules that need the routing given to [Ensure]. It removes
-// routing that no rules need any more, and returns the number of added and removed rules, routes
-// and addresses, even with an error. hadRules reports whether the namespace had rules of Sluice
-// before the change. exclusive reports whether the caller holds the lock of the namespace;
-// otherwise Finish adds objects again that another process has removed in the meantime. After an
-// error the rules are in place, and the next change completes the routing.
+// routing that no rules need any more. It returns the number of policy rules, routes and addresses
+// that Ensure has added and Finish has removed, even with an error. hadRules reports whether the
+// namespace had rules of Sluice before the change. exclusive reports whether the caller holds the
+// lock of the namespace; otherwise Finish adds objects again that another process has removed in
+// the meantime. After an error the rules are in place, and the next change completes the routing.
 func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 	changed = c.Len()
 	if c.Stale() {
@@ -44,9 +43,8 @@ func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 	return changed, nil
 }
 
-// PruneAfter removes all routing of this package from the calling thread's
-// namespace, after all rules of Sluice were removed. hadRules reports whether
-// there were any.
+// PruneAfter removes all routing of this package from the calling thread's namespace, after all
+// rules of Sluice were removed. hadRules reports whether the namespace had rules of Sluice.
 func PruneAfter(hadRules bool) (removed int, err error) {
 	return Prune(nil, withForeignAddrs(rules.Routing{}, hadRules))
 }
@@ -60,8 +58,8 @@ func withForeignAddrs(want rules.Routing, hadRules bool) rules.Routing {
 	return want
 }
 
-// usedRouting returns the part of added that rules of the tables may use. Another process may
-// have applied these rules and found the added routes, because [InSync] takes no lock.
+// usedRouting returns the part of added that rules of the tables may use. Another process may have
+// applied these rules and found the added routes, because [InSync] takes no lock.
 func usedRouting(tables []rules.Table, added rules.Routing) rules.Routing {
 	var r rules.Routing
 	for _, t := range tables {

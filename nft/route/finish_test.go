@@ -6,23 +6,22 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ownRules describes the rules of Sluice in the namespace.
-type ownRules struct {
+// sluiceRules describes the rules of Sluice that a change finds in the namespace.
+type sluiceRules struct {
 	exist     bool          // before the change
-	remaining []rules.Table // after a change that failed
+	remaining []rules.Table // after a failed change
 }
 
-// changeWithRoutes changes rules and their routes in the namespace of the thread.
+// changeWithRoutes changes rules and their routes in the namespace of the thread, like nft.Apply.
+// change changes the rules.
 func changeWithRoutes(
-	want rules.Routing, exclusive bool, change func() (ownRules, error),
+	want rules.Routing, exclusive bool, change func() (sluiceRules, error),
 ) (changed int, err error) {
 	added, err := route.Ensure(nil, want)
 	if err != nil {
@@ -52,16 +51,18 @@ func TestRoutesOfAChange(t *testing.T) {
 		name   string
 		before []string
 		want   rules.Routing
-		shared bool // not exclusive
-		found  ownRules
-		err    error
-		// changed is the result of Finish, and state the resulting routing.
+		// withoutLock means that the caller does not hold the lock of the namespace.
+		withoutLock bool
+		// found and err are the results of the change of rules.
+		found sluiceRules
+		err   error
+		// changed is the number of changed objects, and state the resulting routing.
 		changed int
 		state   []string
 	}{
 		{
 			"missing routing is added", nil, everything, false,
-			ownRules{},
+			sluiceRules{},
 			nil, 5,
 			join(state4, state6, statePassthrough),
 		},
@@ -69,21 +70,21 @@ func TestRoutesOfAChange(t *testing.T) {
 			"existing routing is not changed",
 			[]string{sluiceRule4, istioRoute4},
 			onlyIPv4, false,
-			ownRules{exist: true},
+			sluiceRules{exist: true},
 			nil, 0, state4,
 		},
 		{
 			"objects that are no longer needed are removed",
 			[]string{sluiceRule4, istioRoute4, istioPassthrough},
 			nothing, false,
-			ownRules{exist: true},
+			sluiceRules{exist: true},
 			nil, 3, nil,
 		},
 		{
-			"without rules of Sluice, ::6 may be Istio's",
+			"without rules of Sluice, ::6 is kept, because it may be Istio's",
 			[]string{sluiceRule4, istioRoute4, istioPassthrough},
 			nothing, false,
-			ownRules{},
+			sluiceRules{},
 			nil, 2, statePassthrough,
 		},
 		{
@@ -91,45 +92,45 @@ func TestRoutesOfAChange(t *testing.T) {
 			[]string{other4, istioRoute4},
 			onlyIPv4,
 			false,
-			ownRules{exist: true},
+			sluiceRules{exist: true},
 			nil, 2, state4,
 		},
-		{"a change that fails leaves no routes", nil, everything, false, ownRules{}, refused, 0, nil},
+		{"a change that fails leaves no routes", nil, everything, false, sluiceRules{}, refused, 0, nil},
 		{
 			"a change that fails keeps existing routes",
 			[]string{sluiceRule4, istioRoute4},
 			everything, false,
-			ownRules{},
+			sluiceRules{},
 			refused, 0, state4,
 		},
 		{
 			"a change that fails keeps unwanted routes",
 			[]string{sluiceRule4, istioRoute4, istioPassthrough},
 			nothing, false,
-			ownRules{},
+			sluiceRules{},
 			refused, 0, join(state4, statePassthrough),
 		},
 		{
 			"a change that fails without the lock keeps its routes", nil, everything, true,
-			ownRules{},
+			sluiceRules{},
 			refused, 0, join(state4, state6, statePassthrough),
 		},
 		{
 			"a failed change keeps routing that remaining tproxy rules may use",
 			nil, everything, false,
-			ownRules{remaining: rule(tcp, rules.TProxy{Port: 15006})},
+			sluiceRules{remaining: rule(tcp, rules.TProxy{Port: 15006})},
 			refused, 0, join(state4, state6),
 		},
 		{
 			"a failed change keeps routing that remaining rules of iptables-legacy may use",
 			nil, everything, false,
-			ownRules{remaining: rule(tcp, rules.TProxyDrop{Port: 15006})},
+			sluiceRules{remaining: rule(tcp, rules.TProxyDrop{Port: 15006})},
 			refused, 0, join(state4, state6),
 		},
 		{
 			"a failed change keeps ::6 if IPv6 rules remain",
 			nil, everything, false,
-			ownRules{remaining: rule(matchIPv6, rules.Return)},
+			sluiceRules{remaining: rule(matchIPv6, rules.Return)},
 			refused, 0, statePassthrough,
 		},
 	} {
@@ -138,27 +139,27 @@ func TestRoutesOfAChange(t *testing.T) {
 			ip(t, n, tc.before...)
 			var changed int
 			err := n.Do(func() (err error) {
-				changed, err = changeWithRoutes(tc.want, !tc.shared, func() (ownRules, error) {
+				changed, err = changeWithRoutes(tc.want, !tc.withoutLock, func() (sluiceRules, error) {
 					return tc.found, tc.err
 				})
 				return err
 			})
 			if !errors.Is(err, tc.err) || changed != tc.changed {
-				t.Errorf("changed %d, %v, want %d, %v", changed, err, tc.changed, tc.err)
+				t.Errorf("changed %d objects, error %v, want %d, %v", changed, err, tc.changed, tc.err)
 			}
 			checkState(t, n, tc.state...)
 		})
 	}
 }
 
-// TestFinishAddsRemovedRoutesAgain removes routes during the change, like a process that does not
-// take the lock.
+// TestFinishAddsRemovedRoutesAgain removes routes during the change, like another process while the
+// caller does not hold the lock.
 func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	n := netnstest.New(t)
 	err := n.Do(func() error {
-		_, err := changeWithRoutes(everything, false, func() (ownRules, error) {
+		_, err := changeWithRoutes(everything, false, func() (sluiceRules, error) {
 			_, err := route.Prune(nil, nothing)
-			return ownRules{}, err
+			return sluiceRules{}, err
 		})
 		return err
 	})
@@ -175,8 +176,9 @@ func TestFinishThatFails(t *testing.T) {
 		name   string
 		before []string
 		want   rules.Routing
-		shared bool // not exclusive
-		// during makes Finish fail.
+		// withoutLock means that the caller does not hold the lock of the namespace.
+		withoutLock bool
+		// during makes Finish fail. It is called during the change of rules.
 		during  func(t *testing.T, n *netns.NS) (restore func())
 		text    string
 		changed int
@@ -210,34 +212,16 @@ func TestFinishThatFails(t *testing.T) {
 			err := n.Do(func() (err error) {
 				restore := func() {}
 				defer func() { restore() }()
-				changed, err = changeWithRoutes(tc.want, !tc.shared, func() (ownRules, error) {
+				changed, err = changeWithRoutes(tc.want, !tc.withoutLock, func() (sluiceRules, error) {
 					restore = tc.during(t, n)
-					return ownRules{exist: true}, nil
+					return sluiceRules{exist: true}, nil
 				})
 				return err
 			})
 			if err == nil || !strings.HasPrefix(err.Error(), tc.text) || changed != tc.changed {
-				t.Errorf("changed %d, %v, want %d, %q", changed, err, tc.changed, tc.text)
+				t.Errorf("changed %d objects, error %v, want %d, %q", changed, err, tc.changed, tc.text)
 			}
 			checkState(t, n, tc.state...)
 		})
-	}
-}
-
-func TestFailedEnsurePreventsTheChange(t *testing.T) {
-	n := netnstest.New(t)
-	ip(t, n, "-4 route add unreachable default table 133")
-	err := n.Do(func() error {
-		_, err := changeWithRoutes(onlyIPv4, true, func() (ownRules, error) {
-			t.Error("the rules were changed")
-			return ownRules{}, nil
-		})
-		return err
-	})
-	if err == nil {
-		t.Error("no error")
-	}
-	if errors.Is(err, unix.EEXIST) {
-		t.Errorf("%v, want an error about the conflicting route instead", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -13,11 +14,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addUnroutedAndForeign adds to found the rules of this package whose route is missing (Unrouted),
-// and, as Others, foreign rules with [rules.PolicyPriority] and foreign routes in the tables of this
-// package's rules.
+// addUnroutedAndForeign sets Unrouted and Others of found. Unrouted are the rules of this package
+// without their route. Others are the foreign rules with [rules.PolicyPriority] and the foreign
+// routes in the tables of this package's rules.
 func addUnroutedAndForeign(h *netlink.Handle, policyRules []foundRule, found *rules.Routing) error {
-	var listed []localRoute // their tables were already listed
+	var listed []localRoute // routes whose table was already listed
 	for _, r := range policyRules {
 		switch {
 		case r.policy.Priority != rules.PolicyPriority:
@@ -72,7 +73,7 @@ func ruleText(r foundRule) string {
 	return strings.Join(words, " ")
 }
 
-// routeType returns the ip command's name of a route type, or "" for an unknown type.
+// routeType returns the ip command's name of a route type, or the number of an unknown type.
 func routeType(number int) string {
 	names := [...]string{
 		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local",
@@ -80,8 +81,8 @@ func routeType(number int) string {
 		unix.RTN_MULTICAST: "multicast", unix.RTN_BLACKHOLE: "blackhole",
 		unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	}
-	if number < 0 || number >= len(names) {
-		return ""
+	if number < 0 || number >= len(names) || names[number] == "" {
+		return strconv.Itoa(number)
 	}
 	return names[number]
 }

@@ -36,13 +36,13 @@ func InSync(want rules.Routing) bool {
 // errInconclusive is the error of a fast check that cannot confirm the routing.
 var errInconclusive = errors.New("the fast check is inconclusive")
 
-// A fastCheck compares the routing of the socket's namespace with the wanted routing. For ensureFast
-// it can also add ::6.
+// A fastCheck compares the routing of the socket's namespace with the wanted routing. ensureFast
+// also uses it to add ::6.
 type fastCheck struct {
 	fd   int
 	want rules.Routing
-	// found reports for each wanted policy route whether its rule exists.
-	found           []bool
+	// hasRule reports for each wanted policy route whether its rule exists.
+	hasRule         []bool
 	isAnswered      bool // the request about ::6 was answered
 	hasPassthrough  bool // ::6 exists
 	addsPassthrough bool // the request adds ::6 instead of querying it
@@ -60,7 +60,7 @@ const bufferSize = 8 << 10
 // buffers reuses buffers: an audit of a node makes many fast checks in sequence.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// newFastCheck opens a socket. The caller must close it.
+// newFastCheck returns a fastCheck with a socket, which the caller must close.
 func newFastCheck(want rules.Routing) (*fastCheck, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.NETLINK_ROUTE)
@@ -68,7 +68,7 @@ func newFastCheck(want rules.Routing) (*fastCheck, error) {
 		return nil, err
 	}
 	return &fastCheck{
-		fd: fd, want: want, found: make([]bool, len(want.Policies)),
+		fd: fd, want: want, hasRule: make([]bool, len(want.Policies)),
 		buf: buffers.Get().(*[bufferSize]byte),
 	}, nil
 }
@@ -101,7 +101,7 @@ func (q *fastCheck) send(request []byte) error {
 // checkComplete returns an error, after a query, if a wanted object is missing, or if ::6 exists
 // and is not wanted.
 func (q *fastCheck) checkComplete() error {
-	if q.hasPassthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.found, false) {
+	if q.hasPassthrough != (len(q.want.LoopbackAddrs) > 0) || slices.Contains(q.hasRule, false) {
 		return errInconclusive
 	}
 	if len(q.want.Policies) == 0 {
@@ -135,9 +135,9 @@ func (q *fastCheck) exchange(request []byte) error {
 	return err
 }
 
-// checkMessage records whether ::6 exists, and which policy rules and route exist. It returns
-// errInconclusive for a message that contradicts the wanted routing or is malformed, and ignores
-// messages about other objects.
+// checkMessage records whether ::6, the wanted policy rules and the route of the current policy
+// exist. It returns errInconclusive for a message that contradicts the wanted routing or is
+// malformed, and ignores messages about other objects.
 func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	switch m.Type {
 	case unix.RTM_NEWADDR:
@@ -164,16 +164,16 @@ func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	return nil
 }
 
-// checkRule records a wanted policy rule. It returns an error for an unwanted one with
-// [rules.PolicyPriority], regardless of its owner, and for a malformed one.
+// checkRule records a wanted policy rule. It returns an error for an unwanted rule with
+// [rules.PolicyPriority], regardless of its owner, and for a malformed rule.
 func (q *fastCheck) checkRule(body []byte) error {
 	if len(body) < unix.SizeofRtMsg {
 		return errInconclusive
 	}
 	p := rules.PolicyRoute{Family: FamilyOf(int(body[0]))}
-	// hasOtherFields reports a selector or an action that policy routes do not have. The kernel
-	// omits attributes that are 0. The body begins with a struct fib_rule_hdr: family, dst_len,
-	// src_len, tos, table, res1, res2, action, and flags in 32 bits.
+	// hasOtherFields reports whether the rule has a selector or an action that policy routes do not
+	// have. The kernel omits attributes that are 0. The body begins with a struct fib_rule_hdr:
+	// family, dst_len, src_len, tos, table, res1, res2, action, and flags in 32 bits.
 	hasOtherFields := body[1] != 0 || body[2] != 0 || body[3] != 0 ||
 		body[7] != nl.FR_ACT_TO_TBL || native.Uint32(body[8:]) != 0
 	wellFormed := nlmsg.Attributes(body[unix.SizeofRtMsg:]).Each(func(kind uint16, value []byte) {
@@ -205,7 +205,7 @@ func (q *fastCheck) checkRule(body []byte) error {
 	if i < 0 || hasOtherFields {
 		return errInconclusive
 	}
-	q.found[i] = true
+	q.hasRule[i] = true
 	return nil
 }
 

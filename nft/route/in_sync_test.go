@@ -181,7 +181,7 @@ func TestInSync(t *testing.T) {
 				t.Fatal(err)
 			}
 			if inSync != tc.inSync {
-				t.Errorf("%v, want %v", inSync, tc.inSync)
+				t.Errorf("InSync returns %t, want %t", inSync, tc.inSync)
 			}
 			checkState(t, n, before...)
 			if !inSync {
@@ -190,10 +190,10 @@ func TestInSync(t *testing.T) {
 			found, err := route.Read(n)
 			if err != nil || !slices.Equal(found.Policies, tc.want.Policies) ||
 				!slices.Equal(found.LoopbackAddrs, tc.want.LoopbackAddrs) {
-				t.Errorf("Read differs: %+v, %v", found, err)
+				t.Errorf("in sync, but Read returns %+v, error %v", found, err)
 			}
 			if stale, err := route.Find(n, tc.want); err != nil || len(stale) > 0 {
-				t.Errorf("Find differs: %q, %v", stale, err)
+				t.Errorf("in sync, but Find returns %q, error %v", stale, err)
 			}
 		})
 	}

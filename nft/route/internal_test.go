@@ -20,10 +20,10 @@ import (
 func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
-		interrupted int // times, before the error
-		err         error
+		interrupted int   // number of interrupted calls
+		err         error // of the call after them
 		want        []int
-		target      error
+		wantErr     error
 		calls       int
 	}{
 		{"never interrupted", 0, nil, []int{1, 2}, nil, 1},
@@ -39,15 +39,16 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 				}
 				return []int{1, 2}, tc.err
 			})
-			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.target) || calls != tc.calls {
+			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.wantErr) || calls != tc.calls {
 				t.Errorf("got %v, %v after %d calls, want %v, %v after %d", got, err, calls,
-					tc.want, tc.target, tc.calls)
+					tc.want, tc.wantErr, tc.calls)
 			}
 		})
 	}
 }
 
-// FuzzFastCheck checks that any answer is decoded, and that a missing policy route is not found.
+// FuzzFastCheck checks that any answer can be decoded, and that no policy route is found in an
+// answer without it.
 func FuzzFastCheck(f *testing.F) {
 	want := rules.PolicyRoute{
 		Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority,
@@ -67,16 +68,16 @@ func FuzzFastCheck(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		q := fastCheck{
-			want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1),
+			want: rules.Routing{Policies: []rules.PolicyRoute{want}}, hasRule: make([]bool, 1),
 			currentPolicy: want,
 		}
 		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.checkMessage(m) })
 		mark := native.AppendUint32(nil, want.Mark)
-		if q.found[0] && !bytes.Contains(data, mark) {
+		if q.hasRule[0] && !bytes.Contains(data, mark) {
 			t.Errorf("found a rule without its mark in %x", data)
 		}
 		if q.hasRoute && len(data) < unix.NLMSG_HDRLEN+unix.SizeofRtMsg {
-			t.Errorf("found a route in %x", data)
+			t.Errorf("found a route in %x, which is too short for a route", data)
 		}
 	})
 }
@@ -132,13 +133,13 @@ func TestExplainError(t *testing.T) {
 		{"policy rules on a kernel without IPv6", rules.IPv6, unix.EAFNOSUPPORT, true},
 		{"addresses and routes on a kernel without IPv6", rules.IPv6, unix.EOPNOTSUPP, true},
 		{"a kernel without policy rules", rules.IPv4, unix.EAFNOSUPPORT, false},
-		{"a security module, with IPv6 enabled", rules.IPv6, unix.EACCES, false},
-		{"too few capabilities", rules.IPv6, unix.EPERM, false},
+		{"a refusal by a security module, with IPv6 enabled", rules.IPv6, unix.EACCES, false},
+		{"a missing capability", rules.IPv6, unix.EPERM, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := explainError(nil, localRoute{tc.family, 133}, tc.err)
 			if !errors.Is(err, tc.err) || errors.Is(err, ErrNoIPv6) != tc.noIPv6 {
-				t.Errorf("error %q, want ErrNoIPv6: %v", err, tc.noIPv6)
+				t.Errorf("error %q, want %q, with ErrNoIPv6: %t", err, tc.err, tc.noIPv6)
 			}
 		})
 	}
@@ -149,7 +150,7 @@ func TestRouteOfAnUnknownType(t *testing.T) {
 	got := routeText(localRoute{
 		ipFamily: rules.IPv4, table: 133,
 	}, netlink.Route{Type: 200, LinkIndex: netns.LoopbackIndex})
-	if want := "ip -4 route  default dev lo table 133"; got != want {
+	if want := "ip -4 route 200 default dev lo table 133"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Received is a packet that an interface of the namespace has received, as it is after
+// A ReceivedPacket is a packet that an interface of the namespace has received, as it is after
 // prerouting.
-type Received struct {
+type ReceivedPacket struct {
 	Interface           string
 	Source, Destination netip.Addr
 	Mark                uint32
@@ -22,7 +22,7 @@ type Received struct {
 // Delivers reports whether the routes of the namespace deliver the packet to this host. It asks the
 // kernel, which applies the policy rules of all owners. It returns false for a packet that the
 // kernel drops, for example because of its source.
-func Delivers(ns *netns.NS, p Received) (bool, error) {
+func Delivers(ns *netns.NS, p ReceivedPacket) (bool, error) {
 	h, err := open(ns)
 	if err != nil {
 		return false, err
@@ -31,11 +31,11 @@ func Delivers(ns *netns.NS, p Received) (bool, error) {
 	routes, err := h.RouteGetWithOptions(p.Destination.AsSlice(), &netlink.RouteGetOptions{
 		Iif: p.Interface, SrcAddr: p.Source.AsSlice(), Mark: p.Mark,
 	})
-	for _, refused := range []unix.Errno{
+	for _, dropped := range []unix.Errno{
 		unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, // no route, or a route of type prohibit
 		unix.EINVAL, unix.EXDEV, // the source is invalid, or has no reverse path
 	} {
-		if errors.Is(err, refused) {
+		if errors.Is(err, dropped) {
 			return false, nil
 		}
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// observerTable marks UDP packets and assigns packets to port 9 to a transparent listener. Its
-// counters count all UDP packets at the end of prerouting, the delivered ones and the forwarded
-// ones.
+// observerTable marks UDP packets and assigns packets to port 9 to a transparent listener. It has
+// three counters: of all UDP packets at the end of prerouting, of the delivered packets and of the
+// forwarded packets.
 const observerTable = `table ip t {
 	chain p {
 		type filter hook prerouting priority -150
@@ -34,9 +34,9 @@ const observerTable = `table ip t {
 	chain f { type filter hook forward priority 0; meta l4proto udp counter; }
 }`
 
-// TestDelivers compares the result with the kernel's decision, with and without a transparent
-// listener. A packet that tproxy has assigned to a listener is dropped unless it is delivered to
-// this host, even if the host forwards.
+// TestDelivers compares the result of Delivers with the kernel's decision for packets to port 9,
+// which tproxy assigns to a listener, and to port 10. The kernel never forwards a packet that is
+// assigned to a listener: it delivers the packet to this host or drops it.
 func TestDelivers(t *testing.T) {
 	const rule, local = "-4 rule add fwmark 7 lookup 100", "-4 route add local default dev lo table 100"
 	for _, tc := range []struct {
@@ -84,12 +84,12 @@ func TestDelivers(t *testing.T) {
 				}
 				listener := listen(t, here)
 				to := netip.MustParseAddrPort(tc.destination + port)
-				got, err := route.Delivers(here, route.Received{
+				got, err := route.Delivers(here, route.ReceivedPacket{
 					Interface: "eth0", Source: netip.MustParseAddr("10.1.0.2"),
 					Destination: to.Addr(), Mark: 7,
 				})
 				if err != nil || got != tc.want {
-					t.Errorf("delivers: %t, %v; want %t", got, err, tc.want)
+					t.Errorf("port %s: Delivers returns %t, error %v, want %t", port, got, err, tc.want)
 				}
 				send(t, neighbor, to)
 				delivered, forwarded := waitCounters(t, here)
@@ -104,7 +104,7 @@ func TestDelivers(t *testing.T) {
 }
 
 func TestDeliversByAnInterfaceThatDoesNotExist(t *testing.T) {
-	_, err := route.Delivers(netnstest.New(t), route.Received{
+	_, err := route.Delivers(netnstest.New(t), route.ReceivedPacket{
 		Interface: "eth7", Source: netip.MustParseAddr("10.1.0.2"),
 		Destination: netip.MustParseAddr("10.1.0.1"),
 	})
@@ -133,6 +133,7 @@ func connectedPair(t *testing.T) (here, neighbor *netns.NS) {
 	return here, neighbor
 }
 
+// nftCommand runs the commands of text with the nft command.
 func nftCommand(ns *netns.NS, text string) error {
 	return ns.Do(func() error {
 		cmd := exec.Command("nft", "-f", "-")
@@ -163,8 +164,8 @@ func listen(t *testing.T, ns *netns.NS) (c net.PacketConn) {
 	return c
 }
 
-// send sends two packets. When the second has passed prerouting, the first was delivered, forwarded
-// or dropped.
+// send sends two packets. When the second packet has passed prerouting, the kernel has delivered,
+// forwarded or dropped the first packet.
 func send(t *testing.T, ns *netns.NS, to netip.AddrPort) {
 	t.Helper()
 	err := ns.Do(func() error {
@@ -185,7 +186,8 @@ func send(t *testing.T, ns *netns.NS, to netip.AddrPort) {
 	}
 }
 
-// waitCounters waits for the packets, and reports whether they were delivered and forwarded.
+// waitCounters waits until both packets of send have passed prerouting, and reports whether packets
+// were delivered and forwarded.
 func waitCounters(t *testing.T, ns *netns.NS) (delivered, forwarded bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
@@ -199,12 +201,12 @@ func waitCounters(t *testing.T, ns *netns.NS) (delivered, forwarded bool) {
 		}
 		counts := regexp.MustCompile(`counter packets (\d+)`).FindAllSubmatch(out, -1)
 		if len(counts) != 3 {
-			t.Fatalf("counters:\n%s", out)
+			t.Fatalf("want three counters in:\n%s", out)
 		}
 		if string(counts[0][1]) == "2" {
 			return string(counts[1][1]) != "0", string(counts[2][1]) != "0"
 		}
 	}
-	t.Fatal("no packet arrived")
+	t.Fatal("the packets did not arrive within 30 seconds")
 	return false, false
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// LoopbackName returns the name of the namespace's loopback interface (nil: the current namespace).
-// A process with CAP_NET_ADMIN can rename it, and give its name to another interface.
+// LoopbackName returns the name of the namespace's loopback interface. A process with CAP_NET_ADMIN
+// can rename the interface, and give the name lo to another interface.
 func LoopbackName(ns *netns.NS) (name string, err error) {
 	read := func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ip6Metric is the kernel's default metric of IPv6 routes, which Istio's routes
-// have too (IP6_RT_PRIO_USER, linux/ipv6_route.h). A removal without a metric
-// would remove a route with any metric.
+// ip6Metric is the kernel's default metric of IPv6 routes, which Istio's routes have too
+// (IP6_RT_PRIO_USER, linux/ipv6_route.h). A removal without a metric would remove a route with any
+// metric.
 const ip6Metric = 1024
 
 // An object is a policy rule, a route or an address that redirection needs.
@@ -24,14 +24,14 @@ type object interface {
 	family() rules.Family
 	// add returns EEXIST if the object exists.
 	add(h *netlink.Handle) error
-	// remove returns an error for which [isNotFound] is true if the object does not exist.
+	// remove returns an error that [isNotFound] recognizes if the object does not exist.
 	remove(h *netlink.Handle) error
 	// String returns a text like `policy rule "ip -4 rule priority 133 …"`.
 	String() string
 }
 
-// isNotFound reports whether err is the kernel's error for the removal of a rule,
-// a route or an address that does not exist.
+// isNotFound reports whether err is the kernel's error for the removal of a rule, a route or an
+// address that does not exist.
 func isNotFound(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) ||
 		errors.Is(err, unix.EADDRNOTAVAIL)
@@ -72,13 +72,13 @@ type localRoute struct {
 
 func (r localRoute) family() rules.Family { return r.ipFamily }
 
-// maxRouteAttempts is the maximum number of attempts to add a route that other
-// processes add and remove at the same time.
+// maxRouteAttempts is the maximum number of attempts to add a route that other processes add and
+// remove at the same time.
 const maxRouteAttempts = 100
 
-// add distinguishes EEXIST for this route from EEXIST for another default route
-// of the table. If the table has neither, another process has removed a route
-// since the kernel returned EEXIST, and add tries again.
+// add returns EEXIST only if this route exists. The kernel also returns EEXIST if the table has
+// another default route, which is a different error of add. If the table has neither, another
+// process has removed a route since the kernel returned EEXIST, and add tries again.
 func (r localRoute) add(h *netlink.Handle) error {
 	for range maxRouteAttempts {
 		err := h.RouteAdd(r.kernel())
@@ -114,15 +114,14 @@ func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 	})
 }
 
-// equals reports whether a route of the table is this one.
+// equals reports whether the route found in the table is this route.
 func (r localRoute) equals(found netlink.Route) bool {
 	want := r.kernel()
 	return found.Type == want.Type && found.Tos == want.Tos && found.LinkIndex == want.LinkIndex &&
 		found.Priority == want.Priority && found.Dst.String() == want.Dst.String()
 }
 
-// conflicts reports whether the kernel refuses this route because of a route of
-// the table.
+// conflicts reports whether the kernel refuses this route because the table has the route found.
 func (r localRoute) conflicts(found netlink.Route) bool {
 	want := r.kernel()
 	return found.Tos == want.Tos && found.Priority == want.Priority &&
@@ -179,7 +178,7 @@ func (a loopbackAddr) kernel() *netlink.Addr {
 	return &netlink.Addr{
 		LinkIndex: netns.LoopbackIndex,
 		IPNet:     &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(ip.BitLen(), ip.BitLen())},
-		// Without this flag the address cannot be bound until the kernel's worker for
+		// Without this flag no socket can be bound to the address until the kernel's worker for
 		// duplicate address detection has run (addrconf_dad_work in net/ipv6/addrconf.c).
 		Flags: unix.IFA_F_NODAD,
 	}

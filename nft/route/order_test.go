@@ -12,7 +12,8 @@ import (
 )
 
 // TestRouteExistsOnlyWithItsRule checks the order of the steps. A process that is killed between
-// two steps leaves a rule, by which Prune finds the rest, and never only a route.
+// two steps may leave a rule without its route, but never a route without its rule: Prune finds the
+// route by the rule.
 func TestRouteExistsOnlyWithItsRule(t *testing.T) {
 	n := netnstest.New(t)
 	var events *nl.NetlinkSocket

@@ -10,11 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Prune removes the objects of this package that are not in keep, and returns
-// the number of removed rules, routes and addresses. It keeps the local default
-// route of a table if another policy rule of its family looks up the table. It
-// removes ::6 unless keep has it, even if Istio added it: while Istio's rules
-// remain, keep must have ::6.
+// Prune removes the objects of this package that are not in keep, and returns the number of removed
+// rules, routes and addresses. It keeps the local default route of a table if another policy rule
+// of its family looks up the table. It removes ::6 unless keep has it, even if Istio added it:
+// while Istio's rules remain, keep must have ::6.
 //
 // If a removal fails, Prune continues with the other objects, and returns all errors.
 func Prune(ns *netns.NS, keep rules.Routing) (removed int, err error) {

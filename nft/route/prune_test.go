@@ -14,14 +14,14 @@ import (
 func TestPrune(t *testing.T) {
 	const (
 		other4 = "-4 rule 133 from all fwmark 0x63 lookup 1000"
-		// The kernel assigns to a rule without a priority the priority of the second rule, minus 1
+		// The kernel gives a rule without a priority the priority of the second rule minus 1
 		// (fib_default_rule_pref). The first rule looks up table local.
 		istio4 = "-4 rule 132 from all fwmark 0x539 lookup 133"
 	)
 	for _, tc := range []struct {
 		name      string
 		have      rules.Routing // added by Ensure
-		before    []string      // added by the ip command after have
+		before    []string      // commands of ip, after Ensure
 		keep      rules.Routing
 		removed   int
 		remaining []string
@@ -93,7 +93,7 @@ func TestPrune(t *testing.T) {
 			[]string{"-4 route unreachable default table 1000"},
 		},
 		{
-			"a foreign IPv6 route remains, although the kernel would remove it on a request for Sluice's route",
+			"a foreign IPv6 route remains, although the kernel would remove it instead of Sluice's",
 			nothing,
 			[]string{
 				"-6 rule add pref 133 fwmark 99 lookup 1000",
@@ -132,16 +132,16 @@ func TestPrune(t *testing.T) {
 			before := state(t, n)
 			found, err := route.Find(n, tc.keep)
 			if err != nil || len(found) != tc.removed {
-				t.Errorf("found %q, error %v, want %d", found, err, tc.removed)
+				t.Errorf("found %q, error %v, want %d objects", found, err, tc.removed)
 			}
 			checkState(t, n, before...)
 			removed, err := route.Prune(n, tc.keep)
 			if err != nil || removed != tc.removed {
-				t.Errorf("removed %d, error %v, want %d", removed, err, tc.removed)
+				t.Errorf("removed %d objects, error %v, want %d", removed, err, tc.removed)
 			}
 			checkState(t, n, tc.remaining...)
 			if removed, err := route.Prune(n, tc.keep); err != nil || removed != 0 {
-				t.Errorf("again: removed %d, error %v, want 0", removed, err)
+				t.Errorf("a second Prune removed %d objects, error %v, want 0", removed, err)
 			}
 		})
 	}

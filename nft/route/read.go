@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Read returns the routing of this package in the namespace, IPv4 before IPv6. It
-// returns a policy route with any mark and table if both its rule and its route
-// exist, so that [rules.Compare] reports an incomplete one as missing and an
-// unwanted one as extra. Of the addresses of lo it returns only
-// [rules.PassthroughIPv6].
+// Read returns the routing of this package in the namespace, IPv4 before IPv6. Policies contains
+// every policy route whose rule and route both exist, with any mark and table, so that
+// [rules.Compare] reports an incomplete policy route as missing and an unwanted one as extra.
+// Unrouted contains the rules without their route. LoopbackAddrs contains [rules.PassthroughIPv6]
+// if lo has this address.
 //
-// Read also returns foreign objects that may affect redirected packets: rules
-// with our priority, and routes in the tables that our rules look up.
+// Others contains foreign objects that may affect redirected packets: rules with
+// [rules.PolicyPriority], and routes in the tables that rules of this package look up.
 //
 // A kernel without IPv6 is not an error.
 func Read(ns *netns.NS) (rules.Routing, error) {
@@ -39,9 +39,9 @@ func Read(ns *netns.NS) (rules.Routing, error) {
 	return found, addUnroutedAndForeign(h, policyRules, &found)
 }
 
-// ReadAll returns the policy routes of any priority, including Istio's. It
-// returns only the first of several with equal mark and table, because the others
-// have no effect.
+// ReadAll returns the policy routes of any priority, including Istio's, and ::6. Of several policy
+// routes that differ only in their priority, it returns the first, because the others have no
+// effect.
 func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	h, err := open(ns)
 	if err != nil {
@@ -62,9 +62,9 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 	})
 }
 
-// Unmodeled returns the policy rules that the routing from [ReadAll] does not contain, and that may
-// therefore route packets differently. It omits rules without an effect, and the rules that every
-// new namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in IPv6).
+// Unmodeled returns descriptions of the policy rules that the routing from [ReadAll] does not
+// represent, and that may therefore route packets differently. It omits the rules that every new
+// namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in IPv6).
 func Unmodeled(ns *netns.NS) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
@@ -119,8 +119,8 @@ func readRouting(
 type foundRule struct {
 	// policy holds the fields that the rule shares with a policy route.
 	policy rules.PolicyRoute
-	// isPlain reports that the rule is completely described by policy: it has no other
-	// selector, and a lookup as its action.
+	// isPlain reports whether policy describes the rule completely: the rule has no other selector,
+	// and its action is the lookup of a table.
 	isPlain bool
 	kernel  netlink.Rule
 }

@@ -12,7 +12,7 @@ import (
 
 func TestRead(t *testing.T) {
 	other := rules.PolicyRoute{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}
-	// withoutRoute returns a policy route without its route, and foreign objects.
+	// withoutRoute returns the routing of a rule without its route, with foreign objects.
 	withoutRoute := func(others ...string) rules.Routing {
 		return rules.Routing{Unrouted: []rules.PolicyRoute{policy4}, Others: others}
 	}
@@ -163,7 +163,7 @@ func TestReadAll(t *testing.T) {
 		{"a new namespace", nil, nil},
 		{"a policy route of Sluice", []string{sluiceRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
 		{
-			"a foreign policy route at its priority",
+			"a policy route of Istio at Istio's priority",
 			[]string{"-4 rule add pref 32765 fwmark 1337 lookup 133", istioRoute4},
 			[]rules.PolicyRoute{withPriority(policy4, 32765)},
 		},
@@ -210,7 +210,7 @@ func TestReadAll(t *testing.T) {
 func TestUnmodeled(t *testing.T) {
 	n := netnstest.New(t)
 	if got, err := route.Unmodeled(n); err != nil || len(got) > 0 {
-		t.Errorf("a new namespace: %q, %v", got, err)
+		t.Errorf("in a new namespace: got %q, error %v, want no rules", got, err)
 	}
 	ip(t, n, sluiceRule4, istioRoute4,
 		"-4 rule add pref 32765 fwmark 1337 lookup 133", // a duplicate has no effect

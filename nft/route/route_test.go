@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The routing of TPROXY, and parts of it.
+// The routing of TPROXY, and its parts.
 var (
 	policy4 = rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 133}
 	policy6 = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
@@ -53,8 +53,7 @@ var addEth0 = []string{
 	"link set eth0 up",
 }
 
-// ip runs the ip command in n once for each line of arguments, and returns its
-// output, line by line.
+// ip runs the ip command in n once for each line of arguments. It returns the lines of the output.
 func ip(t testing.TB, n *netns.NS, lines ...string) []string {
 	t.Helper()
 	path := netnstest.RequireBinary(t, "ip")
@@ -74,8 +73,8 @@ func ip(t testing.TB, n *netns.NS, lines ...string) []string {
 	return printed
 }
 
-// state returns the sorted list of all policy rules except the kernel's, all routes of
-// the tables of the tests, and ::6 if lo has it.
+// state returns the sorted list of all policy rules except the rules of a new namespace, of all
+// routes outside the tables main and local, and of ::6 if lo has this address.
 func state(t testing.TB, n *netns.NS) []string {
 	t.Helper()
 	var found []string

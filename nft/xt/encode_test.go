@@ -235,7 +235,9 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 	revisions := map[string][]uint32{
 		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}, "SNAT 0": {2, 1}, "SNAT 1": {2},
 	}
-	newerSizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44, "SNAT 1": 40, "SNAT 2": 44}
+	newerSizes := map[string]int{
+		"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44, "SNAT 1": 40, "SNAT 2": 44,
+	}
 	for _, tc := range targets {
 		x := must(xt.EncodeTarget(tc.family, tc.action))
 		var got []uint32

@@ -15,7 +15,7 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 		return
 	}
 	arrives := trace.Passes[len(trace.Passes)-1].Packet
-	packet := route.Received{
+	packet := route.ReceivedPacket{
 		Interface: arrives.InInterface, Source: arrives.Source.Addr(),
 		Destination: arrives.Destination.Addr(), Mark: o.Mark,
 	}
