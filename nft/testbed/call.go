@@ -32,7 +32,7 @@ func (c Caller) String() string { return [...]string{"pod", "neighbor", "machine
 // A Call is a connection or a datagram to a destination.
 type Call struct {
 	From  Caller
-	Owner rules.Owner // of the calling socket in the pod; other callers are always root
+	Owner rules.Owner // of the calling socket in the pod; sockets of other callers belong to root
 	// Network is "tcp" or "udp".
 	Network string
 	To      netip.AddrPort
@@ -46,7 +46,7 @@ type Call struct {
 	Timeout time.Duration
 }
 
-// String describes the call: "pod uid 1000 gid 1000 tcp 10.9.9.9:80".
+// String describes the call, such as "pod uid 1000 gid 1000 tcp 10.9.9.9:80".
 func (c Call) String() string {
 	text := c.From.String()
 	if c.From == FromPod {

@@ -27,14 +27,16 @@ type Conn struct {
 	connectErr error // the error of connect(2)
 }
 
-// lastToken is the token of the last request of the process. Tokens assign answers to requests.
+// lastToken is the token of the last request of the process. The token of an answer is the token of
+// its request.
 var lastToken atomic.Uint64
 
-// Dial makes the call, sends one request, and closes the connection. It first makes the server for
-// the destination, if it is running, listen on the port of the call. The error reports that the
-// call could not be made. A missing answer is not an error, but an outcome of the Answer.
-func (b *Network) Dial(c Call) (Answer, error) {
-	conn, err := b.Open(c)
+// Dial makes the call, sends one request, and closes the connection. Before that, it makes the
+// server for the destination listen on the port of the call, if the server is running. Dial returns
+// an error if it cannot make the call. A missing answer is not an error, but an outcome of the
+// Answer.
+func (n *Network) Dial(c Call) (Answer, error) {
+	conn, err := n.Open(c)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -44,16 +46,16 @@ func (b *Network) Dial(c Call) (Answer, error) {
 
 // Open starts the call without waiting for the connection. Like Dial, it makes the server listen
 // first. The Conn must be closed after use.
-func (b *Network) Open(c Call) (*Conn, error) {
+func (n *Network) Open(c Call) (*Conn, error) {
 	protocol, err := c.protocol()
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	caller, err := b.caller(c)
+	caller, err := n.caller(c)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
-	if err := b.listenFor(c, endpoint{protocol, c.To.Port()}); err != nil {
+	if err := n.listenFor(c, endpoint{protocol, c.To.Port()}); err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
 	}
 	conn, err := caller.open(c, protocol)
@@ -64,48 +66,48 @@ func (b *Network) Open(c Call) (*Conn, error) {
 }
 
 // caller returns the identity of the calling process.
-func (b *Network) caller(c Call) (identity, error) {
+func (n *Network) caller(c Call) (identity, error) {
 	switch {
 	case c.From == FromPod:
-		return b.identity(c.Owner), nil
+		return n.identity(c.Owner), nil
 	case c.From == FromNeighbor:
-		return identity{ns: b.Neighbor}, nil
-	case b.Machine != nil:
-		return identity{ns: b.Machine}, nil
+		return identity{ns: n.Neighbor}, nil
+	case n.Machine != nil:
+		return identity{ns: n.Machine}, nil
 	}
 	return identity{}, errors.New("the pod has no second interface with a machine")
 }
 
 // listenFor makes the servers that the call may reach listen on the endpoint.
-func (b *Network) listenFor(c Call, e endpoint) error {
-	b.mu.Lock()
-	application := b.application
-	b.mu.Unlock()
+func (n *Network) listenFor(c Call, e endpoint) error {
+	n.mu.Lock()
+	application := n.application
+	n.mu.Unlock()
 	switch {
 	case isPodAddr(c.To.Addr()):
 		return application.serve(e)
-	case b.isMachineAddr(c.To.Addr()):
-		return b.machine.serve(e)
+	case n.isMachineAddr(c.To.Addr()):
+		return n.machine.serve(e)
 	case c.Mark != 0 && c.From == FromPod:
 		// A policy route for the mark may make any destination local to the pod.
-		return errors.Join(application.serve(e), b.outside.serve(e))
+		return errors.Join(application.serve(e), n.outside.serve(e))
 	}
-	return b.outside.serve(e)
+	return n.outside.serve(e)
 }
 
-// isPodAddr reports whether the address is one of the pod: of one of its interfaces, or ::6, which
-// the routing of a ruleset adds to its lo.
+// isPodAddr reports whether the address belongs to the pod: an address of its interfaces, a
+// loopback address, or ::6, which the routing of a ruleset adds to lo.
 func isPodAddr(a netip.Addr) bool {
 	switch a {
-	case PodIP4, PodIP6, InterfaceIP4, InterfaceIP6, passthrough6:
+	case PodIP4, PodIP6, InterfaceIP4, InterfaceIP6, rules.PassthroughIPv6():
 		return true
 	}
 	return a.IsLoopback()
 }
 
 // isMachineAddr reports whether the machine has the address.
-func (b *Network) isMachineAddr(a netip.Addr) bool {
-	return b.Machine != nil && (a == MachineIP4 || a == MachineIP6)
+func (n *Network) isMachineAddr(a netip.Addr) bool {
+	return n.Machine != nil && (a == MachineIP4 || a == MachineIP6)
 }
 
 // open opens the caller's socket and starts to connect it.

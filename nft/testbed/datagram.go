@@ -33,8 +33,8 @@ func (s *server) answerDatagrams(l socket.Socket, e endpoint) {
 			continue
 		}
 		token := strings.TrimSuffix(d.text, "\n")
-		// Ignore the error: it may be an ICMP error about an earlier reply.
-		_ = reply(l, d, encode(token, r.respond(token)))
+		// Ignore the error, which may be an ICMP error about an earlier answer.
+		_ = sendAnswer(l, d, encode(token, r.respond(token)))
 		r.close()
 	}
 }
@@ -50,7 +50,7 @@ func receive(l socket.Socket, port uint16) (datagram, error) {
 			return err
 		})
 		if errno := unix.Errno(0); errors.As(err, &errno) {
-			continue // an ICMP error about an earlier reply
+			continue // an ICMP error about an earlier answer
 		}
 		if err != nil {
 			return datagram{}, err
@@ -63,8 +63,8 @@ func receive(l socket.Socket, port uint16) (datagram, error) {
 	}
 }
 
-// reply sends text to the source of d, from the destination address of d.
-func reply(l socket.Socket, d datagram, text string) error {
+// sendAnswer sends text to the source of d, from the destination address of d.
+func sendAnswer(l socket.Socket, d datagram, text string) error {
 	info := unix.PktInfo6(&unix.Inet6Pktinfo{Addr: d.local.Addr().As16()})
 	return l.Control(func(fd int) error {
 		_, err := unix.SendmsgN(fd, []byte(text), info, d.from, 0)

@@ -9,7 +9,7 @@ import (
 // Name is the name of a server.
 type Name string
 
-// The names. The proxy and its agent have one for each port.
+// The names. The proxy and its agent have one name for each port.
 const (
 	Outside     Name = "outside"     // the neighbor, on any address
 	Machine     Name = "machine"     // connected to the pod's second interface
@@ -26,21 +26,21 @@ const (
 // A Hop is one server that a call has reached.
 type Hop struct {
 	By Name
-	// To is the original destination of the call. For a datagram it is the destination after NAT
-	// and equals Local, because the server cannot determine the original one.
+	// To is the original destination of the call. For a datagram, it equals Local, the destination
+	// after NAT, because the server cannot determine the original destination.
 	To netip.AddrPort
-	// Local is the address of the server's socket, Peer the address of the caller.
+	// Local is the address of the server's socket, and Peer the address of the caller.
 	Local, Peer netip.AddrPort
 }
 
-// String returns the server's name and the original destination: "outbound 10.9.9.9:80".
+// String returns the server's name and the original destination, such as "outbound 10.9.9.9:80".
 func (h Hop) String() string { return string(h.By) + " " + h.To.String() }
 
 // fieldSep separates the fields of an answer, which is a line with the token of the request and a
 // field for each hop.
 const fieldSep = "\t"
 
-// encode encodes an answer.
+// encode encodes an answer as a line.
 func encode(token string, hops []Hop) string {
 	fields := []string{token}
 	for _, h := range hops {
@@ -49,7 +49,7 @@ func encode(token string, hops []Hop) string {
 	return strings.Join(fields, fieldSep) + "\n"
 }
 
-// decode decodes an answer.
+// decode decodes an answer. It returns at least one hop, or an error.
 func decode(line string) (token string, hops []Hop, err error) {
 	token, rest, found := strings.Cut(strings.TrimSuffix(line, "\n"), fieldSep)
 	if !found {

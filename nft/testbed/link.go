@@ -23,9 +23,9 @@ func sysctl(name, value string) error {
 }
 
 // withHandle runs fn with a route netlink socket of the namespace.
-func withHandle(n *netns.NS, fn func(*netlink.Handle) error) error {
+func withHandle(ns *netns.NS, fn func(*netlink.Handle) error) error {
 	var h *netlink.Handle
-	err := n.Do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})
@@ -36,9 +36,9 @@ func withHandle(n *netns.NS, fn func(*netlink.Handle) error) error {
 	return fn(h)
 }
 
-// addVeth creates a veth pair: an interface with the name in n, and eth0 in peer.
-func addVeth(n *netns.NS, name string, peer *netns.NS) error {
-	return withHandle(n, func(h *netlink.Handle) error {
+// addVeth creates a veth pair: an interface with the name in ns, and eth0 in peer.
+func addVeth(ns *netns.NS, name string, peer *netns.NS) error {
+	return withHandle(ns, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.Flags = name, net.FlagUp
 		return h.LinkAdd(&netlink.Veth{
@@ -48,8 +48,8 @@ func addVeth(n *netns.NS, name string, peer *netns.NS) error {
 }
 
 // setUp brings lo and the named interface up, and adds the addresses to the named interface.
-func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
-	return withHandle(n, func(h *netlink.Handle) error {
+func setUp(ns *netns.NS, name string, addrs ...netip.Addr) error {
+	return withHandle(ns, func(h *netlink.Handle) error {
 		for _, name := range []string{loName, name} {
 			l, err := h.LinkByName(name)
 			if err != nil {
@@ -75,9 +75,9 @@ func setUp(n *netns.NS, name string, addrs ...netip.Addr) error {
 	})
 }
 
-// addDefaultRoutes adds a default route to n via each gateway.
-func addDefaultRoutes(n *netns.NS, gateways ...netip.Addr) error {
-	return withHandle(n, func(h *netlink.Handle) error {
+// addDefaultRoutes adds a default route to ns via each gateway.
+func addDefaultRoutes(ns *netns.NS, gateways ...netip.Addr) error {
+	return withHandle(ns, func(h *netlink.Handle) error {
 		for _, gw := range gateways {
 			if err := h.RouteAdd(&netlink.Route{Gw: gw.AsSlice()}); err != nil {
 				return fmt.Errorf("default via %s: %w", gw, err)
@@ -87,12 +87,13 @@ func addDefaultRoutes(n *netns.NS, gateways ...netip.Addr) error {
 	})
 }
 
-// addNeighborRoutes makes every address local, except for the prefixes of the link to the pod and
-// of the network behind the pod's second interface, which is routed through the pod. All routes are
-// in table local: the kernel looks up there whether an IPv4 source address is local (__ip_dev_find
-// in net/ipv4/devinet.c). With routes in table main, replies would fail.
-func addNeighborRoutes(n *netns.NS) error {
-	return withHandle(n, func(h *netlink.Handle) error {
+// addNeighborRoutes makes every address local to the neighbor, except for the prefixes of the link
+// to the pod and of the network behind the pod's second interface, which is routed through the pod.
+// All routes are in table local, because the kernel looks up there whether an IPv4 source address
+// is local (__ip_dev_find in net/ipv4/devinet.c). With routes in table main, the neighbor could not
+// answer from these addresses.
+func addNeighborRoutes(ns *netns.NS) error {
+	return withHandle(ns, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName(loName)
 		if err != nil {
 			return err
@@ -127,28 +128,28 @@ func addNeighborRoutes(n *netns.NS) error {
 }
 
 // Settle waits until the kernel delivers packets to the addresses that the routing adds to the
-// pod's lo. The kernel activates IPv6 addresses asynchronously.
-func (b *Network) Settle(routing rules.Routing) error {
+// pod's lo. The kernel makes IPv6 addresses usable asynchronously; see [WaitUsable].
+func (n *Network) Settle(routing rules.Routing) error {
 	for _, a := range routing.LoopbackAddrs {
-		if err := WaitUsable(b.Pod, loName, a); err != nil {
+		if err := WaitUsable(n.Pod, loName, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settleTimeout is the time in seconds without any change after which an interface counts as
-// failed. The kernel's work queues take long on a busy machine.
+// settleTimeout is the time in seconds that [WaitUsable] waits for the next change of the
+// namespace's interfaces. The kernel's work queues take long on a busy machine.
 const settleTimeout = 60
 
-// WaitUsable waits until an interface and its address are usable. The kernel completes both in work
+// WaitUsable waits until an interface and its address are usable. The kernel prepares both in work
 // queues: an interface drops outgoing packets until its queueing discipline is attached
 // (linkwatch_do_dev in net/core/link_watch.c), and packets to an IPv6 address are forwarded until
 // duplicate address detection has completed, even if it is disabled (addrconf_dad_work in
 // net/ipv6/addrconf.c).
-func WaitUsable(n *netns.NS, name string, a netip.Addr) error {
+func WaitUsable(ns *netns.NS, name string, a netip.Addr) error {
 	var changes *nl.NetlinkSocket
-	err := n.Do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		changes, err = nl.Subscribe(unix.NETLINK_ROUTE,
 			unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE)
 		return err
@@ -160,7 +161,7 @@ func WaitUsable(n *netns.NS, name string, a netip.Addr) error {
 	if err := changes.SetReceiveTimeout(&unix.Timeval{Sec: settleTimeout}); err != nil {
 		return err
 	}
-	return withHandle(n, func(h *netlink.Handle) error {
+	return withHandle(ns, func(h *netlink.Handle) error {
 		for {
 			if usable, err := isUsable(h, name, a); usable || err != nil {
 				return err

@@ -28,63 +28,63 @@ const (
 )
 
 // createNetwork creates the namespaces, the links between them and their routes.
-func (b *Network) createNetwork() error {
+func (n *Network) createNetwork() error {
 	var err error
-	if b.Pod = b.options.Pod; b.Pod == nil {
-		if b.Pod, err = b.newNS(); err != nil {
+	if n.Pod = n.options.Pod; n.Pod == nil {
+		if n.Pod, err = n.newNS(); err != nil {
 			return err
 		}
 	}
-	if b.Neighbor, err = b.newNS(); err != nil {
+	if n.Neighbor, err = n.newNS(); err != nil {
 		return err
 	}
 	steps := []step{
 		// Set the defaults before interfaces are created, which copy them.
-		{"set the pod's sysctls", func() error { return b.Pod.Do(b.setPodSysctls) }},
-		{"set the neighbor's sysctls", func() error { return b.Neighbor.Do(setNeighborSysctls) }},
-		{"connect pod and neighbor", func() error { return addVeth(b.Pod, ethName, b.Neighbor) }},
-		{"set up the pod", func() error { return setUp(b.Pod, ethName, PodIP4, PodIP6) }},
+		{"set the pod's sysctls", func() error { return n.Pod.Do(n.setPodSysctls) }},
+		{"set the neighbor's sysctls", func() error { return n.Neighbor.Do(setNeighborSysctls) }},
+		{"connect pod and neighbor", func() error { return addVeth(n.Pod, ethName, n.Neighbor) }},
+		{"set up the pod", func() error { return setUp(n.Pod, ethName, PodIP4, PodIP6) }},
 		{"set up the neighbor", func() error {
-			return setUp(b.Neighbor, ethName, NeighborIP4, NeighborIP6)
+			return setUp(n.Neighbor, ethName, NeighborIP4, NeighborIP6)
 		}},
 		{"add the pod's routes", func() error {
-			return addDefaultRoutes(b.Pod, NeighborIP4, NeighborIP6)
+			return addDefaultRoutes(n.Pod, NeighborIP4, NeighborIP6)
 		}},
-		{"add the neighbor's routes", func() error { return addNeighborRoutes(b.Neighbor) }},
+		{"add the neighbor's routes", func() error { return addNeighborRoutes(n.Neighbor) }},
 	}
-	if name := b.options.Interface; name != "" {
-		if b.Machine, err = b.newNS(); err != nil {
+	if name := n.options.Interface; name != "" {
+		if n.Machine, err = n.newNS(); err != nil {
 			return err
 		}
 		steps = append(steps,
 			step{"set the machine's sysctls", func() error {
-				return b.Machine.Do(disableDuplicateDetection)
+				return n.Machine.Do(disableDuplicateDetection)
 			}},
 			step{"connect pod and machine", func() error {
-				return addVeth(b.Pod, name, b.Machine)
+				return addVeth(n.Pod, name, n.Machine)
 			}},
 			step{"set up " + name, func() error {
-				return setUp(b.Pod, name, InterfaceIP4, InterfaceIP6)
+				return setUp(n.Pod, name, InterfaceIP4, InterfaceIP6)
 			}},
 			step{"set up the machine", func() error {
-				return setUp(b.Machine, ethName, MachineIP4, MachineIP6)
+				return setUp(n.Machine, ethName, MachineIP4, MachineIP6)
 			}},
 			step{"add the machine's routes", func() error {
-				return addDefaultRoutes(b.Machine, InterfaceIP4, InterfaceIP6)
+				return addDefaultRoutes(n.Machine, InterfaceIP4, InterfaceIP6)
 			}},
 		)
 	}
 	steps = append(steps,
-		step{"wait for the pod's link", func() error { return WaitUsable(b.Pod, ethName, PodIP6) }},
+		step{"wait for the pod's link", func() error { return WaitUsable(n.Pod, ethName, PodIP6) }},
 		step{"wait for the neighbor's link", func() error {
-			return WaitUsable(b.Neighbor, ethName, NeighborIP6)
+			return WaitUsable(n.Neighbor, ethName, NeighborIP6)
 		}},
 	)
-	if name := b.options.Interface; name != "" {
+	if name := n.options.Interface; name != "" {
 		steps = append(steps,
-			step{"wait for " + name, func() error { return WaitUsable(b.Pod, name, InterfaceIP6) }},
+			step{"wait for " + name, func() error { return WaitUsable(n.Pod, name, InterfaceIP6) }},
 			step{"wait for the machine's link", func() error {
-				return WaitUsable(b.Machine, ethName, MachineIP6)
+				return WaitUsable(n.Machine, ethName, MachineIP6)
 			}},
 		)
 	}
@@ -103,18 +103,18 @@ type step struct {
 }
 
 // newNS creates a namespace that Close closes.
-func (b *Network) newNS() (*netns.NS, error) {
-	n, err := netns.New()
+func (n *Network) newNS() (*netns.NS, error) {
+	ns, err := netns.New()
 	if err == nil {
-		b.owned = append(b.owned, n)
+		n.owned = append(n.owned, ns)
 	}
-	return n, err
+	return ns, err
 }
 
 // setPodSysctls disables duplicate address detection, and enables forwarding if the pod has a
 // second interface.
-func (b *Network) setPodSysctls() error {
-	if b.options.Interface != "" {
+func (n *Network) setPodSysctls() error {
+	if n.options.Interface != "" {
 		if err := sysctl("ipv4/ip_forward", "1"); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (b *Network) setPodSysctls() error {
 // second.
 func disableDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
-// setNeighborSysctls disables duplicate address detection, and allows the neighbor to reply from
+// setNeighborSysctls disables duplicate address detection, and allows the neighbor to answer from
 // every address.
 func setNeighborSysctls() error {
 	if err := disableDuplicateDetection(); err != nil {

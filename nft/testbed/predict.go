@@ -12,24 +12,24 @@ import (
 // Packet returns the first packet of the call at its first hook in the pod. source is the caller's
 // address from [Answer.Source], or invalid if it is unknown. Packet applies the routes of the
 // network and of the ruleset.
-func (b *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules.Packet {
+func (n *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules.Packet {
 	p := rules.Packet{
 		Protocol: rules.TCP, Source: source, Destination: c.To, Flags: rules.SYN,
-		NoListener: !b.listensTransparently(),
+		NoListener: !n.listensTransparently(),
 	}
 	if c.Network == "udp" {
 		p.Protocol, p.Flags = rules.UDP, 0
 	}
 	if !source.IsValid() {
-		p.Source = b.predictSource(c)
+		p.Source = n.predictSource(c)
 	}
 	switch c.From {
 	case FromNeighbor:
 		p.Hook, p.InInterface = rules.Prerouting, ethName
 	case FromMachine:
-		p.Hook, p.InInterface = rules.Prerouting, b.options.Interface
+		p.Hook, p.InInterface = rules.Prerouting, n.options.Interface
 	default:
-		p.Hook, p.OutInterface = rules.Output, b.outInterface(rs, c)
+		p.Hook, p.OutInterface = rules.Output, n.outInterface(rs, c)
 		p.Owner, p.Mark = &rules.Owner{UID: c.Owner.UID, GID: c.Owner.GID}, c.Mark
 	}
 	return p
@@ -37,10 +37,10 @@ func (b *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules
 
 // Predict returns the answer to the call according to the model of the rules. The answer has the
 // outcome, the server and, except for datagrams, the original destination. source is as in Packet.
-func (b *Network) Predict(
+func (n *Network) Predict(
 	rs *rules.Ruleset, c Call, source netip.AddrPort,
 ) (Answer, rules.Trace) {
-	trace := diff.Explain(rs, b.Packet(rs, c, source))
+	trace := diff.Explain(rs, n.Packet(rs, c, source))
 	outcome := trace.Outcome
 	port := c.To.Port()
 	switch {
@@ -50,30 +50,30 @@ func (b *Network) Predict(
 		// TPROXY selects the socket before NAT: the transparent listener receives the packet even
 		// if a rule redirects it too.
 		port = cmp.Or(outcome.TProxy, outcome.Redirect)
-	case b.isMachineAddr(c.To.Addr()) && !b.isLocal(rs, c):
+	case n.isMachineAddr(c.To.Addr()) && !n.isLocal(rs, c):
 		return serverAnswer(Machine, c), trace
-	case !b.isLocal(rs, c):
+	case !n.isLocal(rs, c):
 		if c.From == FromMachine && repliesDiverted(rs, trace.Passes[0].Packet) {
 			return Answer{Outcome: Silent}, trace
 		}
 		return serverAnswer(Outside, c), trace
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.proxy != nil {
-		if name, ok := b.proxy.listenerOn(c.Network, port); ok {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proxy != nil {
+		if name, ok := n.proxy.listenerOn(c.Network, port); ok {
 			return serverAnswer(name, c), trace
 		}
 	}
-	if b.application == nil || outcome.Captured() {
+	if n.application == nil || outcome.Captured() {
 		return Answer{Outcome: Refused}, trace
 	}
 	return serverAnswer(Application, c), trace
 }
 
-// repliesDiverted reports whether a rule marks the replies to a forwarded packet so that a policy
-// route delivers them to the pod instead of the caller. Istio's rule for established connections in
-// TPROXY mode has this effect.
+// repliesDiverted reports whether a rule marks the replies to a forwarded packet, and a policy
+// route delivers the marked replies to the pod instead of the caller. Istio's rule for established
+// connections in TPROXY mode has this effect.
 func repliesDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 	p.Source, p.Destination = p.Destination, p.Source
 	p.InInterface, p.State = ethName, rules.Established
@@ -122,26 +122,26 @@ func (p *proxy) listenerOn(network string, port uint16) (Name, bool) {
 }
 
 // listensTransparently reports whether the pod has a proxy with a transparent inbound listener.
-func (b *Network) listensTransparently() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.proxy != nil && b.proxy.options.Transparent
+func (n *Network) listensTransparently() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proxy != nil && n.proxy.options.Transparent
 }
 
-// outInterface returns the interface over which the pod sends the call.
-func (b *Network) outInterface(rs *rules.Ruleset, c Call) string {
+// outInterface returns the interface through which the pod sends the call.
+func (n *Network) outInterface(rs *rules.Ruleset, c Call) string {
 	switch {
-	case b.isLocal(rs, c):
+	case n.isLocal(rs, c):
 		return loName
-	case b.isMachineAddr(c.To.Addr()):
-		return b.options.Interface
+	case n.isMachineAddr(c.To.Addr()):
+		return n.options.Interface
 	}
 	return ethName
 }
 
 // isLocal reports whether the call is delivered locally in the pod, because the pod has the address
 // or because of a policy route.
-func (b *Network) isLocal(rs *rules.Ruleset, c Call) bool {
+func (n *Network) isLocal(rs *rules.Ruleset, c Call) bool {
 	if isPodAddr(c.To.Addr()) {
 		return true
 	}
@@ -150,7 +150,7 @@ func (b *Network) isLocal(rs *rules.Ruleset, c Call) bool {
 
 // predictSource returns the source address that the call specifies, or the address that the kernel
 // chooses. An unspecified port is replaced by an arbitrary port.
-func (b *Network) predictSource(c Call) netip.AddrPort {
+func (n *Network) predictSource(c Call) netip.AddrPort {
 	const anyPort = 40000
 	port := cmp.Or(c.Local.Port(), anyPort)
 	if a := c.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
@@ -173,7 +173,7 @@ func (b *Network) predictSource(c Call) netip.AddrPort {
 		return choose(netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	case isPodAddr(to):
 		return netip.AddrPortFrom(to, port)
-	case b.isMachineAddr(to):
+	case n.isMachineAddr(to):
 		return choose(InterfaceIP4, InterfaceIP6)
 	}
 	return choose(PodIP4, PodIP6)

@@ -13,17 +13,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// passthrough6 is the source address of the proxy's inbound IPv6 connections. The routing of the
-// ruleset adds it to the pod's lo.
-var passthrough6 = rules.PassthroughIPv6()
-
 // ProxyOptions configure the pod's proxy.
 type ProxyOptions struct {
 	Owner rules.Owner
 	// Transparent makes the inbound listener transparent, which TPROXY requires.
 	Transparent bool
 	// Forward makes the proxy forward requests to the original destination and return the answers.
-	// Outbound connections have the proxy's owner; inbound connections come from 127.0.0.6 or ::6.
+	// It forwards over connections that the proxy's owner opens. For inbound connections, their
+	// source address is 127.0.0.6 or ::6.
 	Forward bool
 	// Outbound, Inbound and Tunnel are the ports of these listeners. 0 means Istio's default.
 	Outbound, Inbound, Tunnel uint16
@@ -32,7 +29,7 @@ type ProxyOptions struct {
 // forwardTimeout is longer than the timeout of every caller.
 const forwardTimeout = 10 * time.Second
 
-// proxy is a stub of Envoy and its agent.
+// proxy is a stub of Envoy and Istio's agent.
 type proxy struct {
 	*server
 	options ProxyOptions
@@ -40,7 +37,7 @@ type proxy struct {
 }
 
 // StartProxy starts the pod's proxy and its agent. They listen on their ports, on every address.
-func (b *Network) StartProxy(o ProxyOptions) error {
+func (n *Network) StartProxy(o ProxyOptions) error {
 	p := &proxy{options: o, names: map[uint16]Name{
 		cmp.Or(o.Outbound, rules.DefaultProxyPort):         Outbound,
 		cmp.Or(o.Inbound, rules.DefaultInboundCapturePort): Inbound,
@@ -50,17 +47,17 @@ func (b *Network) StartProxy(o ProxyOptions) error {
 		15021:         Health,
 		15090:         Metrics,
 	}}
-	p.server = newServer(b.identity(o.Owner), p.accept)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed || b.proxy != nil {
+	p.server = newServer(n.identity(o.Owner), p.accept)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || n.proxy != nil {
 		return errors.New("start the proxy: the network is closed or has a proxy")
 	}
 	if err := p.listen(); err != nil {
 		p.close()
 		return fmt.Errorf("start the proxy: %w", err)
 	}
-	b.proxy = p
+	n.proxy = p
 	return nil
 }
 
@@ -116,7 +113,7 @@ func (p *proxy) accept(e endpoint, h Hop) (responder, error) {
 	return forwarder{h, upstream}, nil
 }
 
-// forwarder forwards requests to the upstream and adds its hop to the answers.
+// forwarder forwards requests to the upstream and adds the proxy's hop to the answers.
 type forwarder struct {
 	hop      Hop
 	upstream *Conn

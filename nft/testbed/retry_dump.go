@@ -6,12 +6,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// maxDumps bounds the dumps of a list that changes at the same time.
+// maxDumps is the maximum number of dumps of a list that changes at the same time.
 const maxDumps = 100
 
-// RetryDump repeats a netlink dump until it is consistent. Lists can change without a request: some
-// milliseconds after an address is added, duplicate address detection changes the flags of the
-// address. After a hundred interrupted dumps RetryDump returns [netlink.ErrDumpInterrupted].
+// RetryDump repeats a netlink dump until no change interrupts the dump. A list can change without a
+// request: some milliseconds after an address is added, duplicate address detection changes the
+// flags of the address. After 100 interrupted dumps, RetryDump returns
+// [netlink.ErrDumpInterrupted].
 func RetryDump[T any](dump func() ([]T, error)) (found []T, err error) {
 	for range maxDumps {
 		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -12,9 +12,9 @@ import (
 
 func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
 	errRefused := errors.New("refused")
-	for _, row := range []struct {
+	for _, tc := range []struct {
 		name string
-		errs []error
+		errs []error // of the calls, in their order
 		want []int
 		err  error
 	}{
@@ -27,14 +27,14 @@ func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
 		},
 		{"refused", []error{netlink.ErrDumpInterrupted, errRefused, nil}, []int{2}, errRefused},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			calls := 0
 			got, err := testbed.RetryDump(func() ([]int, error) {
 				calls++
-				return []int{calls}, row.errs[calls-1]
+				return []int{calls}, tc.errs[calls-1]
 			})
-			if !slices.Equal(got, row.want) || !errors.Is(err, row.err) {
-				t.Errorf("got %v, %v", got, err)
+			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.err) {
+				t.Errorf("got %v, error %v, want %v, %v", got, err, tc.want, tc.err)
 			}
 		})
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestProxyForwards checks that with redirection, client and server communicate through a
-// forwarding proxy.
+// TestProxyForwards checks that redirected requests reach their destination through a forwarding
+// proxy.
 func TestProxyForwards(t *testing.T) {
 	for _, tc := range []struct {
 		mode  rules.Mode
 		owner rules.Owner
 	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
-			b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{
+			n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{
 				Owner: tc.owner, Transparent: tc.mode == rules.ModeTProxy, Forward: true,
 			})
 			r := rules.DefaultRedirect()
 			r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6 = tc.mode, true, true, true
 			rs := rules.MustCompile(r)
-			if _, err := nft.Apply(b.Pod, rs); err != nil {
+			if _, err := nft.Apply(n.Pod, rs); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.Settle(rs.Routing); err != nil {
+			if err := n.Settle(rs.Routing); err != nil {
 				t.Fatal(err)
 			}
 			for _, route := range []struct {
@@ -48,7 +48,7 @@ func TestProxyForwards(t *testing.T) {
 				for _, to := range route.to {
 					c := call(route.from, "tcp", to)
 					c.Owner = testbed.ApplicationOwner
-					conn, err := b.Open(c)
+					conn, err := n.Open(c)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -58,7 +58,8 @@ func TestProxyForwards(t *testing.T) {
 						for _, h := range append([]testbed.Hop{a.Hop}, a.Upstream...) {
 							path = append(path, h.By)
 							if h.To != c.To {
-								t.Errorf("%s: %s received a request for %s", c, h.By, h.To)
+								t.Errorf("%s: %s received a request for %s, want %s", c, h.By, h.To,
+									c.To)
 							}
 						}
 						if !slices.Equal(path, route.path) {

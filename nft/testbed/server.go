@@ -23,8 +23,8 @@ type server struct {
 	mu        sync.Mutex
 	closed    bool
 	ports     map[endpoint]bool
-	listeners []socket.Socket   // of TCP
-	files     map[*os.File]bool // all sockets
+	listeners []socket.Socket   // the TCP listeners
+	files     map[*os.File]bool // all sockets, including accepted connections
 	wg        sync.WaitGroup
 }
 
@@ -65,8 +65,8 @@ func newServer(id identity, accept acceptFunc) *server {
 	}
 }
 
-// serve starts to listen on the endpoint unless the server already does. It returns nil, and does
-// not listen, if a socket of another server uses the port.
+// serve starts to listen on the endpoint unless the server already listens there. If a socket of
+// another server uses the port, serve returns nil without listening.
 func (s *server) serve(e endpoint, options ...socket.Option) error {
 	if s == nil {
 		return nil
@@ -97,7 +97,7 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 	}
 	s.listeners = append(s.listeners, l)
 	s.wg.Go(func() {
-		// The owner of an accepted connection is the accepting thread.
+		// An accepted connection belongs to the user of the accepting thread.
 		_ = s.identity.as(func() error { return s.acceptAll(l, e) })
 	})
 	return nil
@@ -127,9 +127,9 @@ func listen(e endpoint, options ...socket.Option) (socket.Socket, error) {
 	return socket.FromFD(fd), nil
 }
 
-// close closes all listeners and connections and waits for their goroutines. Afterwards the kernel
-// refuses connections, even while a child process that a test is starting has copies of the
-// descriptors until it calls execve.
+// close closes all listeners and connections and waits for their goroutines. It shuts the listeners
+// down first, because a child process that a test is starting has copies of the descriptors until
+// it calls execve. Without the shutdown, the kernel would accept connections until then.
 func (s *server) close() {
 	if s == nil {
 		return
@@ -146,7 +146,7 @@ func (s *server) close() {
 	s.wg.Wait()
 }
 
-// acceptAll answers connections until the listener is closed.
+// acceptAll accepts and answers connections until the listener is closed.
 func (s *server) acceptAll(l socket.Socket, e endpoint) error {
 	for {
 		c, err := l.Accept()

@@ -20,13 +20,14 @@ var (
 
 // Options configure a [Network]. The zero value is a pod with eth0, lo and both families.
 type Options struct {
-	// Pod is an existing namespace for the pod, which the caller must close. nil means a new one.
+	// Pod is an existing namespace for the pod, which the caller must close. If Pod is nil, New
+	// creates a namespace.
 	Pod *netns.NS
 	// IDBase is added to the user and group ids of the pod's processes. It is the first host id of
 	// the pod's user namespace.
 	IDBase int
-	// Interface is the name of a second interface of the pod, which connects it to a machine. Empty
-	// means no second interface.
+	// Interface is the name of a second interface of the pod, which connects the pod to a machine.
+	// If Interface is empty, the pod has no second interface.
 	Interface string
 }
 
@@ -34,10 +35,10 @@ type Options struct {
 // concurrent use.
 type Network struct {
 	Pod, Neighbor *netns.NS
-	Machine       *netns.NS // connected to the second interface, or nil without the interface
+	Machine       *netns.NS // connected to the pod's second interface; nil without this interface
 
 	options Options
-	owned   []*netns.NS // Close closes these
+	owned   []*netns.NS // the namespaces that Close closes
 
 	outside, machine *server // the servers of the neighbor and the machine
 
@@ -51,63 +52,64 @@ type Network struct {
 // every address outside the networks of the pod and of the machine, on every port. Without
 // CAP_SYS_ADMIN or CAP_NET_ADMIN the error wraps [unix.EPERM].
 func New(o Options) (*Network, error) {
-	b := &Network{options: o}
-	if err := b.createNetwork(); err != nil {
-		return nil, errors.Join(fmt.Errorf("create a pod and its neighbor: %w", err), b.Close())
+	n := &Network{options: o}
+	if err := n.createNetwork(); err != nil {
+		return nil, errors.Join(fmt.Errorf("create a pod and its neighbor: %w", err), n.Close())
 	}
-	b.outside = newServer(identity{ns: b.Neighbor}, acceptAs(Outside))
-	if b.Machine != nil {
-		b.machine = newServer(identity{ns: b.Machine}, acceptAs(Machine))
+	n.outside = newServer(identity{ns: n.Neighbor}, acceptAs(Outside))
+	if n.Machine != nil {
+		n.machine = newServer(identity{ns: n.Machine}, acceptAs(Machine))
 	}
-	return b, nil
+	return n, nil
 }
 
 // StartApplication starts the pod's application. It listens on the port of every call that may
 // reach the pod, except the ports of a proxy that was started before.
-func (b *Network) StartApplication(owner rules.Owner) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed || b.application != nil {
+func (n *Network) StartApplication(owner rules.Owner) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || n.application != nil {
 		return errors.New("start the application: the network is closed or has an application")
 	}
-	b.application = newServer(b.identity(owner), acceptAs(Application))
+	n.application = newServer(n.identity(owner), acceptAs(Application))
 	return nil
 }
 
 // identity returns the identity of a process in the pod.
-func (b *Network) identity(owner rules.Owner) identity {
+func (n *Network) identity(owner rules.Owner) identity {
 	return identity{
-		ns: b.Pod, uid: b.options.IDBase + int(owner.UID), gid: b.options.IDBase + int(owner.GID),
+		ns: n.Pod, uid: n.options.IDBase + int(owner.UID), gid: n.options.IDBase + int(owner.GID),
 	}
 }
 
-// StopProxy ends the proxy like a crash. Without a proxy it does nothing.
-func (b *Network) StopProxy() {
-	b.mu.Lock()
-	p := b.proxy
-	b.proxy = nil
-	b.mu.Unlock()
+// StopProxy closes all sockets of the proxy at once, as a crash does. Without a proxy it does
+// nothing.
+func (n *Network) StopProxy() {
+	n.mu.Lock()
+	p := n.proxy
+	n.proxy = nil
+	n.mu.Unlock()
 	p.close()
 }
 
-// Close ends all servers and connections and closes the namespaces, which the kernel then destroys.
-// Closing again does nothing.
-func (b *Network) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	servers := []*server{b.application, b.outside, b.machine}
-	b.mu.Unlock()
-	b.StopProxy()
+// Close stops all servers, closes all connections of the servers, and closes the namespaces, which
+// the kernel then destroys. Closing again does nothing.
+func (n *Network) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	servers := []*server{n.application, n.outside, n.machine}
+	n.mu.Unlock()
+	n.StopProxy()
 	for _, s := range servers {
 		s.close()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var errs []error
-	for _, n := range b.owned {
-		errs = append(errs, n.Close())
+	for _, ns := range n.owned {
+		errs = append(errs, ns.Close())
 	}
-	b.owned = nil
+	n.owned = nil
 	return errors.Join(errs...)
 }
 

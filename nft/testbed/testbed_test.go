@@ -28,20 +28,20 @@ const timeout = time.Minute
 func newNetwork(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
-	b, err := testbed.New(o)
+	n, err := testbed.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
+		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(b.StartProxy(p),
-		b.StartApplication(testbed.ApplicationOwner)); err != nil {
+	if err := errors.Join(n.StartProxy(p),
+		n.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return n
 }
 
 // call returns a Call to an address such as "10.9.9.9:80".
@@ -52,7 +52,7 @@ func call(from testbed.Caller, network, to string) testbed.Call {
 }
 
 func TestWithoutRulesNothingIsRedirected(t *testing.T) {
-	b := newNetwork(t, testbed.Options{
+	n := newNetwork(t, testbed.Options{
 		Interface: "vnet0",
 	}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
 	for _, tc := range []struct {
@@ -94,7 +94,7 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 		{testbed.FromMachine, "tcp", "[fd00:10:244:1::5]:80", testbed.Application},
 	} {
 		c := call(tc.from, tc.network, tc.to)
-		got, err := b.Dial(c)
+		got, err := n.Dial(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,45 +102,46 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 			t.Errorf("%s: %v, at %s from %s (source %s); want %s", c, got, got.Local, got.Peer,
 				got.Source, tc.want)
 		}
-		if want, _ := b.Predict(new(rules.Ruleset), c, got.Source); !got.Agrees(want) {
+		if want, _ := n.Predict(new(rules.Ruleset), c, got.Source); !got.Agrees(want) {
 			t.Errorf("%s: %v, predicted %v", c, got, want)
 		}
-		if p := b.Packet(new(rules.Ruleset), c,
+		if p := n.Packet(new(rules.Ruleset), c,
 			netip.AddrPort{}); p.Source.Addr() != got.Source.Addr() {
-			t.Errorf("%s: predicted source %s, got %s", c, p.Source, got.Source)
+			t.Errorf("%s: source %s, predicted %s", c, got.Source, p.Source)
 		}
 	}
 }
 
 func TestCallsWithALocalAddress(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, tc := range []struct{ network, local, to string }{
 		{"tcp", "127.0.0.6:0", "10.244.1.5:80"},
 		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"},
-		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"}, // again: Abort leaves no TIME_WAIT
+		{"tcp", "10.244.1.5:7777", "10.9.9.9:80"}, // again: the reset has left no TIME_WAIT
 		{"udp", "[fd00:10:244:1::5]:7777", "[2001:db8::1]:53"},
 		{"udp", "[fd00:10:244:1::5]:7777", "[2001:db8::1]:53"},
 	} {
 		c := call(testbed.FromPod, tc.network, tc.to)
 		c.Local = netip.MustParseAddrPort(tc.local)
-		got, err := b.Dial(c)
+		got, err := n.Dial(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local ||
 			got.Source != got.Peer {
-			t.Errorf("%s: source address %s", c, got.Peer)
+			t.Errorf("%s: sent from %s, received from %s, want %s", c, got.Source, got.Peer,
+				c.Local)
 		}
 	}
 }
 
 func TestUnansweredCalls(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b, err := testbed.New(testbed.Options{})
+	n, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	defer n.Close()
 	for _, tc := range []struct {
 		name, network, to string
 		want              testbed.Outcome
@@ -156,32 +157,33 @@ func TestUnansweredCalls(t *testing.T) {
 		if tc.want == testbed.Silent {
 			c.Timeout = 20 * time.Millisecond
 		}
-		got, err := b.Dial(c)
+		got, err := n.Dial(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.Outcome != tc.want || got.Err == nil {
-			t.Errorf("%s: %s: %v", tc.name, c, got)
+			t.Errorf("%s: %s: %v (outcome %d, error %v), want outcome %d with an error", tc.name, c,
+				got, got.Outcome, got.Err, tc.want)
 		}
 	}
-	if _, err := b.Dial(call(testbed.FromMachine, "tcp", "10.9.9.9:80")); err == nil {
+	if _, err := n.Dial(call(testbed.FromMachine, "tcp", "10.9.9.9:80")); err == nil {
 		t.Error("a call from a missing machine succeeded")
 	}
-	if _, err := b.Dial(call(testbed.FromPod, "sctp", "10.9.9.9:80")); err == nil {
+	if _, err := n.Dial(call(testbed.FromPod, "sctp", "10.9.9.9:80")); err == nil {
 		t.Error("a call over sctp succeeded")
 	}
 }
 
 func TestSeveralRequests(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, network := range []string{"tcp", "udp"} {
-		conn, err := b.Open(call(testbed.FromPod, network, "10.9.9.9:80"))
+		conn, err := n.Open(call(testbed.FromPod, network, "10.9.9.9:80"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
 			if got := conn.Ask(); got.By != testbed.Outside {
-				t.Errorf("%s: %v", network, got)
+				t.Errorf("%s: %v, want an answer of %s", network, got, testbed.Outside)
 			}
 		}
 		conn.Close()
@@ -190,26 +192,27 @@ func TestSeveralRequests(t *testing.T) {
 
 // TestProxyDoesNotForwardToItself makes a direct call to the outbound listener.
 func TestProxyDoesNotForwardToItself(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{
 		Owner: testbed.ProxyOwner, Forward: true,
 	})
-	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
+	got, err := n.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Outbound || len(got.Upstream) > 0 {
 		t.Errorf("%v %v, want only the proxy", got, err)
 	}
 }
 
 func TestManyCallersAtOnce(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
 			for port := range 20 {
 				for _, network := range []string{"tcp", "udp"} {
 					to := fmt.Sprintf("10.9.9.%d:%d", i, 1000+port)
-					if got, err := b.Dial(call(testbed.FromPod, network, to)); err != nil ||
+					if got, err := n.Dial(call(testbed.FromPod, network, to)); err != nil ||
 						got.To.String() != to {
-						t.Errorf("%s %s: %v %v", network, to, got, err)
+						t.Errorf("%s %s: %v, error %v, want an answer for %s", network, to, got,
+							err, to)
 					}
 				}
 			}
@@ -219,25 +222,25 @@ func TestManyCallersAtOnce(t *testing.T) {
 }
 
 func TestSecondProxyIsRejected(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
-	if err := b.StartProxy(testbed.ProxyOptions{}); err == nil {
-		t.Error("two proxies")
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	if err := n.StartProxy(testbed.ProxyOptions{}); err == nil {
+		t.Error("a second proxy was started")
 	}
-	b.StopProxy()
-	if got, err := b.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil ||
+	n.StopProxy()
+	if got, err := n.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil ||
 		got.By != testbed.Application {
 		t.Errorf("%v %v, want the application on the released port", got, err)
 	}
-	err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	err := n.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if !errors.Is(err, unix.EADDRINUSE) {
-		t.Errorf("%v, want EADDRINUSE: the application listens on the port", err)
+		t.Errorf("error %v, want EADDRINUSE, because the application listens on port 15053", err)
 	}
 }
 
-// TestStoppedProxyRejectsConnections copies the descriptors, as a child process has them until it
-// calls execve.
-func TestStoppedProxyRejectsConnections(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+// TestStoppedProxyReleasesItsPorts stops the proxy while copies of its descriptors are open, as in
+// a child process until it calls execve.
+func TestStoppedProxyReleasesItsPorts(t *testing.T) {
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
@@ -251,35 +254,35 @@ func TestStoppedProxyRejectsConnections(t *testing.T) {
 			defer unix.Close(c)
 		}
 	}
-	b.StopProxy()
-	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
+	n.StopProxy()
+	got, err := n.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Application {
 		t.Errorf("%v %v, want the application on the released port", got, err)
 	}
 }
 
 func TestClosedNetworkRejectsCalls(t *testing.T) {
-	b := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
-	if err := errors.Join(b.Close(), b.Close()); err != nil {
+	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	if err := errors.Join(n.Close(), n.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Dial(call(testbed.FromPod, "tcp", "10.9.9.9:80")); !errors.Is(err,
+	if _, err := n.Dial(call(testbed.FromPod, "tcp", "10.9.9.9:80")); !errors.Is(err,
 		os.ErrClosed) {
-		t.Errorf("%v, want %v", err, os.ErrClosed)
+		t.Errorf("error %v, want %v", err, os.ErrClosed)
 	}
-	if b.StartProxy(testbed.ProxyOptions{}) == nil ||
-		b.StartApplication(testbed.ApplicationOwner) == nil {
-		t.Error("a closed network starts a server")
+	if n.StartProxy(testbed.ProxyOptions{}) == nil ||
+		n.StartApplication(testbed.ApplicationOwner) == nil {
+		t.Error("a closed network has started a server")
 	}
 }
 
 func TestNothingLeaks(t *testing.T) {
 	use := func(t *testing.T) {
-		b := newNetwork(t, testbed.Options{
+		n := newNetwork(t, testbed.Options{
 			Interface: "vnet0",
 		}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
 		for _, to := range []string{"10.9.9.9:80", "127.0.0.1:80", "127.0.0.1:15001"} {
-			conn, err := b.Open(call(testbed.FromPod, "tcp", to))
+			conn, err := n.Open(call(testbed.FromPod, "tcp", to))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,7 +295,7 @@ func TestNothingLeaks(t *testing.T) {
 	for range 5 {
 		t.Run("network", use)
 	}
-	// A descriptor that is in use is released after Close.
+	// A descriptor that is in use is not closed before its last use ends.
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before), func() bool {
 		return descriptors(t) <= before
 	})
