@@ -90,10 +90,10 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 	}
 	checkRuleset(t, ns, want)
 	if err := transaction("second"); err == nil {
-		t.Error("a table that exists was added")
+		t.Error("the second transaction succeeded although its table sluice exists")
 	}
 	if got := tableNames(t, ns); got != "first sluice" {
-		t.Errorf("the namespace has the tables %s", got)
+		t.Errorf("the namespace has the tables %s, want first sluice", got)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 	}
 }
 
-// tableNames returns the names of the inet tables of a namespace.
+// tableNames returns the names of the inet tables of a namespace, separated by spaces.
 func tableNames(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	tables, err := openLibrary(t, ns).ListTablesOfFamily(unix.NFPROTO_INET)

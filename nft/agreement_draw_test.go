@@ -19,9 +19,9 @@ var (
 	someIDs   = []uint32{0, 5, 1000, 1337, 1338, 2000, 2003, 65533}
 	someMarks = []uint32{0, 0, 0, 0, 7, 1337, 1338, 0x80000001}
 
-	podAddrs   = addrs("10.244.1.5", "10.0.2.1", "fd00:10:244:1::5", "fd00:10:0:2::1")
-	loopAddrs  = addrs("127.0.0.1", "127.0.0.2", "127.0.0.6", "127.0.0.53", "127.64.0.1", "::1")
-	worldAddrs = addrs("10.9.9.9", "10.9.9.10", "10.9.8.8", "10.96.0.10", "172.16.5.5", "192.0.2.1",
+	podAddrs     = addrs("10.244.1.5", "10.0.2.1", "fd00:10:244:1::5", "fd00:10:0:2::1")
+	loopAddrs    = addrs("127.0.0.1", "127.0.0.2", "127.0.0.6", "127.0.0.53", "127.64.0.1", "::1")
+	outsideAddrs = addrs("10.9.9.9", "10.9.9.10", "10.9.8.8", "10.96.0.10", "172.16.5.5", "192.0.2.1",
 		"223.255.255.255", "10.244.1.1",
 		"2001:db8::9", "2001:db8::10", "2001:db8:8::8", "fd00:96::10", "64:ff9b::a09:909",
 		"fd00:10:244:1::1")
@@ -82,7 +82,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	}).Draw(t, "loopback")
 	r.DNS.Capture = oftenTrue(t, "DNS")
 	r.DNS.All = rapid.Bool().Draw(t, "all DNS")
-	r.DNS.Servers = someOf(t, "servers", slices.Concat(worldAddrs, loopAddrs), 3)
+	r.DNS.Servers = someOf(t, "servers", slices.Concat(outsideAddrs, loopAddrs), 3)
 	r.DropInvalid = rapid.Bool().Draw(t, "drop invalid")
 	r.IPv6 = oftenTrue(t, "IPv6")
 	r.KeepEstablished = rapid.Bool().Draw(t, "keep established")
@@ -112,12 +112,12 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 		case testbed.FromNeighbor:
 			to = podAddrs
 		case testbed.FromMachine:
-			to = slices.Concat(podAddrs, worldAddrs)
+			to = slices.Concat(podAddrs, outsideAddrs)
 		default:
 			c.Owner.UID = rapid.SampledFrom(someIDs).Draw(t, "uid")
 			c.Owner.GID = rapid.SampledFrom(someIDs).Draw(t, "gid")
 			c.Mark = rapid.SampledFrom(someMarks).Draw(t, "mark")
-			to = slices.Concat(podAddrs, loopAddrs, worldAddrs, machineAddrs)
+			to = slices.Concat(podAddrs, loopAddrs, outsideAddrs, machineAddrs)
 		}
 		addr := rapid.SampledFrom(to).Draw(t, "to")
 		c.To = netip.AddrPortFrom(addr, rapid.SampledFrom(somePorts).Draw(t, "port"))
@@ -142,7 +142,7 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient reports whether the pod itself receives its replies to a foreign address. For
+// canCallAsClient reports whether the pod itself receives its replies to an address outside. For
 // this the rules must mark the replies, and a policy route must deliver them.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
@@ -156,7 +156,7 @@ func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 
 // drawClient draws the address and mark of a proxy that calls with the address of its client.
 func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
-	clients := slices.DeleteFunc(slices.Clone(worldAddrs), func(a netip.Addr) bool {
+	clients := slices.DeleteFunc(slices.Clone(outsideAddrs), func(a netip.Addr) bool {
 		return a.Is4() != c.To.Addr().Is4()
 	})
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(clients).Draw(t, "client"), 0)
@@ -185,7 +185,7 @@ func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(own).Draw(t, "source"), 0)
 }
 
-// oftenTrue is true with a probability of 75 %.
+// oftenTrue draws true with a probability of 75 %.
 func oftenTrue(t *rapid.T, label string) bool {
 	return rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, label)
 }
@@ -215,7 +215,7 @@ func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 		return nil
 	}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) netip.Prefix {
-		a := rapid.SampledFrom(slices.Concat(worldAddrs, loopAddrs, podAddrs,
+		a := rapid.SampledFrom(slices.Concat(outsideAddrs, loopAddrs, podAddrs,
 			machineAddrs)).Draw(t, "address")
 		bits := rapid.SampledFrom([]int{0, 0, 0, 1, 8, 16, 23}).Draw(t, "fewer bits")
 		p := netip.PrefixFrom(a, a.BitLen()-bits)

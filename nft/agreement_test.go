@@ -34,32 +34,32 @@ func TestModelAgreesWithKernel(t *testing.T) {
 		for round := range rounds {
 			t.Run(fmt.Sprintf("%s/%d", mode, round+1), func(t *testing.T) {
 				t.Parallel()
-				cases, captured := 0, 0
+				calls, captured := 0, 0
 				rapid.Check(t, func(t *rapid.T) {
-					c := agreement{
+					s := drawnScenario{
 						redirect:    drawRedirect(t, mode),
 						transparent: rapid.IntRange(0, 9).Draw(t, "opaque") < 9,
 					}
-					c.calls = rapid.SliceOfN(anyCall(c.redirect), minCalls,
+					s.calls = rapid.SliceOfN(anyCall(s.redirect), minCalls,
 						maxCalls).Draw(t, "calls")
-					disagreement, n := c.check(t)
+					disagreement, n := s.check(t)
 					if disagreement != "" {
 						t.Fatal(disagreement)
 					}
-					cases, captured = cases+len(c.calls), captured+n
+					calls, captured = calls+len(s.calls), captured+n
 				})
-				t.Logf("%d calls, %d of them captured", cases, captured)
+				t.Logf("%d calls, %d of them captured", calls, captured)
 				// The share of captured calls varies widely from ruleset to ruleset.
-				if captured == 0 || captured == cases {
-					t.Errorf("%d of %d calls were captured, want some but not all", captured, cases)
+				if captured == 0 || captured == calls {
+					t.Errorf("%d of %d calls were captured, want some but not all", captured, calls)
 				}
 			})
 		}
 	}
 }
 
-// agreement is a ruleset with the calls to make.
-type agreement struct {
+// A drawnScenario contains the parameters of a ruleset and the calls to make.
+type drawnScenario struct {
 	redirect    rules.Redirect
 	transparent bool // the proxy listens transparently
 	calls       []testbed.Call
@@ -67,16 +67,16 @@ type agreement struct {
 
 // check makes the calls. It describes the first call whose result differs from the model's
 // prediction, and returns the number of captured calls.
-func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
+func (s drawnScenario) check(t *rapid.T) (disagreement string, captured int) {
 	b, err := testbed.New(testbed.Options{Interface: secondInterface})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := a.redirect
+	r := s.redirect
 	err = b.StartProxy(testbed.ProxyOptions{
 		Owner:       rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First},
-		Transparent: a.transparent, Outbound: r.ProxyPort, Inbound: r.InboundCapturePort,
+		Transparent: s.transparent, Outbound: r.ProxyPort, Inbound: r.InboundCapturePort,
 		Tunnel: r.TunnelPort,
 	})
 	if err = errors.Join(err, b.StartApplication(testbed.ApplicationOwner)); err != nil {
@@ -88,11 +88,11 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 		t.Fatal(err)
 	}
 	known := connections{}
-	for _, c := range a.calls {
+	for _, c := range s.calls {
 		predicted, trace := b.Predict(&rs, c, netip.AddrPort{})
 		if c.Transparent && trace.Outcome.Redirect != 0 {
-			// whether routing delivers a packet to 127.0.0.1 from another host is not part of the
-			// model
+			// The model does not predict whether routing delivers a packet from another host to
+			// 127.0.0.1.
 			continue
 		}
 		c.Timeout = callTimeout
@@ -107,8 +107,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 		predicted = known.first(c, got.Source, trace.Outcome.Zone, predicted)
 		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent &&
 			c.Timeout != callTimeout {
-			// The wrong prediction may be due to a timeout on a busy machine: try again with a
-			// longer one.
+			// The call may have timed out because the machine is busy: try again with a longer
+			// timeout.
 			c.Local, c.Timeout = got.Source, callTimeout
 			if got, err = b.Dial(c); err != nil {
 				t.Fatal(err)
@@ -129,8 +129,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 }
 
 // connections contains the predictions for the connections that conntrack knows: the first datagram
-// between two addresses in a zone determines the destination of all later ones, regardless of the
-// sender. TCP connections are not affected, because their ports differ.
+// between two addresses in a zone determines the destination of all later datagrams, regardless of
+// the sending process. TCP connections are not affected, because their ports differ.
 type connections map[connection]testbed.Answer
 
 type connection struct {
@@ -138,7 +138,8 @@ type connection struct {
 	zone     uint16
 }
 
-// first returns the prediction for the first call of the connection.
+// first returns the prediction for the first call of the connection. If this call is the first, it
+// records and returns predicted.
 func (known connections) first(
 	c testbed.Call, own netip.AddrPort, zone uint16, predicted testbed.Answer,
 ) testbed.Answer {

@@ -54,13 +54,13 @@ const maxAttempts = 20
 // Apply adds missing routes, changes the rules in one transaction, and then removes unneeded
 // routes. Readers and packets observe either the old ruleset or the new one. There is one
 // exception: if capture moves from one base chain to another, for example because the mode changes,
-// Apply sends three transactions. For the about 50 ms between the first and the last, packets that
-// open TCP connections are dropped; clients retransmit them after a second. See [gate].
+// Apply sends three transactions. Between the first and the last, for about 50 ms, packets that
+// open TCP connections are dropped. Clients retransmit them after a second. See [gate].
 //
-// If Apply returns an error without an outcome, nothing has changed. With an error and an outcome,
-// either the rules were changed but a change of routes failed, or the kernel's answer was lost and
-// it is unknown whether the rules were changed. Two concurrent calls in one namespace both succeed,
-// and the result is one of the two rulesets.
+// If Apply returns an error without an outcome, nothing has changed. If Apply returns an error with
+// an outcome, the rules were changed but a later transaction or a change of routes failed, or the
+// kernel's answer was lost and it is unknown whether the rules were changed. Two concurrent calls
+// in one namespace both succeed, and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -354,7 +354,7 @@ func (c *conn) deleteSluiceTable() (bool, error) {
 
 // deleteTables deletes tables with their content in one transaction.
 func (c *conn) deleteTables(tables ...rules.Table) error {
-	t, err := encode(rules.Ruleset{}, tables, 0)
+	t, err := encode(rules.Ruleset{}, tables, anyGeneration)
 	if err != nil {
 		return err
 	}

@@ -29,14 +29,14 @@ func BenchmarkConnect(b *testing.B) {
 			r := sidecar(n)
 			outside := unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
 			direct := unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
-			candidates := []*connecting{
-				newConnecting(b, "legacy", outside, func(ns *netns.NS) {
+			candidates := []*connectingPod{
+				newConnectingPod(b, "legacy", outside, func(ns *netns.NS) {
 					loadLegacy(b, ns, restore, r)
 				}),
-				newConnecting(b, "sluice", outside, func(ns *netns.NS) {
+				newConnectingPod(b, "sluice", outside, func(ns *netns.NS) {
 					mustApply(b, ns, rules.MustCompile(r), Created)
 				}),
-				newConnecting(b, "none", direct, func(*netns.NS) {}),
+				newConnectingPod(b, "none", direct, func(*netns.NS) {}),
 			}
 			for range b.N {
 				for _, c := range candidates {
@@ -52,9 +52,9 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// BenchmarkCounters compares the time to connect with and without counters in the rules. It changes
-// the rules of one namespace after each round, because two namespaces with equal rules differ by
-// more than the counters cost.
+// BenchmarkCounters compares the time to connect with and without counters in the rules. It uses
+// one namespace and changes its rules after each round, because the times of two namespaces with
+// equal rules differ by more than the cost of the counters.
 func BenchmarkCounters(b *testing.B) {
 	netnstest.RequireRoot(b)
 	outside := unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
@@ -62,7 +62,7 @@ func BenchmarkCounters(b *testing.B) {
 	rulesets := [2]rules.Ruleset{rules.MustCompile(r)}
 	r.Counters = true
 	rulesets[1] = rules.MustCompile(r)
-	pod := newConnecting(b, "pod", outside, func(ns *netns.NS) {
+	pod := newConnectingPod(b, "pod", outside, func(ns *netns.NS) {
 		mustApply(b, ns, rulesets[1], Created)
 	})
 	var times [2][]time.Duration
@@ -86,19 +86,21 @@ func BenchmarkCounters(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// connecting is a pod in which the benchmark makes connections.
-type connecting struct {
+// A connectingPod is a pod in which the benchmark makes connections.
+type connectingPod struct {
 	name  string
 	ns    *netns.NS
 	to    unix.SockaddrInet4
-	times []time.Duration // of one connection, on average over a round
+	times []time.Duration // for each round, the average time of a connection
 }
 
-func newConnecting(
-	b *testing.B, name string, to unix.SockaddrInet4, program func(*netns.NS),
-) *connecting {
-	c := &connecting{name: name, ns: netnstest.NewPair(b).Pod, to: to}
-	program(c.ns)
+// newConnectingPod returns a new pod with the rules that install creates, and with a listener at
+// the port of the proxy.
+func newConnectingPod(
+	b *testing.B, name string, to unix.SockaddrInet4, install func(*netns.NS),
+) *connectingPod {
+	c := &connectingPod{name: name, ns: netnstest.NewPair(b).Pod, to: to}
+	install(c.ns)
 	var listener int
 	err := c.ns.Do(func() (err error) {
 		listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -135,8 +137,8 @@ func newConnecting(
 	return c
 }
 
-// round makes connections one after another.
-func (c *connecting) round(b *testing.B) {
+// round makes connections one after another, and records their average time.
+func (c *connectingPod) round(b *testing.B) {
 	const connections = 500
 	err := c.ns.Do(func() error {
 		runtime.Gosched()
@@ -168,13 +170,14 @@ func connect(to *unix.SockaddrInet4) error {
 	return unix.Connect(fd, to)
 }
 
-// median returns the median in microseconds.
-func (c *connecting) median() float64 {
+// median returns the median of the times in microseconds.
+func (c *connectingPod) median() float64 {
 	slices.Sort(c.times)
 	return float64(c.times[len(c.times)/2]) / float64(time.Microsecond)
 }
 
-// loadLegacy loads the restore input of istio-init for the parameters, in a pod with DNS capture.
+// loadLegacy loads the rules of istio-init for a pod with DNS capture and the excluded prefixes of
+// r. restore is the path of iptables-legacy-restore.
 func loadLegacy(b *testing.B, ns *netns.NS, restore string, r rules.Redirect) {
 	text := strings.Replace(legacyRules, "EXCLUDED\n", legacyExclusions(r.OutboundExcludeCIDRs), 1)
 	err := ns.Do(func() error {

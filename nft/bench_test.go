@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// sizes contains the numbers of excluded prefixes per family.
-var sizes = []int{0, 1000, 10000}
+// prefixCounts contains the numbers of excluded prefixes per family.
+var prefixCounts = []int{0, 1000, 10000}
 
 // sidecar returns the injector's parameters for a dual-stack pod with DNS capture, with n excluded
 // prefixes of each family.
@@ -38,10 +38,11 @@ func sidecar(n int) rules.Redirect {
 	return r
 }
 
-// floor sends encoded bytes, which is the minimum work of any program.
-type floor struct{ rules, routing []byte }
+// rawRequests contains the encoded requests of a first installation. Sending them is the minimum
+// work of any program.
+type rawRequests struct{ rules, routing []byte }
 
-func newFloor(b *testing.B, rs rules.Ruleset) floor {
+func newRawRequests(b *testing.B, rs rules.Ruleset) rawRequests {
 	b.Helper()
 	t, err := Encode(rs)
 	if err != nil {
@@ -77,12 +78,12 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, netns.LoopbackIndex
 	address.AddData(msg)
 	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rules.PassthroughIPv6().AsSlice()))
-	return floor{t.Bytes(), append(routing, address.Serialize()...)}
+	return rawRequests{t.Bytes(), append(routing, address.Serialize()...)}
 }
 
-func (f floor) apply(b *testing.B, ns *netns.NS) {
-	exchange(b, ns, unix.NETLINK_ROUTE, f.routing)
-	exchange(b, ns, unix.NETLINK_NETFILTER, f.rules)
+func (r rawRequests) send(b *testing.B, ns *netns.NS) {
+	exchange(b, ns, unix.NETLINK_ROUTE, r.routing)
+	exchange(b, ns, unix.NETLINK_NETFILTER, r.rules)
 }
 
 // exchange opens a socket, sends the request, waits for the acknowledgement and closes the socket.
@@ -153,10 +154,10 @@ func compare(b *testing.B, candidates ...candidate) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// captures contains functions that return the parameters of the benchmarks, with n excluded
+// benchmarkModes contains the interception modes to measure, with the parameters for n excluded
 // prefixes of each family.
-var captures = []struct {
-	name     string
+var benchmarkModes = []struct {
+	name     string // the prefix of the benchmark's name
 	redirect func(n int) rules.Redirect
 }{
 	{"", sidecar},
@@ -167,12 +168,12 @@ var captures = []struct {
 	}},
 }
 
-// benchmark runs do for each capture and number of prefixes.
+// benchmark runs do for each interception mode and number of prefixes.
 func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
-	for _, c := range captures {
-		for _, n := range sizes {
-			b.Run(fmt.Sprintf("%sprefixes=%d", c.name, n), func(b *testing.B) {
-				do(b, c.redirect(n))
+	for _, m := range benchmarkModes {
+		for _, n := range prefixCounts {
+			b.Run(fmt.Sprintf("%sprefixes=%d", m.name, n), func(b *testing.B) {
+				do(b, m.redirect(n))
 			})
 		}
 	}
@@ -183,20 +184,20 @@ func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
 func BenchmarkApplyFresh(b *testing.B) {
 	benchmark(b, func(b *testing.B, r rules.Redirect) {
 		rs := rules.MustCompile(r)
-		f := newFloor(b, rs)
+		raw := newRawRequests(b, rs)
 		p, err := Prepare(rs)
 		if err != nil {
 			b.Fatal(err)
 		}
 		compare(b,
-			candidate{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
+			candidate{name: "raw", run: func(ns *netns.NS) { raw.send(b, ns) }},
 			candidate{name: "apply", run: func(ns *netns.NS) {
 				mustApply(b, ns, rules.MustCompile(r), Created)
 			}},
 			candidate{name: "prepared", run: func(ns *netns.NS) {
 				if result, err := p.Apply(ns, ApplyOptions{}); err != nil ||
 					result.Outcome != Created {
-					b.Fatalf("%v, %v", result, err)
+					b.Fatalf("result %v, error %v, want the outcome %s", result, err, Created)
 				}
 			}})
 	})
@@ -230,7 +231,7 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 
 // BenchmarkApplyChange compares the change of one excluded prefix with an Apply without a change.
 func BenchmarkApplyChange(b *testing.B) {
-	for _, n := range sizes[1:] {
+	for _, n := range prefixCounts[1:] {
 		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
 			from, to := rules.MustCompile(sidecar(n)),
 				rules.MustCompile(withAnotherPrefix(sidecar(n)))
@@ -246,7 +247,7 @@ func BenchmarkApplyChange(b *testing.B) {
 	}
 }
 
-// withAnotherPrefix replaces the first prefix.
+// withAnotherPrefix returns the parameters with another first prefix.
 func withAnotherPrefix(r rules.Redirect) rules.Redirect {
 	r.OutboundExcludeCIDRs = append(slices.Clone(r.OutboundExcludeCIDRs[1:]),
 		netip.MustParsePrefix("192.0.2.0/24"))

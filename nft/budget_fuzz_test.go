@@ -20,8 +20,8 @@ var (
 	queryBound    = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// FuzzDecodeWithinBudget checks that decoding thousands of copies of any rule, which share any set,
-// takes bounded time and memory, and that queries about them do too.
+// FuzzDecodeWithinBudget checks that time and memory are bounded when thousands of copies of any
+// rule, which use the same set, are decoded, and when queries about these rules are answered.
 func FuzzDecodeWithinBudget(f *testing.F) {
 	elements := func(n int) []byte {
 		var list []byte
@@ -71,7 +71,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 	})
 }
 
-// checkBudget checks that queries about a ruleset end within their budget.
+// checkBudget checks that queries about a ruleset stay within queryBound.
 func checkBudget(t *testing.T, rs rules.Ruleset) {
 	t.Helper()
 	for _, text := range []string{
@@ -91,7 +91,7 @@ func checkBudget(t *testing.T, rs rules.Ruleset) {
 	})
 }
 
-// changed returns the ruleset with an additional rule at the end of its first base chain.
+// changed returns the ruleset with a rule that drops all packets at the end of the first chain.
 func changed(rs rules.Ruleset) rules.Ruleset {
 	first := rs.Tables[0].Chains[0]
 	first.Rules = append(first.Rules[:len(first.Rules):len(first.Rules)],
@@ -101,8 +101,8 @@ func changed(rs rules.Ruleset) rules.Ruleset {
 	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
 }
 
-// FuzzReceiveWithinBudget checks that decoding any answer to the dumps of the kernel takes bounded
-// time and memory, and that queries about the decoded rules do too.
+// FuzzReceiveWithinBudget checks that time and memory are bounded when any answer to the requests
+// of a dump is decoded, and when queries about the decoded rules are answered.
 func FuzzReceiveWithinBudget(f *testing.F) {
 	for _, seed := range recordAnswers(f) {
 		f.Add(seed)

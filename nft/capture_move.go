@@ -21,10 +21,10 @@ import (
 //  2. Replace the rules, after all packets that entered a hook before step 1 have left it.
 //  3. Delete the gate, after all packets that entered a hook before step 2 have left it.
 //
-// The gate accepts packets of established connections, because their capture is already decided. It
-// must not drop the answer to a connection request: TCP would then discard the request. For
-// conntrack the client's next attempt would belong to the established connection. It would not be
-// captured, and would reach the application.
+// The gate accepts packets of established connections, because their capture is already decided.
+// These packets include the SYN-ACK that answers a SYN. If the gate dropped the SYN-ACK, TCP would
+// discard the connection request, but conntrack would keep its entry. The client's next SYN would
+// then belong to an established connection: it would reach the application without capture.
 //
 // The three transactions take about 50 ms. A client retransmits a dropped packet after a second
 // (TCP_TIMEOUT_INIT). If the process is killed in between, the namespace has the old rules, the new
@@ -52,7 +52,7 @@ func gateChain(hook rules.Hook) rules.Chain {
 	}
 }
 
-// withGate returns the table with the gate.
+// withGate returns a copy of the table with the gate added.
 func withGate(t *rules.Table) *rules.Table {
 	result := *t
 	result.Chains = append(slices.Clone(t.Chains), gate()...)
@@ -70,8 +70,8 @@ func hasGate(t *rules.Table) bool {
 	return true
 }
 
-// movesCapture reports whether, from the old table to the desired table, one base chain stops
-// capturing and another starts capturing.
+// movesCapture reports whether one base chain stops capturing and another one starts when the
+// desired table replaces the old table.
 func movesCapture(want *rules.Table, old *foundTable) bool {
 	if old.dormant {
 		return false
@@ -80,8 +80,8 @@ func movesCapture(want *rules.Table, old *foundTable) bool {
 	return attachedElsewhere(before, after) && attachedElsewhere(after, before)
 }
 
-// attachedElsewhere reports whether one of the chains has a hook, type, priority or policy that
-// none of the others has.
+// attachedElsewhere reports whether one of the chains differs from each of the others in its hook,
+// type, priority or policy.
 func attachedElsewhere(chains, others []*rules.Chain) bool {
 	for _, c := range chains {
 		if !slices.ContainsFunc(others, func(o *rules.Chain) bool { return sameAttachment(c, o) }) {
@@ -123,8 +123,8 @@ func reachesCapture(t *rules.Table, c *rules.Chain, visited map[string]bool) boo
 	return false
 }
 
-// encodeGate returns the transaction that adds the gate to the table. It replaces leftovers of the
-// gate.
+// encodeGate returns the transaction that adds the gate to the table. It replaces chains that an
+// earlier, interrupted call has left behind.
 func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 	e := newEncoder(generation)
 	e.table = old
@@ -155,8 +155,8 @@ func (a *applier) commitIntermediate(s step) error {
 	return diagnose(err)
 }
 
-// removeGateAfterFailure deletes the gate if this call has added it, and returns the failure,
-// joined with the error if the gate cannot be deleted. It does nothing if failure is nil.
+// removeGateAfterFailure deletes the gate if failure is not nil and this call has added the gate.
+// It returns the failure, joined with the error of the deletion.
 func (a *applier) removeGateAfterFailure(failure error) error {
 	if failure == nil || !a.gateAdded {
 		return failure
@@ -182,8 +182,8 @@ func (a *applier) removeGateAfterFailure(failure error) error {
 	}
 	a.result.Outcome = Replaced
 	return errors.Join(failure,
-		fmt.Errorf("the rules were replaced, but they drop new TCP connections until they are "+
-			"applied again, because the chains gate-* cannot be deleted: %w", err))
+		fmt.Errorf("new TCP connections are dropped until the rules are applied again, because "+
+			"the chains gate-* cannot be deleted: %w", err))
 }
 
 // deleteWithRules deletes a chain and its rules.

@@ -40,8 +40,7 @@ func TestTransactionsOfAReplacement(t *testing.T) {
 	}
 }
 
-// TestRejectedCaptureMove checks that the gate is removed, whichever transaction the kernel
-// rejects.
+// TestRejectedCaptureMove checks that no gate remains, whichever transaction the kernel rejects.
 func TestRejectedCaptureMove(t *testing.T) {
 	for refused := range int32(3) {
 		t.Run(fmt.Sprintf("transaction %d", refused+1), func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestRejectedCaptureMove(t *testing.T) {
 			_, err := applyCountingBatches(t, ns, to, func(n int32) bool { return n == refused+1 })
 			if refusal := (*KernelError)(nil); !errors.As(err, &refusal) ||
 				refusal.Errno != unix.EINVAL {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want a KernelError with EINVAL", err)
 			}
 			checkTables(t, ns, []rules.Ruleset{from, from, to}[refused])
 		})
@@ -103,11 +102,13 @@ func applyCountingBatches(
 	// fourth one tries again.
 	if replaced := batches.Load() > 3; err != nil &&
 		(a.resultAfter(err).Outcome == Replaced) != replaced {
-		t.Errorf("an error after %d transactions, result %+v", batches.Load(), a.result)
+		t.Errorf("error after %d transactions, outcome %q; want %q only after the replacement",
+			batches.Load(), a.resultAfter(err).Outcome, Replaced)
 	}
 	return batches.Load(), err
 }
 
+// checkTables checks that the namespace has exactly the tables of the ruleset. It ignores routes.
 func checkTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	got, err := Read(ns)

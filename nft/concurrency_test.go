@@ -15,14 +15,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTwoProcessesInstallAtOnce begins each round in an empty namespace. After the timeout of the
-// lock, which a busy machine may reach, the other ruleset may determine the routes.
+// TestTwoProcessesInstallAtOnce begins each round in an empty namespace. It does not check the
+// ruleset of a round that takes longer than the timeout of the lock, for example on a busy machine:
+// the namespace may then have the rules of one ruleset and the routes of the other.
 func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	names := []string{"exclusions-dual", "tproxy-dual"}
 	appliers := []*process{
-		startProcess(t, ns, nil, "apply the named examples"), startProcess(t, ns, nil, "apply the named examples"),
+		startProcess(t, ns, nil, "apply the named examples"),
+		startProcess(t, ns, nil, "apply the named examples"),
 	}
 	outcomes := map[string]int{}
 	for range repetitions(50, 1000) {
@@ -67,9 +69,9 @@ func applyNamedExamples(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 	}
 }
 
-// TestEightInstallersAtOnce has each installer apply every example, first in an empty namespace,
-// then over the results of the other installers.
-func TestEightInstallersAtOnce(t *testing.T) {
+// TestConcurrentInstallersOfAllExamples has each installer apply every example, first in an empty
+// namespace, then over the results of the other installers.
+func TestConcurrentInstallersOfAllExamples(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	var names []string
@@ -95,8 +97,8 @@ func TestEightInstallersAtOnce(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce covers concurrent updates without the lock, as after its timeout. A
-// transaction must fail if another process has changed the set since the set was read.
+// TestUpdatesOfOneSetAtOnce covers concurrent updates without the lock, as after its timeout. The
+// kernel must reject a transaction if the set has changed since it was read.
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -124,7 +126,7 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	}
 }
 
-// TestInstallersAndRemoversAtOnce must end with one complete ruleset or none.
+// TestInstallersAndRemoversAtOnce checks that one complete ruleset or none remains.
 func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -173,7 +175,7 @@ func TestContinuousForeignChanges(t *testing.T) {
 		checkRuleset(t, ns, example("tproxy-dual"))
 		removed, err := whileBusy(func() (bool, error) { return Remove(ns) })
 		if err != nil || !removed {
-			t.Fatal(removed, err)
+			t.Fatalf("removed %t, error %v, want true without an error", removed, err)
 		}
 	}
 }
@@ -190,7 +192,7 @@ func TestForeignChangesOfALongTable(t *testing.T) {
 	begin := time.Now()
 	_, err := Read(ns)
 	if elapsed := time.Since(begin); elapsed > time.Minute || err != nil && !errors.Is(err, errBusy) {
-		t.Errorf("after %v: %v", elapsed, err)
+		t.Errorf("error %v after %v, want none or errBusy within a minute", err, elapsed)
 	}
 }
 
@@ -220,8 +222,8 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 }
 
 // atOnce calls do in n goroutines, which start together. locked reports that all of them ended
-// within the timeout of the lock, so that no call has continued without the lock. A call may fail
-// because other calls change the ruleset during every attempt to read it.
+// within the timeout of the lock, so that no call has continued without the lock. A call may return
+// errBusy, because other calls change the ruleset during every attempt to read it.
 func atOnce(t *testing.T, n int, do func(i int) error) (locked bool) {
 	t.Helper()
 	var ready, done sync.WaitGroup

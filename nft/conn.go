@@ -26,7 +26,7 @@ type conn struct {
 	lastGeneration uint16
 	// maxSize is the maximum number of bytes of rules that are read. 0 means maxReadSize.
 	maxSize int
-	// indexScope identifies the namespace in the identities of rules that are read.
+	// indexScope is [ruleDecoder.indexScope] of the rules that are read.
 	indexScope netns.ID
 }
 
@@ -51,7 +51,7 @@ func dial() (*conn, error) {
 		return nil, fmt.Errorf("open a netfilter socket: %w", err)
 	}
 	c := &conn{fd: fd}
-	// Extended acknowledgements without a copy of the request, supported since Linux 4.12.
+	// Request extended acknowledgements without a copy of the request (Linux 4.12 and later).
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout)
@@ -278,8 +278,8 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. This is
-// the cheapest of all requests.
+// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. Its
+// request is the cheapest of all.
 func (c *conn) findSluiceTable() (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestReaderNeverReturnsAMixture reads while another process continuously replaces one ruleset by
-// the other.
+// TestReaderNeverReturnsAMixture reads while another process alternates continuously between two
+// rulesets.
 func TestReaderNeverReturnsAMixture(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -18,7 +18,7 @@ func TestReaderNeverReturnsAMixture(t *testing.T) {
 	seen := map[string]int{}
 	for i := 0; i < repetitions(300, 10_000) || len(seen) < 2; i++ {
 		if i%3 == 0 {
-			writer.readLine(t) // the writer is running and does not wait for the reader
+			writer.readLine(t) // check that the writer is running, and let it continue
 		}
 		seen[completeAlternative(t, ns)]++
 	}

@@ -65,7 +65,7 @@ func TestCountersAreNotCompared(t *testing.T) {
 	checkRuleset(t, ns, want)
 	mustApply(t, ns, want, Unchanged)
 	if _, met, _ := readExpecting(t, ns, want); !met {
-		t.Error("the fast comparison does not match rules with other counts")
+		t.Error("the fast comparison does not recognize rules with other counts")
 	}
 }
 
@@ -102,8 +102,8 @@ func TestRepairKeepsTheCounters(t *testing.T) {
 	}
 }
 
-// TestRepairDoesNotRestoreTheCountersOfASnapshot changes the counters in the snapshot, as if they
-// were outdated.
+// TestRepairDoesNotRestoreTheCountersOfASnapshot changes the counters in the snapshot, so that they
+// differ from the counters in the kernel.
 func TestRepairDoesNotRestoreTheCountersOfASnapshot(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, withCounters(unchanged), Created)
@@ -141,8 +141,8 @@ func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
 	checkHits(t, hits(t, ns), want)
 }
 
-// TestModeChangeKeepsTheCountersOfOtherRules covers a replacement with a gate between the old
-// and the new rules.
+// TestModeChangeKeepsTheCountersOfOtherRules covers a replacement that adds a gate to the old rules
+// first.
 func TestModeChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)
@@ -172,7 +172,7 @@ func checkHits(t *testing.T, got, want map[string]rules.Hits) {
 	}
 	for rule := range got {
 		if _, ok := want[rule]; !ok {
-			t.Errorf("unexpected: %s", rule)
+			t.Errorf("unexpected rule %s", rule)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func TestSetsThatRulesChange(t *testing.T) {
 			}
 		})
 	}
-	// Sets whose elements have no timeout are compared by these elements.
+	// Sets with the same name are compared by their elements, if these have no timeout.
 	reading := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+
@@ -148,8 +148,8 @@ func TestSetsThatRulesChange(t *testing.T) {
 	checkDecided(t, reading("u"), reading("v"), diff.Different)
 }
 
-// TestSetsThatMayBeFull compares rules that add elements to sets with other bounds or contents. A
-// rule ends where the set is full (nft_dynset_new in net/netfilter/nft_dynset.c).
+// TestSetsThatMayBeFull compares rules that add elements to sets with different bounds or contents.
+// The addition ends the rule if the set is full (nft_dynset_new in net/netfilter/nft_dynset.c).
 func TestSetsThatMayBeFull(t *testing.T) {
 	side := func(set, rule string) diff.Side {
 		ns := netnstest.New(t)

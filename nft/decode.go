@@ -31,8 +31,8 @@ func decodeTable(family rules.Family, a attributes) foundTable {
 	}
 }
 
-// addChain adds a chain without its rules. Chains of a dormant table have no hook, because the
-// kernel unregisters it.
+// addChain adds a chain without its rules. It omits the hook of a chain in a dormant table, because
+// the kernel does not call the chain.
 func (t *foundTable) addChain(a attributes) {
 	c := decodeChain(a)
 	if t.dormant {

@@ -93,7 +93,7 @@ func (s *decodedSet) groupByValue() ([]keyGroup[string], error) {
 }
 
 // decodeVerdictMap splits the rule at the lookup in a verdict map. The rule ends if the map does
-// not contain the key. It also ends with the verdict continue, because the lookup is its last
+// not contain the key. The verdict continue also ends the rule, because the lookup is its last
 // expression.
 func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 	keys, err := s.keys()
@@ -157,7 +157,8 @@ func (d *ruleDecoder) decodeVerdictMap(ops []operand, s *decodedSet) error {
 }
 
 // mayChange reports whether operands that match one of the keys may match another key when the
-// packet returns from a chain. A state changes only for packets that have no connection yet.
+// packet returns from a chain. The conntrack state changes only for packets without a connection,
+// which have the state invalid.
 func mayChange(ops []operand, keys []keyInterval) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		if op.field == fieldState {
@@ -299,8 +300,9 @@ func (tooManyError) Error() string { return "too many keys, " + errUnsupported.E
 
 func (tooManyError) Unwrap() error { return errUnsupported }
 
-// addRule adds a branch with additional matches. values is the number of their values that the
-// caller has not subtracted from the budget. do decodes the expression that ends the branch.
+// addRule adds a branch with additional matches. values is the number of values of these matches
+// that the caller has not subtracted from the budget. do decodes the expression that ends the
+// branch.
 func (b *brancher) addRule(matches []rules.Match, values int, do func(*ruleDecoder) error) error {
 	d := b.d
 	if !d.spend(values + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
@@ -331,8 +333,8 @@ func (b *brancher) addRule(matches []rules.Match, values int, do func(*ruleDecod
 func (b *brancher) finish() error {
 	switch d := b.d; {
 	case len(b.branches) == 0:
-		// The rule has no effect on any packet, and does not match some packets. The model has no
-		// condition for these packets.
+		// No value of the map has an effect, but the lookup ends the rule for some packets. The
+		// model has no condition for these packets.
 		d.undo = &ruleLength{len(d.rule.Matches), len(d.rule.Actions)}
 		d.addCondition(rules.Unknown{
 			Text: "map without effect", Effect: rules.Reads, Data: rules.NoData,

@@ -13,19 +13,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelExpressions contains the names that Linux 6.18 registers with nft_register_expr in
-// net/netfilter, net/ipv4/netfilter, net/ipv6/netfilter and net/bridge/netfilter, and those of
-// nft_basic_types.
+// kernelExpressions contains the names of the expressions that Linux 6.18 registers with
+// nft_register_expr in net/netfilter, net/ipv4/netfilter, net/ipv6/netfilter and
+// net/bridge/netfilter, and of the expressions in nft_basic_types.
 var kernelExpressions = strings.Fields(`
 	bitwise byteorder cmp connlimit counter ct dup dynset exthdr fib flow_offload fwd hash immediate inner last limit log lookup masq match
 	meta nat notrack numgen objref osf payload queue quota range redir reject rt socket synproxy target tproxy tunnel xfrm`)
 
-// TestEveryExpressionOfTheKernelIsInTheTable also queries the running kernel, which returns ENOENT
-// for an expression that it does not support.
-func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
+// TestEveryExpressionOfTheKernelIsKnown also queries the running kernel, which returns ENOENT for
+// an expression that it does not support.
+func TestEveryExpressionOfTheKernelIsKnown(t *testing.T) {
 	for _, name := range kernelExpressions {
 		if _, known := kindOfExpression(name); !known {
-			t.Errorf("%s: not in the table", name)
+			t.Errorf("kindOfExpression does not know %s", name)
 		}
 	}
 	ns := netnstest.New(t)
@@ -41,7 +41,7 @@ func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
 	}
 	t.Logf("not supported by this kernel: %v", missing)
 	if !slices.Contains(missing, "sluice") || len(missing) > len(kernelExpressions)/2 {
-		t.Errorf("the kernel does not support %v, want \"sluice\" and at most half of the expressions",
+		t.Errorf("the kernel does not support %v, want \"sluice\" and at most half of the others",
 			missing)
 	}
 }
@@ -72,8 +72,9 @@ func tryExpression(name string) error {
 	return c.commit(e.transaction())
 }
 
-// written encodes a rule of expressions like the kernel's dump.
-func written(write func(*encoder)) attributes {
+// dumpedRule returns a rule, encoded as in a dump of the kernel, with the expressions that write
+// encodes.
+func dumpedRule(write func(*encoder)) attributes {
 	e := &encoder{table: &rules.Table{Family: rules.Inet}}
 	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	write(e)
@@ -81,8 +82,9 @@ func written(write func(*encoder)) attributes {
 	return e.buf
 }
 
-// numbers encodes an expression with numeric attributes.
-func numbers(e *encoder, name string, attrs ...uint32) {
+// writeNumbers encodes an expression with numeric attributes. attrs contains the type and the value
+// of each attribute.
+func writeNumbers(e *encoder, name string, attrs ...uint32) {
 	e.writeExpression(name, func() {
 		for i := 0; i < len(attrs); i += 2 {
 			e.addNumber(uint16(attrs[i]), attrs[i+1])
@@ -109,13 +111,13 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		}, "| accept"},
 		{"a field that was loaded before an action may have changed", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			numbers(e, "notrack")
+			writeNumbers(e, "notrack")
 			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "| notrack [reads(register 0x01000000)?] accept"},
 		{"a constant that was loaded before an action has not changed", func(e *encoder) {
 			e.immediate(hostBytes(1))
-			numbers(e, "notrack")
+			writeNumbers(e, "notrack")
 			e.setMeta(unix.NFT_META_MARK)
 		}, "| notrack meta mark set 0x1"},
 		{"a counter has no effect", func(e *encoder) {
@@ -126,7 +128,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		}, "meta mark 0x1 | counter accept"},
 		{"an unknown expression may have any effect", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			numbers(e, "sluice")
+			writeNumbers(e, "sluice")
 			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "| anything(sluice) [reads(register 0x01000000)?] accept"},
@@ -137,7 +139,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			accept(e)
 		}, "| anything(expressions with an extension of xtables)?"},
 		{"a random number", func(e *encoder) {
-			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2,
+			writeNumbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2,
 				unix.NFTA_NG_TYPE, 1)
 			e.bitwise(hostBytes(1), hostBytes(0))
 			e.cmp(false, hostBytes(1))
@@ -145,18 +147,18 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		}, "reads history(bitwise 3=00000004 6=00000000 4=0800010001000000 5=0800010000000000 of numgen random mod 2 0x01000000) | accept"},
 		{"packets of the other family continue after NAT", func(e *encoder) {
 			e.immediate([]byte{10, 0, 0, 1})
-			numbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
+			writeNumbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
 				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
 			e.verdict(0, "")
 		}, "| anything(nat or map: not the last expression) drop"},
 		{"a port without a match of the protocol", func(e *encoder) {
 			e.immediate(portBytes(80))
-			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
+			writeNumbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
 				natRangeProtoSpecified)
 		}, "| anything(redir)"},
 		{"tproxy applies to TCP and UDP only", func(e *encoder) {
 			e.immediate(portBytes(80))
-			numbers(e, "tproxy", nftaTProxyRegPort, register)
+			writeNumbers(e, "tproxy", nftaTProxyRegPort, register)
 		}, "meta l4proto { tcp, udp } | tproxy to :80"},
 		{"two masks of a mark", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
@@ -207,16 +209,27 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		}, "reads(break) | accept"},
 		{"an inner packet", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			numbers(e, "inner")
+			writeNumbers(e, "inner")
 			e.cmp(false, hostBytes(1))
 			accept(e)
 		}, "reads(inner)? reads(register 0x01000000)? | accept"},
 	} {
-		r := decodeRule(rules.Inet, nil, written(row.write))
+		r := decodeRule(rules.Inet, nil, dumpedRule(row.write))
 		if diff := cmp.Diff(row.want, formatRule(r)); diff != "" {
 			t.Errorf("%s, -want +got\n%s", row.name, diff)
 		}
 	}
+}
+
+// writeLookup encodes a lookup in a verdict map or in a set.
+func writeLookup(e *encoder, set string, isVerdictMap bool) {
+	e.writeExpression("lookup", func() {
+		e.addText(unix.NFTA_LOOKUP_SET, set)
+		e.addNumber(unix.NFTA_LOOKUP_SREG, register)
+		if isVerdictMap {
+			e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+		}
+	})
 }
 
 // unknownsOf returns the unknown conditions and actions of a rule, in order.
@@ -235,7 +248,8 @@ func unknownsOf(r rules.Rule) []rules.Unknown {
 	return list
 }
 
-// TestUnknownsAreEqualOnlyIfTheirDependenciesAre compares the unknowns of two rules.
+// TestUnknownsAreEqualOnlyIfTheirDependenciesAre compares the unknown conditions and actions of two
+// rules.
 func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 	for _, row := range []struct {
 		a, b string
@@ -280,7 +294,7 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		{"numgen random mod 2 0 accept", "numgen random mod 2 0 accept", true},
 		{"numgen random mod 2 0 accept", "numgen inc mod 2 0 accept", false},
 		{"jhash ip saddr mod 2 seed 5 0 accept", "jhash ip daddr mod 2 seed 5 0 accept", false},
-		// the kernel chooses a random seed for each rule
+		// The kernel chooses a random seed for each rule.
 		{"jhash ip saddr mod 2 0 accept", "jhash ip saddr mod 2 0 accept", false},
 		{"limit name slow accept", "limit name slow accept", false},
 	} {
@@ -295,12 +309,12 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		list := rs.Tables[0].Chain("c").Rules
 		a, b := unknownsOf(list[0]), unknownsOf(list[1])
 		if len(a) == 0 || len(b) == 0 {
-			t.Errorf("%s, %s: nothing is unknown", &list[0], &list[1])
+			t.Errorf("%s | %s: want an unknown condition or action in each", &list[0], &list[1])
 			continue
 		}
 		incomparable := func(u rules.Unknown) bool { return u.Data == rules.NoData }
 		if same := slices.Equal(a, b) && !slices.ContainsFunc(a, incomparable); same != row.same {
-			t.Errorf("%s | %s: the same: %t\n%q\n%q", row.a, row.b, same, a, b)
+			t.Errorf("%s | %s: equal: %t, want %t\n%q\n%q", row.a, row.b, same, row.same, a, b)
 		}
 	}
 }
@@ -312,28 +326,19 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	pairs := &decodedSet{keyLength: 8, hasSeveralFields: true}
 	marks := &decodedSet{keyLength: 4}
 	for i := range uint32(elements) {
-		var m messages
-		m.addNumber(unix.NFTA_VERDICT_CODE, ^uint32(3)) // NFT_GOTO, which is -4
-		m.addText(unix.NFTA_VERDICT_CHAIN, fmt.Sprint(i))
 		key := hostBytes(i)
 		verdicts.elements = append(verdicts.elements, element{key: key})
-		verdicts.verdicts[string(key)] = m.buf
+		verdicts.verdicts[string(key)] = encodedVerdict(unix.NFT_GOTO, fmt.Sprint(i))
 		pairs.elements = append(pairs.elements, element{key: slices.Concat(key, key)})
 		marks.elements = append(marks.elements, element{key: key})
 	}
 	sets := decodedSets{"verdicts": verdicts, "pairs": pairs, "marks": marks}
 	use := func(set string, verdict bool) attributes {
-		return written(func(e *encoder) {
+		return dumpedRule(func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			numbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG,
+			writeNumbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG,
 				unix.NFT_REG32_01)
-			e.writeExpression("lookup", func() {
-				e.addText(unix.NFTA_LOOKUP_SET, set)
-				e.addNumber(unix.NFTA_LOOKUP_SREG, register)
-				if verdict {
-					e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
-				}
-			})
+			writeLookup(e, set, verdict)
 			if !verdict {
 				e.verdict(1, "")
 			}
@@ -346,7 +351,8 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		unknown += len(unknownsOf(read[0]))
 	}
 	if branches > maxExpansion || branches < elements || unknown == 0 {
-		t.Errorf("%d rules were decoded as %d, %d of them with unknowns", ruleCount, branches, unknown)
+		t.Errorf("%d rules were decoded as %d rules with %d unknowns; want %d to %d rules, and at "+
+			"least 1 unknown", ruleCount, branches, unknown, elements, maxExpansion)
 	}
 	budget = maxExpansion
 	var first []rules.Match
@@ -354,7 +360,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		r := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: use("pairs", false)})[0]
 		tuple, ok := r.Matches[0].(rules.MatchTuple)
 		if !ok || len(tuple.Alternatives) != elements {
-			t.Fatalf("rule %d: %d alternatives", i, len(tuple.Alternatives))
+			t.Fatalf("rule %d: %d alternatives, want %d", i, len(tuple.Alternatives), elements)
 		}
 		m := decodeRules(&budget, rules.Inet, sets,
 			rawRule{attrs: use("marks", false)})[0].Matches[0].(rules.MatchMarkRange)
@@ -364,14 +370,16 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		}
 		if &tuple.Alternatives[0] != &first[0].(rules.MatchTuple).Alternatives[0] ||
 			&m.Values[0] != &first[1].(rules.MatchMarkRange).Values[0] {
-			t.Fatal("each rule has its own copy of a set")
+			t.Fatal("each rule has its own copy of a set, want a shared one")
 		}
 	}
-	if taken := maxExpansion - budget; taken > 4*elements {
-		t.Errorf("a set used %d of the budget", taken)
+	if used := maxExpansion - budget; used > 4*elements {
+		t.Errorf("the rules used %d of the budget, want at most %d", used, 4*elements)
 	}
-	large := &decodedSet{keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMap + 1}
+	large := &decodedSet{
+		keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMap + 1,
+	}
 	if _, err := large.keys(); err == nil {
-		t.Error("a set of several fields is not bounded")
+		t.Error("a set of several fields with more than maxMap elements was decoded")
 	}
 }

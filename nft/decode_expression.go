@@ -18,8 +18,9 @@ type expressionKind struct {
 	// The following fields describe the expressions for which decode is nil or returns an error.
 	//
 	// destination is the attribute of the register that the expression loads, 0 if it loads none.
-	// sources contains the attributes of the registers that the loaded value depends on, and
-	// written is the attribute of the register that the expression writes to the packet instead.
+	// sources contains the attributes of the registers that the loaded value depends on. written is
+	// the attribute of the register whose value the expression writes to the packet, if it writes
+	// instead of loading.
 	destination uint16
 	sources     [2]uint16
 	written     uint16
@@ -99,7 +100,7 @@ func kindOfExpression(name string) (kind expressionKind, known bool) {
 		return expressionKind{decode: (*ruleDecoder).decodeQuota, effect: rules.ReadsHistory}, true
 	case "connlimit":
 		return expressionKind{decode: (*ruleDecoder).decodeConnlimit}, true
-	case "dynset": // changes a set, and ends the rule if it is full or a limit is exceeded
+	case "dynset": // changes a set; ends the rule if the set is full or a limit is exceeded
 		return expressionKind{decode: (*ruleDecoder).decodeDynset, effect: rules.Reads}, true
 	case "match":
 		return expressionKind{decode: (*ruleDecoder).decodeExtensionMatch}, true
@@ -197,7 +198,7 @@ func (d *ruleDecoder) unknownData(name string, a attributes) string {
 	data := d.identity()
 	switch {
 	case name == "objref" || name == "flow_offload":
-		return rules.NoData // of the object only the name is read
+		return rules.NoData // only the name of the object is read
 	case name == "dup" && a.Get(unix.NFTA_DUP_SREG_DEV) != nil && d.indexScope != (netns.ID{}) &&
 		data != rules.NoData:
 		return fmt.Sprintf("%s index in %v", data, d.indexScope)
@@ -205,7 +206,8 @@ func (d *ruleDecoder) unknownData(name string, a attributes) string {
 	return data
 }
 
-// noEffect decodes an expression that does not affect the packet in the model.
+// noEffect decodes an expression that does not affect the packet. The model represents it as a
+// [rules.Count].
 func (d *ruleDecoder) noEffect(attributes) error {
 	d.addCount()
 	return nil
@@ -217,7 +219,7 @@ func (d *ruleDecoder) decodeNotrack(attributes) error {
 	return nil
 }
 
-// decodeInner decodes a nested expression, which loads a field of a packet in a tunnel to any
+// decodeInner decodes a nested expression, which loads a field of a packet in a tunnel into any
 // register.
 func (d *ruleDecoder) decodeInner(attributes) error {
 	d.registers = [registerCount]*operand{}

@@ -42,18 +42,18 @@ func (h *headerPart) bitwise(a attributes) *headerPart {
 	return &result
 }
 
-// changeableField is a field of the network header that the model does not represent: the bits of
-// its first byte and, if it has two bytes, of its second byte.
+// A changeableField is a field of the network header that the model does not represent.
 type changeableField struct {
 	family rules.Family
-	offset int
-	bits   []byte
+	offset int    // of the first byte in the header
+	bits   []byte // the bits of the field in each of its bytes
 	name   string
-	state  string
+	state  string // [rules.Unknown.State] of a change
 }
 
-// changeableFields are the fields whose change can at most reroute the packet
-// (nf_route_table_inet in net/netfilter/nft_chain_route.c). The TTL of IPv4 does not.
+// changeableFields contains the fields whose change has at most one effect in the model: it
+// reroutes the packet (nf_route_table_inet in net/netfilter/nft_chain_route.c). A change of the TTL
+// of IPv4 does not even reroute it.
 var changeableFields = [...]changeableField{
 	{rules.IPv4, 1, []byte{0xff}, "ip tos", rules.RoutedHeader},
 	{rules.IPv4, 8, []byte{0xff}, "ip ttl", "ttl"},
@@ -61,7 +61,7 @@ var changeableFields = [...]changeableField{
 	{rules.IPv6, 7, []byte{0xff}, "ip6 hoplimit", rules.RoutedHeader},
 }
 
-// changes reports whether the part changes bits of the field, and no other bits.
+// changes reports whether writing the part to the header changes only bits of the field.
 func (f *changeableField) changes(family rules.Family, h *headerPart) bool {
 	if f.family != family {
 		return false
@@ -101,7 +101,7 @@ func (d *ruleDecoder) decodePayloadWrite(a attributes, p payload) error {
 	}
 	for _, f := range changeableFields {
 		if f.changes(d.family, part) {
-			d.clearPending(op) // every packet has the fields of the table
+			d.clearPending(op) // every packet of the family has the changeable fields
 			d.addHeaderChange(fmt.Sprintf("%s set @nh,%d,%d & 0x%x ^ 0x%x", f.name, p.offset*8,
 				p.length*8, part.mask, part.xor), f.state)
 			return nil
@@ -110,17 +110,17 @@ func (d *ruleDecoder) decodePayloadWrite(a attributes, p payload) error {
 	return errUnsupported
 }
 
-// addHeaderChange adds an action that sets a part of the header to a value that depends only on the
-// part. The text must identify the change.
+// addHeaderChange adds an action that sets a part of the header to a constant, or to a value that
+// depends only on the part. The text must identify the change.
 func (d *ruleDecoder) addHeaderChange(text, state string) {
 	d.addAction(rules.Unknown{
 		Text: text, Effect: rules.WritesHeader, State: state, Ignores: rules.AllInputs,
 	})
 }
 
-// decodeHeaderOption decodes a write of the segment size option of TCP. It ends the rule for other
-// protocols, and for packets whose options are malformed, such as an option that is longer than the
-// header (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
+// decodeHeaderOption decodes a write of TCP's option for the maximum segment size. The expression
+// ends the rule for other protocols, and for packets with malformed options, such as an option that
+// is longer than the header (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
 func (d *ruleDecoder) decodeHeaderOption(a attributes) error {
 	const segmentSize, valueOffset = 2, 2 // TCPOPT_MSS
 	value := d.load(a, unix.NFTA_EXTHDR_SREG)

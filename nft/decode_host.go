@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// decodeFIB decodes a lookup in the routing tables.
+// decodeFIB decodes a lookup in the routing tables. The model supports the type of an address, and
+// the interface or existence of the reverse path.
 func (d *ruleDecoder) decodeFIB(a attributes) error {
 	result, flags := a.Number(unix.NFTA_FIB_RESULT), a.Number(unix.NFTA_FIB_FLAGS)
 	op := operand{}
@@ -52,7 +53,7 @@ func (d *ruleDecoder) decodeSocket(a attributes) error {
 		loadedField(fieldTransparentSocket, 1, "socket transparent"))
 }
 
-// cgroupKey returns the number of the cgroup that a comparison has as its only value.
+// cgroupKey returns the number of the cgroup if the keys are exactly one cgroup.
 func cgroupKey(keys []keyInterval) (uint64, bool) {
 	if len(keys) != 1 || !isSingle(keys[0]) || len(keys[0].first) != 8 {
 		return 0, false

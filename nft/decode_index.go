@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Rules with the index of an interface are equal only in one namespace, because each namespace has
-// its own indexes. Only lo has the same index everywhere.
+// This file handles the indexes of network interfaces. Rules with an index are equal only in one
+// namespace, because each namespace has its own indexes. Only lo has the same index everywhere.
 
 // indexData returns a text that identifies the namespace if an expression loads the index of an
-// interface, and otherwise an empty text.
+// interface. Otherwise it returns an empty text.
 func (d *ruleDecoder) indexData(name string, a attributes) string {
 	if d.indexScope == (netns.ID{}) || !loadsIndex(name, a) {
 		return ""

@@ -47,8 +47,8 @@ func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 	case "hash":
 		return hashInputs(a)
 	case "osf":
-		// Options and window of a SYN; the source decides whether its TTL is compared exactly
-		// (nf_osf_ttl in net/netfilter/nfnetlink_osf.c).
+		// The options and the window of a SYN, and the source address, which decides whether the
+		// TTL is compared exactly (nf_osf_ttl in net/netfilter/nfnetlink_osf.c).
 		return rules.HeaderInput
 	case "match":
 		return rules.AllInputs &^ xt.MatchIgnores(a.Text(unix.NFTA_MATCH_NAME))
@@ -56,8 +56,8 @@ func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 	return rules.AllInputs // rt, tunnel, xfrm and inner among others
 }
 
-// metaInputs returns the inputs on which a meta expression with the key depends: nft_meta_get_eval
-// in net/netfilter/nft_meta.c.
+// metaInputs returns the inputs on which a meta expression with the key depends (nft_meta_get_eval
+// in net/netfilter/nft_meta.c).
 func metaInputs(key uint32) rules.Inputs {
 	switch key {
 	case unix.NFT_META_LEN:
@@ -87,8 +87,8 @@ func metaInputs(key uint32) rules.Inputs {
 	return rules.AllInputs // for example rtclassid and ipsec, which depend on the route
 }
 
-// ctInputs returns the inputs on which a ct expression with the key depends: nft_ct_get_eval in
-// net/netfilter/nft_ct.c.
+// ctInputs returns the inputs on which a ct expression with the key depends (nft_ct_get_eval in
+// net/netfilter/nft_ct.c).
 func ctInputs(key uint32) rules.Inputs {
 	switch key {
 	case unix.NFT_CT_STATUS:
@@ -107,8 +107,8 @@ func ctInputs(key uint32) rules.Inputs {
 	return rules.AllInputs
 }
 
-// fibInputs returns the inputs on which a lookup of a route depends: nft_fib4_eval in
-// net/ipv4/netfilter/nft_fib_ipv4.c, and the same in IPv6.
+// fibInputs returns the inputs on which a lookup of a route depends (nft_fib4_eval in
+// net/ipv4/netfilter/nft_fib_ipv4.c, and nft_fib6_eval in net/ipv6/netfilter/nft_fib_ipv6.c).
 func fibInputs(flags uint32) rules.Inputs {
 	const known = unix.NFTA_FIB_F_SADDR | unix.NFTA_FIB_F_DADDR | unix.NFTA_FIB_F_MARK |
 		unix.NFTA_FIB_F_IIF | unix.NFTA_FIB_F_OIF | unix.NFTA_FIB_F_PRESENT
@@ -125,9 +125,9 @@ func fibInputs(flags uint32) rules.Inputs {
 	return reads
 }
 
-// socketInputs returns the inputs on which a socket expression with the key depends. It uses the
-// socket that tproxy has assigned, or looks up a socket by the packet's addresses, and for replies
-// by the connection's addresses (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
+// socketInputs returns the inputs on which a socket expression with the key depends. The expression
+// uses the socket that tproxy has assigned, or looks up a socket by the addresses of the packet or,
+// for replies, of the connection (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
 func socketInputs(key uint32) rules.Inputs {
 	switch key {
 	case nftSocketTransparent, nftSocketMark, nftSocketWildcard, nftSocketCgroup:
@@ -149,27 +149,27 @@ func hashInputs(a attributes) rules.Inputs {
 
 // payloadInputs returns the inputs on which a part of the packet depends. NAT changes addresses,
 // ports, ICMP identifiers and checksums. Their offsets depend on the protocol. If the family is not
-// known, a part is independent of NAT only if it is so in IPv4 and in IPv6.
+// known, a part is independent of NAT only if it is independent both in IPv4 and in IPv6.
 func (d *ruleDecoder) payloadInputs(p payload) rules.Inputs {
 	within := func(first, end uint64) bool {
 		return uint64(p.offset) >= first && uint64(p.offset)+uint64(p.length) <= end
 	}
 	// natStart is the first offset in the network header that NAT changes: the checksum of IPv4, or
-	// the source address of IPv6. length contains the first offset of the length field and the
+	// the source address of IPv6. lengthStart is the offset of the length field, and lengthEnd the
 	// offset after it. If the family is not known, natStart is the smaller of the two offsets, and
-	// length covers the fields of both families.
-	natStart, length := uint64(8), [2]uint64{2, 6}
+	// the length field covers the fields of both families.
+	natStart, lengthStart, lengthEnd := uint64(8), uint64(2), uint64(6)
 	switch d.family {
 	case rules.IPv4:
-		natStart, length = 10, [2]uint64{2, 4}
+		natStart, lengthEnd = 10, 4
 	case rules.IPv6:
-		length = [2]uint64{4, 6}
+		lengthStart = 4
 	}
 	switch {
 	case p.base == unix.NFT_PAYLOAD_LL_HEADER:
 		return 0
-	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && (within(0, length[0]) ||
-		within(length[1], natStart)):
+	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && (within(0, lengthStart) ||
+		within(lengthEnd, natStart)):
 		return 0
 	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && within(0, natStart):
 		return rules.ContentsInput

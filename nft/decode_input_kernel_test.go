@@ -19,66 +19,68 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A value is data that an expression of nft loads.
-type value struct {
-	text string // the expression
-	// varies reports whether the value may differ between two equal packets.
+// A loadExpression is an expression in nft's syntax that loads a value.
+type loadExpression struct {
+	text string
+	// varies reports that the value may differ between two equal packets.
 	varies bool
 }
 
-// loadedValues returns expressions that load all keys of meta and ct, and all bytes of the headers.
-func loadedValues() []value {
-	var list []value
+// loadExpressions returns expressions that load all keys of meta and ct, and all bytes of the
+// headers.
+func loadExpressions() []loadExpression {
+	var list []loadExpression
 	for key, name := range metaKeys {
 		switch {
 		case strings.Contains(name, "br"):
-			continue // for bridges
+			continue // only for bridges
 		case key == unix.NFT_META_CPU || key == unix.NFT_META_PRANDOM || name == "time" ||
 			name == "day" || name == "hour":
-			list = append(list, value{"meta " + name, true})
+			list = append(list, loadExpression{"meta " + name, true})
 		default:
-			list = append(list, value{text: "meta " + name})
+			list = append(list, loadExpression{text: "meta " + name})
 		}
 	}
 	for _, name := range []string{
 		"state", "direction", "status", "mark", "l3proto", "protocol", "label", "zone", "id",
 	} {
-		list = append(list, value{"ct " + name, name == "id"})
+		list = append(list, loadExpression{"ct " + name, name == "id"})
 	}
 	for _, name := range []string{
 		"ip saddr", "ip daddr", "packets", "bytes", "avgpkt", "zone",
 	} {
-		list = append(list, value{text: "ct original " + name}, value{text: "ct reply " + name})
+		list = append(list, loadExpression{text: "ct original " + name},
+			loadExpression{text: "ct reply " + name})
 	}
 	for at := range 20 {
-		list = append(list, value{text: fmt.Sprintf("@nh,%d,8", 8*at)})
+		list = append(list, loadExpression{text: fmt.Sprintf("@nh,%d,8", 8*at)})
 	}
 	for at := range 8 {
-		list = append(list, value{text: fmt.Sprintf("@th,%d,8", 8*at)})
+		list = append(list, loadExpression{text: fmt.Sprintf("@th,%d,8", 8*at)})
 	}
 	for _, name := range []string{
 		"socket transparent", "socket mark", "socket wildcard", "fib daddr type", "fib saddr type",
 		"fib daddr . mark type", "fib daddr . oif type", "rt classid", "rt ip nexthop",
 		"rt ip tcp mss", "symhash mod 65536",
 	} {
-		list = append(list, value{text: name})
+		list = append(list, loadExpression{text: name})
 	}
 	return list
 }
 
-// TestRulesChangeOnlyTheInputs compares the values that the kernel loads with and without a rule
-// that changes a part of the packet. Every value that differs must depend on an input that the rule
-// changes. Some expected differences prove that the packets match the rules.
-func TestRulesChangeOnlyTheInputs(t *testing.T) {
+// TestRulesChangeOnlyDependentValues compares the values that the kernel loads with and without a
+// rule that changes some inputs. Every value that differs must depend on one of these inputs. The
+// differences that each row expects prove that the packet matches the rule.
+func TestRulesChangeOnlyDependentValues(t *testing.T) {
 	const translated = rules.HeaderInput | rules.ConnectionInput | rules.ContentsInput
 	const output, prerouting = "output", "prerouting"
-	values := map[string][]value{
+	expressions := map[string][]loadExpression{
 		output: loadable(t, output), prerouting: loadable(t, prerouting),
 	}
 	for _, tc := range []struct {
 		name, hook, change string
 		inputs             rules.Inputs
-		differ             []string
+		differ             []string // expressions whose values must differ
 	}{
 		{
 			"DNAT at output", output,
@@ -120,80 +122,84 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			values := values[tc.hook]
-			without := loads(t, values, tc.hook, "")
-			with := loads(t, values, tc.hook, tc.change)
-			var differs []string
-			for i, v := range values {
-				if without[i] == with[i] || v.varies {
+			list := expressions[tc.hook]
+			without := loadedValues(t, list, tc.hook, "")
+			with := loadedValues(t, list, tc.hook, tc.change)
+			var differ []string
+			for i, x := range list {
+				if without[i] == with[i] || x.varies {
 					continue
 				}
-				differs = append(differs, v.text)
-				if inputs := inputsOfValue(t, tc.hook, v.text); inputs&tc.inputs == 0 {
-					t.Errorf("%s: %s, and %s with the rule; inputs %b", v.text, without[i], with[i],
-						inputs)
+				differ = append(differ, x.text)
+				if inputs := inputsOf(t, tc.hook, x.text); inputs&tc.inputs == 0 {
+					t.Errorf("%s: %s without and %s with the rule, but inputs %b, want one of %b",
+						x.text, without[i], with[i], inputs, tc.inputs)
 				}
 			}
-			t.Logf("the rule changes %[2]v of %[1]d values", len(values), differs)
+			t.Logf("the rule changes %v of %d values", differ, len(list))
 			for _, text := range tc.differ {
-				if !slices.Contains(differs, text) {
-					t.Errorf("%s: equal with and without the rule", text)
+				if !slices.Contains(differ, text) {
+					t.Errorf("%s: equal with and without the rule, want a difference", text)
 				}
 			}
 		})
 	}
 }
 
-// recording returns a table that adds the values of the packet to sets after a change.
-func recording(values []value, hook, change string) string {
-	after := map[string]string{"output": "postrouting"}[hook]
-	if after == "" {
-		after = hook
+// recording returns a table with a chain that makes a change to packets at the hook, unless change
+// is empty, and with a later chain that adds the loaded value of each expression to a set.
+func recording(expressions []loadExpression, hook, change string) string {
+	recordingHook := hook
+	if hook == "output" {
+		recordingHook = "postrouting"
 	}
 	text := "table ip t {\n"
 	if change != "" {
 		text += "chain change { " + change + "\n}\n"
 	}
 	list := ""
-	for i, v := range slices.Backward(values) {
-		text += fmt.Sprintf("set s%d { typeof %s; flags dynamic; size 9; }\n", i, v.text)
-		list += fmt.Sprintf("udp sport 4000 add @s%d { %s }\n", i, v.text)
+	for i, x := range slices.Backward(expressions) {
+		text += fmt.Sprintf("set s%d { typeof %s; flags dynamic; size 9; }\n", i, x.text)
+		list += fmt.Sprintf("udp sport 4000 add @s%d { %s }\n", i, x.text)
 	}
-	return text + fmt.Sprintf("chain c { type filter hook %s priority 200;\n%s}\n}\n", after, list)
+	return text + fmt.Sprintf("chain c { type filter hook %s priority 200;\n%s}\n}\n",
+		recordingHook, list)
 }
 
-// loadable returns the values that nft and the kernel accept after the hook.
-func loadable(t *testing.T, hook string) []value {
+// loadable returns the expressions that nft and the kernel accept in a recording.
+func loadable(t *testing.T, hook string) []loadExpression {
 	t.Helper()
 	ns := netnstest.New(t)
-	var list []value
+	var list []loadExpression
 	var refused []string
-	for _, v := range loadedValues() {
+	for _, x := range loadExpressions() {
 		cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "-f", "-")
 		cmd.Stdin = strings.NewReader("table ip t\ndelete table ip t\n" +
-			recording([]value{v}, hook, ""))
+			recording([]loadExpression{x}, hook, ""))
 		if err := ns.Do(cmd.Run); err != nil {
-			refused = append(refused, v.text)
+			refused = append(refused, x.text)
 			continue
 		}
-		list = append(list, v)
+		list = append(list, x)
 	}
 	t.Logf("not loadable: %v", refused)
 	return list
 }
 
-// loads sends a packet, and returns the values that the kernel loads after the change.
-func loads(t *testing.T, values []value, hook, change string) []string {
+// loadedValues sends a packet, and returns the values that the kernel loads after the change.
+func loadedValues(
+	t *testing.T, expressions []loadExpression, hook, change string,
+) []string {
 	t.Helper()
 	pair := netnstest.NewPair(t)
 	command(t, pair.Pod, "rule add fwmark 7 lookup 100\nroute add local default dev lo table 100\n",
 		"ip", "-batch", "-")
-	load(t, pair.Pod, recording(values, hook, change))
+	load(t, pair.Pod, recording(expressions, hook, change))
 	sender, local, remote := pair.Pod, "10.244.1.5:4000", "192.0.2.1:9"
 	if hook == "prerouting" {
 		sender, local, remote = pair.Neighbor, "10.244.1.1:4000", "10.244.1.5:9"
 	}
-	// Without fragmentation the kernel sets no random identification.
+	// Forbid fragmentation: otherwise the kernel sets a random identification.
 	options := func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1)
@@ -219,7 +225,7 @@ func loads(t *testing.T, values []value, hook, change string) []string {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		found := elementsOf(t, pair.Pod, len(values))
+		found := elementsOf(t, pair.Pod, len(expressions))
 		if found[0] != "" {
 			return found
 		}
@@ -229,12 +235,12 @@ func loads(t *testing.T, values []value, hook, change string) []string {
 	}
 }
 
-// elementsOf returns the keys of the elements of each set.
+// elementsOf returns the keys of the elements of each set of a recording.
 func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 	t.Helper()
 	found := make([]string, sets)
 	withConn(t, ns, func(c *conn) (err error) {
-		for i := len(found) - 1; i >= 0; i-- { // a packet adds to the first set last
+		for i := len(found) - 1; i >= 0; i-- { // the rules add to the first set last
 			_, listed := c.dump(unix.NFT_MSG_GETSETELEM, rules.IPv4, func(m *messages) {
 				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, "t")
 				m.addText(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))
@@ -250,8 +256,8 @@ func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 	return found
 }
 
-// inputsOfValue returns the inputs of a condition that compares the value.
-func inputsOfValue(t *testing.T, hook, text string) rules.Inputs {
+// inputsOf returns the inputs on which the decoded expression depends.
+func inputsOf(t *testing.T, hook, text string) rules.Inputs {
 	t.Helper()
 	ns := netnstest.New(t)
 	load(t, ns, fmt.Sprintf("table ip t {\nset s { typeof %s; flags dynamic; size 9; }\n"+
@@ -262,7 +268,7 @@ func inputsOfValue(t *testing.T, hook, text string) rules.Inputs {
 	}
 	u, ok := unknownOf(rs.Tables[0].Chain("c").Rules[0])
 	if !ok {
-		t.Fatalf("%s: read as %s", text, rs)
+		t.Fatalf("%s: decoded as %s, want an unknown action", text, rs)
 	}
 	return rules.AllInputs &^ u.Ignores
 }

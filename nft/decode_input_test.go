@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	connection = rules.ConnectionInput
-	header     = rules.HeaderInput
-	length     = rules.ContentsInput
-	iface      = rules.InterfaceInput
-	state      = rules.StateInput
-	everything = rules.AllInputs
+	connection     = rules.ConnectionInput
+	header         = rules.HeaderInput
+	packetContents = rules.ContentsInput
+	iface          = rules.InterfaceInput
+	state          = rules.StateInput
+	everything     = rules.AllInputs
 )
 
-// TestEveryKeyIsClassified covers all expressions of the kernel and all their keys. Expressions and
-// keys that do not depend on every input are listed here, so that the test fails for an expression
-// or a key that is added to the decoder without a decision about its inputs.
-func TestEveryKeyIsClassified(t *testing.T) {
+// TestInputsOfEveryKey covers all expressions of the kernel and all their keys. The test lists the
+// expressions and keys that do not depend on every input, so that restricting the inputs of another
+// one in the decoder requires a change here too.
+func TestInputsOfEveryKey(t *testing.T) {
 	check := func(name string, key uint32, a attributes, listed map[uint32]rules.Inputs) {
 		t.Helper()
 		want, ok := listed[key]
@@ -40,7 +40,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 		listed    map[uint32]rules.Inputs
 	}{
 		"meta": {unix.NFTA_META_KEY, map[uint32]rules.Inputs{
-			unix.NFT_META_LEN: length, unix.NFT_META_PROTOCOL: 0, unix.NFT_META_PRIORITY: state,
+			unix.NFT_META_LEN: packetContents, unix.NFT_META_PROTOCOL: 0, unix.NFT_META_PRIORITY: state,
 			unix.NFT_META_MARK: rules.MarkInput, unix.NFT_META_IIF: 0, unix.NFT_META_OIF: iface,
 			unix.NFT_META_IIFNAME: 0, unix.NFT_META_OIFNAME: iface, unix.NFT_META_IIFTYPE: iface,
 			unix.NFT_META_OIFTYPE: iface, unix.NFT_META_SKUID: header,
@@ -75,7 +75,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 		"limit": {unix.NFTA_LIMIT_TYPE, func() map[uint32]rules.Inputs {
 			all := map[uint32]rules.Inputs{}
 			for key := range uint32(maxKey) {
-				all[key] = length
+				all[key] = packetContents
 			}
 			all[unix.NFT_LIMIT_PKTS] = 0
 			return all
@@ -94,12 +94,12 @@ func TestEveryKeyIsClassified(t *testing.T) {
 			return all
 		}()},
 	}
-	// The inputs of the other expressions, which have no keys. Other tests cover extensions and the
-	// parts of the packet that payload loads.
+	// The inputs of the other expressions, which have no keys. Other tests cover the extensions of
+	// xtables and the parts of the packet that payload loads.
 	withoutKeys := map[string]rules.Inputs{
-		"bitwise": 0, "byteorder": 0, "cmp": 0, "counter": 0, "dynset": 0, "exthdr": length,
+		"bitwise": 0, "byteorder": 0, "cmp": 0, "counter": 0, "dynset": 0, "exthdr": packetContents,
 		"immediate": 0, "last": 0, "log": 0, "lookup": 0, "numgen": 0, "objref": 0, "osf": header,
-		"payload": 0, "quota": length, "range": 0, "match": everything,
+		"payload": 0, "quota": packetContents, "range": 0, "match": everything,
 	}
 	for _, name := range append(slices.Clone(kernelExpressions), "sluice") {
 		if kind, ok := byKey[name]; ok {
@@ -118,11 +118,10 @@ func TestEveryKeyIsClassified(t *testing.T) {
 	}
 }
 
-// TestExpressionsWithoutAttributesMayHaveAnyEffect checks that an expression without readable
-// attributes is assumed to have any effect, unless it is listed here because its name bounds its
-// effect.
+// TestExpressionsWithoutAttributesMayHaveAnyEffect checks that an expression without attributes is
+// assumed to have any effect, unless its name bounds its effect.
 func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
-	bounded := map[string]string{
+	bounded := map[string]string{ // the decoded forms of expressions with a bounded effect
 		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "counter",
 		"log": "counter", "notrack": "notrack", "inner": "reads(inner)?", "redir": "redirect",
 		"quota": "reads history(quota 0 bytes)", "lookup": "reads(register . register {})?",
@@ -159,6 +158,7 @@ func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
 	}
 }
 
+// unknownOf returns the action of a rule with only one action, if the action is unknown.
 func unknownOf(r rules.Rule) (rules.Unknown, bool) {
 	if len(r.Actions) != 1 {
 		return rules.Unknown{}, false

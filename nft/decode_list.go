@@ -14,7 +14,7 @@ import (
 // This file decodes lookups in sets that rules or timeouts change. Their elements may differ from
 // packet to packet. The model represents such a set as a list with a name.
 
-// state returns the State of the model's matches and actions that read or change the set.
+// state returns the State of matches and actions of the model that read or change the set.
 func (s *decodedSet) state(name string) string {
 	if s == nil {
 		return "set " + name
@@ -53,8 +53,9 @@ func (d *ruleDecoder) listMatch(
 	return m, true
 }
 
-// changeIdentity returns a text that is equal for sets in which a rule that adds an element has the
-// same effect: the rule ends where the set is full. It returns [rules.NoData] if that is unknown.
+// changeIdentity returns a text that identifies the effect of adding an element to the set, which
+// ends the rule if the set is full. Additions to two sets have the same effect if the texts are
+// equal. changeIdentity returns [rules.NoData] if the effect is unknown.
 func (s *decodedSet) changeIdentity() string {
 	if s == nil {
 		return rules.NoData
@@ -65,8 +66,8 @@ func (s *decodedSet) changeIdentity() string {
 	return s.bounds + " " + s.contents
 }
 
-// currentContents returns a hash of the elements when they were read, independent of their order.
-// It does not include when they time out.
+// currentContents returns a hash of the elements at the time of the read, independent of their
+// order. The hash includes whether an element expires, but not when.
 func currentContents(lists []attributes) string {
 	var elements []string
 	for _, list := range lists {

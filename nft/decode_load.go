@@ -126,7 +126,7 @@ func ctField(key uint32) operand {
 func (d *ruleDecoder) decodeCT(a attributes) error {
 	key := a.Number(unix.NFTA_CT_KEY)
 	if a.Get(unix.NFTA_CT_DIRECTION) != nil {
-		return errUnsupported // a zone for only one direction
+		return errUnsupported // a field of only one direction, such as its zone
 	}
 	if a.Get(unix.NFTA_CT_SREG) == nil {
 		if key == unix.NFT_CT_STATE {

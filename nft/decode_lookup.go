@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxExpansion bounds the conditions and actions that one read creates from the elements of maps
-// and of sets with several fields. They take at most about 50 MB. Without a bound, many rules of a
-// table could use a map with thousands of keys. Expressions beyond the bound are decoded as
+// maxExpansion bounds the number of conditions and actions that one read creates from the elements
+// of maps and of sets with several fields. They take at most about 50 MB. Without a bound, many
+// rules could each expand a map with thousands of keys. Expressions beyond the bound are decoded as
 // unknown.
 const maxExpansion = 1 << 19
 
@@ -141,8 +141,8 @@ func isNegatable(ops []operand) bool {
 }
 
 // comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols. In
-// packets of other protocols the kernel compares other data at the same offset, and these packets
-// may match a negated lookup.
+// packets of other protocols the kernel compares other data at the same offset. Such a packet may
+// match a negated lookup.
 func comparesOtherThanPorts(ops []operand) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		return (op.field == fieldSourcePort || op.field == fieldDestinationPort) && !op.hasPorts
@@ -183,8 +183,8 @@ func (d *ruleDecoder) operandsCacheKey(ops []operand) string {
 }
 
 // tupleMatches returns the conditions of one key of a concatenation. supported reports that the
-// model can represent each condition. ok is false if the key does not consist of one field for each
-// operand, or if an operand without a match in the model is random.
+// model can represent all conditions. ok is false if the key does not consist of one field for each
+// operand, or if the model has no match for an operand and the operand is random.
 func (d *ruleDecoder) tupleMatches(
 	ops []operand, key keyInterval,
 ) (matches []rules.Match, supported, ok bool) {

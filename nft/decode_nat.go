@@ -15,8 +15,8 @@ import (
 // This file decodes expressions that change an address of a packet, divert it to a local socket, or
 // reject it.
 
-// mappedRegister returns the first of the registers in the given attributes that contains a value
-// of a map.
+// mappedRegister looks for the value of a map in the registers of the given attributes. It returns
+// the index of the first register of this value.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
@@ -72,8 +72,9 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	return nil
 }
 
-// A sourceTranslation is the error for source NAT for which the model has no action, but only the
-// effect [rules.TranslatesSource]. text identifies the translation, or is empty.
+// A sourceTranslation is the error for source NAT that the model represents only by the effect
+// [rules.TranslatesSource], because it has no action for it. text identifies the translation, or is
+// empty.
 type sourceTranslation struct{ text string }
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
@@ -99,15 +100,16 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	return d.addTranslation(family, rules.SNATTo{Addr: addr})
 }
 
-// decodeMasquerade returns the sourceTranslation for source NAT to an address that the kernel
-// selects. The model has no action for it.
+// decodeMasquerade returns the sourceTranslation of source NAT to an address that the kernel
+// selects.
 func (d *ruleDecoder) decodeMasquerade(a attributes) error {
 	return sourceTranslation{d.sourceText(xt.Translation{Kind: xt.Masquerade}, a, unix.NFTA_MASQ_FLAGS,
 		unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}
 }
 
 // sourceText adds the ports and flags to a translation of the source, and returns the text that
-// identifies it, as for xtables. It returns an empty text if the ports or flags are not known.
+// identifies the translation. The text is the same as for xtables. It is empty if the ports or
+// flags are not known.
 func (d *ruleDecoder) sourceText(
 	t xt.Translation, a attributes, flagsAttr, minAttr, maxAttr uint16,
 ) string {
@@ -263,8 +265,8 @@ func (d *ruleDecoder) limitFamily(nfproto uint32) error {
 	return nil
 }
 
-// Names of the "destination unreachable" codes, by number: ICMP (RFC 792, 1122, 1812), ICMPv6 (RFC
-// 4443), and nft's icmpx, which is for both families.
+// nft's names of the "destination unreachable" codes, by number: of ICMP (RFC 792, 1122, 1812), of
+// ICMPv6 (RFC 4443), and of icmpx, which stands for both.
 var (
 	rejectICMP = [...]string{
 		0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable",
@@ -280,7 +282,7 @@ var (
 )
 
 // RejectCode returns the "destination unreachable" code with nft's name. The kind is icmp, icmpv6
-// or icmpx.
+// or icmpx. RejectCode returns false if the kind or the name is unknown.
 func RejectCode(kind, name string) (uint8, bool) {
 	names := map[string][]string{
 		"icmp": rejectICMP[:], "icmpv6": rejectICMPv6[:], "icmpx": rejectBoth[:],
@@ -289,8 +291,8 @@ func RejectCode(kind, name string) (uint8, bool) {
 	return uint8(i), i >= 0 && name != ""
 }
 
-// decodeReject decodes a reject expression, which drops the packet and sends the reply that it
-// specifies.
+// decodeReject decodes a reject expression, which drops the packet and sends an error to its
+// source.
 func (d *ruleDecoder) decodeReject(a attributes) error {
 	code := uint8(0)
 	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {

@@ -29,11 +29,12 @@ func TestRulesWithUnreadParts(t *testing.T) {
 		}
 		actions := got.Tables[0].Chains[0].Rules[0].Actions
 		if len(actions) != 1 {
-			t.Fatalf("%s: %v", row.rule, actions)
+			t.Fatalf("%s: actions %v, want one", row.rule, actions)
 		}
 		u, isUnknown := actions[0].(rules.Unknown)
 		if !isUnknown || u.Effect != rules.AnyEffect || !strings.Contains(u.Data, row.want) {
-			t.Errorf("%s: %#v, want data with %q", row.rule, actions[0], row.want)
+			t.Errorf("%s: %#v, want an unknown action with any effect and %q in its data", row.rule,
+				actions[0], row.want)
 		}
 	}
 }

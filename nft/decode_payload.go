@@ -23,7 +23,7 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 	}
 	setField := func(f field, text string) { op.field, op.text = f, text }
 	ports := d.limitedToPorts()
-	// A packet of one family may have the control protocol of the other one.
+	// An IPv4 packet may contain ICMPv6, and an IPv6 packet ICMP.
 	icmp := d.limitedTo(rules.ICMP) && d.family == rules.IPv4
 	op.icmpv6 = d.limitedTo(rules.ICMPv6) && d.family == rules.IPv6
 	switch {

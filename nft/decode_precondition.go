@@ -15,10 +15,10 @@ const maxPreconditionValues = 256
 
 // precondition returns a hash of the conditions so far and of a text. Rules with equal
 // preconditions evaluate the next condition for the same packets. The hash does not depend on the
-// order of the conditions, because nft lists the condition of the protocol together with a port,
-// wherever the rule has it. precondition returns [rules.NoData] if a condition depends on data that
-// was not read. After an action, or if the conditions have more than maxPreconditionValues values,
-// it is a hash of the expressions.
+// order of the conditions, because nft moves the condition on the protocol next to the port when it
+// lists a rule. precondition returns [rules.NoData] if a condition depends on data that was not
+// read. After an action, or if the conditions have more than maxPreconditionValues values, it
+// returns a hash of the expressions.
 func (d *ruleDecoder) precondition(text string) string {
 	size := 0
 	var conditions []string

@@ -25,8 +25,8 @@ func registerIndex(a attributes, attr uint16) int {
 	return registerCount
 }
 
-// load returns the operand in the register of an attribute, or an operand without data if the
-// register is empty.
+// load returns the operand in the register of an attribute, or an operand of the field fieldNone if
+// the register is empty.
 func (d *ruleDecoder) load(a attributes, attr uint16) operand {
 	if r := registerIndex(a, attr); r < registerCount && d.registers[r] != nil {
 		return *d.registers[r]

@@ -66,7 +66,7 @@ type ruleDecoder struct {
 	rule       rules.Rule
 	hasActed   bool // the rule has an action other than Count
 	// isNative reports that the rule has an nftables expression that may treat some packets
-	// differently than the corresponding extension of xtables; see [rules.Rule.XTables].
+	// differently from the corresponding extension of xtables; see [rules.Rule.XTables].
 	isNative bool
 	// needsConnection reports that the last action ends the rule for packets without a connection.
 	needsConnection bool
@@ -229,8 +229,8 @@ func (d *ruleDecoder) clearPending(ops ...operand) {
 	})
 }
 
-// hashExpression adds an expression to the hash of the rule, without values that change with
-// packets.
+// hashExpression adds an expression to the hash of the rule, without values that packets change,
+// such as counters.
 func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	fmt.Fprintf(d.history, "\x00%s\x00", name)
 	if d.loadsIndex && !comparesKnownIndex(name, a) {
@@ -309,6 +309,7 @@ func (d *ruleDecoder) finish() {
 	rules.SortMatches(d.rule.Matches)
 }
 
+// decodeCounter decodes a counter and its values.
 func (d *ruleDecoder) decodeCounter(a attributes) error {
 	d.rule.Hits = decodeHits(a)
 	d.addAction(rules.Count{})

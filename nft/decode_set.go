@@ -25,11 +25,11 @@ type decodedSet struct {
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
 	contents          string // currentContents of a set that changes
-	// bounds contains the properties that decide whether and how long a rule can add an element.
-	// It is empty if they or the contents are unknown.
+	// bounds contains the properties that decide whether a rule can add an element, and how long
+	// the element remains. It is empty if the bounds or the contents are unknown.
 	bounds string
-	// lists contains the dumped elements until load has decoded them, and listedCount is their
-	// number.
+	// lists contains the dumped elements until load has decoded them. listedCount is the number of
+	// dumped elements.
 	lists          []attributes
 	listedCount    int
 	elements       []element
@@ -50,7 +50,7 @@ type decodedSet struct {
 	id    string
 }
 
-// maxMap bounds the number of elements of a map, or of a set with several fields, whose elements
+// maxMap bounds the number of elements of a map, or of a set with several fields. These elements
 // take more memory than the elements of other sets.
 const maxMap = 1 << 17
 
@@ -83,8 +83,8 @@ func decodeSet(a attributes) *decodedSet {
 	return s
 }
 
-// setBounds returns the bounds of a set. The size is the maximum number of elements, 0 for no
-// maximum, and the timeout applies to elements without their own, in milliseconds.
+// setBounds returns the bounds of a set. size is the maximum number of elements, 0 for no maximum.
+// timeout is the timeout of elements without their own timeout, in milliseconds.
 func setBounds(size uint32, timeout uint64, expressions ...attributes) string {
 	text := fmt.Sprintf("size %d timeout %d", size, timeout)
 	for _, e := range expressions {
@@ -110,7 +110,7 @@ func (s *decodedSet) addElements(list attributes) {
 func (s *decodedSet) size() int { return max(s.listedCount, len(s.elements)) }
 
 // A plainFormat decodes elements that have only a key of the given length and, optionally, flags.
-// It is fast, because sets with thousands of elements have this format.
+// It is optimized for speed, because sets with thousands of elements have this format.
 type plainFormat struct {
 	length int
 	// header contains the headers of the key attribute and of its nested attribute. flags is the

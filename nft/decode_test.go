@@ -17,8 +17,7 @@ import (
 )
 
 // TestSetsAreReadInAnyOrderOfElements covers adjacent intervals, an interval up to the end of the
-// address space, and the element with which the nft command ends the space before the first
-// interval.
+// address space, and the end element that the nft command adds before the first interval.
 func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 	at := func(text string, end bool) element {
 		return element{key: netip.MustParseAddr(text).AsSlice(), end: end}
@@ -76,7 +75,7 @@ func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 					s.elements[i], s.elements[j] = s.elements[j], s.elements[i]
 				})
 				if got := formatKeys(t, &s); got != row.want {
-					t.Fatalf("%s, want %s", got, row.want)
+					t.Fatalf("keys %s, want %s", got, row.want)
 				}
 				if got := formatRanges(dumped(s.elements).addrRanges()); got != row.want {
 					t.Fatalf("addresses %s, want %s", got, row.want)
@@ -103,7 +102,8 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	return formatRanges(rules.NormalizeAddrs(ranges))
 }
 
-// dumped returns an interval set whose elements are in the given order, in two messages.
+// dumped returns an interval set that the kernel has dumped in two messages, with the elements in
+// the given order.
 func dumped(elements []element) *decodedSet {
 	s := &decodedSet{interval: true}
 	if len(elements) > 0 {
@@ -179,7 +179,7 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 					row.change(s)
 				}
 				if got := s.addrRanges(); len(got) > 0 {
-					t.Errorf("%s", formatRanges(got))
+					t.Errorf("decoded as the addresses %s, want none", formatRanges(got))
 				}
 				slices.Reverse(row.elements)
 			}
@@ -214,7 +214,8 @@ func TestDecodedAddressesEqualTheDecodedKeys(t *testing.T) {
 		s := dumped(elements)
 		got := s.addrRanges()
 		if readable != (len(got) > 0) {
-			t.Fatalf("decoded as %s; decodable by keys: %t", formatRanges(got), readable)
+			t.Fatalf("addrRanges decoded the set as %q, but addrMatch decoded it: %t",
+				formatRanges(got), readable)
 		}
 		if !readable {
 			return
@@ -223,15 +224,17 @@ func TestDecodedAddressesEqualTheDecodedKeys(t *testing.T) {
 		if formatRanges(got) != formatRanges(want) {
 			t.Fatalf("%s, want %s", formatRanges(got), formatRanges(want))
 		}
-		// The elements equal those of the encoder if and only if their numbers are equal.
+		// The dumped elements equal the elements of the encoder if and only if their numbers are
+		// equal.
 		encoded := addrElements(rules.MatchAddr{Ranges: got})
 		slices.SortFunc(elements, compareElements)
 		same := slices.EqualFunc(elements, encoded, func(a, b element) bool {
 			return compareElements(a, b) == 0
 		})
 		if len(encoded) != addrElementCount(got) || same != (s.size() == len(encoded)) {
-			t.Fatalf("%d elements for %s, the encoder has %d, equal: %t", s.size(),
-				formatRanges(got), len(encoded), same)
+			t.Fatalf("%s: %d dumped elements, %d encoded ones, equal: %t; want equal elements only "+
+				"for equal numbers, and addrElementCount %d to be the encoded number", formatRanges(got),
+				s.size(), len(encoded), same, addrElementCount(got))
 		}
 	})
 }
@@ -260,8 +263,8 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 	}
 }
 
-// TestRegistersOverlap covers the two names of the same memory: a 16-byte register consists of four
-// 4-byte registers.
+// TestRegistersOverlap covers the two sets of register numbers for the same memory: a 16-byte
+// register consists of four 4-byte registers.
 func TestRegistersOverlap(t *testing.T) {
 	var d ruleDecoder
 	store := func(number uint32, op operand) {
@@ -293,12 +296,12 @@ func TestRegistersOverlap(t *testing.T) {
 		{"the first 4 bytes", func() {
 			store(8, operand{field: fieldUID, length: 4})
 		}, map[uint32]field{1: fieldUID, 10: fieldMark, 2: fieldIn}},
-		{"the first 8 bytes", func() {
-			store(1, operand{field: fieldGID, length: 5}) // rounded up to two registers
+		{"5 bytes, which occupy two registers", func() {
+			store(1, operand{field: fieldGID, length: 5})
 		}, map[uint32]field{1: fieldGID, 9: fieldNone, 10: fieldMark}},
 		// These numbers denote no registers.
 		{
-			"no store", func() {},
+			"all stores", func() {},
 			map[uint32]field{0: fieldNone, 5: fieldNone, 24: fieldNone, 1 << 31: fieldNone},
 		},
 	} {
@@ -312,8 +315,8 @@ func TestRegistersOverlap(t *testing.T) {
 	}
 }
 
-// TestFastElementDecoderEqualsTheGeneralOne compares the fast decoder with the general decoder,
-// which decodes all other elements.
+// TestFastElementDecoderEqualsTheGeneralOne compares plainFormat with the general decoder of
+// elements, which decodes all elements that plainFormat rejects.
 func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 	write := func(key []byte, rest func(*messages)) attributes {
 		m := messages{asDumped: true}
@@ -356,7 +359,7 @@ func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 	} {
 		got, ok := newPlainFormat(4).read(row.a)
 		if ok != row.plain {
-			t.Errorf("%s: decoded by the fast decoder: %t, want %t", row.name, ok, row.plain)
+			t.Errorf("%s: the fast decoder decodes it: %t, want %t", row.name, ok, row.plain)
 		}
 		if want, _ := new(decodedSet).read(row.a); ok && (string(got.key) != string(want.key) ||
 			got.end != want.end) {

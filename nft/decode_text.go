@@ -35,7 +35,8 @@ func keyName(names []string, key uint32) string {
 	return fmt.Sprint(key)
 }
 
-// loadText describes the operand that an expression loads by all attributes except registers.
+// loadText describes the operand that an expression loads. The text includes all attributes except
+// registers.
 func loadText(name string, kind expressionKind, a attributes) string {
 	switch name {
 	case "meta":
@@ -116,10 +117,10 @@ func rangeText(key keyInterval) string {
 	return fmt.Sprintf("0x%x-0x%x", key.first, key.last)
 }
 
-// MetaKey returns the key of meta with nft's name.
+// MetaKey returns the key of meta with nft's name. It returns false if no key has the name.
 func MetaKey(name string) (uint32, bool) { return keyNamed(metaKeys[:], name) }
 
-// CTKey returns the key of ct with nft's name.
+// CTKey returns the key of ct with nft's name. It returns false if no key has the name.
 func CTKey(name string) (uint32, bool) { return keyNamed(ctKeys[:], name) }
 
 func keyNamed(names []string, name string) (uint32, bool) {

@@ -10,21 +10,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzDecodeVerdictMap checks that the rules of any verdict map are complete: each has a verdict or
-// an unknown expression, and the handle of the original rule.
-func FuzzDecodeVerdictMap(f *testing.F) {
-	verdict := func(code int32, chain string) []byte {
-		var m messages
-		m.addNumber(unix.NFTA_VERDICT_CODE, uint32(code))
-		if chain != "" {
-			m.addText(unix.NFTA_VERDICT_CHAIN, chain)
-		}
-		return m.buf
+// encodedVerdict encodes a verdict. chain is empty for verdicts other than jump and goto.
+func encodedVerdict(code int32, chain string) []byte {
+	var m messages
+	m.addNumber(unix.NFTA_VERDICT_CODE, uint32(code))
+	if chain != "" {
+		m.addText(unix.NFTA_VERDICT_CHAIN, chain)
 	}
-	f.Add([]byte{0, 80}, []byte{0, 81}, verdict(1, ""), verdict(0, ""), false)
-	f.Add([]byte{0, 80}, []byte{1, 81}, verdict(unix.NFT_JUMP, "other"),
-		verdict(unix.NFT_CONTINUE, ""), true)
-	f.Add([]byte{0, 80}, []byte{}, verdict(unix.NFT_GOTO, "other"), []byte{1, 2, 3}, true)
+	return m.buf
+}
+
+// FuzzDecodeVerdictMap checks that the decoded rules of any verdict map are complete: each has a
+// verdict or an unknown expression, and the handle of the original rule.
+func FuzzDecodeVerdictMap(f *testing.F) {
+	f.Add([]byte{0, 80}, []byte{0, 81}, encodedVerdict(1, ""), encodedVerdict(0, ""), false)
+	f.Add([]byte{0, 80}, []byte{1, 81}, encodedVerdict(unix.NFT_JUMP, "other"),
+		encodedVerdict(unix.NFT_CONTINUE, ""), true)
+	f.Add([]byte{0, 80}, []byte{}, encodedVerdict(unix.NFT_GOTO, "other"), []byte{1, 2, 3}, true)
 	f.Fuzz(func(t *testing.T, first, second, firstVerdict, secondVerdict []byte, interval bool) {
 		sets := decodedSets{"map": {
 			interval: interval, elements: []element{{key: first}, {key: second}},
@@ -33,76 +35,62 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 			},
 		}}
 		// If every verdict continues or ends the rule, the map has no effect.
-		none := true
+		noEffect := true
 		for _, v := range sets["map"].verdicts {
 			v, err := decodeVerdict(v)
-			none = none && err == nil && v.action == nil
+			noEffect = noEffect && err == nil && v.action == nil
 		}
 		for _, r := range decodeAlone(rules.Inet, sets, verdictMapRule()) {
 			if r.Handle != 7 {
-				t.Errorf("handle %d of %s", r.Handle, &r)
+				t.Errorf("handle %d of %s, want 7", r.Handle, &r)
 			}
 			_, isUnknown := r.Matches[len(r.Matches)-1].(rules.Unknown)
-			if len(r.Actions) != 1 && !isUnknown && !none {
-				t.Errorf("neither verdict nor unknown: %s", &r)
+			if len(r.Actions) != 1 && !isUnknown && !noEffect {
+				t.Errorf("%s: want a verdict or an unknown expression", &r)
 			}
 		}
 	})
 }
 
 // verdictMapRule returns "tcp dport vmap @map", with handle 7.
-func verdictMapRule() []byte {
-	e := newEncoder(0)
-	e.start = 0
-	e.buf = nil
-	e.addAttr(unix.NFTA_RULE_HANDLE, []byte{0, 0, 0, 0, 0, 0, 0, 7})
-	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
+func verdictMapRule() attributes {
+	var m messages
+	m.addAttr(unix.NFTA_RULE_HANDLE, []byte{0, 0, 0, 0, 0, 0, 0, 7})
+	return append(m.buf, dumpedRule(writePortVerdictMap)...)
+}
+
+// writePortVerdictMap encodes the expressions of "tcp dport vmap @map".
+func writePortVerdictMap(e *encoder) {
 	e.meta(unix.NFT_META_L4PROTO)
 	e.cmp(false, []byte{byte(rules.TCP)})
 	e.payload(destinationPort)
-	e.writeExpression("lookup", func() {
-		e.addText(unix.NFTA_LOOKUP_SET, "map")
-		e.addNumber(unix.NFTA_LOOKUP_SREG, register)
-		e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
-	})
-	e.endNest(list)
-	return e.buf
+	writeLookup(e, "map", true)
 }
 
 // TestExpressionsAfterAVerdictMapAreDecoded covers a rule that no nft command creates, but that the
 // kernel accepts.
 func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
-	e := newEncoder(0)
-	e.start = 0
-	e.buf = nil
-	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
-	whole := attributes(verdictMapRule()).Get(unix.NFTA_RULE_EXPRESSIONS)
-	e.buf = append(e.buf, whole...)
-	e.verdict(0, "")
-	e.endNest(list)
-	var accept messages
-	accept.addNumber(unix.NFTA_VERDICT_CODE, 1)
+	rule := dumpedRule(func(e *encoder) {
+		writePortVerdictMap(e)
+		e.verdict(0, "")
+	})
 	sets := decodedSets{"map": {
-		elements: []element{{key: []byte{0, 80}}},
-		verdicts: map[string]attributes{"\x00P": accept.buf},
+		elements: []element{{key: portBytes(80)}},
+		verdicts: map[string]attributes{string(portBytes(80)): encodedVerdict(1, "")},
 	}}
-	got := decodeAlone(rules.Inet, sets, e.buf)
-	if len(got) != 1 || got[0].String() != "meta l4proto tcp unknown(lookup: not the last expression) drop" {
-		t.Errorf("%v", got)
+	got := decodeAlone(rules.Inet, sets, rule)
+	const want = "meta l4proto tcp unknown(lookup: not the last expression) drop"
+	if len(got) != 1 || got[0].String() != want {
+		t.Errorf("decoded as %v, want %s", got, want)
 	}
 }
 
 // TestVerdictMapOfMarksReadsTheMarkOnce checks that a packet does not also match the second key if
 // the chain of the first key sets the mark to the second key.
 func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
-	verdict := func(code int32, chain string) []byte {
-		var m messages
-		m.addNumber(unix.NFTA_VERDICT_CODE, uint32(code))
-		m.addText(unix.NFTA_VERDICT_CHAIN, chain)
-		return m.buf
-	}
-	one, two := native.AppendUint32(nil, 1), native.AppendUint32(nil, 2)
-	jump, goTo, drop := verdict(unix.NFT_JUMP, "c"), verdict(unix.NFT_GOTO, "c"), verdict(0, "")
+	one, two := hostBytes(1), hostBytes(2)
+	jump, goTo := encodedVerdict(unix.NFT_JUMP, "c"), encodedVerdict(unix.NFT_GOTO, "c")
+	drop := encodedVerdict(0, "")
 	for _, row := range []struct {
 		name      string
 		first     []byte
@@ -135,19 +123,12 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 		if row.keyIsUser {
 			key = expr.MetaKeySKUID
 		}
-		e := newEncoder(0)
-		e.start = 0
-		e.buf = nil
-		list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
-		e.meta(key)
-		e.writeExpression("lookup", func() {
-			e.addText(unix.NFTA_LOOKUP_SET, "map")
-			e.addNumber(unix.NFTA_LOOKUP_SREG, register)
-			e.addNumber(unix.NFTA_LOOKUP_DREG, unix.NFT_REG_VERDICT)
+		rule := dumpedRule(func(e *encoder) {
+			e.meta(key)
+			writeLookup(e, "map", true)
 		})
-		e.endNest(list)
 		var got []string
-		for _, r := range decodeAlone(rules.Inet, sets, e.buf) {
+		for _, r := range decodeAlone(rules.Inet, sets, rule) {
 			got = append(got, r.String())
 		}
 		if diff := cmp.Diff(row.wantTexts, got); diff != "" {
@@ -156,15 +137,15 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 	}
 }
 
-// decodeAlone decodes a rule with the whole budget of a table.
+// decodeAlone decodes a rule with the whole budget of a read.
 func decodeAlone(family rules.Family, sets decodedSets, a attributes) []rules.Rule {
 	budget := maxExpansion
 	return decodeRules(&budget, family, sets, rawRule{attrs: a})
 }
 
-// TestNegatedSetsWithCgroups verifies that the absence of a cgroup in a set of several fields is
-// unknown, because a socket above the level does not match (nft_socket_eval in
-// net/netfilter/nft_socket.c).
+// TestNegatedSetsWithCgroups checks that the model does not represent a negated lookup of a cgroup
+// in a set with several fields, because a socket above the level does not match either
+// (nft_socket_eval in net/netfilter/nft_socket.c).
 func TestNegatedSetsWithCgroups(t *testing.T) {
 	cgroup := loadedField(fieldCgroup, 8, "socket cgroupv2 level 1")
 	cgroup.constant = []byte{1}
@@ -176,7 +157,7 @@ func TestNegatedSetsWithCgroups(t *testing.T) {
 			hasSeveralFields: true, keyLength: len(key), elements: []element{{key: key}},
 		}
 		if _, ok := d.setMatches([]operand{cgroup, mark}, negated, values{set: set}); ok == negated {
-			t.Errorf("negated %t: represented %t", negated, ok)
+			t.Errorf("negated %t: represented by the model: %t, want %t", negated, ok, !negated)
 		}
 	}
 }

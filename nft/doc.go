@@ -15,7 +15,7 @@
 // # Writing
 //
 // [Apply] replaces the content of the table inet sluice in a network namespace with a ruleset. It
-// sends one batch of netlink messages, a [Transaction], which the kernel executes completely or not
+// sends a batch of netlink messages, a [Transaction], which the kernel executes completely or not
 // at all. It writes nothing if the namespace already has the ruleset. The [Outcome] of its [Result]
 // distinguishes these cases. [Prepare] encodes a ruleset once for many namespaces. [Plan] returns
 // the transaction that Apply would send, and [Encode] the transaction of a first installation.
@@ -46,7 +46,7 @@
 //   - Speed. Encoding a default ruleset takes 1,600 allocations with the library, and 54 here. A
 //     first installation with the library's encoder takes 1.5 times as long as sending encoded
 //     bytes.
-//   - Byte equality. Expressions are encoded in the order and with the defaults of the kernel's
+//   - Byte equality. Attributes have the same order and the same default values as in the kernel's
 //     dumps, so that an unchanged rule is recognized without decoding it.
 //
 // This package avoids these defects of the library, which were found in
@@ -58,14 +58,14 @@
 //   - Bitwise lacks NFTA_BITWISE_OP, Lookup lacks NFTA_LOOKUP_FLAGS, and Ct has its attributes in
 //     another order than in the kernel's dumps. Therefore encoded rules cannot be compared with
 //     dumps byte by byte (expr/bitwise.go, lookup.go, ct.go).
-//   - TProxy cannot unmarshal the result of its marshal (expr/tproxy.go), and Byteorder has no
+//   - TProxy cannot unmarshal what it has marshaled (expr/tproxy.go), and Byteorder has no
 //     unmarshal (expr/byteorder.go).
 //   - userdata.Get panics on userdata that is shorter than its length byte specifies, such as
-//     {7,200}. GetSets calls it, so that a set of a pod can crash a reader (userdata/userdata.go).
+//     {7,200}. GetSets calls Get, so that a set of a pod can crash a reader (userdata/userdata.go).
 //   - GetSets fails for all sets of a table if one has an unknown key type, and elements lose
 //     their expressions (set.go).
-//   - Receive accepts messages of any sender. A process of the pod can forge answers of the kernel
-//     (conn.go).
+//   - Receive accepts messages from any sender. A process of the pod can forge answers of the
+//     kernel (conn.go).
 //   - Flush panics for a socket whose descriptor is 1024 or greater: it waits with select(2).
 //   - Tables, chains, sets and elements have no exported parser.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignObjectsAreFoundAndRemoved checks which foreign objects a reading reports, and which of
+// TestForeignObjectsAreFoundAndRemoved checks which foreign objects a read reports, and which of
 // them Apply removes: all in the table of Sluice, and policy rules that Sluice might have added.
 func TestForeignObjectsAreFoundAndRemoved(t *testing.T) {
 	const (
@@ -22,11 +22,11 @@ func TestForeignObjectsAreFoundAndRemoved(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		example string
-		nft     string // commands
-		ip      string
-		found   []string
-		outcome Outcome
-		// remaining contains the differences after Apply.
+		nft     string // input of the nft command
+		ip      string // arguments of the ip command
+		// found and remaining contain the differences before and after Apply.
+		found     []string
+		outcome   Outcome
 		remaining []string
 	}{
 		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},
@@ -104,11 +104,11 @@ func TestForeignObjectsAreFoundAndRemoved(t *testing.T) {
 				runIP(t, ns, row.ip)
 			}
 			if diff := cmp.Diff(row.found, differences(t, ns, want)); diff != "" {
-				t.Errorf("-want +found\n%s", diff)
+				t.Errorf("before Apply, -want +got\n%s", diff)
 			}
 			mustApply(t, ns, want, row.outcome)
 			if diff := cmp.Diff(row.remaining, differences(t, ns, want)); diff != "" {
-				t.Errorf("-want +remaining\n%s", diff)
+				t.Errorf("after Apply, -want +got\n%s", diff)
 			}
 			mustApply(t, ns, want, Unchanged)
 		})
@@ -129,6 +129,7 @@ func differences(t *testing.T, ns *netns.NS, want rules.Ruleset) []string {
 	return texts
 }
 
+// runIP runs the ip command in the namespace. args is separated by spaces.
 func runIP(t *testing.T, ns *netns.NS, args string) {
 	t.Helper()
 	path := netnstest.RequireBinary(t, "ip")

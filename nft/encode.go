@@ -49,8 +49,8 @@ type description struct {
 	rejected string // the element of a named set that the kernel rejected, if known
 }
 
-// elementAt returns the text of the set element at an offset of the message with the sequence
-// number, or "" if the message does not change a named set or has no element at the offset.
+// elementAt returns the text of the set element at an offset in the message with the sequence
+// number. It returns "" if the message does not change a named set or has no element at the offset.
 func (t *Transaction) elementAt(seq, offset uint32) string {
 	if t.descriptions[seq].element == "" {
 		return ""
@@ -120,8 +120,8 @@ type encoder struct {
 // anyGeneration makes the kernel accept a batch whatever the generation of the ruleset is.
 const anyGeneration = 0
 
-// newEncoder starts a batch. The kernel rejects the batch if the ruleset has another generation
-// than the given one, unless it is anyGeneration.
+// newEncoder starts a batch. Unless generation is anyGeneration, the kernel rejects the batch if
+// the ruleset has another generation.
 func newEncoder(generation uint32) *encoder {
 	// The capacity is sufficient for the ruleset of most pods.
 	e := &encoder{
@@ -151,7 +151,7 @@ func (e *encoder) transaction() *Transaction {
 // Encode returns the transaction that creates the tables of the ruleset. It sends nothing. The
 // kernel rejects the transaction if one of the tables exists. Encode returns an error for rules
 // that nf_tables does not support; [rules.Compile] does not create such rules.
-func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
+func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, anyGeneration) }
 
 // encode returns the transaction that deletes the tables of old and creates the tables of rs.
 // generation is as in newEncoder.

@@ -27,7 +27,7 @@ func TestTransactionsEqualTheGoldenFiles(t *testing.T) {
 	}
 }
 
-func TestEncodeIsDeterministicAndLeavesTheRulesetAlone(t *testing.T) {
+func TestEncodeIsDeterministicAndDoesNotChangeTheRuleset(t *testing.T) {
 	for _, e := range examples {
 		rs := compileWith(e.change)
 		first, _ := Encode(rs)
@@ -51,14 +51,15 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	}
 	msgs := split(t, tx.Bytes())
 	if len(msgs) != len(tx.descriptions) {
-		t.Fatalf("%d messages, %d descriptions", len(msgs), len(tx.descriptions))
+		t.Fatalf("%d messages, want one for each of %d descriptions", len(msgs), len(tx.descriptions))
 	}
 	for i, m := range msgs {
 		if int(m.Header.Seq) != i {
-			t.Errorf("message %d has sequence number %d", i, m.Header.Seq)
+			t.Errorf("message %d has the sequence number %d, want its index", i, m.Header.Seq)
 		}
 		if ack := m.Header.Flags&unix.NLM_F_ACK != 0; ack != (i == len(msgs)-2) {
-			t.Errorf("message %d of %d requests an acknowledgement: %v", i, len(msgs), ack)
+			t.Errorf("message %d of %d requests an acknowledgement: %t, want %t", i, len(msgs), ack,
+				!ack)
 		}
 		if len(m.Data) > 1<<16 {
 			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i,
@@ -136,7 +137,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 			"not supported in nf_tables",
 		},
 		{
-			"a state match with a status of translation",
+			"a state match with the NAT status dnat",
 			match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states",
 		},
 		{"a state match without states", match(rules.MatchState{}), "at least one value"},

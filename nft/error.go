@@ -12,8 +12,9 @@ import (
 // A KernelError is the error of a transaction or request that the kernel rejected. Nothing of the
 // transaction was executed.
 type KernelError struct {
-	// Message describes the rejected message in nft's syntax. It names table, chain and rule, or
-	// set and element.
+	// Message is the operation that the kernel rejected, such as "add rule" or "get table". For a
+	// message of a transaction it is in nft's syntax, and names the table and the chain and rule,
+	// or the set and element.
 	Message string
 	// Errno is the kernel's error, and Text its extended explanation, if any.
 	Errno unix.Errno
@@ -22,7 +23,7 @@ type KernelError struct {
 	msg int // the type of the rejected message, 0 if the whole transaction was rejected
 }
 
-// Error returns the rejected message, the kernel's error, and advice for some errors.
+// Error returns the rejected operation, the kernel's error, and advice for some errors.
 func (e *KernelError) Error() string {
 	text := fmt.Sprintf("the kernel refuses to %s: %s", e.Message, e.Errno.Error())
 	if e.Text != "" {

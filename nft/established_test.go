@@ -30,7 +30,7 @@ func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
 	return result
 }
 
-// flow is a long-lived connection, with the servers that answer without and with capture.
+// A flow is a long-lived connection, with the servers that answer without and with capture.
 type flow struct {
 	name             string
 	call             testbed.Call
@@ -72,8 +72,8 @@ var flows = []flow{
 	},
 }
 
-// brief is the timeout for answers that are not expected.
-const brief = 3 * time.Second
+// noAnswerTimeout is the timeout for answers that should not arrive.
+const noAnswerTimeout = 3 * time.Second
 
 // open opens the flows with a timeout for answers, and checks that the expected server answers on
 // each.
@@ -91,7 +91,7 @@ func open(
 		}
 		t.Cleanup(func() { conn.Close() })
 		if answer := conn.Ask(); answer.By != expected(f) {
-			t.Fatalf("%s: a new connection is answered by %s, want %s", f.name, answer, expected(f))
+			t.Fatalf("%s: new connection: %s, want an answer by %s", f.name, answer, expected(f))
 		}
 		conns = append(conns, conn)
 	}
@@ -114,7 +114,7 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 			for round := range 3 {
 				for i, f := range flows {
 					if answer := older[i].Ask(); answer.By != f.direct {
-						t.Errorf("%s, request %d after the rules: answered by %s, want %s", f.name,
+						t.Errorf("%s, request %d after the rules: %s, want an answer by %s", f.name,
 							round+1, answer, f.direct)
 					}
 				}
@@ -122,7 +122,8 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 			open(t, network, callTimeout, whenCaptured)
 			if result := install(t, network.Pod, r); result.Outcome != nft.Unchanged ||
 				result.EstablishedPackets < uint64(len(flows)) {
-				t.Errorf("second Apply: %+v, want unchanged with at least %d packets of kept connections", result, len(flows))
+				t.Errorf("second Apply: %+v, want unchanged with at least %d packets of kept connections",
+					result, len(flows))
 			}
 		})
 	}
@@ -133,11 +134,11 @@ func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			network := startNetwork(t, testbed.Options{}, mode, nil)
-			older := open(t, network, brief, whenDirect)
+			older := open(t, network, noAnswerTimeout, whenDirect)
 			install(t, network.Pod, sidecar(mode))
 			for i, f := range flows {
 				if answer := older[i].Ask(); answer.Outcome == testbed.Answered {
-					t.Errorf("%s: still answered by %s after the rules", f.name, answer)
+					t.Errorf("%s: %s after the rules, want no answer", f.name, answer)
 				}
 			}
 		})
@@ -151,14 +152,14 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 			network := startNetwork(t, testbed.Options{}, mode, nil)
 			install(t, network.Pod, sidecar(mode))
 			outside := watchPayload(t, network.Neighbor, 80)
-			conns := open(t, network, brief, whenCaptured)
+			conns := open(t, network, noAnswerTimeout, whenCaptured)
 			for round := range 5 {
 				flushConntrack(t, network.Pod)
 				for i, f := range flows {
 					if answer := conns[i].Ask(); answer.Outcome == testbed.Answered &&
 						answer.By != f.captured {
-						t.Errorf("%s, flush %d: answered by %s past the proxy", f.name, round+1,
-							answer)
+						t.Errorf("%s, flush %d: %s, want no answer or one by %s", f.name, round+1,
+							answer, f.captured)
 					}
 				}
 			}
@@ -167,12 +168,13 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 			}
 			// Check that the counter works: it counts the payload of a connection that is not
 			// captured.
-			free := testbed.Call{
+			uncaptured := testbed.Call{
 				Network: "tcp", Owner: testbed.ProxyOwner,
 				To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: callTimeout,
 			}
-			if answer, err := network.Dial(free); err != nil || answer.By != testbed.Outside {
-				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
+			if answer, err := network.Dial(uncaptured); err != nil || answer.By != testbed.Outside {
+				t.Fatalf("the proxy's own connection: %s, error %v, want an answer by %s", answer, err,
+					testbed.Outside)
 			}
 			rulestest.Eventually(t, "the proxy's own payload to be counted", func() bool {
 				return outside.Load() > 0
@@ -226,13 +228,10 @@ func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 // payloadTo returns the number of bytes of TCP payload for the port in an IP packet.
 func payloadTo(packet []byte, port uint16) uint64 {
 	const tcpHeader = 20
-	header, total := 40, len(packet)
+	header, total, protocol := 40, len(packet), packet[6]
 	if packet[0]>>4 == 4 {
 		header = int(packet[0]&0xf) * 4
 		total = int(binary.BigEndian.Uint16(packet[2:]))
-	}
-	protocol := packet[6]
-	if packet[0]>>4 == 4 {
 		protocol = packet[9]
 	}
 	if protocol != unix.IPPROTO_TCP || len(packet) < header+tcpHeader ||

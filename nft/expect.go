@@ -32,7 +32,7 @@ func newExpectation(t *rules.Table) *expectation {
 func (x *expectation) reset() { x.recognized, x.unrecognized = 0, 0 }
 
 // isMet reports whether the table that was read has exactly the expected chains and rules, and no
-// other sets.
+// unused sets.
 func (x *expectation) isMet(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterRules contains rules in nft's syntax with their decoded form: matches and, after "|",
-// actions. A match after an action is in brackets. A question mark means that two such expressions
-// are never equal.
+// filterRules contains rules in nft's syntax with their decoded form (see formatRule): matches and,
+// after "|", actions. A match after an action is in brackets. A question mark means that two such
+// expressions are never equal. A rule with a map may be decoded as several rules.
 var filterRules = [][]string{
 	{"notrack tcp dport 80 accept", "| notrack [meta l4proto tcp] [th dport 80] accept"},
 	{
@@ -343,18 +343,19 @@ var natRules = [][]string{
 	},
 }
 
-// TestDecodedFormOfForeignRules covers rules as kube-proxy and container runtimes write them, with
-// the order of conditions and actions.
+// TestDecodedFormOfForeignRules covers rules like those of kube-proxy and container runtimes,
+// including the order of conditions and actions.
 func TestDecodedFormOfForeignRules(t *testing.T) {
-	for hook, list := range map[string][][]string{
-		"prerouting": filterRules, "nat prerouting": natRules,
+	for base, list := range map[string][][]string{
+		"type filter hook prerouting priority -300": filterRules,
+		"type nat hook prerouting priority -100":    natRules,
 	} {
 		ns := netnstest.New(t)
 		texts := make([]string, len(list))
 		for i, row := range list {
 			texts[i] = row[0]
 		}
-		for i, read := range readForeign(t, ns, hook, texts) {
+		for i, read := range readForeign(t, ns, base, texts) {
 			var got []string
 			for _, r := range read {
 				got = append(got, formatRule(r))
@@ -366,19 +367,16 @@ func TestDecodedFormOfForeignRules(t *testing.T) {
 	}
 }
 
-// readForeign loads rules into a chain of an inet table, and returns the decoded form of each.
-func readForeign(t *testing.T, ns *netns.NS, hook string, list []string) [][]rules.Rule {
+// readForeign loads rules into a base chain of an inet table, and returns the decoded rules of each.
+// base is the type, hook and priority of the chain in nft's syntax.
+func readForeign(t *testing.T, ns *netns.NS, base string, list []string) [][]rules.Rule {
 	t.Helper()
-	chainType, priority := "filter", -300
-	if strings.HasPrefix(hook, "nat ") {
-		chainType, priority, hook = "nat", -100, strings.TrimPrefix(hook, "nat ")
-	}
-	load(t, ns, fmt.Sprintf(`table inet words {
+	load(t, ns, fmt.Sprintf(`table inet t {
 		%s
 		chain d { }
 		chain e { }
-		chain c { type %s hook %s priority %d; %s; }
-	}`, foreignObjects, chainType, hook, priority, strings.Join(list, "\n")))
+		chain c { %s; %s; }
+	}`, foreignObjects, base, strings.Join(list, "\n")))
 	rs, err := ReadAll(ns)
 	if err != nil {
 		t.Fatal(err)
