@@ -20,8 +20,8 @@ const (
 )
 
 // TestInputsOfEveryKey covers all expressions of the kernel and all their keys. The test lists the
-// expressions and keys that do not depend on every input, so that restricting the inputs of another
-// one in the decoder requires a change here too.
+// inputs of those that do not depend on every input, so that another restriction in the decoder
+// requires a change of the test.
 func TestInputsOfEveryKey(t *testing.T) {
 	check := func(name string, key uint32, a attributes, listed map[uint32]rules.Inputs) {
 		t.Helper()

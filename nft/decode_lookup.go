@@ -133,11 +133,13 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
 }
 
-// isNegatable reports whether the model supports a negated comparison of several operands.
-// unmaskedMatch has the same restrictions for one operand.
+// isNegatable reports whether the model supports a negated comparison of several operands. The model
+// cannot represent a packet that lacks the looked-up socket. unmaskedMatch has the same restrictions
+// for one operand.
 func isNegatable(ops []operand) bool {
-	return !comparesOtherThanPorts(ops) &&
-		!slices.ContainsFunc(ops, func(op operand) bool { return op.field == fieldCgroup })
+	return !comparesOtherThanPorts(ops) && !slices.ContainsFunc(ops, func(op operand) bool {
+		return op.field == fieldCgroup || op.field == fieldTransparentSocket
+	})
 }
 
 // comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols. In

@@ -301,7 +301,7 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 		missing, ok := missingPath(op.field, v.keys)
 		return rules.MatchReversePath{Not: missing != negated, Kind: string(op.constant)}, ok
 	case fieldCgroup:
-		// A socket above the level matches neither the comparison nor the negated one.
+		// A socket in a cgroup above the level matches neither the comparison nor the negated one.
 		id, ok := cgroupKey(v.keys)
 		return rules.MatchCgroup{Level: op.constant[0], ID: id}, ok && !negated
 	case fieldTransparentSocket:

@@ -291,8 +291,8 @@ func RejectCode(kind, name string) (uint8, bool) {
 	return uint8(i), i >= 0 && name != ""
 }
 
-// decodeReject decodes a reject expression, which drops the packet and sends an error to its
-// source.
+// decodeReject decodes a reject expression, which drops the packet and sends an ICMP error or a TCP
+// reset to its source.
 func (d *ruleDecoder) decodeReject(a attributes) error {
 	code := uint8(0)
 	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {

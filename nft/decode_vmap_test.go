@@ -143,21 +143,32 @@ func decodeAlone(family rules.Family, sets decodedSets, a attributes) []rules.Ru
 	return decodeRules(&budget, family, sets, rawRule{attrs: a})
 }
 
-// TestNegatedSetsWithCgroups checks that the model does not represent a negated lookup of a cgroup
-// in a set with several fields, because a socket above the level does not match either
-// (nft_socket_eval in net/netfilter/nft_socket.c).
-func TestNegatedSetsWithCgroups(t *testing.T) {
+// TestNegatedSetsWithSockets checks that the model does not represent a negated lookup of a property
+// of the packet's socket in a set with several fields. The kernel ends the rule for a packet without
+// the property (nft_socket_eval in net/netfilter/nft_socket.c), but the model cannot exclude the
+// packet from the negated lookup.
+func TestNegatedSetsWithSockets(t *testing.T) {
 	cgroup := loadedField(fieldCgroup, 8, "socket cgroupv2 level 1")
 	cgroup.constant = []byte{1}
+	transparent := loadedField(fieldTransparentSocket, 1, "socket transparent")
 	mark, _ := metaField(unix.NFT_META_MARK)
-	for _, negated := range []bool{false, true} {
-		d := ruleDecoder{}
-		key := []byte{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0}
-		set := &decodedSet{
-			hasSeveralFields: true, keyLength: len(key), elements: []element{{key: key}},
-		}
-		if _, ok := d.setMatches([]operand{cgroup, mark}, negated, values{set: set}); ok == negated {
-			t.Errorf("negated %t: represented by the model: %t, want %t", negated, ok, !negated)
+	for _, row := range []struct {
+		socket operand
+		key    []byte
+	}{
+		{cgroup, []byte{1, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0}},
+		{transparent, []byte{1, 0, 0, 0, 5, 0, 0, 0}},
+	} {
+		for _, negated := range []bool{false, true} {
+			d := ruleDecoder{}
+			set := &decodedSet{
+				hasSeveralFields: true, keyLength: len(row.key), elements: []element{{key: row.key}},
+			}
+			_, ok := d.setMatches([]operand{row.socket, mark}, negated, values{set: set})
+			if ok == negated {
+				t.Errorf("%s, negated %t: represented by the model: %t, want %t", row.socket, negated,
+					ok, !negated)
+			}
 		}
 	}
 }
