@@ -146,7 +146,9 @@ func TestSetIsComparedWithTheMatch(t *testing.T) {
 			s.unsupportedReason = "set with flags 0x10"
 		}), ports, false},
 		{"ports with a name", setOf(ports, func(s *decodedSet) { s.anonymous = false }), ports, false},
-		{"ports in a set of intervals", setOf(ports, func(s *decodedSet) { s.interval = true }), ports, false},
+		{"ports in a set of intervals", setOf(ports, func(s *decodedSet) {
+			s.interval = true
+		}), ports, false},
 		{"a missing element", setOf(ports, func(s *decodedSet) {
 			s.elements = s.elements[:1]
 		}), ports, false},
@@ -169,7 +171,9 @@ func TestSetIsComparedWithTheMatch(t *testing.T) {
 		{"addresses with an unexpected name", setOf(anonymous, func(s *decodedSet) {
 			s.anonymous = false
 		}), anonymous, false},
-		{"addresses without the interval flag", setOf(named, func(s *decodedSet) { s.interval = false }), named, false},
+		{"addresses without the interval flag", setOf(named, func(s *decodedSet) {
+			s.interval = false
+		}), named, false},
 		{"addresses without the last end element", setOf(named, func(s *decodedSet) {
 			s.elements = s.elements[:3]
 		}), named, false},

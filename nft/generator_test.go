@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// AnyRedirect draws valid parameters. Half of the values come from a few that often coincide (a
-// tunnel port that equals the DNS port, an interface that is both rerouted and excluded), the
-// others from the whole range.
+// AnyRedirect draws valid parameters. Half of the values are drawn from short lists, so that values
+// often coincide: a tunnel port equals the DNS port, or an interface is both rerouted and excluded.
+// The other values are drawn from the whole range.
 func AnyRedirect() *rapid.Generator[rules.Redirect] {
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
@@ -45,13 +45,13 @@ func drawPorts(t *rapid.T, r *rules.Redirect) {
 	single := rapid.OneOf(rapid.SampledFrom([]uint16{15008, 53, 80, 443}), rapid.Uint16Min(1))
 	r.ProxyPort, r.InboundCapturePort = single.Draw(t, "proxy port"), single.Draw(t, "capture port")
 	r.TunnelPort = single.Draw(t, "tunnel port")
-	some := rapid.SliceOfN(anyPorts(), 0, 5)
+	ports := rapid.SliceOfN(anyPorts(), 0, 5)
 	if r.InboundPorts.All = rapid.Bool().Draw(t, "all inbound"); !r.InboundPorts.All {
-		r.InboundPorts.Ports = some.Draw(t, "inbound ports")
+		r.InboundPorts.Ports = ports.Draw(t, "inbound ports")
 	}
-	r.InboundExcludePorts = some.Draw(t, "excluded inbound ports")
-	r.OutboundPorts = some.Draw(t, "outbound ports")
-	r.OutboundExcludePorts = some.Draw(t, "excluded outbound ports")
+	r.InboundExcludePorts = ports.Draw(t, "excluded inbound ports")
+	r.OutboundPorts = ports.Draw(t, "outbound ports")
+	r.OutboundExcludePorts = ports.Draw(t, "excluded outbound ports")
 }
 
 func drawOwners(t *rapid.T, r *rules.Redirect) {
@@ -95,7 +95,7 @@ func anyPorts() *rapid.Generator[rules.PortRange] {
 		anyRange(rapid.Uint16()))
 }
 
-// anyIDs omits the last number, which is not a valid id.
+// anyIDs draws ranges of valid ids: 1<<32-1 is not an id.
 func anyIDs() *rapid.Generator[rules.IDRange] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]rules.IDRange{
@@ -119,8 +119,8 @@ func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[ru
 	})
 }
 
-// AnyPrefix draws prefixes of both families, with host bits set: adjacent ones, ones at the ends of
-// the address space, or any.
+// AnyPrefix draws prefixes of both families, which may have host bits. Half of them are drawn from
+// a list of adjacent prefixes and of prefixes at the ends of the address space.
 func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	var few []netip.Prefix
 	for _, text := range []string{

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// golden compares a text with a file under testdata.
+// golden compares a text with the file testdata/NAME.golden, or writes the file with -update.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")

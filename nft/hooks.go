@@ -56,14 +56,14 @@ type HookKind uint8
 
 // The kinds of functions.
 const (
-	HookOther     HookKind = iota // a BPF program, or another function
+	HookOther     HookKind = iota // any other function, such as a BPF program
 	HookChain                     // an nftables base chain
 	HookLegacy                    // an iptables-legacy table
 	HookConntrack                 // conntrack's function that finds or confirms a connection
 	// HookNAT is the kernel's NAT function. It calls the NAT base chains and the nat table of
-	// iptables-legacy in the order of their priorities. At equal priority, it calls the chain first
-	// that was registered last. Up to Linux 7.2 the kernel does not list these chains. Later
-	// kernels list them instead of HookNAT.
+	// iptables-legacy in the order of their priorities. Among chains of equal priority, the chain
+	// that was registered last comes first. Up to Linux 7.2 the kernel does not list these
+	// chains. Later kernels list them instead of HookNAT.
 	HookNAT
 	HookDefrag // the function that reassembles fragments
 	// HookLabel is a function of a security module: SELinux, Smack or AppArmor. SELinux and Smack
@@ -74,8 +74,9 @@ const (
 )
 
 // Hooks returns the functions at prerouting, output and postrouting in the namespace (nil: the
-// current one), for both families. It changes nothing. [IsNotSupported] is true for its error if
-// the kernel cannot list the functions, and [IsNotPermitted] if the process lacks the permission.
+// current one), for IPv4 and IPv6. It changes nothing. [IsNotSupported] reports true for its error
+// if the kernel cannot list the functions, and [IsNotPermitted] if the process lacks the
+// permission.
 func Hooks(ns *netns.NS) ([]HookList, error) {
 	var lists []HookList
 	err := ns.DoNamed(func() error {

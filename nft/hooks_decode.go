@@ -23,7 +23,7 @@ const (
 	nfnlaChainName   = 3
 )
 
-// decodeHook decodes a function of the list of a family.
+// decodeHook decodes a function of a list. family is [HookList.Family].
 func decodeHook(family rules.Family, a attributes) HookFunction {
 	f := HookFunction{
 		Priority: int(int32(a.Number(nfnlaHookPriority))), Name: a.Text(nfnlaHookFunction),
@@ -41,8 +41,8 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 	return f
 }
 
-// setChain decodes the description of an nftables chain, and reports whether the model supports the
-// chain's family.
+// setChain sets the chain of the function from its description. It returns false and changes
+// nothing if the model does not support the chain's family.
 func (f *HookFunction) setChain(a attributes) bool {
 	number := a.Get(nfnlaChainFamily)
 	if len(number) != 1 {
@@ -92,8 +92,8 @@ func hookKind(function string) HookKind {
 	return HookOther
 }
 
-// legacyTable returns the iptables-legacy table of a function. The symbol contains the name of the
-// table; if all tables share one symbol, legacyTable uses the priority.
+// legacyTable returns the name of a function's iptables-legacy table: from the symbol if it
+// contains the name, otherwise from the priority.
 func legacyTable(f HookFunction) string {
 	_, name, _ := strings.Cut(f.Name, "table_")
 	if table, _, ok := strings.Cut(name, "_"); ok {

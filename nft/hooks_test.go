@@ -20,9 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// newCrowdedNS creates a namespace in which every kind of owner has hooks at the same places,
-// registered in the order of the lines.
-func newCrowdedNS(t testing.TB) *netns.NS {
+// newNSWithHooks creates a namespace in which the chains of iptables-legacy, iptables-nft and nft
+// tables have the same hooks and priorities. The kernel registers them in the order of the lines.
+func newNSWithHooks(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := netnstest.New(t)
 	for _, table := range []string{"raw", "mangle", "nat", "filter", "security"} {
@@ -44,9 +44,10 @@ func newCrowdedNS(t testing.TB) *netns.NS {
 	return ns
 }
 
-// wantCrowd contains the hook functions of the namespace in the order in which the kernel calls
-// them: at equal priority, the one registered last first.
-var wantCrowd = map[string]string{
+// wantHooks contains the functions of newNSWithHooks, by family and hook, in the order in which the
+// kernel calls them. Among chains of equal priority, the chain that was registered last comes
+// first.
+var wantHooks = map[string]string{
 	"ip prerouting": `
 -400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
 -300: iptables-legacy table ip raw
@@ -96,8 +97,8 @@ var wantCrowd = map[string]string{
 2147483647: nf_confirm of module nf_conntrack (conntrack)`,
 }
 
-// TestKindsOfFunctions covers hook functions of several kernels and security modules.
-func TestKindsOfFunctions(t *testing.T) {
+// TestHookKindOfFunction covers functions of several kernels and security modules.
+func TestHookKindOfFunction(t *testing.T) {
 	for function, want := range map[string]HookKind{
 		"iptable_mangle_hook": HookLegacy, "ip6table_mangle_hook": HookLegacy,
 		"selinux_ip_output": HookLabel, "selinux_ipv4_output": HookLabel,
@@ -118,6 +119,7 @@ var kindNames = map[HookKind]string{
 	HookDefrag: " (defrag)", HookLabel: " (label)",
 }
 
+// formatHooks formats the functions by family and hook, such as "ip output".
 func formatHooks(lists []HookList) map[string]string {
 	got := map[string]string{}
 	for _, l := range lists {
@@ -130,10 +132,10 @@ func formatHooks(lists []HookList) map[string]string {
 	return got
 }
 
-// TestHooksAreListedInTheKernelsOrder reads the hooks of the running kernel. If the kernel does not
-// support hook lists, the test checks the error.
+// TestHooksAreListedInTheKernelsOrder lists the functions of the running kernel. If the kernel does
+// not support the lists, the test checks the error.
 func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
-	ns := newCrowdedNS(t)
+	ns := newNSWithHooks(t)
 	lists, err := Hooks(ns)
 	if err != nil {
 		var unsupported *UnsupportedError
@@ -142,7 +144,7 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lists != nil {
-			t.Errorf("%v in addition to the error %v", lists, err)
+			t.Errorf("lists %v, want only the error %v", lists, err)
 		}
 		return
 	}
@@ -152,20 +154,20 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 		got[place] = hostDetail.ReplaceAllString(text, "")
 	}
 	want := map[string]string{}
-	for place, text := range wantCrowd {
+	for place, text := range wantHooks {
 		want[place] = hostDetail.ReplaceAllString(text, "")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if *update {
-		record(t, ns)
+		recordHooks(t, ns)
 	}
 }
 
 var hostDetail = regexp.MustCompile(` of module \w+|\n.*\(label\)`)
 
-// TestHooksOfOtherKernels decodes recorded answers of other kernels for the same namespace.
+// TestHooksOfOtherKernels decodes the recorded answers of other kernels for newNSWithHooks.
 func TestHooksOfOtherKernels(t *testing.T) {
 	files, err := filepath.Glob("testdata/hooks-linux-*.hex")
 	if err != nil || len(files) == 0 {
@@ -185,7 +187,7 @@ func TestHooksOfOtherKernels(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]string{}
-			for place, text := range wantCrowd {
+			for place, text := range wantHooks {
 				if want[place] = text; answers[place] == nil {
 					want[place] = "" // not recorded
 				}
@@ -197,7 +199,7 @@ func TestHooksOfOtherKernels(t *testing.T) {
 	}
 }
 
-// placeOf returns the place that a request queries, such as "ip output".
+// placeOf returns the family and hook of a request, such as "ip output".
 func placeOf(request []byte) string {
 	family, _ := decodeFamily(request[unix.NLMSG_HDRLEN])
 	number := attributes(request[unix.NLMSG_HDRLEN+4:]).Number(nfnlaHookNumber)
@@ -209,9 +211,9 @@ func placeOf(request []byte) string {
 	return ""
 }
 
-// record writes the answers of the running kernel to testdata: a line for each place, with its name
-// and the messages.
-func record(t *testing.T, ns *netns.NS) {
+// recordHooks writes the answers of the running kernel to testdata. Each line contains a family, a
+// hook, and the messages of the answer in hexadecimal.
+func recordHooks(t *testing.T, ns *netns.NS) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		t.Fatal(err)
@@ -226,7 +228,7 @@ func record(t *testing.T, ns *netns.NS) {
 		t.Fatal(err)
 	}
 	version := strings.SplitN(unix.ByteSliceToString(name.Release[:]), ".", 3)
-	t.Log(text.String()) // the files of the virtual machines of e2e/kernels are lost
+	t.Log(text.String()) // in a virtual machine of e2e/kernels, the written file is lost
 	file := filepath.Join("testdata", "hooks-linux-"+version[0]+"."+version[1]+".hex")
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -241,7 +243,8 @@ func concatenated(parts [][]byte) []byte {
 	return all
 }
 
-// recordedHooks reads a file that record has written.
+// recordedHooks reads a file that recordHooks has written. It returns the answers by family and
+// hook.
 func recordedHooks(t testing.TB, file string) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -260,8 +263,8 @@ func recordedHooks(t testing.TB, file string) map[string][]byte {
 	return answers
 }
 
-// TestHooksAreReadAgainWhenTheyChangeMeanwhile has the kernel mark a list as inconsistent.
-func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
+// TestAnInterruptedListOfHooksIsReadAgain marks the first list as interrupted by a change.
+func TestAnInterruptedListOfHooksIsReadAgain(t *testing.T) {
 	answers := recordedHooks(t, "testdata/hooks-linux-6.12.hex")
 	var requested atomic.Int32
 	c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
@@ -275,12 +278,12 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 		return [][]byte{answer}
 	})
 	if _, err := c.hooks(); err != nil || requested.Load() != 7 {
-		t.Errorf("%d requests for 6 lists, %v", requested.Load(), err)
+		t.Errorf("%d requests, error %v, want 7 requests for 6 lists", requested.Load(), err)
 	}
 }
 
-// TestErrorsOfHooksAreClassified covers the answers of a kernel that does not support hook lists,
-// of one that denies permission, and of one with another error.
+// TestErrorsOfHooksAreClassified covers a kernel that does not support the lists, a missing
+// permission, and other errors.
 func TestErrorsOfHooksAreClassified(t *testing.T) {
 	for _, row := range []struct {
 		errno unix.Errno
@@ -297,12 +300,12 @@ func TestErrorsOfHooksAreClassified(t *testing.T) {
 			return [][]byte{encodeError(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
 		})
 		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
-			t.Errorf("%v: %v", row.errno, err)
+			t.Errorf("answer %v: %v, want an error of its class that wraps it", row.errno, err)
 		}
 	}
 }
 
-// TestLegacyTablesAreDistinguished covers the function names of kernels of any age.
+// TestLegacyTablesAreDistinguished covers the function names of old and new kernels.
 func TestLegacyTablesAreDistinguished(t *testing.T) {
 	for _, row := range []struct {
 		function string
@@ -335,8 +338,8 @@ func TestLegacyTablesAreDistinguished(t *testing.T) {
 	}
 }
 
-// FuzzDecodeHook checks that any listed hook is decoded, and that only those described as chains
-// are chains.
+// FuzzDecodeHook checks that any function is decoded, and that only a function with the description
+// of a chain is decoded as a chain.
 func FuzzDecodeHook(f *testing.F) {
 	for _, datagram := range recordedHooks(f, "testdata/hooks-linux-6.12.hex") {
 		for len(datagram) > unix.NLMSG_HDRLEN+4 {
@@ -349,14 +352,14 @@ func FuzzDecodeHook(f *testing.F) {
 		a := attributes(data)
 		h := decodeHook(rules.IPv6, a)
 		if h.Kind == HookChain && a.Get(nfnlaHookChainInfo) == nil {
-			t.Errorf("%v without a description", h)
+			t.Errorf("%v is a chain, but has no description of a chain", h)
 		}
 		if h.Kind != HookChain && h.Chain != "" ||
 			h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {
-			t.Errorf("%v is %+v", h, h)
+			t.Errorf("%+v: only chains have a chain, and only chains and legacy tables have a table", h)
 		}
 		if h.String() == "" {
-			t.Error("the hook has no description")
+			t.Errorf("%+v is formatted as an empty text", h)
 		}
 	})
 }

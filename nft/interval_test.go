@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIntervalsOfEveryKindAreReadAsTheyWereApplied covers edge cases: the kernel rejects overlaps,
-// and the ends of intervals are separate elements.
+// TestIntervalsOfEveryKindAreReadAsTheyWereApplied covers prefixes that overlap or are adjacent,
+// and prefixes at the ends of the address space.
 func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -157,8 +157,8 @@ func allExcept(hole netip.Addr) []netip.Prefix {
 	return list
 }
 
-// manyPrefixes returns the ruleset that excludes n prefixes of each family, numbered from first, no
-// two of which are adjacent.
+// manyPrefixes returns the ruleset that excludes the n prefixes of each family from prefix4(first)
+// and prefix6(first) on. No two prefixes are adjacent.
 func manyPrefixes(first, n int) rules.Ruleset {
 	var list []netip.Prefix
 	for i := first; i < first+n; i++ {
@@ -167,13 +167,14 @@ func manyPrefixes(first, n int) rules.Ruleset {
 	return excluding(list...)
 }
 
-// prefix4 and prefix6 return every second /24 and /56.
+// prefix4 returns every second /24 from 20.0.0.0 on.
 func prefix4(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{
 		byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0,
 	}), 24)
 }
 
+// prefix6 returns every second /56 from fd00:: on.
 func prefix6(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{
 		0xfd, 0, 0, 0, byte(i >> 15), byte(i >> 7), byte(i << 1),

@@ -66,7 +66,7 @@ func removeIstio() ([]string, error) {
 		return nil, err
 	}
 	defer c.close()
-	var unanswered []string // the lines of a transaction whose answer was lost
+	var unanswered []string // the objects of the previous transaction, if its answer was lost
 	for range maxAttempts {
 		found, err := c.findIstio()
 		if err != nil {
@@ -93,18 +93,18 @@ func removeIstio() ([]string, error) {
 // istioLeftovers contains the objects of Istio at one generation of the ruleset.
 type istioLeftovers struct {
 	generation uint32
-	own        []rules.Table // the tables in istioTables that exist, without their chains
+	tables     []rules.Table // the tables in istioTables that exist
 	shared     []sharedTable
 }
 
-// A sharedTable is an iptables-nft table, which may also contain foreign rules.
+// A sharedTable is an iptables-nft table with objects of Istio. It may also contain foreign rules.
 type sharedTable struct {
 	table     rules.Table
 	leftovers istio.Leftovers
 }
 
 // IsZero reports whether there are no objects of Istio.
-func (l istioLeftovers) IsZero() bool { return len(l.own) == 0 && len(l.shared) == 0 }
+func (l istioLeftovers) IsZero() bool { return len(l.tables) == 0 && len(l.shared) == 0 }
 
 // findIstio reads the tables that Istio may have changed, and identifies the objects of Istio.
 func (c *conn) findIstio() (istioLeftovers, error) {
@@ -123,7 +123,7 @@ func (c *conn) findIstio() (istioLeftovers, error) {
 	leftovers := istioLeftovers{generation: found.generation}
 	for _, t := range found.tables {
 		if t.Family == rules.Inet {
-			leftovers.own = append(leftovers.own, t.Table)
+			leftovers.tables = append(leftovers.tables, t.Table)
 			continue
 		}
 		shared := sharedTable{table: t.Table}
@@ -148,8 +148,8 @@ func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err err
 // lines returns a line for each object to delete.
 func (l istioLeftovers) lines() []string {
 	var lines []string
-	for i := range l.own {
-		lines = append(lines, fmt.Sprintf("table %s %s", l.own[i].Family, l.own[i].Name))
+	for i := range l.tables {
+		lines = append(lines, fmt.Sprintf("table %s %s", l.tables[i].Family, l.tables[i].Name))
 	}
 	for _, s := range l.shared {
 		lines = append(lines, s.leftovers.Lines()...)
@@ -162,8 +162,8 @@ func (l istioLeftovers) lines() []string {
 func (l istioLeftovers) encode() *Transaction {
 	e := newEncoder(l.generation)
 	e.deletes = true
-	for i := range l.own {
-		e.deleteTable(&l.own[i])
+	for i := range l.tables {
+		e.deleteTable(&l.tables[i])
 	}
 	for i := range l.shared {
 		t := &l.shared[i].table

@@ -34,7 +34,8 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
 				c.Tables != ""; installed != (len(removed) > 0) {
-				t.Errorf("removed %q, rules of Istio were installed: %t", removed, installed)
+				t.Errorf("removed %q, want objects only if Istio's rules were installed: %t", removed,
+					installed)
 			}
 			checkNoIstio(t, ns)
 		})
@@ -44,31 +45,13 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 // checkNoIstio checks that RemoveIstio finds no rules of Istio and does not change the ruleset.
 func checkNoIstio(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	before := istioGeneration(t, ns)
+	before := generationOf(t, ns)
 	if removed, err := RemoveIstio(ns); err != nil || len(removed) > 0 {
 		t.Errorf("removed %q, error %v, want nothing", removed, err)
 	}
-	if after := istioGeneration(t, ns); after != before {
-		t.Errorf("generation %d, was %d: the ruleset was changed", after, before)
+	if after := generationOf(t, ns); after != before {
+		t.Errorf("the generation changed from %d to %d, want no change", before, after)
 	}
-}
-
-func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
-	t.Helper()
-	var id uint32
-	err := ns.DoNamed(func() error {
-		c, err := dial()
-		if err != nil {
-			return err
-		}
-		defer c.close()
-		id, err = c.generation()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
 }
 
 func TestRemoveIstioWithoutRulesOfIstio(t *testing.T) {
@@ -130,7 +113,7 @@ COMMIT
 	}
 }
 
-// lineSet returns a set of lines, because iptables-nft creates the chains in another order.
+// lineSet returns the lines without their order, because iptables-nft creates chains in any order.
 func lineSet(lines []string) map[string]bool {
 	set := map[string]bool{}
 	for _, l := range lines {
@@ -139,8 +122,8 @@ func lineSet(lines []string) map[string]bool {
 	return set
 }
 
-// TestRemoveIstioRemovesAllOrNothing uses a reference that iptables cannot create. It prevents the
-// deletion of a chain.
+// TestRemoveIstioRemovesAllOrNothing adds a reference that iptables cannot create. The reference
+// prevents the deletion of a chain.
 func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	c := istiotest.Cases(t, istiotest.NFT)[0]
 	ns := istiotest.Load(t, istiotest.NFT, c)
@@ -150,16 +133,16 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	removed, err := RemoveIstio(ns)
 	if !errors.Is(err, unix.EBUSY) ||
 		!strings.Contains(err.Error(), "delete chain ip nat ISTIO_REDIRECT") || len(removed) > 0 {
-		t.Errorf("removed %q, error %v", removed, err)
+		t.Errorf("removed %q, error %v, want nothing and the error of the chain", removed, err)
 	}
 	if diff := cmp.Diff(before, istiotest.Run(t, ns, "", "nft", "list", "ruleset")); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
 }
 
-// TestRemoveIstioIsGuarded checks that the transaction fails if a rule is added after the reading,
-// with an error after which RemoveIstio reads the tables again.
-func TestRemoveIstioIsGuarded(t *testing.T) {
+// TestRemoveIstioRetriesAfterAConcurrentChange checks that the kernel rejects the transaction if a
+// rule was added after the read, and that RemoveIstio retries after this error.
+func TestRemoveIstioRetriesAfterAConcurrentChange(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
 	err := ns.DoNamed(func() error {
 		c, err := dial()
@@ -169,7 +152,7 @@ func TestRemoveIstioIsGuarded(t *testing.T) {
 		defer c.close()
 		found, err := c.findIstio()
 		if err != nil || found.IsZero() {
-			t.Fatalf("found %v, error %v", found, err)
+			t.Fatalf("found %v, error %v, want objects of Istio", found, err)
 		}
 		istiotest.Run(t, nil, "add rule ip nat ISTIO_OUTPUT counter", "nft", "-f", "-")
 		return c.commit(found.encode())
@@ -234,7 +217,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4,
 			"*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n")
 		if removed, err := RemoveIstio(ns); err != nil || len(removed) != 2 {
-			t.Fatalf("removed %q, error %v", removed, err)
+			t.Fatalf("removed %q, error %v, want a rule and a chain", removed, err)
 		}
 	}
 	round() // the first round starts the runtime's poller

@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// alternatives contains the rulesets that the process of this test applies alternately. They differ
+// alternatives contains the examples that the process of this test applies alternately. They differ
 // in chains, sets and routes.
 var alternatives = []string{"tproxy-dual", "exclusions-dual"}
 
-// TestAnApplierThatIsKilledLeavesAWholeRuleset kills an applier at a random moment, every other
-// time in an empty namespace.
-func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
+// TestAKilledProcessLeavesACompleteRuleset kills a process at a random moment of its calls of
+// Apply. Every second repetition starts with an empty namespace.
+func TestAKilledProcessLeavesACompleteRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -73,8 +73,8 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	}
 }
 
-// completeAlternative returns the alternative that the namespace has, possibly behind the gate,
-// regardless of routes. It fails the test if the ruleset is incomplete.
+// completeAlternative returns the name of the alternative whose rules the namespace has, or
+// "nothing". It ignores the gate and the routes. It fails the test if the rules are incomplete.
 func completeAlternative(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := whileBusy(func() (rules.Ruleset, error) { return Read(ns) })
@@ -98,8 +98,8 @@ func completeAlternative(t *testing.T, ns *netns.NS) string {
 	return ""
 }
 
-// checkRouting checks that the namespace has the routing of the alternative. It may also have the
-// routing of the other one.
+// checkRouting checks that the namespace has the routing of the alternative. The namespace may also
+// have the routing of the other alternative.
 func checkRouting(t *testing.T, ns *netns.NS, name string) {
 	t.Helper()
 	if name == "nothing" {
@@ -108,7 +108,7 @@ func checkRouting(t *testing.T, ns *netns.NS, name string) {
 	want := rules.Ruleset{Routing: example(name).Routing}
 	for _, d := range rules.Compare(want, rules.Ruleset{Routing: routes(t, ns)}) {
 		if d.Kind == rules.Missing {
-			t.Errorf("%s without its routing: %s", name, d)
+			t.Errorf("the rules of %s lack their routing: %s", name, d)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestApplyLeaksNothing(t *testing.T) {
 		mustApply(t, ns, want, Created)
 		mustApply(t, ns, want, Unchanged)
 		if _, err := Apply(ns, rejectedRuleset()); err == nil {
-			t.Fatal("the ruleset was accepted")
+			t.Fatal("the kernel accepted rejectedRuleset")
 		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
@@ -48,13 +48,13 @@ func TestApplyLeaksNothing(t *testing.T) {
 	rulestest.EventuallySucceeds(t, "release of the descriptors and namespaces", func() error {
 		after = countResources(t)
 		if after.descriptors > before.descriptors || after.namespaces > before.namespaces {
-			return fmt.Errorf("%+v, then %+v", before, after)
+			return fmt.Errorf("%+v before, %+v after", before, after)
 		}
 		return nil
 	})
 	// The runtime keeps its threads.
 	if after.threads > before.threads+10 {
-		t.Errorf("threads: %d, then %d", before.threads, after.threads)
+		t.Errorf("%d threads before, %d after, want at most 10 more", before.threads, after.threads)
 	}
 }
 
@@ -72,11 +72,11 @@ func setLoopbackUp(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// resources contains the numbers of resources that a process uses.
+// resources contains the number of resources of each kind that a process uses.
 type resources struct{ descriptors, threads, namespaces int }
 
-// countResources counts the resources. Namespaces are the namespaces of the process's descriptors
-// and threads.
+// countResources counts the resources of this process. It counts the network namespaces to which
+// the process's descriptors and threads refer.
 func countResources(t *testing.T) resources {
 	t.Helper()
 	count := func(pattern string) int {
@@ -98,9 +98,8 @@ func countResources(t *testing.T) resources {
 	return resources{count("/proc/self/fd/*"), count("/proc/self/task/*"), len(seen)}
 }
 
-// TestADescriptorAboveAThousandWorks covers descriptors from 1024 on, which select(2) does not
-// support.
-func TestADescriptorAboveAThousandWorks(t *testing.T) {
+// TestApplyWithADescriptorAbove1023 covers a socket whose descriptor select(2) does not support.
+func TestApplyWithADescriptorAbove1023(t *testing.T) {
 	ns := netnstest.New(t)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Max < 2000 {
@@ -115,7 +114,7 @@ func TestADescriptorAboveAThousandWorks(t *testing.T) {
 	}
 	withConn(t, ns, func(c *conn) error {
 		if c.fd < 1024 {
-			t.Errorf("descriptor %d", c.fd)
+			t.Errorf("descriptor %d, want at least 1024", c.fd)
 		}
 		return nil
 	})

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,12 +16,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable is an environment variable that makes a process started by a test run a role instead
-// of the tests.
+// roleVariable is the environment variable with the role of a process that a test starts. Such a
+// process runs the role instead of the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles contains the functions of processes that tests start. They run in the namespace of the
-// process, or in the namespace of descriptor 3, and the test reads their output. An error ends the
+// roles contains the functions that processes of tests run. ns is the namespace of descriptor 3, or
+// nil for the namespace of the process. The test reads what the function prints. An error ends the
 // process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
 	"apply the named examples": applyNamedExamples,
@@ -68,7 +67,7 @@ func startProcess(
 	t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string,
 ) *process {
 	t.Helper()
-	if !slices.Contains(roleNames(), role) {
+	if roles[role] == nil {
 		t.Fatalf("no role %q", role)
 	}
 	exe, err := os.Executable()
@@ -110,14 +109,6 @@ func duplicate(t testing.TB, fd int) int {
 	}
 	syscall.CloseOnExec(dup)
 	return dup
-}
-
-func roleNames() []string {
-	var names []string
-	for name := range roles {
-		names = append(names, name)
-	}
-	return names
 }
 
 // readLine returns the next line that the process prints.

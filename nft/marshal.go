@@ -49,7 +49,7 @@ func (e *encoder) marshal(x expr.Any) error {
 			{unix.NFTA_PAYLOAD_OFFSET, x.Offset},
 			{unix.NFTA_PAYLOAD_LEN, x.Len},
 		})
-	case *expr.Exthdr: // loads or, with a source register, writes an option
+	case *expr.Exthdr: // loads an option or, with a source register, writes it
 		e.writeExpression("exthdr", func() {
 			if x.SourceRegister == 0 {
 				e.addNumber(unix.NFTA_EXTHDR_DREG, x.DestRegister)
@@ -108,7 +108,7 @@ func (e *encoder) marshal(x expr.Any) error {
 	return nil
 }
 
-// writeShift encodes a shift.
+// writeShift encodes a shift, which is a bitwise expression.
 func (e *encoder) writeShift(x Shift) {
 	op := uint32(bitwiseRightShift)
 	if x.Left {
@@ -158,7 +158,7 @@ func (e *encoder) writeExpression(name string, attrs func()) {
 	e.endNest(n)
 }
 
-// writeCounter encodes a counter. The kernel dumps the values even if they are 0.
+// writeCounter encodes a counter. Values that are 0 are encoded only as in a dump.
 func (e *encoder) writeCounter(x *expr.Counter) {
 	e.writeExpression("counter", func() {
 		if e.asDumped || *x != (expr.Counter{}) {

@@ -51,7 +51,7 @@ func (e *encoder) writeHash(x *expr.Hash) {
 		attrs = append(attrs, numberAttribute{unix.NFTA_HASH_LEN, x.Length})
 	}
 	attrs = append(attrs, numberAttribute{unix.NFTA_HASH_MODULUS, x.Modulus})
-	if x.Seed != 0 { // otherwise the kernel chooses one
+	if x.Seed != 0 { // without a seed the kernel chooses one
 		attrs = append(attrs, numberAttribute{unix.NFTA_HASH_SEED, x.Seed})
 	}
 	if x.Offset != 0 {
@@ -60,7 +60,7 @@ func (e *encoder) writeHash(x *expr.Hash) {
 	e.writeAttributes("hash", append(attrs, numberAttribute{unix.NFTA_HASH_TYPE, uint32(x.Type)}))
 }
 
-// fibResult returns the code of what a fib expression loads.
+// fibResult returns the kernel's number of the value that a fib expression loads.
 func fibResult(x *expr.Fib) uint32 {
 	switch {
 	case x.ResultOIF:

@@ -48,8 +48,8 @@ func (e *encoder) writeStateful(x expr.Any) bool {
 	return true
 }
 
-// writeElementExpressions encodes the expressions of the elements that a rule adds to a set. They
-// are limits and counters.
+// writeElementExpressions encodes the expressions of the elements that a rule adds to a set, such
+// as limits and counters. A single expression is an attribute of its own, several are a list.
 func (e *encoder) writeElementExpressions(list []expr.Any) {
 	if len(list) == 0 {
 		return
@@ -66,7 +66,7 @@ func (e *encoder) writeElementExpressions(list []expr.Any) {
 	e.buf = e.buf[:start]
 	if len(list) == 1 {
 		n := e.beginNest(unix.NFTA_DYNSET_EXPR)
-		e.buf = append(e.buf, expressions[unix.NLA_HDRLEN:]...)
+		e.buf = append(e.buf, expressions[unix.NLA_HDRLEN:]...) // without the header of a list item
 		e.endNest(n)
 		return
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// payload is the location of a field in its header (RFC 791, 8200, 9293).
+// payload is the location of a header field (RFC 791, 792, 4443, 8200, 9293): the kernel's number
+// of the header, and the offset and the length of the field in bytes.
 type payload struct{ base, offset, length uint32 }
 
 var (
@@ -53,7 +54,7 @@ var stateBits = [...]uint32{
 	rules.Untracked: 1 << 6,
 }
 
-// StateBit returns the bit of a state in nf_tables.
+// StateBit returns the bit of a state in nf_tables. SNAT and DNAT are not states of nf_tables.
 func StateBit(s rules.State) uint32 { return stateBits[s] }
 
 // addMatch adds the expressions of a match. set refers to the set of its values, or is zero if the
@@ -146,8 +147,8 @@ func (x *expressions) addFamily(f rules.Family) {
 	x.addCmp(false, []byte{nfproto(f)})
 }
 
-// addAddr adds the comparison of an address with one range: as an address, as the leading bytes of
-// a prefix, as a masked address, or as an interval. It adds a lookup if the match needs a set.
+// addAddr adds the lookup of an address in a set or, without a set, its comparison with one range:
+// a single address, the leading bytes of a prefix, a masked prefix, or an interval.
 func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 	field := addrField(m.Family(), m.Side)
 	if set.name != "" {
@@ -176,8 +177,8 @@ func (x *expressions) addAddr(m rules.MatchAddr, set setRef) {
 	}
 }
 
-// addRanges adds the comparison of the register with one value or one range, or its lookup in a
-// set. encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
+// addRanges adds the lookup of the register in a set or, without a set, its comparison with the
+// first value. encodeSingle encodes single numbers, and encodeBound the bounds of ranges.
 func addRanges[T uint16 | uint32](
 	x *expressions, negated bool, values []rules.Range[T], set setRef,
 	encodeSingle, encodeBound func(T) []byte,

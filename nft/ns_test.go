@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,30 +22,27 @@ type tester interface {
 	Errorf(format string, args ...any)
 }
 
-// long reports whether the long forms of the tests are enabled.
+// long reports whether tests run with more repetitions.
 var long = os.Getenv("SLUICE_LONG") == "1"
 
-// repetitions returns the number of repetitions of a randomized test.
-func repetitions(short, inLong int) int {
+// repetitions returns the number of repetitions of a test: many if long is set, few otherwise.
+func repetitions(few, many int) int {
 	if long {
-		return inLong
+		return many
 	}
-	return short
+	return few
 }
 
-// mustApply applies the ruleset, checks the outcome, and returns the result.
+// mustApply applies the ruleset and returns the result. The outcome must be one of those wanted.
 func mustApply(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	t.Helper()
 	result, err := whileBusy(func() (Result, error) { return Apply(ns, rs) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, outcome := range want {
-		if result.Outcome == outcome {
-			return result
-		}
+	if !slices.Contains(want, result.Outcome) {
+		t.Fatalf("apply: %s, want one of %v", result.Outcome, want)
 	}
-	t.Fatalf("apply: %s, want %v", result.Outcome, want)
 	return result
 }
 
@@ -60,8 +58,8 @@ func checkRuleset(t tester, ns *netns.NS, want rules.Ruleset) {
 	}
 }
 
-// whileBusy repeats an operation as long as other processes change the ruleset during every attempt
-// to read it, which happens to processes that get little processor time.
+// whileBusy repeats an operation until it does not fail with errBusy. On a busy machine, other
+// processes may change the ruleset during every attempt to read it.
 func whileBusy[T any](operation func() (T, error)) (T, error) {
 	for {
 		if result, err := operation(); !errors.Is(err, errBusy) {
@@ -70,6 +68,7 @@ func whileBusy[T any](operation func() (T, error)) (T, error) {
 	}
 }
 
+// listing returns one line for each difference.
 func listing(diffs []rules.Difference) string {
 	lines := make([]string, len(diffs))
 	for i, d := range diffs {
@@ -78,7 +77,7 @@ func listing(diffs []rules.Difference) string {
 	return strings.Join(lines, "\n")
 }
 
-// nftCommand runs the nft command in the namespace and returns its output.
+// nftCommand runs the nft command in the namespace and returns its standard output.
 func nftCommand(t testing.TB, ns *netns.NS, stdin string, args ...string) string {
 	t.Helper()
 	return command(t, ns, stdin, "nft", args...)
@@ -90,6 +89,7 @@ func restore(t testing.TB, ns *netns.NS, program, text string) {
 	command(t, ns, text, program)
 }
 
+// command runs a program in the namespace and returns its standard output.
 func command(t testing.TB, ns *netns.NS, stdin, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, program), args...)
@@ -107,7 +107,7 @@ func command(t testing.TB, ns *netns.NS, stdin, program string, args ...string) 
 	return string(out)
 }
 
-// load adds the tables of the text with the nft command.
+// load executes the commands of the text with the nft command.
 func load(t testing.TB, ns *netns.NS, text string) {
 	t.Helper()
 	nftCommand(t, ns, text, "-f", "-")
@@ -139,7 +139,7 @@ func withConn(t tester, ns *netns.NS, do func(c *conn) error) {
 	}
 }
 
-// checkEmpty checks that the namespace has no tables and no routing of Sluice.
+// checkEmpty checks that the namespace has neither tables nor routing of Sluice.
 func checkEmpty(t tester, ns *netns.NS) {
 	t.Helper()
 	all, err := ReadAll(ns)
@@ -147,7 +147,7 @@ func checkEmpty(t tester, ns *netns.NS) {
 		t.Fatal(err)
 	}
 	if len(all.Tables) > 0 || !all.Routing.IsZero() {
-		t.Fatalf("remaining tables:\n%s", all)
+		t.Fatalf("the namespace is not empty:\n%s", all)
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// orderChains sets Base.Order of all base chains at a position where a table has several chains of
-// equal priority. The kernel lists the chains of a table in the order of their creation, but calls
-// chains of equal priority in the reverse order.
+// orderChains sets Base.Order of the base chains at each position where a table has several chains
+// of equal priority. The kernel lists the chains of a table in the order of their creation, but
+// calls chains of equal priority in the reverse order.
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
 		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
@@ -24,7 +24,7 @@ func orderChains(rs *rules.Ruleset) {
 	}
 }
 
-// orderChainsAt sets the order of the chains at one position, if a table has several chains there.
+// orderChainsAt sets Base.Order of the chains at one position if a table has several chains there.
 func orderChainsAt(chains []rules.ChainRef) {
 	changed := false
 	for from := 0; from < len(chains); {
@@ -36,8 +36,8 @@ func orderChainsAt(chains []rules.ChainRef) {
 		changed = changed || end > from+1
 		from = end
 	}
-	// At the priority of conntrack, an order would also state whether a chain precedes conntrack,
-	// which is unknown.
+	// At the priority of conntrack, Order also specifies whether a chain precedes conntrack, which
+	// is unknown.
 	if !changed || chains[0].Chain.Base.Position() == rules.ConntrackPriority {
 		return
 	}

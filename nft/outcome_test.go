@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route during the transaction by
-// one that conflicts with it. Because the test holds the lock, Apply checks the routes again.
+// TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route by a conflicting one during
+// the transaction. Apply checks the routes again, because the test holds the lock.
 func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -39,27 +39,26 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 		"the rules are in place, but not all of their routes: ") {
 		t.Errorf("%v, want an error about missing routes", err)
 	}
-	// Two policy rules, two routes and ::6.
-	const routes = 5
+	const routes = 5 // two policy rules, two routes and ::6
 	if got := a.resultAfter(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
 		got.Routes != routes {
-		t.Errorf("%+v, want the created objects", got)
+		t.Errorf("%+v, want the created objects and %d routes", got, routes)
 	}
 	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
 		t.Error("the rules are not in place")
 	}
 }
 
-// TestErrorReportsWhetherRulesMayBeInPlace loses the answer to the first transaction, executed or
-// not, and then rejects a request.
-func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
+// TestOutcomeOfAFailureReportsRulesThatMayBeInPlace loses the answer to the first transaction and
+// then rejects a request.
+func TestOutcomeOfAFailureReportsRulesThatMayBeInPlace(t *testing.T) {
 	isRead := func(request []byte) bool { return !isBatch(request) }
 	for _, row := range []struct {
 		name string
-		// executed reports whether the first transaction reaches the kernel, and refuse selects the
-		// requests to reject after it.
+		// executed reports whether the first transaction reaches the kernel. rejects selects the
+		// requests to reject after the first transaction.
 		executed bool
-		refuse   func(request []byte) bool
+		rejects  func(request []byte) bool
 		want     Outcome
 	}{
 		{"the transaction is executed, then reading fails", true, isRead, Created},
@@ -77,7 +76,7 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 						kernel(request)
 					}
 					return nil
-				case sent.Load() && row.refuse(request):
+				case sent.Load() && row.rejects(request):
 					return [][]byte{encodeError(native.Uint32(request[8:]), unix.EPERM, 0)}
 				}
 				return kernel(request)
@@ -86,7 +85,7 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 				ApplyOptions{})
 			err := ns.Do(a.run)
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("Apply succeeded, want an error")
 			}
 			if got := a.resultAfter(err); got.Outcome != row.want ||
 				(got != Result{}) != (row.want != "") {

@@ -16,8 +16,8 @@ type step struct {
 	// intermediate, if not nil, must be committed before transaction: it drops new TCP connections
 	// while capture moves to another base chain; see [gate]. Plan again after it.
 	intermediate *Transaction
-	// intermediateReplaces reports that intermediate replaces the rules, because the gate already
-	// exists.
+	// intermediateReplaces reports whether intermediate replaces the rules. It does if the gate
+	// already exists.
 	intermediateReplaces bool
 }
 
@@ -28,7 +28,7 @@ func (a *applier) plan() (step, error) {
 	if s := a.planFromSnapshot(); s.transaction != nil {
 		return s, nil
 	}
-	// Discard the values that planFromSnapshot has stored.
+	// Discard the values that planFromSnapshot has set.
 	a.result.EstablishedPackets, a.found = 0, nil
 	// A first installation does not read the rules, because its transaction fails if another
 	// process creates the table in the meantime.
@@ -62,15 +62,15 @@ func (a *applier) plan() (step, error) {
 func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	table := &a.desired.Tables[0]
 	a.found = []rules.Table{old.Table}
-	update, onlySetsDiffer := changedSets(table, old)
+	changes, onlySetsDiffer := changedSets(table, old)
 	if !onlySetsDiffer {
 		return planReplacement(table, old, generation)
 	}
 	a.result.EstablishedPackets = establishedPackets(&old.Table)
-	if len(update) == 0 {
+	if len(changes) == 0 {
 		return step{outcome: Unchanged}, nil
 	}
-	return step{outcome: Updated, transaction: encodeUpdate(table, update, generation)}, nil
+	return step{outcome: Updated, transaction: encodeUpdate(table, changes, generation)}, nil
 }
 
 // planFromSnapshot returns the step from the snapshot that the caller of Apply has passed, and
@@ -90,9 +90,9 @@ func (a *applier) planFromSnapshot() step {
 	return planned
 }
 
-// Plan returns the outcome of an [Apply] for the nftables table, and its final transaction, or nil
-// if the table is up to date. It ignores routes and the intermediate transactions of [gate], and
-// changes nothing.
+// Plan returns the outcome that [Apply] would have for the nftables table, and the last transaction
+// that Apply would commit, or nil if the table is up to date. It omits the transactions with which
+// Apply moves capture to another base chain, ignores routes, and changes nothing.
 func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -116,5 +116,5 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	return s.outcome, s.transaction, err
 }
 
-// errTableDeleted is the error if another process deletes the table between two requests.
+// errTableDeleted is the error if another process deletes the table between two requests of a read.
 var errTableDeleted = errors.New("another process deleted the table while it was read")

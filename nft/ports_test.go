@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// everySecondPort returns a list that cannot be shortened to ranges.
+// everySecondPort returns n ports, no two of which are adjacent.
 func everySecondPort(n int) []rules.PortRange {
 	var list []rules.PortRange
 	for i := range n {
@@ -16,7 +16,7 @@ func everySecondPort(n int) []rules.PortRange {
 	return list
 }
 
-// TestManyPortsAreASetOfIntervals has sets on both sides of the limit.
+// TestManyPortsAreASetOfIntervals covers numbers of ports below and above rules.ManyPorts.
 func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -37,7 +37,7 @@ func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	}
 }
 
-// BenchmarkManyPorts applies ports no two of which are adjacent.
+// BenchmarkManyPorts applies sets below and above rules.ManyPorts.
 func BenchmarkManyPorts(b *testing.B) {
 	for name, n := range map[string]int{"511": 511, "512": 512, "5000": 5000, "20000": 20000} {
 		b.Run(name, func(b *testing.B) {

@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Prepared is a ruleset that is encoded once and applied to many namespaces, such as all pods with
-// equal parameters. It is safe for concurrent use. [Prepare] returns it.
+// Prepared is a ruleset that is encoded once and applied to many namespaces, such as those of all
+// pods with equal parameters. [Prepare] returns it. It is safe for concurrent use.
 type Prepared struct {
 	ruleset rules.Ruleset
-	// creation returns the transaction of a first installation, which the first call encodes.
+	// creation returns the transaction of a first installation. The first call encodes it.
 	creation func() (*Transaction, error)
 }
 

@@ -21,9 +21,9 @@ func mustPrepare(t testing.TB, rs rules.Ruleset) *Prepared {
 	return p
 }
 
-// TestPreparedServesManyNamespaces applies the ruleset twice to each of many namespaces
-// concurrently: sharing the batch must not affect the results.
-func TestPreparedServesManyNamespaces(t *testing.T) {
+// TestPreparedIsAppliedToManyNamespacesConcurrently applies a ruleset twice to each namespace. The
+// namespaces share one encoded transaction.
+func TestPreparedIsAppliedToManyNamespacesConcurrently(t *testing.T) {
 	rs := example("exclusions-dual")
 	p := mustPrepare(t, rs)
 	var group sync.WaitGroup
@@ -40,14 +40,14 @@ func TestPreparedServesManyNamespaces(t *testing.T) {
 				t.Error(err)
 			}
 			if diffs := rules.Compare(rs, found); len(diffs) > 0 {
-				t.Errorf("%v", diffs)
+				t.Errorf("the namespace does not have the ruleset:\n%s", listing(diffs))
 			}
 		})
 	}
 	group.Wait()
 }
 
-// TestPreparedEncodesOnce checks that the transaction for empty namespaces is encoded once.
+// TestPreparedEncodesOnce checks that the transaction of a first installation is encoded once.
 func TestPreparedEncodesOnce(t *testing.T) {
 	p := mustPrepare(t, example("sidecar-ipv4"))
 	first, err := p.creation()
@@ -56,32 +56,32 @@ func TestPreparedEncodesOnce(t *testing.T) {
 	}
 	second, _ := p.creation()
 	if first != second {
-		t.Error("encoded twice")
+		t.Error("two calls return different transactions")
 	}
 	want, err := Encode(example("sidecar-ipv4"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want.Bytes(), first.Bytes()); diff != "" {
-		t.Error(diff)
+		t.Errorf("-Encode +Prepare\n%s", diff)
 	}
 }
 
-func TestPrepareRefusesOtherTables(t *testing.T) {
+func TestPrepareRejectsOtherTables(t *testing.T) {
 	for name, rs := range map[string]rules.Ruleset{
 		"no table":                  {},
 		"two tables":                {Tables: make([]rules.Table, 2)},
 		"a table with another name": {Tables: []rules.Table{{Name: "other"}}},
 	} {
 		if _, err := Prepare(rs); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: Prepare succeeded, want an error", name)
 		}
 	}
 }
 
-// TestBeforeChange checks that BeforeChange is called once before a change, while other processes
-// wait, and not without a change. If it returns an error, Apply changes nothing.
-func TestBeforeChange(t *testing.T) {
+// TestBeforeChangeIsCalledOnceBeforeAChange checks that BeforeChange is called with the lock held,
+// and is not called without a change. If it returns an error, Apply changes nothing.
+func TestBeforeChangeIsCalledOnceBeforeAChange(t *testing.T) {
 	rs := example("tproxy-dual")
 	ns := netnstest.New(t)
 	refused := errors.New("refused")

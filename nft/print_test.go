@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNftCommandListsTheTable compares the output of the nft command with golden files, which
-// administrators should be able to read.
+// TestNftCommandListsTheTable compares the output of the nft command with golden files. An
+// administrator must be able to read them.
 func TestNftCommandListsTheTable(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -60,24 +60,25 @@ func TestTextOfARulesetParsesToTheRuleset(t *testing.T) {
 			rt.Fatal(err)
 		}
 		got.Routing = want.Routing
-		if diffs := rules.Compare(joined(want), joined(got)); len(diffs) > 0 {
-			rt.Fatalf("%s\nof\n%s", listing(diffs), want)
+		if diffs := rules.Compare(joinRanges(want), joinRanges(got)); len(diffs) > 0 {
+			rt.Fatalf("differences:\n%s\nfrom the ruleset:\n%s", listing(diffs), want)
 		}
 	})
 }
 
-// joined merges adjacent ranges of ports and ids, like the nft command in anonymous sets.
-func joined(rs rules.Ruleset) rules.Ruleset {
+// joinRanges joins adjacent ranges of ports and ids in the ruleset, as the nft command does in
+// anonymous sets, and returns the ruleset.
+func joinRanges(rs rules.Ruleset) rules.Ruleset {
 	for _, table := range rs.Tables {
 		for _, chain := range table.Chains {
 			for _, rule := range chain.Rules {
 				for i, m := range rule.Matches {
 					switch m := m.(type) {
 					case rules.MatchPort:
-						m.Ports = join(m.Ports)
+						m.Ports = joinAdjacent(m.Ports)
 						rule.Matches[i] = m
 					case rules.MatchOwner:
-						m.IDs = join(m.IDs)
+						m.IDs = joinAdjacent(m.IDs)
 						rule.Matches[i] = m
 					}
 				}
@@ -87,7 +88,8 @@ func joined(rs rules.Ruleset) rules.Ruleset {
 	return rs
 }
 
-func join[T uint16 | uint32](ranges []rules.Range[T]) []rules.Range[T] {
+// joinAdjacent joins adjacent ranges of a sorted list.
+func joinAdjacent[T uint16 | uint32](ranges []rules.Range[T]) []rules.Range[T] {
 	var list []rules.Range[T]
 	for _, r := range ranges {
 		if last := len(list) - 1; last >= 0 && list[last].Last+1 == r.First {

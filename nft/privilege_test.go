@@ -18,15 +18,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNetAdminAndNetRawAreEnough runs like an istio-init container: as uid 0 in the pod's namespace
-// with only these two capabilities. It can neither enter nor create another namespace.
+// TestNetAdminAndNetRawAreEnough starts a process like that of an istio-init container: with uid 0
+// in the pod's namespace, and with only these two capabilities. The process can neither enter nor
+// create another namespace.
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	p := startWithCapabilities(t, ns, []int{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, "apply unprivileged")
 	for _, want := range []string{
 		"apply: created", "apply: unchanged", "apply: replaced", "apply: updated", "read: equal",
-		"probe: not permitted", "refused: not supported",
+		"probe: not permitted", "unsupported rule: not supported",
 	} {
 		if got := p.readLine(t); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -34,8 +35,8 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	}
 	checkRuleset(t, ns, manyPrefixes(1, 5))
 	p.writeLine(t, "remove")
-	if got := p.readLine(t); got != "removed: true" {
-		t.Error(got)
+	if got, want := p.readLine(t), "removed: true"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 	checkEmpty(t, ns)
 }
@@ -49,19 +50,19 @@ func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 	for range 4 {
 		if got := p.readLine(t); !strings.HasPrefix(got, "apply: not permitted") ||
 			!strings.Contains(got, "CAP_NET_ADMIN") {
-			t.Error(got)
+			t.Errorf("%s, want an error that names CAP_NET_ADMIN", got)
 		}
 	}
 	for _, want := range []string{
-		"read: not permitted", "probe: not permitted", "refused: not permitted",
+		"read: not permitted", "probe: not permitted", "unsupported rule: not permitted",
 	} {
 		if got := p.readLine(t); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	p.writeLine(t, "remove")
-	if got := p.readLine(t); got != "removed: not permitted" {
-		t.Error(got)
+	if got, want := p.readLine(t), "removed: not permitted"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 	checkEmpty(t, ns)
 }
@@ -73,9 +74,10 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 		switch {
 		case err == nil:
 			fmt.Printf("%s: %v\n", operation, result)
+		case IsNotPermitted(err) && operation == "apply":
+			fmt.Printf("apply: not permitted: %v\n", err)
 		case IsNotPermitted(err):
-			fmt.Printf("%s: not permitted\n", operation+map[bool]string{true: ": not permitted: " +
-				err.Error()}[operation == "apply"])
+			fmt.Printf("%s: not permitted\n", operation)
 		case IsNotSupported(err):
 			fmt.Printf("%s: not supported\n", operation)
 		default:
@@ -94,7 +96,7 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	_, err = Probe()
 	report("probe", err, "works")
 	_, err = Apply(nil, rejectedRuleset())
-	report("refused", err, "accepted")
+	report("unsupported rule", err, "accepted")
 	if _, err := stdin.ReadString('\n'); err != nil {
 		return nil
 	}
@@ -103,7 +105,7 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	return nil
 }
 
-// startWithCapabilities starts a process with a role in the namespace, with exactly the given
+// startWithCapabilities starts a process in the namespace that runs the role with exactly the given
 // capabilities.
 func startWithCapabilities(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
 	t.Helper()
@@ -122,8 +124,9 @@ func startWithCapabilities(t *testing.T, ns *netns.NS, capabilities []int, role 
 	return p
 }
 
-// giveUpCapabilities executes the role of the first argument with the capabilities of the other
-// arguments. After exec a process of uid 0 has the capabilities of its bounding set.
+// giveUpCapabilities runs the role of the first argument with only the capabilities of the other
+// arguments. It executes the program again, because exec gives a process of uid 0 the capabilities
+// of its bounding set.
 func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	runtime.LockOSThread()
 	kept := map[string]bool{}
@@ -152,8 +155,9 @@ func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	return syscall.Exec(exe, []string{exe}, os.Environ())
 }
 
-// TestANamespaceOfAnotherUserNamespace uses a namespace like that of a pod with hostUsers: false.
-func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
+// TestApplyInAnotherUserNamespace uses a network namespace like that of a pod with hostUsers:
+// false.
+func TestApplyInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
 	for _, e := range examples {
@@ -162,14 +166,14 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 		checkRuleset(t, ns, rs)
 		mustApply(t, ns, rs, Unchanged)
 		if removed, err := Remove(ns); err != nil || !removed {
-			t.Fatal(removed, err)
+			t.Fatalf("removed %t, error %v, want the removal of the table", removed, err)
 		}
 		checkEmpty(t, ns)
 	}
 }
 
-// TestErrorOfATooLargeBatchNamesTheLimit sends as root of a user namespace, which is not permitted
-// to enlarge the buffer beyond net.core.wmem_max.
+// TestErrorOfATooLargeBatchNamesTheLimit sends a batch as root of a user namespace, who must not
+// enlarge the send buffer beyond net.core.wmem_max.
 func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
@@ -177,8 +181,8 @@ func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 	p := startProcess(t, nil, &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: own, GidMappings: own,
 	}, "send a big batch")
-	if got := p.readLine(t); got != "3000 prefixes: created" {
-		t.Error(got)
+	if got, want := p.readLine(t), "3000 prefixes: created"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 	got := p.readLine(t)
 	for _, want := range []string{
@@ -186,13 +190,13 @@ func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 		"CAP_NET_ADMIN",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("%s, want %q", got, want)
+			t.Errorf("%s, want an error that contains %q", got, want)
 		}
 	}
 }
 
-// sendBig applies a ruleset that needs a larger buffer, and then sends a batch that exceeds the
-// maximum buffer.
+// sendBig applies a ruleset that needs a larger send buffer, and then sends a batch that exceeds
+// the maximum size of the send buffer.
 func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
 	const prefixes = 3000
 	rs := manyPrefixes(0, prefixes)

@@ -74,9 +74,9 @@ type Support struct {
 }
 
 // Probe detects the features of the kernel in a temporary namespace. It needs CAP_SYS_ADMIN and
-// CAP_NET_ADMIN; without them [IsNotPermitted] is true for the error, and only Apply can detect a
-// missing feature. The kernel loads the modules of the features on demand. The result is cached for
-// the life of the process, which does not notice a module that is installed later.
+// CAP_NET_ADMIN. Without them [IsNotPermitted] reports true for the error, and only Apply can
+// detect a missing feature. The kernel loads the modules of the features on demand. Probe caches
+// the result for the life of the process, and does not detect modules that are installed later.
 func Probe() ([]Support, error) {
 	probeCache.Lock()
 	defer probeCache.Unlock()
@@ -118,7 +118,7 @@ func probe() ([]Support, error) {
 	return c.probe()
 }
 
-// probe offers a table for each feature to the kernel, in one transaction that cannot succeed.
+// probe sends a table for each feature to the kernel, in one transaction that cannot succeed.
 func (c *conn) probe() ([]Support, error) {
 	support := []Support{{Feature: FeatureNetlink}}
 	e := newEncoder(anyGeneration)
@@ -156,7 +156,7 @@ func (c *conn) probe() ([]Support, error) {
 
 // A rejection is the kernel's error for a message of a transaction.
 type rejection struct {
-	message int
+	message int // index
 	errno   unix.Errno
 }
 

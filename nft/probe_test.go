@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-func TestThisKernelSupportsEverything(t *testing.T) {
+func TestThisKernelSupportsAllFeatures(t *testing.T) {
 	netnstest.RequireRoot(t)
 	features, err := Probe()
 	if err != nil {
@@ -35,7 +35,7 @@ func TestThisKernelSupportsEverything(t *testing.T) {
 	}
 }
 
-func TestAProbeLeavesNoTrace(t *testing.T) {
+func TestProbeChangesNothingAndLeaksNothing(t *testing.T) {
 	ns := netnstest.New(t)
 	before := countResources(t)
 	for range 5 {
@@ -48,8 +48,8 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	if list := nftCommand(t, ns, "", "list", "ruleset"); list != "" {
 		t.Errorf("remaining tables:\n%s", list)
 	}
-	if id := generationOf(t, ns); id != generationOf(t, netnstest.New(t)) {
-		t.Errorf("generation %d: the ruleset was changed", id)
+	if got, want := generationOf(t, ns), generationOf(t, netnstest.New(t)); got != want {
+		t.Errorf("generation %d, want %d as in a new namespace", got, want)
 	}
 	probeCache.Lock()
 	probeCache.features = nil
@@ -59,7 +59,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	}
 	rulestest.Eventually(t, "all resources are released", func() bool {
 		after := countResources(t)
-		// The namespace of the comparison is still open.
+		// The new namespace for the comparison of the generation is still open.
 		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1
 	})
 }
@@ -73,8 +73,8 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name string
-		// refuses reports whether the kernel rejects a message about a table of the probe.
-		refuses func(msg uint16, table string) bool
+		// rejects reports whether the kernel rejects a message about a table of the probe.
+		rejects func(msg uint16, table string) bool
 		errno   unix.Errno
 		missing []Feature
 	}{
@@ -108,7 +108,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 				var answers [][]byte
 				for _, m := range split(t, request) {
-					if row.refuses(m.Header.Type, tableName(m.Data)) {
+					if row.rejects(m.Header.Type, tableName(m.Data)) {
 						answers = append(answers, encodeError(m.Header.Seq, row.errno, 0))
 					}
 				}
@@ -125,13 +125,13 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				}
 				missing = append(missing, s.Feature)
 				if !IsNotSupported(s.Err) || IsNotPermitted(s.Err) || !errors.Is(s.Err, row.errno) {
-					t.Errorf("%v, want not supported with %v", s.Err, row.errno)
+					t.Errorf("%v, want an error of a missing feature that wraps %v", s.Err, row.errno)
 				}
 				for _, want := range []string{
 					s.Feature.Name, s.Feature.Option, ", module nf", s.Feature.Since,
 				} {
 					if !strings.Contains(s.Err.Error(), want) {
-						t.Errorf("%v, want %q", s.Err, want)
+						t.Errorf("%v, want an error that contains %q", s.Err, want)
 					}
 				}
 			}
@@ -154,8 +154,8 @@ func tableOf(f Feature) string {
 	return probes()[i].table(i + 1).Name
 }
 
-// tableName returns the table of a message. Chains, rules and sets have its name in the same
-// attribute.
+// tableName returns the name of a message's table. Messages about tables, chains, rules and sets
+// have it in the same attribute.
 func tableName(body []byte) string {
 	if len(body) < 4 {
 		return ""

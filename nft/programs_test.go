@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestRulesOfProgramsAreRead loads the recorded rules of programs (see
+// TestUnknownExpressionsOfProgramsAreListed loads the recorded rules of programs (see
 // testdata/programs/README.md), and lists the expressions that the model cannot represent.
-func TestRulesOfProgramsAreRead(t *testing.T) {
+func TestUnknownExpressionsOfProgramsAreListed(t *testing.T) {
 	got := new(strings.Builder)
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		ns := netnstest.New(t)
@@ -27,14 +27,14 @@ func TestRulesOfProgramsAreRead(t *testing.T) {
 	golden(t, "programs", got.String())
 }
 
-// TestRulesOfProgramsAreReadFromXtables loads the recordings of compat/save with iptables-nft, and
-// lists the expressions that the model cannot represent.
-func TestRulesOfProgramsAreReadFromXtables(t *testing.T) {
+// TestUnknownExpressionsOfIptablesRulesAreListed loads the recordings of compat/save with
+// iptables-nft, and lists the expressions that the model cannot represent.
+func TestUnknownExpressionsOfIptablesRulesAreListed(t *testing.T) {
 	got := new(strings.Builder)
 	saved := filepath.Join("..", "compat", "save", "testdata", "programs", "*.save")
 	for _, file := range programFiles(t, saved) {
 		ns := netnstest.New(t)
-		createReferences(t, ns, contents(t, file))
+		createReferencedObjects(t, ns, contents(t, file))
 		restorer := "iptables-nft-restore"
 		if strings.HasSuffix(file, "-v6.save") {
 			restorer = "ip6tables-nft-restore"
@@ -49,7 +49,7 @@ func programFiles(t *testing.T, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		t.Fatalf("%s: %d files, error %v, want at least one file", pattern, len(files), err)
 	}
 	return files
 }
@@ -63,7 +63,7 @@ func contents(t *testing.T, file string) string {
 	return string(data)
 }
 
-// listUnknowns lists the unknown expressions of a namespace's tables.
+// listUnknowns writes the name and the unknown expressions of a namespace's tables to w.
 func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	t.Helper()
 	rs, err := ReadAll(ns)
@@ -74,16 +74,16 @@ func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	w.WriteString(name + "\n" + rulestest.Unknowns(rs.Tables) + "\n")
 }
 
-// createReferences creates the ipsets and the nfacct counters without which the kernel rejects the
-// rules.
-func createReferences(t *testing.T, ns *netns.NS, text string) {
+// createReferencedObjects creates the ipsets and the nfacct counters to which the rules refer.
+// Without them the kernel rejects the rules.
+func createReferencedObjects(t *testing.T, ns *netns.NS, text string) {
 	t.Helper()
 	err := ns.Do(func() error {
 		words := strings.Fields(text)
-		made := map[string]bool{}
+		created := map[string]bool{}
 		for i, word := range words[:len(words)-2] {
 			name := words[i+1]
-			if made[name] {
+			if created[name] {
 				continue
 			}
 			switch word {
@@ -99,13 +99,13 @@ func createReferences(t *testing.T, ns *netns.NS, text string) {
 					return err
 				}
 			case "--nfacct-name":
-				if err := makeCounter(name); err != nil {
+				if err := createCounter(name); err != nil {
 					return err
 				}
 			default:
 				continue
 			}
-			made[name] = true
+			created[name] = true
 		}
 		return nil
 	})
@@ -114,9 +114,9 @@ func createReferences(t *testing.T, ns *netns.NS, text string) {
 	}
 }
 
-// makeCounter creates a counter of nfnetlink_acct, like "nfacct add"
+// createCounter creates a counter of nfnetlink_acct, like "nfacct add"
 // (linux/netfilter/nfnetlink_acct.h).
-func makeCounter(name string) error {
+func createCounter(name string) error {
 	const nfnlMsgAcctNew, nfacctName = 0, 1
 	const request = unix.NFNL_SUBSYS_ACCT<<8 | nfnlMsgAcctNew
 	r := nl.NewNetlinkRequest(request, unix.NLM_F_CREATE|unix.NLM_F_ACK)

@@ -26,7 +26,7 @@ func Read(ns *netns.NS) (rules.Ruleset, error) {
 // A Snapshot contains the rules and the routing of a namespace at the time of a read.
 type Snapshot struct {
 	rules.Ruleset
-	// Generation is the generation id of the tables, 0 if unknown.
+	// Generation is the generation id of the tables. 0 means that it is unknown.
 	Generation uint32
 	// UnmodeledChains contains the base chains that [ReadAllTables] has found and that Ruleset
 	// cannot represent completely.
@@ -37,11 +37,12 @@ type Snapshot struct {
 	found []foundTable
 }
 
-// ReadSince is like [Read], but does not repeat an earlier read of the namespace. generation is
-// [Snapshot.Generation] of the earlier read, or 0. Every change of nf_tables increments the
-// generation. If the generation has not changed, the tables are unchanged, and ReadSince omits
-// them. It returns the given routing if generation is not 0, the routing has no policy routes, and
-// a fast check confirms that the routing has not changed; otherwise it reads the routing.
+// ReadSince is like [Read], but does not read again what has not changed since an earlier read.
+// generation is [Snapshot.Generation] of the earlier read, or 0 to read everything. Every change of
+// nf_tables increments the generation. If the generation has not changed, the tables are unchanged,
+// and the result has none. ReadSince returns the given routing of the earlier read without reading
+// the routing again if generation is not 0, the routing has no policy routes, and a fast check
+// confirms that it has not changed.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot, error) {
 	readRouting := func() (rules.Routing, error) {
 		// The fast check ignores foreign routes in the tables of policy routes.
@@ -65,8 +66,8 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 }
 
 // ReadAll returns all tables of the families ip, ip6 and inet, and the routing of Sluice. A rule
-// with a verdict map becomes several rules with the same handle. Tables are in reverse order of
-// their creation, like in [rules.Ruleset.BaseChains]. This is the order in which the kernel calls
+// with a verdict map becomes several rules with the same handle. Tables are in the reverse order of
+// their creation, as in [rules.Ruleset.BaseChains]. This is the order in which the kernel calls
 // their chains of equal priority, unless a chain was added to an older table later
 // (nf_hook_entries_grow in net/netfilter/core.c). The order of the chains of one table is always
 // correct.
@@ -79,11 +80,11 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 // chains that are attached to devices, in [Snapshot.UnmodeledChains].
 func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
-	var others unmodeledChains
+	var unmodeled unmodeledChains
 	r, err := read(ns, routing, func(c *conn) (tableSnapshot, error) {
 		return c.readConsistently(func() ([]foundTable, bool, error) {
-			others = unmodeledChains{}
-			tables, interrupted, err := c.listTables(&others)
+			unmodeled = unmodeledChains{}
+			tables, interrupted, err := c.listTables(&unmodeled)
 			if err != nil || interrupted {
 				return nil, interrupted, err
 			}
@@ -91,11 +92,11 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 			for i := range tables {
 				tables[i].splitsRules = true
 			}
-			return c.readTables(tables, newExpectation(nil), &others)
+			return c.readTables(tables, newExpectation(nil), &unmodeled)
 		})
 	})
 	orderChains(&r.Ruleset)
-	r.UnmodeledChains = others.chains
+	r.UnmodeledChains = unmodeled.chains
 	return r, err
 }
 
@@ -131,7 +132,8 @@ type tableSnapshot struct {
 	tables     []foundTable
 }
 
-// readSluiceTable reads the table that findSluiceTable has returned, if it still exists.
+// readSluiceTable reads the table that findSluiceTable has returned. The result has no table if
+// found is nil or the table no longer exists.
 func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableSnapshot, error) {
 	if found == nil {
 		return tableSnapshot{}, nil
@@ -177,13 +179,13 @@ var errBusy = errors.New("the nftables ruleset changed during every attempt to r
 
 // readConsistently repeats a read until there is no concurrent change, and returns its result.
 // Dumps are not atomic in the kernel, and the generation does not change atomically with the
-// objects that dumps return. Therefore it waits before and after the read until no transaction is
-// in progress.
+// objects that dumps return. Therefore readConsistently waits before and after the read until no
+// transaction is in progress.
 func (c *conn) readConsistently(
 	read func() (tables []foundTable, interrupted bool, err error),
 ) (tableSnapshot, error) {
-	// In a pod's namespace the generation is usually less than 65536. The last answer contains its
-	// lower half, which saves a request for the generation.
+	// Guess the generation from its lower half, which the last answer contains: in a pod's
+	// namespace the generation is usually less than 65536. A correct guess saves a request.
 	generation := uint32(c.lastGeneration)
 	start := time.Now()
 	for reads := 0; reads < maxReads && time.Since(start) < maxReadTime; reads++ {
@@ -202,7 +204,7 @@ func (c *conn) readConsistently(
 			continue
 		}
 		tables, interrupted, err := read()
-		// ENOENT: a set was deleted between two requests, which is a concurrent change.
+		// The error ENOENT is a concurrent change: a set was deleted between two requests.
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return tableSnapshot{}, err
 		}

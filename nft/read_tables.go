@@ -12,13 +12,13 @@ import (
 )
 
 // listTables returns all tables of the families that the model supports, without their chains. It
-// adds the tables of all families to others, which may be nil.
+// passes the tables of all families to unmodeled, which may be nil.
 func (c *conn) listTables(
-	others *unmodeledChains,
+	unmodeled *unmodeledChains,
 ) (tables []foundTable, interrupted bool, err error) {
 	addTable := func(family uint8, a attributes) {
-		if others != nil {
-			others.addTable(family, a)
+		if unmodeled != nil {
+			unmodeled.addTable(family, a)
 		}
 		if f, ok := decodeFamily(family); ok {
 			tables = append(tables, decodeTable(f, a))
@@ -28,7 +28,8 @@ func (c *conn) listTables(
 	return tables, interrupted, err
 }
 
-// dump requests a list and calls visit with the family and attributes of each object.
+// dump requests a list and calls visit with the family and the attributes of each object. attrs is
+// as in [conn.request].
 func (c *conn) dump(
 	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
 ) (interrupted bool, err error) {
@@ -44,17 +45,17 @@ var dumpNames = [...]string{
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
 }
 
-// readTables reads the chains and rules of the tables. It adds the chains of all tables to others,
-// which may be nil.
+// readTables adds the chains and rules to the tables and returns the tables. It passes the chains
+// of all families to unmodeled, which may be nil.
 func (c *conn) readTables(
-	tables []foundTable, expected *expectation, others *unmodeledChains,
+	tables []foundTable, expected *expectation, unmodeled *unmodeledChains,
 ) (_ []foundTable, interrupted bool, err error) {
 	expected.reset()
 	r := tableReader{
 		conn: c, tables: tables, expected: expected, remaining: cmp.Or(c.maxSize, maxReadSize),
 		budget: maxExpansion,
 	}
-	r.readChains(others)
+	r.readChains(unmodeled)
 	for i := range tables {
 		r.readRules(&tables[i], r.readSets(&tables[i]))
 	}
@@ -72,8 +73,7 @@ type tableReader struct {
 	errs        []error
 }
 
-// dump calls visit with the family and attributes of each object of a list, until the size of the
-// objects exceeds the limit.
+// dump is like [conn.dump], but stops calling visit when the size of all objects exceeds the limit.
 func (r *tableReader) dump(
 	msg int, family rules.Family, attrs func(*messages), visit func(family uint8, a attributes),
 ) {
@@ -92,7 +92,8 @@ func (r *tableReader) dump(
 	}
 }
 
-// find returns the table with the kernel's number of the family and the name, or nil.
+// find returns the table with the family, as the kernel's number, and the name. It returns nil if
+// there is none.
 func (r *tableReader) find(family uint8, name string) *foundTable {
 	f, known := decodeFamily(family)
 	i := slices.IndexFunc(r.tables, func(t foundTable) bool {
@@ -105,10 +106,10 @@ func (r *tableReader) find(family uint8, name string) *foundTable {
 }
 
 // readChains adds the chains of all tables, without their rules.
-func (r *tableReader) readChains(others *unmodeledChains) {
+func (r *tableReader) readChains(unmodeled *unmodeledChains) {
 	r.dump(unix.NFT_MSG_GETCHAIN, rules.Inet, nil, func(family uint8, a attributes) {
-		if others != nil {
-			others.addChain(family, a)
+		if unmodeled != nil {
+			unmodeled.addChain(family, a)
 		}
 		if t := r.find(family, a.Text(unix.NFTA_CHAIN_TABLE)); t != nil {
 			t.addChain(a)
@@ -121,8 +122,8 @@ func (t *foundTable) addTableName(attr uint16) func(*messages) {
 	return func(m *messages) { m.addText(attr, t.Name) }
 }
 
-// readSets returns the sets of a table. It records their names and numbers of elements in the
-// table.
+// readSets returns the sets of a table. It records the names of named sets and the number of
+// elements of each set in the table.
 func (r *tableReader) readSets(t *foundTable) decodedSets {
 	sets := decodedSets{}
 	t.elements = map[string]int{}
@@ -151,7 +152,7 @@ func (r *tableReader) readSets(t *foundTable) decodedSets {
 
 // readRules adds the rules to the chains of a table.
 func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
-	t.UnusedSets = slices.Clone(t.namedSets) // recordUsedSets removes the used sets
+	t.UnusedSets = slices.Clone(t.namedSets) // removeUsedSets removes the others
 	var chain *rules.Chain                   // of the previous rule
 	var raw []rawRule
 	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),
@@ -162,7 +163,7 @@ func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_TABLE, t.Name) {
 				return
 			}
-			t.recordUsedSets(a.Get(unix.NFTA_RULE_EXPRESSIONS))
+			t.removeUsedSets(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splitsRules {
 				raw = append(raw, rawRule{
 					chain: chain, attrs: slices.Clone(a), indexScope: r.conn.indexScope,
@@ -184,16 +185,16 @@ type rawRule struct {
 	attrs attributes
 	// indexScope is [ruleDecoder.indexScope].
 	indexScope netns.ID
-	// The other fields are for a rule that was not read from the kernel. unknowns contains the
-	// Unknowns for its expressions with the name unknownExpression, in the same order. line and
-	// incomplete are [Rule.Line] and [Rule.Incomplete].
+	// The other fields are set for a rule of [DecodeTables]. unknowns contains one Unknown for each
+	// expression with the name unknownExpression, in order. line and incomplete are [Rule.Line] and
+	// [Rule.Incomplete].
 	unknowns   []rules.Unknown
 	line       rules.Line
 	incomplete bool
 }
 
-// decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules
-// change, because earlier rules may look up values in them. budget is as in decodeRules.
+// decodeRaw decodes rules and adds them to their chains. It first marks the sets that rules change,
+// because preceding rules may look up values in these sets. budget is as in decodeRules.
 func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int) {
 	for _, r := range raw {
 		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {
@@ -214,7 +215,7 @@ func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int
 }
 
 // addsLimit reports whether the elements that a dynset expression adds have an expression that
-// decides whether they match.
+// affects whether they match.
 func addsLimit(dynset attributes) bool {
 	found := affectsMatch(dynset.Get(unix.NFTA_DYNSET_EXPR))
 	attributes(dynset.Get(nftaDynsetExpressions)).Each(func(_ uint16, e []byte) {
@@ -223,7 +224,8 @@ func addsLimit(dynset attributes) bool {
 	return found
 }
 
-// decodeFamily returns the family with the kernel's number, and whether the model supports it.
+// decodeFamily returns the family with the kernel's number. It returns false if the model does not
+// support the family.
 func decodeFamily(nfproto uint8) (rules.Family, bool) {
 	switch nfproto {
 	case unix.NFPROTO_INET:

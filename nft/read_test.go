@@ -27,8 +27,8 @@ func TestIstiosTablesAreKnownToTheModel(t *testing.T) {
 	}
 }
 
-// TestRecordedTablesOfIstioAreKnownToTheModel reads recordings of istio-nftables, which are not
-// part of this repository.
+// TestRecordedTablesOfIstioAreKnownToTheModel reads recordings of istio-nftables. SLUICE_GOLDEN
+// names their directory, by default a directory next to the repository.
 func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 	dir := os.Getenv("SLUICE_GOLDEN")
 	if dir == "" {
@@ -39,7 +39,7 @@ func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(files) == 0 {
-		t.Skipf("no recorded runs (*/nft.txt) under %s: name their folder in SLUICE_GOLDEN", dir)
+		t.Skipf("no recordings (*/nft.txt) in %s: set SLUICE_GOLDEN to their directory", dir)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
@@ -55,8 +55,8 @@ func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 	}
 }
 
-// checkKnown loads a text into the namespace and checks that the ruleset has no unknown or missing
-// parts.
+// checkKnown loads a text into the namespace, checks that no rule is missing or has an unknown, and
+// returns the ruleset.
 func checkKnown(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	t.Helper()
 	load(t, ns, text)
@@ -66,7 +66,7 @@ func checkKnown(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	}
 	for _, rule := range ruleTexts(rs) {
 		if strings.Contains(rule, "unknown") {
-			t.Error(rule)
+			t.Errorf("%s, want a rule without unknowns", rule)
 		}
 	}
 	checkHandles(t, ns, rs)
@@ -100,13 +100,13 @@ COMMIT
 		}
 	}
 	if unknown != 1 {
-		t.Errorf("%d unknown rules, want the rule with statistic:\n%s", unknown,
+		t.Errorf("%d rules with an unknown, want the rule with statistic:\n%s", unknown,
 			strings.Join(ruleTexts(rs), "\n"))
 	}
 }
 
-// TestDormantTableIsNotReadAsActive covers the flag dormant: the kernel calls none
-// of the table's chains.
+// TestDormantTableIsNotReadAsActive covers the flag dormant: the kernel calls none of the table's
+// chains.
 func TestDormantTableIsNotReadAsActive(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -129,11 +129,11 @@ func TestDormantTableIsNotReadAsActive(t *testing.T) {
 	mustApply(t, ns, rs, Replaced)
 	checkRuleset(t, ns, rs)
 	if list := nftCommand(t, ns, "", "list", "ruleset"); strings.Contains(list, "dormant") {
-		t.Errorf("still dormant:\n%s", list)
+		t.Errorf("the table is still dormant after Apply:\n%s", list)
 	}
 }
 
-// TestForeignTablesStayUnchanged covers every operation on the table of Sluice.
+// TestForeignTablesStayUnchanged covers every operation on the Sluice table.
 func TestForeignTablesStayUnchanged(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns,
@@ -156,14 +156,16 @@ func TestForeignTablesStayUnchanged(t *testing.T) {
 	}
 }
 
-// TestTablesThatHaveNotChangedAreNotReadAgain checks that an unchanged generation avoids a reading.
+// TestTablesThatHaveNotChangedAreNotReadAgain checks that ReadSince omits the tables if the
+// generation has not changed.
 func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain nat-output { counter accept; }; }")
 	first, err := ReadSince(ns, 0, rules.Routing{})
 	generation := first.Generation
 	if err != nil || len(first.Tables) != 1 || generation == 0 {
-		t.Fatalf("%d tables at generation %d, %v", len(first.Tables), generation, err)
+		t.Fatalf("%d tables at generation %d, error %v, want one table", len(first.Tables),
+			generation, err)
 	}
 	second, err := ReadSince(ns, generation, first.Routing)
 	if err != nil || len(second.Tables) != 0 || second.Generation != generation {
@@ -174,13 +176,14 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	changed, err := ReadSince(ns, generation, first.Routing)
 	if err != nil || len(changed.Tables) != 1 || len(changed.Tables[0].Chains[0].Rules) != 2 ||
 		changed.Generation == generation {
-		t.Errorf("%v at generation %d, %v", changed.Tables, changed.Generation, err)
+		t.Errorf("%v at generation %d, error %v, want 2 rules at another generation",
+			changed.Tables, changed.Generation, err)
 	}
 }
 
-// TestInputIsReadOnlyUpToTheLimit checks that a pod cannot exhaust the memory of a reader of its
-// rules.
-func TestInputIsReadOnlyUpToTheLimit(t *testing.T) {
+// TestRulesAreReadOnlyUpToTheLimit checks that a pod cannot exhaust the memory of a process that
+// reads its rules.
+func TestRulesAreReadOnlyUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { "+

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNameAttribute returns the attribute of an expression that contains the name of a set. ok
-// reports whether the expression has such an attribute.
+// setNameAttribute returns the attribute with the name of a set in expressions of the given name.
+// ok reports whether such expressions refer to a set.
 func setNameAttribute(expression string) (attr uint16, ok bool) {
 	switch expression {
 	case "lookup":
@@ -20,9 +20,9 @@ func setNameAttribute(expression string) (attr uint16, ok bool) {
 	return 0, false
 }
 
-// recordUsedSets removes the sets that a rule's expressions use from UnusedSets. It also considers
-// expressions that the model cannot represent.
-func (t *foundTable) recordUsedSets(expressions attributes) {
+// removeUsedSets removes the sets that the expressions of a rule use from UnusedSets. It also
+// considers expressions that the model cannot represent.
+func (t *foundTable) removeUsedSets(expressions attributes) {
 	if len(t.UnusedSets) == 0 {
 		return
 	}

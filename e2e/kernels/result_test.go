@@ -108,7 +108,7 @@ func TestUnexpectedResultsAreReported(t *testing.T) {
 		}, "compat: TestThisKernelSupportsIPTablesLegacy did not pass"},
 		{"a test did not run", all, func(c *console) {
 			c.lines[stepTests+"nft"] = c.lines[stepTests+"nft"][1:]
-		}, "nft: TestThisKernelSupportsEverything did not pass"},
+		}, "nft: TestThisKernelSupportsAllFeatures did not pass"},
 		{"all tests pass, but go test fails", all, func(c *console) {
 			c.exits[stepTests+"nft"] = guest.Exit{Code: 1}
 		}, "nft: go test: exit code 1"},

@@ -21,14 +21,14 @@ type testSet struct {
 // kernel, tests with a thousand repetitions, and comparisons with specific versions of programs.
 var testSets = []testSet{
 	{pkg: "nft", nft: true, tests: []string{
-		"TestThisKernelSupportsEverything",
-		"TestAProbeLeavesNoTrace",
+		"TestThisKernelSupportsAllFeatures",
+		"TestProbeChangesNothingAndLeaksNothing",
 		"TestIntervalsOfEveryKindAreReadAsTheyWereApplied",
 		"TestAChangeOfSomePrefixesUpdatesTheSetInPlace",
 		"TestAReplacementKeepsTheChainsThatStayAttached",
 		"TestRejectionNamesTheRejectedObjectAndChangesNothing",
 		"TestANamespaceWithoutIPv6",
-		"TestANamespaceOfAnotherUserNamespace",
+		"TestApplyInAnotherUserNamespace",
 		"TestWithoutNetAdminEveryOperationFails",
 		"TestApplyRepairsRoutesOfEqualRules",
 		"TestIstiosTablesAreKnownToTheModel",
