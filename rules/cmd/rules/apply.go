@@ -41,7 +41,7 @@ const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*
   rules apply --ambient --netns /run/netns/pod`
 
 func newApplyCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionDryRun,
+	in := &inputs{sections: captureSectionsAnd(sectionNamespace, sectionBackend, sectionDryRun,
 		sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
 	cmd := &cobra.Command{
 		Use:     "apply [FLAG]...",

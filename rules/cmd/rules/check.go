@@ -22,17 +22,18 @@ complete state is read from the kernel, decoded and compared, including the orde
 other owners are ignored. In iptables-legacy tables, Sluice's chains and the jumps to them are
 compared. Sluice's rules in the other backend count as a difference.
 
-If there is no difference, the effect of the rules of other owners, in every backend and table, is
-checked: whether packets that the ruleset captures bypass the proxy because of them, or whether this
-cannot be decided. Dropped packets do not count as bypassing the proxy.
+If there is no difference, rules of other owners, in every backend and table, are checked: they must
+not make packets that the ruleset captures bypass the proxy. Dropped packets do not count as
+bypassing the proxy.
 
 With --pod, or --node for the node's own rules in ambient mode, the node agent provides the network
 namespace and the desired ruleset. With --node, rules of other owners are not checked; rules doctor
 --node checks their effect on probes.
 
-The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1,
-and every rule that is missing, extra, changed or reordered is listed, or the packets that bypass
-the proxy, with the rule that decides, or what is not known.`
+The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1.
+The output lists every rule that is missing, extra, changed or reordered. If there is none, it lists
+the packets that bypass the proxy, with the rule that decides, and the reasons why the effect of
+other rules is unknown.`
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json
@@ -42,7 +43,7 @@ const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,150
 
 func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionOutput),
 		ignoredSections: actionSections,
 	}
@@ -127,8 +128,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	case foreign.None:
 		return ""
 	case foreign.Unknown:
-		title = "unknown: whether rules of other owners let captured traffic bypass the proxy " +
-			"cannot be decided"
+		title = "unknown: rules of other owners may let captured traffic bypass the proxy"
 	}
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.color.Paint(color.Red, title))

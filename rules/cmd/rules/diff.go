@@ -109,7 +109,7 @@ func diffTable() []parameter {
 
 func newDiffCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionDiff,
+		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionRunDir, sectionDiff,
 			sectionBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}

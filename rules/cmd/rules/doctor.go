@@ -36,7 +36,7 @@ const doctorExamples = `  rules doctor --pid 4711
 
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionDoctorBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}

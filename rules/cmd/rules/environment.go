@@ -17,8 +17,8 @@ type setting struct {
 }
 
 // settings returns the settings of all parameters that are set: the flag, or else the last
-// variable. Like Istio it ignores the other variables, without validating them, and the variables
-// of parameters that have no meaning in the mode.
+// variable. Like Istio it ignores the other variables without validating them. It also ignores the
+// variables of parameters that do not apply to the mode.
 func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 	var found []setting
 	other := in.otherMode()

@@ -35,8 +35,8 @@ through postrouting if this host sends them. Chains of other owners at input and
 postrouting for packets that are forwarded, are not followed: they may drop a packet whose outcome
 here is a redirection.
 
-A packet is one argument, or several words. An arrow -> may stand for >; as words the arrow may be
-left out, because a shell takes an unquoted > for a file:
+A packet is one argument, or several words. The arrow may also be written ->. Between words the
+arrow may be omitted, because a shell interprets an unquoted > as a redirection to a file:
 
   %s
 
@@ -64,7 +64,7 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
 
 func newExplainCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionLive, sectionExplain, sectionBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}

@@ -12,7 +12,7 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// The kinds of notes that package decide does not have.
+// The kinds of notes that only explain prints.
 const (
 	noteDecidedEarlier     decide.NoteKind = "decided-earlier"
 	noteAddressAssumed     decide.NoteKind = "address-assumed"

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
-// explainLocated prints the node agent's information about a pod, and the desired outcomes of the
-// packets.
+// explainLocated prints the decision and the desired ruleset that the node agent reports for a pod,
+// and the outcomes of the packets with this ruleset.
 func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	l := p.located
 	result := podExplanation{

@@ -81,8 +81,8 @@ func withoutArrows(args []string) []string {
 	return replaced
 }
 
-// packetTexts returns the packets in the arguments: each argument is a packet, or all are words of
-// packets, each of which begins with its direction.
+// packetTexts returns the packets in the arguments. If every argument has several words, each is a
+// packet. Otherwise the arguments are the words of packets, and a packet begins with its direction.
 func packetTexts(args []string) []string {
 	if !slices.ContainsFunc(args, func(a string) bool { return len(strings.Fields(a)) < 2 }) {
 		return args
@@ -100,7 +100,7 @@ func packetTexts(args []string) []string {
 	}
 	var texts []string
 	for _, words := range packets {
-		const arrow = 3 // its index in PROTOCOL SOURCE > DESTINATION
+		const arrow = 3 // its index in DIRECTION PROTOCOL SOURCE > DESTINATION
 		if len(words) > arrow && !slices.ContainsFunc(words, rules.IsArrow) {
 			words = slices.Insert(words, arrow, ">")
 		}

@@ -52,7 +52,7 @@ func (e *podExplanation) addNotes(notes ...decide.Note) string {
 }
 
 // explainPod prints the plugin's decision about the pod in a file, and the outcomes of the packets
-// after this decision.
+// with the rules of this decision.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *system) printAmbient(
 }
 
 // earlyDecisionNotes returns a note with the decision that the plugin makes from the runtime's
-// annotations without reading the pod, if its reason differs. The record and the metrics then
-// contain that reason.
+// annotations before it reads the pod, unless both decisions have the same reason. The record and
+// the metrics contain the reason of the early decision.
 func earlyDecisionNotes(
 	a decide.Attachment, settings *decide.Settings, decision decide.Decision,
 ) []decide.Note {

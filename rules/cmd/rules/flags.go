@@ -33,8 +33,10 @@ var captureSections = []section{
 // read accept and ignore them, so that the arguments of such a container can be pasted.
 var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, sectionIgnored}
 
-// ofCapture returns captureSections and others.
-func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
+// captureSectionsAnd returns captureSections and others.
+func captureSectionsAnd(others ...section) []section {
+	return slices.Concat(captureSections, others)
+}
 
 // load copies the parameters from the table. Commands load them only when they run, because the
 // copy takes time.

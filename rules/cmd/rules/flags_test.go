@@ -10,7 +10,7 @@ import (
 
 // flagsOf parses a command line, whose words are separated by blanks.
 func flagsOf(line string) (*inputs, error) {
-	in := &inputs{sections: ofCapture(sectionDryRun)}
+	in := &inputs{sections: captureSectionsAnd(sectionDryRun)}
 	in.load()
 	_, err := in.parseFlags("rules show", strings.Fields(line))
 	return in, err

@@ -38,7 +38,7 @@ func FuzzInputs(f *testing.F) {
 		s.variable = func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 
 		in := &inputs{
-			sections:        ofCapture(sectionNamespace, sectionShow, sectionOutput),
+			sections:        captureSectionsAnd(sectionNamespace, sectionShow, sectionOutput),
 			ignoredSections: actionSections,
 		}
 		in.load()

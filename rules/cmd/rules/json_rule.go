@@ -92,7 +92,7 @@ func addressTexts(m rules.MatchAddr) []string {
 // side returns the name of a side in JSON.
 func side(s rules.Side) string { return pick(s == rules.Destination, "destination", "source") }
 
-// pick returns the text for a condition.
+// pick returns yes if the condition is true, and no otherwise.
 func pick(condition bool, yes, no string) string {
 	if condition {
 		return yes

@@ -85,7 +85,7 @@ type liveTracer struct {
 	ruleset   rules.Ruleset
 	stale     bool // the live ruleset has changed since it was read
 	collector trace.Collector
-	processes map[livetrace.Connection]livetrace.Process
+	senders   map[livetrace.Connection]livetrace.Process // of packets that are not yet printed
 	flows     flows
 	answers   *livetrace.Answers // nil if they are not printed
 	summary   traceSummary
@@ -114,7 +114,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	defer namespace.Close()
 	t := &liveTracer{
 		s: s, p: p, ns: ns, namespace: namespace,
-		processes: map[livetrace.Connection]livetrace.Process{},
+		senders: map[livetrace.Connection]livetrace.Process{},
 	}
 	ctx, stop := s.traceContext(p)
 	defer stop()
@@ -187,8 +187,8 @@ func (t *liveTracer) trace(ctx context.Context) error {
 	return nil
 }
 
-// describeEnd returns the reason why the trace must end: the process of --pid has ended, or the file
-// of the namespace was removed. Otherwise it returns "".
+// describeEnd returns the reason why the trace must end: the process of --pid has ended, or the
+// file of the namespace was removed. Otherwise it returns "".
 func (p *parameters) describeEnd() string {
 	if p.pid != 0 {
 		if errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
@@ -235,7 +235,7 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 			continue
 		}
 		connection := connectionOf(e.Header)
-		if _, known := t.processes[connection]; !known && owners[connection] == nil {
+		if _, known := t.senders[connection]; !known && owners[connection] == nil {
 			owners[connection] = e.Owner
 		}
 	}
@@ -249,7 +249,7 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 			p.Owner, found = *owner, true // the event contains the owner even if the socket is closed
 		}
 		if found {
-			t.processes[connection] = p
+			t.senders[connection] = p
 		}
 	}
 }
@@ -276,8 +276,8 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if p.Header() == nil || t.isCountReached() {
 			continue
 		}
-		sender, known := t.processes[connectionOf(p.Header())]
-		delete(t.processes, connectionOf(p.Header()))
+		sender, known := t.senders[connectionOf(p.Header())]
+		delete(t.senders, connectionOf(p.Header()))
 		if t.source.session != nil && !p.Selected() {
 			continue // traced for another program
 		}

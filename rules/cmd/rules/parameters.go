@@ -33,10 +33,10 @@ type parameters struct {
 
 	pod     podName         // of --pod; zero without the flag
 	runDir  string          // the directory that plugin and agent share
-	located *agent.Location // the agent's answer about the pod
+	located *agent.Location // the agent's answer about the pod; nil without --pod
 
 	node bool             // of --node
-	host *agent.HostRules // the agent's answer about the node
+	host *agent.HostRules // the agent's answer about the node; nil without --node
 
 	istio bool // of cleanup
 	diff  diffParameters

@@ -96,7 +96,7 @@ func (in *inputs) podFaults(p *parameters) []error {
 		p.pod, p.podFile = named, "" // this command does not read a file
 	}
 	if p.node {
-		for _, name := range in.givenIn(ofCapture(sectionNamespace, sectionAgent)) {
+		for _, name := range in.givenIn(captureSectionsAnd(sectionNamespace, sectionAgent)) {
 			errs = append(errs, fmt.Errorf("the node agent provides the node's rules: "+
 				"--%s cannot be combined with --node", name))
 		}

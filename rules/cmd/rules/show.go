@@ -30,7 +30,7 @@ const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --ch
 
 func newShowCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
+		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
 			sectionBackend, sectionShow, sectionLive, sectionOutput),
 		ignoredSections: actionSections,
 	}

@@ -24,10 +24,10 @@ outcome of a connection is the outcome that "rules explain" reports.
 
 If no proxy runs yet, listeners take its place for some milliseconds. If a proxy runs, it gets the
 connections; each is found among the kernel's sockets and closed before a byte is sent. A failed
-check is repeated until --probe-timeout, because the rules may still be on their way; which checks
-have failed is written to stderr meanwhile. If the namespace has rules of Istio's own, as in the pod
-of an istio-init container, and none of Sluice, connections alone decide, and reading the rules back
-is not a check.
+check is repeated until --probe-timeout, because the rules may be applied late; meanwhile the names
+of the failed checks are written to stderr. If the namespace has rules of Istio's own, as in the pod
+of an istio-init container, and none of Sluice, only connections are checked, and the rules are not
+read back.
 
 With --ambient, or --pod for a pod in ambient mode, ztunnel takes the place of the proxy, and
 connections of ztunnel to the application are tested: they have a client's address, and the replies
@@ -51,7 +51,7 @@ const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,150
 
 func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
 			sectionProbe, sectionOutput),
 		ignoredSections: []section{sectionDryRun, sectionAction, sectionIgnored},
 	}
