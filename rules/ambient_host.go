@@ -15,15 +15,15 @@ type AmbientHost struct {
 	// Pods are the addresses of the pods in ambient mode. IPv6 addresses are ignored without IPv6.
 	Pods []netip.Addr
 	// Kubelet is the cgroup of the kubelet: connections of its processes are probes. It needs a
-	// Path for iptables-legacy, and an ID for nftables. The zero value, for nodes without cgroups of
-	// version 2, means that connections of all processes of KubeletUID are probes, as in Istio's
-	// nftables backend.
+	// Path for iptables-legacy, and an ID for nftables. The zero value, for nodes without cgroups
+	// of version 2, means that connections of all processes of KubeletUID are probes, as in
+	// Istio's nftables backend.
 	Kubelet    MatchCgroup
 	KubeletUID uint32
 	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses that probes get.
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
-	// ProbeMark is the bit of the packet's mark that the rules at output set if the kubelet has sent
-	// the packet, and that the rules at postrouting match.
+	// ProbeMark is the bit of the packet's mark that the rules at output set if the kubelet has
+	// sent the packet, and that the rules at postrouting match.
 	ProbeMark uint32
 	// IPv6 reports whether pods have IPv6 addresses.
 	IPv6 bool

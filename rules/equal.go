@@ -63,8 +63,8 @@ func sameMatch(a, b Match) bool {
 // reports true.
 type numbering struct {
 	seed maphash.Seed
-	// known contains the numbered rules by their hash. count is the number of different rules, which
-	// is also the last assigned number.
+	// known contains the numbered rules by their hash. count is the number of different rules,
+	// which is also the last assigned number.
 	known map[uint64][]numberedRule
 	count int
 }

@@ -271,7 +271,8 @@ func (parts ruleParts) interfaceValues() []string {
 func (parts ruleParts) interfaces(h rules.Hook) []change {
 	set := func(p *rules.Packet, name string) { setInterface(p, h, name) }
 	lo, others := parts.interfaceValues()[:1], parts.interfaceValues()[1:]
-	return append(changesFor(lo, set), changesForClasses(h, matchesOf[rules.MatchInterface](parts), others, set)...)
+	matches := matchesOf[rules.MatchInterface](parts)
+	return append(changesFor(lo, set), changesForClasses(h, matches, others, set)...)
 }
 
 func setInterface(p *rules.Packet, h rules.Hook, name string) {

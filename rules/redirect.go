@@ -48,8 +48,8 @@ type Redirect struct {
 	// ExcludeInterfaces are not captured in either direction.
 	ExcludeInterfaces []InterfaceName
 	// RerouteInterfaces are interfaces of virtual machines in the pod (KubeVirt): TCP connections
-	// to OutboundCIDRs that arrive on them are captured as outbound. As in Istio, neither exclusions
-	// nor other parameters of outbound connections apply to these connections.
+	// to OutboundCIDRs that arrive on them are captured as outbound. As in Istio, no other
+	// parameter of outbound connections applies to these connections, and no exclusion.
 	RerouteInterfaces []InterfaceName
 
 	// LoopbackCIDR contains the IPv4 destinations that are treated as loopback; it is within

@@ -10,8 +10,8 @@ import (
 type Fault struct {
 	// Field is the name of the field of Redirect, Ambient or AmbientHost.
 	Field string
-	// Value is the value of the field, or the invalid element of a list, in quotation marks. Allowed
-	// describes the allowed values.
+	// Value is the value of the field, or the invalid element of a list, in quotation marks.
+	// Allowed describes the allowed values.
 	Value, Allowed string
 }
 
