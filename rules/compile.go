@@ -183,7 +183,7 @@ func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBui
 	return b
 }
 
-// begin begins a user-defined chain.
+// begin begins a chain, which is a user-defined chain unless the caller sets its Base.
 func (c *compiler) begin(name string) chainBuilder {
 	return chainBuilder{compiler: c, chain: Chain{Name: name}}
 }

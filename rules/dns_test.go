@@ -113,12 +113,12 @@ func TestDNSParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337", toInbound,
 			},
 			{
-				"the proxy's call at port 53 is not captured",
+				"the proxy's call to port 53 is not captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 1337",
 				uncaptured,
 			},
 			{
-				"a group's call at port 53 is inbound, because Istio exempts only the tunnel port",
+				"a group's call to port 53 is inbound, because Istio exempts only the tunnel port",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 0 gid 1337", toInbound,
 			},
 			{
@@ -126,7 +126,7 @@ func TestDNSParameters(t *testing.T) {
 				"out tcp 127.0.0.1:1 > 127.0.0.1:53 uid 0 gid 1337", uncaptured,
 			},
 			{
-				"a group's call at another port is not captured",
+				"a group's call to another port is not captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 0 gid 1337",
 				uncaptured,
 			},
@@ -140,11 +140,11 @@ func TestDNSParameters(t *testing.T) {
 			r.TunnelPort = 53
 		}, []row{
 			{
-				"a group's call at port 53 is not captured",
+				"a group's call to port 53 is not captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 0 gid 1337", uncaptured,
 			},
 			{
-				"the proxy's call at port 53 is not captured",
+				"the proxy's call to port 53 is not captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 1337", uncaptured,
 			},
 		}},
@@ -153,20 +153,20 @@ func TestDNSParameters(t *testing.T) {
 			r.OutboundCIDRs = prefixSelection("127.0.0.0/8")
 		}, []row{
 			{
-				"a group's call at port 53 of its own pod is inbound",
+				"a group's call to port 53 of its own pod is inbound",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 0 gid 1337", toInbound,
 			},
 			{
-				"a group's call at another port is inbound",
+				"a group's call to another port is inbound",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 0 gid 1337",
 				toInbound,
 			},
 			{
-				"the proxy's call at port 53 is not captured",
+				"the proxy's call to port 53 is not captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 1337", uncaptured,
 			},
 			{
-				"the application's call at port 53 goes to the agent",
+				"the application's call to port 53 goes to the agent",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 1000", toAgent,
 			},
 		}},
@@ -235,7 +235,7 @@ func TestDNSParameters(t *testing.T) {
 				"out udp 10.244.1.5:1 > 10.96.0.10:53 uid 9 gid 2", proxyZoneOnly,
 			},
 			{
-				"a group's call at port 53 of its own pod is inbound",
+				"a group's call to port 53 of its own pod is inbound",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:53 uid 9 gid 2", toInbound,
 			},
 		}},

@@ -100,21 +100,21 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			r.ExcludeInterfaces = interfaceNames("net1,veth+")
 		}, []row{
 			{
-				"a packet that arrives at an excluded interface", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
+				"a packet that arrives on an excluded interface", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
 				uncaptured,
 			},
 			{
-				"a packet that arrives at an interface that matches a name pattern",
+				"a packet that arrives on an interface that matches a name pattern",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth7",
 				uncaptured,
 			},
 			{
-				"a packet that leaves by an excluded interface",
+				"a packet that leaves through an excluded interface",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev net1 uid 1000",
 				uncaptured,
 			},
 			{
-				"a packet that leaves by an interface that matches a name pattern",
+				"a packet that leaves through an interface that matches a name pattern",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev veth7 uid 1000", uncaptured,
 			},
 			{
@@ -151,7 +151,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				toOutbound,
 			},
 			{
-				"an excluded interface is outbound",
+				"a packet from an excluded interface is outbound",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev net1", toOutbound,
 			},
 			{
@@ -160,7 +160,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			},
 			{"UDP is not captured", "in udp 10.1.1.1:1 > 10.2.2.2:443 dev eth1", uncaptured},
 			{
-				"other interfaces are inbound", "in tcp 10.1.1.1:1 > 10.2.2.2:443 dev eth0",
+				"packets from other interfaces are inbound", "in tcp 10.1.1.1:1 > 10.2.2.2:443 dev eth0",
 				toInbound,
 			},
 		}},
@@ -393,7 +393,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			r.DropInvalid = true
 		}, []row{
 			{
-				"a packet that arrives at an excluded interface", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
+				"a packet that arrives on an excluded interface", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
 				uncaptured,
 			},
 			{

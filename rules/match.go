@@ -128,7 +128,7 @@ type InterfaceName struct {
 	Prefix bool
 }
 
-// Contains reports whether an interface with the name has this name, or begins with this prefix.
+// Contains reports whether name is equal to this name, or begins with this prefix.
 func (n InterfaceName) Contains(name string) bool {
 	return name == n.Name || n.Prefix && strings.HasPrefix(name, n.Name)
 }

@@ -119,7 +119,7 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 	c.captureIncluded(b, "outbound to the proxy")
 }
 
-// captureIncluded redirects to the proxy those connections to the included addresses that meet the
+// captureIncluded redirects connections to the included addresses to the proxy, if they meet the
 // matches.
 func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}

@@ -197,7 +197,7 @@ func TestOutboundParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337", toInbound,
 			},
 			{
-				"a loopback address by another interface",
+				"a loopback address through another interface",
 				"out tcp 10.244.1.5:1 > 127.9.9.9:80 dev eth0 uid 1000", uncaptured,
 			},
 		}},

@@ -46,7 +46,7 @@ var connections = []struct {
 		toInbound, toTransparent, toTransparent,
 	},
 	{
-		"a client calls by UDP",
+		"a client calls over UDP",
 		"in udp 10.1.1.1:40000 > 10.244.1.5:8080", "in udp [2001:db8::1]:40000 > [fd00::5]:8080",
 		uncaptured, uncaptured, uncaptured,
 	},
@@ -62,31 +62,31 @@ var connections = []struct {
 		toOutbound, toOutbound, toOutbound,
 	},
 	{
-		"the application calls by UDP",
+		"the application calls over UDP",
 		"out udp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000",
 		"out udp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
 		uncaptured, uncaptured, uncaptured,
 	},
 	{
-		"the application calls itself by the pod's address",
+		"the application calls itself at the pod's address",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1000",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1000",
 		uncaptured, uncaptured, uncaptured,
 	},
 	{
-		"the application calls itself by the loopback address",
+		"the application calls itself at the loopback address",
 		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1000",
 		"out tcp [::1]:40000 > [::1]:8080 uid 1000",
 		uncaptured, uncaptured, uncaptured,
 	},
 	{
-		"the proxy calls the application by the pod's address",
+		"the proxy calls the application at the pod's address",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337",
 		toInbound, selfCallToInbound, selfCallToInbound,
 	},
 	{
-		"a proxy that runs as root calls the application by the pod's address, bypassing itself in REDIRECT mode",
+		"a proxy that runs as root calls the application at the pod's address, bypassing itself in REDIRECT mode",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
 		uncaptured, toTransparent, toTransparent,
@@ -98,13 +98,13 @@ var connections = []struct {
 		uncaptured, selfCallMarked, toTransparent,
 	},
 	{
-		"the proxy calls the application by the loopback address",
+		"the proxy calls the application at the loopback address",
 		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1337",
 		"out tcp [::1]:40000 > [::1]:8080 uid 1337",
 		uncaptured, uncaptured, uncaptured,
 	},
 	{
-		"the proxy calls the application from its own address",
+		"the proxy calls the application from 127.0.0.6 or ::6",
 		"out tcp 127.0.0.6:40000 > 10.244.1.5:8080 dev lo uid 1337",
 		"out tcp [::6]:40000 > [fd00::5]:8080 dev lo uid 1337",
 		uncaptured, selfCallMarked, selfCallMarked,
@@ -146,11 +146,11 @@ func TestOutcomesOfConnections(t *testing.T) {
 		})
 	}
 	checkRows(t, redirect, []row{{
-		"the proxy calls the application by another loopback address, which exists in IPv4 only",
+		"the proxy calls the application at another loopback address, which exists in IPv4 only",
 		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", toInbound,
 	}})
 	checkRows(t, tproxy, []row{{
-		"in TPROXY mode the proxy calls the application by another loopback address", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
+		"in TPROXY mode the proxy calls the application at another loopback address", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
 		selfCallToInbound,
 	}})
 }

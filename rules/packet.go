@@ -12,7 +12,7 @@ type Packet struct {
 	// Hook is Output for packets of local processes, and Prerouting for packets that arrive.
 	Hook         Hook
 	InInterface  string // at Prerouting
-	OutInterface string // at Output: what routing chose
+	OutInterface string // at Output: the interface that routing chose
 	Protocol     Protocol
 	// Source and Destination are of one family. Ports are 0 for protocols without them (see
 	// [Protocol.HasPorts]).

@@ -14,7 +14,7 @@ import (
 func TestParsePacketDefaults(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{
-			"an outgoing packet leaves by eth0 with root as owner and SYN",
+			"an outgoing packet leaves through eth0 with root as owner and SYN",
 			"out tcp 10.244.1.5:40000 > 10.96.0.1:443",
 			"out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 0 gid 0 state new flags syn",
 		},
@@ -29,17 +29,17 @@ func TestParsePacketDefaults(t *testing.T) {
 			"out udp 10.244.1.5:1 > 10.96.0.10:53 dev eth0 uid 0 gid 7",
 		},
 		{
-			"a packet to a loopback address leaves by lo",
+			"a packet to a loopback address leaves through lo",
 			"out tcp 127.0.0.1:1 > 127.0.0.2:2 uid 1",
 			"out tcp 127.0.0.1:1 > 127.0.0.2:2 dev lo uid 1 gid 1",
 		},
 		{
-			"a packet to its source address leaves by lo",
+			"a packet to its source address leaves through lo",
 			"out tcp [fd00::5]:1 > [fd00::5]:2 uid 1",
 			"out tcp [fd00::5]:1 > [fd00::5]:2 dev lo uid 1 gid 1",
 		},
 		{
-			"an incoming packet arrives by eth0", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+			"an incoming packet arrives on eth0", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev eth0",
 		},
 		{

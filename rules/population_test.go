@@ -267,7 +267,7 @@ func (parts ruleParts) interfaceValues() []string {
 	return values
 }
 
-// interfaces has a separate class for lo, because a packet that leaves by lo returns.
+// interfaces has a separate class for lo, because a packet that is sent over lo arrives again.
 func (parts ruleParts) interfaces(h rules.Hook) []change {
 	set := func(p *rules.Packet, name string) { setInterface(p, h, name) }
 	lo, others := parts.interfaceValues()[:1], parts.interfaceValues()[1:]

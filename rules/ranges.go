@@ -10,7 +10,7 @@ import (
 	"go4.org/netipx"
 )
 
-// A Range is a closed interval of numbers: ports, or user and group ids. For a single number First
+// A Range is a closed interval of numbers, such as ports, ids or marks. For a single number First
 // equals Last.
 type Range[T uint16 | uint32] struct{ First, Last T }
 

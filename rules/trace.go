@@ -68,8 +68,8 @@ type Note struct {
 	Drops  bool // the packet is dropped
 }
 
-// DroppedWithoutRule returns the note about the policy of a chain, or the fact about a chain, that
-// dropped the packet; nil if the packet was not dropped, or for another reason, such as a rule.
+// DroppedWithoutRule returns the note about the policy or the fact that dropped the packet. It
+// returns nil if the packet was not dropped, or if a rule dropped it.
 func (t *Trace) DroppedWithoutRule() *Note {
 	for i := range t.Passes {
 		for j := range t.Passes[i].Notes {

@@ -35,8 +35,8 @@ type Inputs uint8
 
 // The inputs.
 const (
-	// ConnectionInput is the conntrack entry of the packet: whether there is one, its addresses,
-	// its state, its zone and its helper.
+	// ConnectionInput is the conntrack entry of the packet: its existence, addresses, state, zone
+	// and helper.
 	ConnectionInput Inputs = 1 << iota
 	// MarkInput and ConntrackMarkInput are the marks of the packet and of its connection.
 	MarkInput
@@ -49,10 +49,11 @@ const (
 	// ContentsInput is what conntrack helpers and SYNPROXY change in packets that the host sends,
 	// for connections that NAT translates: length, payload, sequence numbers and TCP options.
 	ContentsInput
-	// StateInput is the states that rules write (see [Unknown.State]), except the condition's own.
+	// StateInput is the states that rules write (see [Unknown.State]), except the condition's own
+	// state.
 	StateInput
-	// NATInput is whether the ruleset has NAT chains. If it has, the kernel sets status bits of all
-	// connections.
+	// NATInput is the existence of NAT chains in the ruleset: with any NAT chain, the kernel sets
+	// status bits of all connections.
 	NATInput
 	// AllInputs is the set of all inputs.
 	AllInputs Inputs = 1<<iota - 1
@@ -86,7 +87,7 @@ const (
 	// represent.
 	Reads
 	// ReadsVarying has no side effect: the condition depends on random numbers or on earlier
-	// packets (for example limit), so of every kind of packet it matches some and not others.
+	// packets (for example limit), so it matches some packets of each kind, but not all.
 	ReadsVarying
 	// ReadsHistory has no side effect: the condition depends on earlier packets, but may match all
 	// packets or none (for example a quota that is used up, or a list that is always empty).
