@@ -399,10 +399,15 @@ func TestConcurrentEnsureAddsOnce(t *testing.T) {
 		close(start)
 		wg.Wait()
 		checkState(t, n, join(state4, state6, statePassthrough)...)
-		for i := range changes {
-			if err := changes[i].Undo(); err != nil {
+		added := 0
+		for _, change := range changes {
+			added += change.Len()
+			if err := change.Undo(); err != nil {
 				t.Error(err)
 			}
+		}
+		if added != 5 {
+			t.Errorf("the callers added %d objects, want 5", added)
 		}
 		checkState(t, n)
 	}

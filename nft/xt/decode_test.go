@@ -199,7 +199,7 @@ func TestDecodeMatch(t *testing.T) {
 		{"tcp of a rule for any protocol", nil, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0), nil},
 		{"--tcp-option", tcp, "tcp", 0, tcpInfo(whole, web, 2, 0, 0, 0), nil},
 		{"! --tcp-option", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 8), nil},
-		{"flags that the model does not support", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0x40, 0, 0), nil},
+		{"TCP flags that the model does not support", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0x40, 0, 0), nil},
 		{"reversed ports", tcp, "tcp", 0, tcpInfo([2]uint16{9, 8}, web, 0, 0, 0, 0), nil},
 		{"a truncated tcp", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0), nil},
 		{
@@ -244,7 +244,7 @@ func TestDecodeMatch(t *testing.T) {
 			}},
 		}},
 		{"--ports of any protocol", nil, "multiport", 1, multi(2, 1, []uint16{80}, nil, 0), nil},
-		{"a side that does not exist", tcp, "multiport", 1, multi(3, 1, []uint16{80}, nil, 0), nil},
+		{"a side that multiport does not have", tcp, "multiport", 1, multi(3, 1, []uint16{80}, nil, 0), nil},
 		{"multiport of any protocol", nil, "multiport", 1, multi(1, 1, []uint16{80}, nil, 0), nil},
 		{
 			"multiport of SCTP",
@@ -256,7 +256,7 @@ func TestDecodeMatch(t *testing.T) {
 		},
 		{"multiport without ports", tcp, "multiport", 1, multi(1, 0, nil, nil, 0), nil},
 		{
-			"a range without an end", tcp, "multiport", 1, multi(1, 1, []uint16{80}, []byte{1}, 0),
+			"a range of ports without an end", tcp, "multiport", 1, multi(1, 1, []uint16{80}, []byte{1}, 0),
 			nil,
 		},
 		{
@@ -322,8 +322,8 @@ func TestDecodeMatch(t *testing.T) {
 			"--ctorigdst", nil, "conntrack", 3, state(3, 8, 0, 0),
 			reads("-m conntrack --ctorigdst 0.0.0.0/0"),
 		},
-		{"a state with an unknown bit", nil, "conntrack", 3, state(3, 3, 0, 1<<9), nil},
-		{"a field that is not known", nil, "conntrack", 3, state(3, 1<<14|2, 0, 0), nil},
+		{"an unknown bit of a state", nil, "conntrack", 3, state(3, 3, 0, 1<<9), nil},
+		{"an unknown field of conntrack", nil, "conntrack", 3, state(3, 1<<14|2, 0, 0), nil},
 		{
 			"! --length 5:9", nil, "length", 0, pack(uint16(5), uint16(9), []byte{1}),
 			reads("-m length ! --length 5:9"),
@@ -338,7 +338,7 @@ func TestDecodeMatch(t *testing.T) {
 			"a negation of a state that is not compared", nil, "conntrack", 3,
 			state(3, 0x40, 1, 0), nil,
 		},
-		{"a newer conntrack", nil, "conntrack", 4, numbers(6), []rules.Match{
+		{"a newer revision of conntrack", nil, "conntrack", 4, numbers(6), []rules.Match{
 			rules.Unknown{Text: "match conntrack revision 4", Data: string(numbers(6)[:1])},
 		}},
 
@@ -398,7 +398,7 @@ func TestDecodeMatch(t *testing.T) {
 			pack([]uint16{0, 0x1000}, numbers(0)), nil,
 		},
 		{
-			"a negation with another number", nil, "addrtype", 0,
+			"an addrtype of old iptables with an invalid negation", nil, "addrtype", 0,
 			pack([]uint16{4, 0}, numbers(2, 0)), nil,
 		},
 		{"a truncated addrtype", nil, "addrtype", 0, pack([]uint16{4, 0}, numbers(0)), nil},
@@ -452,11 +452,11 @@ func TestDecodeMatch(t *testing.T) {
 		},
 		{"an iprange without a condition", nil, "iprange", 1, pack(zeros(68)), nil},
 		{
-			"a range with an unknown bit", nil, "iprange", 1,
+			"iprange with an unknown flag", nil, "iprange", 1,
 			pack(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
 		},
 
-		{"another match", nil, "string", 0, zeros(5), nil},
+		{"a match that the model does not represent", nil, "string", 0, zeros(5), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r rules.Rule
@@ -628,8 +628,8 @@ func TestDecodeTarget(t *testing.T) {
 			"REDIRECT to the same port of IPv6", rules.IPv6, "REDIRECT", 0, nat6(0, 0, 0),
 			rules.RedirectTo{},
 		},
-		{"the other family's structure", rules.IPv6, "REDIRECT", 0, nat4(1, 2, 15001, 15001), nil},
-		{"a REDIRECT without a family", rules.Inet, "REDIRECT", 0, nat6(2, 15001, 15001), nil},
+		{"REDIRECT of IPv6 with the structure of IPv4", rules.IPv6, "REDIRECT", 0, nat4(1, 2, 15001, 15001), nil},
+		{"REDIRECT of family inet", rules.Inet, "REDIRECT", 0, nat6(2, 15001, 15001), nil},
 
 		{
 			"--to-destination :8080", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8080),
@@ -688,7 +688,7 @@ func TestDecodeTarget(t *testing.T) {
 			nat6(10, 8080, 8080, zeros(4)...),
 			rules.DNATPort{Port: 8080},
 		},
-		{"the old DNAT of IPv6", rules.IPv6, "DNAT", 0, nat4(1, 2, 8080, 8080), nil},
+		{"the oldest revision of DNAT, for IPv6", rules.IPv6, "DNAT", 0, nat4(1, 2, 8080, 8080), nil},
 
 		{
 			"--reject-with icmp-port-unreachable", rules.IPv4, "REJECT", 0, numbers(3, 0),
@@ -713,8 +713,8 @@ func TestDecodeTarget(t *testing.T) {
 			"--reject-with tcp-reset of IPv6", rules.IPv6, "REJECT", 0, numbers(6),
 			rules.Reject{With: "tcp reset"},
 		},
-		{"the reject type of a destination that is not a neighbor", rules.IPv6, "REJECT", 0, numbers(2), nil},
-		{"a REJECT without a family", rules.Inet, "REJECT", 0, numbers(3), nil},
+		{"the reject type not-neighbor", rules.IPv6, "REJECT", 0, numbers(2), nil},
+		{"REJECT of family inet", rules.Inet, "REJECT", 0, numbers(3), nil},
 
 		{
 			"--on-port 15006", rules.IPv4, "TPROXY", 1, tproxy(allBits, 0x539, zeros(16), 15006),
@@ -754,11 +754,11 @@ func TestDecodeTarget(t *testing.T) {
 		{"--zone 1", rules.IPv4, "CT", 0, zone(0, 1, 40), rules.SetZone{Zone: 1}},
 		{"--zone 1 of newer iptables", rules.IPv4, "CT", 1, zone(0, 1, 72), rules.SetZone{Zone: 1}},
 		{
-			"--zone 65535 of the newest", rules.IPv6, "CT", 2, zone(0, 65535, 72),
+			"--zone 65535 of the newest iptables", rules.IPv6, "CT", 2, zone(0, 65535, 72),
 			rules.SetZone{Zone: 65535},
 		},
 		{
-			"a pointer of the kernel", rules.IPv4, "CT", 0, pack(zone(0, 1, 32), numbers(7, 7)),
+			"--zone 1 and a pointer of the kernel", rules.IPv4, "CT", 0, pack(zone(0, 1, 32), numbers(7, 7)),
 			rules.SetZone{Zone: 1},
 		},
 		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), rules.Notrack{}},
@@ -782,7 +782,7 @@ func TestDecodeTarget(t *testing.T) {
 			rules.Unknown{Text: "-j CT --zone 1 --ctevents 0x1"},
 		},
 		{
-			"a helper and a pointer of the kernel", rules.IPv4, "CT", 0,
+			"--helper ftp and a pointer of the kernel", rules.IPv4, "CT", 0,
 			pack(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
 			rules.SetZone{Helper: "ftp"},
 		},
@@ -800,7 +800,7 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{"another revision of LOG", rules.IPv4, "LOG", 1, zeros(32), nil},
 		{
-			"a set that changes", rules.IPv4, "SET", 3, zeros(64),
+			"SET", rules.IPv4, "SET", 3, zeros(64),
 			rules.Unknown{Text: "target SET revision 3", Data: rules.NoData},
 		},
 		{"TTL", rules.IPv4, "TTL", 0, []byte{2, 1}, xt.HopLimit(rules.IPv4, xt.DecrementHops, 1)},
@@ -812,7 +812,7 @@ func TestDecodeTarget(t *testing.T) {
 		{"CHECKSUM", rules.IPv4, "CHECKSUM", 0, []byte{1}, xt.FillChecksum()},
 		{"CLASSIFY", rules.IPv4, "CLASSIFY", 0, numbers(1<<16 | 2), xt.Classify(1<<16 | 2)},
 		{"another revision of TOS", rules.IPv4, "TOS", 0, []byte{4}, nil},
-		{"another target", rules.IPv4, "SYNPROXY", 0, numbers(1), nil},
+		{"a target that the model does not represent", rules.IPv4, "SYNPROXY", 0, numbers(1), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.want == nil {

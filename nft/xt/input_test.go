@@ -48,9 +48,9 @@ var matchEffects = map[string]rules.Effect{
 	"connlimit": rules.AnyEffect, // drops what it cannot count
 }
 
-// harmlessTargets contains the targets that need not have any effect, even with invalid data, with
-// their newest revisions.
-var harmlessTargets = map[string]uint32{
+// targetsOfKnownEffect contains the targets whose decoded effect is not AnyEffect even if their
+// data are invalid, with their newest revisions.
+var targetsOfKnownEffect = map[string]uint32{
 	"AUDIT": 0, "IDLETIMER": 1, "LED": 0, "LOG": 0, "NFLOG": 0, "TRACE": 0, "ULOG": 0, "RATEEST": 0,
 	"MASQUERADE": 0, "SNAT": 2, "NOTRACK": 0,
 	"CHECKSUM": 0, "CLASSIFY": 0, "DSCP": 0, "HL": 0, "TCPMSS": 0, "TOS": 1, "TTL": 0,
@@ -110,7 +110,7 @@ func TestEveryMatchIsClassified(t *testing.T) {
 }
 
 // TestEveryTargetIsClassified decodes the targets of Linux 6.18 and of the running kernel from data
-// that is invalid for every target. All targets except harmlessTargets may have any effect.
+// that is invalid for every target. All targets except targetsOfKnownEffect may have any effect.
 func TestEveryTargetIsClassified(t *testing.T) {
 	list := []string{
 		"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CONNSECMARK", "CT", "DNAT", "DNPT", "DSCP",
@@ -127,7 +127,7 @@ func TestEveryTargetIsClassified(t *testing.T) {
 			if unknown && u.Effect == rules.AnyEffect {
 				continue
 			}
-			if newest, ok := harmlessTargets[name]; !ok || revision > newest {
+			if newest, ok := targetsOfKnownEffect[name]; !ok || revision > newest {
 				t.Errorf("%s revision %d: decoded as %s, want an unknown target with any effect",
 					name, revision, a)
 			}
