@@ -112,7 +112,7 @@ func TestDiagramsCountTheirTables(t *testing.T) {
 		d.node(i, none, all)
 	}
 	d.newRound()
-	want := int64(cap(d.nodes)*nodeSize + len(d.numbers)*numberSize +
+	want := int64(cap(d.nodes)*nodeSize + len(d.uniqueTable)*setSize +
 		len(d.results)*resultSize + len(d.projected)*projectionSize)
 	if m.memory < want*99/100 || m.memory > want*101/100 {
 		t.Errorf("the meter counts %d bytes, the tables take %d", m.memory, want)

@@ -16,18 +16,19 @@ func (w *walk) withConntrack(c *rules.Chain) set {
 		return all
 	}
 	return w.variable(variable{
-		key: "conntrack in use" + w.maybeConntrack, kind: unknownBit,
+		key: "conntrack in use" + w.conntrackUnknowns, kind: unknownBit,
 		text: "whether conntrack is in use: no rule of the family is known to enable it",
 	})
 }
 
 // conntrackUse reports whether a rule certainly makes the kernel enable conntrack for packets of
-// the family. Otherwise maybe identifies the unknown expressions, which may enable it.
-func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, maybe string) {
-	var unknowns []string
+// the family. If no rule does, unknowns contains the texts of the unknown expressions, each of
+// which may enable conntrack.
+func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns string) {
+	var texts []string
 	addUnknown := func(m any) {
 		if u, ok := m.(rules.Unknown); ok {
-			unknowns = append(unknowns, keySeparator+u.Text)
+			texts = append(texts, keySeparator+u.Text)
 		}
 	}
 	for i := range rs.Tables {
@@ -53,8 +54,8 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, maybe string
 			}
 		}
 	}
-	slices.Sort(unknowns)
-	return false, strings.Join(slices.Compact(unknowns), "")
+	slices.Sort(texts)
+	return false, strings.Join(slices.Compact(texts), "")
 }
 
 // enablesConntrack reports whether the kernel certainly enables conntrack for packets of the family

@@ -33,9 +33,9 @@ const lastBit = ^uint32(0)
 // diagrams contain all nodes of a space. Nodes are never removed, because a decision is short.
 type diagrams struct {
 	nodes []node
-	// numbers is the unique table: a hash table from the content of a node to its set, with open
-	// addressing and a length that is a power of two.
-	numbers []set
+	// uniqueTable is a hash table from the content of a node to its set, with open addressing and a
+	// length that is a power of two. It ensures that equal nodes are not stored twice.
+	uniqueTable []set
 	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
 	// projected caches the results of the current call of project, by set, or contains the sets
@@ -67,17 +67,17 @@ const (
 )
 
 // Sizes of the elements of the tables in bytes. The table of nodes has half as many elements as the
-// table of their numbers.
+// unique table.
 const (
 	nodeSize       = 12
-	numberSize     = 4
+	setSize        = 4
 	resultSize     = 16
 	projectionSize = 8
 )
 
 func newDiagrams(size int, m *meter) *diagrams {
 	d := &diagrams{
-		numbers: newTable[set](size), results: newTable[result](size / resultShare), meter: m,
+		uniqueTable: newTable[set](size), results: newTable[result](size / resultShare), meter: m,
 	}
 	m.alloc(d.memory())
 	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit})
@@ -100,7 +100,7 @@ func newTable[T any](size int) []T {
 
 // memory returns the size of the tables in bytes.
 func (d *diagrams) memory() int64 {
-	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize +
+	return int64(len(d.uniqueTable))*(nodeSize/2+setSize) + int64(len(d.results))*resultSize +
 		int64(len(d.projected))*projectionSize
 }
 
@@ -127,40 +127,40 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	d.meter.step()
 	complement := no & complemented
 	no, yes = no^complement, yes^complement
-	mask := uint32(len(d.numbers) - 1)
+	mask := uint32(len(d.uniqueTable) - 1)
 	i := hash(bit, uint32(no), uint32(yes)) & mask
-	for ; d.numbers[i] != none; i = (i + 1) & mask {
-		if n := d.nodes[d.numbers[i].index()]; n.bit == bit && n.no == no && n.yes == yes {
-			return d.numbers[i] ^ complement
+	for ; d.uniqueTable[i] != none; i = (i + 1) & mask {
+		if n := d.nodes[d.uniqueTable[i].index()]; n.bit == bit && n.no == no && n.yes == yes {
+			return d.uniqueTable[i] ^ complement
 		}
 	}
 	s := set(len(d.nodes)) << 1
 	d.nodes = append(d.nodes, node{bit, no, yes})
-	d.numbers[i] = s
-	if 2*len(d.nodes) > len(d.numbers) {
+	d.uniqueTable[i] = s
+	if 2*len(d.nodes) > len(d.uniqueTable) {
 		d.grow()
 	}
 	return s ^ complement
 }
 
-// grow doubles the tables. The old tables become garbage, for which liveShare leaves memory: their
-// size is at most half of the size of the new tables.
+// grow doubles the tables. The old tables become garbage, for which liveShare leaves memory: the
+// old tables have at most half the size of the new ones.
 func (d *diagrams) grow() {
-	size := 2 * len(d.numbers)
-	d.meter.alloc(int64(size/2) * (nodeSize/2 + numberSize))
+	size := 2 * len(d.uniqueTable)
+	d.meter.alloc(int64(size/2) * (nodeSize/2 + setSize))
 	d.nodes = append(make([]node, 0, size/2+1), d.nodes...)
-	d.numbers = newTable[set](size)
+	d.uniqueTable = newTable[set](size)
 	if len(d.results) < maxResults {
 		d.meter.alloc(int64(len(d.results)) * resultSize)
 		d.results = newTable[result](2 * len(d.results))
 	}
 	mask := uint32(size - 1)
-	for s, n := range d.nodes[1:] {
+	for index, n := range d.nodes[1:] {
 		i := hash(n.bit, uint32(n.no), uint32(n.yes)) & mask
-		for d.numbers[i] != none {
+		for d.uniqueTable[i] != none {
 			i = (i + 1) & mask
 		}
-		d.numbers[i] = set(s+1) << 1
+		d.uniqueTable[i] = set(index+1) << 1
 	}
 }
 

@@ -32,10 +32,10 @@ type walk struct {
 	marksTemplates bool
 	// hasNATChain reports that the ruleset has NAT chains for the family (NATSetsStatus).
 	hasNATChain bool
-	// usesConntrack and maybeConntrack are the results of conntrackUse; they are computed only if
-	// the ruleset has NAT chains.
-	usesConntrack  bool
-	maybeConntrack string
+	// usesConntrack and conntrackUnknowns are the results of conntrackUse. They are computed only
+	// if the ruleset has NAT chains.
+	usesConntrack     bool
+	conntrackUnknowns string
 
 	// randomKeys contains the keys of the variables of random matches of the rules.
 	randomKeys map[string]bool
@@ -106,7 +106,7 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		marksTemplates: marksTemplates(rs), hasNATChain: hasNATChain(rs, s.family),
 	}
 	if w.hasNATChain {
-		w.usesConntrack, w.maybeConntrack = conntrackUse(rs, s.family)
+		w.usesConntrack, w.conntrackUnknowns = conntrackUse(rs, s.family)
 	}
 	connection := w.marks.connection
 	if s.shared.differing[connectionMarks] {
