@@ -22,6 +22,8 @@ import (
 // If the process is killed, nfnetlink_log remains the logger.
 type Log struct {
 	events *Receiver
+	// isBound reports whether the socket receives the group.
+	isBound bool
 	// loggers contains the previous loggers of the families whose logger the Log has replaced.
 	loggers map[uint8]string
 	ns      *netns.NS
@@ -41,6 +43,7 @@ const (
 	attrFlags     = 6 // NFULA_CFG_FLAGS
 
 	commandBind     = 1 // NFULNL_CFG_CMD_BIND
+	commandUnbind   = 2 // NFULNL_CFG_CMD_UNBIND
 	commandPFBind   = 3 // NFULNL_CFG_CMD_PF_BIND
 	commandPFUnbind = 4 // NFULNL_CFG_CMD_PF_UNBIND
 	modePacket      = 2 // NFULNL_COPY_PACKET
@@ -87,6 +90,7 @@ func (l *Log) open(buffer int) (err error) {
 	case err != nil:
 		return fmt.Errorf(loggerMissing+": %w", err)
 	}
+	l.isBound = true
 	mode := binary.BigEndian.AppendUint32(nil, copiedBytes)
 	if err := l.configure(unix.AF_UNSPEC,
 		netlink.Attribute{Type: attrMode, Data: append(mode, modePacket, 0)},
@@ -203,6 +207,11 @@ func (l *Log) Close() error {
 		}
 		for family, name := range l.loggers {
 			l.closeErr = errors.Join(l.closeErr, l.restoreLogger(family, name))
+		}
+		if l.isBound {
+			// A process that is being started may have a copy of the socket, which keeps the group.
+			// Ignore the error: if the buffer is full, the kernel drops the answer.
+			_ = l.configure(unix.AF_UNSPEC, attribute(attrCommand, commandUnbind))
 		}
 		l.closeErr = errors.Join(l.closeErr, l.events.Close())
 	})

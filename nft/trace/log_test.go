@@ -27,6 +27,31 @@ func TestOneLogAtATime(t *testing.T) {
 	}
 }
 
+// TestCloseReleasesTheGroup covers a copy of the log's socket: a process that is being started has
+// such a copy until it executes its program.
+func TestCloseReleasesTheGroup(t *testing.T) {
+	ns := netnstest.New(t)
+	l, err := trace.OpenLog(ns, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := l.DupSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := trace.OpenLog(ns, 0)
+	if err != nil {
+		t.Fatalf("the next log: %v", err)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOpenLogNamesTheMissingCapability(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
