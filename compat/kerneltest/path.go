@@ -118,7 +118,8 @@ func (n *Network) tracePaths(
 // sharesHeader reports whether another packet may have the same header in the log of
 // iptables-legacy as packet i. This is the case if packet i has no socket, because it is the copy
 // of an arriving packet with the same header. It is also the case if another packet has the same
-// protocol and source, except for TCP, whose sequence numbers distinguish the packets.
+// protocol and source, except for TCP: no other packet has the source of a traced TCP packet (see
+// usedPorts).
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
