@@ -31,9 +31,9 @@ func checkBudget(t testing.TB, left, right rules.Ruleset) {
 	boundOfDecision.Check(t, "deciding", func() {
 		result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Budget: diff.AgentBudget})
-		if len(result.Undecided) > diff.MostUndecided {
+		if len(result.Undecided) > diff.MaxUndecided {
 			t.Errorf("%d undecided conditions, want at most %d", len(result.Undecided),
-				diff.MostUndecided)
+				diff.MaxUndecided)
 		}
 	})
 	for _, text := range explainedPackets {

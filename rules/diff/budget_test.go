@@ -197,7 +197,7 @@ func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 	}
 }
 
-// Only the first MostUndecided undecided conditions are listed.
+// Only the first MaxUndecided undecided conditions are listed.
 func TestUndecidedConditionsAreLimited(t *testing.T) {
 	unknown := func(n int) rules.Ruleset {
 		var list []rules.Rule
@@ -208,12 +208,12 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 		}
 		return filterOut(list...)
 	}
-	for n, more := range map[int]bool{MostUndecided: false, MostUndecided + 1: true} {
+	for n, more := range map[int]bool{MaxUndecided: false, MaxUndecided + 1: true} {
 		result := Decide(withRouting(unknown(n)), withRouting(filterOut()),
 			Options{Families: []rules.Family{rules.IPv4}})
-		if len(result.Undecided) != MostUndecided || result.MoreUndecided != more {
+		if len(result.Undecided) != MaxUndecided || result.MoreUndecided != more {
 			t.Errorf("%d undecided conditions: %d listed, more %t, want %d, more %t", n,
-				len(result.Undecided), result.MoreUndecided, MostUndecided, more)
+				len(result.Undecided), result.MoreUndecided, MaxUndecided, more)
 		}
 	}
 }

@@ -300,7 +300,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 		if slices.ContainsFunc(d.result.Undecided, u.sameRule) {
 			return
 		}
-		if len(d.result.Undecided) == MostUndecided {
+		if len(d.result.Undecided) == MaxUndecided {
 			d.result.MoreUndecided = true
 			return
 		}
@@ -319,7 +319,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 			}
 		}
 		for j, u := range w.unsupported {
-			if d.meter.charge(MostUndecided); d.result.MoreUndecided {
+			if d.meter.charge(MaxUndecided); d.result.MoreUndecided {
 				return
 			}
 			if s.exist(undecided[j]) {
@@ -328,7 +328,7 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 		}
 	}
 	for _, v := range s.unknownsOf(c.differsIf) {
-		if d.meter.charge(MostUndecided); d.result.MoreUndecided {
+		if d.meter.charge(MaxUndecided); d.result.MoreUndecided {
 			return
 		}
 		u := Undecided{Text: v.text}

@@ -40,8 +40,8 @@ type Options struct {
 // DefaultMaxClasses is the default of Options.MaxClasses.
 const DefaultMaxClasses = 20
 
-// MostUndecided is the maximum length of Result.Undecided.
-const MostUndecided = 100
+// MaxUndecided is the maximum length of Result.Undecided.
+const MaxUndecided = 100
 
 // A Result is the result of a decision.
 type Result struct {
@@ -54,7 +54,7 @@ type Result struct {
 	// Undecided lists the reasons why the outcome of packets is unknown: expressions that the model
 	// does not support, and facts that the kernel does not report.
 	Undecided []Undecided
-	// MoreUndecided reports that there are more than MostUndecided reasons.
+	// MoreUndecided reports that there are more than MaxUndecided reasons.
 	MoreUndecided bool
 	// UntrackedOpen reports that packets that enter untracked, such as packets that tc or a dup
 	// rule sends, were compared only in part: it is unknown how the kernel treats such a packet

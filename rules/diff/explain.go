@@ -119,7 +119,7 @@ func (x *explanation) addUncertain(cases set) {
 		} else {
 			text = unknownField(f)
 		}
-		if len(x.uncertain) < maxCauses && !slices.Contains(x.uncertain, text) {
+		if len(x.uncertain) < maxListedCauses && !slices.Contains(x.uncertain, text) {
 			x.uncertain = append(x.uncertain, text)
 		}
 	})
@@ -157,8 +157,9 @@ type causes struct {
 	known map[string]bool
 }
 
-// maxCauses is the maximum number of causes in a text.
-const maxCauses = 10
+// maxListedCauses is the maximum number of causes in a text, of rules in Trace.UnknownAt, and of
+// conditions in Trace.Uncertain.
+const maxListedCauses = 10
 
 // causeSize is the size of a cause in a list and in a map in bytes.
 const causeSize = 64
@@ -171,7 +172,7 @@ func (c *causes) add(text string, step *rules.Step) {
 		c.meter.alloc(causeSize)
 		c.texts = append(c.texts, text)
 	}
-	if step != nil && len(c.unknownAt) < maxCauses && !slices.Contains(c.unknownAt, *step) {
+	if step != nil && len(c.unknownAt) < maxListedCauses && !slices.Contains(c.unknownAt, *step) {
 		c.unknownAt = append(c.unknownAt, *step)
 	}
 }
@@ -233,8 +234,8 @@ func (c *causes) addMarks() {
 
 // String returns the causes as one text.
 func (c *causes) String() string {
-	if n := len(c.texts) - maxCauses; n > 1 {
-		return fmt.Sprintf("%s; and %d more", strings.Join(c.texts[:maxCauses], "; "), n)
+	if n := len(c.texts) - maxListedCauses; n > 1 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(c.texts[:maxListedCauses], "; "), n)
 	}
 	return strings.Join(c.texts, "; ")
 }
