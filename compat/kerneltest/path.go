@@ -118,8 +118,7 @@ func (n *Network) tracePaths(
 // sharesHeader reports whether another packet may have the same header in the log of
 // iptables-legacy as packet i. This is the case if packet i has no socket, because it is the copy
 // of an arriving packet with the same header. It is also the case if another packet has the same
-// protocol and source, except for TCP: no other packet has the source of a traced TCP packet (see
-// usedPorts).
+// protocol and source, which occurs only for other protocols than TCP (see usedPorts).
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -127,8 +126,7 @@ func sharesHeader(packets []rules.Packet, i int) bool {
 	}
 	for j := range packets {
 		other := &packets[j]
-		if j != i && p.Protocol != rules.TCP && other.Protocol == p.Protocol &&
-			other.Source == p.Source {
+		if j != i && other.Protocol == p.Protocol && other.Source == p.Source {
 			return true
 		}
 	}
