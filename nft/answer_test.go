@@ -7,16 +7,20 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestUnexpectedResponseIsAnError covers malformed and unexpected answers. They must neither be
+// TestUnexpectedAnswerIsAnError covers malformed and unexpected answers. They must neither be
 // accepted nor make the connection wait forever.
-func TestUnexpectedResponseIsAnError(t *testing.T) {
+func TestUnexpectedAnswerIsAnError(t *testing.T) {
+	var name messages
+	name.addText(unix.NFTA_TABLE_NAME, rules.TableName)
 	table := func(request []byte) []byte {
 		return encodeAnswer(request, messageType(unix.NFT_MSG_NEWTABLE), 0,
-			append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
+			append([]byte{unix.NFPROTO_INET, 0, 0, 0}, name.buf...)...)
 	}
-	length := func(n uint32, m []byte) []byte {
+	withLength := func(n uint32, m []byte) []byte {
 		native.PutUint32(m, n)
 		return m
 	}
@@ -31,13 +35,13 @@ func TestUnexpectedResponseIsAnError(t *testing.T) {
 		}, "not well-formed"},
 		{"a truncated message", func(r []byte) []byte { return table(r)[:21] }, "not well-formed"},
 		{"a message shorter than its header", func(r []byte) []byte {
-			return length(8, table(r))
+			return withLength(8, table(r))
 		}, "not well-formed"},
 		{"a message of length 0", func(r []byte) []byte {
-			return length(0, table(r))
+			return withLength(0, table(r))
 		}, "not well-formed"},
 		{"a message of length 4 GiB", func(r []byte) []byte {
-			return length(1<<32-1, table(r))
+			return withLength(1<<32-1, table(r))
 		}, "not well-formed"},
 		{"a message without family", func(r []byte) []byte {
 			return encodeAnswer(r, messageType(unix.NFT_MSG_NEWTABLE), 0, 1)
@@ -68,21 +72,14 @@ func TestUnexpectedResponseIsAnError(t *testing.T) {
 			})
 			found, err := c.withShortTimeout(t).findSluiceTable()
 			if found != nil || err == nil || !strings.Contains(err.Error(), row.want) {
-				t.Errorf("table %v, error %v, want %q", found, err, row.want)
+				t.Errorf("table %v, error %v, want an error that contains %q", found, err, row.want)
 			}
 		})
 	}
 }
 
-// named encodes the attribute of a table's name.
-func named(table string) []byte {
-	var m messages
-	m.addText(unix.NFTA_TABLE_NAME, table)
-	return m.buf
-}
-
-// TestTheKernelsExplanationIsPartOfTheError covers the formats of extended acknowledgements, some
-// of which old kernels do not use.
+// TestTheKernelsExplanationIsPartOfTheError covers the formats of acknowledgements of old and new
+// kernels.
 func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	var tlv messages
 	tlv.addText(unix.NLMSGERR_ATTR_MSG, "the reason")
@@ -91,7 +88,8 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 		t.Fatal(err)
 	}
 	const seq = 5
-	refused := tx.descriptions[seq].String()
+	rejected := tx.descriptions[seq].String()
+	// uncapped encodes an error with a copy of the rejected message, whose body has 24 bytes.
 	uncapped := func(errno unix.Errno, flags uint16, rest ...byte) []byte {
 		m := encodeError(seq, errno, flags, append(make([]byte, 24), rest...)...)
 		native.PutUint32(m[unix.NLMSG_HDRLEN+4:], unix.NLMSG_HDRLEN+24)
@@ -129,23 +127,23 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 				return [][]byte{row.answer}
 			})
 			err := c.commit(tx)
-			var refusal *KernelError
-			if !errors.As(err, &refusal) {
+			var kernelErr *KernelError
+			if !errors.As(err, &kernelErr) {
 				t.Fatalf("%v, want a KernelError", err)
 			}
 			if want := fmt.Sprintf("the kernel refuses to %s: ",
-				refused); !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("%v, want it to begin with %q", err, want)
+				rejected); !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v, want an error that begins with %q", err, want)
 			}
 			if !strings.Contains(err.Error(), row.want) {
-				t.Errorf("%v, want %q", err, row.want)
+				t.Errorf("%v, want an error that contains %q", err, row.want)
 			}
 		})
 	}
 }
 
-// TestErrorsThatConcernNoObjectAreClassified covers a missing permission, which the kernel reports
-// for the begin message of a batch, and a kernel without nf_tables.
+// TestErrorsThatConcernNoObjectAreClassified covers a missing permission and a kernel without
+// nf_tables. The kernel reports a missing permission for the first message of a batch.
 func TestErrorsThatConcernNoObjectAreClassified(t *testing.T) {
 	tx, err := Encode(example("sidecar-ipv4"))
 	if err != nil {

@@ -123,9 +123,9 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 			return err
 		}
 		for range 3 {
-			var refusal *KernelError
-			if err := c.commit(tx); !errors.As(err, &refusal) || refusal.Errno != unix.EEXIST ||
-				refusal.msg != unix.NFT_MSG_NEWTABLE {
+			var kernelErr *KernelError
+			if err := c.commit(tx); !errors.As(err, &kernelErr) || kernelErr.Errno != unix.EEXIST ||
+				kernelErr.msg != unix.NFT_MSG_NEWTABLE {
 				t.Fatalf("%v, want an error because the table exists", err)
 			}
 			if id, err := c.generation(); err != nil || id == 0 {

@@ -28,16 +28,16 @@ func planReplacement(want *rules.Table, old *foundTable, generation uint32) (ste
 // rules.
 //
 // If the chains were deleted and created again, a packet that traverses a hook during the commit
-// could traverse both the old and the new chain. If the new chain is still empty and the old chain
-// is already empty, the packet is not captured (about 150 of 20 million packets, while a table was
-// deleted and created a million times). If both contain rules, the second TPROXY rule interprets
-// the mark that the first has set as a mark of the proxy, and the connection hangs. Keeping the
-// chains avoids both errors.
+// could traverse both the old and the new chain. If it finds the new chain still empty and the old
+// chain already empty, the packet is not captured (about 150 of 20 million packets, while a table
+// was deleted and created a million times). If both contain rules, the second TPROXY rule
+// interprets the mark that the first has set as a mark of the proxy, and the connection hangs.
+// Keeping the chains avoids both errors.
 //
 // Counters of equal rules keep their values, except for packets between the read and the commit.
 //
-// Chains cannot be kept if capture moves to another hook or priority, because the mode or the
-// deviation nat-first changes: see [gate].
+// Chains cannot be kept if capture moves to another hook or priority, for example because the mode
+// changes: see [gate].
 func encodeReplacement(
 	want *rules.Table, old *foundTable, generation uint32,
 ) (*Transaction, error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// replacements is the number of replacements of rulesets under load.
+// replacements returns the number of replacements of rulesets under load.
 func replacements() int {
-	if os.Getenv("SLUICE_LONG") != "" {
+	if os.Getenv("SLUICE_LONG") == "1" {
 		return 300
 	}
 	return 30
@@ -37,17 +37,18 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			if _, err := nft.Apply(network.Pod, rulesets[0]); err != nil {
 				t.Fatal(err)
 			}
-			lasting := open(t, network, callTimeout, whenCaptured)
+			oldConnections := open(t, network, callTimeout, whenCaptured)
 
 			var opened atomic.Int64
 			var stop atomic.Bool
 			var callers sync.WaitGroup
 			for i, f := range flows {
-				// Connections from before the replacements send as many requests as new ones.
+				// Each old connection sends requests until the replacements end.
 				callers.Go(func() {
 					for !stop.Load() && !t.Failed() {
-						if answer := lasting[i].Ask(); answer.By != f.captured {
-							t.Errorf("%s: a connection from before the replacements is now answered by %s", f.name, answer)
+						if answer := oldConnections[i].Ask(); answer.By != f.captured {
+							t.Errorf("%s: answered by %s on a connection from before the replacements, want %s",
+								f.name, answer, f.captured)
 						}
 					}
 				})
@@ -68,14 +69,14 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 				})
 			}
 			for i := range replacements() {
-				// The load continues between any two replacements.
+				// Wait for new connections between any two replacements.
 				before := opened.Load()
-				rulestest.Eventually(t, "connections", func() bool {
+				rulestest.Eventually(t, "new connections", func() bool {
 					return opened.Load() >= before+int64(len(flows)) || t.Failed()
 				})
 				result, err := nft.Apply(network.Pod, rulesets[(i+1)%len(rulesets)])
 				if err != nil || result.Outcome != nft.Replaced {
-					t.Errorf("replacement %d: %v, %v", i+1, result, err)
+					t.Errorf("replacement %d: %+v, error %v, want %s", i+1, result, err, nft.Replaced)
 				}
 			}
 			stop.Store(true)

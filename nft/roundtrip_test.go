@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAppliedRulesReadBackEqual uses random parameters.
+// TestAppliedRulesReadBackEqual applies, replaces and removes rulesets of random parameters.
 func TestAppliedRulesReadBackEqual(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -35,11 +35,11 @@ func TestAppliedRulesReadBackEqual(t *testing.T) {
 		checkRuleset(t, ns, second)
 
 		if removed, err := Remove(ns); err != nil || !removed {
-			t.Fatalf("remove: %v, %v", removed, err)
+			t.Fatalf("removed %t, error %v, want the removal of the table", removed, err)
 		}
 		checkEmpty(t, ns)
 		if removed, err := Remove(ns); err != nil || removed {
-			t.Fatalf("remove again: %v, %v", removed, err)
+			t.Fatalf("second Remove: removed %t, error %v, want no change", removed, err)
 		}
 	})
 }
@@ -58,8 +58,7 @@ func TestResultCountsAllObjects(t *testing.T) {
 		}
 		return n
 	}
-	// Two policy rules, two routes and ::6.
-	const routes = 5
+	const routes = 5 // two policy rules, two routes and ::6
 	for _, step := range []struct {
 		rs   rules.Ruleset
 		want Result

@@ -34,7 +34,7 @@ func TestIstiosAddressIsNotChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if removed, err := Remove(ns); err != nil || removed {
-				t.Errorf("removed %v, %v", removed, err)
+				t.Errorf("removed %t, error %v, want no change", removed, err)
 			}
 			checkRoutes(t, ns, existing)
 		},
@@ -56,7 +56,7 @@ func checkRoutes(t *testing.T, ns *netns.NS, want rules.Routing) {
 	t.Helper()
 	got, err := route.Read(ns)
 	if err != nil || !rules.Equal(rules.Ruleset{Routing: want}, rules.Ruleset{Routing: got}) {
-		t.Errorf("routing %v, %v, want %v", got, err, want)
+		t.Errorf("routing %v, error %v, want %v", got, err, want)
 	}
 }
 
@@ -65,13 +65,13 @@ func holdLock(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	release, acquired, err := ns.Lock(0)
 	if err != nil || !acquired {
-		t.Fatalf("acquired %v, %v", acquired, err)
+		t.Fatalf("acquired the lock: %t, error %v", acquired, err)
 	}
 	t.Cleanup(release)
 }
 
-// TestLockHolderOnlyDelays has a process of the pod hold the lock permanently.
-func TestLockHolderOnlyDelays(t *testing.T) {
+// TestApplySucceedsWithoutTheLock covers a process of the pod that holds the lock permanently.
+func TestApplySucceedsWithoutTheLock(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	holdLock(t, ns)
@@ -80,15 +80,15 @@ func TestLockHolderOnlyDelays(t *testing.T) {
 	checkRoutes(t, ns, want.Routing)
 }
 
-// TestNoChangeNeedsNoLock has a process hold the lock during an Apply without a change.
+// TestNoChangeNeedsNoLock checks that an Apply without a change does not wait for the lock.
 func TestNoChangeNeedsNoLock(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	want := example("exclusions-dual")
 	mustApply(t, ns, want, Created)
 	holdLock(t, ns)
-	// Use the shortest of several attempts: each would exceed the timeout if Apply waited for the
-	// lock.
+	// Measure the shortest of several attempts: if Apply waited for the lock, each attempt would
+	// take at least LockTimeout.
 	shortest := time.Hour
 	for range 10 {
 		start := time.Now()
@@ -97,11 +97,12 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("waited %s", shortest)
+	t.Errorf("the shortest Apply took %s, want less than %s", shortest, netns.LockTimeout)
 }
 
-// TestRoutesOfRemainingRulesAreKept has a replacement fail after it has added routes that
-// the old rules lacked. A concurrent Apply of the old rules may depend on these routes.
+// TestRoutesOfRemainingRulesAreKept covers a replacement that fails after it has added missing
+// routes. The routes are kept if the remaining rules need them, because a concurrent Apply of these
+// rules may depend on them.
 func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 	for _, row := range []struct {
 		present string
@@ -117,16 +118,16 @@ func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 			if _, err := route.Prune(ns, rules.Routing{}); err != nil {
 				t.Fatal(err)
 			}
-			refused := example("tproxy-dual")
-			c := refused.Tables[0].Chain("nat-output")
+			rejected := example("tproxy-dual")
+			c := rejected.Tables[0].Chain("nat-output")
 			c.Rules = append(c.Rules,
 				rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "nowhere"}}})
-			if _, err := Apply(ns, refused); err == nil {
+			if _, err := Apply(ns, rejected); err == nil {
 				t.Fatal("a jump to a missing chain was accepted")
 			}
 			var want rules.Routing
 			if row.kept {
-				want = refused.Routing
+				want = rejected.Routing
 			}
 			checkRoutes(t, ns, want)
 		})

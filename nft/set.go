@@ -20,7 +20,7 @@ type set struct {
 	interval  bool
 	hostOrder bool // keys are in host byte order; only the nft command uses this, to print them
 	keyType   uint32
-	keyLength uint32
+	keyLength uint32 // in bytes
 	elements  []element
 }
 
@@ -179,7 +179,8 @@ func intervalSet[T uint16 | uint32](
 	return s
 }
 
-// writeSet creates a set with its elements. The description contains the rule of an anonymous set.
+// writeSet encodes the creation of a set with its elements. d contains the rule of an anonymous
+// set.
 func (e *encoder) writeSet(s *set, d description) {
 	flags := uint32(0)
 	if s.anonymous {
@@ -205,15 +206,17 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, s.ref, s.elements, d)
 }
 
-// elementSize is the maximum size of an element in bytes without its key, which has at most 16
-// bytes. maxElements is the maximum number of elements in a message: their list is an attribute,
-// which has at most 64 KiB. The number is even, so that an interval is not divided.
+// elementSize is the maximum size of an encoded element in bytes without its key, which has at most
+// 16 bytes. maxElements is the maximum number of elements in a message: the list of elements is an
+// attribute, which has at most 64 KiB. The number is even, so that both ends of an interval are in
+// one message.
 const (
 	elementSize = 20
 	maxElements = math.MaxUint16 / (elementSize + 16) / 2 * 2
 )
 
-// writeElements adds elements to a set or deletes them, in several messages if necessary.
+// writeElements encodes the addition or, depending on msg, the deletion of elements of a set, in
+// several messages if necessary.
 func (e *encoder) writeElements(
 	msg int, flags uint16, ref setRef, elements []element, d description,
 ) {

@@ -25,7 +25,7 @@ func networkBytes(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n
 
 func addrBytes(a netip.Addr) []byte { return a.AsSlice() }
 
-// interfaceBytes encodes a complete name with padding, or the prefix of names without padding.
+// interfaceBytes encodes an interface name with padding, or a prefix of names without padding.
 func interfaceBytes(n rules.InterfaceName) []byte {
 	if n.Prefix {
 		return []byte(n.Name)

@@ -19,9 +19,9 @@ func readSnapshot(t *testing.T, ns *netns.NS) Snapshot {
 	return r
 }
 
-// TestFreshSnapshotIsNotReadAgain counts the requests to the kernel in addition to the
-// transaction.
-func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
+// TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers counts the requests to the kernel that are
+// not transactions.
+func TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	for _, row := range []struct {
 		name     string
@@ -34,7 +34,7 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 			false,
 		},
 		{"rules differ", example("lists-and-groups"), Replaced, false},
-		{"no difference, which may be outdated", prefixes, Unchanged, true},
+		{"no difference, but the snapshot may be outdated", prefixes, Unchanged, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,9 +60,9 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestAChangeAfterTheSnapshotIsSeen makes changes after which a plan from the old snapshot would
-// lead to a wrong ruleset.
-func TestAChangeAfterTheSnapshotIsSeen(t *testing.T) {
+// TestAChangeAfterTheSnapshotIsDetected covers changes after which a transaction planned from the
+// snapshot would result in a wrong ruleset.
+func TestAChangeAfterTheSnapshotIsDetected(t *testing.T) {
 	before := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
 	for _, row := range []struct {
@@ -82,7 +82,7 @@ func TestAChangeAfterTheSnapshotIsSeen(t *testing.T) {
 		{"a deleted table", "delete table inet sluice", want, Created},
 		{"a foreign table", "add table ip other", want, Updated},
 		{
-			"a chain that was in sync is flushed", "flush chain inet sluice nat-output",
+			"a chain that equals the desired one is flushed", "flush chain inet sluice nat-output",
 			before, Replaced,
 		},
 	} {
@@ -90,9 +90,9 @@ func TestAChangeAfterTheSnapshotIsSeen(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			mustApply(t, ns, before, Created)
-			last := readSnapshot(t, ns)
+			snapshot := readSnapshot(t, ns)
 			load(t, ns, row.change)
-			result, err := mustPrepare(t, row.want).Apply(ns, ApplyOptions{Since: last})
+			result, err := mustPrepare(t, row.want).Apply(ns, ApplyOptions{Since: snapshot})
 			if err != nil || result.Outcome != row.outcome {
 				t.Errorf("%s, %v, want %s", result.Outcome, err, row.outcome)
 			}
@@ -106,12 +106,12 @@ func TestSnapshotOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	one, other := netnstest.New(t), netnstest.New(t)
 	mustApply(t, one, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...), Created)
 	mustApply(t, other, excluding(prefixList("10.0.0.0/24", "10.0.8.0/24")...), Created)
-	last := readSnapshot(t, one)
-	if now := readSnapshot(t, other); now.Generation != last.Generation {
-		t.Fatalf("generations %d and %d: want equal generations", last.Generation, now.Generation)
+	snapshot := readSnapshot(t, one)
+	if now := readSnapshot(t, other); now.Generation != snapshot.Generation {
+		t.Fatalf("generations %d and %d: want equal generations", snapshot.Generation, now.Generation)
 	}
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)
-	if _, err := mustPrepare(t, want).Apply(other, ApplyOptions{Since: last}); err != nil {
+	if _, err := mustPrepare(t, want).Apply(other, ApplyOptions{Since: snapshot}); err != nil {
 		t.Error(err)
 	}
 	checkRuleset(t, other, want)
@@ -127,9 +127,9 @@ func TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed(t *testing.T) {
 	}{{"delete table inet sluice", Created}, {"add rule inet sluice nat-output drop", Replaced}} {
 		ns := netnstest.New(t)
 		mustApply(t, ns, want, Created)
-		last := readSnapshot(t, ns)
+		snapshot := readSnapshot(t, ns)
 		load(t, ns, row.change)
-		if result, err := mustPrepare(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil ||
+		if result, err := mustPrepare(t, want).Apply(ns, ApplyOptions{Since: snapshot}); err != nil ||
 			result.Outcome != row.outcome {
 			t.Errorf("%s: %+v, %v, want %s", row.change, result, err, row.outcome)
 		}

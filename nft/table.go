@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Table is a table whose rules are lists of nf_tables expressions, which refer to sets by name.
-// It is for rulesets from other sources than the kernel; see [DecodeTables].
+// A Table is a table from another source than the kernel; see [DecodeTables]. Its rules are lists
+// of nf_tables expressions, which refer to sets by name.
 type Table struct {
 	Family rules.Family
 	Name   string
@@ -30,19 +30,19 @@ type Rule struct {
 	Handle  rules.Handle
 	Line    rules.Line
 	Comment string
-	// Expressions contains values of type [expr.Any] and [Shift], and a [rules.Unknown] without
-	// Data in place of expressions that the source does not specify.
+	// Expressions contains values of type [expr.Any] and [Shift]. A [rules.Unknown] without Data
+	// replaces expressions that the source does not specify.
 	Expressions []any
-	// Incomplete reports that the kernel may evaluate other expressions than those in Expressions.
-	// An Unknown implies Incomplete.
+	// Incomplete reports whether the rule in the kernel may have other expressions than
+	// Expressions. A rule with an Unknown is always incomplete.
 	Incomplete bool
 }
 
-// A Shift shifts the number in a register by a number of bits. Package expr lacks the expression.
+// A Shift is an expression that shifts the number in a register. Package expr lacks it.
 type Shift struct {
 	Register uint32
 	Length   uint32 // of the number in bytes
-	Left     bool
+	Left     bool   // shift left, otherwise right
 	Bits     uint32
 }
 
@@ -52,29 +52,29 @@ type Set struct {
 	// Anonymous, Interval and Concatenated are flags of the set. Concatenated means that a key has
 	// several fields, each of which may be an interval.
 	Anonymous, Interval, Concatenated bool
-	// Changes reports that rules or timeouts add and remove elements.
-	Changes bool
-	// IsMap reports that elements have values: verdicts if DataLength is 0.
+	// IsDynamic reports whether rules or timeouts add or delete elements.
+	IsDynamic bool
+	// IsMap reports whether elements have values: verdicts if DataLength is 0, otherwise data.
 	IsMap                 bool
 	KeyLength, DataLength int // in bytes
 	// Size is the maximum number of elements, 0 for no maximum. Timeout is the time until an
 	// element without its own timeout expires, in milliseconds, 0 for never.
 	Size    uint32
 	Timeout uint64
-	// Unknown is the reason why the elements are not known, or why they may not match; empty if
-	// they are known.
-	Unknown  string
-	Elements []SetElement
+	// UnknownReason is the reason why the elements are not known, or why a packet may not match
+	// them. It is empty if the elements are known.
+	UnknownReason string
+	Elements      []SetElement
 }
 
 // A SetElement is an element of a [Set]. In an interval set of one field, the end of an interval is
 // a separate element.
 type SetElement struct {
-	Key         []byte
-	Last        []byte // the last key of an interval of several fields
-	IntervalEnd bool
-	Catchall    bool
-	Expires     bool
+	Key         []byte        // nil if Catchall is set
+	Last        []byte        // the last key of an interval of several fields
+	IntervalEnd bool          // Key is the first key after the interval
+	Catchall    bool          // the element for all other keys
+	Expires     bool          // a timeout will delete the element
 	Data        []byte        // of a map of data
 	Verdict     *expr.Verdict // of a verdict map
 }
@@ -92,7 +92,7 @@ func DecodeTables(tables []Table) ([]rules.Table, error) {
 	return decoded, nil
 }
 
-// decode stores the decoded table in to. It subtracts the size of branches and tuples from budget.
+// decode stores the decoded table in to. budget is as in decodeRules.
 func (t *Table) decode(budget *int, to *rules.Table) error {
 	*to = rules.Table{Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains))}
 	sets := make(decodedSets, len(t.Sets))
@@ -118,7 +118,7 @@ func (t *Table) decode(budget *int, to *rules.Table) error {
 	return nil
 }
 
-// encode encodes a rule like the kernel does in a dump. An Unknown becomes an empty expression with
+// encode encodes a rule as the kernel does in a dump. An Unknown becomes an empty expression with
 // the name unknownExpression. Expressions that are too long for a message become one Unknown, and a
 // comment that is too long is omitted.
 func (r *Rule) encode() (rawRule, error) {
@@ -164,11 +164,11 @@ const maxAttribute = 1<<16 - 1
 func (s *Set) decode() *decodedSet {
 	d := &decodedSet{
 		anonymous: s.Anonymous, interval: s.Interval, hasSeveralFields: s.Concatenated,
-		isDynamic: s.Changes,
-		keyLength: s.KeyLength, dataLength: s.DataLength, unsupportedReason: s.Unknown,
-		hasLimits: s.Unknown != "",
+		isDynamic: s.IsDynamic,
+		keyLength: s.KeyLength, dataLength: s.DataLength, unsupportedReason: s.UnknownReason,
+		hasLimits: s.UnknownReason != "",
 	}
-	if s.Unknown == "" {
+	if s.UnknownReason == "" {
 		d.bounds = setBounds(s.Size, s.Timeout, nil, nil)
 	}
 	switch {
@@ -185,7 +185,7 @@ func (s *Set) decode() *decodedSet {
 	return d
 }
 
-// writeSetElement encodes an element like the kernel does in a dump.
+// writeSetElement encodes an element as the kernel does in a dump.
 func (e *encoder) writeSetElement(el *SetElement) {
 	n := e.beginNest(unix.NFTA_LIST_ELEM)
 	if el.Key != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// callTimeout is the timeout for an expected answer.
+// callTimeout is the timeout of a call for which an answer is expected.
 const callTimeout = 20 * time.Second
 
 // A row of a traffic test is a call with the expected answer.
 type row struct {
 	// call is "CALLER NETWORK DESTINATION [from SOURCE] [mark N]". CALLER is "in" (the neighbor),
-	// "machine" (connected to the second interface), or in the pod "app", "root", "proxy" (uid and
-	// gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. A name in hosts represents an address
-	// of each family; such a row is two calls.
+	// "machine" (connected to the second interface), or a process in the pod: "app", "root",
+	// "proxy" (uid and gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. A name in hosts
+	// represents an address of each family. A row with such a destination is two calls.
 	call string
 	// want is a name of package testbed, "silent" or "refused".
 	want string
@@ -28,7 +28,7 @@ type row struct {
 	tproxy string
 }
 
-// hosts maps names to an IPv4 and an IPv6 address.
+// hosts maps each name to an IPv4 and an IPv6 address.
 var hosts = map[string][2]netip.Addr{
 	"world":     {netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9")},
 	"world2":    {netip.MustParseAddr("10.9.8.8"), netip.MustParseAddr("2001:db8:8::8")},
@@ -41,6 +41,7 @@ var hosts = map[string][2]netip.Addr{
 	"machine":   {testbed.MachineIP4, testbed.MachineIP6},
 }
 
+// callers contains the named callers of rows.
 var callers = map[string]testbed.Call{
 	"in":        {From: testbed.FromNeighbor},
 	"machine":   {From: testbed.FromMachine},
@@ -66,8 +67,8 @@ func (r row) calls() []testbed.Call {
 	return calls
 }
 
-// parseCall parses a row's call, with the IPv4 addresses (0) or IPv6 addresses (1) of host names.
-// named reports whether the destination is a host name.
+// parseCall parses row.call. family selects the IPv4 addresses (0) or the IPv6 addresses (1) of
+// names in hosts. named reports whether the destination is such a name.
 func parseCall(text string, family int) (c testbed.Call, named bool, err error) {
 	words := strings.Fields(text)
 	if len(words) < 3 || len(words)%2 == 0 {
@@ -77,7 +78,7 @@ func parseCall(text string, family int) (c testbed.Call, named bool, err error) 
 		return c, false, err
 	}
 	c.Network = words[1]
-	if c.To, named, err = parseEnd(words[2], family); err != nil {
+	if c.To, named, err = parseAddrPort(words[2], family); err != nil {
 		return c, false, err
 	}
 	if c.To.Addr().Is6() {
@@ -86,7 +87,7 @@ func parseCall(text string, family int) (c testbed.Call, named bool, err error) 
 	for i := 3; i < len(words); i += 2 {
 		switch value := words[i+1]; words[i] {
 		case "from":
-			c.Local, _, err = parseEnd(value, family)
+			c.Local, _, err = parseAddrPort(value, family)
 		case "mark":
 			c.Mark, err = rules.ParseMark(value)
 		default:
@@ -100,24 +101,26 @@ func parseCall(text string, family int) (c testbed.Call, named bool, err error) 
 }
 
 func parseCaller(text string) (testbed.Call, error) {
-	uid, gid, numeric := strings.Cut(text, ":")
-	if c, ok := callers[text]; ok || !numeric {
-		if !ok {
-			return c, fmt.Errorf("%q is not a caller", text)
-		}
+	if c, ok := callers[text]; ok {
 		return c, nil
+	}
+	uid, gid, ok := strings.Cut(text, ":")
+	if !ok {
+		return testbed.Call{}, fmt.Errorf("%q is not a caller", text)
 	}
 	u, errU := strconv.ParseUint(uid, 10, 32)
 	g, errG := strconv.ParseUint(gid, 10, 32)
 	return testbed.Call{Owner: rules.Owner{UID: uint32(u), GID: uint32(g)}}, errors.Join(errU, errG)
 }
 
-func parseEnd(text string, family int) (end netip.AddrPort, named bool, err error) {
+// parseAddrPort parses a name in hosts or an IP address, followed by a port. family and named are
+// as in parseCall.
+func parseAddrPort(text string, family int) (a netip.AddrPort, named bool, err error) {
 	i := strings.LastIndex(text, ":")
 	addrs, named := hosts[text[:max(i, 0)]]
 	if !named {
-		end, err = netip.ParseAddrPort(text)
-		return end, false, err
+		a, err = netip.ParseAddrPort(text)
+		return a, false, err
 	}
 	port, err := strconv.ParseUint(text[i+1:], 10, 16)
 	return netip.AddrPortFrom(addrs[family], uint16(port)), true, err

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// allDNS captures the queries to every server.
 func allDNS(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }
 
 // listedDNS captures the queries to "resolver".
@@ -41,8 +42,8 @@ func TestTrafficDNS(t *testing.T) {
 				{call: "in udp pod:15053", want: "dns"},
 				{call: "in tcp pod:53", want: "inbound"},
 				{call: "app udp pod:15053", want: "dns"},
-				// The rules for the proxy's user come first: they do not redirect calls over lo to
-				// port 53. The rules for the group do.
+				// The rules for the proxy's user precede the rules for its group, and do not
+				// redirect calls over lo to port 53. The rules for the group do.
 				{call: "proxy tcp pod:53", want: "application", tproxy: "inbound"},
 				{call: "rootproxy tcp pod:53", want: "inbound"},
 				{call: "proxy udp pod:53", want: "application"},
@@ -65,7 +66,7 @@ func TestTrafficDNS(t *testing.T) {
 			},
 		},
 		{
-			name: "a server of IPv6 only",
+			name: "only an IPv6 server",
 			change: func(r *rules.Redirect) {
 				r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{hosts["resolver"][1]}}
 			},
@@ -111,9 +112,9 @@ func TestTrafficDNS(t *testing.T) {
 	}
 }
 
-// TestTrafficDNSZones has the application and the proxy use the same addresses and ports for their
-// queries, one after the other. Without zones, conntrack would treat the second query as part of
-// the first connection and apply its NAT.
+// TestTrafficDNSZones makes the application and the proxy send queries from the same address and
+// port to the same server, one after the other. Without zones, conntrack would treat the second
+// query as part of the first connection, and translate its address too.
 func TestTrafficDNSZones(t *testing.T) {
 	t.Parallel()
 	for _, dns := range []struct {
@@ -137,8 +138,8 @@ func TestTrafficDNSZones(t *testing.T) {
 	}
 }
 
-// TestTrafficDNSNeedsZones checks the purpose of the zones: without the chains that set them, a
-// query of the proxy from the same address and port is redirected too.
+// TestTrafficDNSNeedsZones checks that the zones are needed: without the chains that set the zones,
+// a query of the proxy from the same address and port is redirected too.
 func TestTrafficDNSNeedsZones(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
@@ -157,7 +158,7 @@ func TestTrafficDNSNeedsZones(t *testing.T) {
 		for _, c := range (row{call: sender + " udp resolver:53 from pod:5000"}).calls() {
 			c.Timeout = callTimeout
 			if got, err := b.Dial(c); err != nil || !isAnswer(got, "dns") {
-				t.Errorf("%s: %s %v, want dns: without zones the proxy's query is treated like the application's", c, got, err)
+				t.Errorf("%s: %s, error %v, want dns", c, got, err)
 			}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// diverted is the outcome of TCP that the pod forwards in TPROXY mode: the replies arrive on eth0
-// and belong to an established connection, and the rule for established connections delivers them
-// to the pod. Istio's rule has the same effect.
+// diverted is the expected answer to a TCP connection that the pod forwards in TPROXY mode. The
+// answers of the server arrive on eth0 and belong to an established connection. Therefore the rule
+// for established connections delivers them to the pod. Istio's rule has the same effect.
 const diverted = "silent"
 
 // TestTrafficInterfaces covers a pod whose second interface connects it to a machine.

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// packetPair is a pair of packets of one protocol: one that is invalid for conntrack, and a valid
+// A packetPair contains two packets of one protocol: one that is invalid for conntrack, and a valid
 // one.
 type packetPair struct {
 	name           string
@@ -26,7 +26,8 @@ type packetPair struct {
 // excludedPort is excluded from capture, so that packets to it have the same outcome in every mode.
 const excludedPort = 15020
 
-var strays = [2][]packetPair{
+// packetPairs contains the pairs of IPv4 and of IPv6.
+var packetPairs = [2][]packetPair{
 	{
 		{"TCP without flags", rules.TCP, tcpHeader(0), tcpHeader(rules.SYN)},
 		{"an echo reply without a request", rules.ICMP, echo(0), echo(8)},
@@ -49,12 +50,13 @@ func TestTrafficDropInvalid(t *testing.T) {
 				r.DropInvalid = drop
 				rs := applyRedirect(t, b, r)
 				for i, addr := range []netip.Addr{testbed.PodIP4, testbed.PodIP6} {
-					for _, stray := range strays[i] {
-						if predicted := stray.explain(&rs, addr); predicted.Dropped != drop {
-							t.Errorf("%s to %s: predicted: %s", stray.name, addr, predicted)
+					for _, pair := range packetPairs[i] {
+						if predicted := pair.predict(&rs, addr); predicted.Dropped != drop {
+							t.Errorf("%s to %s: predicted %s, want dropped: %t", pair.name, addr,
+								predicted, drop)
 						}
-						if arrived := stray.send(t, b, addr, !drop); arrived == drop {
-							t.Errorf("%s to %s: arrived %t, want %t", stray.name, addr, arrived,
+						if arrived := pair.send(t, b, addr, !drop); arrived == drop {
+							t.Errorf("%s to %s: arrived: %t, want %t", pair.name, addr, arrived,
 								!drop)
 						}
 					}
@@ -65,65 +67,66 @@ func TestTrafficDropInvalid(t *testing.T) {
 	}
 }
 
-// explain returns the model's prediction for the invalid packet.
-func (s packetPair) explain(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
+// predict returns the outcome of the invalid packet according to the model.
+func (p packetPair) predict(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
 	from := testbed.NeighborIP4
 	if to.Is6() {
 		from = testbed.NeighborIP6
 	}
 	return diff.Explain(rs, rules.Packet{
-		Hook: rules.Prerouting, InInterface: "eth0", Protocol: s.protocol, State: rules.Invalid,
+		Hook: rules.Prerouting, InInterface: "eth0", Protocol: p.protocol, State: rules.Invalid,
 		Source: netip.AddrPortFrom(from, 5555), Destination: netip.AddrPortFrom(to, excludedPort),
 	}).Outcome
 }
 
-// send sends the invalid packet and then the valid one to the pod, and reports whether the first
-// arrived. An expected first packet may arrive late; an unexpected one is considered lost when the
-// second arrives.
-func (s packetPair) send(
+// send sends the invalid packet and then the valid one to the pod, and reports whether the invalid
+// packet arrived. If it is expected, send waits for both packets in any order. Otherwise send waits
+// only until the valid packet arrives.
+func (p packetPair) send(
 	t *testing.T, b *testbed.Network, to netip.Addr, expected bool,
 ) (arrived bool) {
 	t.Helper()
-	in := rawSocket(t, b.Pod, to, s.protocol)
-	out := rawSocket(t, b.Neighbor, to, s.protocol)
-	for _, p := range [][]byte{s.invalid, s.valid} {
-		sendRaw(t, out, to, s.protocol, p)
+	in := rawSocket(t, b.Pod, to, p.protocol)
+	out := rawSocket(t, b.Neighbor, to, p.protocol)
+	for _, packet := range [][]byte{p.invalid, p.valid} {
+		sendRaw(t, out, to, p.protocol, packet)
 	}
 	if err := in.SetReadDeadline(time.Now().Add(callTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 256)
-	for second := false; !arrived || !second; {
+	for validArrived := false; !arrived || !validArrived; {
 		n, err := in.Read(buf)
 		if err != nil {
-			t.Fatalf("%s to %s: %v", s.name, to, err)
+			t.Fatalf("%s to %s: %v", p.name, to, err)
 		}
 		packet := buf[:n]
 		if to.Is4() {
-			packet = packet[int(packet[0]&0xf)*4:] // raw IPv4 sockets read the header too
+			packet = packet[int(packet[0]&0xf)*4:] // raw IPv4 sockets receive the IP header too
 		}
 		switch {
-		case s.resembles(packet, s.invalid):
+		case p.resembles(packet, p.invalid):
 			arrived = true
-		case s.resembles(packet, s.valid):
-			second = true
+		case p.resembles(packet, p.valid):
+			validArrived = true
 		}
-		if second && !expected {
+		if validArrived && !expected {
 			break
 		}
 	}
 	return arrived
 }
 
-// resembles compares the fields that distinguish the packets: the flags of TCP and the type of
-// ICMP.
-func (s packetPair) resembles(got, sent []byte) bool {
-	if s.protocol == rules.TCP {
+// resembles reports whether the fields that distinguish the packets are equal: the source port and
+// the flags of TCP, or the type of ICMP.
+func (p packetPair) resembles(got, sent []byte) bool {
+	if p.protocol == rules.TCP {
 		return binary.BigEndian.Uint16(got) == 5555 && got[13] == sent[13]
 	}
 	return got[0] == sent[0]
 }
 
+// rawSocket opens a raw socket of the address's family in the namespace.
 func rawSocket(t *testing.T, ns *netns.NS, to netip.Addr, protocol rules.Protocol) *os.File {
 	t.Helper()
 	family := unix.AF_INET
@@ -193,5 +196,5 @@ func tcpHeader(flags rules.TCPFlags) []byte {
 	return h
 }
 
-// echo returns an ICMP echo message of the type.
-func echo(kind byte) []byte { return []byte{kind, 0, 0, 0, 0x12, 0x34, 0, 1} }
+// echo returns an ICMP echo request or reply, depending on the message type.
+func echo(messageType byte) []byte { return []byte{messageType, 0, 0, 0, 0x12, 0x34, 0, 1} }

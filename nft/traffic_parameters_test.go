@@ -113,7 +113,7 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
 				{call: "app tcp world2:80", want: "outside"},
-				// exclusion takes precedence over both inclusions
+				// An exclusion takes precedence over both inclusions.
 				{call: "app tcp world2:8443", want: "outside"},
 				{call: "app tcp 10.9.7.255:80", want: "outbound"},
 				{call: "app tcp 10.9.8.0:80", want: "outside"},
@@ -146,8 +146,8 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 				{call: "app tcp world:7009", want: "outside"},
 				{call: "app tcp world:15001", want: "outside"},
 				{call: "app tcp world:3307", want: "outbound"},
-				// This rule is the first, so the proxy's call to its own pod is not captured
-				// either.
+				// The rule for excluded ports is the first, so that the proxy's call to its own pod
+				// is not captured either.
 				{call: "proxy tcp pod:3306", want: "application", tproxy: "inbound"},
 				{call: "in tcp pod:3306", want: "inbound"},
 			},
@@ -225,7 +225,7 @@ func TestTrafficOtherPortsMarkAndTable(t *testing.T) {
 	}.run(t)
 }
 
-func TestTrafficPodWithoutIPv6IsNotCaptured(t *testing.T) {
+func TestTrafficOfIPv6IsNotCapturedWithoutIPv6(t *testing.T) {
 	t.Parallel()
 	scenario{
 		name: "IPv4 only",

@@ -32,8 +32,8 @@ func sidecar(mode rules.Mode) rules.Redirect {
 type scenario struct {
 	name   string
 	change func(*rules.Redirect)
-	only   rules.Mode                  // the mode to which it applies; empty for both
-	proxy  func(*testbed.ProxyOptions) // changes the proxy
+	only   rules.Mode                  // the only mode to test; empty for both
+	proxy  func(*testbed.ProxyOptions) // changes the options of the proxy
 	rows   []row
 }
 
@@ -55,7 +55,8 @@ func (s scenario) run(t *testing.T) {
 	}
 }
 
-// startNetwork returns a network with an application and the default proxy of the mode.
+// startNetwork returns a network with an application and the proxy of the mode. change, if not nil,
+// changes the options of the proxy.
 func startNetwork(
 	t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions),
 ) *testbed.Network {
@@ -147,7 +148,7 @@ func dial(
 	return got, predicted, trace
 }
 
-// isAnswer reports whether the answer is the expected one: a name, "silent" or "refused".
+// isAnswer reports whether the answer is as expected. want is as in row.
 func isAnswer(a testbed.Answer, want string) bool {
 	switch want {
 	case "silent":
@@ -164,7 +165,7 @@ func checkAddrs(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 		return nil
 	}
 	// NAT changes the source port of a connection if an earlier one from the same port was
-	// redirected to the same address. Therefore the ports are compared with TPROXY only.
+	// redirected to the same address. Therefore the ports are compared only in TPROXY mode.
 	if a.Peer.Addr() != a.Source.Addr() || a.Peer != a.Source && outcome.TProxy != 0 {
 		return fmt.Errorf("source address %s, want %s", a.Peer, a.Source)
 	}

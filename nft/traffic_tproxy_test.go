@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTrafficWithoutListeningProxy checks that packets do not reach the application. In TPROXY mode
-// a rule drops them: tproxy alone would deliver them to the application.
+// TestTrafficWithoutListeningProxy checks that captured packets do not reach the application. In
+// TPROXY mode a rule drops them: without this rule, the kernel would deliver them to the
+// application.
 func TestTrafficWithoutListeningProxy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -21,7 +22,7 @@ func TestTrafficWithoutListeningProxy(t *testing.T) {
 	}{
 		{"no proxy", rules.ModeRedirect, stopProxy, "refused"},
 		{"no proxy", rules.ModeTProxy, stopProxy, "silent"},
-		{"a proxy whose listener is not transparent", rules.ModeTProxy, restartOpaque, "silent"},
+		{"a proxy whose listener is not transparent", rules.ModeTProxy, restartNonTransparent, "silent"},
 	} {
 		t.Run(tc.name+"/"+string(tc.mode), func(t *testing.T) {
 			t.Parallel()
@@ -40,16 +41,16 @@ func TestTrafficWithoutListeningProxy(t *testing.T) {
 
 func stopProxy(_ *testing.T, b *testbed.Network) { b.StopProxy() }
 
-func restartOpaque(t *testing.T, b *testbed.Network) {
+func restartNonTransparent(t *testing.T, b *testbed.Network) {
 	b.StopProxy()
 	if err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.TProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestTrafficFromTheClientsAddress has a proxy that preserves the client's address. It connects to
-// the application from this address, with the mark that makes the replies return to the proxy
-// instead of the client.
+// TestTrafficFromTheClientsAddress covers a proxy that preserves the client's address. The proxy
+// connects to the application from this address. Because of the proxy's mark, the packets of the
+// application return to the proxy instead of the client.
 func TestTrafficFromTheClientsAddress(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeTProxy, nil)
@@ -58,14 +59,14 @@ func TestTrafficFromTheClientsAddress(t *testing.T) {
 		c.Transparent = true
 		got, predicted, trace := dial(t, b, &rs, c)
 		if !isAnswer(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
-			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted,
-				formatTrace(trace))
+			t.Errorf("%s: %s, peer %s; predicted %s, want application and peer %s\n%s", c, got,
+				got.Peer, predicted, c.Local, formatTrace(trace))
 		}
 	}
 }
 
-// TestTrafficMarks checks that a mark of the application has no effect unless it equals one of
-// Istio's.
+// TestTrafficMarks checks that a mark of the application has no effect unless it is one of Istio's
+// marks.
 func TestTrafficMarks(t *testing.T) {
 	t.Parallel()
 	scenario{
@@ -91,7 +92,7 @@ func TestTrafficAfterRemoval(t *testing.T) {
 			allDNS(&r)
 			applyRedirect(t, b, r)
 			if removed, err := nft.Remove(b.Pod); err != nil || !removed {
-				t.Fatal(removed, err)
+				t.Fatalf("removed %t, error %v, want the removal of the table", removed, err)
 			}
 			checkCalls(t, b, rules.Ruleset{}, mode, []row{
 				{call: "app tcp world:80", want: "outside"},

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// defaultCalls contains the expected outcome of traffic with the default parameters. It equals the
-// outcome with istio-init's rules, except for the deviations.
+// defaultCalls contains the expected answers with the parameters of sidecar. They equal the answers
+// with istio-init's rules, except for the deviations.
 var defaultCalls = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:80", want: "inbound"},
@@ -74,7 +74,7 @@ var defaultCalls = []row{
 	{call: "app tcp pod:8080 from pass:0", want: "application"},
 }
 
-func TestTrafficVerdicts(t *testing.T) {
+func TestTrafficOfASidecar(t *testing.T) {
 	t.Parallel()
 	scenario{name: "default", rows: defaultCalls}.run(t)
 }

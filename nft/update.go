@@ -12,7 +12,7 @@ import (
 // A setChange contains the address ranges to delete from a named set, and the ranges to add to it.
 type setChange struct {
 	ref            setRef
-	removed, added rules.MatchAddr
+	deleted, added rules.MatchAddr
 }
 
 // changedSets returns the changes of the named sets from the found table to the desired table.
@@ -27,13 +27,13 @@ func changedSets(
 		if i < 0 || foundSets[i].Family() != w.Family() {
 			return nil, false
 		}
-		if removed, added := diffRanges(foundSets[i].Ranges, w.Ranges); len(removed)+len(added) > 0 {
+		if deleted, added := diffRanges(foundSets[i].Ranges, w.Ranges); len(deleted)+len(added) > 0 {
 			if found.elements[w.Set] != addrElementCount(foundSets[i].Ranges) || !needsSet(w) {
 				return nil, false
 			}
 			changes = append(changes, setChange{
 				ref:     setRef{name: w.Set},
-				removed: rules.MatchAddr{Ranges: removed},
+				deleted: rules.MatchAddr{Ranges: deleted},
 				added:   rules.MatchAddr{Ranges: added},
 			})
 		}
@@ -97,15 +97,16 @@ func subtract(a, b []netipx.IPRange) []netipx.IPRange {
 	return rest
 }
 
-// encodeUpdate returns the transaction that deletes and adds elements. The kernel rejects it unless
-// the ruleset still has the generation at which the sets were compared.
+// encodeUpdate returns the transaction that deletes and adds elements. generation is the generation
+// at which the sets were read, or anyGeneration. The kernel rejects the transaction if the ruleset
+// has another generation.
 func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) *Transaction {
 	e := newEncoder(generation)
 	e.table = t
 	for _, c := range changes {
-		if len(c.removed.Ranges) > 0 {
+		if len(c.deleted.Ranges) > 0 {
 			e.deletes = true
-			e.writeElements(unix.NFT_MSG_DELSETELEM, 0, c.ref, addrElements(c.removed),
+			e.writeElements(unix.NFT_MSG_DELSETELEM, 0, c.ref, addrElements(c.deleted),
 				description{})
 		}
 	}

@@ -22,13 +22,14 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	for i := range n {
 		base = append(base, prefix4(i), prefix6(i))
 	}
-	replace := func(i int, with ...netip.Prefix) []netip.Prefix {
-		return append(slices.Delete(slices.Clone(base), 2*i, 2*i+1), with...)
+	// replace replaces the IPv4 prefix with the index i.
+	replace := func(i int, by ...netip.Prefix) []netip.Prefix {
+		return append(slices.Delete(slices.Clone(base), 2*i, 2*i+1), by...)
 	}
-	add := func(with ...netip.Prefix) []netip.Prefix { return append(slices.Clone(base), with...) }
+	add := func(more ...netip.Prefix) []netip.Prefix { return append(slices.Clone(base), more...) }
 	for _, row := range []struct {
-		name string
-		now  []netip.Prefix
+		name     string
+		prefixes []netip.Prefix
 		// elements is the number of added and deleted elements, including ends of intervals.
 		elements int
 	}{
@@ -57,7 +58,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			from, to := excluding(base...), excluding(row.now...)
+			from, to := excluding(base...), excluding(row.prefixes...)
 			mustApply(t, ns, from, Created)
 			for _, step := range []rules.Ruleset{to, from} { // and back
 				before := generationOf(t, ns)
@@ -76,8 +77,9 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	}
 }
 
-// TestChangesOtherThanElements covers changes that cannot be made by changing elements.
-func TestChangesOtherThanElements(t *testing.T) {
+// TestOutcomeOfAChangeOfPrefixes covers a change between a set of prefixes and a single prefix, a
+// ruleset that counts packets, and a missing address of lo.
+func TestOutcomeOfAChangeOfPrefixes(t *testing.T) {
 	one, two := prefixList("10.0.0.0/24"), prefixList("10.0.0.0/24", "10.0.2.0/24")
 	for _, row := range []struct {
 		name     string
@@ -159,8 +161,8 @@ func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 		Table:    from,
 		elements: map[string]int{"outbound-exclude-ipv4": 2000, "outbound-exclude-ipv6": 2000},
 	}
-	changes, elementsOnly := changedSets(&to, &found)
-	if !elementsOnly {
+	changes, onlySetsDiffer := changedSets(&to, &found)
+	if !onlySetsDiffer {
 		t.Fatal("the tables differ in more than elements")
 	}
 	tx := encodeUpdate(&to, changes, 1)
@@ -175,7 +177,7 @@ func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 			})
 		}
 	}
-	// One prefix of each family is removed and one is added, each with two elements.
+	// One prefix of each family is deleted and one is added, each with two elements.
 	if want := map[string]int{
 		"add elements": 4, "delete elements": 4,
 	}; fmt.Sprint(got) != fmt.Sprint(want) {

@@ -151,7 +151,7 @@ func (m *messages) addAttr(attrType uint16, value []byte) {
 	m.pad(len(value))
 }
 
-// addHeader appends the header of an attribute whose value has the length.
+// addHeader appends the header of an attribute. The length is the length of the value.
 func (m *messages) addHeader(attrType uint16, length int) {
 	m.buf = appendHeader(m.buf, attrType, unix.NLA_HDRLEN+length)
 }
@@ -161,27 +161,27 @@ func appendHeader(buf []byte, attrType uint16, length int) []byte {
 	return native.AppendUint16(native.AppendUint16(buf, uint16(length)), attrType)
 }
 
-// pad appends the padding after a value of the length.
+// pad appends the padding after a value with the length.
 func (m *messages) pad(length int) {
 	for ; length%unix.NLA_ALIGNTO != 0; length++ {
 		m.buf = append(m.buf, 0)
 	}
 }
 
-// addText appends a string with a terminating zero.
+// addText appends an attribute with a string and a terminating zero.
 func (m *messages) addText(attrType uint16, s string) {
 	m.addHeader(attrType, len(s)+1)
 	m.buf = append(append(m.buf, s...), 0)
 	m.pad(len(s) + 1)
 }
 
-// addNumber appends a 32-bit number in network byte order, which nf_tables uses.
+// addNumber appends an attribute with a 32-bit number in network byte order, which nf_tables uses.
 func (m *messages) addNumber(attrType uint16, n uint32) {
 	m.addHeader(attrType, 4)
 	m.buf = binary.BigEndian.AppendUint32(m.buf, n)
 }
 
-// addNumber64 appends a 64-bit number in network byte order.
+// addNumber64 appends an attribute with a 64-bit number in network byte order.
 func (m *messages) addNumber64(attrType uint16, n uint64) {
 	m.addHeader(attrType, 8)
 	m.buf = binary.BigEndian.AppendUint64(m.buf, n)
@@ -201,7 +201,7 @@ func (m *messages) endNest(start int) {
 	native.PutUint16(m.buf[start:], uint16(len(m.buf)-start))
 }
 
-// addData appends a constant in a nested attribute.
+// addData appends a nested attribute with a constant.
 func (m *messages) addData(attrType uint16, value []byte) {
 	n := m.beginNest(attrType)
 	m.addAttr(unix.NFTA_DATA_VALUE, value)
@@ -211,8 +211,8 @@ func (m *messages) addData(attrType uint16, value []byte) {
 // attributes is the payload of a message or of a nested attribute.
 type attributes = nlmsg.Attributes
 
-// comment returns the comment of a rule or a table in userdata, a list of entries with one byte
-// type, one byte length, and the value.
+// comment returns the comment in the userdata of a rule or a table. Each entry of userdata consists
+// of a type of one byte, a length of one byte, and the value.
 func comment(userdata []byte) string {
 	for len(userdata) >= 2 && len(userdata) >= 2+int(userdata[1]) {
 		if userdata[0] == udataComment {
@@ -223,7 +223,7 @@ func comment(userdata []byte) string {
 	return ""
 }
 
-// addComment appends userdata with only a comment.
+// addComment appends an attribute with userdata that contains only a comment.
 func (m *messages) addComment(attrType uint16, text string) {
 	length := len(text) + 1
 	m.addHeader(attrType, 2+length)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// writeWithoutPause adds chains to its own table until stop is called.
+// writeWithoutPause adds chains to a foreign table until stop is called.
 func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	table := rules.Table{Name: "foreign"}
 	return commitWithoutPause(t, ns, func(i int) *Transaction {
@@ -38,11 +38,11 @@ func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (s
 		for _, m := range from.Sets() {
 			elements[m.Set] = addrElementCount(m.Ranges)
 		}
-		changes, elementsOnly := changedSets(to, &foundTable{Table: *from, elements: elements})
-		if !elementsOnly {
+		changes, onlySetsDiffer := changedSets(to, &foundTable{Table: *from, elements: elements})
+		if !onlySetsDiffer {
 			t.Fatal("the versions differ in more than elements")
 		}
-		updates[i] = encodeUpdate(to, changes, 0)
+		updates[i] = encodeUpdate(to, changes, anyGeneration)
 	}
 	return commitWithoutPause(t, ns, func(i int) *Transaction { return updates[i%2] })
 }
@@ -68,7 +68,10 @@ func commitWithoutPause(t *testing.T, ns *netns.NS, next func(i int) *Transactio
 			}
 		})
 	}()
-	<-begun
+	select {
+	case <-begun:
+	case <-ended: // the first transaction failed
+	}
 	return func() {
 		close(end)
 		<-ended

@@ -82,23 +82,23 @@ func (b *setBuilder) getNamed(
 	isWritten := slices.Contains(flags, "dynamic") || slices.Contains(flags, "eval")
 	s := nft.Set{
 		Name: name, Interval: slices.Contains(flags, "interval"), IsMap: object.Map != nil,
-		Changes: isWritten || slices.Contains(flags, "timeout") || len(object.Timeout) > 0,
+		IsDynamic: isWritten || slices.Contains(flags, "timeout") || len(object.Timeout) > 0,
 	}
 	setLengths(&s, keys, values)
-	s.Unknown, s.Size = unknownReason(object, flags), object.Size
+	s.UnknownReason, s.Size = unknownReason(object, flags), object.Size
 	if len(object.Timeout) > 0 {
 		if json.Unmarshal(object.Timeout, &s.Timeout) != nil || s.Timeout > math.MaxUint32 {
-			s.Unknown = "set with timeout " + string(object.Timeout)
+			s.UnknownReason = "set with timeout " + string(object.Timeout)
 		}
 		s.Timeout *= 1000 // in milliseconds
 	}
-	if s.Unknown == "" && !isWritten && b.in.mayOmitElements() {
-		s.Unknown = "set whose elements may not be listed"
+	if s.UnknownReason == "" && !isWritten && b.in.mayOmitElements() {
+		s.UnknownReason = "set whose elements may not be listed"
 	}
-	if s.Unknown == "" {
-		s.Unknown = encodeElements(&s, object.Elements, keys, values)
+	if s.UnknownReason == "" {
+		s.UnknownReason = encodeElements(&s, object.Elements, keys, values)
 	}
-	if s.Unknown != "" {
+	if s.UnknownReason != "" {
 		s.Elements = nil
 	}
 	b.sets = append(b.sets, s)
@@ -111,7 +111,7 @@ func (b *setBuilder) getNamed(
 func (b *setBuilder) complete() []nft.Set {
 	for i := range b.sets {
 		if s := &b.sets[i]; b.in.changedSets[s.Name] && !s.Anonymous {
-			s.Elements, s.Unknown = nil, "set that an unsupported statement may change"
+			s.Elements, s.UnknownReason = nil, "set that an unsupported statement may change"
 		}
 	}
 	return b.sets

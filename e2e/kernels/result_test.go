@@ -149,7 +149,7 @@ func TestSelectedTestsExist(t *testing.T) {
 
 func TestTestsOfAvailableBackendsAreSelected(t *testing.T) {
 	for _, s := range ModuleSets {
-		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficVerdicts") {
+		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficOfASidecar") {
 			t.Errorf("%s: selected tests of nft: %v", s.Name, tests)
 		}
 		if tests := testsOf("compat", s); s.Legacy != slices.Contains(tests, "TestLegacyTraffic") {

@@ -12,32 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTrafficInUserNamespace uses a pod with hostUsers: false: its namespace belongs to another
-// user namespace, to which the ids of rules refer.
-func TestTrafficInUserNamespace(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
-			b := startNetwork(t, o, mode, nil)
-			checkCalls(t, b, applyRedirect(t, b, sidecar(mode)), mode, defaultCalls)
-
-			r := sidecar(mode)
-			allDNS(&r)
-			r.OwnerGroupsExclude = must(rules.ParseIDs("2000-2005", nil))
-			checkCalls(t, b, applyRedirect(t, b, r), mode, []row{
-				{call: "app udp world:53", want: "dns"},
-				{call: "proxy udp world:53", want: "outside"},
-				{call: "5:2003 tcp world:80", want: "outside"},
-				{call: "5:2006 tcp world:80", want: "outbound"},
-			})
-		})
-	}
-}
-
-// foreignTable redirects and drops at the standard priorities. Port 9999 belongs to the foreign
-// proxy.
+// foreignTable redirects to the port 9999 of a foreign proxy, and drops, at the standard
+// priorities.
 const foreignTable = `table inet foreign {
 	chain output {
 		type nat hook output priority -100; policy accept;
@@ -54,7 +30,7 @@ const foreignTable = `table inet foreign {
 }
 `
 
-// foreignLegacy does the same with other ports, in iptables-legacy.
+// foreignLegacy contains the arguments of iptables-legacy for the same rules with other ports.
 var foreignLegacy = []string{
 	"-t nat -A OUTPUT -p tcp -m multiport --dports 81,3307 -j REDIRECT --to-ports 9999",
 	"-t nat -A PREROUTING -p tcp -m multiport --dports 8081,15090 -j REDIRECT --to-ports 9999",
@@ -126,14 +102,14 @@ func TestTrafficWithForeignRules(t *testing.T) {
 				{call: "app tcp world:443", want: "outside"},
 			})
 			if after := listing(); after != before {
-				t.Errorf("foreign rules have changed: before\n%s\nafter\n%s", before, after)
+				t.Errorf("the foreign rules changed from\n%s\nto\n%s", before, after)
 			}
 		})
 	}
 }
 
-// TestTrafficAtIstiosPriorities covers equal priorities, where the kernel calls the chain that was
-// registered last first. The deviation nat-first avoids this ambiguity.
+// TestTrafficAtIstiosPriorities covers chains of equal priority: the kernel first calls the chain
+// that was registered last. The deviation nat-first avoids this dependency on the order.
 func TestTrafficAtIstiosPriorities(t *testing.T) {
 	t.Parallel()
 	nftBinary := netnstest.RequireBinary(t, "nft")
@@ -150,14 +126,14 @@ func TestTrafficAtIstiosPriorities(t *testing.T) {
 	checkAnswers(t, b, []row{{call: "app tcp world:80", want: "application"}})
 }
 
-// checkAnswers is like checkCalls, but does not consult the model, which has only the rules of
-// Sluice.
+// checkAnswers is like checkCalls, but does not use the model, which has only the rules of Sluice.
+// It first checks that the foreign proxy answers.
 func checkAnswers(t *testing.T, b *testbed.Network, rows []row) {
 	t.Helper()
 	for _, c := range (row{call: "root tcp lo:9999"}).calls() {
 		c.Timeout = callTimeout
 		if got, err := b.Dial(c); err != nil || !isAnswer(got, "application") {
-			t.Fatalf("%s: %s %v: the foreign proxy does not listen", c, got, err)
+			t.Fatalf("%s: %s, error %v, want an answer of the foreign proxy", c, got, err)
 		}
 	}
 	for _, r := range rows {
@@ -166,7 +142,7 @@ func checkAnswers(t *testing.T, b *testbed.Network, rows []row) {
 				c.Timeout = callTimeout
 			}
 			if got, err := b.Dial(c); err != nil || !isAnswer(got, r.want) {
-				t.Errorf("%s: %s %v, want %s", c, got, err, r.want)
+				t.Errorf("%s: %s, error %v, want %s", c, got, err, r.want)
 			}
 		}
 	}

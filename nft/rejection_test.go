@@ -18,8 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// withInsertedRule returns a ruleset with routes, and with an additional rule in the middle of a
-// chain.
+// withInsertedRule returns a ruleset that has routes, with an additional third rule in the chain.
 func withInsertedRule(chain string, r rules.Rule) rules.Ruleset {
 	rs := example("tproxy-dual")
 	c := rs.Tables[0].Chain(chain)
@@ -27,12 +26,12 @@ func withInsertedRule(chain string, r rules.Rule) rules.Ruleset {
 	return rs
 }
 
-// rejectedRuleset returns a ruleset with routes that the kernel rejects.
+// rejectedRuleset returns a ruleset that has routes and that the kernel rejects.
 func rejectedRuleset() rules.Ruleset {
 	return withInsertedRule("mangle-output", action(rules.RedirectTo{Port: 1}))
 }
 
-// overlappingRule returns a rule with ranges that NormalizeAddrs would never return.
+// overlappingRule returns a rule with ranges of addresses of which two overlap.
 func overlappingRule(set string) rules.Rule {
 	ranges := make([]netipx.IPRange, 0, 3000)
 	for i := range cap(ranges) {
@@ -98,17 +97,17 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
-			checkRefused(t, ns, row.rs, row.errno, row.want)
+			checkRejected(t, ns, row.rs, row.errno, row.want)
 			checkEmpty(t, ns)
 			mustApply(t, ns, example("tproxy-dual"), Created)
-			checkRefused(t, ns, row.rs, row.errno, row.want)
+			checkRejected(t, ns, row.rs, row.errno, row.want)
 			checkRuleset(t, ns, example("tproxy-dual"))
 		})
 	}
 }
 
-// checkRefused checks the error, and that the listing of the namespace is unchanged.
-func checkRefused(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
+// checkRejected checks that Apply fails with the error and changes nothing.
+func checkRejected(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
 	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"),
 		generationOf(t, ns), routes(t, ns)
@@ -119,8 +118,8 @@ func checkRefused(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno
 	if result != (Result{}) {
 		t.Errorf("%+v, want an empty result", result)
 	}
-	var refusal *KernelError
-	if !errors.As(err, &refusal) {
+	var kernelErr *KernelError
+	if !errors.As(err, &kernelErr) {
 		t.Errorf("%T is not a KernelError", err)
 	}
 	for _, text := range want {
@@ -132,13 +131,14 @@ func checkRefused(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno
 		t.Errorf("the ruleset changed from\n%s\nto\n%s", before, after)
 	}
 	if after := generationOf(t, ns); after != generation {
-		t.Errorf("generation %d, then %d", generation, after)
+		t.Errorf("the generation changed from %d to %d", generation, after)
 	}
 	if after := routes(t, ns); !reflect.DeepEqual(after, routing) {
 		t.Errorf("the routing changed from %v to %v", routing, after)
 	}
 }
 
+// routes returns the routing of the namespace.
 func routes(t *testing.T, ns *netns.NS) rules.Routing {
 	t.Helper()
 	routing, err := route.Read(ns)
@@ -148,9 +148,8 @@ func routes(t *testing.T, ns *netns.NS) rules.Routing {
 	return routing
 }
 
-// TestANamespaceWithoutIPv6 uses a namespace in which a sysctl disables IPv6, with parameters that
-// enable it.
-func TestANamespaceWithoutIPv6(t *testing.T) {
+// TestIPv6RulesFailInANamespaceWithoutIPv6 uses a namespace in which a sysctl disables IPv6.
+func TestIPv6RulesFailInANamespaceWithoutIPv6(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error {
 		return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0)
@@ -161,7 +160,7 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 	for _, name := range []string{"tproxy-dual", "exclusions-dual"} {
 		if _, err := Apply(ns, example(name)); !errors.Is(err, route.ErrNoIPv6) ||
 			IsNotPermitted(err) {
-			t.Errorf("%s: %v, want an error that there is no IPv6", name, err)
+			t.Errorf("%s: %v, want %v", name, err, route.ErrNoIPv6)
 		}
 		checkEmpty(t, ns)
 	}
