@@ -201,8 +201,9 @@ func (a *applier) replan(s step) (step, error) {
 // beforeCommit records that the transaction of the step is about to be sent.
 func (a *applier) beforeCommit(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
-	// The step was planned after an earlier transaction without an answer, and is still needed. So
-	// the kernel did not execute that transaction, or another process has replaced its result.
+	// If the answer to an earlier transaction was lost, this step was planned later, and is still
+	// needed. So the kernel did not execute that transaction, or another process has replaced its
+	// result.
 	a.unanswered = Result{}
 }
 

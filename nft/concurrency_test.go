@@ -214,7 +214,7 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 				return err
 			}
 			if diffs := rules.Compare(want, got); len(diffs) > 0 {
-				return fmt.Errorf("namespace %d:\n%s", i, listing(diffs))
+				return fmt.Errorf("namespace %d does not have its ruleset:\n%s", i, listing(diffs))
 			}
 		}
 		return nil

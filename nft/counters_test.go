@@ -159,7 +159,7 @@ func TestModeChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 		}
 	}
 	if kept == 0 {
-		t.Error("no rule is in both rulesets")
+		t.Error("no rule is in both rulesets, want at least one")
 	}
 }
 

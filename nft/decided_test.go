@@ -52,7 +52,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 				}
 				if outcome := diff.Explain(&rs, p).Outcome; outcome.Undecided != "" ||
 					outcome.UnknownMarks != "" {
-					t.Errorf("%s: %s", p, outcome)
+					t.Errorf("%s: %s, want a decided outcome and known marks", p, outcome)
 				}
 			}
 		})
@@ -68,7 +68,8 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	for _, u := range r.Undecided {
-		t.Errorf("undecided: %s: %s", u.Text, u.Witness)
+		t.Errorf("undecided because of %s, for example %s; want no undecided packets", u.Text,
+			u.Witness)
 	}
 }
 

@@ -390,7 +390,8 @@ func readForeign(t *testing.T, ns *netns.NS, base string, list []string) [][]rul
 		}
 	}
 	if len(read) != len(list) {
-		t.Fatalf("%d rules were decoded as %d", len(list), len(read))
+		t.Fatalf("the decoded rules have %d handles, want one for each of %d rules", len(read),
+			len(list))
 	}
 	return read
 }

@@ -95,7 +95,7 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	for _, key := range keys {
 		r, ok := addrRange(key.first, key.last)
 		if !ok {
-			t.Fatalf("%x is not a range", key)
+			t.Fatalf("key %x is not an address range", key)
 		}
 		ranges = append(ranges, r)
 	}

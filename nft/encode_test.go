@@ -62,8 +62,8 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 				!ack)
 		}
 		if len(m.Data) > 1<<16 {
-			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i,
-				tx.descriptions[i], len(m.Data))
+			t.Errorf("message %d (%s) has %d bytes, want at most 64 KiB", i, tx.descriptions[i],
+				len(m.Data))
 		}
 	}
 }

@@ -164,7 +164,7 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 				}
 			}
 			if n := outside.Load(); n != 0 {
-				t.Errorf("%d bytes of payload left the pod without passing the proxy", n)
+				t.Errorf("%d bytes of payload left the pod without passing the proxy, want none", n)
 			}
 			// Check that the counter works: it counts the payload of a connection that is not
 			// captured.
