@@ -172,8 +172,8 @@ func (c *compiler) priority(sluice, istio int) int {
 	return istio
 }
 
-// base begins a base chain. If IPv6 is not captured, IPv6 packets return at once, because rules
-// without a family would capture them; appliesToIPv6 omits this rule.
+// base begins a base chain. If IPv6 is not captured, the first rule returns for IPv6 packets,
+// because rules without a family would capture them. With appliesToIPv6 the chain has no such rule.
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := c.begin(name)
 	b.chain.Base = &Base{Type: t, Hook: h, Priority: priority}
