@@ -307,6 +307,37 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 	}
 }
 
+// The listing does not state which of two chains at the same position runs first, at any evaluated
+// hook. Only at prerouting and output does conntrack have the priority -200.
+func TestOrderOfChainsIsUndecided(t *testing.T) {
+	const tables = `table ip t {
+		chain a { type %[1]s hook %[2]s priority %[3]d; meta mark set 0x1; }
+		chain b { type %[1]s hook %[2]s priority %[3]d; meta mark set 0x2; }
+	}`
+	const undecided = "which of the chains ip t a and ip t b runs first is not listed"
+	for _, c := range []struct {
+		chainType, hook string
+		priority        int
+		want            []string
+	}{
+		{"filter", "prerouting", 0, []string{undecided}},
+		{"nat", "output", -100, []string{undecided}},
+		{"filter", "postrouting", 0, []string{undecided}},
+		{"filter", "postrouting", -200, []string{undecided}},
+		{"nat", "postrouting", 100, []string{undecided}},
+		{"filter", "input", 0, nil},
+	} {
+		text := fmt.Sprintf(tables, c.chainType, c.hook, c.priority)
+		l, err := nftlist.Parse("file", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(l.Undecided, c.want) {
+			t.Errorf("%s chains at %s: undecided %q, want %q", c.chainType, c.hook, l.Undecided, c.want)
+		}
+	}
+}
+
 // nft prints statements that it cannot express as null, and xtables extensions as xt. Both may have
 // any effect.
 func TestUnknownStatements(t *testing.T) {

@@ -2,6 +2,7 @@ package nftlist
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -15,6 +16,10 @@ const (
 	maxSentences = 100
 )
 
+// evaluatedHooks are the hooks at which chains are evaluated. Conntrack has hook functions with
+// [rules.ConntrackPriority] at all of them except postrouting.
+var evaluatedHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
+
 // undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
 // about each chain at the position of conntrack. It returns an error if there are more base chains
 // than the kernel allows.
@@ -26,10 +31,10 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 	var sentences []string
 	for i, a := range chains {
 		base := a.Chain.Base
-		if base.Hook != rules.Prerouting && base.Hook != rules.Output {
+		if !slices.Contains(evaluatedHooks, base.Hook) {
 			continue
 		}
-		if base.Priority == rules.ConntrackPriority {
+		if base.Priority == rules.ConntrackPriority && base.Hook != rules.Postrouting {
 			sentences = append(sentences,
 				fmt.Sprintf("whether chain %s runs before conntrack is not listed", nameOf(a)))
 		}
