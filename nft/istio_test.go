@@ -3,7 +3,6 @@ package nft
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -206,13 +205,6 @@ func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 
 func TestRemoveIstioLeaksNothing(t *testing.T) {
 	ns := netnstest.New(t)
-	descriptors := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
 	round := func() {
 		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4,
 			"*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n")
@@ -221,13 +213,13 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		}
 	}
 	round() // the first round starts the runtime's poller
-	before := descriptors()
+	before := rulestest.Descriptors(t)
 	for range 20 {
 		round()
 	}
 	// Sockets are closed asynchronously.
 	rulestest.EventuallySucceeds(t, "release of the descriptors", func() error {
-		if after := descriptors(); after > before {
+		if after := rulestest.Descriptors(t); after > before {
 			return fmt.Errorf("%d before, %d after", before, after)
 		}
 		return nil

@@ -3,7 +3,6 @@ package xtables_test
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 const legacy = "iptables-legacy ip "
@@ -210,23 +210,13 @@ func TestAccessorsOfARule(t *testing.T) {
 func TestReplaceLeaksNoDescriptor(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "nat")
-	descriptors := countEntries(t, "/proc/self/fd")
+	descriptors := rulestest.Descriptors(t)
 	for range 100 {
 		if err := xtables.Replace(ns, table); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := countEntries(t, "/proc/self/fd"); got > descriptors {
+	if got := rulestest.Descriptors(t); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-}
-
-// countEntries returns the number of entries of a directory.
-func countEntries(t *testing.T, dir string) int {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

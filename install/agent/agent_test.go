@@ -51,15 +51,6 @@ func (b *testNode) chain() []string {
 	return list.Types()
 }
 
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 // TestNodeLifecycle covers an agent that installs, serves and reports. If it is stopped for an
 // upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because it
 // is deleted, it leaves nothing.
@@ -67,7 +58,7 @@ func TestNodeLifecycle(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	b.Put(`{"metadata": {"name": "web", "uid": "1"}, "spec": {"nodeName": "node-1", "containers": [{"name": "istio-proxy"}]}}`)
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	start := time.Now()
 	first := b.run(nil)
 	first.waitReady()
@@ -128,7 +119,7 @@ func TestNodeLifecycle(t *testing.T) {
 	}
 	// The test server keeps connections open for a moment.
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before+2), func() bool {
-		return descriptors(t) <= before+2
+		return rulestest.Descriptors(t) <= before+2
 	})
 }
 

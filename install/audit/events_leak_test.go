@@ -20,7 +20,7 @@ import (
 // with and without ADD, and rules are removed. At the end all remaining pods are redirected. After
 // their deletion nothing of any pod is kept in memory or on disk.
 func TestAnHourOfEvents(t *testing.T) {
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
@@ -116,16 +116,7 @@ func TestAnHourOfEvents(t *testing.T) {
 			t.Errorf("kept on disk: %v, %v", kept, err)
 		}
 	})
-	if after := descriptors(t); after > before {
+	if after := rulestest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestRecordIsFound(t *testing.T) {
@@ -410,20 +411,13 @@ func TestFindEndsWithItsContext(t *testing.T) {
 func TestFindLeavesNoDescriptorOpen(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
-	openDescriptors := func() int {
-		names, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(names)
-	}
 	wantFound(t, n.finder(), p, ns, sandbox.Record)
-	before := openDescriptors()
+	before := rulestest.Descriptors(t)
 	for range 20 {
 		wantFound(t, n.finder(), p, ns, sandbox.Record)
 		wantMissing(t, n.finder(), newPod())
 	}
-	if after := openDescriptors(); after > before {
+	if after := rulestest.Descriptors(t); after > before {
 		t.Errorf("%d open descriptors before, %d after", before, after)
 	}
 }

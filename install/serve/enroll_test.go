@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 type enroll = func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrollment, error)
@@ -38,7 +39,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 		}
 		return enrollment(), nil
 	}})
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	for range 5 {
 		e, err := env.client().Enroll(t.Context(), web, address, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
@@ -50,18 +51,9 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 		t.Error(err)
 	}
 	env.stop()
-	if after := descriptors(t); after > before {
+	if after := rulestest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors, before %d", after, before)
 	}
-}
-
-func descriptors(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 func TestRefusedEnrollments(t *testing.T) {

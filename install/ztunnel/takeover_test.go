@@ -173,7 +173,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 // disconnect. In the end each ztunnel has exactly the pods of the state, and no descriptor remains
 // open.
 func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	func() {
 		env := start(t, socket(t))
 		env.Restore(nil)
@@ -250,7 +250,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 			_ = n.Close()
 		}
 	}()
-	if after := descriptors(t); after > before {
+	if after := rulestest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
@@ -263,18 +263,18 @@ func TestRemoveReleasesTheNamespace(t *testing.T) {
 	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
 	p, other := pod(t, "a"), pod(t, "b")
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	for _, ns := range []*netns.NS{p.Netns, other.Netns} {
 		p.Netns = ns
 		if err := env.Add(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		rulestest.Eventually(t, "one descriptor is open", func() bool { return descriptors(t) == before+1 })
+		rulestest.Eventually(t, "one descriptor is open", func() bool { return rulestest.Descriptors(t) == before+1 })
 	}
 	if err := env.Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the descriptor is closed", func() bool { return descriptors(t) == before })
+	rulestest.Eventually(t, "the descriptor is closed", func() bool { return rulestest.Descriptors(t) == before })
 }
 
 func TestOnlyRootMayConnect(t *testing.T) {
@@ -346,13 +346,4 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	if env.State().Listening {
 		t.Error("the server is listening")
 	}
-}
-
-func descriptors(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // The lines of [state] for the parts of the routing everything.
@@ -417,7 +418,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	n := netnstest.New(t)
 	disabled := netnstest.New(t)
 	enableSysctl(t, disabled, "ipv6/conf/all/disable_ipv6")
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	for range 1000 {
 		change := mustEnsure(t, n, everything)
 		if err := change.Undo(); err != nil {
@@ -437,18 +438,9 @@ func TestNoDescriptorLeaks(t *testing.T) {
 			t.Fatal("no error in a namespace without IPv6")
 		}
 	}
-	if after := descriptors(t); after > before {
+	if after := rulestest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // checkError checks that err wraps target, unless target is nil, and contains the text.

@@ -291,23 +291,14 @@ func TestNothingLeaks(t *testing.T) {
 		}
 	}
 	t.Run("warm up the runtime", use)
-	before := descriptors(t)
+	before := rulestest.Descriptors(t)
 	for range 5 {
 		t.Run("network", use)
 	}
 	// A descriptor that is in use is not closed before its last use ends.
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before), func() bool {
-		return descriptors(t) <= before
+		return rulestest.Descriptors(t) <= before
 	})
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 func BenchmarkDial(b *testing.B) {

@@ -230,13 +230,6 @@ func TestMissingCapabilitiesAreNamed(t *testing.T) {
 
 func TestAWatcherLeaksNoDescriptors(t *testing.T) {
 	agent := netnstest.New(t)
-	descriptors := func() int {
-		names, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(names)
-	}
 	pod := netnstest.New(t)
 	cycle := func() {
 		err := agent.Do(func() error {
@@ -251,11 +244,11 @@ func TestAWatcherLeaksNoDescriptors(t *testing.T) {
 		}
 	}
 	cycle()
-	before := descriptors()
+	before := rulestest.Descriptors(t)
 	for range 20 {
 		cycle()
 	}
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before), func() bool {
-		return descriptors() <= before
+		return rulestest.Descriptors(t) <= before
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // floodEnv makes the test binary flood the port in its value.
@@ -221,7 +222,7 @@ func TestFlood(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	beforeFDs, beforeMemory := descriptors(t), memory()
+	beforeFDs, beforeMemory := rulestest.Descriptors(t), memory()
 	asking, stopAsking := context.WithCancel(ctx)
 	defer stopAsking()
 	var askers sync.WaitGroup
@@ -236,7 +237,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("probe %d: %v", probes.Load(), err)
 				return
 			}
-			maxFDs, maxMemory = max(maxFDs, descriptors(t)), max(maxMemory, memory())
+			maxFDs, maxMemory = max(maxFDs, rulestest.Descriptors(t)), max(maxMemory, memory())
 			probes.Add(1)
 			<-tick.C
 		}
@@ -273,14 +274,6 @@ func TestFlood(t *testing.T) {
 	if n := reports.Load(); n < 1 || n > 3 {
 		t.Errorf("%d reports, want 1 to 3 (one per minute)", n)
 	}
-}
-
-func descriptors(t *testing.T) int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Error(err)
-	}
-	return len(entries)
 }
 
 // memory returns the memory that the program has obtained from the system for heap and stacks.

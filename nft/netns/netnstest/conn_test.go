@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -103,16 +102,6 @@ func zone(ip net.IP) string {
 		return "eth0"
 	}
 	return ""
-}
-
-// descriptors returns the number of open descriptors of the process.
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // recorder is a testing.TB that records a skip or a failure instead of ending the test.
