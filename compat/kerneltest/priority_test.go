@@ -51,3 +51,43 @@ func TestOrderAtConntracksPriorityFollowsRegistration(t *testing.T) {
 		})
 	}
 }
+
+// TestOrderAtTheConfirmationFollowsRegistration verifies that a chain at the priority at which
+// conntrack confirms connections runs before the confirmation if the chain was registered last, and
+// otherwise after it.
+func TestOrderAtTheConfirmationFollowsRegistration(t *testing.T) {
+	const (
+		reads = "table ip a {\nchain c {\ntype filter hook postrouting priority 2147483647;\n" +
+			"ct state new ct status & confirmed != 0 counter\n" +
+			"ct state new ct status & confirmed == 0 counter\n}\n}\n"
+		tracks = "table ip b {\nchain c {\ntype filter hook output priority 5;\n" +
+			"ct state new counter\n}\n}\n"
+	)
+	for _, tc := range []struct {
+		name  string
+		loads []string // in this order; each registers conntrack after its chain, once
+		want  int      // the rule of the chain that matches
+	}{
+		{"the chain is registered last", []string{tracks, reads}, 1},
+		{"conntrack is registered last", []string{reads}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := netnstest.New(t)
+			for _, text := range tc.loads {
+				istiotest.Run(t, ns, text, "nft", "-f", "-")
+			}
+			sendUDP(t, ns)
+			live, err := compat.ReadLive(ns, compat.OriginNFT)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(live.Ruleset.Tables,
+				func(t rules.Table) bool { return t.Name == "a" })
+			hits := live.Ruleset.Tables[i].Chains[0].Rules
+			if hits[tc.want].Hits.Packets == 0 || hits[1-tc.want].Hits.Packets != 0 {
+				t.Errorf("confirmed: %d packets, not confirmed: %d; want rule %d to match",
+					hits[0].Hits.Packets, hits[1].Hits.Packets, tc.want+1)
+			}
+		})
+	}
+}

@@ -22,11 +22,14 @@ type chainPosition struct {
 	// equalPriority reports that the chain has conntrack's priority, and is assumed to run before
 	// conntrack.
 	equalPriority bool
+	// confirmed reports that the chain is assumed to run after conntrack has confirmed the
+	// connections, at postrouting.
+	confirmed bool
 }
 
 // key identifies the position. The keys of the same chain of both sides are equal.
 func (p *chainPosition) key() string {
-	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority,
+	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority, p.confirmed,
 		chainName(p.chain))
 }
 

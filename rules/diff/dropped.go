@@ -44,6 +44,7 @@ func (d *decision) compareStates(s *space, left, right *walk) {
 func sameConntrackEffects(left, right *walk, lefts, rights []flow) bool {
 	samePackets := func(l, r flow) bool { return l.packets == r.packets }
 	return left.droppedEarly == right.droppedEarly &&
+		left.droppedConfirmed == right.droppedConfirmed &&
 		slices.EqualFunc(left.arriving, right.arriving, samePackets) &&
 		slices.EqualFunc(lefts, rights, func(l, r flow) bool {
 			return samePackets(l, r) && l.zone == r.zone && l.tracking == r.tracking
@@ -77,6 +78,7 @@ func (w *walk) conntrackEffects(dropped []flow) []conntrackEffect {
 	for i := range w.arriving {
 		unconfirmed = w.minus(unconfirmed, w.arriving[i].packets)
 	}
+	unconfirmed = w.minus(unconfirmed, w.droppedConfirmed)
 	unseen := w.or(w.droppedEarly, unconfirmed) // conntrack forgets dropped unconfirmed connections
 	var effects []conntrackEffect
 	for i := range dropped {
@@ -99,6 +101,20 @@ func (w *walk) recordDropped(p *chainPosition) {
 	}
 	for _, f := range w.droppedFlows() {
 		w.droppedEarly = w.or(w.droppedEarly, f.packets)
+	}
+}
+
+// recordDroppedConfirmed records, after the evaluation of a chain for packets whose connection is
+// confirmed, which of them have been dropped.
+func (w *walk) recordDroppedConfirmed(confirmed []flow) {
+	if w.single != nil {
+		return
+	}
+	for _, f := range w.droppedFlows() {
+		for i := range confirmed {
+			w.meter.step()
+			w.droppedConfirmed = w.or(w.droppedConfirmed, w.and(f.packets, confirmed[i].packets))
+		}
 	}
 }
 

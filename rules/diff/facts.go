@@ -102,7 +102,8 @@ var factTexts = [...]factText{
 	},
 	ConntrackPriorityTies: {
 		"ConntrackPriorityTies",
-		"if a chain has the same priority as conntrack, whichever was registered last runs first",
+		"if a chain has the same priority as conntrack, whichever was registered last runs first; at " +
+			"postrouting conntrack confirms connections at the highest priority, 2147483647",
 		"nf_hook_entries_grow in net/netfilter/core.c, ipv4_conntrack_ops in " +
 			"net/netfilter/nf_conntrack_proto.c",
 	},

@@ -98,3 +98,35 @@ func TestExplainFollowsPostrouting(t *testing.T) {
 			trace.Passes, want)
 	}
 }
+
+// At the priority at which conntrack confirms connections, a chain may run before or after it.
+func TestChainAtTheConfirmationOfConnections(t *testing.T) {
+	const confirmation = 2147483647
+	isNew := rules.MatchState{States: rules.States(rules.New)}
+	isConfirmed := rules.MatchStatus{Status: rules.StatusConfirmed}
+	readsStatus := rules.Unknown{Text: "ct status == confirmed", Effect: rules.Reads}
+	for _, tc := range []struct {
+		name     string
+		rule     rules.Rule
+		priority int
+		want     diff.Verdict
+	}{
+		{"reads the confirmation", when(rules.Drop, isNew, isConfirmed), confirmation, diff.Undecidable},
+		{"before it", when(rules.Drop, isNew, isConfirmed), confirmation - 1, diff.Equivalent},
+		{"an unknown condition", when(rules.Drop, readsStatus), confirmation, diff.Undecidable},
+		{"before it", when(rules.Drop, readsStatus), confirmation - 1, diff.Equivalent},
+		{"another condition", when(setMark(5, 5), tcp), confirmation, diff.Equivalent},
+		{"keeps the connection", when(rules.Drop, tcp, isNew), confirmation, diff.Undecidable},
+	} {
+		side := func(priority int) diff.Side {
+			return diff.Side{
+				Ruleset: ruleset(base(rules.Filter, rules.Postrouting, priority, tc.rule)),
+			}
+		}
+		r := diff.Decide(side(tc.priority), side(300),
+			diff.Options{Families: []rules.Family{rules.IPv4}})
+		if v := r.StrictVerdict(); v != tc.want {
+			t.Errorf("%s: %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
+		}
+	}
+}

@@ -71,6 +71,9 @@ func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 		(view.beforeConntrack || f.tracking != tracked || f.zone != 0 || f.helper != "") {
 		parts = append(parts, "connection", view.beforeConntrack, f.tracking, f.zone, f.helper)
 	}
+	if reads(rules.ConnectionInput) && e.position.confirmed {
+		parts = append(parts, "confirmed")
+	}
 	translated := f.target != (target{}) || f.snatAction != "" || f.tproxy.assigned
 	if reads(rules.ConnectionInput | rules.HeaderInput | rules.InterfaceInput) {
 		// At postrouting, and for packets that arrive on lo, all chains run after the translation.

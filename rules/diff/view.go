@@ -21,6 +21,8 @@ type view struct {
 	// translated reports that the chain runs after the translation of destinations by NAT, and
 	// sourceTranslated that it runs after the translation of sources.
 	translated, sourceTranslated bool
+	// confirmed reports that conntrack has confirmed the connections.
+	confirmed bool
 	// xtables reports that the rules are rules of iptables (legacy or nft).
 	xtables bool
 	// skipsAuthentication reports that the rules compare the protocol after an authentication
@@ -41,6 +43,7 @@ func (e *evaluator) view(p *progress) view {
 		beforeConntrack: e.position.beforeConntrack, loopbackArrival: e.position.loopbackArrival,
 		atPostrouting: e.position.atPostrouting, leavesHost: e.position.leavesHost,
 		translated: e.position.translated, sourceTranslated: e.position.sourceTranslated,
+		confirmed:           e.position.confirmed || e.position.loopbackArrival,
 		leavesLoopback:      p.leavesLoopback,
 		xtables:             e.isXTables(),
 		skipsAuthentication: e.family == rules.IPv6 && e.chain.Table.XTables,
@@ -157,7 +160,7 @@ func (s *space) readsStatus(v *view, bits rules.Status) set {
 	if v.hasTemplate() {
 		return allIf(v.xtables && bits&rules.StatusConfirmed != 0)
 	}
-	packets := allIf(v.loopbackArrival && bits&rules.StatusConfirmed != 0)
+	packets := allIf(v.confirmed && bits&rules.StatusConfirmed != 0)
 	for i := range fieldWidth[status] {
 		if bits>>i&1 == 1 {
 			packets = s.or(packets, s.bit(status, i))

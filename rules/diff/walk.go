@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -45,6 +46,8 @@ type walk struct {
 	ended flows
 	// droppedEarly are the packets that were dropped before conntrack.
 	droppedEarly set
+	// droppedConfirmed are the packets that were dropped after their connection was confirmed.
+	droppedConfirmed set
 	// arriving are the packets that were sent over lo. Conntrack has confirmed their connections.
 	arriving []flow
 	// unsupported lists the expressions that undecided packets reached. unsupportedIndex contains
@@ -178,8 +181,12 @@ func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 			in, mustRoute = w.routeTranslated(in), false
 		}
 		p := at.chainPosition(c)
-		if at.hook != rules.Postrouting && mayPrecedeConntrack(c) {
+		switch {
+		case at.hook != rules.Postrouting && mayPrecedeConntrack(c):
 			in = w.evaluateInBothOrders(p, in)
+			continue
+		case at.hook == rules.Postrouting && mayFollowConfirmation(c):
+			in = w.evaluateAroundConfirmation(p, in)
 			continue
 		}
 		in = w.evaluateBase(p, in)
@@ -245,6 +252,34 @@ func (w *walk) evaluateInBothOrders(afterConntrack *chainPosition, in []flow) []
 	w.add(&out, w.evaluateBase(afterConntrack, after)...)
 	return out.list
 }
+
+// mayFollowConfirmation reports whether a chain at postrouting has the priority of the function that
+// confirms connections, so that it is unknown which of them runs first (ConntrackPriorityTies).
+func mayFollowConfirmation(c rules.ChainRef) bool {
+	return c.Chain.Base.Position() == confirmationPriority && !idle(c.Chain)
+}
+
+// evaluateAroundConfirmation evaluates a chain that may follow the confirmation of connections, once
+// before it and once after it, as evaluateInBothOrders does.
+func (w *walk) evaluateAroundConfirmation(beforeConfirmation *chainPosition, in []flow) []flow {
+	follows := w.variable(variable{
+		key: "confirmed " + w.side + beforeConfirmation.key(), kind: unknownBit,
+		text: fmt.Sprintf("whether chain %s runs after conntrack confirms connections, "+
+			"which has the same priority", chainName(beforeConfirmation.chain)),
+	})
+	after, before := w.divide(in, follows)
+	confirmed := *beforeConfirmation
+	confirmed.confirmed = true
+	var out flows
+	w.add(&out, w.evaluateBase(&confirmed, after)...)
+	w.recordDroppedConfirmed(after)
+	w.add(&out, w.evaluateBase(beforeConfirmation, before)...)
+	return out.list
+}
+
+// confirmationPriority is the priority at which conntrack confirms connections at postrouting
+// (NF_IP_PRI_CONNTRACK_CONFIRM in linux/netfilter_ipv4.h).
+const confirmationPriority = math.MaxInt32
 
 // The positions of all NAT chains (NATRunsTogether): destinationNATPosition at prerouting and
 // output, sourceNATPosition at postrouting (NF_IP_PRI_NAT_DST and NF_IP_PRI_NAT_SRC in
