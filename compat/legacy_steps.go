@@ -43,9 +43,9 @@ func tablesOf(list []rules.Table) tables {
 type step struct {
 	id      xtables.ID
 	desired *rules.Table // nil removes Sluice's rules
-	// hasGate reports that the gate exists after the step. Before the next step, the caller must
-	// call nft.WaitForPackets, because some packets entered a hook before the gate, or before the
-	// chains that the step has registered.
+	// hasGate reports that the gate exists after the step. If so, the caller must call
+	// nft.WaitForPackets before the next step: packets that were already in a hook may miss the
+	// gate, or chains that the step has registered.
 	hasGate bool
 }
 
@@ -55,14 +55,13 @@ type step struct {
 //
 //   - raw assigns conntrack zones for DNS over UDP and captures nothing. nat captures queries
 //     regardless of the content of raw. During the change a reply may be lost.
-//   - Only mangle and nat capture connections. If one of the two changes, the change is atomic.
-//   - If both change, capture may move from one to the other, as with the interception mode.
-//     Between the two replacements a connection could traverse neither the old nor the new rules,
-//     or both. Therefore mangle is replaced first, and contains a gate in addition to the new
-//     rules: rules that drop TCP packets. Then nat is replaced, and then the gate is removed, each
-//     after nft.WaitForPackets. The gate exists for about 50 ms. A client retransmits a dropped
-//     packet of a new connection after 1 s (TCP_TIMEOUT_INIT), and of an established connection
-//     after 200 ms (TCP_RTO_MIN).
+//   - Only mangle and nat capture connections. If only one of the two changes, the change is atomic.
+//   - If both change, capture may move from one to the other, for example when the interception
+//     mode changes. Between the two replacements a connection could traverse neither the old nor
+//     the new rules, or both. Therefore mangle is replaced first, with the new rules and a gate,
+//     which drops TCP packets of new connections. Then nat is replaced, and then the gate is
+//     removed, each after nft.WaitForPackets. The gate exists for about 50 ms. A client retransmits
+//     a dropped packet of a new connection after 1 s (TCP_TIMEOUT_INIT).
 //   - A family without rules of Sluice captures nothing and needs no gate.
 //
 // A rollback passes through the same states in reverse order, and is equally safe. A process that
@@ -111,11 +110,12 @@ func sameTable(a, b *rules.Table) bool {
 		rules.Ruleset{Tables: []rules.Table{*b}})) == 0
 }
 
-// gateChain is a chain, called the gate, that drops TCP packets while tables are being replaced.
+// gateChain is the name of the chain, called the gate, that drops TCP packets while tables are
+// being replaced.
 const gateChain = ChainPrefix + "GATE"
 
-// anyTCP returns a match for all TCP packets. The gate drops all of them while both backends
-// contain rules that save marks; see SavesMarks.
+// anyTCP returns a match for all TCP packets. At prerouting the gate drops all of them while both
+// backends contain rules that save marks; see SavesMarks.
 func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
@@ -138,9 +138,10 @@ var captureHooks = []struct {
 // drops the packets that satisfy the given matches, and at output the packets of new TCP
 // connections. The table may be nil. If it already has the gate, withGate returns it unchanged.
 //
-// At output the gate must not drop answers to connection requests: TCP discards a request if it
-// cannot send the answer again (reqsk_timer_handler). For conntrack the client's next attempt would
-// belong to the established connection. It would not be captured, and would reach the application.
+// At output the gate must not drop SYN-ACK packets: TCP discards a connection request if it cannot
+// retransmit the SYN-ACK (reqsk_timer_handler). Conntrack, which has seen the first SYN-ACK, would
+// assign the client's next SYN to the same connection. The SYN would not be captured, and would
+// reach the application.
 func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.Table {
 	result := rules.Table{Family: f, Name: "mangle"}
 	if t != nil {
@@ -173,9 +174,9 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 }
 
 // SavesMarks reports whether the table copies marks of packets to their connections. If two
-// programs or backends have such tables, connections break: the second table interprets the mark
-// that the first table assigns to a captured packet as the mark of a connection with the client's
-// address.
+// programs or backends have such tables, connections break: the first table assigns a mark to a
+// captured packet, and the second table interprets it as the mark of the proxy's connections to the
+// application that keep the client's address.
 func SavesMarks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {

@@ -54,7 +54,7 @@ func (d *ruleDecoder) decodeHash(a attributes) error {
 // decodeBitwise decodes the masking of a register: the result is register & mask ^ xor.
 func (d *ruleDecoder) decodeBitwise(a attributes) error {
 	op := d.load(a, unix.NFTA_BITWISE_SREG)
-	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.networkOrder || !op.field.isOfPacket() {
+	if a.Number(nftaBitwiseOp) != bitwiseMaskXor || op.networkOrder || !op.field.isModeled() {
 		return errUnsupported
 	}
 	mask, xor := constantValue(a, unix.NFTA_BITWISE_MASK), constantValue(a, unix.NFTA_BITWISE_XOR)
@@ -85,7 +85,7 @@ func (d *ruleDecoder) decodeByteorder(a attributes) error {
 		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
 		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 ||
 		op.mask != nil || op.length != 4 || op.networkOrder ||
-		!op.field.isOfPacket() && op.field != fieldNumber {
+		!op.field.isModeled() && op.field != fieldNumber {
 		return errUnsupported
 	}
 	op.networkOrder, op.part = true, nil

@@ -6,16 +6,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// field is a field of a packet that expressions load, or one of the first five values, which are
-// not fields of the packet.
+// field is what an expression loads. The first five values are not packet fields that the model
+// supports.
 type field uint8
 
 const (
 	fieldNone field = iota
 	fieldConstant
-	fieldUnknown
-	fieldNumber // a random or calculated number
-	fieldMapped // the value of a map
+	fieldUnknown // a value that the model does not support
+	fieldNumber  // a random or calculated number
+	fieldMapped  // the value of a map
 	fieldIn
 	fieldOut
 	fieldInIndex
@@ -46,8 +46,8 @@ const (
 	fieldTransparentSocket // whether the socket is transparent, for packets with a socket
 )
 
-// isOfPacket reports whether the field is a field of the packet that the model supports.
-func (f field) isOfPacket() bool { return f > fieldMapped }
+// isModeled reports whether the field is a packet field that the model supports.
+func (f field) isModeled() bool { return f > fieldMapped }
 
 // loadedField returns an operand for a field with its length and its text.
 func loadedField(f field, length int, text string) operand {

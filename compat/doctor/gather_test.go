@@ -133,8 +133,8 @@ func TestGatherRouting(t *testing.T) {
 	if f.InterfacesErr != nil {
 		t.Fatal(f.InterfacesErr)
 	}
-	mixed := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
-	if mixed < 0 || f.Routing.Rules[mixed].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
+	withPriority50 := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
+	if withPriority50 < 0 || f.Routing.Rules[withPriority50].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
 		t.Errorf("rules %+v", f.Routing.Rules)
 	}
 	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
@@ -179,10 +179,10 @@ func TestVerdictFollowsTheKernelsOrderOfChains(t *testing.T) {
 		after    bool // the foreign chain is registered after Sluice's
 		captured bool
 	}{
-		"equal priority, registered before":   {strict, "-100", false, true},
-		"equal priority, registered after":    {strict, "-100", true, false},
-		"later priority, registered after":    {typical(rules.ModeRedirect), "-100", true, true},
-		"earlier priority, registered before": {typical(rules.ModeRedirect), "-120", false, false},
+		"the foreign chain first, at equal priority":      {strict, "-100", false, true},
+		"Sluice's chain first, at equal priority":         {strict, "-100", true, false},
+		"Sluice's chain first, at an earlier priority":    {typical(rules.ModeRedirect), "-100", true, true},
+		"the foreign chain first, at an earlier priority": {typical(rules.ModeRedirect), "-120", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			network, err := testbed.New(testbed.Options{})
@@ -217,7 +217,7 @@ END`)
 				To: netip.MustParseAddrPort("198.51.100.1:80"),
 			}
 			if row.captured {
-				// Only wait long for an answer that must arrive.
+				// Wait long only for an answer that must arrive.
 				call.Timeout = 20 * time.Second
 			}
 			answer, err := network.Dial(call)
@@ -238,7 +238,7 @@ END`)
 func TestRouteTextNamesAnUnknownType(t *testing.T) {
 	got := routeText(netlink.Route{Family: netlink.FAMILY_V4, Type: 200, LinkIndex: 7}, nil)
 	if want := "ip -4 route type 200 default dev if7"; !strings.HasPrefix(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("%q, want the prefix %q", got, want)
 	}
 }
 

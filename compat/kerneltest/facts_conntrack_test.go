@@ -292,7 +292,7 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list = append(list, fact{
+	list = append(list, factTest{
 		of:   diff.TemplateIsShared,
 		name: "legacy: an earlier packet set the mark of the template", listeners: true,
 		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},

@@ -329,7 +329,7 @@ func routesFacts() (list factList) {
 			toItself, "to 10.1.2.3:80 mark 0x9 connection mark 0x2 zone 0",
 		)
 	}
-	list = append(list, fact{
+	list = append(list, factTest{
 		of:   diff.NATMappingPersists,
 		name: "a packet of a redirected connection that no longer matches the redirection",
 		ruleset: rulesetOf(chains(rules.Inet, []string{
@@ -341,7 +341,7 @@ func routesFacts() (list factList) {
 		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
 		want: "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	})
-	list = append(list, fact{
+	list = append(list, factTest{
 		of:   diff.NATMappingPersists,
 		name: "the type of the destination of a redirected connection",
 		ruleset: rulesetOf(chains(

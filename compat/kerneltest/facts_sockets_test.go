@@ -153,14 +153,14 @@ func socketsFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
-		list = append(list, fact{
+		list = append(list, factTest{
 			of: diff.NoListenerDrops, name: string(p) + ": TPROXY without a listener",
 			ruleset: rulesetOf(xtables(p, "mangle",
 				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 			packet: syn, want: "dropped",
 		})
 	}
-	list = append(list, fact{
+	list = append(list, factTest{
 		of: diff.NoListenerEndsRule, name: "nft: tproxy without a listener",
 		ruleset: rulesetOf(chains(rules.Inet, []string{
 			mangleNFT,

@@ -47,7 +47,7 @@ func xtables(p kerneltest.Program, name string, list ...string) kerneltest.Table
 	return t
 }
 
-// in returns a new packet that arrives on a device.
+// in returns a packet of a new connection that arrives by an interface.
 func in(device string, protocol rules.Protocol, from, to string) rules.Packet {
 	p := rules.Packet{
 		Hook: rules.Prerouting, InInterface: device, Protocol: protocol,
@@ -64,7 +64,7 @@ func in(device string, protocol rules.Protocol, from, to string) rules.Packet {
 	return p
 }
 
-// out returns a new packet from a socket of a user.
+// out returns a packet of a new connection from a socket of a user.
 func out(uid uint32, protocol rules.Protocol, from, to string) rules.Packet {
 	p := in("", protocol, from, to)
 	p.Hook, p.Owner = rules.Output, &rules.Owner{UID: uid, GID: uid}
@@ -92,16 +92,16 @@ func related(p *rules.Packet) {
 	}
 }
 
-// A fact is the kernel's treatment of a packet that demonstrates a fact of package diff.
-type fact struct {
+// A factTest demonstrates a fact of package diff. It states how the kernel treats a packet.
+type factTest struct {
 	of        diff.Fact
 	name      string
 	ruleset   kerneltest.Ruleset
 	listeners bool           // whether the TProxyListeners are open
 	before    []rules.Packet // sent before the packet
 	packet    rules.Packet
-	// then, if not nil, changes the packet to the description that the model gets. This is the
-	// description after the packets in before were sent.
+	// then, if not nil, sets the fields of the packet that depend on the packets sent before, such
+	// as the status. It is called for the model's packet, not for the packet that is sent.
 	then func(p *rules.Packet)
 	want string // the result of Effect.String
 }
@@ -111,7 +111,7 @@ var (
 	udp = in("eth0", rules.UDP, "10.9.9.9:1000", "10.244.1.5:81")
 )
 
-// Declarations of nft chains that most facts use, the variants of iptables, and common packets.
+// Declarations of common base chains of nft, and a common outgoing packet.
 var (
 	rawNFT    = base("filter", "prerouting", "-300")
 	mangleNFT = base("filter", "prerouting", "-150")
@@ -122,14 +122,14 @@ const legacy, iptablesNFT = kerneltest.Legacy, kerneltest.IPTablesNFT
 
 func rulesetOf(tables ...kerneltest.Table) kerneltest.Ruleset { return tables }
 
-// A factList is a list of facts.
-type factList []fact
+// A factList is a list of tests of facts.
+type factList []factTest
 
 // add appends a fact about a packet that is sent while listeners are open.
 func (list *factList) add(
 	of diff.Fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
 ) {
-	*list = append(*list, fact{
+	*list = append(*list, factTest{
 		of: of, name: name, ruleset: ruleset, listeners: true, packet: p, want: want,
 	})
 }
@@ -208,8 +208,8 @@ func TestKernelFacts(t *testing.T) {
 	}
 }
 
-// TestEachFactHasAKernelTest verifies that each fact that decisions rely on is tested with the
-// kernel.
+// TestEachFactHasAKernelTest verifies that each fact that decisions rely on is tested against
+// the kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	tested := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies:         true, // TestOrderAtConntracksPriorityFollowsRegistration
@@ -225,7 +225,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.CopyHasConnection:             true, // TestMulticastCopyHasConnection
 		diff.KernelSocketHasNoOwner:        true, // TestOwnerMatchesOfKernelSockets
 		diff.NATNeedsConntrack:             true, // TestNATChainsNeedConntrack
-		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyTheInputs of package nft
+		diff.NATSetsStatus:                 true, // TestRulesChangeOnlyDependentValues of package nft
 		diff.TProxyNeedsLocalRoute:         true, // TestDelivers of package route
 	}
 	for _, f := range facts() {

@@ -12,7 +12,7 @@ import (
 )
 
 // legacyStep returns the step for an event of iptables-legacy. Its Index is -1 if the event is at
-// the end of a chain.
+// the end of a chain, or if the ruleset does not contain the chain.
 func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerLegacy, Hook: e.Hook}
 	s.Index = -1
@@ -70,7 +70,7 @@ func legacyVerdict(r *rules.Rule) trace.Verdict {
 	return trace.Continue
 }
 
-// sortSteps sorts the steps by hook and chain. The kernel reports the steps of the two backends
+// sortSteps sorts the steps by hook, and at each hook in the order of the base chains. The kernel reports the steps of the two backends
 // separately.
 func sortSteps(rs *rules.Ruleset, steps []Step) {
 	position := map[*rules.Base]int{}

@@ -15,15 +15,15 @@ type probe struct {
 	// Check contains no result yet. Its status is set only if the probe cannot be sent.
 	Check
 	packet rules.Packet // the first packet; source port 0 means any port
-	trace  rules.Trace  // of packet, with the rules of the parameters
+	trace  rules.Trace  // of packet, under the rules compiled from the parameters
 	// hint is the remedy if the probe fails, or empty.
 	hint string
-	// outside reports that the probe is sent from the namespace of this process. If the probe does
+	// outside reports that this process sends the probe from its own namespace, outside the pod's. If the probe does
 	// not arrive, a connection to control shows whether the network path is the cause. The rules do
 	// not capture connections to control.
 	outside bool
 	control netip.AddrPort
-	// listenerExpected reports that a listener is at the destination.
+	// listenerExpected reports that a listener must be at the destination.
 	listenerExpected bool
 	// transparent reports that the socket is bound to a source address that the pod does not have.
 	transparent bool
@@ -81,7 +81,7 @@ func plan(o Options, desired rules.Ruleset, in planInputs) (probes []probe, capt
 }
 
 // families returns the families to test: the captured families. In ambient mode it omits a family
-// of which the pod has no address.
+// in which the pod has no address.
 func (p *planner) families() (families []rules.Family) {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		switch {
@@ -113,8 +113,8 @@ func (p *planner) add(t probe) {
 	switch {
 	case t.Status != "":
 	case owner != nil && *owner != p.self && !p.mayRunAs(*owner):
-		t.skip(fmt.Sprintf("it is made by uid %d gid %d; this process has uid %d gid %d, and to"+
-			" become another takes CAP_SETUID and CAP_SETGID",
+		t.skip(fmt.Sprintf("it must come from uid %d gid %d; this process has uid %d gid %d, and needs"+
+			" CAP_SETUID and CAP_SETGID to change them",
 			owner.UID, owner.GID, p.self.UID, p.self.GID), runOnNode)
 	case t.packet.NoListener && p.needsTransparent(t):
 		t.skip("a transparent listener needs CAP_NET_ADMIN or CAP_NET_RAW", runOnNode)
@@ -170,8 +170,9 @@ func (t *probe) port() uint16 {
 }
 
 // proxyOwner returns an owner of the proxy: the owner of this process if its user is in the first
-// range of the proxy's users, or else the first user. Istio treats only connections of that range
-// to its own pod as inbound. In ambient mode owners have no effect.
+// range of the proxy's users, or else the first user of that range. Of the proxy's connections to
+// its own pod, Istio treats only those of users in that range as inbound. In ambient mode owners
+// have no effect.
 func (p *planner) proxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil || r.ProxyUIDs[0].Contains(p.self.UID) {
@@ -181,7 +182,8 @@ func (p *planner) proxyOwner() rules.Owner {
 }
 
 // tproxyOwner returns the owner of the proxy in TPROXY mode. The injector runs the proxy as root
-// with the proxy's group. If this process has the group, the result is the owner of this process.
+// with the proxy's group. If this process has a group of the proxy, and its user is not a user of
+// the proxy, the result is the owner of this process.
 func (p *planner) tproxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if rules.Contains(rules.Normalize(r.ProxyGIDs), p.self.GID) &&
@@ -191,7 +193,7 @@ func (p *planner) tproxyOwner() rules.Owner {
 	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
 }
 
-// applications returns owners other than the proxy. The owner of this process is the first, unless
+// applications returns owners other than the proxy's. The owner of this process is the first, unless
 // it is an owner of the proxy.
 func (p *planner) applications() []rules.Owner {
 	r := &p.options.Redirect
@@ -219,8 +221,8 @@ func (p *planner) applications() []rules.Owner {
 	return owners
 }
 
-// firstOutside returns the first ID from 1000 that is not in a range. If there is none, it returns
-// the highest ID below 1000 that is not in a range, or else 1000. The maximum uint32 is not an ID.
+// firstOutside returns the first ID from 1000 that is in none of the ranges. If there is none, it returns
+// the highest ID below 1000 that is in none, or else 1000. The maximum uint32 is not an ID.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
 	excluded := rules.Normalize(ranges)

@@ -215,10 +215,10 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 	}{
 		"no permission to become another user": {"outbound, IPv4", rules.ModeRedirect, func(s *planInputs) {
 			s.self, s.mayRunAs = rules.Owner{UID: 1337, GID: 1337}, onlySelf
-		}, "it is made by uid 1000 gid 1000; this process has uid 1337 gid 1337"},
+		}, "it must come from uid 1000 gid 1000; this process has uid 1337 gid 1337"},
 		"no permission to become the proxy": {
 			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.mayRunAs = onlySelf },
-			"it is made by uid 1337 gid 1337; this process has uid 0 gid 0",
+			"it must come from uid 1337 gid 1337; this process has uid 0 gid 0",
 		},
 		"no permission for a transparent listener": {
 			"inbound, IPv4", rules.ModeTProxy, func(s *planInputs) { s.transparent = false },

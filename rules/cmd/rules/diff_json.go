@@ -101,7 +101,7 @@ func (side *diffSide) outcome(o diff.SideOutcome) jsonSideOutcome {
 	return j
 }
 
-// ruleOf returns the JSON form of the rule of a step, or nil.
+// ruleOf returns the JSON form of the rule of a step, or nil if no rule decided.
 func ruleOf(step *rules.Step) *jsonStep {
 	if step.Chain == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 type object map[string]any
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8001", "the address to listen at")
+	listen := flag.String("listen", "127.0.0.1:8001", "the address to listen on")
 	flag.Parse()
 	data, err := os.ReadFile(flag.Arg(0))
 	if err != nil {
@@ -38,7 +38,8 @@ var kinds = map[string]string{
 	"nodes": "Node", "services": "Service", "endpointslices": "EndpointSlice", "servicecidrs": "ServiceCIDR",
 }
 
-// server serves all objects of a kind, and not found for other requests.
+// server returns a handler that serves all objects of a kind, and answers other requests with the
+// status 404.
 func server(objects []object) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		log.Print(r.Method, " ", r.URL)
