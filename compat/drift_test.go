@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestCheckFindsForeignEntriesInSluicesRouting runs with both backends, which share the routing
-// code.
+// TestCheckFindsForeignEntriesInSluicesRouting verifies that Check reports foreign rules and routes.
+// It runs with both backends, which share the routing code.
 func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 	for _, backendName := range backends {
 		t.Run(string(backendName), func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 			check(append([]string{stale}, foreign...)...)
 			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil ||
 				result.Outcome != nft.Updated || result.Routes != 1 {
-				t.Errorf("%+v, %v, want Sluice's rule to be removed", result, err)
+				t.Errorf("%+v, %v, want Updated and one removed rule, which has the form of Sluice's", result, err)
 			}
 			check(foreign...)
 		})
@@ -88,18 +88,18 @@ func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 	}
 }
 
-// TestCheckWithASnapshotWithoutPolicyRoutes verifies that Check with a snapshot detects changes of
+// TestCheckWithASnapshotWithoutPolicyRoutes verifies that Check with a snapshot detects changes to
 // the routing of a pod without policy routes.
 func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string]string{
-		"no change":               "",
-		"::6 removed":             "-6 address del ::6/128 dev lo",
-		"a foreign address added": "-6 address add ::7/128 dev lo",
-		"a foreign policy rule":   "-4 rule add pref 100 fwmark 7 lookup 99",
-		"a foreign policy rule of Sluice's priority": "-4 rule add pref 133 fwmark 7 lookup 99",
-		"a rule of Sluice without its route":         "-6 rule add pref 133 fwmark 1337 lookup 133",
-		"a route in Sluice's table":                  "-4 route add blackhole 10.0.0.0/8 table 133",
+		"no change":                               "",
+		"the address ::6 removed":                 "-6 address del ::6/128 dev lo",
+		"a foreign address added":                 "-6 address add ::7/128 dev lo",
+		"a foreign policy rule":                   "-4 rule add pref 100 fwmark 7 lookup 99",
+		"a policy rule with the form of Sluice's": "-4 rule add pref 133 fwmark 7 lookup 99",
+		"a rule of Sluice without its route":      "-6 rule add pref 133 fwmark 1337 lookup 133",
+		"a route in Sluice's table":               "-4 route add blackhole 10.0.0.0/8 table 133",
 	} {
 		for _, backendName := range backends {
 			t.Run(name+"/"+string(backendName), func(t *testing.T) {
@@ -147,7 +147,7 @@ func checkAgainAfter(
 }
 
 // TestApplyWithASnapshotDoesTheSame verifies that Apply with the snapshot of Check has the same
-// result as Apply without it, also if the rules change again after Check.
+// result as Apply without it, even if the rules change again after Check.
 func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	const (
@@ -156,9 +156,9 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 		remove = "delete table inet sluice"
 	)
 	for _, row := range []struct {
-		name  string
-		found string // the command before Check, or empty
-		since string // the command between Check and Apply, or empty
+		name   string
+		before string // the command before Check, or empty
+		since  string // the command between Check and Apply, or empty
 	}{
 		{"an added rule", add, ""},
 		{"an added rule, and another one after Check", add, add},
@@ -173,7 +173,7 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 			compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto,
 		} {
 			if backendName == compat.BackendLegacy &&
-				strings.Contains(row.found+row.since, "inet sluice") {
+				strings.Contains(row.before+row.since, "inet sluice") {
 				continue
 			}
 			t.Run(row.name+"/"+string(backendName), func(t *testing.T) {
@@ -192,47 +192,47 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				result := func(repair func(
+				resultOf := func(apply func(
 					*netns.NS, compat.Comparison,
 				) (compat.Result, error),
 				) compat.Result {
 					ns := netnstest.New(t)
 					applyAndCheck(t, b, ns, want, nft.Created)
-					do(ns, row.found)
+					do(ns, row.before)
 					found, err := b.Check(ns, want, compat.Snapshot{})
 					if err != nil {
 						t.Fatal(err)
 					}
-					hasNoRules := row.found == remove || strings.HasPrefix(row.found, "flush table")
-					if found.HasRules == hasNoRules {
-						t.Errorf("HasRules is %t, want %t", found.HasRules, !hasNoRules)
+					wantRules := row.before != remove && !strings.HasPrefix(row.before, "flush table")
+					if found.HasRules != wantRules {
+						t.Errorf("HasRules is %t, want %t", found.HasRules, wantRules)
 					}
-					if read := backendName != compat.BackendLegacy && row.found != "" &&
-						row.found != remove; compat.HasReading(found.Snapshot) != read {
+					if read := backendName != compat.BackendLegacy && row.before != "" &&
+						row.before != remove; compat.HasReading(found.Snapshot) != read {
 						t.Errorf("the snapshot contains rules: %t, want %t", !read, read)
 					}
 					do(ns, row.since)
-					result, err := repair(ns, found)
+					result, err := apply(ns, found)
 					if err != nil {
 						t.Fatal(err)
 					}
 					if left, err := b.Check(ns, want, compat.Snapshot{}); err != nil ||
 						len(left.Differences) > 0 {
-						t.Errorf("%v, %v", left.Differences, err)
+						t.Errorf("differences after Apply: %v, error %v", left.Differences, err)
 					}
 					return result
 				}
-				apply := result(func(ns *netns.NS, _ compat.Comparison) (compat.Result, error) {
+				without := resultOf(func(ns *netns.NS, _ compat.Comparison) (compat.Result, error) {
 					return b.Apply(ns, want, compat.Snapshot{})
 				})
-				repair := result(func(
+				with := resultOf(func(
 					ns *netns.NS, found compat.Comparison,
 				) (compat.Result, error) {
 					return b.Apply(ns, want, found.Snapshot)
 				})
-				if diff := cmp.Diff(apply, repair,
+				if diff := cmp.Diff(without, with,
 					cmp.AllowUnexported(compat.Result{})); diff != "" {
-					t.Errorf("-apply +repair\n%s", diff)
+					t.Errorf("-without +with the snapshot\n%s", diff)
 				}
 			})
 		}
@@ -263,7 +263,7 @@ func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 	}
 }
 
-// TestApplyUsesTheSnapshotOfCheck verifies that the packet count of Apply is the count in the
+// TestApplyUsesTheSnapshotOfCheck verifies that Apply takes Result.EstablishedPackets from the
 // snapshot.
 func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
@@ -287,7 +287,8 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 		compat.SetHits(found.Snapshot, 7)
 		if result, err := b.Apply(ns, want, found.Snapshot); err != nil ||
 			result.Outcome != nft.Updated || result.EstablishedPackets != 7 {
-			t.Errorf("%s: %+v, %v", backendName, result, err)
+			t.Errorf("%s: Apply returned %+v, %v, want Updated and 7 established packets", backendName,
+				result, err)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kept returns the elements of a list that are kept.
+// kept returns the elements of list whose keep is true.
 func kept(list []int, keep []bool) []int {
 	var numbers []int
 	for i, n := range list {
@@ -18,34 +18,35 @@ func kept(list []int, keep []bool) []int {
 	return numbers
 }
 
-// TestLongestCommonOfLongLists compares the algorithm for long lists with the exhaustive one for
-// short lists.
+// TestLongestCommonOfLongLists compares huntSzymanski, which is for long lists, with longestCommon,
+// which is exact.
 func TestLongestCommonOfLongLists(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		// alphabet is the number of different values, and longest the maximum length of a list.
-		alphabet, longest int
-		exact             bool
+		// alphabet is the number of different values, and maxLength the maximum length of a list.
+		alphabet, maxLength int
+		// exact requires a longest subsequence if no value is too frequent.
+		exact bool
 	}{
 		{"few repeated values", 60, 20, true},
-		{"no value more frequent than the number of tried candidates", 3, maxCandidates + 1, true},
+		{"values that occur up to about maxCandidates times", 3, maxCandidates + 1, true},
 		{"many repetitions", 3, 60, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				numbers := rapid.SliceOfN(rapid.IntRange(1, row.alphabet), 0, row.longest)
+				numbers := rapid.SliceOfN(rapid.IntRange(1, row.alphabet), 0, row.maxLength)
 				want, got := numbers.Draw(t, "want"), numbers.Draw(t, "got")
-				best, found := longestCommon(want, got), huntSzymanski(want, got)
-				common := kept(want, found.want)
-				if !slices.Equal(common, kept(got, found.got)) {
+				exact, fast := longestCommon(want, got), huntSzymanski(want, got)
+				common := kept(want, fast.want)
+				if !slices.Equal(common, kept(got, fast.got)) {
 					t.Fatalf("the subsequence of want is %v, but the subsequence of got is %v", common,
-						kept(got, found.got))
+						kept(got, fast.got))
 				}
-				exact := row.exact && !slices.ContainsFunc(want, func(n int) bool {
+				mustBeLongest := row.exact && !slices.ContainsFunc(want, func(n int) bool {
 					return occurrences(want, n) > maxCandidates || occurrences(got, n) > maxCandidates
 				})
-				if longest := len(kept(want, best.want)); len(common) > longest ||
-					exact && len(common) < longest {
+				if longest := len(kept(want, exact.want)); len(common) > longest ||
+					mustBeLongest && len(common) < longest {
 					t.Fatalf("the common subsequence has length %d, the longest one %d", len(common),
 						longest)
 				}

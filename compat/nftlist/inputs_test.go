@@ -20,8 +20,8 @@ func inputsTable(family, hook string, priority int, elements string, list ...str
 		family, elements, hook, priority, strings.Join(list, "\n\t\t"))
 }
 
-// translating is a table with DNAT rules, which use conntrack.
-const translating = "table ip n {\n\tchain c {\n\t\ttype nat hook prerouting priority -100;\n\t\t" +
+// natTable is a table with DNAT rules, which use conntrack.
+const natTable = "table ip n {\n\tchain c {\n\t\ttype nat hook prerouting priority -100;\n\t\t" +
 	"tcp dport 80 dnat to 10.0.0.3:443\n\t}\n\tchain o {\n\t\ttype nat hook output priority -100;\n\t\t" +
 	"tcp dport 80 dnat to 10.0.0.3:443\n\t}\n}\n"
 
@@ -31,16 +31,16 @@ const translating = "table ip n {\n\tchain c {\n\t\ttype nat hook prerouting pri
 func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 	ns := newNamespace(t)
 	verdict := func(left, right string) diff.Verdict {
-		var held [2]rules.Ruleset
+		var read [2]rules.Ruleset
 		for i, text := range []string{left, right} {
-			ns.load(t, translating+text)
+			ns.load(t, natTable+text)
 			rs, err := nft.ReadAll(ns.NS)
 			if err != nil {
 				t.Fatal(err)
 			}
-			held[i] = rs
+			read[i] = rs
 		}
-		result := diff.Decide(diff.Side{Ruleset: held[0]}, diff.Side{Ruleset: held[1]}, diff.Options{
+		result := diff.Decide(diff.Side{Ruleset: read[0]}, diff.Side{Ruleset: read[1]}, diff.Options{
 			Families: []rules.Family{rules.IPv4, rules.IPv6}, Budget: diff.DefaultBudget,
 		})
 		return result.StrictVerdict()
@@ -87,7 +87,7 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		{"tcp option maxseg size 5", mangle, afterNAT, true},
 	} {
 		action := " drop"
-		if tc.from == raw { // a drop on one side of conntrack changes states, on which NAT depends
+		if tc.from == raw { // a drop before conntrack leaves no entry, on which NAT depends
 			action = " meta mark set 1"
 		}
 		for _, hook := range []string{"prerouting", "output"} {
@@ -97,7 +97,7 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		}
 	}
 
-	// A rule that changes a field, before and after the condition.
+	// A rule that changes a field, before and after a rule that may read it.
 	for _, tc := range []struct {
 		change, rule string
 		equivalent   bool
@@ -116,28 +116,28 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.change), tc.equivalent)
 	}
 
-	// A rule that writes a state before, and after, a condition on the state. Neither rule drops
-	// the packet, so both rulesets write the state for the same packets.
-	const marks = " meta mark set 1"
+	// A rule that writes a state, before and after a rule that may read it. Neither rule drops the
+	// packet. Therefore both rulesets write the state for the same packets.
+	const setMark = " meta mark set 1"
 	for _, tc := range []struct {
 		write, rule string
 		equivalent  bool
 	}{
-		{"meta priority set 1:2", "meta priority 1:2" + marks, false},
-		{"meta priority set 1:2", "ip ttl 64" + marks, true},
-		{"ct label set 1", "ct label 1" + marks, false},
+		{"meta priority set 1:2", "meta priority 1:2" + setMark, false},
+		{"meta priority set 1:2", "ip ttl 64" + setMark, true},
+		{"ct label set 1", "ct label 1" + setMark, false},
 		{"ct label set 1", "meta priority set 1:2", true},
-		{"update @s { ip saddr timeout 1h }", "ip saddr @s" + marks, false},
+		{"update @s { ip saddr timeout 1h }", "ip saddr @s" + setMark, false},
 	} {
 		check(fmt.Sprintf("%s before and after %s", tc.write, tc.rule),
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule),
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.write), tc.equivalent)
-		check(tc.write+" and "+tc.rule+" in one order",
+		check(tc.write+" and "+tc.rule+" in the same order on both sides",
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule),
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule), true)
 	}
 
-	// Elements with a timeout are in the set until they expire.
+	// The timeout of an element is an input of the condition.
 	for _, tc := range []struct {
 		left, right string
 		equivalent  bool

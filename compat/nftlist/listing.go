@@ -151,7 +151,7 @@ func undecidedFlags(t tableObject, flags []string) []string {
 	for _, f := range flags {
 		if f != "owner" && f != "persist" {
 			sentences = append(sentences, fmt.Sprintf(
-				"whether table %s %s is dormant is not listed: the flag %q is unknown",
+				"the listing does not show whether table %s %s is dormant: the flag %q is unknown",
 				t.Family, t.Name, f))
 		}
 	}

@@ -302,7 +302,7 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 	}
 	if len(l.Tables) != 1 || l.Tables[0].Name != "t" ||
 		fmt.Sprint(l.UnmodeledChains) != "[chain netdev dev c at ingress]" ||
-		fmt.Sprint(l.Undecided) != "[whether chain ip t c runs before conntrack is not listed]" {
+		fmt.Sprint(l.Undecided) != "[the listing does not show whether chain ip t c runs before conntrack]" {
 		t.Errorf("%+v", l)
 	}
 }
@@ -314,7 +314,7 @@ func TestOrderOfChainsIsUndecided(t *testing.T) {
 		chain a { type %[1]s hook %[2]s priority %[3]d; meta mark set 0x1; }
 		chain b { type %[1]s hook %[2]s priority %[3]d; meta mark set 0x2; }
 	}`
-	const undecided = "which of the chains ip t a and ip t b runs first is not listed"
+	const undecided = "the listing does not show which of the chains ip t a and ip t b runs first"
 	for _, c := range []struct {
 		chainType, hook string
 		priority        int

@@ -16,13 +16,13 @@ const (
 	maxSentences = 100
 )
 
-// evaluatedHooks are the hooks at which chains are evaluated. Conntrack has hook functions with
+// evaluatedHooks are the hooks whose chains package diff evaluates. Conntrack has hook functions with
 // [rules.ConntrackPriority] at all of them except postrouting.
 var evaluatedHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
 // undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
-// about each chain at the position of conntrack. It returns an error if there are more base chains
-// than the kernel allows.
+// about each chain at the position of conntrack, but not many more than maxSentences. It returns an
+// error if there are more base chains than the kernel allows.
 func undecidedOrder(tables []rules.Table) ([]string, error) {
 	chains, err := baseChains(tables)
 	if err != nil {
@@ -36,14 +36,14 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 		}
 		if base.Priority == rules.ConntrackPriority && base.Hook != rules.Postrouting {
 			sentences = append(sentences,
-				fmt.Sprintf("whether chain %s runs before conntrack is not listed", nameOf(a)))
+				fmt.Sprintf("the listing does not show whether chain %s runs before conntrack", nameOf(a)))
 		}
 		for _, b := range chains[i+1:] {
 			samePackets := a.Table.Family == b.Table.Family || a.Table.Family == rules.Inet ||
 				b.Table.Family == rules.Inet
 			if b.Chain.Base.Hook == base.Hook && samePackets && samePosition(base, b.Chain.Base) {
 				sentences = append(sentences,
-					fmt.Sprintf("which of the chains %s and %s runs first is not listed", nameOf(a),
+					fmt.Sprintf("the listing does not show which of the chains %s and %s runs first", nameOf(a),
 						nameOf(b)))
 			}
 			if len(sentences) >= maxSentences {
@@ -54,7 +54,8 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 	return sentences, nil
 }
 
-// baseChains returns the base chains that affect packets.
+// baseChains returns the base chains that affect packets. It returns an error if a hook has more than
+// maxBaseChains of a family.
 func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
 	type familyHook struct {
 		family rules.Family

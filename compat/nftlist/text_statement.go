@@ -17,7 +17,7 @@ func parseCounter(tokens []token) (int, statement) {
 	return 1, statement{kind: "counter"}
 }
 
-// parseLog reads log and its options.
+// parseLog reads log and its options. It ignores the flags.
 func parseLog(tokens []token) (int, statement) {
 	size := 1
 	options := map[string]string{}

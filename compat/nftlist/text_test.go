@@ -317,7 +317,7 @@ func TestTextWithErrors(t *testing.T) {
 func TestTableFlagsThatAreUnknown(t *testing.T) {
 	l, err := nftlist.Parse("file", strings.NewReader(
 		`{"nftables":[{"table":{"family":"ip","name":"a","flags":"a"}}]}`))
-	want := `[whether table ip a is dormant is not listed: the flag "a" is unknown]`
+	want := `[the listing does not show whether table ip a is dormant: the flag "a" is unknown]`
 	if err != nil || fmt.Sprint(l.Undecided) != want {
 		t.Errorf("%+v, %v, want %s", l, err, want)
 	}

@@ -220,17 +220,17 @@ func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 	return nil
 }
 
-// checkLabels fails the test for a metric, or a value of a label, that the table does not have.
+// checkLabels fails the test if package metrics does not define the metric or a value of its labels.
 func (env *testEnv) checkLabels(name string, labels []string) {
 	env.t.Helper()
 	m, found := metricstest.Find(name)
 	if !found || len(labels) < len(m.Labels) {
-		env.t.Errorf("the table has no metric %s with %d labels", name, len(labels))
+		env.t.Errorf("package metrics defines no metric %s with %d labels", name, len(labels))
 		return
 	}
 	for i, l := range m.Labels {
 		if len(l.Values) > 0 && !slices.Contains(l.Values, labels[i]) {
-			env.t.Errorf("%s: label %s is never %q", name, l.Name, labels[i])
+			env.t.Errorf("%s: label %s has the undefined value %q", name, l.Name, labels[i])
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (e *podExplanation) addNotes(notes ...decide.Note) string {
 }
 
 // explainPod prints the plugin's decision about the pod in a file, and the outcomes of the packets
-// with the rules of this decision.
+// under the resulting rules.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	}
 	head := fmt.Sprintf("%s: %s\n", s.color.Paint(color.Bold, result.Pod), decision)
 	if decision.Reason == decide.NamespaceUnknown {
-		head += "  the namespace may be in the file too: " +
+		head += "  add the namespace to the file: " +
 			"kubectl get pod/NAME namespace/NAMESPACE -n NAMESPACE -o yaml\n"
 	}
 	head += result.addNotes(notesOfFile(workload, decision)...)
@@ -101,7 +101,7 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	return s.printRedirected(head, result, ruleset, packets)
 }
 
-// printAmbient prints a pod in ambient mode.
+// printAmbient prints the explanation of a pod in ambient mode.
 func (s *system) printAmbient(
 	head string, result podExplanation, pod *decide.Pod, settings *decide.Settings,
 	packets []rules.Packet,
@@ -118,13 +118,14 @@ func (s *system) printAmbient(
 }
 
 // earlyDecisionNotes returns a note with the decision that the plugin makes from the runtime's
-// annotations before it reads the pod, unless both decisions have the same reason. The record and
-// the metrics contain the reason of the early decision.
+// annotations before it reads the pod. It returns no note if there is no such decision, or if both
+// decisions have the same reason. The record and the metrics contain the reason of the early
+// decision.
 func earlyDecisionNotes(
 	a decide.Attachment, settings *decide.Settings, decision decide.Decision,
 ) []decide.Note {
 	if len(a.Annotations) == 0 {
-		// The kubelet adds this annotation when it passes the annotations to the runtime.
+		// Early ignores empty annotations. The kubelet always adds this annotation.
 		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
 	}
 	early := decide.Early(a, settings)
@@ -134,11 +135,11 @@ func earlyDecisionNotes(
 	return []decide.Note{{
 		Kind: noteDecidedEarlier,
 		Message: fmt.Sprintf(
-			"where the runtime passes annotations, they decide before the pod is read: %s", early),
+			"if the runtime passes the annotations, the plugin decides by them before it reads the pod: %s", early),
 	}}
 }
 
-// printNotRedirected prints a pod that is not redirected.
+// printNotRedirected prints the explanation of a pod that is not redirected.
 func (s *system) printNotRedirected(
 	head string, result podExplanation, packets []rules.Packet,
 ) error {
@@ -156,14 +157,14 @@ func (s *system) printNotRedirected(
 		Kind:    noteNoRules,
 		Message: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
-	traces, traced := s.explainPackets(rules.Ruleset{}, packets,
+	text, explanations := s.explainPackets(rules.Ruleset{}, packets,
 		diff.DefaultBudget.From(time.Now()), nil)
-	result.Packets = traced
-	return s.print(head+"\n"+traces, result)
+	result.Packets = explanations
+	return s.print(head+"\n"+text, result)
 }
 
-// pluginSettings returns the settings of the plugin's configuration, if --config is given, with the
-// deviations that flags disable.
+// pluginSettings returns the settings in the file of --config, or the defaults. The deviations that
+// flags disable are disabled in them too.
 func (p *parameters) pluginSettings() (*decide.Settings, error) {
 	settings := decide.Settings{}
 	if p.config != "" {
@@ -185,18 +186,18 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 	return &settings, nil
 }
 
-// printRedirected prints a pod that is redirected.
+// printRedirected prints the explanation of a pod that is redirected.
 func (s *system) printRedirected(
 	head string, result podExplanation, ruleset rules.Ruleset, packets []rules.Packet,
 ) error {
 	object := jsonRulesetOf(ruleset)
 	result.Ruleset = &object
-	traces, traced := s.explainPackets(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
-	result.Packets = traced
-	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
+	text, explanations := s.explainPackets(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
+	result.Packets = explanations
+	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+text, "\n")+"\n", result)
 }
 
-// readWorkload reads the file, or standard input.
+// readWorkload reads the file, or standard input if path is "-".
 func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	file, err := s.open(path)
 	if err != nil {
@@ -222,7 +223,7 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, []decide.Note{{
 		Kind: noteAddressAssumed,
 		Message: "the pod has no address yet: it is assumed to have one IPv4 address; " +
-			"--pod-ip sets others",
+			"set --pod-ip to use others",
 	}}
 }
 
@@ -244,7 +245,7 @@ func (s *system) explainPackets(
 	return strings.Join(texts, "\n"), traces
 }
 
-// podConflicts returns errors for inputs that have no effect with --pod.
+// podConflicts returns errors for inputs that cannot be combined with --pod.
 func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {
