@@ -213,13 +213,13 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		}
 	}
 	round() // the first round starts the runtime's poller
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 20 {
 		round()
 	}
 	// Sockets are closed asynchronously.
 	rulestest.EventuallySucceeds(t, "release of the descriptors", func() error {
-		if after := rulestest.Descriptors(t); after > before {
+		if after := netnstest.Descriptors(t); after > before {
 			return fmt.Errorf("%d before, %d after", before, after)
 		}
 		return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 const legacy = "iptables-legacy ip "
@@ -210,13 +209,13 @@ func TestAccessorsOfARule(t *testing.T) {
 func TestReplaceLeaksNoDescriptor(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "nat")
-	descriptors := rulestest.Descriptors(t)
+	descriptors := netnstest.Descriptors(t)
 	for range 100 {
 		if err := xtables.Replace(ns, table); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := rulestest.Descriptors(t); got > descriptors {
+	if got := netnstest.Descriptors(t); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
 }

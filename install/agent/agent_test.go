@@ -58,7 +58,7 @@ func TestNodeLifecycle(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	b.Put(`{"metadata": {"name": "web", "uid": "1"}, "spec": {"nodeName": "node-1", "containers": [{"name": "istio-proxy"}]}}`)
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	start := time.Now()
 	first := b.run(nil)
 	first.waitReady()
@@ -119,7 +119,7 @@ func TestNodeLifecycle(t *testing.T) {
 	}
 	// The test server keeps connections open for a moment.
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before+2), func() bool {
-		return rulestest.Descriptors(t) <= before+2
+		return netnstest.Descriptors(t) <= before+2
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -20,7 +21,7 @@ import (
 // with and without ADD, and rules are removed. At the end all remaining pods are redirected. After
 // their deletion nothing of any pod is kept in memory or on disk.
 func TestAnHourOfEvents(t *testing.T) {
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
@@ -116,7 +117,7 @@ func TestAnHourOfEvents(t *testing.T) {
 			t.Errorf("kept on disk: %v, %v", kept, err)
 		}
 	})
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

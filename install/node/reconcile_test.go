@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/node"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
 func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
@@ -169,7 +169,7 @@ func TestEventsLeakNoDescriptor(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	n := tn.nodeOf(tn.settings, node.Options{Now: func() time.Time { return now }})
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	minutes := 10
 	if os.Getenv("SLUICE_LONG") == "1" {
 		minutes = 60
@@ -184,7 +184,7 @@ func TestEventsLeakNoDescriptor(t *testing.T) {
 		tn.remove(fmt.Sprintf("conf/05-%d.conflist", minute%3))
 		tn.mustBeInstalled(n.Reconcile(t.Context()))
 	}
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors after, %d before", after, before)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": fmt.Sprintf("calico plugin-%d sluice-cni",
@@ -193,7 +193,7 @@ func TestEventsLeakNoDescriptor(t *testing.T) {
 
 // TestRunningLeaksNothing checks that Run leaves no descriptor open. TestMain checks goroutines.
 func TestRunningLeaksNothing(t *testing.T) {
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 5 {
 		t.Run("once", func(t *testing.T) {
 			tn := newTestNode(t)
@@ -201,7 +201,7 @@ func TestRunningLeaksNothing(t *testing.T) {
 			await(t, tn.runNode(tn.node()), "the plugin is installed", node.Status.Installed)
 		})
 	}
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors after, %d before", after, before)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/record"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestRecordIsFound(t *testing.T) {
@@ -412,12 +411,12 @@ func TestFindLeavesNoDescriptorOpen(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
 	wantFound(t, n.finder(), p, ns, sandbox.Record)
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 20 {
 		wantFound(t, n.finder(), p, ns, sandbox.Record)
 		wantMissing(t, n.finder(), newPod())
 	}
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d open descriptors before, %d after", before, after)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 type enroll = func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrollment, error)
@@ -39,7 +38,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 		}
 		return enrollment(), nil
 	}})
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 5 {
 		e, err := env.client().Enroll(t.Context(), web, address, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
@@ -51,7 +50,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 		t.Error(err)
 	}
 	env.stop()
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors, before %d", after, before)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
@@ -173,7 +174,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 // disconnect. In the end each ztunnel has exactly the pods of the state, and no descriptor remains
 // open.
 func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	func() {
 		env := start(t, socket(t))
 		env.Restore(nil)
@@ -250,7 +251,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 			_ = n.Close()
 		}
 	}()
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
@@ -263,18 +264,18 @@ func TestRemoveReleasesTheNamespace(t *testing.T) {
 	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
 	p, other := pod(t, "a"), pod(t, "b")
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for _, ns := range []*netns.NS{p.Netns, other.Netns} {
 		p.Netns = ns
 		if err := env.Add(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		rulestest.Eventually(t, "one descriptor is open", func() bool { return rulestest.Descriptors(t) == before+1 })
+		rulestest.Eventually(t, "one descriptor is open", func() bool { return netnstest.Descriptors(t) == before+1 })
 	}
 	if err := env.Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "the descriptor is closed", func() bool { return rulestest.Descriptors(t) == before })
+	rulestest.Eventually(t, "the descriptor is closed", func() bool { return netnstest.Descriptors(t) == before })
 }
 
 func TestOnlyRootMayConnect(t *testing.T) {

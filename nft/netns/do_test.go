@@ -150,11 +150,11 @@ func TestDoLeaksNothing(t *testing.T) {
 	for range 10 { // warm up: the runtime starts its first threads
 		do()
 	}
-	descriptors, threads := rulestest.Descriptors(t), countEntries(t, "/proc/self/task")
+	descriptors, threads := netnstest.Descriptors(t), countEntries(t, "/proc/self/task")
 	for range 1000 {
 		do()
 	}
-	if got := rulestest.Descriptors(t); got > descriptors {
+	if got := netnstest.Descriptors(t); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
 	// The runtime starts threads for other reasons too, more of them on a busy machine.
@@ -165,7 +165,7 @@ func TestDoLeaksNothing(t *testing.T) {
 
 func TestNewLeaksNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
-	descriptors, threads := rulestest.Descriptors(t), countEntries(t, "/proc/self/task")
+	descriptors, threads := netnstest.Descriptors(t), countEntries(t, "/proc/self/task")
 	for range 100 {
 		n, err := netns.New()
 		if err != nil {
@@ -175,7 +175,7 @@ func TestNewLeaksNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := rulestest.Descriptors(t); got > descriptors {
+	if got := netnstest.Descriptors(t); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
 	rulestest.Eventually(t, fmt.Sprintf("at most %d threads", threads+20), func() bool {

@@ -17,7 +17,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/thread"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -167,13 +166,13 @@ func TestOpenRejects(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := rulestest.Descriptors(t)
+			before := netnstest.Descriptors(t)
 			n, err := tc.open()
 			if n != nil {
 				t.Errorf("got the namespace %v, want nil", n)
 			}
 			checkError(t, err, tc.target, tc.text...)
-			if after := rulestest.Descriptors(t); after != before {
+			if after := netnstest.Descriptors(t); after != before {
 				t.Errorf("%d descriptors before, %d after", before, after)
 			}
 		})

@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // The lines of [state] for the parts of the routing everything.
@@ -418,7 +417,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	n := netnstest.New(t)
 	disabled := netnstest.New(t)
 	enableSysctl(t, disabled, "ipv6/conf/all/disable_ipv6")
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 1000 {
 		change := mustEnsure(t, n, everything)
 		if err := change.Undo(); err != nil {
@@ -438,7 +437,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 			t.Fatal("no error in a namespace without IPv6")
 		}
 	}
-	if after := rulestest.Descriptors(t); after > before {
+	if after := netnstest.Descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

@@ -291,13 +291,13 @@ func TestNothingLeaks(t *testing.T) {
 		}
 	}
 	t.Run("warm up the runtime", use)
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 5 {
 		t.Run("network", use)
 	}
 	// A descriptor that is in use is not closed before its last use ends.
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before), func() bool {
-		return rulestest.Descriptors(t) <= before
+		return netnstest.Descriptors(t) <= before
 	})
 }
 

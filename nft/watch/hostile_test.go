@@ -244,11 +244,11 @@ func TestAWatcherLeaksNoDescriptors(t *testing.T) {
 		}
 	}
 	cycle()
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	for range 20 {
 		cycle()
 	}
 	rulestest.Eventually(t, fmt.Sprintf("%d open descriptors", before), func() bool {
-		return rulestest.Descriptors(t) <= before
+		return netnstest.Descriptors(t) <= before
 	})
 }

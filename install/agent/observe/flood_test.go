@@ -25,7 +25,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // floodEnv makes the test binary flood the port in its value.
@@ -222,7 +221,7 @@ func TestFlood(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	beforeFDs, beforeMemory := rulestest.Descriptors(t), memory()
+	beforeFDs, beforeMemory := netnstest.Descriptors(t), memory()
 	asking, stopAsking := context.WithCancel(ctx)
 	defer stopAsking()
 	var askers sync.WaitGroup
@@ -237,7 +236,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("probe %d: %v", probes.Load(), err)
 				return
 			}
-			maxFDs, maxMemory = max(maxFDs, rulestest.Descriptors(t)), max(maxMemory, memory())
+			maxFDs, maxMemory = max(maxFDs, netnstest.Descriptors(t)), max(maxMemory, memory())
 			probes.Add(1)
 			<-tick.C
 		}

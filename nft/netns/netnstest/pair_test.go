@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestNeighborAcceptsConnectionsToEveryAddress(t *testing.T) {
@@ -118,9 +117,9 @@ func TestNoAddressIsTentative(t *testing.T) {
 
 func TestPairLeaksNothing(t *testing.T) {
 	t.Run("warm up the runtime", func(t *testing.T) { netnstest.NewPair(t) })
-	before := rulestest.Descriptors(t)
+	before := netnstest.Descriptors(t)
 	t.Run("pair", func(t *testing.T) { netnstest.NewPair(t) })
-	if after := rulestest.Descriptors(t); after != before {
+	if after := netnstest.Descriptors(t); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }

@@ -363,8 +363,8 @@ func deviationsText(ids []rules.DeviationID) string {
 	}), " with ")
 }
 
-// conditionsText returns the conditions as a phrase: "in IPv4 tcp: destination port 443; state
-// new".
+// conditionsText returns the conditions as a phrase: "in IPv4 tcp: destination port 443; the route
+// to the source uses the input interface: yes".
 func conditionsText(conditions []diff.Condition) string {
 	var head, rest []string
 	for _, c := range conditions {
@@ -375,6 +375,8 @@ func conditionsText(conditions []diff.Condition) string {
 			head = append(head, "in")
 		case c.Field == "family", c.Field == "protocol":
 			head = append(head, c.Values)
+		case c.Values == "yes", c.Values == "no": // the field is a statement
+			rest = append(rest, c.Field+": "+c.Values)
 		default:
 			rest = append(rest, c.Field+" "+c.Values)
 		}

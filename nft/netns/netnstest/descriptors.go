@@ -1,4 +1,4 @@
-package rulestest
+package netnstest
 
 import (
 	"os"
