@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -160,14 +161,17 @@ func checkInitContainers(t *testing.T, tc *testCluster) {
 // containerReport returns the report that a container has printed.
 func (tc *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
 	t.Helper()
-	text, err := tc.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
-		&corev1.PodLogOptions{Container: container}).DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatalf("%s: %q: %v", container, text, err)
-	}
+	eventually(t, readyTimeout, container+" has printed a report", func(ctx context.Context) error {
+		text, err := tc.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+			&corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(text, &r); err != nil {
+			return fmt.Errorf("%q: %w", text, err)
+		}
+		return nil
+	})
 	return r
 }
 

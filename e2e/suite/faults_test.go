@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,13 +161,21 @@ func (tc *testCluster) waitRestarted(t *testing.T, pod *corev1.Pod, since time.T
 			return err
 		}
 		for _, c := range found.Status.ContainerStatuses {
-			// The kubelet's timestamps have a resolution of one second.
-			if r := c.State.Running; r == nil ||
-				r.StartedAt.Time.Before(since.Truncate(time.Second)) || !c.Ready {
+			// The kubelet's timestamps have a resolution of one second. A container that started in
+			// the second of since has its old ID until it is restarted.
+			if r := c.State.Running; r == nil || r.StartedAt.Time.Before(since.Truncate(time.Second)) ||
+				!c.Ready || hasContainer(pod, c.ContainerID) {
 				return errors.New(tc.describeState(ctx, found))
 			}
 		}
 		return nil
 	})
 	return found
+}
+
+// hasContainer reports whether the status of the pod contains the container with the ID.
+func hasContainer(pod *corev1.Pod, id string) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.ContainerID == id
+	})
 }
