@@ -31,18 +31,7 @@ func TestOrderAtConntracksPriorityFollowsRegistration(t *testing.T) {
 		{"conntrack is registered last", []string{chooses, tracks, counts}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ns := netnstest.New(t)
-			for _, text := range tc.loads {
-				istiotest.Run(t, ns, text, "nft", "-f", "-")
-			}
-			sendUDP(t, ns)
-			live, err := compat.ReadLive(ns, compat.OriginNFT)
-			if err != nil {
-				t.Fatal(err)
-			}
-			i := slices.IndexFunc(live.Ruleset.Tables,
-				func(t rules.Table) bool { return t.Name == "c" })
-			hits := live.Ruleset.Tables[i].Chains[0].Rules
+			hits := loadAndSendUDP(t, tc.loads, "c")
 			want := map[int]int{5: 0, 0: 1}[tc.zone]
 			if hits[want].Hits.Packets == 0 || hits[1-want].Hits.Packets != 0 {
 				t.Errorf("zone 5: %d packets, zone 0: %d; want them in zone %d",
@@ -65,29 +54,35 @@ func TestOrderAtTheConfirmationFollowsRegistration(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		name  string
-		loads []string // in this order; each registers conntrack after its chain, once
+		loads []string // in this order; the first one registers conntrack after its chain
 		want  int      // the rule of the chain that matches
 	}{
 		{"the chain is registered last", []string{tracks, reads}, 1},
 		{"conntrack is registered last", []string{reads}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ns := netnstest.New(t)
-			for _, text := range tc.loads {
-				istiotest.Run(t, ns, text, "nft", "-f", "-")
-			}
-			sendUDP(t, ns)
-			live, err := compat.ReadLive(ns, compat.OriginNFT)
-			if err != nil {
-				t.Fatal(err)
-			}
-			i := slices.IndexFunc(live.Ruleset.Tables,
-				func(t rules.Table) bool { return t.Name == "a" })
-			hits := live.Ruleset.Tables[i].Chains[0].Rules
+			hits := loadAndSendUDP(t, tc.loads, "a")
 			if hits[tc.want].Hits.Packets == 0 || hits[1-tc.want].Hits.Packets != 0 {
 				t.Errorf("confirmed: %d packets, not confirmed: %d; want rule %d to match",
 					hits[0].Hits.Packets, hits[1].Hits.Packets, tc.want+1)
 			}
 		})
 	}
+}
+
+// loadAndSendUDP loads the texts in this order into a new namespace, sends a UDP packet, and returns
+// the rules of the first chain of the table with their hits.
+func loadAndSendUDP(t *testing.T, texts []string, table string) []rules.Rule {
+	t.Helper()
+	ns := netnstest.New(t)
+	for _, text := range texts {
+		istiotest.Run(t, ns, text, "nft", "-f", "-")
+	}
+	sendUDP(t, ns)
+	live, err := compat.ReadLive(ns, compat.OriginNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool { return t.Name == table })
+	return live.Ruleset.Tables[i].Chains[0].Rules
 }
