@@ -343,7 +343,7 @@ var natRules = [][]string{
 	},
 }
 
-// TestDecodedFormOfForeignRules covers rules like those of kube-proxy and container runtimes,
+// TestDecodedFormOfForeignRules covers rules such as kube-proxy and container runtimes install,
 // including the order of conditions and actions.
 func TestDecodedFormOfForeignRules(t *testing.T) {
 	for base, list := range map[string][][]string{

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Prepared is a ruleset that is encoded once and applied to many namespaces, such as those of all
-// pods with equal parameters. [Prepare] returns it. It is safe for concurrent use.
+// Prepared is a ruleset that is encoded once and applied to many namespaces, such as the
+// namespaces of all pods with equal parameters. [Prepare] returns it. It is safe for concurrent use.
 type Prepared struct {
 	ruleset rules.Ruleset
 	// creation returns the transaction of a first installation. The first call encodes it.

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNetAdminAndNetRawAreEnough starts a process like that of an istio-init container: with uid 0
+// TestNetAdminAndNetRawAreEnough starts a process like istio-init: with uid 0
 // in the pod's namespace, and with only these two capabilities. The process can neither enter nor
 // create another namespace.
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
@@ -155,8 +155,7 @@ func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	return syscall.Exec(exe, []string{exe}, os.Environ())
 }
 
-// TestApplyInAnotherUserNamespace uses a network namespace like that of a pod with hostUsers:
-// false.
+// TestApplyInAnotherUserNamespace uses a network namespace as a pod with hostUsers: false has it.
 func TestApplyInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)

@@ -140,7 +140,7 @@ var (
 	bothFamilies = []rules.Family{rules.IPv4, rules.IPv6}
 )
 
-// ambientDeviations lists the runs, apart from those of ambientMatrix, in which a backend of Istio
+// ambientDeviations lists the runs outside ambientMatrix in which a backend of Istio
 // treats packets differently.
 var ambientDeviations = map[string]ambientDeviation{
 	"037-virt-plus-suffix": {nft: bothFamilies, reason: "its nftables backend fails at the +"},

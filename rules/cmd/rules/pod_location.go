@@ -57,7 +57,7 @@ func parsePodName(value string) (podName, error) {
 }
 
 // setPod sets the pod or the file of --pod. The value is a file if it is not the name of a pod, if
-// the file exists, or if the extension is that of YAML or JSON. Only explain reads a file; see
+// the file exists, or if its extension is .yaml, .yml or .json. Only explain reads a file; see
 // podFaults.
 func (p *parameters) setPod(value string) error {
 	if value == "" {
