@@ -27,23 +27,9 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	}
 	load(writes, "PREROUTING -j CONNMARK --set-mark 7")
 	conditional := load(reads, "PREROUTING -m connmark --mark 7 -j MARK --set-mark 9")
-	send := func(n *kerneltest.Network) kerneltest.Effect {
-		t.Helper()
-		p := syn
-		n.Complete(&p)
-		o, err := n.Observe([]rules.Packet{p})
-		if err != nil {
-			t.Fatal(err)
-		}
-		effect, err := o[0].Effect(&p)
-		if err != nil || o[0].Err != nil {
-			t.Fatal(err, o[0].Err)
-		}
-		return effect
-	}
 	// Each CPU has its own template. The kernel selects the CPU that handles a packet.
 	deadline := time.Now().Add(time.Minute)
-	for send(writes); send(reads).Mark != 9; send(writes) {
+	for sendSYN(t, writes); sendSYN(t, reads).Mark != 9; sendSYN(t, writes) {
 		if time.Now().After(deadline) {
 			t.Fatal("no packet of the other namespace has the mark 9")
 		}
@@ -64,4 +50,20 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	if r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("a ruleset compared with itself: %s, want %s", r.StrictVerdict(), diff.Equivalent)
 	}
+}
+
+// sendSYN sends syn, and returns its effect.
+func sendSYN(t *testing.T, n *kerneltest.Network) kerneltest.Effect {
+	t.Helper()
+	p := syn
+	n.Complete(&p)
+	o, err := n.Observe([]rules.Packet{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	effect, err := o[0].Effect(&p)
+	if err != nil || o[0].Err != nil {
+		t.Fatal(err, o[0].Err)
+	}
+	return effect
 }

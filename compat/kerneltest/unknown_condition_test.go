@@ -61,16 +61,7 @@ func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := syn
-				n.Complete(&p)
-				o, err := n.Observe([]rules.Packet{p})
-				if err != nil {
-					t.Fatal(err)
-				}
-				effect, err := o[0].Effect(&p)
-				if err != nil || o[0].Err != nil {
-					t.Fatal(err, o[0].Err)
-				}
+				effect := sendSYN(t, n)
 				return diff.Side{Ruleset: live.Ruleset}, effect.String()
 			}
 			left, withWrite := loadAndSend(tc.writes())
