@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,15 +132,24 @@ func TestConcurrentApplies(t *testing.T) {
 // Concurrent writers of the same tables do not lose each other's rules. Counters are lost if
 // another writer replaces the table before they are restored, because each replacement sets them to
 // 0.
+//
+// During one Apply, each of the other writers changes its table less than 20 times, the maximum
+// number of attempts of Apply, so that Apply succeeds on a busy machine too.
 func TestApplyWithConcurrentWriters(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
 		"*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")
-	var stopped atomic.Bool
 	var others sync.WaitGroup
-	for _, name := range []string{"nat", "mangle"} {
+	permits := map[string]chan struct{}{
+		"nat":    make(chan struct{}, 15),
+		"mangle": make(chan struct{}, 15),
+	}
+	for name, permits := range permits {
 		others.Go(func() {
-			for i := 0; !stopped.Load(); i++ {
+			for i := 0; ; i++ {
+				if _, more := <-permits; !more {
+					return
+				}
 				table, err := xtables.Read(ns, rules.IPv4, name)
 				if err == nil && i%2 == 0 {
 					_, err = table.AddChain("OTHER")
@@ -166,13 +174,20 @@ func TestApplyWithConcurrentWriters(t *testing.T) {
 	}
 	b := chosen(t, compat.BackendLegacy)
 	for i := range times(20, 200) {
+		for _, permits := range permits {
+			for len(permits) < cap(permits) {
+				permits <- struct{}{}
+			}
+		}
 		rs := compiled(t, []func(*rules.Redirect){tproxy, allDNS}[i%2])
 		if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 			t.Error(err)
 		}
 		wantInSync(t, b, ns, rs)
 	}
-	stopped.Store(true)
+	for _, permits := range permits {
+		close(permits)
+	}
 	others.Wait()
 	if dump := istiotest.Dump(t, ns, istiotest.Legacy); !strings.Contains(dump,
 		" -A OUTPUT -o eth3 -j ACCEPT\n") {

@@ -41,7 +41,7 @@ func TestReaderNeverReturnsAMixtureOfSets(t *testing.T) {
 	// Use one socket: closing a socket waits until the kernel has freed objects that other
 	// processes have deleted.
 	withConn(t, ns, func(c *conn) error {
-		for i := 0; i < repetitions(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
+		for i := 0; i < repetitions(50, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
 			found, err := c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 				newExpectation(nil))
 			if errors.Is(err, errBusy) {
