@@ -17,22 +17,22 @@ import (
 type Actual struct {
 	// Files contains the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
-	// PluginDirs contains the names of the subdirectories of the configuration directory, and
-	// whether they contain plugins. A list loads plugins from the directory with its network's
-	// name.
+	// PluginDirs maps the name of each subdirectory of the configuration directory to true if the
+	// subdirectory contains plugins. A list loads plugins from the subdirectory with the name of
+	// the list's network.
 	PluginDirs map[string]bool
 	// Entries contains the journal entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
-	// Executables contains the replaced types of plugins, and whether their executable exists and
-	// is not the no-op executable.
+	// Executables maps each of [Settings.ReplacedTypes] to true if the plugin's executable exists
+	// and is not the no-op executable.
 	Executables map[string]bool
 }
 
-// A File is a configuration file that was read.
+// A File is the result of reading a configuration file.
 type File struct {
 	Data []byte
 	Mode fs.FileMode
-	Err  error // of reading the file
+	Err  error // why the file cannot be read
 	// Incomplete is set if the file became invalid recently: a program may be writing it.
 	Incomplete bool
 }

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,20 +22,20 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	start := time.Now()
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	if elapsed := time.Since(start); elapsed > 50*time.Second {
-		t.Errorf("uninstallation took %v", elapsed)
+		t.Errorf("uninstallation took %v: it waited for the agent's sandboxes", elapsed)
 	}
 	if err != nil || len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{
 			Path: tn.path("bin/sluice-cni"), References: 2, AgentPods: 2, Noop: true,
 		}) {
-		t.Fatalf("the report is %+v, %v", report, err)
+		t.Fatalf("the report is %+v, %v; want the no-op with 2 sandboxes of the agent", report, err)
 	}
-	if message := report.Left[0].String(); !contains(message, "no-op plugin") ||
-		!contains(message, "2 sandboxes") || !contains(message, "the agent's own pods") {
-		t.Errorf("reported: %s", message)
+	if message := report.Left[0].String(); !strings.Contains(message, "no-op plugin") ||
+		!strings.Contains(message, "2 sandboxes") || !strings.Contains(message, "the agent's own pods") {
+		t.Errorf("%q lacks the no-op plugin, the number of sandboxes or the agent's pods", message)
 	}
 	if tn.read("bin/sluice-cni") != noop {
-		t.Error("the removal of the agent's pods finds no no-op executable")
+		t.Error("the executable is not the no-op, which the removal of the agent's pods needs")
 	}
 	tn.remove("results/net-agent-eth0")
 	tn.remove("results/net-hook-eth0")
@@ -60,11 +61,11 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
 		report.Left[0].AgentPods != 1 {
-		t.Errorf("the report is %+v, %v", report, err)
+		t.Errorf("the report is %+v, %v; want only the sandbox of the agent's pod", report, err)
 	}
 }
 
-func TestLeftoverNamesThePluginThatSandboxesNeed(t *testing.T) {
+func TestLeftoverGivesTheReasons(t *testing.T) {
 	for want, l := range map[string]node.Leftover{
 		"/bin/x is kept because the removal of 2 sandboxes needs it": {
 			Path: "/bin/x", References: 2,
@@ -84,7 +85,7 @@ func TestLeftoverNamesThePluginThatSandboxesNeed(t *testing.T) {
 		},
 	} {
 		if got := l.String(); got != want {
-			t.Errorf("%s\nwant %s", got, want)
+			t.Errorf("%+v: got  %s\nwant %s", l, got, want)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // install installs the executables. ok means that the plugin's executable exists, so that a
-// configuration may name the plugin. outdated means that it is not the version of this agent, so
-// that existing configurations of the plugin must not change.
+// configuration may name the plugin. outdated means that this executable is not the version of the
+// agent's image, so that existing elements of the plugin must not change.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
@@ -84,10 +84,10 @@ func versions(j *journal.Journal, name string) []string {
 	return e.Versions
 }
 
-// putVersion adds a version of an executable to the executable's journal entry, unless the entry
-// contains the version, and copies the executable with [executables.put], whose results it returns.
-// If the entry cannot be written, the executable is copied only if the journal already has an entry
-// for the name.
+// putVersion copies an executable with [executables.put], and returns the results of put. Before
+// this, it adds the version to the executable's journal entry, unless the entry contains the
+// version. If the entry cannot be written, the executable is copied only if the journal already has
+// an entry for the name.
 func (n *Node) putVersion(
 	j *journal.Journal, name, source string, status *Status,
 ) (changed, foreignChange bool, err error) {
@@ -112,8 +112,8 @@ func (n *Node) putVersion(
 }
 
 // putNoop adds the checksum of the no-op executable to the journal entry of name, unless the entry
-// contains the checksum, and copies the executable. The checksum identifies the copy for later
-// versions of the agent, which have another no-op executable.
+// contains the checksum, and copies the executable. By the checksum, a later version of the agent,
+// which may have another no-op executable, recognizes the copy.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -133,7 +133,8 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 const maxCountAge = time.Minute
 
 // updateNoops writes the no-op executable to the path of each replaced plugin whose executable is
-// missing while sandboxes need it for DEL, and removes the no-op executable afterwards.
+// missing while sandboxes need it for DEL. When no sandbox needs the no-op executable, updateNoops
+// removes it.
 func (n *Node) updateNoops(s Settings, j *journal.Journal, status *Status) {
 	if s.Noop == "" {
 		return
@@ -195,8 +196,8 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	return err == nil && e.WrittenByAgent(data)
 }
 
-// countReferences returns the sandboxes that need each plugin for DEL; see [References]. The
-// numbers are at most maxCountAge old.
+// countReferences returns the number of sandboxes that need each plugin for DEL; see [References].
+// The numbers are at most maxCountAge old.
 func (n *Node) countReferences(s Settings, now time.Time) (map[string]ReferenceCount, error) {
 	if n.references != nil && now.Sub(n.countedAt) < maxCountAge {
 		return n.references, nil

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// TestWithoutABlockingProblemPodsGetThePlugin checks any directory with any settings: if no
-// problem is blocking, the first file that a runtime finds is valid and has the plugin, or is
-// Multus, which may delegate to a configuration with the plugin.
+// TestWithoutABlockingProblemPodsGetThePlugin checks random directories with random settings. If no
+// problem is blocking, the first file that a runtime finds is valid and has the plugin, or is a
+// configuration of Multus, which may delegate to a configuration with the plugin.
 func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 	names := rapid.SampledFrom([]string{
 		"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf",

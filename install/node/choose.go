@@ -44,8 +44,8 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	return choice, true
 }
 
-// find returns the configuration that runtimes use or, if cniConfFileName is set, the named
-// configuration or the list that replaced it.
+// find returns the configuration that runtimes use. If cniConfFileName is set, find returns the
+// named configuration or, if this is missing, the list that replaced it.
 func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
 	name := p.CNIConfFileName
 	if list, ok := p.replacementList(name); ok {
@@ -74,9 +74,9 @@ func (p *planner) replacementList(single string) (string, bool) {
 	return "", false
 }
 
-// reportSkipped reports an invalid file, unless a program may still be writing it. If first is set,
-// the file sorts before the first valid file and therefore affects runtimes, unless Sluice's
-// configuration sorts before it.
+// reportSkipped reports an invalid file. If first is set, the file sorts before the first valid
+// file. It then affects runtimes, unless Sluice's copy sorts before it, and is not reported while a
+// program may still be writing it.
 func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
@@ -114,8 +114,8 @@ func (p *planner) sortsAfterOwned(name string) bool {
 		p.found.Files[name].Err == nil)
 }
 
-// unreadableFirst returns the first file that the agent cannot read and that runtimes may prefer to
-// all readable files.
+// unreadableFirst returns the first file that the agent cannot read and that sorts before all valid
+// files. It returns false if there is no such file.
 func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 	_, skippedFirst, _ := chain.Discover(files, "")
 	i := slices.IndexFunc(skippedFirst, func(s chain.Skipped) bool {
@@ -127,9 +127,9 @@ func (p *planner) unreadableFirst(files []chain.File) (name string, ok bool) {
 	return skippedFirst[i].Name, true
 }
 
-// updatePrimary compares the chosen file with the file that runtimes use. If they differ, it
-// reports this. It sets Primary to the file that runtimes use if pods have no redirection with this
-// file, or if the file is unreadable.
+// updatePrimary reports a problem if runtimes use another file than the chosen one. It sets Primary
+// to the file that runtimes use if pods have no redirection with this file, or if the agent cannot
+// read it.
 func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.reportNotInUse(chosen, first)
@@ -142,8 +142,8 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 // reportNotInUse reports that another configuration, first, sorts before the named one, unless
 // first delegates to the named one. The problem is not blocking if first contains the plugin, or if
 // it is unknown to which configuration first delegates ([chain.Unclear]). In the second case pods
-// may have no redirection, but a node that delegates to the named configuration through the API
-// server or another directory would never become ready with a blocking problem.
+// may have no redirection. But first may delegate to the named configuration through the API server
+// or another directory, and with a blocking problem such a node would never become ready.
 func (p *planner) reportNotInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {
@@ -162,7 +162,7 @@ func (p *planner) reportNotInUse(named, first chain.Choice) {
 	}
 }
 
-// crioLimit describes why a runtime may use another file than the first one.
+// crioLimit states why a runtime may use another file than the first one.
 const crioLimit = "the agent does not read CRI-O's cni_default_network"
 
 // writerText returns the name of the program that installs the first plugin of the primary

@@ -22,9 +22,9 @@ func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...stri
 	}
 }
 
-// TestEarlierConfigurationIsNamed covers a file of another network that sorts before the file in
-// cniConfFileName: no pod gets the plugin, and this is always reported.
-func TestEarlierConfigurationIsNamed(t *testing.T) {
+// TestConfigurationThatSortsFirstIsReported covers a file of another network that sorts before the
+// file in cniConfFileName: no pod gets the plugin, and this is always reported.
+func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.settings.CNIConfFileName = "10-a.conflist"
@@ -34,14 +34,14 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	s := n.Reconcile(t.Context())
 	tn.wantProblem(s, node.ConfigurationNotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
 		"Cilium's agent (cilium-cni, portmap)", "set cniConfFileName to 05-new.conflist",
-		"in order of names", "cni_default_network")
+		"cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
 	}
-	// Changes to the configured file must not be attributed to the other network.
+	// Changes to the named file must not be attributed to the other network.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
-		t.Errorf("rewritten by %v", s.Totals.Rewrites)
+		t.Errorf("rewrites %v, want 1 of Calico's install-cni", s.Totals.Rewrites)
 	}
 	tn.wantChains(map[string]string{
 		"05-new.conflist": "cilium-cni portmap", "10-a.conflist": "calico tuning sluice-cni",
@@ -54,9 +54,9 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// TestWriterOfTheEarlierConfigurationIsNotReported checks that the writer of the earlier file is
-// not reported for restoring the configured one.
-func TestWriterOfTheEarlierConfigurationIsNotReported(t *testing.T) {
+// TestRewriteOfTheNamedFileIsNotAttributedToTheFirstFile checks that the writer of the file that
+// sorts first is not reported when another program restores the named file.
+func TestRewriteOfTheNamedFileIsNotAttributedToTheFirstFile(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putAll(map[string]string{
 		"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge,
@@ -66,16 +66,16 @@ func TestWriterOfTheEarlierConfigurationIsNotReported(t *testing.T) {
 	n.Reconcile(t.Context())
 	tn.put("conf/10-a.conf", plainBridge)
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["the installer of bridge"] != 1 {
-		t.Errorf("rewritten by %v", s.Totals.Rewrites)
+		t.Errorf("rewrites %v, want 1 of the installer of bridge", s.Totals.Rewrites)
 	}
 	tn.wantChains(map[string]string{
 		"05-new.conflist": "cilium-cni", "10-a.conflist": "bridge sluice-cni",
 	})
 }
 
-// TestEarlierConfigurationMayContainThePlugin covers an earlier file that got the plugin before
-// cniConfFileName named another file.
-func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
+// TestConfigurationThatSortsFirstMayContainThePlugin covers a file that sorts first and got the
+// plugin before cniConfFileName named another file.
+func TestConfigurationThatSortsFirstMayContainThePlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putAll(map[string]string{
 		"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico"),
@@ -85,15 +85,15 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	s := tn.reconcile()
 	tn.mustBeInstalled(s)
 	if got := reasons(s); !slices.Equal(got, []node.Reason{node.ConfigurationNotInUse}) {
-		t.Errorf("reasons %v", got)
+		t.Errorf("reasons %v, want only ConfigurationNotInUse", got)
 	}
 	tn.wantChains(map[string]string{
 		"05-a.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
 	})
 }
 
-// TestALinkThatIsSeenOnTheNodeOnly covers a link that is dangling in the agent's container, and
-// that the runtime follows.
+// TestALinkThatIsSeenOnTheNodeOnly covers a link that is dangling in the agent's container, but
+// leads to a file on the node.
 func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
@@ -108,7 +108,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		}
 	}
 	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
-		t.Errorf("the next configuration is not prepared: %s", got)
+		t.Errorf("the next configuration lacks the plugin: %s", got)
 	}
 	tn.remove("conf/05-link.conflist")
 	tn.mustBeInstalled(tn.reconcile())
@@ -135,10 +135,11 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(tn.path("conf/02-istio-cni.conflist")); err == nil {
-		t.Error("another network comes first")
+		t.Error("a copy of the next configuration sorts before the link")
 	}
 	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
-		t.Errorf("a runtime that skips the link finds no plugin: %s", got)
+		t.Errorf("the next configuration, which a runtime uses if it skips the link, lacks the plugin: %s",
+			got)
 	}
 	tn.remove("conf/05-link.conflist")
 	tn.mustBeInstalled(tn.reconcile())
@@ -157,8 +158,8 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn.wantRestored(before)
 }
 
-// TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node is
-// not ready only if the file stays invalid.
+// TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node
+// stays ready unless the file stays invalid.
 func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
@@ -169,7 +170,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 		return n.Reconcile(t.Context())
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist") // the initial state
+	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist") // at once, in the initial state
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
 	tn.mustBeInstalled(reconcileAfter(0))
 	for range 3 {
@@ -178,7 +179,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 			s := reconcileAfter(100 * time.Millisecond)
 			tn.mustBeInstalled(s)
 			if len(s.Problems) > 0 {
-				t.Errorf("reported: %v", s.Problems)
+				t.Errorf("reported within 400 ms: %v", s.Problems)
 			}
 		}
 		tn.put("conf/05-b.conflist", list("cilium-cni"))

@@ -20,13 +20,13 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 }
 
 // noteConflicts counts conflicting writes, and relaxes constraints that conflicting writers violate
-// while the plugin stays in the chain.
+// without removing the plugin from the chain.
 func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 	for _, t := range state.Files {
 		if e := f.Entries[t.Name]; t.isDone() || t.Forget || e.WrittenByAgent(t.Current) {
 			continue
 		}
-		n.conflicts.noteRewrite(now, t.Name, likelyWriter(s, f, t.Name, state.Plugins))
+		n.conflicts.noteRewrite(now, t.Name, pluginOfWriter(s, f, t.Name, state.Plugins))
 	}
 	for _, w := range n.conflicts.active(now) {
 		n.conflicts.relaxViolated(now, s, f.Files[w.File])

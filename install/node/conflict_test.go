@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// every calls do each time the period has passed, until the returned function is called.
+// every calls do once per period, until the returned function is called.
 func every(period time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var writer sync.WaitGroup
@@ -36,7 +36,7 @@ func every(period time.Duration, do func()) (stop func()) {
 	}
 }
 
-func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
+func TestConflictingWriterIsNamedAndCorrected(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		plugin   string
@@ -93,11 +93,13 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			r := status.ConflictingWriters[0]
 			if r.File != row.file || r.Writer != row.writer ||
 				!strings.Contains(r.Advice, row.advice) {
-				t.Errorf("reported: %v", r)
+				t.Errorf("reported %+v; want the file %s, the writer %q and the advice %q", r, row.file,
+					row.writer, row.advice)
 			}
 			if status.Installed() || !slices.Contains(reasons(status), node.ConflictingWrites) ||
 				status.Totals.Rewrites[row.writer] < 3 {
-				t.Errorf("installed %t; problems %v; rewrites %v", status.Installed(), status.Problems,
+				t.Errorf("installed %t, problems %v, rewrites %v; want a blocking ConflictingWriter "+
+					"and at least 3 rewrites", status.Installed(), status.Problems,
 					status.Totals.Rewrites)
 			}
 			await(t, statuses, "the plugin is restored", func(node.Status) bool { return primaryHasPlugin(tn) })
@@ -129,9 +131,9 @@ func typesInUse(tn *testNode) ([]string, error) {
 	return choice.List.Types(), nil
 }
 
-// TestConflictingWriters uses its own clock, so that the number of rewrites does not depend on the
-// machine.
-func TestConflictingWriters(t *testing.T) {
+// TestConflictingWriterIsReportedFromTheThirdRewrite uses a simulated clock, so that the number of
+// rewrites does not depend on the machine.
+func TestConflictingWriterIsReportedFromTheThirdRewrite(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -147,7 +149,7 @@ func TestConflictingWriters(t *testing.T) {
 	tn.mustBeInstalled(rewrite(time.Second)) // an upgrade of the network may write twice
 	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 ||
 		s.ConflictingWriters[0].Rewrites != 3 {
-		t.Errorf("the third rewrite: %+v", s)
+		t.Errorf("after the third rewrite: %+v; want a blocking problem and 3 rewrites", s)
 	}
 	now = now.Add(11 * time.Second)
 	tn.mustBeInstalled(reconcile()) // no rewrites for a while
@@ -159,9 +161,9 @@ func TestConflictingWriters(t *testing.T) {
 	}
 }
 
-// TestSlowConflictingWriterIsNamed covers a conflicting writer with pauses: it is reported from its
-// third rewrite on until it has missed two of its intervals. Pods almost always get the plugin
-// then, so the node is ready; it is not ready once the writer becomes fast.
+// TestSlowConflictingWriterIsNamed covers a conflicting writer with pauses. The writer is reported
+// from its third rewrite on, until it has missed two of its intervals. The node stays ready,
+// because pods almost always get the plugin, until the writer becomes fast.
 func TestSlowConflictingWriterIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
@@ -180,14 +182,15 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 				tn.mustBeInstalled(s)
 				if named := len(s.ConflictingWriters) == 1 &&
 					slices.Contains(reasons(s), node.ConflictingWrites); named != (i >= 2) {
-					t.Errorf("rewrite %d: %v, %v", i+1, s.ConflictingWriters, s.Problems)
+					t.Errorf("rewrite %d: the writer is reported: %t, want %t; problems %v", i+1, named,
+						i >= 2, s.Problems)
 				}
 			}
 			now = now.Add(2 * period)
 			// A writer is forgotten after ten minutes without a rewrite, whatever its interval.
 			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1,
 				int(10*time.Minute/(2*period))) {
-				t.Errorf("within two intervals: %v", s.ConflictingWriters)
+				t.Errorf("two intervals after the last rewrite: %v", s.ConflictingWriters)
 			}
 			for range 2 {
 				rewrite(time.Second)
@@ -205,7 +208,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 	}
 }
 
-// TestRareRewritesAreNotAConflict covers two upgrades of a network a quarter of an hour apart.
+// TestRareRewritesAreNotAConflict covers upgrades of a network a quarter of an hour apart.
 func TestRareRewritesAreNotAConflict(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
@@ -246,7 +249,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	for status = n.Reconcile(t.Context()); restoreElement(); status = n.Reconcile(t.Context()) {
 		now = now.Add(time.Second)
 		if rounds++; rounds > 10 {
-			t.Fatal("istio-cni's element is removed again and again")
+			t.Fatal("istio-cni's element is still removed after 10 rounds")
 		}
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
@@ -286,7 +289,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	}
 }
 
-// appendPlugin appends a plugin to a list.
+// appendPlugin appends a plugin to a list, unless it is the last one already.
 func (tn *testNode) appendPlugin(file, plugin string) {
 	tn.t.Helper()
 	l, err := chain.Parse([]byte(tn.read(file)))
@@ -298,7 +301,7 @@ func (tn *testNode) appendPlugin(file, plugin string) {
 	}
 }
 
-func TestPluginThatMustBeLastStaysLast(t *testing.T) {
+func TestForeignPluginThatIsKeptLastIsTolerated(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -312,6 +315,6 @@ func TestPluginThatMustBeLastStaysLast(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
 	tn.mustBeInstalled(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) {
-		t.Errorf("problems: %v", status.Problems)
+		t.Errorf("problems %v, want OtherPluginStays", status.Problems)
 	}
 }

@@ -21,8 +21,8 @@ type Relaxed struct {
 	Outdated bool
 }
 
-// Desired returns the desired state of the configuration directory. It is a function of its
-// arguments, except that it calls Settings.ReadyToInsert.
+// Desired returns the desired state of the configuration directory. It has no side effects, except
+// that it may call Settings.ReadyToInsert.
 func Desired(s Settings, f Actual, c Relaxed) State {
 	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
@@ -70,8 +70,8 @@ func (p *planner) planChained() {
 }
 
 // releaseLeftovers removes files that the agent created with other settings. If there is no primary
-// configuration, it keeps lists, which are copies of an earlier one, and removes only stand-alone
-// configurations, which provide no network.
+// configuration, it keeps lists, which are copies of an earlier primary configuration, and removes
+// only stand-alone configurations, which provide no network.
 func (p *planner) releaseLeftovers(hasPrimary bool) {
 	for _, name := range p.leftovers() {
 		if hasPrimary || filepath.Ext(name) != ".conflist" {
@@ -108,8 +108,9 @@ func (p *planner) planCopy() {
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
 	if _, unreadable := p.unreadableFirst(others); unreadable && !exists {
-		// A copy might take precedence over the configuration of the node's network. A runtime that
-		// skips the unreadable file uses the next one.
+		// The unreadable file may be the configuration of the node's network, and a copy of another
+		// file might sort before it. planChained edits the next file, which a runtime uses if it
+		// skips the unreadable one.
 		p.planChained()
 		return
 	}
@@ -181,14 +182,15 @@ func (p *planner) journalEntry(name string) journal.Entry {
 	return journal.Entry{Kind: journal.Created}
 }
 
-// isForeign reports whether another program wrote the content of a file, without the plugin.
+// isForeign reports whether another program wrote the content of a file, and the content does not
+// contain the plugin.
 func (p *planner) isForeign(name string) bool {
 	return !p.found.hasPlugin(name, p.Type) &&
 		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from all files except the given ones. The files contain the
-// plugin because of earlier settings.
+// releaseOthers removes the plugin from all files except the given ones. Files contain the plugin
+// because of earlier settings.
 func (p *planner) releaseOthers(except ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
 		_, hasEntry := p.found.Entries[name]

@@ -32,7 +32,8 @@ const (
 // Directories contains the states of the managed directories.
 type Directories struct {
 	Configuration, Binary DirectoryState
-	// Why is the reason why a state is Unknown. If both are, it is the reason for Binary.
+	// Why is the reason why a state is Unknown. If both states are Unknown, it is the reason for
+	// Binary.
 	Why string
 }
 
@@ -166,7 +167,7 @@ func (m *mount) report(found DirectoryState, status *Status, onNode string, isDi
 
 // compareFile compares a file of this process with the file at onNode under the runtime's root
 // directory. Unless they are the same, it repeats the comparison, because the file may have been
-// replaced between the two readings.
+// replaced between the two calls of stat(2).
 func compareFile(path, runtimeRoot, onNode string) (found DirectoryState, err error) {
 	for range 3 {
 		found, err = compareOnce(path, runtimeRoot, onNode)
@@ -213,9 +214,9 @@ func missingOrUnknown(runtimeRoot string, err error) (DirectoryState, error) {
 	return Missing, nil
 }
 
-// mountRoot returns which directory of its file system is mounted at dir: the field root of
-// proc_pid_mountinfo(5). The path changes when the directory is moved on the node, and ends in
-// //deleted after the directory was removed.
+// mountRoot returns the path, in its file system, of the directory that is mounted at dir: the
+// field root of proc_pid_mountinfo(5). The path changes when the directory is moved on the node,
+// and ends in //deleted after the directory was removed.
 func mountRoot(dir string) (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

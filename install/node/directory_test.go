@@ -25,7 +25,7 @@ type mountedNode struct {
 	n       *node.Node
 }
 
-// newMountedNode returns a mountedNode. It requires a process with private mounts.
+// newMountedNode returns a mountedNode. It requires a process with a mount namespace of its own.
 func newMountedNode(t *testing.T) *mountedNode {
 	t.Helper()
 	m := &mountedNode{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
@@ -77,9 +77,9 @@ func (m *mountedNode) onNode(argv ...string) {
 	}
 }
 
-// TestADirectoryThatTheRuntimeDoesNotReadIsNotReady covers a mount of the agent that refers to the
-// original directory, while the runtime reads another directory at the same path.
-func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
+// TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory covers a mount of the agent that refers to
+// the original directory, while the runtime reads another directory at the same path.
+func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -111,7 +111,7 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 			m.mustBeInstalled(m.reconcileAfter(0))
 			if got := m.reconcileAfter(0).Directories; got.Configuration != node.Same ||
 				got.Binary != node.Same || !got.Known() {
-				t.Fatalf("at first %+v", got)
+				t.Fatalf("before the change the directories are %+v", got)
 			}
 			change(m, m.path(dir))
 			s := m.reconcileAfter(0)
@@ -120,13 +120,14 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 				blocking = blocking || p.Blocking && p.Reason == node.DirectoryReplaced
 			}
 			if !blocking || s.Remount {
-				t.Errorf("%s %s: problems %v, remount %t", dir, description, s.Problems, s.Remount)
+				t.Errorf("%s %s: problems %v, Remount %t; want a blocking DirectoryReplaced and no Remount",
+					dir, description, s.Problems, s.Remount)
 			}
 			if s = m.reconcileAfter(time.Second); s.Remount {
-				t.Errorf("%s %s: the agent ends after a second", dir, description)
+				t.Errorf("%s %s: Remount is set after one second", dir, description)
 			}
 			if s = m.reconcileAfter(2 * time.Second); !s.Remount {
-				t.Errorf("%s %s: the agent does not end after three seconds: %+v", dir, description, s.Directories)
+				t.Errorf("%s %s: Remount is not set after three seconds: %+v", dir, description, s.Directories)
 			}
 		}
 	}
@@ -146,7 +147,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 		t.Errorf("without a directory: %+v, %v", s.Directories, s.Problems)
 	}
 	if s = m.reconcileAfter(time.Hour); s.Remount {
-		t.Error("a restart does not help without a directory")
+		t.Error("Remount is set, although there is no directory to mount")
 	}
 	m.must(os.Symlink("net.d.real", dir))
 	m.mustBeInstalled(m.reconcileAfter(0))
@@ -164,7 +165,8 @@ func TestDirectoryThatIsMovedBack(t *testing.T) {
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.Mkdir(dir, 0o755))
 		if s := m.reconcileAfter(time.Second); s.Installed() || s.Remount {
-			t.Errorf("problems %v, remount %t", s.Problems, s.Remount)
+			t.Errorf("after the move: problems %v, Remount %t; want a blocking problem and no Remount",
+				s.Problems, s.Remount)
 		}
 		m.must(os.Remove(dir))
 		m.must(os.Rename(dir+".old", dir))
@@ -173,7 +175,7 @@ func TestDirectoryThatIsMovedBack(t *testing.T) {
 }
 
 // TestAFileThatIsMountedOverOnTheNode covers a file that is mounted over the configuration or the
-// plugin: the runtime reads it.
+// plugin, and that the runtime uses instead.
 func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -190,16 +192,16 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 			t.Errorf("%s: problems %v, want DirectoryReplaced first", path, s.Problems)
 		}
 		if s = m.reconcileAfter(3 * time.Second); !s.Remount {
-			t.Errorf("%s: the agent does not end to get new mounts", path)
+			t.Errorf("%s: Remount is not set after three seconds", path)
 		}
 		m.onNode("umount", m.path(path))
 		m.mustBeInstalled(m.reconcileAfter(0))
 	}
 }
 
-// TestDirectoryThatWasNeverTheNodes covers a directory that never was the node's, for example
-// because of a wrong setting: the node is not ready, and the agent does not restart every few
-// seconds.
+// TestDirectoryThatWasNeverTheNodes covers a directory that was never the one on the node, for
+// example because of a wrong setting: the node is not ready, and the agent does not restart every
+// few seconds.
 func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -210,17 +212,17 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	m.restart()
 	for range 10 {
 		if s := m.reconcileAfter(10 * time.Second); s.Installed() || s.Remount {
-			t.Fatalf("problems %v, remount %t", s.Problems, s.Remount)
+			t.Fatalf("problems %v, Remount %t; want a blocking problem and no Remount", s.Problems,
+				s.Remount)
 		}
 	}
 	if s := m.reconcileAfter(5 * time.Minute); !s.Remount {
-		t.Error("the agent never restarts")
+		t.Error("Remount is not set after more than five minutes")
 	}
 }
 
-// TestADirectoryThatCannotBeCompared checks that a directory that cannot be compared is reported as
-// unknown, and does not make the node unready. A directory that was moved is recognized
-// nevertheless.
+// TestADirectoryThatCannotBeCompared checks that the state of a directory that cannot be compared
+// is Unknown, and that the node is ready nevertheless. A move of the directory is still detected.
 func TestADirectoryThatCannotBeCompared(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -249,7 +251,7 @@ func TestADirectoryThatCannotBeCompared(t *testing.T) {
 	}
 }
 
-// TestMovedDirectoryIsNoticedImmediately checks that events alone are sufficient.
+// TestMovedDirectoryIsNoticedImmediately checks that a moved directory is noticed by events alone.
 func TestMovedDirectoryIsNoticedImmediately(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// mountDisk makes the testNode's directory of that name a separate file system.
+// mountDisk mounts an empty file system of the given size on the testNode's directory with the
+// name. It returns another directory on which the same file system is mounted.
 func (tn *testNode) mountDisk(name, size string) (dir string) {
 	tn.t.Helper()
 	dir = filetest.Disk(tn.t.(*testing.T), size)
@@ -55,16 +56,15 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	}
 	s := upgrade()
 	if !s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != node.DiskFull {
-		t.Errorf("problems: %v", s.Problems)
+		t.Errorf("upgrade on a full disk: installed %t, problems %v; want only DiskFull, not blocking",
+			s.Installed(), s.Problems)
 	}
 	if !tn.executableIs(pluginV1) || !tn.elementIs(elementV1) {
 		t.Error("the old version was changed")
 	}
 	// Another program writes the list while the disk is full.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
-	if s := upgrade(); !s.Installed() {
-		t.Errorf("problems: %v", s.Problems)
-	}
+	tn.mustBeInstalled(upgrade())
 	tn.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
 	free()
 	tn.mustBeInstalled(upgrade())
@@ -135,9 +135,9 @@ func TestReadOnlyDirectories(t *testing.T) {
 	}
 }
 
-// TestWithoutAJournalEntryTheFilesAreMaintained checks that the existing journal entries are
+// TestFilesAreMaintainedWithoutNewJournalEntries checks that the existing journal entries are
 // sufficient to maintain the node after the state directory has become read-only or full.
-func TestWithoutAJournalEntryTheFilesAreMaintained(t *testing.T) {
+func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -173,7 +173,7 @@ func TestWithoutAJournalEntryTheFilesAreMaintained(t *testing.T) {
 
 		tn.put("conf/05-b.conflist", list("cilium-cni")) // a file without a journal entry
 		if s := tn.reconcile(); s.Installed() {
-			t.Errorf("%s: installed: %v", name, s.Problems)
+			t.Errorf("%s: installed in a file without a journal entry: %v", name, s.Problems)
 		}
 		tn.wantChains(map[string]string{
 			"05-b.conflist": "cilium-cni", "10-a.conflist": "calico tuning sluice-cni",
@@ -198,9 +198,9 @@ func TestWithoutAJournalEntryTheFilesAreMaintained(t *testing.T) {
 	}
 }
 
-// TestWithoutAJournalEntryNoFileIsOwned covers a file of Sluice that has become foreign: with only
-// the old journal entry, uninstallation would remove the file.
-func TestWithoutAJournalEntryNoFileIsOwned(t *testing.T) {
+// TestWithoutAJournalEntryNoForeignFileIsEdited covers a file of Sluice that has become foreign:
+// with only the old journal entry, uninstallation would remove the file.
+func TestWithoutAJournalEntryNoForeignFileIsEdited(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -212,7 +212,7 @@ func TestWithoutAJournalEntryNoFileIsOwned(t *testing.T) {
 	tn.put("conf/02-istio-cni.conflist", list("bridge"))
 	writable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
-		t.Errorf("installed: %v", s.Problems)
+		t.Errorf("installed without a journal entry: %v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
 	writable()
@@ -222,7 +222,7 @@ func TestWithoutAJournalEntryNoFileIsOwned(t *testing.T) {
 }
 
 // TestWithoutAJournalEntryNoPluginIsReplaced checks that a plugin to be replaced remains if its
-// element cannot be written to the journal, because uninstallation could not restore it.
+// element cannot be written to the journal, because uninstallation could not restore the element.
 func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -234,7 +234,7 @@ func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	writable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
-		t.Errorf("installed: %v", s.Problems)
+		t.Errorf("installed without a journal entry: %v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 	writable()
@@ -244,8 +244,8 @@ func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 }
 
 // TestADirectoryThatWasReplacedUnderItsMount covers a directory of the node that is mounted into
-// the agent's container: after it is removed and created again on the node, the mount refers to the
-// old one.
+// the agent's container: after the directory is removed and created again on the node, the mount
+// refers to the removed one.
 func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -258,6 +258,6 @@ func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	tn.put("host/10-a.conflist", list("calico"))
 	s := tn.reconcile()
 	if s.Installed() || len(s.Problems) == 0 || s.Problems[0].Reason != node.DirectoryReplaced {
-		t.Errorf("problems: %v", s.Problems)
+		t.Errorf("installed %t, problems %v; want DirectoryReplaced first", s.Installed(), s.Problems)
 	}
 }

@@ -3,7 +3,7 @@
 // The package is level-triggered. A reconciliation reads the actual state ([Actual]), computes the
 // desired state ([Desired], a pure function), and applies the difference. Events only trigger a
 // reconciliation. The result is therefore the same after a first start, an upgrade, a kill at any
-// time, or writes of other programs.
+// time, or writes by other programs.
 //
 // # Order of changes
 //
@@ -14,20 +14,21 @@
 //
 // Uninstallation removes the plugin from the configuration first, and an executable only when no
 // other configuration and no cached result names it. A runtime caches the result of each ADD with
-// the configuration of the chain, and DEL runs the plugins of this configuration. When nothing
-// names an executable, the node is in its original state. Cached results of running pods or of the
-// agent's pod, or Multus's copy of the configuration, may still name an executable. It is then
-// replaced with a no-op executable, and the journal is kept, until the next uninstallation. The
-// same happens if the cached results cannot be read. The no-op executable is not removed at the
-// last DEL, because the runtime repeats a DEL if another plugin of the chain fails.
+// the configuration of the chain, and DEL runs the plugins of this configuration. When all
+// executables are removed, the node is in its original state. Cached results of running pods or of
+// the agent's pod, or Multus's copy of the configuration, may still name an executable. Such an
+// executable is replaced with a no-op executable, and the journal is kept, until the next
+// uninstallation. The same happens if the cached results cannot be read. The no-op executable is
+// not removed at the last DEL, because the runtime repeats a DEL if another plugin of the chain
+// fails.
 //
 // # Choice of the configuration
 //
 // The agent knows neither which runtime is used nor whether the runtime selects a network by name.
 // It assumes that the runtime uses the first valid file in the order of names, as runtimes that
 // skip invalid files do, and inserts the plugin into this file. Files that prevent runtimes from
-// using the plugin are problems of the node: a file that sorts before the named configuration, and
-// an invalid or unreadable file that sorts first.
+// using the plugin are problems of the node: a file that sorts before
+// [Settings.CNIConfFileName], and an invalid or unreadable file that sorts first.
 //
 // The [Status] reports programs that write the same files ([ConflictingWriter]).
 package node

@@ -94,7 +94,7 @@ func (x *executables) sum(path string) (string, error) {
 }
 
 // classify returns the state of the executable: identical to source, one of the earlier versions,
-// or another program.
+// another program, or absent. The state is empty if the file cannot be read.
 func (x *executables) classify(name, source string, versions []string) ExecutableState {
 	if same, err := x.sameContent(name, source); err == nil && same {
 		return Verified
@@ -151,8 +151,8 @@ func (x *executables) remove(name string) error {
 	return err
 }
 
-// discardComparison discards stored comparisons, so that a change by the agent is not attributed to
-// another program.
+// discardComparison discards the stored comparisons of an executable, so that a change by the agent
+// is not attributed to another program.
 func (x *executables) discardComparison(name string) {
 	maps.DeleteFunc(x.comparisons, func(p pair, _ comparison) bool { return p.name == name })
 }

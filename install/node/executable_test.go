@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-func TestRemovalOfTheExecutableIsReported(t *testing.T) {
+func TestConflictingWriterOfTheExecutableIsReported(t *testing.T) {
 	for name, do := range map[string]func(tn *testNode){
 		"removes the executable": func(tn *testNode) { tn.remove("bin/sluice-cni") },
 		"writes another file":    func(tn *testNode) { tn.putExecutable("sluice-cni", "something else") },
 		"makes the executable not executable": func(tn *testNode) {
 			tn.must(os.Chmod(tn.path("bin/sluice-cni"), 0o644))
 		},
-		"restores an older version": func(tn *testNode) { tn.putExecutable("sluice-cni", pluginV2) },
+		"writes another version": func(tn *testNode) { tn.putExecutable("sluice-cni", pluginV2) },
 	} {
 		t.Run("the writer "+name, func(t *testing.T) {
 			tn := newTestNode(t)
@@ -46,9 +46,9 @@ func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	}
 }
 
-// TestRemovalOfTheExecutableIsReportedWithAToleratedWriter checks that a tolerated conflict about
-// the order of the chain does not hide the repeated removal of the executable.
-func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
+// TestToleratedConflictDoesNotHideTheRemovalOfTheExecutable covers a tolerated conflict about the
+// order of the chain, together with the repeated removal of the executable.
+func TestToleratedConflictDoesNotHideTheRemovalOfTheExecutable(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -67,8 +67,8 @@ func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
 	}
 }
 
-// TestUpgradeOfTheExecutableIsNotAConflict checks that another version of the plugin is not
-// attributed to another writer.
+// TestUpgradeOfTheExecutableIsNotAConflict checks that versions of the plugin that the agent
+// installs are not attributed to another program.
 func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))

@@ -170,8 +170,8 @@ func addLink(tn *testNode) {
 	tn.must(os.Symlink("../elsewhere/calico", tn.path("conf/05-link.conflist")))
 }
 
-// runUntilIdle runs a node to which the change will be made, and waits until it is installed and
-// idle.
+// runUntilIdle runs a node in the case's initial state, and waits for the first status, after which
+// the node has nothing to change.
 func (tn *testNode) runUntilIdle(c changeCase) (*node.Node, <-chan node.Status) {
 	tn.t.Helper()
 	tn.putAll(map[string]string{

@@ -13,9 +13,9 @@ import (
 
 const script = "#!/bin/sh\nexit 0\n"
 
-// TestAWrongExecutableThatCannotBeReplacedIsNotReady checks that a foreign executable with the
+// TestNodeIsNotReadyIfAForeignExecutableCannotBeReplaced checks that a foreign executable with the
 // plugin's name is detected by its content.
-func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
+func TestNodeIsNotReadyIfAForeignExecutableCannotBeReplaced(t *testing.T) {
 	for name, keep := range map[string]func(t *testing.T, tn *testNode) (release func()){
 		"an immutable file": func(t *testing.T, tn *testNode) func() {
 			tn.putExecutable("sluice-cni", script)
@@ -55,7 +55,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 					t.Errorf("the message differs between reconciliations, and would be logged in each:\n%v\n%v", s.Problems, second.Problems)
 				}
 				if got := second.Totals.FailedWrites["binary"]; got != 2 {
-					t.Errorf("%d of 2 failed writes are counted", got)
+					t.Errorf("%d failed writes are counted, want 2", got)
 				}
 				release()
 				now = now.Add(time.Minute)
@@ -69,9 +69,9 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 	}
 }
 
-// TestAWrongExecutableIsNotPutIntoTheChain checks that the chain does not get an element that would
-// run a foreign program.
-func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
+// TestElementIsNotInsertedForAForeignExecutable checks that the chain does not get an element that
+// would run a foreign program.
+func TestElementIsNotInsertedForAForeignExecutable(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.putExecutable("sluice-cni", script)
@@ -80,9 +80,9 @@ func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
-// TestAWrongExecutableThatIsMounted covers a file that is mounted over the executable. The agent
+// TestAForeignExecutableThatIsMounted covers a file that is mounted over the executable. The agent
 // cannot replace such a file.
-func TestAWrongExecutableThatIsMounted(t *testing.T) {
+func TestAForeignExecutableThatIsMounted(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -98,7 +98,7 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 }
 
 // TestAnEarlierVersionThatCannotBeReplacedWorks checks that an earlier version of the plugin that
-// cannot be replaced is accepted. The next agent recognizes it too, by its digest.
+// cannot be replaced is accepted. The next agent recognizes this version too, by its checksum.
 func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
@@ -144,7 +144,7 @@ func TestUnchangedExecutableIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// countOpens returns how often a file is opened during do.
+// countOpens returns how often a file is opened while do runs.
 func countOpens(t *testing.T, path string, do func()) (n int) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

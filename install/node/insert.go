@@ -69,7 +69,7 @@ func (p *planner) element(name string) json.RawMessage {
 }
 
 // convert replaces a single-plugin configuration with a list. The single-plugin file, which sorts
-// before the list, is removed when the list is complete.
+// before the list, is removed after the list has been written.
 func (p *planner) convert(choice chain.Choice) {
 	name, ok := p.convertedName(choice.Name)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// TestInstall covers initial states of a node with the result of the installation, and checks that
+// TestInstall covers initial states of a node. It checks the result of the installation, and that
 // uninstallation restores each byte.
 func TestInstall(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -190,7 +190,7 @@ func TestInstall(t *testing.T) {
 			reasons: []node.Reason{node.NotChainable},
 		},
 		"the owned configuration comes first": {
-			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
+			settings: owned,
 			before:   map[string]string{"05-cilium.conflist": list("cilium-cni")},
 			after: map[string]string{
 				"02-istio-cni.conflist": "cilium-cni sluice-cni",
@@ -207,7 +207,7 @@ func TestInstall(t *testing.T) {
 			},
 		},
 		"a file before the owned configuration gets the plugin too": {
-			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
+			settings: owned,
 			before:   map[string]string{"01-x.conflist": list("a"), "10-a.conflist": list("b")},
 			after: map[string]string{
 				"01-x.conflist": "a sluice-cni", "02-istio-cni.conflist": "a sluice-cni",
@@ -216,7 +216,7 @@ func TestInstall(t *testing.T) {
 			reasons: []node.Reason{node.Preempted},
 		},
 		"the owned name is in use": {
-			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
+			settings: owned,
 			before: map[string]string{
 				"02-istio-cni.conflist": list("a"), "10-a.conflist": list("b"),
 			},
@@ -287,10 +287,11 @@ func TestInstall(t *testing.T) {
 				t.Errorf("a second reconciliation changed %v", second.Changes)
 			}
 			if second.Installed() == row.blocked {
-				t.Errorf("a second reconciliation found: installed %t, %v", second.Installed(), second.Problems)
+				t.Errorf("after a second reconciliation: installed %t, want %t; problems %v",
+					second.Installed(), !row.blocked, second.Problems)
 			}
 			if report := tn.uninstall(); len(report.Left) != 0 {
-				t.Errorf("remaining: %v", report.Left)
+				t.Errorf("uninstallation left %v", report.Left)
 			}
 			tn.wantRestored(before)
 		})

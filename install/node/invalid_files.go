@@ -9,7 +9,7 @@ import (
 
 // invalidTolerance is the time for which a file of a healthy node may be invalid before it is
 // reported, because a program may be writing it. It is less than one second, within which the agent
-// must report changes of other programs.
+// must report changes by other programs.
 const invalidTolerance = 500 * time.Millisecond
 
 // invalidFiles contains the time when each invalid file became invalid, by name. The time is zero

@@ -23,7 +23,7 @@ const victimEnv = "SLUICE_NODE_VICTIM"
 func runKilledJob(job string) {
 	description, dir, _ := strings.Cut(job, " ")
 	tn := testNodeIn(processTB{}, dir)
-	form(description).applyTo(&tn.settings)
+	scenario(description).applyTo(&tn.settings)
 	if strings.HasPrefix(description, "upgrade") {
 		tn.settings = tn.upgraded()
 	}
@@ -44,31 +44,31 @@ func (processTB) Helper()                           {}
 func (processTB) Fatal(args ...any)                 { fmt.Println(args...); os.Exit(1) }
 func (processTB) Fatalf(format string, args ...any) { fmt.Printf(format, args...); os.Exit(1) }
 
-// A form is an initial state of a node, with the way of installing the plugin.
-type form string
+// A scenario names an initial state of a node and a way to install the plugin.
+type scenario string
 
 const (
-	inList    form = "list"
-	inPlain   form = "plain"
-	asOwned   form = "owned"
-	takeOver  form = "takeover"
-	forMultus form = "multus"
+	inList    scenario = "list"
+	inPlain   scenario = "plain"
+	asOwned   scenario = "owned"
+	takeOver  scenario = "takeover"
+	forMultus scenario = "multus"
 )
 
-// is reports whether f is the named form, or describes a job with this form, such as
+// is reports whether sc has the name, or describes a job in the named scenario, such as
 // "install-owned".
-func (f form) is(name form) bool { return strings.HasSuffix(string(f), string(name)) }
+func (sc scenario) is(name scenario) bool { return strings.HasSuffix(string(sc), string(name)) }
 
-func (f form) applyTo(s *node.Settings) {
-	s.IstioOwnedCNIConfig = f.is(asOwned)
-	s.Chained = !f.is(forMultus)
+func (sc scenario) applyTo(s *node.Settings) {
+	s.IstioOwnedCNIConfig = sc.is(asOwned)
+	s.Chained = !sc.is(forMultus)
 }
 
-func (f form) files() map[string]string {
+func (sc scenario) files() map[string]string {
 	switch {
-	case f.is(inPlain):
+	case sc.is(inPlain):
 		return map[string]string{"conf/10-a.conf": plainBridge, "conf/20-b.conflist": list("other")}
-	case f.is(takeOver):
+	case sc.is(takeOver):
 		return map[string]string{"conf/10-a.conflist": list("bridge", "istio-cni", "portmap")}
 	}
 	return map[string]string{"conf/10-a.conflist": list("bridge", "portmap")}
@@ -79,22 +79,22 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") == "1" {
 		rounds = 500
 	}
-	forms := []form{inList, inPlain, asOwned, takeOver, forMultus}
+	scenarios := []scenario{inList, inPlain, asOwned, takeOver, forMultus}
 	longest := map[string]time.Duration{}
 	killed := 0
 	for round := range rounds {
-		f := forms[round%len(forms)]
+		sc := scenarios[round%len(scenarios)]
 		tn := newTestNode(t)
 		tn.putExecutable("istio-cni", "istio's plugin")
-		tn.putAll(f.files())
-		f.applyTo(&tn.settings)
+		tn.putAll(sc.files())
+		sc.applyTo(&tn.settings)
 		before := tn.filesToRestore()
 		for range 1 + rand.IntN(3) {
 			job := []string{"install", "upgrade", "uninstall"}[rand.IntN(3)]
-			if killWhile(t, tn, job+"-"+string(f), longest) {
+			if killWhile(t, tn, job+"-"+string(sc), longest) {
 				killed++
 			}
-			wantPodsCanStart(tn, f)
+			wantPodsCanStart(tn, sc)
 		}
 		if s := []node.Settings{tn.settings, tn.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
 			status := tn.nodeOf(s, node.Options{}).Reconcile(t.Context())
@@ -102,10 +102,11 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			if want := map[bool]string{
 				true: pluginV1, false: pluginV2,
 			}[s.Binaries["sluice-cni"] == tn.path("image", "v1")]; tn.read("bin/sluice-cni") != want {
-				t.Error("another run did not install the executable")
+				t.Error("a reconciliation after the kill did not install the executable")
 			}
 			if second := tn.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(second.Changes) > 0 {
-				t.Errorf("another run did not reach the desired state: %v", second.Changes)
+				t.Errorf("a reconciliation after the kill did not reach the desired state: the next one changed %v",
+					second.Changes)
 			}
 			for name := range tn.filesToRestore() {
 				if strings.HasSuffix(name, ".tmp") {
@@ -116,7 +117,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 		tn.uninstall()
 		tn.wantRestored(before)
 		if t.Failed() {
-			t.Fatalf("round %d: %s", round, f)
+			t.Fatalf("round %d: %s", round, sc)
 		}
 	}
 	t.Logf("%d processes were killed while working; the others had finished", killed)
@@ -128,38 +129,38 @@ func TestAKillAtAnyMoment(t *testing.T) {
 // TestAKillBeforeEachChange kills the process before each system call that changes a file, or
 // before every seventh unless SLUICE_LONG is set.
 func TestAKillBeforeEachChange(t *testing.T) {
-	forms, step := []form{takeOver, inPlain}, 7
+	scenarios, step := []scenario{takeOver, inPlain}, 7
 	if os.Getenv("SLUICE_LONG") == "1" {
-		forms, step = []form{inList, inPlain, asOwned, takeOver, forMultus}, 1
+		scenarios, step = []scenario{inList, inPlain, asOwned, takeOver, forMultus}, 1
 	}
 	kills := 0
-	for _, f := range forms {
+	for _, sc := range scenarios {
 		for _, job := range []string{"install", "upgrade", "uninstall"} {
 			nth := 1 + rand.IntN(step)
 			for again := true; again; nth += step {
 				tn := newTestNode(t)
 				tn.putExecutable("istio-cni", "istio's plugin")
-				tn.putAll(f.files())
-				f.applyTo(&tn.settings)
+				tn.putAll(sc.files())
+				sc.applyTo(&tn.settings)
 				before := tn.filesToRestore()
 				if job != "install" {
 					tn.mustBeInstalled(tn.reconcile())
 				}
-				if again = killBefore(t, tn, job+"-"+string(f), nth); again {
+				if again = killBefore(t, tn, job+"-"+string(sc), nth); again {
 					kills++
 				}
-				wantPodsCanStart(tn, f)
+				wantPodsCanStart(tn, sc)
 				if rand.IntN(2) == 0 {
 					tn.mustBeInstalled(tn.reconcile())
 				}
 				tn.uninstall()
 				tn.wantRestored(before)
 				if t.Failed() {
-					t.Fatalf("%s of %s, killed before change %d", job, f, nth)
+					t.Fatalf("%s of %s, killed before change %d", job, sc, nth)
 				}
 			}
 			if nth < 10 {
-				t.Errorf("%s of %s: only %d changes", job, f, nth)
+				t.Errorf("%s of %s: the job made fewer than %d changes, want at least 10", job, sc, nth)
 			}
 		}
 	}
@@ -167,6 +168,7 @@ func TestAKillBeforeEachChange(t *testing.T) {
 }
 
 // killWhile starts a process, kills it at a random moment and reports whether it was still working.
+// longest contains the longest known duration of each job, which limits the random time.
 func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -218,7 +220,7 @@ func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.D
 
 // wantPodsCanStart fails the test unless pods could start at this moment: there is a valid network
 // with all foreign plugins, and no configuration contains a plugin whose executable is incomplete.
-func wantPodsCanStart(tn *testNode, f form) {
+func wantPodsCanStart(tn *testNode, sc scenario) {
 	tn.t.Helper()
 	entries, err := os.ReadDir(tn.path("conf"))
 	tn.must(err)
@@ -235,7 +237,7 @@ func wantPodsCanStart(tn *testNode, f form) {
 	}
 	types := strings.Join(choice.List.Types(), " ")
 	if !strings.HasPrefix(types, "bridge") ||
-		f.is(takeOver) && !strings.Contains(types, "istio-cni") &&
+		sc.is(takeOver) && !strings.Contains(types, "istio-cni") &&
 			!strings.Contains(types, "sluice-cni") {
 		tn.t.Errorf("the chain in use is %s", types)
 	}
@@ -244,7 +246,7 @@ func wantPodsCanStart(tn *testNode, f form) {
 			continue
 		}
 		if got := tn.read("bin/sluice-cni"); got != pluginV1 && got != pluginV2 {
-			tn.t.Errorf("%s names the plugin, which has %d bytes", name, len(got))
+			tn.t.Errorf("%s names the plugin, whose executable has %d bytes", name, len(got))
 		}
 	}
 }

@@ -55,7 +55,8 @@ func newTestNode(t testing.TB) *testNode {
 	return testNodeIn(t, t.TempDir())
 }
 
-// testNodeIn returns the testNode of a directory, and creates its files unless they exist.
+// testNodeIn returns the testNode of a directory, and creates the testNode's files unless they
+// exist.
 func testNodeIn(t testing.TB, dir string) *testNode {
 	tn := &testNode{t: t, dir: dir}
 	tn.settings = node.Settings{
@@ -221,7 +222,7 @@ func (tn *testNode) uninstall() node.Report {
 	return report
 }
 
-// wantRestored fails the test unless all files are as before.
+// wantRestored fails the test unless filesToRestore returns the same files as before.
 func (tn *testNode) wantRestored(before map[string]string) {
 	tn.t.Helper()
 	if diff := cmp.Diff(before, tn.filesToRestore()); diff != "" {
@@ -245,7 +246,7 @@ func (tn *testNode) cacheResult(sandbox string, plugins ...string) {
 	tn.cacheResultWithArgs(sandbox, podArgs("shop", sandbox), plugins...)
 }
 
-// cacheResultWithArgs is like cacheResult with these arguments of the runtime.
+// cacheResultWithArgs is like cacheResult, with the given CNI arguments (a JSON value).
 func (tn *testNode) cacheResultWithArgs(sandbox, args string, plugins ...string) {
 	tn.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
@@ -294,11 +295,11 @@ func (tn *testNode) runNode(n *node.Node) <-chan node.Status {
 	return statuses
 }
 
-// conditionTimeout limits the wait for a condition. Conditions take some milliseconds on an idle
-// machine.
+// conditionTimeout limits the wait for a condition. On an idle machine, a condition becomes true
+// within some milliseconds.
 const conditionTimeout = 30 * time.Second
 
-// await reads statuses until ok returns true for one, and returns it.
+// await reads statuses until ok returns true for a status, and returns this status.
 func await(
 	t testing.TB, statuses <-chan node.Status, description string, ok func(node.Status) bool,
 ) node.Status {

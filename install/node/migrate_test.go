@@ -134,12 +134,12 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.cacheResult("one", "calico", "istio-cni")
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
-		t.Fatalf("the status is %+v", s)
+		t.Fatalf("istio-cni's executable was replaced with the no-op executable: %+v", s)
 	}
 	tn.remove("bin/istio-cni") // its chart is uninstalled
 	if s := reconcile(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
 		tn.read("bin/istio-cni") != noop {
-		t.Errorf("no executable for the sandbox: %+v", s)
+		t.Errorf("the sandbox needs istio-cni, but there is no no-op executable: %+v", s)
 	}
 	tn.put("image/noop", noop+"of the next version")
 	if reconcile(); tn.read("bin/istio-cni") != noop+"of the next version" {
@@ -147,22 +147,22 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	}
 	tn.putExecutable("istio-cni", "istio's plugin, again") // its chart is installed again
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
-		t.Errorf("the status is %+v", s)
+		t.Errorf("the reinstalled executable was replaced with the no-op executable: %+v", s)
 	}
 	tn.remove("bin/istio-cni")
 	reconcile()
 	tn.remove("results/net-one-eth0")
 	if s := reconcile(); len(s.Noops) != 0 {
-		t.Errorf("the status is %+v", s)
+		t.Errorf("no sandbox needs istio-cni, but the status has a no-op executable: %+v", s)
 	}
 	if _, err := os.Stat(tn.path("bin/istio-cni")); err == nil {
 		t.Error("the no-op executable was not removed")
 	}
 }
 
-// TestUpgradeBringsTheExecutableFirst checks that the configuration of the new version never exists
-// with the executable of the old one.
-func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
+// TestUpgradeInstallsTheExecutableFirst checks that the configuration of the new version never
+// exists with the executable of the old version.
+func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	for range 10 {
@@ -171,10 +171,11 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 			element := tn.read("conf/10-a.conflist")
 			executable := tn.read("bin/sluice-cni")
 			if strings.Contains(element, "debug") && executable != pluginV2 {
-				t.Errorf("the new configuration with an executable of %d bytes", len(executable))
+				t.Errorf("the new configuration exists with an executable of %d bytes, want %d",
+					len(executable), len(pluginV2))
 			}
 			if executable != pluginV1 && executable != pluginV2 {
-				t.Errorf("an executable of %d bytes", len(executable))
+				t.Errorf("an executable of %d bytes is neither version", len(executable))
 			}
 		}, func() { tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())) })
 		if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
@@ -194,7 +195,7 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 	for range 2 {
 		now = now.Add(2 * time.Minute)
 		if s := n.Reconcile(t.Context()); !slices.Equal(s.Noops, []string{"istio-cni"}) {
-			t.Fatalf("the status is %+v", s)
+			t.Fatalf("the status is %+v, want a no-op executable of istio-cni", s)
 		}
 	}
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -209,16 +210,16 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 		}
 	}
 	events := make([]byte, 4096)
-	read := func() bool {
+	reconcileReadsNoop := func() bool {
 		n.Reconcile(t.Context())
 		length, _ := unix.Read(watch, events)
 		return strings.Contains(string(events[:max(length, 0)]), "noop")
 	}
-	if read() {
-		t.Error("the no-op executable is read again")
+	if reconcileReadsNoop() {
+		t.Error("the unchanged no-op executable is read again")
 	}
 	tn.put("image/noop", noop+"of the next version")
-	if !read() {
-		t.Error("a changed executable is not read")
+	if !reconcileReadsNoop() {
+		t.Error("the changed no-op executable is not read")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Node keeps a node in its desired state. Its methods are safe for concurrent use.
+// A Node keeps a Kubernetes node in its desired state. Its methods are safe for concurrent use.
 type Node struct {
 	now  func() time.Time
 	wake chan struct{}
@@ -115,9 +115,10 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// withLock calls do with the journal while it holds the lock in the state directory: no other agent
-// or uninstallation changes the node's files. damage is the error if the journal is damaged, and
-// readOnly the error if it cannot be written. If the journal cannot be read, do is not called.
+// withLock calls do with the journal while it holds the lock in the state directory, so that no
+// other agent or uninstallation changes the node's files. damage is the error if the journal is
+// damaged, and readOnly the error if the journal cannot be written. If the journal cannot be read,
+// do is not called.
 func (n *Node) withLock(
 	ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error,
 ) error {
@@ -143,8 +144,8 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.entriesNoted {
 		n.entriesNoted = true
 		for name := range confEntries(j) {
-			// The files had the desired content at the end of the last process. If they do not have
-			// it now, another program has changed them.
+			// The files had the desired content when the last process ended. If a file has other
+			// content now, another program has changed the file.
 			n.conflicts.noteWritten(name)
 		}
 	}

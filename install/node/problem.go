@@ -36,7 +36,7 @@ const (
 	// FileNameTaken: another program uses the name of Sluice's file.
 	FileNameTaken Reason = "FileNameTaken"
 	// DirectoryReplaced: the runtime does not use the directory that is mounted in the agent, or
-	// not the configuration or the plugin's executable in this directory.
+	// does not use the configuration or the plugin's executable in this directory.
 	DirectoryReplaced Reason = "DirectoryReplaced"
 	// WrongExecutable: another program has the plugin's name, and cannot be replaced.
 	WrongExecutable Reason = "WrongExecutable"

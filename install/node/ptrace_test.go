@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changing contains the system calls that change files.
-var changing = map[uint64]bool{
+// changesFile contains the system calls that change files.
+var changesFile = map[uint64]bool{
 	unix.SYS_WRITE: true, unix.SYS_FSYNC: true, unix.SYS_FCHMOD: true, unix.SYS_FTRUNCATE: true,
 	unix.SYS_MKDIRAT:  true,
 	unix.SYS_RENAMEAT: true, unix.SYS_RENAMEAT2: true, unix.SYS_UNLINKAT: true,
@@ -19,7 +19,8 @@ var changing = map[uint64]bool{
 }
 
 // killBefore runs a job in a process, and kills the process before the nth system call of the job
-// that changes files. It reports whether the process was killed, and not finished before.
+// that changes files. It reports whether the process was killed; false means that the job finished
+// before.
 func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 	t.Helper()
 	runtime.LockOSThread() // only the thread that started the process may trace it
@@ -30,21 +31,21 @@ func killBefore(t *testing.T, tn *testNode, job string, nth int) bool {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	trace := tracing{t: t, pid: cmd.Process.Pid, remaining: nth}
+	tr := tracer{t: t, pid: cmd.Process.Pid, remaining: nth}
 	defer cmd.Process.Release() //nolint:errcheck // the process was already waited for
-	return trace.run()
+	return tr.run()
 }
 
-// A tracing traces a process that runs a job, and kills the process.
-type tracing struct {
+// A tracer traces a process that runs a job, and kills the process.
+type tracer struct {
 	t         *testing.T
 	pid       int
-	remaining int          // changing system calls up to the kill
+	remaining int          // system calls that change files until the kill
 	started   bool         // the job has begun
 	seen      map[int]bool // threads that have stopped before
 }
 
-func (tr *tracing) run() (killed bool) {
+func (tr *tracer) run() (killed bool) {
 	tr.seen = map[int]bool{}
 	for {
 		var status unix.WaitStatus
@@ -76,7 +77,7 @@ func (tr *tracing) run() (killed bool) {
 }
 
 // stopped returns the signal with which a stopped thread continues: none, its own, or SIGKILL.
-func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
+func (tr *tracer) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	first := !tr.seen[pid]
 	if tr.seen[pid] = true; first && pid == tr.pid {
 		options := unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
@@ -99,7 +100,7 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 
 // isKillDue reports whether the process is to be killed before the system call that a thread
 // enters.
-func (tr *tracing) isKillDue(pid int) bool {
+func (tr *tracer) isKillDue(pid int) bool {
 	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
 		op     uint8
 		_      [3]uint8
@@ -112,7 +113,7 @@ func (tr *tracing) isKillDue(pid int) bool {
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, 0x420e, uintptr(pid), unsafe.Sizeof(info),
 		uintptr(unsafe.Pointer(&info)), 0, 0)
 	const entry = 1
-	if errno != 0 || info.op != entry || !changing[info.number] {
+	if errno != 0 || info.op != entry || !changesFile[info.number] {
 		return false
 	}
 	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // the job prints a line when it begins

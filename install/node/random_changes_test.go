@@ -59,7 +59,9 @@ func (h *history) write(name string, data []byte) {
 		return
 	}
 	for list, plain := range h.from {
-		if plain == name { // it was restored before the next reconciliation
+		// The program had written the plain file again, and removed it before a reconciliation: the
+		// list still replaces the file.
+		if plain == name {
 			h.foreign[name] = string(h.found.Entries[list].Original)
 		}
 	}
@@ -74,7 +76,7 @@ func withoutSluice(data string) string {
 }
 
 // apply applies targets like the node, after the checks that the node makes. Each target has two
-// steps; apply is killed after the given number of steps.
+// steps. After the given number of steps, apply stops as if the process were killed.
 func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
 		if now, ok := h.found.Files[t.Name]; ok != (t.Current != nil) ||
@@ -106,7 +108,7 @@ func (h *history) apply(targets []node.Target, steps int) {
 	}
 }
 
-// allSteps is more than the steps of any targets.
+// allSteps exceeds the number of steps of all targets.
 const allSteps = 1 << 20
 
 // reconcile makes one reconciliation of the node.

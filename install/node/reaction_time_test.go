@@ -28,15 +28,14 @@ func denyInotify(t *testing.T) bool {
 // awaitWithin is like await, and fails the test if this takes longer than limit on the bubble's
 // clock.
 func awaitWithin(
-	t testing.TB, limit time.Duration, statuses <-chan node.Status, description string, ok func(
-		node.Status,
-	) bool,
+	t testing.TB, limit time.Duration, statuses <-chan node.Status, description string,
+	ok func(node.Status) bool,
 ) node.Status {
 	t.Helper()
 	start := time.Now()
 	s := await(t, statuses, description, ok)
 	if elapsed := time.Since(start); elapsed > limit {
-		t.Errorf("%s after %v", description, elapsed)
+		t.Errorf("%s after %v, want at most %v", description, elapsed, limit)
 	}
 	return s
 }
@@ -68,10 +67,10 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 	}
 }
 
-// TestConflictingWriterIsNamedAndOvercomeWithinASecond checks that a conflicting writer that writes
-// continuously is reported within a second, and that the content that it has written is corrected
-// within a second.
-func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
+// TestConflictingWriterIsNamedAndCorrectedWithinASecond checks that a conflicting writer that
+// writes continuously is reported within a second, and that its last write is corrected within a
+// second.
+func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	if !denyInotify(t) {
 		return
 	}

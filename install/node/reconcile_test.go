@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
+func TestPluginIsNotInsertedBeforeItCanWork(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	notReady := errors.New("no credentials yet")
@@ -22,7 +22,8 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	s := tn.reconcile()
 	if s.Installed() || !slices.Contains(reasons(s), node.NotReadyToInsert) ||
 		!strings.Contains(s.Problems[0].Message, "no credentials yet") {
-		t.Errorf("problems: %v", s.Problems)
+		t.Errorf("installed %t, problems %v; want NotReadyToInsert with the error of ReadyToInsert",
+			s.Installed(), s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	notReady = nil
@@ -88,10 +89,10 @@ func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 	s := tn.reconcile()
 	tn.mustBeInstalled(s)
 	if !slices.Contains(reasons(s), node.JournalDamaged) {
-		t.Errorf("problems: %v", s.Problems)
+		t.Errorf("problems %v, want JournalDamaged", s.Problems)
 	}
 	if s := tn.reconcile(); len(s.Problems) != 0 {
-		t.Errorf("reported again: %v", s.Problems)
+		t.Errorf("after the journal was renamed, the problems are %v, want none", s.Problems)
 	}
 	tn.uninstall()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
@@ -120,13 +121,13 @@ func TestReconciliationWithoutDriftWritesNothing(t *testing.T) {
 		}
 	}
 	if after := times(); fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("change times %v, then %v", before, after)
+		t.Errorf("the change times differ: %v before, %v after", before, after)
 	}
 }
 
-// TestAnyOtherExecutableIsNoticed checks that changes are noticed although contents are not read in
-// each reconciliation.
-func TestAnyOtherExecutableIsNoticed(t *testing.T) {
+// TestChangedExecutableIsNoticed checks that changes of the executable and of its source are
+// noticed although their contents are not read in each reconciliation.
+func TestChangedExecutableIsNoticed(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	n := tn.node()
@@ -136,7 +137,6 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 		"the same file, rewritten": func() {
 			tn.must(os.WriteFile(tn.path("bin/sluice-cni"), []byte(other), 0o755))
 		},
-		"another source": func() { tn.put("image/v1", pluginV1) },
 	} {
 		for range 2 {
 			tn.mustBeInstalled(n.Reconcile(t.Context()))
@@ -145,6 +145,10 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 		if n.Reconcile(t.Context()); !tn.executableIs(pluginV1) {
 			t.Errorf("%s: the executable was not restored", reason)
 		}
+	}
+	tn.put("image/v1", other)
+	if n.Reconcile(t.Context()); !tn.executableIs(other) {
+		t.Error("the executable was not replaced after its source had changed")
 	}
 }
 
@@ -161,9 +165,9 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	}
 }
 
-// TestEventsLeakNoDescriptor checks that ten simulated minutes of foreign changes, or an hour with
-// SLUICE_LONG, do not increase the number of open descriptors.
-func TestEventsLeakNoDescriptor(t *testing.T) {
+// TestReconciliationsLeakNoDescriptor checks that ten simulated minutes of foreign changes, or an
+// hour with SLUICE_LONG, do not increase the number of open descriptors.
+func TestReconciliationsLeakNoDescriptor(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)

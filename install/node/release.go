@@ -36,7 +36,7 @@ func release(s Settings, f Actual, name string) []Target {
 	}
 	if !exists || file.Err != nil {
 		t.Current, t.Content = nil, nil
-		return []Target{t} // a removed file is not restored
+		return []Target{t} // a file that was removed, or cannot be read, stays as it is
 	}
 	unchanged, hasPlugin := hasEntry && e.WrittenByAgent(file.Data), f.hasPlugin(name, s.Type)
 	switch {

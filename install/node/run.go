@@ -61,7 +61,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	return context.Cause(ctx)
 }
 
-// sleep waits for the next reconciliation. It returns false when ctx ends.
+// sleep waits until the next reconciliation is due. It returns false when ctx ends.
 func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	interval := minInterval
 	if len(status.ConflictingWriters) > 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestForeignChangesAreNoticedAndCorrected checks that events alone are sufficient.
+// TestForeignChangesAreNoticedAndCorrected checks that changes are noticed by events alone.
 func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 	for name, c := range changeCases {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func (tn *testNode) executableIs(want string) bool {
 	return err == nil && statErr == nil && string(data) == want && info.Mode().Perm() == 0o755
 }
 
-func TestLateNetworkIsServed(t *testing.T) {
+func TestPluginIsInsertedWhenANetworkIsInstalled(t *testing.T) {
 	tn := newTestNode(t)
 	tn.settings.Resync = time.Hour
 	tn.remove("conf")
@@ -76,13 +76,13 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as if all instances were used up
+	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as if all inotify instances were in use
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	statuses := tn.runNode(tn.node())
 	status := await(t, statuses, "the plugin is installed", node.Status.Installed)
 	if got := reasons(status); !slices.Contains(got, node.WatchFailed) {
-		t.Errorf("reasons: %v", got)
+		t.Errorf("reasons %v, want WatchFailed", got)
 	}
 	tn.put("conf/10-a.conflist", list("calico"))
 	await(t, statuses, "the change is corrected", func(node.Status) bool {

@@ -30,8 +30,9 @@ type Settings struct {
 	// into the first valid file, which runtimes use. If another file sorts before the named file,
 	// pods have no redirection, and the node has a blocking problem. There is no problem if the
 	// other file is a configuration of Multus that delegates to the named file. The problem is not
-	// blocking if the agent cannot determine to which configuration Multus delegates (no
-	// clusterNetwork and no delegates, a NetworkAttachmentDefinition, a directory).
+	// blocking if the other file contains the plugin, or if the agent cannot determine to which
+	// configuration Multus delegates (no clusterNetwork and no delegates, a
+	// NetworkAttachmentDefinition, a directory).
 	//
 	// Without Chained, CNIConfFileName is the name of the stand-alone configuration
 	// (YYY-sluice-cni.conf), and must not end in .conflist.
@@ -44,7 +45,7 @@ type Settings struct {
 	IstioOwnedCNIConfig bool
 	// IstioOwnedCNIConfigFileName is the name of this copy (02-istio-cni.conflist). If the primary
 	// configuration sorts before the copy, the plugin is inserted into the primary configuration
-	// too, with a problem.
+	// too, and the status has a problem that is not blocking.
 	IstioOwnedCNIConfigFileName string
 	// CNIConfGroupRead makes a stand-alone configuration readable by its group: mode 0640 instead
 	// of 0600.
@@ -96,7 +97,7 @@ const (
 	defaultResync             = 10 * time.Second
 )
 
-// WithDefaults returns the settings with the defaults of empty fields.
+// WithDefaults returns the settings with empty fields set to their defaults.
 func (s Settings) WithDefaults() Settings {
 	s.IstioOwnedCNIConfigFileName = cmp.Or(s.IstioOwnedCNIConfigFileName, DefaultOwnedFileName)
 	if !s.Chained {
@@ -153,9 +154,9 @@ func (s Settings) Validate() error {
 // IsAgentPod reports whether a pod belongs to the agent's DaemonSet or to the uninstall job. It
 // compares the namespace, and the name: AgentDaemonSet, a dash, and a suffix without dashes.
 func (s Settings) IsAgentPod(namespace, pod string) bool {
-	suffix, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
+	suffix, hasPrefix := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
 	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&
-		found && suffix != "" && !strings.Contains(suffix, "-")
+		hasPrefix && suffix != "" && !strings.Contains(suffix, "-")
 }
 
 // maintainsCopy reports whether a copy of the primary configuration is maintained.

@@ -41,7 +41,7 @@ type Totals struct {
 	Changes         uint64            // files changed
 	Failures        uint64            // reconciliations that ended with a blocking problem
 	Rewrites        map[string]uint64 // writes of other programs to the agent's files, by program
-	// FailedWrites is the number of failed writes by part of the installation, "binary" and
+	// FailedWrites is the number of failed writes by part of the installation: "binary" or
 	// "configuration".
 	FailedWrites map[string]uint64
 }

@@ -11,8 +11,8 @@ import (
 type Target struct {
 	// Name is the name without the directory.
 	Name string
-	// Current is the content that was read; nil if the file does not exist. If the file has another
-	// content when the target is applied, the file is left unchanged, with an error.
+	// Current is the content that was read; nil if the file does not exist. If the file has other
+	// content when the target is applied, the file is not changed and the target fails.
 	Current []byte
 	// Content is the desired content; nil if the file must not exist.
 	Content []byte

@@ -83,8 +83,8 @@ const (
 	// pollInterval is the interval for reading cached results.
 	pollInterval = 500 * time.Millisecond
 	// reloadDelay is the time after a change of the configuration in which runtimes may still cache
-	// results of the previous one. containerd reads a new configuration after some tenths of a
-	// second. A sandbox whose creation began with the previous one caches its result later still.
+	// results of the previous configuration. containerd reads a new configuration after some tenths
+	// of a second. The result of a sandbox whose creation began before is cached even later.
 	reloadDelay = 2 * time.Second
 )
 

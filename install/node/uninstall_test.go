@@ -125,10 +125,10 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 		report.Left[0] != (node.Leftover{
 			Path: tn.path("bin/sluice-cni"), References: 2, Noop: true,
 		}) {
-		t.Errorf("remaining: %v", report.Left)
+		t.Fatalf("left %v, want the plugin as a no-op with 2 references", report.Left)
 	}
 	if !strings.Contains(report.Left[0].String(), tn.path("bin/sluice-cni")) {
-		t.Errorf("not named: %v", report.Left[0])
+		t.Errorf("%q lacks the path of the executable", report.Left[0])
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if tn.read("bin/sluice-cni") != noop {
@@ -136,11 +136,11 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	}
 	tn.remove("results/net-one-eth0")
 	if report := tn.uninstall(); len(report.Left) != 1 || len(report.Changed) != 0 {
-		t.Errorf("with one remaining sandbox: %+v", report)
+		t.Errorf("with one remaining sandbox: %+v, want the same leftover and no change", report)
 	}
 	tn.remove("results/net-two-eth0")
 	if report := tn.uninstall(); len(report.Left) != 0 {
-		t.Errorf("without sandboxes: %+v", report)
+		t.Errorf("without sandboxes: %+v, want no leftover", report)
 	}
 	tn.wantRestored(before)
 }
@@ -167,12 +167,12 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 			Path: tn.path("bin/sluice-cni"), NamedBy: tn.path("conf/00-multus.conf"), Noop: true,
 		}
 		if len(report.Left) != 1 || report.Left[0] != want {
-			t.Fatalf("remaining: %+v", report.Left)
+			t.Fatalf("left %+v, want %+v", report.Left, want)
 		}
 		message := report.Left[0].String()
-		if !contains(message, tn.path("conf/00-multus.conf")+" names it") ||
-			contains(message, "sandboxes") || contains(message, "own pods") {
-			t.Errorf("reported: %s", message)
+		if !strings.Contains(message, tn.path("conf/00-multus.conf")+" names it") ||
+			strings.Contains(message, "sandboxes") || strings.Contains(message, "own pods") {
+			t.Errorf("%q does not give only the configuration as the reason", message)
 		}
 		if tn.read("bin/sluice-cni") != noop {
 			t.Error("the executable is not the no-op")
@@ -181,7 +181,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 	}
 	tn.put("conf/00-multus.conf", copying("calico")) // Multus has been restarted
 	if report := tn.uninstall(); len(report.Left) != 0 {
-		t.Errorf("without a configuration that names it: %+v", report)
+		t.Errorf("without a configuration that names the plugin: %+v, want no leftover", report)
 	}
 	tn.wantRestored(before)
 }
@@ -194,7 +194,7 @@ func TestWithoutANoopThePluginIsKept(t *testing.T) {
 	tn.cacheResult("one", "calico", "sluice-cni")
 	report := tn.uninstall()
 	if len(report.Left) != 1 || report.Left[0].Noop || tn.read("bin/sluice-cni") != pluginV1 {
-		t.Errorf("the report is %+v", report)
+		t.Errorf("the report is %+v, want the unchanged plugin as the leftover", report)
 	}
 }
 
@@ -212,17 +212,17 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 	report := tn.uninstall()
 	if len(report.Left) != 1 || report.Left[0].References != 0 || !report.Left[0].Noop ||
 		!errors.Is(report.Left[0].ReferencesErr, syscall.ENOTDIR) {
-		t.Fatalf("remaining: %+v", report.Left)
+		t.Fatalf("left %+v, want a no-op with ReferencesErr ENOTDIR", report.Left)
 	}
-	if message := report.Left[0].String(); !contains(message, "unknown") ||
-		!contains(message, tn.path("unreadable")) || contains(message, "1 sandboxes") {
-		t.Errorf("reported: %s", message)
+	if message := report.Left[0].String(); !strings.Contains(message, "unknown") ||
+		!strings.Contains(message, tn.path("unreadable")) || strings.Contains(message, "1 sandboxes") {
+		t.Errorf("%q does not say that the number of sandboxes is unknown, and why", message)
 	}
 	tn.remove("unreadable")
 	tn.remove("results/net-one-eth0")
 	tn.settings.ResultDirs = resultDirs
 	if report := tn.uninstall(); len(report.Left) != 0 {
-		t.Errorf("without sandboxes: %+v", report)
+		t.Errorf("without sandboxes: %+v, want no leftover", report)
 	}
 	tn.wantRestored(before)
 }
@@ -251,8 +251,8 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	tn.cacheResult("one", "calico", "sluice-cni")
 	var containerRuntime sync.WaitGroup
 	containerRuntime.Go(func() {
-		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") { // the configuration is restored first
-			if !contains(tn.read("bin/sluice-cni"), "plugin") {
+		for strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni") { // the configuration is restored first
+			if !strings.Contains(tn.read("bin/sluice-cni"), "plugin") {
 				t.Error("the executable was removed before the configuration")
 			}
 		}
@@ -261,7 +261,7 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 0 {
-		t.Errorf("the report is %+v, %v", report, err)
+		t.Errorf("the report is %+v, %v; want no leftover", report, err)
 	}
 	tn.wantRestored(before)
 }
@@ -276,7 +276,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	var containerRuntime sync.WaitGroup
 	containerRuntime.Go(func() {
 		// Uninstall begins to wait only after it has removed the plugin from the configuration.
-		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
+		for strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
 			runtime.Gosched()
 		}
 		cancel()
@@ -285,11 +285,9 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	containerRuntime.Wait()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("the report is %+v, %v", report, err)
+		t.Errorf("the report is %+v, %v; want the no-op as the leftover", report, err)
 	}
 }
-
-func contains(s, part string) bool { return strings.Contains(s, part) }
 
 // TestSandboxThatIsBeingCreatedKeepsItsExecutable covers a sandbox that is being created when the
 // configuration changes: its result is cached only afterwards.
@@ -299,7 +297,7 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	tn.mustBeInstalled(tn.reconcile())
 	var containerRuntime sync.WaitGroup
 	containerRuntime.Go(func() {
-		for contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
+		for strings.Contains(tn.read("conf/10-a.conflist"), "sluice-cni") {
 			runtime.Gosched()
 		}
 		<-time.After(50 * time.Millisecond) // the sandbox is being created
@@ -311,6 +309,6 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
 	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("the report is %+v, %v", report, err)
+		t.Errorf("the report is %+v, %v; want the no-op as the leftover", report, err)
 	}
 }

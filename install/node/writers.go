@@ -18,9 +18,8 @@ const (
 	nameConfiguration = "set cniConfFileName to the name of the configuration to which it delegates"
 )
 
-// writerOf returns the program that installs a plugin. The source code of the plugins' projects
-// contains the names of the installers. For an unknown plugin the name is "the installer of" the
-// plugin.
+// writerOf returns the program that installs a plugin, according to the source code of the plugin's
+// project. For an unknown plugin, the program's name is "the installer of" and the plugin.
 func writerOf(plugin string) writer {
 	known := map[string]writer{
 		"cilium-cni":          {"Cilium's agent", "set cni.exclusive=false in Cilium's values"},
@@ -46,17 +45,17 @@ func writerOf(plugin string) writer {
 	return writer{"the installer of " + plugin, ownConfiguration}
 }
 
-// unknownWriter is the writer of an executable, because the plugins of a chain do not identify it.
+// unknownWriter is the writer of an executable: no plugin identifies the program that wrote it.
 var unknownWriter = writer{
 	"an unknown program",
 	"find the program that cleans or writes the plugin directory of the node, and stop it",
 }
 
-// likelyWriter returns the plugin whose installer probably changed the file with the name: the
+// pluginOfWriter returns the plugin whose installer probably changed the file with the name: the
 // first plugin that is Cilium's or has one of the types that Sluice replaces, otherwise the last
 // plugin if it comes after Sluice's, otherwise the first plugin. If the file cannot be read,
-// likelyWriter selects one of the plugins of the primary configuration.
-func likelyWriter(s Settings, f Actual, name string, primary []string) string {
+// pluginOfWriter selects one of the plugins of the primary configuration.
+func pluginOfWriter(s Settings, f Actual, name string, primary []string) string {
 	plugins := primary
 	if list, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {
 		plugins = list.List.Types()
