@@ -225,7 +225,7 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 }
 
 // TestPluginIsInsertedWhenItCanWork checks that the plugin is inserted only once it can read pods:
-// otherwise it would keep them from starting.
+// otherwise its ADD would fail, and pods would not start.
 func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // failed requests are repeated after seconds
@@ -268,7 +268,7 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	r.until("an event about the invalid configuration is sent", func() bool { return b.lastEvent() == "InvalidConfiguration" })
 	b.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.waitReady()
-	r.until("the node is ready again", func() bool { return b.lastEvent() == "Installed" })
+	r.until("an event about the end of the problem is sent", func() bool { return b.lastEvent() == "Installed" })
 	r.end()
 }
 

@@ -87,7 +87,7 @@ func (a *Agent) podChanged(namespace, name string) {
 	}
 }
 
-// namespaceChanged tells ambient mode that a namespace has changed, because the label of the
+// namespaceChanged tells ambient mode that a namespace has changed, because the labels of the
 // namespace may change the mode of its pods.
 func (a *Agent) namespaceChanged(name string) {
 	if a.ambient != nil {

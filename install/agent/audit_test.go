@@ -36,7 +36,7 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	return r
 }
 
-// locate requests the location of the pod from the agent's socket.
+// locate requests the location of the pod web from the agent's socket.
 func (b *testNode) locate() (l protocol.Location) {
 	b.t.Helper()
 	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix",

@@ -49,8 +49,9 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 	a.updateEvents()
 }
 
-// rejectionEvent returns the event for credentials that the API server accepts again, and whether it
-// must be sent: an API server that starts may reject credentials for a moment.
+// rejectionEvent returns the event for credentials that the API server accepts again. ok is false
+// if the rejection was too short to be reported: an API server that starts may reject credentials
+// for a moment.
 func rejectionEvent(last credential.Status, now time.Time) (e problemEvent, ok bool) {
 	e = problemEvent{
 		reason: credentialsReason,

@@ -86,7 +86,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
 	r.waitPodAccess("later")
-	r.until("an event about the rejected credentials", func() bool {
+	r.until("an event about the rejected credentials is sent", func() bool {
 		return strings.Contains(b.lastMessage("CredentialsRejected"), event)
 	})
 	r.end()
@@ -121,7 +121,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	b.Project()
 	r = b.start(api, nil)
 	r.waitReady()
-	r.until("an event about the rejected credentials", func() bool {
+	r.until("an event about the rejected credentials is sent", func() bool {
 		return strings.HasPrefix(b.lastMessage("CredentialsRejected"), "the agent exited 1 times")
 	})
 	r.end()

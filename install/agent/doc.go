@@ -3,17 +3,19 @@
 // # Start
 //
 // First the agent opens its ports, so that readiness can report why the node is not ready. Then it
-// tests the kernel by applying rules in a temporary namespace. If this succeeds, it installs the
-// executables and, once the plugin can read pods through the agent's socket or its own kubeconfig,
-// the configuration. Failed steps are repeated. Only steps that need the API server wait for it.
+// tests the kernel by applying rules in a temporary network namespace. If this succeeds, it
+// installs the executables. Once the plugin can read pods through the agent's socket or with the
+// plugin's kubeconfig, it installs the configuration. Failed steps are repeated. Only steps that
+// need the API server wait for it.
 //
 // # Readiness
 //
 // Ready means that an ADD would succeed now, as far as known. The plugin must be able to read pods
-// in one of two ways. The socket is available once the node's pods have been listed, while the API
-// server permits the agent to watch them; an outage of the API server does not matter, because no
-// pod is scheduled to the node meanwhile. The kubeconfig is available while the API server replies
-// and permits the plugin to read pods; an outage of more than half a minute makes it unavailable.
+// in one of two ways. The socket is available once the node's pods have been listed, as long as the
+// API server permits the agent to watch them. An outage of the API server does not matter, because
+// no pod is scheduled to the node meanwhile. The kubeconfig is available while the API server
+// replies and permits the plugin to read pods. An outage of more than half a minute makes the
+// kubeconfig unavailable.
 // The agent checks the kubeconfig every half minute if it does not serve the socket, otherwise
 // every ten minutes.
 //
@@ -30,16 +32,16 @@
 //
 // # Reboot
 //
-// The plugin's configuration persists across a reboot, but not the kubeconfig, which is on a tmpfs.
-// The agent's pod must still start. For this pod the plugin therefore neither reads a kubeconfig
-// nor sends a request. It identifies the pod by pod_namespace and agent_daemonset, or by the
-// annotation that the runtime passes (the agent requests this capability in the plugin's
-// configuration).
+// The plugin's configuration persists across a reboot, but the kubeconfig, which is on a tmpfs,
+// does not. The agent's pod must start nevertheless. For this pod the plugin therefore neither
+// reads a kubeconfig nor sends a request. It identifies the pod by pod_namespace and
+// agent_daemonset, or by the annotation that the runtime passes (the agent requests this capability
+// in the plugin's configuration).
 //
 // On runtimes that call STATUS, a missing kubeconfig or an expired token must not make STATUS fail
-// if the configuration names the agent (pod_namespace), because the agent will correct it.
-// Otherwise the node would not be ready, and the agent's pod, which is not in the host's network,
-// would not start.
+// if the configuration names the agent (pod_namespace), because the agent will write a new
+// kubeconfig. Otherwise the node would not be ready, and the agent's pod, which is not in the
+// host's network, would not start.
 //
 // # Audit
 //

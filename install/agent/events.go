@@ -24,10 +24,11 @@ const (
 	eventTimeout = 10 * time.Second // of a request that sends an event
 	eventRetry   = 30 * time.Second // mean time between retries
 	// settleTime is the time for which a problem without a count must exist before it is reported:
-	// while a program replaces its files, or an API server starts, it may exist for a moment.
+	// a problem may exist for a moment while a program replaces its files or an API server starts.
 	settleTime = 5 * time.Second
 	// networkTime replaces settleTime for a node without a network configuration: the program that
-	// writes it may start later than the agent, and until then no pod with a network starts.
+	// writes the configuration may start later than the agent, and until then no pod with a network
+	// starts.
 	networkTime = time.Minute
 	// recovered is the reason of the event that reports the end of the last problem.
 	recovered        = "Installed"
@@ -72,9 +73,9 @@ func newNodeEvents(
 	}
 }
 
-// set sets the current problems, and whether the node is ready. Without problems it may still not
-// be ready, for example before the reconciliation that inserts the plugin; then the end of the
-// problems is not reported yet.
+// set sets the current problems, and whether the node is ready. A node without problems may not be
+// ready yet, for example before the reconciliation that inserts the plugin. The end of the problems
+// is reported when the node is ready.
 func (ne *nodeEvents) set(current []problemEvent, ready bool) {
 	since := make(map[string]time.Time, len(current))
 	for _, p := range current {

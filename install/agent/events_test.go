@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 )
 
-// TestNodeEvents checks that each problem is reported once, as is its end and each recurrence, and
-// that current problems are reported after an outage of the API server.
+// TestNodeEvents checks that the beginning, the end and each recurrence of a problem are reported
+// once, and that current problems are reported after an outage of the API server.
 func TestNodeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
@@ -98,9 +98,9 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
-// TestNodeEventsWaits checks that no request is sent for each report of a problem while the API
-// server is unavailable, although each reconciliation reports the problem.
-func TestNodeEventsWaits(t *testing.T) {
+// TestNodeEventsWaitAfterAFailure checks that, while the API server is unavailable, the requests do
+// not follow the reconciliations, each of which sets the same problem.
+func TestNodeEventsWaitAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int32
 		a := newNodeEvents(func(context.Context, cluster.Event) error {
@@ -116,23 +116,23 @@ func TestNodeEventsWaits(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := requests.Load(); n != 1 {
-			t.Errorf("%d requests after ten reports of the problem", n)
+			t.Errorf("%d requests after the problem was set ten times, want 1", n)
 		}
 		time.Sleep(eventRetry/2 - time.Second)
 		synctest.Wait()
 		if n := requests.Load(); n != 1 {
-			t.Errorf("%d requests before the minimum retry interval", n)
+			t.Errorf("%d requests before the minimum retry interval has passed, want 1", n)
 		}
 		time.Sleep(eventRetry + time.Second) // the longest interval, in which three retries fit
 		synctest.Wait()
 		before := requests.Load()
 		if before < 2 || before > 4 {
-			t.Errorf("%d requests after one to three retries", before)
+			t.Errorf("%d requests, want the first one and one to three retries", before)
 		}
 		a.retry()
 		synctest.Wait()
 		if n := requests.Load(); n != before+1 {
-			t.Errorf("%d more requests after the API server accepted another request", n-before)
+			t.Errorf("%d requests after retry, want 1", n-before)
 		}
 		cancel()
 		synctest.Wait()
@@ -147,7 +147,7 @@ func TestShortRejection(t *testing.T) {
 		e, ok := rejectionEvent(
 			credential.Status{Problem: errors.New("401"), Since: now.Add(-since)}, now)
 		if ok != want || !strings.HasPrefix(e.message, "401, from ") {
-			t.Errorf("after %s: %t, %s", since, ok, e.message)
+			t.Errorf("after %s: reported: %t, want %t; message %q", since, ok, want, e.message)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 var apiFaults = map[string]struct {
 	fault  apiservertest.Behavior
 	rights string
-	// Requests hang for longer than a test waits. The tests of package podcache cover the
-	// consequences.
+	// hangs is set if requests hang for longer than a test waits. The tests of package podcache
+	// cover the consequences.
 	hangs bool
 }{
 	// The missing permission is the agent's or the plugin's, depending on the first request.
@@ -55,14 +55,14 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			})
 			requests := len(b.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
-				t.Errorf("%d requests, more than %d", requests, most)
+				t.Errorf("%d requests, want at most %d", requests, most)
 			}
 			ready := strings.HasPrefix(f.rights, "true ")
 			if r.readiness().Ready != ready {
 				t.Errorf("ready: %t, want %t: %v", !ready, ready, r.readiness())
 			}
 			if !strings.HasPrefix(r.reasons(observe.Configuration), "true ") {
-				t.Errorf("the plugin: %s", r.reasons(observe.Configuration))
+				t.Errorf("the configuration is %s, want ready", r.reasons(observe.Configuration))
 			}
 			b.Recover()
 			r.waitReady()
@@ -95,7 +95,7 @@ func TestAStartDuringAFault(t *testing.T) {
 			r.until("several requests are sent", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
 			requests := len(b.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
-				t.Errorf("%d requests, more than %d", requests, most)
+				t.Errorf("%d requests, want at most %d", requests, most)
 			}
 			if !strings.Contains(strings.Join(b.chain(), " "), "sluice-cni") {
 				t.Errorf("the plugin was removed: %v", b.chain())

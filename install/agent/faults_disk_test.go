@@ -57,7 +57,7 @@ func TestFullDisks(t *testing.T) {
 			if row.ready {
 				r.waitReady()
 			} else if r.readiness().Ready {
-				t.Error("ready")
+				t.Errorf("the agent is ready although the disk of %s is full", row.dir)
 			}
 			// The agent may be trying to write again, so that a temporary file exists now.
 			r.until("no temporary file remains", func() bool {

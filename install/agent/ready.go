@@ -29,9 +29,9 @@ func (a *Agent) Readiness() observe.Readiness {
 	return observe.Combine(parts...)
 }
 
-// binaryPart reports whether the plugin's executable on the node is the one in the agent's image or
-// an earlier version, according to the last reconciliation. A change of the file triggers another
-// reconciliation.
+// binaryPart is ready if, at the last reconciliation, the plugin's executable on the node was
+// identical to the one in the agent's image or was an earlier version. A change of the file
+// triggers another reconciliation.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
@@ -58,9 +58,8 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	return part
 }
 
-// configurationPart reports whether the node had no blocking problem at the last reconciliation, so
-// that the plugin was in the configuration that the runtime uses, and whether that reconciliation
-// is recent.
+// configurationPart is ready if the last reconciliation was recent and found no blocking problem,
+// which means that the plugin was in the configuration that the runtime uses.
 func (a *Agent) configurationPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
 	if s.At.IsZero() {

@@ -35,7 +35,8 @@ func (a *Agent) exitToRemount(s node.Status) {
 	}
 }
 
-// reportExit delivers the node's events before the agent exits, also of problems that have just begun.
+// reportExit sends the node's pending events before the agent exits. Problems that have just begun
+// are reported too.
 func (a *Agent) reportExit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, exitReportTimeout)
 	defer cancel()

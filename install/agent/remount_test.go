@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady checks that the agent reports that the
-// runtime reads another directory than the mounted one, and ends. The next agent, which gets new
-// mounts, installs the plugin in that directory. The parent of this process has other mounts, like
-// a runtime.
-func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
+// TestAgentWithAStaleMountExits checks that the agent reports that the runtime reads another
+// directory than the mounted one, and exits. The next agent, which gets new mounts, installs the
+// plugin in the directory that the runtime reads. The parent of this process represents the
+// runtime: it has other mounts.
+func TestAgentWithAStaleMountExits(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -62,7 +62,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	select {
 	case err := <-r.done:
 		if err == nil || !strings.Contains(err.Error(), "new mounts") {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the agent exited with %v, want an error about new mounts", err)
 		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("the agent continues with a mount that the runtime does not read")

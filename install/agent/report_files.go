@@ -44,8 +44,8 @@ func (a *Agent) reportFiles(s node.Status) {
 	a.exitToRemount(s)
 }
 
-// reportFiles logs and counts what has changed since the last status: written files, new and solved
-// problems, conflicting and failed writes, and the states of the directories.
+// reportFiles logs and counts what has changed since the last status: written files, new and
+// resolved problems, conflicting and failed writes, and the states of the directories.
 func (r *reporter) reportFiles(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,14 +21,14 @@ import (
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// A reporterTest is a reporter with its reports.
-type reporterTest struct {
+// A testReporter is a reporter whose log messages are recorded.
+type testReporter struct {
 	*reporter
 	t    *testing.T
 	logs *observer.ObservedLogs
 }
 
-func newReporterTest(t *testing.T) *reporterTest {
+func newTestReporter(t *testing.T) *testReporter {
 	t.Helper()
 	required := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s"}
 	v, err := settings.Read(func(name string) (string, bool) {
@@ -39,24 +39,24 @@ func newReporterTest(t *testing.T) *reporterTest {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zap.DebugLevel)
-	return &reporterTest{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
+	return &testReporter{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
 }
 
 // wantMetrics fails the test unless the metrics contain all lines.
-func (d *reporterTest) wantMetrics(lines ...string) {
+func (d *testReporter) wantMetrics(lines ...string) {
 	d.t.Helper()
 	w := httptest.NewRecorder()
 	d.metrics.Handler(func() {}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range lines {
 		if !strings.Contains(w.Body.String(), "\n"+line+"\n") {
-			d.t.Errorf("the metrics do not have %s", line)
+			d.t.Errorf("the metrics do not contain %s", line)
 		}
 	}
 }
 
 // wantLogs fails the test unless exactly these lines, as level and message, were logged since the
 // last call.
-func (d *reporterTest) wantLogs(want ...string) {
+func (d *testReporter) wantLogs(want ...string) {
 	d.t.Helper()
 	var got []string
 	for _, e := range d.logs.TakeAll() {
@@ -70,7 +70,7 @@ func (d *reporterTest) wantLogs(want ...string) {
 // TestReportFiles checks that the result of a reconciliation is reported when it changes, with the
 // node's own paths.
 func TestReportFiles(t *testing.T) {
-	d := newReporterTest(t)
+	d := newTestReporter(t)
 	full := node.Problem{
 		Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space",
 		Blocking: true,
@@ -97,7 +97,7 @@ func TestReportFiles(t *testing.T) {
 		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
 	if !d.isBypassed() {
-		t.Error("the configuration that the runtime uses is not reported")
+		t.Error("not bypassed although the runtime uses a configuration without the plugin")
 	}
 	d.reportFiles(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
@@ -120,7 +120,7 @@ func TestReportFiles(t *testing.T) {
 }
 
 func TestTokenReports(t *testing.T) {
-	d := newReporterTest(t)
+	d := newTestReporter(t)
 	d.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
 	d.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
 	d.reportToken(token.Status{Failed: 2, Rejected: 1, Problem: errors.New("refused")})
@@ -140,7 +140,7 @@ func TestTokenReports(t *testing.T) {
 
 // TestTokenLifecycle checks that repeated attempts report a result only when it changes.
 func TestTokenLifecycle(t *testing.T) {
-	d := newReporterTest(t)
+	d := newTestReporter(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
 	d.reportToken(s)
 	d.wantLogs("info the plugin's kubeconfig was written")
@@ -163,7 +163,7 @@ func TestTokenLifecycle(t *testing.T) {
 // TestCountAdd checks that every outcome of an ADD is counted by its result, its reason and the
 // address families that are not captured.
 func TestCountAdd(t *testing.T) {
-	d := newReporterTest(t)
+	d := newTestReporter(t)
 	d.countAdd(protocol.Add{
 		Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none",
 	})
@@ -184,7 +184,7 @@ func TestCountAdd(t *testing.T) {
 
 // TestPluginLine checks that log lines of the plugin keep their level, but cannot end the agent.
 func TestPluginLine(t *testing.T) {
-	d := newReporterTest(t)
+	d := newTestReporter(t)
 	for _, line := range []string{
 		`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`,
 		`{"msg":"a\nb"}`,

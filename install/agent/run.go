@@ -201,8 +201,8 @@ func metricsOnly(h http.Handler) http.Handler {
 }
 
 // maxReconcileInterval is the maximum time without a reconciliation before the agent counts as
-// stuck. A reconciliation waits for the resync interval, and may wait some seconds for another
-// process.
+// stuck. The next reconciliation begins within the resync interval, and may wait some seconds for
+// the lock of another process.
 func (a *Agent) maxReconcileInterval() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }

@@ -109,7 +109,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	s.Always(apiservertest.ReplyWith(http.StatusTemporaryRedirect, location, ""))
 	c := newClient(t, optionsFor(s))
 	if code, err := get(t, c); code != http.StatusTemporaryRedirect || err != nil {
-		t.Errorf("status code %d, error %v", code, err)
+		t.Errorf("status code %d, error %v; want the redirect", code, err)
 	}
 	client, err := c.REST("/api", rest.ContentConfig{
 		GroupVersion:         &schema.GroupVersion{Version: "v1"},
@@ -122,7 +122,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Error("a client of client-go treats the redirect as a response")
 	}
 	if n := len(other.Requests()); n > 0 || len(s.Requests()) != 2 {
-		t.Errorf("%d requests, %d followed a redirect", len(s.Requests()), n)
+		t.Errorf("%d requests to the server and %d to the other one, want 2 and 0",
+			len(s.Requests()), n)
 	}
 }
 
@@ -149,7 +150,7 @@ func TestRequestsHaveTheUserAgentAndAContentType(t *testing.T) {
 		h := requests[len(requests)-1].Header
 		if h.Get("Content-Type") != want || h.Get("User-Agent") != "agent/1" ||
 			h.Get("Accept") != "application/json" {
-			t.Errorf("headers of a %s request: %v", method, h)
+			t.Errorf("headers of a %s request: %v; want the content type %q", method, h, want)
 		}
 	}
 }
@@ -167,17 +168,17 @@ func TestInvalidOptions(t *testing.T) {
 		"ca.crt has no certificate in PEM": {Server: s.URL(), CAFile: noCA},
 	} {
 		if _, err := apiclient.New(o); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v, want %q", err, text)
+			t.Errorf("error %v, want %q", err, text)
 		}
 	}
 	o := optionsFor(s)
 	o.CAFile, o.SkipTLSVerify = "", true
 	if code, err := get(t, newClient(t, o)); code != 200 || err != nil {
-		t.Errorf("without verification: %d, %v", code, err)
+		t.Errorf("without verification: status code %d, error %v; want code 200", code, err)
 	}
 	o.TokenFile = noCA + ".missing"
 	_, err := get(t, newClient(t, o))
 	if err == nil || !strings.Contains(err.Error(), "service account token: ") {
-		t.Errorf("without a token: %v", err)
+		t.Errorf("without a token: error %v, want one about the service account token", err)
 	}
 }

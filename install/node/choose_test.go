@@ -198,9 +198,9 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	tn.wantProblem(reconcileAfter(500*time.Millisecond), node.InvalidConfiguration, "05-b.conflist")
 }
 
-// TestPluginIsInTheNextConfigurationWhileThePrimaryOneIsBeingWritten checks that pods are redirected
-// if the runtime skips the incomplete file. The plugin then stays in both files.
-func TestPluginIsInTheNextConfigurationWhileThePrimaryOneIsBeingWritten(t *testing.T) {
+// TestNextConfigurationHasThePluginWhileThePrimaryOneIsInvalid checks that pods are redirected if
+// the runtime skips an incomplete file. Afterwards the plugin stays in both files.
+func TestNextConfigurationHasThePluginWhileThePrimaryOneIsInvalid(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.put("conf/20-b.conflist", list("flannel"))

@@ -31,11 +31,11 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	err := <-results
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "pod default/a: waited ") ||
 		!strings.Contains(err.Error(), `has not acknowledged "add default/a" for `) {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want Canceled with the message that is not acknowledged", err)
 	}
 	if got := env.State().Connections[0]; got.Unacknowledged != "add default/a" ||
 		got.SentAt.IsZero() {
-		t.Errorf("connection %+v", got)
+		t.Errorf("connection %+v, want an unacknowledged message and the time when it was sent", got)
 	}
 	// A second call waits for the same message, and other messages wait behind it.
 	go func() { results <- env.Add(t.Context(), p) }()
@@ -45,7 +45,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	cancel()
 	if err := <-results; !errors.Is(err, context.Canceled) ||
 		!strings.Contains(err.Error(), "and 1 messages wait") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want Canceled with the number of waiting messages", err)
 	}
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,8 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	}
 }
 
-// TestSilentZtunnelDoesNotBlockAdds covers a ztunnel without answers, connected first or last.
+// TestSilentZtunnelDoesNotBlockAdds covers a ztunnel that acknowledges nothing, and that connects
+// before or after another ztunnel.
 func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 	for _, name := range []string{"the silent ztunnel is the newest", "the silent ztunnel is the oldest"} {
 		t.Run(name, func(t *testing.T) {
@@ -85,13 +86,13 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := env.State().Pods[0]; got.AckedBy != 1 || !got.AckedByReady {
-				t.Errorf("state %+v", got) // the silent ztunnel has not acknowledged the pod
+				t.Errorf("state %+v, want only the acknowledgement of the other ztunnel", got)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			if err := env.Remove(ctx, p.UID); !errors.Is(err, context.DeadlineExceeded) ||
 				!strings.Contains(err.Error(), `has not acknowledged "add default/first"`) {
-				t.Errorf("Remove: %v", err)
+				t.Errorf("Remove: error %v, want DeadlineExceeded with the silent ztunnel's message", err)
 			}
 		})
 	}
@@ -123,10 +124,10 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 	}
 	for _, z := range all {
 		if got := z.Messages(); !slices.Equal(got, []string{"snapshot", "add uid-a", "del uid-a"}) {
-			t.Errorf("messages %q", got)
+			t.Errorf("messages %q, want snapshot, add uid-a and del uid-a", got)
 		}
 	}
-	// The other ztunnels have the pods after one has ended.
+	// The other ztunnels still receive pods after one has ended.
 	all[2].Stop()
 	env.waitConnected(t, 2, 2)
 	if err := env.Add(t.Context(), pod(t, "b")); err != nil {
@@ -155,11 +156,11 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	}
 	other.Close()
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
-		t.Errorf("error %v", err)
+		t.Errorf("after both ztunnels have ended: error %v, want ErrNotConnected", err)
 	}
 	if entry := env.waitLog(t, "ztunnel disconnected"); entry.ContextMap()["not_acknowledged"] !=
 		"add default/a" {
-		t.Errorf("log %v", entry.ContextMap())
+		t.Errorf("log fields %v, want not_acknowledged: add default/a", entry.ContextMap())
 	}
 	// The ztunnel connects again, and receives the pod in its snapshot.
 	second := env.dial(t)
@@ -209,7 +210,7 @@ func TestAddDuringSnapshot(t *testing.T) {
 		t.Error(err)
 	}
 	if got := env.State().Pods[0]; got.Error != "not now" {
-		t.Errorf("state %+v", got)
+		t.Errorf("state %+v, want the error of ztunnel", got)
 	}
 }
 
@@ -252,7 +253,7 @@ func TestInvalidMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := c.Next(); err == nil {
-			t.Error("the connection is open")
+			t.Errorf("the connection is open after the message for %q", want)
 		}
 		entry := env.waitLog(t, "connection to ztunnel closed")
 		// Package proto varies the white space of its messages.
@@ -274,11 +275,11 @@ func TestInvalidHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := c.Next(); err == nil {
-		t.Error("the connection is open")
+		t.Error("the connection is open after an invalid hello")
 	}
 	entry := env.waitLog(t, "the socket of ztunnel")
 	if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, ": hello: ") {
-		t.Errorf("error %q", text)
+		t.Errorf("error %q, want one about the hello", text)
 	}
 }
 
@@ -290,8 +291,8 @@ func TestHelloIsLimitedInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, _, err := c.Next(); err == nil { // blocks until the server closes
-		t.Error("the connection is open")
+	if _, _, err := c.Next(); err == nil { // blocks until the server closes the connection
+		t.Error("a message was sent before the hello")
 	}
 	env.waitLog(t, "the socket of ztunnel")
 }

@@ -188,9 +188,9 @@ func (c *connection) next() *request {
 	return c.unacknowledged
 }
 
-// takeRequest returns the message for the first pod in the queue, and removes the pod. Before the
-// snapshot is acknowledged, it skips deletes; when no other pods remain, it returns the end of the
-// snapshot.
+// takeRequest returns the message for the first pod in the queue, and removes the pod from the
+// queue. Before the snapshot is acknowledged, it skips deletes, and returns the end of the snapshot
+// when only deletes remain.
 func (c *connection) takeRequest() *request {
 	for i, uid := range c.queue {
 		served := c.server.pods[uid]

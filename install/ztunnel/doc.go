@@ -1,6 +1,6 @@
-// Package ztunnel serves the ztunnel discovery service (ZDS): it sends the ztunnels of the node the
-// pods to serve, with their network namespaces. ztunnel opens its listeners inside the pod's
-// network namespace.
+// Package ztunnel serves the ztunnel discovery service (ZDS): it tells the ztunnels of the node
+// which pods to serve, and passes the network namespaces of these pods. ztunnel opens its listeners
+// inside each pod's network namespace.
 //
 // # Use
 //
@@ -22,10 +22,10 @@
 //
 // The protocol is Istio's, on a Unix socket of the type SOCK_SEQPACKET. One packet is one message
 // of package zds. ztunnel connects and sends a hello with its version, which the agent records and
-// does not compare. The agent then sends an add for each pod, with the descriptor of its network
-// namespace, or a keep if the namespace is unknown. The end of the snapshot follows, and then adds
-// and deletes as they occur. ztunnel acknowledges each message, in order. A connection has at most
-// one message that is not acknowledged.
+// does not compare. The agent then sends an add for each pod, with the descriptor of the pod's
+// network namespace, or a keep if the namespace is unknown. The end of the snapshot follows, and
+// then adds and deletes as they occur. ztunnel acknowledges each message, in order. A connection
+// has at most one message that is not acknowledged.
 //
 // During an upgrade several ztunnels are connected. Each receives all messages. An add succeeds
 // when the first ztunnel has acknowledged it, a removal when all have. A ztunnel that disconnects
@@ -35,7 +35,7 @@
 //
 // # Limits
 //
-//   - Hello must arrive within 5 s after the connection is accepted and [Server.Restore] was
+//   - The hello must arrive within 5 s after the connection was accepted and [Server.Restore] was
 //     called.
 //   - A message of ztunnel has at most 64 KiB.
 //   - At most 16 connections are served; others wait in the queue of the socket.
@@ -44,6 +44,6 @@
 //     of Add and Remove set a deadline; [Server.State] shows which message is not acknowledged, and
 //     since when.
 //   - The server closes the connection after an unexpected acknowledgement and after a message that
-//     cannot be decoded, because only their order relates acknowledgements to messages. ztunnel
-//     connects again and receives a snapshot.
+//     cannot be decoded, because acknowledgements are matched to messages only by their order.
+//     ztunnel connects again and receives a snapshot.
 package ztunnel

@@ -2,6 +2,7 @@ package ztunnel_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ type testEnv struct {
 	*ztunnel.Server
 	path string
 	logs *observer.ObservedLogs
-	// count is the number of connections in the metric.
+	// count is the number of connections that the server has reported last (Options.Connected).
 	count atomic.Int64
 	stop  func()
 }
@@ -74,11 +75,11 @@ func (env *testEnv) dial(t testing.TB) *ztunneltest.Client {
 	return c
 }
 
-// waitConnected waits until n ztunnels have sent a hello, and ready of them have received a
+// waitConnected waits until n ztunnels have sent a hello, and ready of them have acknowledged the
 // snapshot.
 func (env *testEnv) waitConnected(t testing.TB, n, ready int) {
 	t.Helper()
-	rulestest.Eventually(t, "the ztunnels are connected", func() bool {
+	rulestest.Eventually(t, fmt.Sprintf("%d ztunnels are connected, %d of them ready", n, ready), func() bool {
 		connections := env.State().Connections
 		got := 0
 		for _, c := range connections {

@@ -183,11 +183,10 @@ func (s *Server) put(p Pod) (*servedPod, error) {
 		s.removePod(old)
 	}
 	s.pods[p.UID] = served
-	s.notify(p.UID) // wakes the waiters for the replaced pod
 	return served, nil
 }
 
-// removePod removes a pod from the state.
+// removePod removes a pod from the state, and wakes the waiters for it.
 func (s *Server) removePod(served *servedPod) {
 	delete(s.pods, served.UID)
 	served.removed = true
@@ -195,8 +194,8 @@ func (s *Server) removePod(served *servedPod) {
 	s.notify(served.UID)
 }
 
-// enqueue adds a pod to the queue of each connection that has not acknowledged it, except a
-// connection that waits for this acknowledgement.
+// enqueue adds a pod to the queue of each connection that has not acknowledged the pod, except
+// connections on which the pod was sent last and is not acknowledged yet.
 func (s *Server) enqueue(served *servedPod) {
 	for c := range s.connections {
 		if c.reply(served) == acknowledged ||

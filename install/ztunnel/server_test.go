@@ -95,20 +95,20 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 	}
 }
 
-func TestNoZtunnelIsAcceptedBeforeRestore(t *testing.T) {
+func TestNoZtunnelIsServedBeforeRestore(t *testing.T) {
 	env := start(t, socket(t))
 	early, removed := pod(t, "early"), pod(t, "removed")
 	err := env.Add(t.Context(), early)
 	if !errors.Is(err, ztunnel.ErrNotConnected) ||
 		!strings.Contains(err.Error(), "pods of the node are not known yet") {
-		t.Errorf("Add before Restore: %v", err)
+		t.Errorf("Add before Restore: error %v, want ErrNotConnected with the reason", err)
 	}
 	if err := env.Remove(t.Context(), removed.UID); err != nil {
 		t.Error(err)
 	}
 	z := ztunneltest.Start(t, env.path, nil)
 	if got := env.State(); got.Restored || len(got.Connections) > 0 {
-		t.Errorf("state %+v", got)
+		t.Errorf("state %+v, want no connection before Restore", got)
 	}
 	// The added pod keeps its namespace; the removed one is missing.
 	env.Restore([]ztunnel.Pod{{UID: early.UID}, removed, pod(t, "x")})
@@ -144,7 +144,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 	z := ztunneltest.Start(t, env.path, nil)
 	z.Wait(t, "snapshot")
 	if got := slices.Sorted(maps.Keys(z.Pods())); !slices.Equal(got, []string{"uid-a"}) {
-		t.Errorf("pods %q", got)
+		t.Errorf("pods %q, want only uid-a", got)
 	}
 }
 
@@ -169,10 +169,10 @@ func TestInvalidPods(t *testing.T) {
 		t.Error("Remove accepted no uid")
 	}
 	if got := env.State().Pods; len(got) > 0 {
-		t.Errorf("state %+v", got)
+		t.Errorf("pods %+v, want none", got)
 	}
 	if err := env.Serve(t.Context(), env.path); err == nil {
-		t.Error("Serve was accepted twice")
+		t.Error("the second call of Serve returned no error")
 	}
 }
 
@@ -192,15 +192,15 @@ func TestRefusedPod(t *testing.T) {
 		err := env.Add(t.Context(), p)
 		if !errors.Is(err, ztunnel.ErrRefused) ||
 			!strings.Contains(err.Error(), "pod default/a: ztunnel refused: cannot listen xxx") {
-			t.Fatalf("error %v", err)
+			t.Fatalf("error %v, want ErrRefused with ztunnel's error", err)
 		}
 		if len(err.Error()) > 1200 {
-			t.Errorf("an error of %d bytes", len(err.Error()))
+			t.Errorf("the error has %d bytes, want at most 1200", len(err.Error()))
 		}
 	}
 	if got := env.State(); got.Pods[0].AckedBy != 0 || got.Pods[0].Error == "" ||
 		!strings.HasPrefix(got.Connections[0].LastError, "add default/a: cannot listen") {
-		t.Errorf("state %+v", got)
+		t.Errorf("state %+v, want the error and no acknowledgement", got)
 	}
 	// Another ztunnel that accepts the pod is sufficient.
 	other := ztunneltest.Start(t, env.path, nil)
@@ -210,7 +210,7 @@ func TestRefusedPod(t *testing.T) {
 		t.Error(err)
 	}
 	if got := env.State().Pods[0]; got.AckedBy != 1 || got.AckedByReady {
-		t.Errorf("state %+v", got)
+		t.Errorf("state %+v, want the acknowledgement of one of two ztunnels", got)
 	}
 }
 
@@ -229,13 +229,13 @@ func TestRefusedDelete(t *testing.T) {
 	env.waitConnected(t, 1, 1)
 	if err := env.Remove(t.Context(), "uid-a"); !errors.Is(err, ztunnel.ErrRefused) ||
 		!strings.Contains(err.Error(), "pod default/a: ztunnel refused: busy") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want ErrRefused with ztunnel's error", err)
 	}
 	if err := env.Remove(t.Context(), "uid-a"); err != nil {
 		t.Error(err)
 	}
 	if len(z.Pods()) > 0 {
-		t.Errorf("pods %v", z.Pods())
+		t.Errorf("after the second Remove ztunnel has the pods %v", z.Pods())
 	}
 }
 
@@ -279,7 +279,7 @@ func TestRepeatedAddIsSentOnlyIfThePodHasChanged(t *testing.T) {
 	}
 }
 
-// TestAddOfKeptPod covers a restored pod whose namespace is found later.
+// TestAddOfKeptPod covers a pod that is restored without its namespace and added with it later.
 func TestAddOfKeptPod(t *testing.T) {
 	env := start(t, socket(t))
 	p := pod(t, "a")
@@ -301,7 +301,7 @@ func TestAddOfKeptPod(t *testing.T) {
 	}
 }
 
-func TestAddReplacedMeanwhile(t *testing.T) {
+func TestAddFailsIfThePodIsRemovedMeanwhile(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	c := env.dial(t)
@@ -312,7 +312,7 @@ func TestAddReplacedMeanwhile(t *testing.T) {
 	expectUnacknowledged(t, c, "add uid-a")
 	go func() { results <- env.Remove(context.Background(), p.UID) }()
 	if err := <-results; err == nil || !strings.Contains(err.Error(), "removed or replaced") {
-		t.Errorf("Add: %v", err)
+		t.Errorf("Add: error %v, want one that says that the pod was removed", err)
 	}
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Serves reports whether a ztunnel serves a network namespace: whether it contains listeners at
-// ztunnel's three ports for captured connections and HBONE. The ztunnel need not be connected to
-// the agent: the agent may have been restarted, or ztunnel may still be connected to istio-cni.
+// Serves reports whether a ztunnel serves a network namespace, which means that the namespace
+// contains listeners at ztunnel's three ports for captured connections and HBONE. The ztunnel need
+// not be connected to the agent: the agent may have been restarted, or ztunnel may still be
+// connected to istio-cni.
 //
 // Before the containers of a pod start, only ztunnel opens listeners in its network namespace.
 // Later a process of the pod can open them too. The result is then true although no ztunnel serves

@@ -134,7 +134,8 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 			}
 		})
 	}
-	allow := func() int { // maxAdded more pods
+	// allow permits maxAdded more pods, and returns the number of pods that were added so far.
+	allow := func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		limit = len(added) + maxAdded
@@ -170,10 +171,10 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	z.done.Wait()
 }
 
-// TestNothingIsLeftAndNothingIsLost adds, replaces and removes pods while ztunnels connect and
+// TestConcurrentChangesLoseNoPod adds, replaces and removes pods while ztunnels connect and
 // disconnect. In the end each ztunnel has exactly the pods of the state, and no descriptor remains
 // open.
-func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
+func TestConcurrentChangesLoseNoPod(t *testing.T) {
 	before := netnstest.Descriptors(t)
 	func() {
 		env := start(t, socket(t))
@@ -256,9 +257,9 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// TestRemoveReleasesTheNamespace checks that the namespace of a removed pod is destroyed, although
-// the server had a descriptor and sent it.
-func TestRemoveReleasesTheNamespace(t *testing.T) {
+// TestDescriptorOfARemovedPodIsClosed checks that the server holds one descriptor for a pod, and
+// closes the descriptor when the pod's namespace is replaced or the pod is removed.
+func TestDescriptorOfARemovedPodIsClosed(t *testing.T) {
 	env := start(t, socket(t))
 	env.Restore(nil)
 	z := ztunneltest.Start(t, env.path, nil)
@@ -303,17 +304,17 @@ func TestOnlyRootMayConnect(t *testing.T) {
 	if c := <-result; c != nil {
 		defer c.Close()
 		if _, _, err := c.Next(); err == nil {
-			t.Error("a message was sent")
+			t.Error("the server sent a message to another user than root")
 		}
 	}
 	entry := env.waitLog(t, "the socket of ztunnel")
 	if text := fmt.Sprint(entry.ContextMap()["error"]); text != "socket "+env.path+
 		": connection from uid 65534 rejected: only root may connect" {
-		t.Errorf("error %q", text)
+		t.Errorf("error %q, want one about uid 65534", text)
 	}
 }
 
-// TestServeEndsWithItsContext checks that the end of the server ends connections in each state.
+// TestServeEndsWithItsContext checks that the end of Serve closes connections in each state.
 func TestServeEndsWithItsContext(t *testing.T) {
 	env := start(t, socket(t))
 	unready, err := ztunneltest.Connect(env.path) // before Restore
@@ -336,15 +337,15 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	rulestest.Eventually(t, "the message waits", func() bool { return env.State().Connections[0].Queued > 0 })
 	env.stop()
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
-		t.Errorf("error %v", err)
+		t.Errorf("Add: error %v, want ErrNotConnected", err)
 	}
 	if _, err := os.Lstat(env.path); err != nil {
-		t.Errorf("the socket for the next agent: %v", err)
+		t.Errorf("the file of the socket, which the next agent replaces: %v", err)
 	}
 	if _, err := net.Dial("unixpacket", env.path); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("error %v", err)
+		t.Errorf("a new connection: error %v, want ECONNREFUSED", err)
 	}
 	if env.State().Listening {
-		t.Error("the server is listening")
+		t.Error("the state says that the server still listens")
 	}
 }

@@ -46,8 +46,8 @@ func waitCount(t *testing.T, server *apiservertest.Server, want int) apiserverte
 	}
 }
 
-// TestARepetitionIsCounted checks that repetitions are one event with a count and the first and
-// last time, and few writes.
+// TestARepetitionIsCounted checks that repetitions become one event with a count and with the first
+// and the last time, in few writes.
 func TestARepetitionIsCounted(t *testing.T) {
 	server, c := start(t)
 	c.SetUpdateIntervals(50*time.Millisecond, time.Second)
@@ -58,7 +58,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 		t.Errorf("%d events, %+v", len(server.Events()), e)
 	}
 	if n := server.EventUpdates(); n > 10 {
-		t.Errorf("%d updates for 100 repetitions", n)
+		t.Errorf("%d updates for 100 repetitions, want at most 10", n)
 	}
 	if err := c.SendEvent(t.Context(), cluster.Event{
 		About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter",

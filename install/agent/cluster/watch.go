@@ -36,8 +36,9 @@ func watchPause() wait.Backoff {
 
 // WatchDaemonSet calls seen with the metadata of the DaemonSet, or nil if there is none, and again
 // after each change, until ctx is done. The rest of the DaemonSet is not requested, because during
-// an update its status changes for each node, and each change is sent to each node. WatchDaemonSet
-// calls broken, unless nil, with each error, and retries with increasing random delays.
+// an update its status changes for each node, and each change would be sent to each agent.
+// WatchDaemonSet calls broken, unless nil, with each error, and retries with increasing random
+// delays.
 func (c *Client) WatchDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet), broken func(error),
 ) {

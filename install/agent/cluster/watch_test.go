@@ -46,11 +46,13 @@ func TestEndlessWatch(t *testing.T) {
 				}()
 				time.Sleep(5 * time.Minute)
 				if n := len(server.Requests()); n != 2 || len(broken) != 0 {
-					t.Errorf("after five minutes %d requests, %d failures", n, len(broken))
+					t.Errorf("after five minutes: %d requests and %d failures, want 2 and 0", n,
+						len(broken))
 				}
 				time.Sleep(6 * time.Minute)
 				if n := len(server.Requests()); n < 3 || len(broken) == 0 {
-					t.Errorf("after eleven minutes %d requests, %d failures", n, len(broken))
+					t.Errorf("after eleven minutes: %d requests and %d failures, want a new request "+
+						"after a failure", n, len(broken))
 				}
 				cancel()
 				<-done
@@ -93,13 +95,15 @@ func TestAgentsDoNotWatchTogether(t *testing.T) {
 			return len(times)
 		}
 		if n := distinctTenths(11 * time.Minute); n < many/2 {
-			t.Errorf("after ended watches: requests in %d tenths of a second", n)
+			t.Errorf("after ended watches: requests in %d tenths of a second, want at least %d", n,
+				many/2)
 		}
 		server.Fault(apiservertest.Reset())
 		time.Sleep(time.Minute)
 		server.Recover()
 		if n := distinctTenths(time.Minute); n < many/2 {
-			t.Errorf("after an outage: requests in %d tenths of a second", n)
+			t.Errorf("after an outage: requests in %d tenths of a second, want at least %d", n,
+				many/2)
 		}
 		cancel()
 		group.Wait()

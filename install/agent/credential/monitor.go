@@ -22,8 +22,8 @@ const (
 	// hour by default.
 	defaultLife = time.Hour
 	// extendedLife is the lifetime beyond which a token counts as extended: the API server extends
-	// a requested lifetime of an hour to a year, but the kubelet replaces the token after the
-	// requested one (--service-account-extend-token-expiration).
+	// a requested lifetime of an hour to a year (--service-account-extend-token-expiration), but
+	// the kubelet replaces the token as if it had the requested lifetime.
 	extendedLife = 25 * time.Hour
 	// pollInterval is the interval for comparing the token file with the rejected token.
 	pollInterval = 10 * time.Second
@@ -206,8 +206,8 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 }
 
 // renewal returns the time by which the kubelet should have replaced a rejected token: after 80 %
-// of its lifetime, but not before the API server rejected it, which was at since. The lifetime of a
-// token that does not contain it is counted from since.
+// of the token's lifetime, but not before since, when the API server first rejected the token. If
+// the token does not contain its lifetime, renewal assumes defaultLife from since on.
 func renewal(rejected string, since time.Time) time.Time {
 	issued, expiry := token.Validity(rejected)
 	if issued.IsZero() || expiry.IsZero() {

@@ -53,11 +53,6 @@ func (p *pod) start() (*Monitor, <-chan error) {
 	return m, done
 }
 
-// recordResponse reports the status code of a request with a token.
-func recordResponse(m *Monitor, token string, code int) {
-	m.RecordResponse(token, code, nil)
-}
-
 // timeToExit sends a request each second, which the API server answers with the code. It returns
 // the time after which the monitor ends, and the monitor's error; or longest and nil if the monitor
 // does not end within this time.
@@ -66,7 +61,7 @@ func timeToExit(
 ) (time.Duration, error) {
 	begin := time.Now()
 	for time.Since(begin) < longest {
-		recordResponse(m, token, code)
+		m.RecordResponse(token, code, nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		select {
@@ -108,10 +103,12 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 				m, done := p.start()
 				elapsed, err := timeToExit(m, done, token, 401, 2*time.Hour)
 				if err == nil || elapsed < row.want || elapsed > row.want+pollInterval+time.Second {
-					t.Errorf("after %v: %v, want %v", elapsed, err, row.want)
+					t.Errorf("the monitor ended after %v with %v, want an error after %v", elapsed, err,
+						row.want)
 				}
 				if n, reason := m.Exits(); n != 1 || !strings.Contains(reason, "401") {
-					t.Errorf("recorded: %d, %s", n, reason)
+					t.Errorf("%d exits are recorded, the last because of %q; want 1 because of 401", n,
+						reason)
 				}
 			})
 		})
@@ -131,7 +128,7 @@ func TestExitsBackOff(t *testing.T) {
 			m, done := p.start()
 			elapsed, err := timeToExit(m, done, old, 401, 2*time.Hour)
 			if want *= time.Minute; err == nil || elapsed < want || elapsed > want+pollInterval+time.Second {
-				t.Errorf("exit %d after %v: %v, want %v", i+1, elapsed, err, want)
+				t.Errorf("exit %d after %v with %v, want an error after %v", i+1, elapsed, err, want)
 			}
 		}
 		m, done := p.start()
@@ -150,11 +147,11 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
 		m, done := p.start()
-		recordResponse(m, "an older token", 401)
+		m.RecordResponse("an older token", 401, nil)
 		if s := m.Status(); s.Problem != nil {
 			t.Errorf("a token that was replaced: %v", s.Problem)
 		}
-		recordResponse(m, "first", 401)
+		m.RecordResponse("first", 401, nil)
 		if s := m.Status(); s.Problem == nil || !s.Since.Equal(time.Now()) {
 			t.Errorf("after the rejection of the projected token: %+v", s)
 		}
@@ -166,7 +163,7 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 			t.Errorf("the monitor ends although there is another token: %v", err)
 		default:
 		}
-		recordResponse(m, "second", 403) // a permission may be missing, but the token is accepted
+		m.RecordResponse("second", 403, nil) // a permission may be missing, but the token is accepted
 		if s := m.Status(); s.Problem != nil || !s.Accepted {
 			t.Errorf("after the next token was accepted: %+v", s)
 		}

@@ -67,8 +67,9 @@ func flood(port string) {
 	group.Wait()
 }
 
-// A network is the pod of an agent with three neighbors, each on its own link: the node, from
-// which the kubelet probes, a pod of Prometheus, and a pod that floods.
+// A network contains the network namespaces of an agent's pod and of its three neighbors, each on
+// its own link: the node, from which the kubelet sends probes, a pod of Prometheus, and a pod that
+// floods the agent.
 type network struct {
 	t                                 *testing.T
 	agent, node, prometheus, attacker *netns.NS
@@ -132,9 +133,9 @@ func (n *network) waitUsable(ns *netns.NS, link, address string) {
 	}
 }
 
-// ask sends a request from a neighbor on a new connection, with the timeout of the chart's
-// probes.
-func (n *network) ask(from *netns.NS, at string) error {
+// ask sends a request from a neighbor to an address of the agent on a new connection, with the
+// timeout of the chart's probes.
+func (n *network) ask(from *netns.NS, agentAddress string) error {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
@@ -146,7 +147,7 @@ func (n *network) ask(from *netns.NS, at string) error {
 		},
 	}
 	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
-	answer, err := client.Get("http://" + at + ":" + agentPort +
+	answer, err := client.Get("http://" + agentAddress + ":" + agentPort +
 		"/") //nolint:noctx // the client has a time limit
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func (n *network) ask(from *netns.NS, at string) error {
 	return nil
 }
 
-// attack starts the flood, and returns when it has opened its connections and ready returns true.
+// attack runs the flood until it has opened its connections and ready returns true.
 func (n *network) attack(ready func() bool) {
 	n.t.Helper()
 	self, err := os.Executable()
@@ -185,9 +186,9 @@ func (n *network) attack(ready func() bool) {
 	_ = cmd.Wait()
 }
 
-// TestFlood checks that a pod that opens thousands of connections gets no more than its limit:
-// probes and scrapes are answered during the flood, for which the agent needs few descriptors and
-// little memory.
+// TestFlood checks that a pod that opens thousands of connections gets no more than its limit.
+// During the flood, probes and scrapes are answered, and the agent needs few descriptors and little
+// memory.
 func TestFlood(t *testing.T) {
 	netnstest.RequireRoot(t)
 	n := newNetwork(t)
@@ -211,7 +212,7 @@ func TestFlood(t *testing.T) {
 		Report: func(r observe.Refusals) {
 			reports.Add(1)
 			if r.Address != netip.MustParseAddr("10.9.2.1") || r.Count == 0 {
-				t.Errorf("reported: %+v", r)
+				t.Errorf("reported %+v, want refusals of 10.9.2.1", r)
 			}
 		},
 	}

@@ -15,11 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Health contains the functions of the health port. All are called concurrently.
+// Health contains the state that the health port serves. Its functions must be safe for concurrent
+// use.
 type Health struct {
 	// Ready returns the current readiness.
 	Ready func() Readiness
-	// Stuck returns an error if the agent should be restarted, and otherwise nil.
+	// Stuck returns an error if the agent should be restarted, and nil otherwise.
 	Stuck func() error
 	// Level is the log level that /log-level reads and sets.
 	Level zap.AtomicLevel

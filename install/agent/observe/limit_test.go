@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A peer is a connection from an address that records whether it was closed.
+// A peer is a connection from an address. It records whether it was closed.
 type peer struct {
 	net.Conn
 	from   string
@@ -42,14 +42,14 @@ func newTestLimiter() *testLimiter {
 }
 
 // connect opens connections from addresses, and returns the accepted ones.
-func (c *testLimiter) connect(from ...string) (in []*peer) {
+func (c *testLimiter) connect(from ...string) (accepted []*peer) {
 	for _, address := range from {
 		p := &peer{from: address}
 		if c.admit(p) != nil {
-			in = append(in, p)
+			accepted = append(accepted, p)
 		}
 	}
-	return in
+	return accepted
 }
 
 func times(n int, from string) []string { return slices.Repeat([]string{from}, n) }
@@ -63,13 +63,14 @@ func stillOpen(peers []*peer) (n int) {
 	return n
 }
 
-// TestConnectionLimitOfAnAddress checks that one address has eight connections, and that the oldest
-// is closed for a new one.
+// TestConnectionLimitOfAnAddress checks that one address has at most eight open connections, and
+// that the oldest is closed for a new one.
 func TestConnectionLimitOfAnAddress(t *testing.T) {
 	c := newTestLimiter()
-	in := c.connect(times(20, "10.1.0.7")...)
-	if len(in) != 20 || stillOpen(in) != 8 || !in[11].closed || in[12].closed {
-		t.Errorf("%d connections were accepted, want 20; %d are open, want 8", len(in), stillOpen(in))
+	accepted := c.connect(times(20, "10.1.0.7")...)
+	if len(accepted) != 20 || stillOpen(accepted) != 8 || !accepted[11].closed || accepted[12].closed {
+		t.Errorf("%d connections were accepted, want 20; %d are open, want the last 8", len(accepted),
+			stillOpen(accepted))
 	}
 }
 
@@ -77,26 +78,27 @@ func TestConnectionLimitOfAnAddress(t *testing.T) {
 // the most connections loses one to an address without connections.
 func TestConnectionLimitOfAllAddresses(t *testing.T) {
 	c := newTestLimiter()
-	var in []*peer
+	var accepted []*peer
 	for _, from := range []string{
 		"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7",
 		"10.1.0.8",
 	} {
-		in = append(in, c.connect(times(8, from)...)...)
+		accepted = append(accepted, c.connect(times(8, from)...)...)
 	}
-	if stillOpen(in) != 64 {
-		t.Fatalf("%d connections are open, want 64", stillOpen(in))
+	if stillOpen(accepted) != 64 {
+		t.Fatalf("%d connections are open, want 64", stillOpen(accepted))
 	}
-	if one := c.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(in) != 63 {
-		t.Errorf("the ninth address: %d accepted, %d others open", len(one), stillOpen(in))
+	if one := c.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(accepted) != 63 {
+		t.Errorf("the ninth address: %d accepted, want 1; %d others are open, want 63", len(one),
+			stillOpen(accepted))
 	}
-	before := c.connect("10.0.0.1")
+	ofNode := c.connect("10.0.0.1")
 	for i := range 300 {
 		c.at = c.at.Add(time.Second)
 		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
 	}
-	if before[0].closed {
-		t.Error("a connection of the node was closed for a pod's")
+	if ofNode[0].closed {
+		t.Error("the connection of the node was closed for a connection of a pod")
 	}
 	if n := len(c.open); n != 65 {
 		t.Errorf("%d connections, want 64 and the node's", n)
@@ -126,7 +128,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestReports checks that rejections are reported once a minute, with their number.
+// TestReports checks that refusals are reported once a minute, with their number.
 func TestReports(t *testing.T) {
 	c := newTestLimiter()
 	for range 90 {
@@ -134,7 +136,7 @@ func TestReports(t *testing.T) {
 		c.at = c.at.Add(time.Second)
 	}
 	address := netip.MustParseAddr("10.1.0.7")
-	// The first rejection is reported immediately. Each second has ten rejections.
+	// The first refusal is reported immediately. Each second has ten refusals.
 	if want := []Refusals{{1, address}, {10 * 60, address}}; !slices.Equal(c.reports, want) {
 		t.Errorf("reports %v, want %v", c.reports, want)
 	}

@@ -257,12 +257,13 @@ func TestMetricsAreNotCompressed(t *testing.T) {
 	observe.NewMetrics("v1").Handler(func() {}).ServeHTTP(w, r)
 	if encoding := w.Header().Get("Content-Encoding"); encoding != "" ||
 		!strings.Contains(w.Body.String(), "sluice_build_info") {
-		t.Errorf("encoded by %q", encoding)
+		t.Errorf("the metrics are encoded with %q, want no encoding", encoding)
 	}
 }
 
-// TestInitialSeries checks the initial series: a counter that appears with its first event has no
-// increase, and a gauge that is 0 without a measurement triggers alerts.
+// TestInitialSeries checks which series exist before the first event: a counter that appeared with
+// its first event would have no increase, and a gauge that is 0 before the first measurement would
+// trigger alerts.
 func TestInitialSeries(t *testing.T) {
 	refreshed := false
 	_, text := ask(observe.NewMetrics("v1").Handler(func() {
@@ -282,11 +283,11 @@ func TestInitialSeries(t *testing.T) {
 		"sluice_conflicting_writes_total{",
 	} {
 		if strings.Contains(text, name) {
-			t.Errorf("the metrics contain %s before its first measurement", name)
+			t.Errorf("the metrics contain %s before the first measurement or event", name)
 		}
 	}
 	if !refreshed {
-		t.Error("no metric was refreshed")
+		t.Error("the handler did not call refresh")
 	}
 }
 

@@ -104,8 +104,8 @@ func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	return decide(name, d, n), nil
 }
 
-// decideFromWatch decides with the last state of the DaemonSet that Run has received. lastErr is the
-// reason why the API server did not return the objects.
+// decideFromWatch decides with the last state of the DaemonSet that Run has received. lastErr is
+// the reason why the API server did not return the objects.
 func (dec *Decider) decideFromWatch(lastErr error) Decision {
 	dec.mu.Lock()
 	defer dec.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// everywherePoll is the interval for counting the remaining agents. They are counted because the
-// service account of the chart's uninstall Job may list pods but not watch them.
+// everywherePoll is the interval for listing the remaining agents. They are not watched, because
+// the service account of the chart's uninstall Job may list pods but not watch them.
 const everywherePoll = time.Second
 
 // Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. A missing

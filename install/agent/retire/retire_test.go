@@ -46,7 +46,7 @@ func newTestNode(t *testing.T) *testNode {
 	return b
 }
 
-// shortTimeout is the time limit of rows in which the API server never confirms.
+// shortTimeout is the time limit of rows in which the API server never returns the objects.
 const shortTimeout = 2 * time.Second
 
 // newDecider returns a decider with a time limit for its requests.
@@ -140,7 +140,7 @@ func TestObservedDaemonSetDecides(t *testing.T) {
 			}
 			v := decider.Decide(t.Context())
 			if v.Remove != tc.remove {
-				t.Errorf("remove: %v, because %s", v.Remove, v.Reason)
+				t.Errorf("remove: %v, because %s; want %v", v.Remove, v.Reason, tc.remove)
 			}
 			cancel()
 			group.Wait()

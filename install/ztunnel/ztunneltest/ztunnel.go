@@ -27,8 +27,8 @@ type Ztunnel struct {
 	changed  chan struct{}
 }
 
-// Start connects to the socket, and stops at the end of the test. It waits up to 30 s for the
-// socket.
+// Start returns a Ztunnel that is connected to the socket until the test ends. It waits up to 30 s
+// for the socket.
 func Start(t testing.TB, path string, reply func(*zds.Request) string) *Ztunnel {
 	t.Helper()
 	z := &Ztunnel{

@@ -22,11 +22,11 @@ func (b *testNode) addTaints() {
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
 
-// TestRightsThatAreMissing checks that the plugin is not inserted if every pod would fail because
+// TestMissingPermissions checks that the plugin is not inserted if every pod would fail because
 // of a missing permission. In any case the node is not ready and keeps its taint, and the reasons
 // contain the API server's message about the permission. The node is ready soon after the
 // permission is granted.
-func TestRightsThatAreMissing(t *testing.T) {
+func TestMissingPermissions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, row := range []struct {
 		name, serve string
@@ -96,15 +96,16 @@ func TestRightsThatAreMissing(t *testing.T) {
 			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
-			r.until("the node is ready", func() bool { return b.lastEvent() == "Installed" })
+			r.until("an event about the end of the problem is sent", func() bool { return b.lastEvent() == "Installed" })
 			r.end()
 		})
 	}
 }
 
-// TestReadyOnceAllRightsAreKnown checks that the node is not ready while it is unknown whether pods
-// may be watched, although the kubeconfig exists: a removed taint is not restored.
-func TestReadyOnceAllRightsAreKnown(t *testing.T) {
+// TestReadyOnceAllPermissionsAreKnown checks that the node is not ready while it is unknown whether
+// the agent may watch pods, although the kubeconfig exists. The node must not become ready too
+// early, because its start-up taint is not restored.
+func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	answers := []func(){b.HoldPods("list"), b.HoldPods("watch")}
@@ -124,10 +125,10 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	r.end()
 }
 
-// TestTaintStaysUntilThePluginsRightIsKnown checks that the taint is kept while it is unknown
-// whether the plugin may read pods, although the pods of the node are listed: a removed taint is
-// not restored.
-func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
+// TestTaintStaysUntilThePluginsPermissionIsKnown checks that the taint is kept while it is unknown
+// whether the plugin may read pods, although the pods of the node are listed. A taint that was
+// removed too early would not be restored.
+func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	b.addTaints()
@@ -153,9 +154,9 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	r.end()
 }
 
-// TestRightsThatAreTakenAway checks that the socket is no longer ready after a permission was
-// revoked, although the agent still has the earlier pods.
-func TestRightsThatAreTakenAway(t *testing.T) {
+// TestRevokedPermissions checks that the socket is no longer ready after the permissions were
+// revoked, although the agent still has the cached pods.
+func TestRevokedPermissions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
 	b := newTestNode(t)

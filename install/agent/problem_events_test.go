@@ -12,12 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// TestProblemEvents checks that the reason why the plugin is not inserted is reported once, and
-// that the start of the agent is not a problem.
+// TestProblemEvents checks that the cause of a problem is reported once, and that the wait at the
+// start of the agent is not reported as a problem.
 func TestProblemEvents(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	heldBack := []node.Problem{{Reason: node.NotReadyToInsert, Message: "held back", Blocking: true}}
-	away := func(since time.Duration) token.Status {
+	notInserted := []node.Problem{{
+		Reason: node.NotReadyToInsert, Message: "not inserted yet", Blocking: true,
+	}}
+	unavailable := func(since time.Duration) token.Status {
 		return token.Status{
 			Origin: token.Requested, Unavailable: errors.New("no connection"),
 			UnavailableSince: now.Add(-since),
@@ -58,15 +60,15 @@ func TestProblemEvents(t *testing.T) {
 			[]string{"get"},
 			false, "RightsMissing",
 		},
-		{"a short outage of the API server", away(time.Second), nil, false, "NotReadyToInsert"},
+		{"a short outage of the API server", unavailable(time.Second), nil, false, "NotReadyToInsert"},
 		{
-			"an outage of the API server", away(time.Minute), nil, false,
+			"an outage of the API server", unavailable(time.Minute), nil, false,
 			"NotReadyToInsert APIServerUnavailable",
 		},
-		{"an outage while the node's pods are served", away(time.Minute), nil, true, "NotReadyToInsert"},
+		{"an outage while the node's pods are served", unavailable(time.Minute), nil, true, "NotReadyToInsert"},
 	} {
 		var got []string
-		for _, n := range problemEvents(heldBack, row.token, row.missing, row.serves, now) {
+		for _, n := range problemEvents(notInserted, row.token, row.missing, row.serves, now) {
 			got = append(got, n.reason)
 		}
 		if diff := cmp.Diff(row.want, strings.Join(got, " ")); diff != "" {
