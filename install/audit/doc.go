@@ -57,7 +57,8 @@
 // While the runtime removes or replaces a sandbox, the record of ADD disappears first, then the
 // addresses and the network namespace, and then the status of the pod changes. None of this is
 // reported: the record defines the desired state while the network namespace exists, and a missing
-// address or sandbox is reported only if it stays missing.
+// address or sandbox is reported only if it stays missing. While a pod in its termination grace
+// period has its record, it is reported like a running pod.
 //
 // # Ambient mode
 //

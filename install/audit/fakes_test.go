@@ -114,6 +114,9 @@ func (s *fakeNamespace) Foreign(_ rules.Ruleset, last *foreign.Snapshot, _ diff.
 		return *last
 	}
 	s.inspected++
+	if s.duringForeign != nil {
+		s.duringForeign()
+	}
 	return foreign.Snapshot{Effect: s.foreign}
 }
 

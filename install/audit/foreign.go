@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -77,11 +78,12 @@ func (r *auditRun) inspect(
 	case foreign.None:
 		r.inspectAddresses(ctx, ns, situation)
 	case foreign.Bypassed:
-		r.state = Drifted
+		r.state, r.undecidedSince = Drifted, time.Time{}
 		r.recordEvent(bypassed, situation+", but "+culprit+" let traffic bypass the proxy: "+
 			strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		r.state = Unknown
+		undecided := r.timeSince(&r.undecidedSince)
 		// The node may have been busy, or the rules may have changed while they were read: report
 		// an exhausted budget only if it is exhausted again.
 		r.foreignEffect.exhausted = found.Exhausted
@@ -90,7 +92,7 @@ func (r *auditRun) inspect(
 			return
 		}
 		// The runtime may be removing the interfaces while the rules and routes are read.
-		if r.isSandboxEnding() {
+		if r.isSandboxEnding(undecided) {
 			return
 		}
 		r.recordEvent(effectUnknown, situation+", but whether "+culprit+
@@ -109,12 +111,13 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 		return
 	}
 	if addresses = decide.GlobalAddresses(addresses); len(addresses) > 0 {
-		r.withoutAddressSince = time.Time{}
+		r.undecidedSince = time.Time{}
 		r.inspectIPv6(ctx, addresses, situation)
 		return
 	}
 	r.state, r.nextAuditAt = Unknown, earliest(r.nextAuditAt, r.now.Add(errorBackoff))
-	if r.timeSince(&r.withoutAddressSince) >= errorBackoff && !r.isSandboxEnding() {
+	undecided := r.timeSince(&r.undecidedSince)
+	if undecided >= errorBackoff && !r.isSandboxEnding(undecided) {
 		r.recordEvent(effectUnknown, situation+", but its network namespace has no address: "+
 			"if its interface was moved to another namespace, its traffic bypasses the proxy")
 	}
@@ -124,10 +127,19 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 // sandbox exists for longer, its record was lost.
 const teardownTime = time.Minute
 
-// isSandboxEnding reports whether the runtime removes the sandbox, or will soon.
-func (r *auditRun) isSandboxEnding() bool {
-	return r.item.PodStatus.Deleted ||
-		!r.recordRemovedAt.IsZero() && r.now.Sub(r.recordRemovedAt) < teardownTime
+// isSandboxEnding reports whether the runtime removes the sandbox. DEL removes the record of ADD
+// before the runtime removes anything else; isSandboxEnding reads the records again, because DEL may
+// have run during the audit. The end of a deleted pod without a record is not known: isSandboxEnding
+// returns true for it if undecided, the time since its state has been unknown, is short.
+func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
+	r.warn("the records of ADD cannot be read", r.Auditor.records.Refresh())
+	switch {
+	case len(r.Auditor.records.Of(cmp.Or(r.desired.sandboxUID, r.uid))) > 0:
+		return false
+	case r.desired.origin == fromADD:
+		return r.recordRemovedAt.IsZero() || r.now.Sub(r.recordRemovedAt) < teardownTime
+	}
+	return r.item.PodStatus.Deleted && undecided < teardownTime
 }
 
 // inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/audit"
 	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
@@ -99,6 +100,18 @@ func TestAMovedInterfaceIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
+}
+
+// TestATerminatingPodThatRenamesItsInterface covers a pod that renames its loopback interface in its
+// termination grace period. Whether its traffic is captured cannot be decided any more, and an event
+// reports this.
+func TestATerminatingPodThatRenamesItsInterface(t *testing.T) {
+	network := newNetwork(t)
+	r, _, _ := startAuditor(t, network, compat.BackendNFT)
+	r.put(meshPod("web"), terminating)
+	istiotest.Run(t, network.Pod, "", "ip", "link", "set", "lo", "name", "loop")
+	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
+	rulestest.Eventually(t, "an event reports it", func() bool { return r.takeEvents() == "RedirectUnknown" })
 }
 
 // hasRules reports whether a namespace has exactly the ruleset.

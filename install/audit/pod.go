@@ -61,9 +61,10 @@ type pod struct {
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	// withoutAddressSince is the time of the first of the latest audits that found no address in
-	// the network namespace. It is zero if the last audit found one.
-	withoutAddressSince time.Time
+	// undecidedSince is the time of the first of the latest audits that could not decide whether
+	// traffic bypasses the proxy, because of foreign rules or of a missing address. It is zero if
+	// the last audit could decide.
+	undecidedSince time.Time
 	// withoutSandboxSince is the time of the first of the latest audits that did not know the
 	// sandbox. It is zero if the last audit knew it.
 	withoutSandboxSince time.Time

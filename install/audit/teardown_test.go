@@ -150,25 +150,93 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 // record is missing.
 func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		deleted, lost := meshPod("deleted"), meshPod("lost")
+		ended, deleted, lost := meshPod("ended"), meshPod("deleted"), meshPod("lost")
 		var s []*fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
-			s = append(s, env.addRedirected(deleted), env.addRedirected(lost))
+			for _, p := range []*decide.Pod{ended, deleted, lost} {
+				s = append(s, env.addRedirected(p))
+			}
 		})
 		env.put(deleted, terminating)
-		env.removeRecord(lost)
 		settle()
+		for _, p := range []*decide.Pod{ended, deleted, lost} {
+			env.removeRecord(p)
+		}
 		for i := range s {
 			env.change(s[i], func() { s[i].foreign = foreign.Effect{Unknown: []string{"an interface"}} })
 		}
 		advance(10 * time.Second)
-		if reported := env.takeEvents(); reported != "" || env.states() != "2 unknown" {
+		if reported := env.takeEvents(); reported != "" || env.states() != "3 unknown" {
 			t.Errorf("after 10 s: reported %q, %s", reported, env.states())
 		}
+		env.removeSandbox(s[0])
+		env.removeSandbox(s[1])
 		advance(3 * time.Minute)
 		if len(env.events) != 1 || env.events[0].Reason != "RedirectUnknown" ||
 			env.events[0].About.Name != "lost" {
 			t.Errorf("after three minutes: %+v", env.events)
+		}
+	})
+}
+
+// TestATerminatingPodIsExplained checks that a pod that escapes in its termination grace period is
+// reported like a running pod: its rules cannot be decided, or its network namespace has no address.
+// A repaired pod has no record whose removal shows that the runtime removes the sandbox: it is
+// reported if the sandbox stays.
+func TestATerminatingPodIsExplained(t *testing.T) {
+	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
+	moved := func(s *fakeNamespace) { s.addresses = nil }
+	add := func(env *testEnv, p *decide.Pod) *fakeNamespace { return env.addRedirected(p) }
+	repaired := func(env *testEnv, p *decide.Pod) *fakeNamespace {
+		s := env.addSandbox(p)
+		env.put(p, running)
+		return s
+	}
+	for name, row := range map[string]struct {
+		add    func(*testEnv, *decide.Pod) *fakeNamespace
+		escape func(*fakeNamespace)
+		within time.Duration // the time after which the pod is reported
+	}{
+		"a pod whose rules cannot be decided":          {add, undecided, 0},
+		"a pod without an address":                     {add, moved, 31 * time.Second},
+		"a repaired pod whose rules cannot be decided": {repaired, undecided, 3 * time.Minute},
+		"a repaired pod without an address":            {repaired, moved, 3 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				web := meshPod("web")
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) { s = row.add(env, web) })
+				env.put(web, terminating)
+				settle()
+				env.takeEvents()
+				env.change(s, func() { row.escape(s) })
+				advance(row.within)
+				if reported := env.takeEvents(); reported != "RedirectUnknown" ||
+					env.states() != "1 unknown" {
+					t.Errorf("reported %q, %s", reported, env.states())
+				}
+			})
+		})
+	}
+}
+
+// TestARecordThatIsRemovedDuringAnAudit checks that nothing is reported of a pod whose DEL runs
+// while the pod is audited.
+func TestARecordThatIsRemovedDuringAnAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(web) })
+		env.put(web, terminating)
+		settle()
+		env.change(s, func() {
+			s.foreign = foreign.Effect{Unknown: []string{"an interface"}}
+			s.duringForeign = func() { env.removeRecord(web) }
+		})
+		advance(10 * time.Second)
+		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
+			t.Errorf("reported %q, %s", reported, env.states())
 		}
 	})
 }

@@ -70,21 +70,23 @@ type fakeNamespace struct {
 	rules        rules.Ruleset
 	foreignRoute string
 	istio        []string
-	foreign      foreign.Effect     // the effect of foreign rules
-	refuse       error              // the error of Repair
-	duringCall   func()             // called at the start of Repair, if not nil
-	afterRepair  func()             // called after Repair has changed the rules, if not nil
-	slow         time.Duration      // processor time of Check
-	applied      int                // calls of Repair
-	repairedWith compat.Comparison  // the argument of the last Repair
-	searched     int                // calls of HasNoRules
-	checked      int                // calls of Check and CheckSince
-	checkedSince int                // calls of CheckSince
-	unreadable   error              // the error of Check
-	inspected    int                // calls of Foreign that inspected the rules
-	bypassing    established.Report // the result of EndConnections
-	ended        int                // calls of EndConnections
-	open         int                // calls of Open minus calls of Close
+	foreign      foreign.Effect // the effect of foreign rules
+	refuse       error          // the error of Repair
+	duringCall   func()         // called at the start of Repair, if not nil
+	afterRepair  func()         // called after Repair has changed the rules, if not nil
+	// duringForeign is called during Foreign, if not nil.
+	duringForeign func()
+	slow          time.Duration      // processor time of Check
+	applied       int                // calls of Repair
+	repairedWith  compat.Comparison  // the argument of the last Repair
+	searched      int                // calls of HasNoRules
+	checked       int                // calls of Check and CheckSince
+	checkedSince  int                // calls of CheckSince
+	unreadable    error              // the error of Check
+	inspected     int                // calls of Foreign that inspected the rules
+	bypassing     established.Report // the result of EndConnections
+	ended         int                // calls of EndConnections
+	open          int                // calls of Open minus calls of Close
 }
 
 // startTestEnv starts an auditor of a prepared environment.
