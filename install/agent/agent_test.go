@@ -72,7 +72,7 @@ func TestNodeLifecycle(t *testing.T) {
 	if pod, err := client.Pod(t.Context(), source.Ref{
 		Namespace: "default", Name: "web", UID: "1",
 	}); err != nil || !pod.HasUID("1") {
-		t.Errorf("the socket returns the pod %v, %v", pod, err)
+		t.Errorf("the socket returns the pod %v, %v; want uid 1", pod, err)
 	}
 	add := protocol.Add{
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
@@ -95,7 +95,7 @@ func TestNodeLifecycle(t *testing.T) {
 		}, func(line string) bool { return !strings.Contains(text, line) })
 	})
 	if code, _ := first.get("SLUICE_HEALTH_PORT", "/healthz"); code != 200 {
-		t.Errorf("/healthz: %d", code)
+		t.Errorf("/healthz: %d, want 200", code)
 	}
 	first.end()
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
@@ -191,7 +191,7 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 	r.waitReady()
 	b.add(pod)
 	if installed, err := compat.InstalledBackends(pod); err != nil || len(installed) != 1 {
-		t.Errorf("%d backends have rules in the pod, %v", len(installed), err)
+		t.Errorf("%d backends have rules in the pod, want 1; error %v", len(installed), err)
 	}
 	r.end()
 }
@@ -209,14 +209,14 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 	r.until("an event about the kernel is sent", func() bool { return len(b.Events()) > 0 })
 	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" ||
 		!strings.Contains(e.Message, "no nf_tables here") {
-		t.Errorf("event: %+v", e)
+		t.Errorf("the event is %+v, want KernelUnsupported with the reason", e)
 	}
 	r.until("the kubeconfig is ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
 	if text := r.reasons(observe.Kernel); r.readiness().Ready ||
 		!strings.Contains(text, "no nf_tables here") {
-		t.Errorf("kernel: %s", text)
+		t.Errorf("the part kernel is %s; want it not ready, with the reason", text)
 	}
 	r.end()
 	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, b.files("conf", "bin")); diff != "" {
@@ -242,7 +242,7 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	}
 	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 ||
 		!strings.Contains(text, "[-] configuration") {
-		t.Errorf("/readyz: %d %s", code, text)
+		t.Errorf("/readyz with a rejected token: %d %s, want 503", code, text)
 	}
 	b.SetToken(good)
 	r.waitReady()
@@ -263,12 +263,14 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	r.until("the node is not ready", func() bool { return !r.readiness().Ready })
 	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") ||
 		strings.Contains(text, b.dir) {
-		t.Errorf("configuration: %s", text)
+		t.Errorf("the part configuration is %s, want the paths on the node", text)
 	}
 	r.until("an event about the invalid configuration is sent", func() bool { return b.lastEvent() == "InvalidConfiguration" })
 	b.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.waitReady()
-	r.until("an event about the end of the problem is sent", func() bool { return b.lastEvent() == "Installed" })
+	r.until("an event about the end of the problem is sent", func() bool {
+		return b.lastEvent() == "Installed"
+	})
 	r.end()
 }
 
@@ -285,7 +287,7 @@ func TestRunnables(t *testing.T) {
 	})
 	if d := <-began; d.Pods == nil || d.Cluster == nil || d.Config.RunDir != b.path("run") ||
 		d.NodeName != "node-1" {
-		t.Errorf("dependencies: %+v", d)
+		t.Errorf("incomplete dependencies: %+v", d)
 	}
 	r.end()
 	<-ended
@@ -307,7 +309,7 @@ func TestStartupTaint(t *testing.T) {
 		return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration")
 	})
 	if got := b.Taints(); got != all {
-		t.Errorf("taints of a node that is not ready: %s", got)
+		t.Errorf("taints of a node that is not ready: %s, want all", got)
 	}
 	if err := os.Rename(b.path("later"), b.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)

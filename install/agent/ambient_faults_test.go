@@ -114,7 +114,7 @@ func (n *ambientNode) checkRefused(wait func() (string, error), ns *netns.NS) {
 	n.t().Helper()
 	out, err := wait()
 	if err == nil || !strings.Contains(out, "is in ambient mode and cannot be enrolled") {
-		n.t().Errorf("ADD: %v, %s", err, out)
+		n.t().Errorf("ADD without an agent: %v, %s; want an error about the enrollment", err, out)
 	}
 	if backendsWithRules(n.t(), ns) != 0 {
 		n.t().Error("the pod has rules although it did not start")
@@ -146,11 +146,11 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 	n.until("the rules are restored", func() bool { return backendsWithRules(t, web) == 1 })
 	n.z.Wait(t, "add 1")
 	if n.z.Pods()["1"] != web.ID() {
-		t.Error("ztunnel has another network namespace")
+		t.Error("ztunnel has another network namespace than the pod's")
 	}
 	n.until("an event about the repair is sent", func() bool { return n.hasEvent("RedirectRepaired", "no rule is left; the redirection is restored") })
 	if out, err := n.startADD("late", "2", late)(); err != nil || backendsWithRules(t, late) != 1 {
-		t.Errorf("ADD: %v, %s", err, out)
+		t.Errorf("ADD with the next agent: %v, %s; want success with rules", err, out)
 	}
 	n.kill()
 }

@@ -116,8 +116,8 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	}
 	found, err := backend.Check(pod, rs, compat.Snapshot{})
 	if err != nil || len(found.Differences) > 0 || z.Pods()["1"] != pod.ID() || backendsWithRules(t, host) != 1 {
-		t.Fatalf("after ADD: %v, %v; ztunnel %v; %d backends have rules of the node", err,
-			found.Differences, z.Pods(), backendsWithRules(t, host))
+		t.Fatalf("after ADD: error %v, differences %v, ztunnel's pods %v; %d backends have rules of "+
+			"the node, want 1", err, found.Differences, z.Pods(), backendsWithRules(t, host))
 	}
 	const patch = `PATCH /api/v1/namespaces/default/pods/web/status ` +
 		`{"metadata":{"annotations":{"ambient.istio.io/redirection":%s},"uid":"1"}}`
@@ -135,7 +135,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	})
 	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text, "\nsluice_host_rules_in_place 1\n") ||
 		!strings.Contains(text, "\nsluice_ztunnel_pods_unacknowledged 0\n") {
-		t.Errorf("metrics:\n%s", text)
+		t.Errorf("the metrics lack the node's rules or the number of unacknowledged pods:\n%s", text)
 	}
 	b.checkHostRules(host, backend)
 	s := r.status()
@@ -149,7 +149,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		}
 	}
 	if l := b.locate(); l.Decision != "ambient" || l.Ambient == nil || l.Backend != "nft" {
-		t.Errorf("location %+v", l)
+		t.Errorf("the location is %+v, want a pod in ambient mode with backend nft", l)
 	}
 
 	for _, tc := range []struct {
@@ -171,14 +171,15 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		})
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		if !strings.Contains(text, "\n"+tc.metric+"\n") {
-			t.Errorf("no metric %s", tc.metric)
+			t.Errorf("the metrics do not contain %s", tc.metric)
 		}
 	}
 
 	b.SetDaemonSet("")
 	r.end()
 	if backendsWithRules(t, pod) != 0 || backendsWithRules(t, host) != 0 || !patched("null")() {
-		t.Errorf("after uninstallation %d and %d backends have rules; %v", backendsWithRules(t, pod),
+		t.Errorf("after uninstallation %d backends have rules in the pod and %d on the node, want none; "+
+			"changes of pods %v, want a removed annotation", backendsWithRules(t, pod),
 			backendsWithRules(t, host), b.PodChanges())
 	}
 }
@@ -214,7 +215,7 @@ func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
 	r.until("the node has rules", func() bool { return backendsWithRules(t, host) == 1 })
 	r.end() // the DaemonSet exists: an upgrade
 	if backendsWithRules(t, host) != 1 {
-		t.Fatal("an upgrade removes the node's rules")
+		t.Fatal("the stop for an upgrade has removed the node's rules")
 	}
 	b.env["AMBIENT_ENABLED"] = "false"
 	r = b.run(nil)

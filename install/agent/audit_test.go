@@ -90,7 +90,7 @@ func TestTheAgentAudits(t *testing.T) {
 	l := b.locate()
 	if l.UID != "1" || l.Decision != "redirect" || l.Backend != "nft" || l.NetNS != "" ||
 		!rules.Equal(rules.MustCompile(want), rules.MustCompile(*l.Redirect)) {
-		t.Errorf("the location is %+v", l)
+		t.Errorf("the location is %+v, want the redirection of the record and no network namespace", l)
 	}
 	r.end()
 }

@@ -112,6 +112,6 @@ func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	var killed *exec.ExitError
 	if err := <-c.done; !errors.As(err, &killed) {
-		c.t.Errorf("the agent ended with %v", err)
+		c.t.Errorf("the agent ended with %v, want an exit by the signal", err)
 	}
 }

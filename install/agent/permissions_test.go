@@ -85,10 +85,10 @@ func TestMissingPermissions(t *testing.T) {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
 			if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 {
-				t.Errorf("/readyz: %d %s", code, text)
+				t.Errorf("/readyz without a permission: %d %s, want 503", code, text)
 			}
 			if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
-				t.Errorf("taints: %s", got)
+				t.Errorf("taints without a permission: %s, want all", got)
 			}
 			b.ForbidPods()
 			r.waitReady()
@@ -96,7 +96,9 @@ func TestMissingPermissions(t *testing.T) {
 			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
-			r.until("an event about the end of the problem is sent", func() bool { return b.lastEvent() == "Installed" })
+			r.until("an event about the end of the problem is sent", func() bool {
+				return b.lastEvent() == "Installed"
+			})
 			r.end()
 		})
 	}
@@ -116,7 +118,7 @@ func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 	})
 	if text := r.reasons(observe.Rights); r.readiness().Ready ||
 		text != "false the node's pods have not been requested yet" {
-		t.Errorf("rights: %s", text)
+		t.Errorf("the part rights is %s; want it not ready, because no pods were requested", text)
 	}
 	for _, answer := range answers {
 		answer()
@@ -141,7 +143,7 @@ func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
 	if text := r.reasons(observe.Rights); text != "false the agent has not checked yet whether the plugin may read pods" {
-		t.Errorf("rights: %s", text)
+		t.Errorf("the part rights is %s; want it not ready, because the permission was not checked", text)
 	}
 	b.ForbidPods("get")
 	release()
@@ -149,7 +151,7 @@ func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 		return strings.Contains(r.reasons(observe.Rights), "cannot get resource ")
 	})
 	if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
-		t.Errorf("taints: %s", got)
+		t.Errorf("taints without the permission: %s, want all", got)
 	}
 	r.end()
 }
@@ -189,7 +191,7 @@ func TestServedPodsOutlastAnOutage(t *testing.T) {
 	})
 	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 200 ||
 		!strings.Contains(text, "[+] socket") {
-		t.Errorf("/readyz: %d %s", code, text)
+		t.Errorf("/readyz during the outage: %d %s; want 200 and a ready socket", code, text)
 	}
 	r.end()
 }

@@ -47,7 +47,7 @@ func TestElement(t *testing.T) {
 	}
 	if !strings.HasPrefix(string(text),
 		`{"type":"sluice-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true},`) {
-		t.Errorf("element: %s", text)
+		t.Errorf("the element begins with other fields: %s", text)
 	}
 	type fields struct {
 		Kubeconfig, Backend, Policy, Namespace, DaemonSet string
@@ -96,7 +96,7 @@ func TestNodeSettings(t *testing.T) {
 	}
 	if s.Binaries["sluice-cni"] != "/opt/cni/bin/sluice-cni" ||
 		s.CNIConfFileName != "10-calico.conflist" || s.Resync != time.Minute || !s.Chained {
-		t.Errorf("settings: %+v", s)
+		t.Errorf("the settings do not correspond to the environment: %+v", s)
 	}
 	if !s.IsAgentPod("istio-system", "sluice-node-x7k2p") || s.IsAgentPod("shop", "sluice-node-x7k2p") {
 		t.Error("uninstallation would wait for the agent's own sandbox, or not wait for another one")

@@ -65,7 +65,10 @@ func TestProblemEvents(t *testing.T) {
 			"an outage of the API server", unavailable(time.Minute), nil, false,
 			"NotReadyToInsert APIServerUnavailable",
 		},
-		{"an outage while the node's pods are served", unavailable(time.Minute), nil, true, "NotReadyToInsert"},
+		{
+			"an outage while the node's pods are served", unavailable(time.Minute), nil, true,
+			"NotReadyToInsert",
+		},
 	} {
 		var got []string
 		for _, n := range problemEvents(notInserted, row.token, row.missing, row.serves, now) {

@@ -29,9 +29,9 @@ func (a *Agent) Readiness() observe.Readiness {
 	return observe.Combine(parts...)
 }
 
-// binaryPart is ready if, at the last reconciliation, the plugin's executable on the node was
-// identical to the one in the agent's image or was an earlier version. A change of the file
-// triggers another reconciliation.
+// binaryPart returns a part that is ready if, at the last reconciliation, the plugin's executable
+// on the node was identical to the one in the agent's image or was an earlier version. A change of
+// the file triggers another reconciliation.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
@@ -58,8 +58,8 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	return part
 }
 
-// configurationPart is ready if the last reconciliation was recent and found no blocking problem,
-// which means that the plugin was in the configuration that the runtime uses.
+// configurationPart returns a part that is ready if the last reconciliation was recent and found no
+// blocking problem, which means that the plugin was in the configuration that the runtime uses.
 func (a *Agent) configurationPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
 	if s.At.IsZero() {

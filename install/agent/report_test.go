@@ -195,9 +195,9 @@ func TestPluginLine(t *testing.T) {
 		"info plugin: a b")
 }
 
-// TestKernelThatMayNotBeChecked checks that an agent without the plugin's capabilities reports that
-// it cannot check the kernel, and treats the kernel as supported.
-func TestKernelThatMayNotBeChecked(t *testing.T) {
+// TestKernelTester checks the results of the test of the kernel: an agent without the plugin's
+// capabilities cannot test the kernel, reports this, and treats the kernel as supported.
+func TestKernelTester(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, tc := range []struct {
 		name           string
@@ -210,11 +210,12 @@ func TestKernelThatMayNotBeChecked(t *testing.T) {
 		k := newKernelTester(compat.BackendAuto)
 		k.choose = func(compat.BackendName) (compat.Backend, error) { return nil, tc.err }
 		if p := k.test(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
-			t.Errorf("%s: the result is %+v", tc.name, p)
+			t.Errorf("%s: the part is %+v, want ready %v and unknown %v with a reason", tc.name, p,
+				tc.ready, tc.unknown)
 		}
 	}
 	if p := newKernelTester(compat.BackendNFT).test(); !p.Ready || p.Unknown ||
 		!strings.Contains(p.Reasons[0], "nft") {
-		t.Errorf("this kernel: %+v", p)
+		t.Errorf("this kernel: the part is %+v, want ready with nft", p)
 	}
 }

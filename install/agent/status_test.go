@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 	r.until("the pod is counted", func() bool { return r.status().Pods["unknown"] == 1 })
 	s := r.status()
 	if !s.Ready || !s.Healthy() || s.Node != "node-1" || s.Version != "test" {
-		t.Errorf("the status is %+v", s)
+		t.Errorf("the status is %+v, want a healthy node-1 with version test", s)
 	}
 	for name, want := range map[string]string{
 		"kernel":    "ok: it supports the rules with backend nft | ",
@@ -75,11 +75,11 @@ func TestStatus(t *testing.T) {
 	s = r.status()
 	if got := topic(s, "chain"); !strings.HasPrefix(got, "problem: ") ||
 		!strings.Contains(got, "NoNetworkConfiguration") || s.Healthy() {
-		t.Errorf("chain is %q, healthy %v", got, s.Healthy())
+		t.Errorf("the topic chain is %q, healthy %v; want the problem NoNetworkConfiguration", got, s.Healthy())
 	}
 	if e := s.Errors[0]; e.Level != "error" ||
 		!strings.Contains(e.Message, "NoNetworkConfiguration") {
-		t.Errorf("the last error is %+v", e)
+		t.Errorf("the last error is %+v, want NoNetworkConfiguration", e)
 	}
 	r.end()
 }

@@ -92,13 +92,13 @@ func TestCertificateAuthorityStaysWithoutANewOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, err := get(t, c); code != 200 || err != nil {
-		t.Errorf("incomplete CA file: status code %d, error %v", code, err)
+		t.Errorf("incomplete CA file: status code %d, error %v; want code 200", code, err)
 	}
 	if err := os.Remove(s.CAFile()); err != nil {
 		t.Fatal(err)
 	}
 	if code, err := get(t, c); code != 200 || err != nil {
-		t.Errorf("missing CA file: status code %d, error %v", code, err)
+		t.Errorf("missing CA file: status code %d, error %v; want code 200", code, err)
 	}
 }
 

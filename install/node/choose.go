@@ -85,7 +85,7 @@ func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 			"runtimes that support this use the file, and Sluice's plugin cannot be inserted "+
 			"into it",
 			s.Name)
-	case !first, p.sortsAfterOwned(s.Name):
+	case !first, p.sortsAfterCopy(s.Name):
 		p.report(InvalidConfiguration, false, "%v", s)
 	case file.Incomplete:
 	case file.Err != nil:
@@ -104,11 +104,11 @@ const (
 	invalidAdvice = "correct it, or remove it from the directory"
 )
 
-// sortsAfterOwned reports whether an invalid file sorts after Sluice's copy of the primary
+// sortsAfterCopy reports whether an invalid file sorts after Sluice's copy of the primary
 // configuration, which exists or will be created. A copy is not created before a file that the
 // agent cannot read: this file may be the configuration of the node's network, and the copy would
 // have the content of another configuration.
-func (p *planner) sortsAfterOwned(name string) bool {
+func (p *planner) sortsAfterCopy(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
 	return p.maintainsCopy() && p.IstioOwnedCNIConfigFileName < name && (exists ||
 		p.found.Files[name].Err == nil)

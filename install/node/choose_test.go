@@ -36,7 +36,7 @@ func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 		"Cilium's agent (cilium-cni, portmap)", "set cniConfFileName to 05-new.conflist",
 		"cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
-		t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
+		t.Errorf("Primary is %s with %v, want 05-new.conflist with cilium-cni portmap", s.Primary, s.Plugins)
 	}
 	// Changes to the named file must not be attributed to the other network.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
@@ -50,7 +50,7 @@ func TestConfigurationThatSortsFirstIsReported(t *testing.T) {
 	s = n.Reconcile(t.Context())
 	tn.mustBeInstalled(s)
 	if s.Primary != "10-a.conflist" || len(s.Problems) != 0 {
-		t.Errorf("the configuration in use is %s; problems %v", s.Primary, s.Problems)
+		t.Errorf("Primary is %s, problems %v; want 10-a.conflist and no problem", s.Primary, s.Problems)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 			"new pods have no redirection",
 			"CRI-O skips it")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
-			t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
+			t.Errorf("Primary is %s with %v, want 05-link.conflist with unknown plugins", s.Primary, s.Plugins)
 		}
 	}
 	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
@@ -131,7 +131,7 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		s := tn.reconcile()
 		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
 		if s.Primary != "05-link.conflist" {
-			t.Errorf("the status reports that the runtime uses %s", s.Primary)
+			t.Errorf("Primary is %s, want 05-link.conflist", s.Primary)
 		}
 	}
 	if _, err := os.Lstat(tn.path("conf/02-istio-cni.conflist")); err == nil {
@@ -179,7 +179,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 			s := reconcileAfter(100 * time.Millisecond)
 			tn.mustBeInstalled(s)
 			if len(s.Problems) > 0 {
-				t.Errorf("reported within 400 ms: %v", s.Problems)
+				t.Errorf("problems after at most 400 ms: %v, want none", s.Problems)
 			}
 		}
 		tn.put("conf/05-b.conflist", list("cilium-cni"))

@@ -190,7 +190,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			// A writer is forgotten after ten minutes without a rewrite, whatever its interval.
 			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1,
 				int(10*time.Minute/(2*period))) {
-				t.Errorf("two intervals after the last rewrite: %v", s.ConflictingWriters)
+				t.Errorf("two intervals after the last rewrite the conflicting writers are %v", s.ConflictingWriters)
 			}
 			for range 2 {
 				rewrite(time.Second)
@@ -219,7 +219,7 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 		now = now.Add(15 * time.Minute)
 		tn.put("conf/10-a.conflist", list("calico"))
 		if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != 0 {
-			t.Errorf("conflicting writers: %v", s.ConflictingWriters)
+			t.Errorf("conflicting writers %v, want none", s.ConflictingWriters)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.mustBeInstalled(status)
 	if !slices.Contains(reasons(status), node.OtherPluginStays) || len(status.ConflictingWriters) != 1 ||
 		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
-		t.Errorf("problems %v; conflicting writers %v", status.Problems, status.ConflictingWriters)
+		t.Errorf("problems %v, conflicting writers %v; want OtherPluginStays and istio-cni's agent", status.Problems, status.ConflictingWriters)
 	}
 	// istio-cni's agent is uninstalled: first its element is removed, then its executable.
 	tn.put("conf/10-a.conflist", list("calico", "sluice-cni"))
@@ -266,7 +266,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
 	if types, err := typesInUse(tn); err != nil || strings.Join(types, " ") != "calico" {
-		t.Errorf("after uninstallation the chain in use is %v, %v; the files before: %v", types, err, before)
+		t.Errorf("after uninstallation the chain in use is %v, %v; want calico; the files before: %v", types, err, before)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 		tn.must(n.Update(tn.settings))
 	}
 	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {
-		t.Errorf("conflicting writers %v; totals %+v", s.ConflictingWriters, s.Totals)
+		t.Errorf("conflicting writers %v, totals %+v; want none and no rewrites", s.ConflictingWriters, s.Totals)
 	}
 }
 

@@ -44,9 +44,9 @@ type planner struct {
 	relaxed Relaxed
 }
 
-// planChained inserts the plugin into the configuration that the runtime uses. It also updates the
-// plugin's element in other configurations that contain the plugin, because the runtime uses one of
-// them if the first is removed.
+// planChained inserts the plugin into the chosen configuration. It also updates the plugin's
+// element in other configurations that contain the plugin, because the runtime may use one of them
+// after the chosen one is removed.
 func (p *planner) planChained() {
 	own := p.leftovers()
 	files := p.found.configurations(own...)

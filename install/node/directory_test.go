@@ -111,7 +111,7 @@ func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
 			m.mustBeInstalled(m.reconcileAfter(0))
 			if got := m.reconcileAfter(0).Directories; got.Configuration != node.Same ||
 				got.Binary != node.Same || !got.Known() {
-				t.Fatalf("before the change the directories are %+v", got)
+				t.Fatalf("before the change the directories are %+v, want both Same", got)
 			}
 			change(m, m.path(dir))
 			s := m.reconcileAfter(0)
@@ -144,7 +144,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	m.must(os.Rename(dir, dir+".real"))
 	s := m.reconcileAfter(0)
 	if s.Installed() || s.Directories.Configuration != node.Missing {
-		t.Errorf("without a directory: %+v, %v", s.Directories, s.Problems)
+		t.Errorf("without the directory: %+v, problems %v; want Missing and a blocking problem", s.Directories, s.Problems)
 	}
 	if s = m.reconcileAfter(time.Hour); s.Remount {
 		t.Error("Remount is set, although there is no directory to mount")
@@ -239,14 +239,14 @@ func TestADirectoryThatCannotBeCompared(t *testing.T) {
 		m.mustBeInstalled(s)
 		if s.Directories.Known() || s.Directories.Configuration != node.Unknown ||
 			s.Directories.Why == "" {
-			t.Errorf("%s: the directories are %+v", reason, s.Directories)
+			t.Errorf("%s: the directories are %+v, want Unknown with the reason", reason, s.Directories)
 		}
 		dir := m.path("node/etc/cni/net.d")
 		m.must(os.Rename(dir, dir+".old"))
 		m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
 		if s = m.reconcileAfter(0); s.Installed() || s.Directories.Configuration != node.Replaced {
-			t.Errorf("%s: after the move the directories are %+v; problems %v", reason, s.Directories,
-				s.Problems)
+			t.Errorf("%s: after the move the directories are %+v, problems %v; want Replaced and a "+
+				"blocking problem", reason, s.Directories, s.Problems)
 		}
 	}
 }

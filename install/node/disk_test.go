@@ -60,7 +60,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 			s.Installed(), s.Problems)
 	}
 	if !tn.executableIs(pluginV1) || !tn.elementIs(elementV1) {
-		t.Error("the old version was changed")
+		t.Error("the executable or the element of the old version was changed")
 	}
 	// Another program writes the list while the disk is full.
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
@@ -125,7 +125,7 @@ func TestReadOnlyDirectories(t *testing.T) {
 		tn.mustBeInstalled(tn.reconcile())
 		writable = filetest.ReadOnly(t, tn.path("conf"))
 		if _, err := tn.node().Uninstall(t.Context(), 0); err == nil || !tn.executableIs(pluginV1) {
-			t.Errorf("%s: %v; the executable must stay while the configuration names it", name, err)
+			t.Errorf("%s: error %v; want one, and the executable that the configuration still names", name, err)
 		}
 		writable()
 		tn.uninstall()

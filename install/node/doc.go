@@ -1,9 +1,9 @@
 // Package node keeps the plugin in the node's CNI chain.
 //
 // The package is level-triggered. A reconciliation reads the actual state ([Actual]), computes the
-// desired state ([Desired], a pure function), and applies the difference. Events only trigger a
-// reconciliation. The result is therefore the same after a first start, an upgrade, a kill at any
-// time, or writes by other programs.
+// desired state ([Desired]), and applies the difference. Events only trigger a reconciliation. The
+// result is therefore the same after a first start, an upgrade, a kill at any time, or writes by
+// other programs.
 //
 // # Order of changes
 //
@@ -12,15 +12,16 @@
 // changes a foreign file, it writes a journal entry with the original bytes. If the journal cannot
 // be written, the agent still manages files that already have a journal entry.
 //
-// Uninstallation removes the plugin from the configuration first, and an executable only when no
-// other configuration and no cached result names it. A runtime caches the result of each ADD with
-// the configuration of the chain, and DEL runs the plugins of this configuration. When all
-// executables are removed, the node is in its original state. Cached results of running pods or of
-// the agent's pod, or Multus's copy of the configuration, may still name an executable. Such an
-// executable is replaced with a no-op executable, and the journal is kept, until the next
-// uninstallation. The same happens if the cached results cannot be read. The no-op executable is
-// not removed at the last DEL, because the runtime repeats a DEL if another plugin of the chain
-// fails.
+// Uninstallation first removes the plugin from the configuration. It removes an executable only
+// when no other configuration and no cached result names the executable. A runtime caches the
+// result of each ADD with the configuration of the chain, and DEL runs the plugins of this
+// configuration. When all executables are removed, the node is in its original state.
+//
+// Cached results of running pods or of the agent's pod, or Multus's copy of the configuration, may
+// still name an executable. Such an executable is replaced with a no-op executable, and the journal
+// is kept, until the next uninstallation. The same happens if the cached results cannot be read.
+// The no-op executable is not removed at the last DEL, because the runtime repeats a DEL if another
+// plugin of the chain fails.
 //
 // # Choice of the configuration
 //

@@ -35,7 +35,7 @@ func TestConflictingWriterOfTheExecutableIsReported(t *testing.T) {
 			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 ||
 				s.ConflictingWriters[0].File != tn.path("bin/sluice-cni") ||
 				s.Totals.Rewrites["an unknown program"] != 3 {
-				t.Errorf("conflicting writers %v; totals %+v", s.ConflictingWriters, s.Totals)
+				t.Errorf("conflicting writers %v, totals %+v; want an unknown program with 3 rewrites", s.ConflictingWriters, s.Totals)
 			}
 			if !tn.executableIs(pluginV1) {
 				t.Error("the executable was not restored")
@@ -63,7 +63,7 @@ func TestToleratedConflictDoesNotHideTheRemovalOfTheExecutable(t *testing.T) {
 	}
 	if s.Installed() || !slices.Contains(reasons(s), node.OtherPluginStays) ||
 		len(s.ConflictingWriters) != 2 {
-		t.Errorf("problems %v; conflicting writers %v", s.Problems, s.ConflictingWriters)
+		t.Errorf("problems %v, conflicting writers %v; want a blocking problem and 2 writers", s.Problems, s.ConflictingWriters)
 	}
 }
 
@@ -83,6 +83,6 @@ func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 		tn.put("image/v1", pluginV1)
 	}
 	if s := n.Status(); len(s.ConflictingWriters) != 0 || len(s.Totals.Rewrites) != 0 {
-		t.Errorf("conflicting writers %v; totals %+v", s.ConflictingWriters, s.Totals)
+		t.Errorf("conflicting writers %v, totals %+v; want none and no rewrites", s.ConflictingWriters, s.Totals)
 	}
 }

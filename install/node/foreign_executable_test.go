@@ -48,7 +48,7 @@ func TestNodeIsNotReadyIfAForeignExecutableCannotBeReplaced(t *testing.T) {
 				tn.wantProblem(s, node.WrongExecutable, tn.path("bin/sluice-cni"), "sha256",
 					"operation not permitted", "chattr -i")
 				if s.Executable != node.OtherProgram {
-					t.Errorf("the executable is %q", s.Executable)
+					t.Errorf("the executable is %q, want %q", s.Executable, node.OtherProgram)
 				}
 				second := n.Reconcile(t.Context())
 				if len(second.Problems) == 0 || second.Problems[0] != s.Problems[0] {
@@ -62,7 +62,7 @@ func TestNodeIsNotReadyIfAForeignExecutableCannotBeReplaced(t *testing.T) {
 				s = n.Reconcile(t.Context())
 				tn.mustBeInstalled(s)
 				if s.Executable != node.Verified || !tn.executableIs(pluginV1) {
-					t.Errorf("the executable is %q", s.Executable)
+					t.Errorf("after the release the executable is %q, want %q", s.Executable, node.Verified)
 				}
 			})
 		}
@@ -108,7 +108,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 		s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
 		tn.mustBeInstalled(s)
 		if s.Executable != node.Outdated || len(s.Problems) != 1 {
-			t.Errorf("the executable is %q: %v", s.Executable, s.Problems)
+			t.Errorf("the executable is %q, problems %v; want %q and one problem", s.Executable, s.Problems, node.Outdated)
 		}
 	}
 	if !tn.elementIs(elementV1) {
@@ -118,7 +118,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())
 	tn.mustBeInstalled(s)
 	if s.Executable != node.Verified || !tn.executableIs(pluginV2) {
-		t.Errorf("the executable is %q", s.Executable)
+		t.Errorf("after the release the executable is %q, want %q", s.Executable, node.Verified)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestUnchangedExecutableIsNotReadAgain(t *testing.T) {
 			tn.mustBeInstalled(n.Reconcile(t.Context()))
 		}
 	}); read != 0 {
-		t.Errorf("the file was opened %d times in 10 reconciliations", read)
+		t.Errorf("the unchanged file was opened %d times in 10 reconciliations", read)
 	}
 	if read := countOpens(t, tn.path("bin/sluice-cni"), func() {
 		tn.must(unix.Chmod(tn.path("bin/sluice-cni"), 0o755))

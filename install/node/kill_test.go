@@ -232,14 +232,14 @@ func wantPodsCanStart(tn *testNode, sc scenario) {
 	}
 	choice, skipped, err := chain.Discover(files, "")
 	if err != nil || len(skipped) > 0 {
-		tn.t.Errorf("no pod starts: %v; skipped %v; chains %v", err, skipped, tn.chains())
+		tn.t.Errorf("no pod could start: error %v, skipped files %v, chains %v", err, skipped, tn.chains())
 		return
 	}
 	types := strings.Join(choice.List.Types(), " ")
 	if !strings.HasPrefix(types, "bridge") ||
 		sc.is(takeOver) && !strings.Contains(types, "istio-cni") &&
 			!strings.Contains(types, "sluice-cni") {
-		tn.t.Errorf("the chain in use is %s", types)
+		tn.t.Errorf("the chain in use is %s, which lacks a plugin", types)
 	}
 	for name, plugins := range tn.chains() {
 		if !strings.Contains(plugins, "sluice-cni") {

@@ -289,7 +289,7 @@ func (tn *testNode) runNode(n *node.Node) <-chan node.Status {
 	tn.t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			tn.t.Errorf("run: %v", err)
+			tn.t.Errorf("Run: error %v, want Canceled", err)
 		}
 	})
 	return statuses

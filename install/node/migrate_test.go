@@ -41,7 +41,7 @@ func TestMigrationAlwaysHasOnePlugin(t *testing.T) {
 		types, err := typesInUse(tn)
 		if err != nil || !slices.Contains(types, "istio-cni") &&
 			!slices.Contains(types, "sluice-cni") {
-			t.Errorf("the chain in use is %v, %v", types, err)
+			t.Errorf("the chain in use is %v, %v; want istio-cni or sluice-cni in it", types, err)
 		}
 	}, func() {
 		for range 8 {
@@ -66,7 +66,7 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 			types, err = typesInUse(tn)
 		}
 		if err != nil || types[0] != "bridge" {
-			t.Errorf("the chain in use is %v, %v", types, err)
+			t.Errorf("the chain in use is %v, %v; want bridge first", types, err)
 		}
 	}, func() {
 		for range 8 {
@@ -179,7 +179,7 @@ func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {
 			}
 		}, func() { tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())) })
 		if !tn.elementIs(elementV2) || !tn.executableIs(pluginV2) {
-			t.Error("not upgraded")
+			t.Error("the executable or the element was not upgraded")
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	n.addConflicts(status)
 }
 
-// removeTemporary removes temporary files of killed processes, and sets tempRemoved unless it
+// removeTemporary removes temporary files of killed processes, and sets tempRemoved unless this
 // fails.
 func (n *Node) removeTemporary(s Settings, status *Status) {
 	n.tempRemoved = true
@@ -173,8 +173,8 @@ func (n *Node) removeTemporary(s Settings, status *Status) {
 // write the same files.
 const maxAttempts = 5
 
-// configure applies the desired state of the configuration directory. outdated is the result of
-// install.
+// configure applies the desired state of the configuration directory. outdated is the first result
+// of install.
 func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdated bool) {
 	var err error
 	for range maxAttempts {

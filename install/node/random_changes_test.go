@@ -81,7 +81,7 @@ func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
 		if now, ok := h.found.Files[t.Name]; ok != (t.Current != nil) ||
 			string(now.Data) != string(t.Current) {
-			h.t.Fatalf("%s differs from the target: %q, %q", t.Name, now.Data, t.Current)
+			h.t.Fatalf("%s has the content %q, but the target expects %q", t.Name, now.Data, t.Current)
 		}
 		if steps--; steps < 0 {
 			return

@@ -108,7 +108,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 			return !s.Installed()
 		})
 		if !slices.Contains(reasons(s), node.InvalidConfiguration) {
-			t.Errorf("problems: %v", s.Problems)
+			t.Errorf("problems %v, want InvalidConfiguration", s.Problems)
 		}
 	})
 }

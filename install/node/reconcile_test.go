@@ -117,7 +117,7 @@ func TestReconciliationWithoutDriftWritesNothing(t *testing.T) {
 	before := times()
 	for range 10 {
 		if s := n.Reconcile(t.Context()); len(s.Changes) != 0 {
-			t.Errorf("changed %v", s.Changes)
+			t.Errorf("a reconciliation without drift changed %v", s.Changes)
 		}
 	}
 	if after := times(); fmt.Sprint(before) != fmt.Sprint(after) {
@@ -161,7 +161,7 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	tn.uninstall()
 	if target, err := os.Readlink(tn.path("conf/10-a.conflist")); err != nil ||
 		target != "real/calico" || tn.read("conf/real/calico") != list("calico") {
-		t.Errorf("the link leads to %q, %v", target, err)
+		t.Errorf("the link leads to %q, %v; want real/calico with its original content", target, err)
 	}
 }
 

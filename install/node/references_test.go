@@ -34,7 +34,7 @@ func TestReferences(t *testing.T) {
 		t.Errorf("error %v; counts (-want +got):\n%s", err, diff)
 	}
 	if _, err := node.References([]string{tn.path("results/empty")}, noPod); err == nil {
-		t.Error("a file was read as a directory")
+		t.Error("no error for a file in place of a directory")
 	}
 }
 
@@ -100,7 +100,7 @@ func TestIsAgentPod(t *testing.T) {
 	}
 	if (node.Settings{}).IsAgentPod("", "-x") ||
 		(node.Settings{AgentNamespace: "istio-system"}).IsAgentPod("istio-system", "-x") {
-		t.Error("an agent without a name has pods")
+		t.Error("an agent without a namespace or a name has pods")
 	}
 }
 

@@ -127,7 +127,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 	statuses := tn.runNode(tn.node())
 	await(t, statuses, "the plugin is installed", node.Status.Installed)
 	if _, err := tn.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
-		t.Errorf("uninstalled while an agent runs: %v", err)
+		t.Errorf("Uninstall while an agent runs: error %v, want ErrAgentRunning", err)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 }

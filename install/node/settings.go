@@ -151,8 +151,9 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// IsAgentPod reports whether a pod belongs to the agent's DaemonSet or to the uninstall job. It
-// compares the namespace, and the name: AgentDaemonSet, a dash, and a suffix without dashes.
+// IsAgentPod reports whether a pod belongs to the agent's DaemonSet or to the uninstall job: its
+// namespace must be AgentNamespace, and its name must consist of AgentDaemonSet, a dash, and a
+// suffix without dashes.
 func (s Settings) IsAgentPod(namespace, pod string) bool {
 	suffix, hasPrefix := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
 	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&

@@ -302,7 +302,7 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 		}
 		<-time.After(50 * time.Millisecond) // the sandbox is being created
 		if tn.read("bin/sluice-cni") != pluginV1 {
-			t.Error("the executable was removed")
+			t.Error("the executable was replaced or removed while a sandbox is being created")
 		}
 		tn.cacheResult("late", "calico", "sluice-cni")
 	})

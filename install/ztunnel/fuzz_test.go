@@ -15,10 +15,10 @@ func FuzzAck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text, err := decodeAck(data)
 		if err != nil && text != "" {
-			t.Errorf("text %q with error %v", text, err)
+			t.Errorf("text %q with error %v, want no text with an error", text, err)
 		}
 		if len(text) > maxError || strings.ContainsAny(text, "\r\n\x00") || !utf8.ValidString(text) {
-			t.Errorf("text %q", text)
+			t.Errorf("text %q is too long or not printable", text)
 		}
 	})
 }

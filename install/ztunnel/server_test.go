@@ -91,7 +91,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 		t.Errorf("state (-want +got):\n%s", cmp.Diff(want, state))
 	}
 	if since.IsZero() || state.Connections[0].PID == 0 {
-		t.Errorf("connection %+v", state.Connections[0])
+		t.Errorf("the connection is %+v, want a time and a process ID", state.Connections[0])
 	}
 }
 
@@ -166,7 +166,7 @@ func TestInvalidPods(t *testing.T) {
 		t.Error("a closed namespace was accepted")
 	}
 	if err := env.Remove(t.Context(), ""); err == nil {
-		t.Error("Remove accepted no uid")
+		t.Error("Remove accepted an empty uid")
 	}
 	if got := env.State().Pods; len(got) > 0 {
 		t.Errorf("pods %+v, want none", got)

@@ -60,7 +60,7 @@ func TestWatchDaemonSet(t *testing.T) {
 	server.RefuseDaemonSets(403)
 	if err := <-broken; !cluster.IsRefused(err) ||
 		!strings.Contains(err.Error(), "daemonsets.apps is refused") {
-		t.Errorf("the watch reports %v", err)
+		t.Errorf("the watch reports %v, want the refusal", err)
 	}
 	server.SetDaemonSet(`{}`)
 	server.RefuseDaemonSets(0)
@@ -88,17 +88,17 @@ func waitFor(t *testing.T, seen <-chan string, want string) {
 func TestIsNotFoundAndIsRefused(t *testing.T) {
 	server, c := start(t)
 	if _, err := c.Node(t.Context(), "node-2"); !cluster.IsNotFound(err) || cluster.IsRefused(err) {
-		t.Errorf("a missing node: %v", err)
+		t.Errorf("a missing node: error %v, want only IsNotFound", err)
 	}
 	server.SetToken("another")
 	if _, err := c.DaemonSet(t.Context(), name); !cluster.IsRefused(err) ||
 		cluster.IsNotFound(err) {
-		t.Errorf("a rejected token: %v", err)
+		t.Errorf("a rejected token: error %v, want only IsRefused", err)
 	}
 	server.Stop()
 	if _, err := c.DaemonSet(t.Context(), name); err == nil || cluster.IsRefused(err) ||
 		cluster.IsNotFound(err) {
-		t.Errorf("an unavailable server: %v", err)
+		t.Errorf("an unavailable server: error %v, want neither IsRefused nor IsNotFound", err)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestSendEvent(t *testing.T) {
 	e := events[0]
 	if e.Type != "Warning" || e.Reason != "DiskFull" || e.InvolvedObject.Kind != "Node" ||
 		e.InvolvedObject.Name != "node-1" {
-		t.Errorf("sent: %+v", e)
+		t.Errorf("the event is %+v, want a warning DiskFull about node-1", e)
 	}
 	if len(e.Message) > 1024 || !strings.HasSuffix(e.Message, "ü…") {
 		t.Errorf("a long message has %d bytes and ends in %q", len(e.Message),
@@ -138,10 +138,10 @@ func TestEventsOfUntrustedText(t *testing.T) {
 	}
 	e := server.Events()[0]
 	if e.Message != "a b\ufffd[2J" || e.InvolvedObject.Name != long.Name {
-		t.Errorf("sent: %+v", e)
+		t.Errorf("the event is %+v, want a printable message about the pod", e)
 	}
 	if n := e.Metadata.Name; len(n) > 253 || !strings.HasPrefix(n, strings.Repeat("x", 235)+".") {
-		t.Errorf("the event is named %q, with %d bytes", n, len(n))
+		t.Errorf("the event's name is %q with %d bytes, want at most 253", n, len(n))
 	}
 }
 
@@ -172,13 +172,13 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 		err := c.DeletePod(t.Context(), pod, "1", "7")
 		if cluster.IsConflict(err) != row.conflict || cluster.IsPermanent(err) != row.permanent ||
 			!cluster.HasReply(err) {
-			t.Errorf("status code %d: conflict %v, permanent %v: %v", code, cluster.IsConflict(err),
-				cluster.IsPermanent(err), err)
+			t.Errorf("status code %d: conflict %v, permanent %v; want %v and %v; error %v", code,
+				cluster.IsConflict(err), cluster.IsPermanent(err), row.conflict, row.permanent, err)
 		}
 	}
 	server.Stop()
 	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsPermanent(err) ||
 		cluster.HasReply(err) {
-		t.Errorf("an unavailable server: %v", err)
+		t.Errorf("an unavailable server: error %v, want neither IsPermanent nor HasReply", err)
 	}
 }

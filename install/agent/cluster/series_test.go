@@ -55,7 +55,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 	e := waitCount(t, server, 100)
 	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" ||
 		!e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
-		t.Errorf("%d events, %+v", len(server.Events()), e)
+		t.Errorf("%d events, the last %+v; want one with 100 repetitions", len(server.Events()), e)
 	}
 	if n := server.EventUpdates(); n > 10 {
 		t.Errorf("%d updates for 100 repetitions, want at most 10", n)
@@ -85,7 +85,7 @@ func TestDifferentEventsAreNotAggregated(t *testing.T) {
 		{About: recreated, Reason: "A"},
 	} {
 		if e.Time = time.Now(); c.SendEvent(t.Context(), e) != nil {
-			t.Error("the event was not reported")
+			t.Error("SendEvent returned an error")
 		}
 	}
 	if got := server.Events(); len(got) != 4 {
@@ -102,7 +102,7 @@ func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 		server.RefuseEventUpdates(code)
 		repeat(t, c, 2)
 		if e := waitCount(t, server, 2); len(server.Events()) != 2 || e.Count != 2 {
-			t.Errorf("updates are refused with %d: events %+v", code, server.Events())
+			t.Errorf("updates are refused with %d: events %+v, want a second one with count 2", code, server.Events())
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 	repeat(t, c, 3)
 	server.RefuseEventUpdates(0)
 	if e := waitCount(t, server, 4); len(server.Events()) != 1 || e.Count != 4 {
-		t.Errorf("events %+v", server.Events())
+		t.Errorf("events %+v, want one with count 4", server.Events())
 	}
 }
 
@@ -128,10 +128,10 @@ func TestFirstEventThatIsRejected(t *testing.T) {
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
 	server.SetToken("another")
 	if err := c.SendEvent(t.Context(), e); err == nil {
-		t.Error("no error")
+		t.Error("SendEvent returned no error for a rejected event")
 	}
 	if len(server.Events()) != 0 {
-		t.Errorf("events %+v", server.Events())
+		t.Errorf("events %+v, want none", server.Events())
 	}
 }
 

@@ -136,7 +136,7 @@ func TestExitsBackOff(t *testing.T) {
 			t.Errorf("the monitor ends after %v although the token is accepted: %v", elapsed, err)
 		}
 		if n, _ := m.Exits(); n != 0 {
-			t.Errorf("%d exits are still counted", n)
+			t.Errorf("%d exits are still recorded", n)
 		}
 	})
 }
@@ -149,11 +149,11 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 		m, done := p.start()
 		m.RecordResponse("an older token", 401, nil)
 		if s := m.Status(); s.Problem != nil {
-			t.Errorf("a token that was replaced: %v", s.Problem)
+			t.Errorf("after the rejection of a replaced token the problem is %v, want none", s.Problem)
 		}
 		m.RecordResponse("first", 401, nil)
 		if s := m.Status(); s.Problem == nil || !s.Since.Equal(time.Now()) {
-			t.Errorf("after the rejection of the projected token: %+v", s)
+			t.Errorf("after the rejection of the projected token the status is %+v, want a problem since now", s)
 		}
 		p.project("token", "second")
 		time.Sleep(3 * time.Hour)
@@ -165,7 +165,7 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 		}
 		m.RecordResponse("second", 403, nil) // a permission may be missing, but the token is accepted
 		if s := m.Status(); s.Problem != nil || !s.Accepted {
-			t.Errorf("after the next token was accepted: %+v", s)
+			t.Errorf("after the next token was accepted the status is %+v, want no problem", s)
 		}
 	})
 }
@@ -178,19 +178,19 @@ func TestNoAnswerIsNoRejection(t *testing.T) {
 		m, done := newPod(t).start()
 		m.RecordResponse("first", 0, errors.New("connection refused"))
 		if s := m.Status(); s != (Status{}) {
-			t.Errorf("after a refused connection: %+v", s)
+			t.Errorf("after a refused connection the status is %+v, want the zero value", s)
 		}
 		m.RecordResponse("first", 0,
 			&tls.CertificateVerificationError{Err: errors.New("unknown authority")})
 		if s := m.Status(); s.Problem == nil ||
 			!strings.Contains(s.Problem.Error(), "unknown authority") {
-			t.Errorf("with an unknown certificate authority: %+v", s)
+			t.Errorf("with an unknown certificate authority the status is %+v, want the problem", s)
 		}
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		select {
 		case err := <-done:
-			t.Errorf("the monitor ends: %v", err)
+			t.Errorf("the monitor ends although a restart would not help: %v", err)
 		default:
 		}
 	})

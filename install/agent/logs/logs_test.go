@@ -48,7 +48,7 @@ func TestRepeatedLinesAreSuppressed(t *testing.T) {
 		out.Reset()
 		l.Warn("too many open files")
 		if !strings.Contains(out.String(), `"suppressed":1022`) {
-			t.Errorf("the next period begins with %s", out)
+			t.Errorf("the next period begins with %s, want the number of suppressed lines", out)
 		}
 	})
 }

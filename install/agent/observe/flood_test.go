@@ -177,7 +177,7 @@ func (n *network) attack(ready func() bool) {
 		n.t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "flooded\n" {
-		n.t.Errorf("the flood printed %q, %v", line, err)
+		n.t.Errorf("the flood printed %q, %v; want flooded", line, err)
 	}
 	for !ready() {
 		runtime.Gosched()

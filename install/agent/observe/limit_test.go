@@ -160,7 +160,7 @@ func TestConnectionIsClosedTwice(t *testing.T) {
 	conn := c.admit(&peer{from: "10.1.0.7"})
 	_, _ = conn.Close(), conn.Close()
 	if len(c.open) != 0 {
-		t.Errorf("%d connections are counted as open", len(c.open))
+		t.Errorf("%d connections are counted as open, want 0", len(c.open))
 	}
 }
 

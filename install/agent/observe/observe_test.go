@@ -134,7 +134,7 @@ func TestReadyz(t *testing.T) {
 	readiness = observe.Combine(part(observe.Kubeconfig, true))
 	if code, text := ask(h, "GET", "/readyz", remote, ""); code != 200 ||
 		!strings.HasPrefix(text, "ready:") {
-		t.Errorf("/readyz: %d %s", code, text)
+		t.Errorf("/readyz of a ready agent: %d %s", code, text)
 	}
 	// A state that could not be determined is shown as unknown.
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
@@ -142,7 +142,7 @@ func TestReadyz(t *testing.T) {
 	code, text = ask(h, "GET", "/readyz", remote, "")
 	if code != 200 || !strings.HasPrefix(text, "ready, but parts with a question mark are unknown: ") ||
 		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
-		t.Errorf("/readyz: %d %s", code, text)
+		t.Errorf("/readyz with an unknown part: %d %s", code, text)
 	}
 }
 
@@ -150,11 +150,11 @@ func TestHealthz(t *testing.T) {
 	var stuck error
 	h := observe.Health{Stuck: func() error { return stuck }}.Handler()
 	if code, _ := ask(h, "GET", "/healthz", remote, ""); code != 200 {
-		t.Errorf("/healthz of a running agent: %d", code)
+		t.Errorf("/healthz of a running agent: %d, want 200", code)
 	}
 	stuck = errors.New("stuck")
 	if code, text := ask(h, "GET", "/healthz", remote, ""); code != 503 || text != "stuck\n" {
-		t.Errorf("/healthz of a stuck agent: %d %s", code, text)
+		t.Errorf("/healthz of a stuck agent: %d %s, want 503 with the error", code, text)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestLogLevel(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := observe.Health{Level: zap.NewAtomicLevel()}.Handler()
 			if code, text := ask(h, "PUT", "/log-level", tc.from, tc.body); code != tc.code {
-				t.Errorf("PUT /log-level: %d %s", code, text)
+				t.Errorf("PUT /log-level: %d %s, want %d", code, text, tc.code)
 			}
 			if _, level := ask(h, "GET", "/log-level", remote, ""); level != tc.after+"\n" {
 				t.Errorf("level %s, want %s", level, tc.after)
@@ -227,11 +227,11 @@ func TestMetrics(t *testing.T) {
 	for _, f := range metrics.All() {
 		if f.Type != metrics.Histogram && !strings.Contains(text, "\n"+f.Name+"{") &&
 			!strings.Contains(text, "\n"+f.Name+" ") {
-			t.Errorf("%s: no series", f.Name)
+			t.Errorf("the metric %s has no series", f.Name)
 		}
 		if !strings.Contains(text, "# HELP "+f.Name+" "+f.Help+"\n# TYPE "+f.Name+" "+
 			string(f.Type)+"\n") {
-			t.Errorf("%s differs from the table", f.Name)
+			t.Errorf("the help or the type of %s differs from the table", f.Name)
 		}
 	}
 	others := strings.Count(text, "# TYPE process_") + strings.Count(text, "# TYPE go_")
@@ -243,7 +243,7 @@ func TestMetrics(t *testing.T) {
 		"process_open_fds", "process_resident_memory_bytes", "go_goroutines",
 	} {
 		if !strings.Contains(text, "\n"+name+" ") {
-			t.Errorf("no %s", name)
+			t.Errorf("there is no metric %s", name)
 		}
 	}
 }
@@ -317,7 +317,7 @@ func TestReplacedSeriesEnd(t *testing.T) {
 			}
 		}
 		if got.String() != want.String() {
-			t.Errorf("after Replace with the pods %v:\n%s", pods, got.String())
+			t.Errorf("after Replace with the pods %v the series are\n%s", pods, got.String())
 		}
 	}
 	checkReplace()
@@ -353,7 +353,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(answer.Body); string(text) != "hello" || err != nil {
-		t.Errorf("the answer is %q, %v", text, err)
+		t.Errorf("the answer is %q, %v; want hello", text, err)
 	}
 	_ = answer.Body.Close()
 	cancel()
@@ -361,6 +361,6 @@ func TestServe(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := client.Do(r); err == nil {
-		t.Error("the port is still open")
+		t.Error("the port is open after Serve has returned")
 	}
 }

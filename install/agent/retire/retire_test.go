@@ -163,11 +163,11 @@ func TestEverywhere(t *testing.T) {
 		})
 		if err != nil || len(reported) != 2 ||
 			!strings.Contains(reported[0], "sluice-node-a, sluice-node-b") {
-			t.Errorf("error %v, reported %q", err, reported)
+			t.Errorf("error %v, reported %q; want both agents and then the remaining one", err, reported)
 		}
 		if d := b.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
-			t.Errorf("deletes: %q", d)
+			t.Errorf("deletions %q, want one in the foreground", d)
 		}
 	})
 	t.Run("a missing DaemonSet is not an error", func(t *testing.T) {
