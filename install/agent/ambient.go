@@ -101,8 +101,8 @@ func newGuard(
 	})
 }
 
-// hostRules returns the parameters of the rules that the node should have. The rules
-// command requests them through the socket.
+// hostRules returns the parameters of the rules that the node should have. The rules command
+// requests them through the socket.
 func (m *ambientMode) hostRules() (agent.HostRules, error) {
 	p, backend, ok := m.guard.Parameters()
 	if !ok {

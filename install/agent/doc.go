@@ -15,9 +15,8 @@
 // API server permits the agent to watch them. An outage of the API server does not matter, because
 // no pod is scheduled to the node meanwhile. The kubeconfig is available while the API server
 // replies and permits the plugin to read pods. An outage of more than half a minute makes the
-// kubeconfig unavailable.
-// The agent checks the kubeconfig every half minute if it does not serve the socket, otherwise
-// every ten minutes.
+// kubeconfig unavailable. The agent checks the kubeconfig every half minute if it does not serve
+// the socket, otherwise every ten minutes.
 //
 // The API server must accept the agent's own credentials (package credential), and the permissions
 // of the plugin's kubeconfig must be known.
@@ -45,9 +44,9 @@
 //
 // # Audit
 //
-// Running pods are audited from the start (package audit), whether or not the plugin can be
-// installed: the audit needs only the node's pods and the kernel. The server for the plugin, which
-// uses the same cache of pods, also returns the location and the desired redirection of each pod.
+// Running pods are audited from the start (package audit), even if the plugin cannot be installed:
+// the audit needs only the node's pods and the kernel. The server for the plugin, which uses the
+// same cache of pods, also returns the location and the desired redirection of each pod.
 //
 // # Stop
 //

@@ -149,8 +149,9 @@ func (ne *nodeEvents) untilSettled(now time.Time) time.Duration {
 	return next
 }
 
-// settleTime returns the time for which the problem must exist before it is reported: settle or a
-// time for its reason, and 0 if settle is 0 or if the problem has a count.
+// settleTime returns the time for which the problem must exist before it is reported: 0 if settle
+// is 0 or the problem has a count, networkTime for a missing network configuration, and settle
+// otherwise.
 func (p problemEvent) settleTime(settle time.Duration) time.Duration {
 	switch {
 	case settle == 0, p.count > 0:

@@ -30,7 +30,7 @@ func (a *Agent) loops() []heartbeat.Loop {
 		},
 	}}
 	if a.auditor != nil {
-		// A list of the pods takes far less time than maxPodTime, which is used for both loops.
+		// Listing the pods takes far less time than maxPodTime, which limits both loops.
 		loops = append(loops,
 			heartbeat.Loop{Name: "auditor", MaxStep: maxPodTime, Progress: a.auditor.Progress},
 			heartbeat.Loop{

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// install installs the executables. ok means that the plugin's executable exists, so that a
-// configuration may name the plugin. outdated means that this executable is not the version of the
-// agent's image, so that existing elements of the plugin must not change.
+// install installs the executables. ok means that the plugin's executable is installed, in this or
+// an earlier version, so that a configuration may name the plugin. outdated means that it is not
+// the version in the agent's image, so that existing elements of the plugin must not change.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)

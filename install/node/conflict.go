@@ -18,7 +18,7 @@ type ConflictingWriter struct {
 	Writer string
 	// Advice is the remedy.
 	Advice string
-	// Rewrites is the number of writes of other programs to the file, from Since to Last. Writer is
+	// Rewrites is the number of writes by other programs to the file, from Since to Last. Writer is
 	// the program that wrote last.
 	Rewrites    int
 	Since, Last time.Time
@@ -54,7 +54,7 @@ func (c ConflictingWriter) String() string {
 }
 
 const (
-	// A program is a conflicting writer after minRewrites rewrites that are less than conflictTTL
+	// A program is a conflicting writer after minRewrites rewrites that are at most conflictTTL
 	// apart. Fewer rewrites are typical of an upgrade.
 	minRewrites = 3
 	conflictTTL = 10 * time.Minute
@@ -66,7 +66,7 @@ const (
 	relaxDuration = 5 * time.Minute
 )
 
-// conflicts counts the writes of other programs to files of the agent. It is not safe for
+// conflicts counts the writes by other programs to files of the agent. It is not safe for
 // concurrent use.
 type conflicts struct {
 	written      map[string]bool               // files whose last known write is the agent's
@@ -99,7 +99,7 @@ func (cs *conflicts) noteRewrite(now time.Time, name, plugin string) {
 	cs.count(now, name, plugin, writerOf(plugin))
 }
 
-// count counts a write of another program to a file.
+// count counts a write by another program to a file.
 func (cs *conflicts) count(now time.Time, name, plugin string, w writer) {
 	cs.total[w.name]++
 	c := cs.writers[name]

@@ -25,7 +25,7 @@ const (
 	Replaced DirectoryState = "replaced"
 	// Missing: the path on the node does not exist.
 	Missing DirectoryState = "missing"
-	// Unknown: the agent cannot access the path on the node.
+	// Unknown: the agent cannot determine where the path on the node leads.
 	Unknown DirectoryState = "unknown"
 )
 
@@ -102,9 +102,9 @@ func (d *directories) check(s Settings, status *Status) {
 	status.Directories.Binary = compare(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
 }
 
-// compare returns the state of a directory of this process. rootErr is the error if the runtime's
-// root directory is unknown. If that directory is not accessible, only a moved or removed directory
-// is detected, by a change of mountRoot.
+// compare returns the state of the directory dir of this process. rootErr is the error if the
+// runtime's root directory is unknown. If the root directory is unknown or not accessible, compare
+// detects only that dir was moved or removed, by a change of mountRoot.
 func (m *mount) compare(dir, runtimeRoot, onNode string, rootErr error) (DirectoryState, error) {
 	if rootErr == nil {
 		found, err := compareFile(dir, runtimeRoot, onNode)

@@ -119,8 +119,7 @@ func (x *executables) exists(name string) bool {
 }
 
 // put makes the executable a copy of source. changed means that put has written the executable.
-// foreignChange means that another program had removed the executable, or replaced it with a file
-// that is not a copy of source.
+// foreignChange means that another program had removed or changed the executable.
 func (x *executables) put(name, source string) (changed, foreignChange bool, err error) {
 	foreignChange = x.hasForeignChange(name, source)
 	if same, err := x.sameContent(name, source); err == nil && same {

@@ -142,9 +142,9 @@ func (p *planner) isInsertionBlocked(name string) bool {
 }
 
 // replacedElements returns the elements that earlier changes replaced, and the elements that this
-// change replaces.
-func replacedElements(before [][]byte, list *chain.List, types []string) [][]byte {
-	replaced := slices.Clone(before)
+// change replaces. For each type it returns only the last element.
+func replacedElements(earlier [][]byte, list *chain.List, types []string) [][]byte {
+	replaced := slices.Clone(earlier)
 	for _, plugin := range list.Plugins {
 		sameType := func(raw []byte) bool { return chain.TypeOf(raw) == plugin.Type }
 		if slices.Contains(types, plugin.Type) {

@@ -52,7 +52,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.ConfigurationNotInUse},
 		},
-		"the configured list gets the plugin after a Multus that delegates to this list": {
+		"the configured list gets the plugin if Multus, which sorts first, delegates to this list": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"clusterNetwork":"/host/etc/cni/net.d/20-b.conflist"`),
@@ -62,7 +62,7 @@ func TestInstall(t *testing.T) {
 				"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni",
 			},
 		},
-		"no pod uses the configured list after a Multus that delegates to another one": {
+		"no pod uses the configured list if Multus, which sorts first, delegates to another list": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"clusterNetwork":"30-c.conflist"`),
@@ -73,7 +73,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
-		"no pod uses the configured list after a Multus with an old copy of it": {
+		"no pod uses the configured list if Multus, which sorts first, has an old copy of it": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"delegates":[` + list("calico") + `]`),
@@ -84,7 +84,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
-		"the configured list gets the plugin, although another one comes before it": {
+		"the configured list gets the plugin although another list sorts first": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"10-a.conflist": list("cilium-cni"), "20-b.conflist": list("calico"),
@@ -197,7 +197,7 @@ func TestInstall(t *testing.T) {
 				"05-cilium.conflist":    "cilium-cni",
 			},
 		},
-		"the owned configuration of a plain one": {
+		"the owned configuration of a plain configuration": {
 			settings: func(s *node.Settings) {
 				s.IstioOwnedCNIConfig, s.IstioOwnedCNIConfigFileName = true, "00-sluice.conflist"
 			},
@@ -225,14 +225,14 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.FileNameTaken},
 		},
-		"a configuration for Multus": {
+		"a stand-alone configuration for Multus": {
 			settings: func(s *node.Settings) { s.Chained = false },
 			before:   map[string]string{"10-a.conflist": list("ovn-k8s-cni-overlay")},
 			after: map[string]string{
 				"10-a.conflist": "ovn-k8s-cni-overlay", "YYY-sluice-cni.conf": "plain sluice-cni",
 			},
 		},
-		"a configuration for Multus that replaces istio-cni's": {
+		"a stand-alone configuration that replaces istio-cni's": {
 			settings: func(s *node.Settings) {
 				s.Chained, s.CNIConfFileName = false, "istio-cni.conf"
 			},
@@ -241,7 +241,7 @@ func TestInstall(t *testing.T) {
 			},
 			after: map[string]string{"istio-cni.conf": "plain sluice-cni"},
 		},
-		"a name for Multus that is in use": {
+		"the name of the stand-alone configuration is in use": {
 			settings: func(s *node.Settings) { s.Chained, s.CNIConfFileName = false, "10-a.conf" },
 			before:   map[string]string{"10-a.conf": plainBridge},
 			reasons:  []node.Reason{node.FileNameTaken}, blocked: true,

@@ -25,7 +25,7 @@ type history struct {
 	settings node.Settings
 	found    node.Actual
 	foreign  map[string]string // the foreign files, as they are to be restored
-	from     map[string]string // lists that replace a foreign plain configuration, by name
+	from     map[string]string // foreign plain configurations that were replaced, by list
 }
 
 func newHistory(t *rapid.T) *history {

@@ -12,9 +12,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// denyInotify makes inotify fail, and reports whether the process is permitted to do this. A node
-// can run in a bubble of synctest only without inotify, whose reader would keep the clock of the
-// bubble from advancing. In a bubble, the test wakes the node in place of an event. The clock
+// denyInotify makes inotify fail for the rest of the process. If it returns false, the test ran in
+// a child process, and the caller must return; see [filetest.Private].
+//
+// A node can run in a bubble of synctest only without inotify, whose reader would keep the clock of
+// the bubble from advancing. In a bubble, the test wakes the node in place of an event. The clock
 // advances only while the node waits, not while it computes.
 func denyInotify(t *testing.T) bool {
 	t.Helper()

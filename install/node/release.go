@@ -45,7 +45,7 @@ func release(s Settings, f Actual, name string) []Target {
 	case hasEntry && e.Kind == journal.Converted:
 		return releaseConverted(s, f, t, e, unchanged)
 	case hasEntry && e.Kind == journal.Edited && unchanged:
-		t.Content = reinsertReplaced(f, removeTypes(e.Original, typesNotExecutable(s, f)), e)
+		t.Content = reinsertReplaced(f, removeTypes(e.Original, typesWithoutExecutable(s, f)), e)
 		t.Mode = e.Mode
 	case hasEntry && e.Kind == journal.Created, name == s.IstioOwnedCNIConfigFileName,
 		filepath.Ext(name) != ".conflist":
@@ -96,9 +96,9 @@ func reinsertReplaced(f Actual, data []byte, e journal.Entry) []byte {
 	return data
 }
 
-// typesNotExecutable returns the replaced types without an executable. A chain that contains them
-// would fail.
-func typesNotExecutable(s Settings, f Actual) []string {
+// typesWithoutExecutable returns the replaced types without an executable. A chain that contains
+// them would fail.
+func typesWithoutExecutable(s Settings, f Actual) []string {
 	var types []string
 	for _, plugin := range s.ReplacedTypes {
 		if !f.Executables[plugin] {

@@ -34,8 +34,8 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
 	defer watch.Close()
 	for {
-		// Renew the watch before the reconciliation: a change between them would not be detected if
-		// the order were reversed.
+		// Renew the watch before the reconciliation: in the reverse order, a change between the two
+		// would not be detected.
 		watchErr := watch.Renew(links(n.currentSettings())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {

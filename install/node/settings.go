@@ -26,12 +26,12 @@ type Settings struct {
 	RuntimeRoot func() (string, error)
 	// NodeCNIBinDir and NodeCNIConfDir are the paths of these directories as the runtime sees them.
 	NodeCNIBinDir, NodeCNIConfDir string
-	// CNIConfFileName is the file to insert the plugin into. If it is empty, the plugin is inserted
-	// into the first valid file, which runtimes use. If another file sorts before the named file,
-	// pods have no redirection, and the node has a blocking problem. There is no problem if the
-	// other file is a configuration of Multus that delegates to the named file. The problem is not
-	// blocking if the other file contains the plugin, or if the agent cannot determine to which
-	// configuration Multus delegates (no clusterNetwork and no delegates, a
+	// CNIConfFileName is the name of the file to insert the plugin into. If it is empty, the plugin
+	// is inserted into the first valid file, which runtimes use. If another file sorts before the
+	// named file, pods have no redirection, and the node has a blocking problem. There is no
+	// problem if the other file is a configuration of Multus that delegates to the named file. The
+	// problem is not blocking if the other file contains the plugin, or if the agent cannot
+	// determine to which configuration Multus delegates (no clusterNetwork and no delegates, a
 	// NetworkAttachmentDefinition, a directory).
 	//
 	// Without Chained, CNIConfFileName is the name of the stand-alone configuration
@@ -69,8 +69,8 @@ type Settings struct {
 	// Uninstallation restores them. Elements with ambient_enabled are not replaced.
 	ReplacedTypes []string
 
-	// StateDir contains the journal. It should persist across reboots: without it, uninstallation
-	// only removes the plugin's element.
+	// StateDir contains the journal. It should persist across reboots: without the journal,
+	// uninstallation removes the plugin's element, but does not restore the original files.
 	StateDir string
 	// ResultDirs contains the directories in which runtimes cache results of ADD
 	// (/var/lib/cni/results and /var/lib/cni/cache/results).

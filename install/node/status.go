@@ -10,7 +10,7 @@ import (
 type Status struct {
 	// At is the time when the reconciliation began; zero before the first one.
 	At time.Time
-	// Primary is the name of the file that runtimes use.
+	// Primary is the name of the file that runtimes use; empty if there is none.
 	Primary string
 	// Plugins is the chain in this file before the reconciliation; nil if it cannot be read.
 	Plugins  []string
@@ -40,7 +40,7 @@ type Totals struct {
 	Reconciliations uint64
 	Changes         uint64            // files changed
 	Failures        uint64            // reconciliations that ended with a blocking problem
-	Rewrites        map[string]uint64 // writes of other programs to the agent's files, by program
+	Rewrites        map[string]uint64 // writes by other programs to the agent's files, by program
 	// FailedWrites is the number of failed writes by part of the installation: "binary" or
 	// "configuration".
 	FailedWrites map[string]uint64

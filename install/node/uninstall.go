@@ -157,8 +157,8 @@ func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Rep
 
 // waitUntilUnreferenced waits until no cached result names the plugin, except results of the
 // agent's own pods, or until the timeout has elapsed. If the configuration has just changed, it
-// waits for reloadDelay first, because new results may appear in this time. It returns the result
-// of the last call of [References].
+// waits for at least reloadDelay, because new results may appear in this time. It returns the
+// result of the last call of [References].
 func waitUntilUnreferenced(
 	ctx context.Context, s Settings, timeout time.Duration, justChanged bool,
 ) (map[string]ReferenceCount, error) {

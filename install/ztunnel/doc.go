@@ -6,7 +6,7 @@
 //
 // The state of a [Server] is the set of pods that ztunnel should serve. [Server.Restore] sets the
 // pods that exist when the agent starts. [Server.Add] and [Server.Remove] change the state
-// afterwards, and wait for ztunnel. A ztunnel that connects first receives the current state.
+// afterwards, and wait for ztunnel. When a ztunnel connects, it receives the current state.
 //
 //	server := ztunnel.New(log, ztunnel.Options{})
 //	go server.Serve(ctx, ztunnel.DefaultSocket)

@@ -52,7 +52,7 @@ func start(t testing.TB, path string) *testEnv {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		// An agent ends here, which closes the descriptors of the pods.
+		// The process of an agent would end here, and its descriptors of the pods would be closed.
 		for _, p := range env.State().Pods {
 			if err := env.Remove(context.Background(), p.UID); err != nil {
 				t.Error(err)
@@ -79,7 +79,8 @@ func (env *testEnv) dial(t testing.TB) *ztunneltest.Client {
 // snapshot.
 func (env *testEnv) waitConnected(t testing.TB, n, ready int) {
 	t.Helper()
-	rulestest.Eventually(t, fmt.Sprintf("%d ztunnels are connected, %d of them ready", n, ready), func() bool {
+	description := fmt.Sprintf("%d ztunnels are connected, %d of them ready", n, ready)
+	rulestest.Eventually(t, description, func() bool {
 		connections := env.State().Connections
 		got := 0
 		for _, c := range connections {
@@ -109,8 +110,8 @@ func pod(t testing.TB, name string) ztunnel.Pod {
 	}
 }
 
-// expectAndAck receives the next message, acknowledges it, and compares it in the format of
-// ztunneltest.Describe.
+// expectAndAck receives the next message, compares it in the format of ztunneltest.Describe, and
+// acknowledges it.
 func expectAndAck(t testing.TB, c *ztunneltest.Client, want string) {
 	t.Helper()
 	expectUnacknowledged(t, c, want)

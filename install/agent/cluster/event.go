@@ -22,7 +22,7 @@ func NodeObject(name string) Object {
 	return Object{Kind: "Node", APIVersion: "v1", Name: name, UID: name}
 }
 
-// An Event is an event about an object, one sentence long.
+// An Event is an event about an object. Its message is one sentence.
 type Event struct {
 	About Object
 	// Warning marks a warning; otherwise the type is Normal.

@@ -43,8 +43,8 @@ type Options struct {
 	ReplacementTimeout time.Duration
 }
 
-// Status is the state of the agent's credentials. The zero value means that no request has been
-// sent.
+// Status is the state of the agent's credentials. The zero value means that the API server has not
+// replied yet.
 type Status struct {
 	// Accepted is set once the API server has accepted the token.
 	Accepted bool

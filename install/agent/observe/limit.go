@@ -18,7 +18,8 @@ const (
 	// maxRate and maxRatePerAddress limit the new connections per second in the same way.
 	maxRate           = 100
 	maxRatePerAddress = 20
-	// maxAddresses is the maximum number of addresses that are counted separately in a second.
+	// maxAddresses is the maximum number of addresses whose connections are counted in a second.
+	// Connections of further addresses are refused, except connections of the node.
 	maxAddresses = 4096
 	// nodeFactor multiplies the limits per address for addresses of the node, which probes use.
 	nodeFactor = 4
@@ -34,10 +35,11 @@ type Refusals struct {
 }
 
 // A limiter is a listener that resets connections beyond the limits. It accepts each connection
-// first, so that the kernel's accept queue, which may contain a probe, does not fill up. If
-// the limit of open connections is reached, a new connection replaces the oldest connection of the
-// address with the most connections, so that other addresses are always served. Addresses of the
-// node have separate limits.
+// first, so that the kernel's accept queue, which may contain a probe, does not fill up. If the
+// address of a new connection has reached its limit of open connections, the new connection
+// replaces the oldest one of this address. If all addresses together have reached the limit, it
+// replaces the oldest one of the address with the most connections, so that other addresses are
+// always served. Addresses of the node have separate limits.
 type limiter struct {
 	net.Listener
 	isNode  func(netip.Addr) bool
@@ -116,9 +118,9 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	return c
 }
 
-// withinRate reports whether a new connection of an address is within the limits, and counts the
-// connection if so. The first connection of an address in each second is within them, unless the
-// address is not the node's and maxAddresses addresses have connected in this second.
+// withinRate reports whether a new connection of an address is within the rate limits, and counts
+// the connection if so. The first connection of an address in each second is within the limits,
+// unless the address is not the node's and maxAddresses addresses have connected in this second.
 func (l *limiter) withinRate(address netip.Addr, isNode bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {

@@ -118,9 +118,9 @@ func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
 	m.histograms[s.Name()].WithLabelValues(s.Labels()...).Observe(value)
 }
 
-// Values returns the values of a counter or gauge with one label by label value, rounded down and
-// including zeros. The function series returns the metric's series for a label value, for example
-// [metrics.Drifts].
+// Values returns the values of a counter or gauge with one label, by label value. The values are
+// rounded down, and include zeros. The function series returns the metric's series for a label
+// value, for example [metrics.Drifts].
 func Values[L ~string, S interface{ Name() string }](
 	m *Metrics, series func(label L) S,
 ) map[string]int {

@@ -10,10 +10,9 @@ import (
 type Part struct {
 	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
-	// Ready reports whether an ADD would not fail because of this part.
+	// Ready is set if no ADD would fail because of this part, as far as known.
 	Ready bool `json:"ready"`
-	// Unknown reports whether Ready is only assumed, because it cannot be determined before the
-	// first ADD.
+	// Unknown is set if Ready is only assumed, because the agent cannot determine it.
 	Unknown bool `json:"unknown,omitempty"`
 	// Reasons are sentences about problems, or about facts that a user should know.
 	Reasons []string `json:"reasons,omitempty"`

@@ -30,7 +30,7 @@ func Everywhere(
 	defer ticker.Stop()
 	deleted, reported := false, ""
 	for {
-		remaining, err := deleteOnce(ctx, c, d, &deleted)
+		remaining, err := deleteAndList(ctx, c, d, &deleted)
 		switch {
 		case err == nil && len(remaining) == 0:
 			return nil
@@ -54,9 +54,9 @@ func Everywhere(
 	}
 }
 
-// deleteOnce returns the names of the remaining agents' pods. Unless *deleted is set, it first
+// deleteAndList returns the names of the remaining agents' pods. Unless *deleted is set, it first
 // deletes the DaemonSet and sets *deleted.
-func deleteOnce(
+func deleteAndList(
 	ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool,
 ) ([]string, error) {
 	if !*deleted {
