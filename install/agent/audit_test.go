@@ -2,20 +2,23 @@ package agent_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addRedirectedPod adds to the node a pod that ADD has redirected. The pod's sandbox does not
-// exist.
+// addRedirectedPod adds to the node a pod that ADD has redirected. The pod's sandbox does not exist
+// before addSandbox.
 func (b *testNode) addRedirectedPod() rules.Redirect {
 	b.t.Helper()
 	b.Put(`
@@ -25,7 +28,7 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
 	err := record.In(b.path("run")).Put(record.Record{
-		Key: record.Key{ContainerID: "a", IfName: "eth0"}, Netns: "/var/run/netns/gone",
+		Key: record.Key{ContainerID: "a", IfName: "eth0"}, Netns: "/var/run/netns/cni-1",
 		Pod: record.Pod{Namespace: "default", Name: "web", UID: "1"}, Outcome: "redirect",
 		Reason:   "mesh-pod",
 		Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
@@ -34,6 +37,64 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 		b.t.Fatal(err)
 	}
 	return r
+}
+
+// addSandbox creates the network namespace of the pod that addRedirectedPod has added. It returns
+// the namespace and the file that the runtime mounts.
+func (b *testNode) addSandbox(r rules.Redirect) (ns *netns.NS, file string) {
+	b.t.Helper()
+	ns = netnstest.NewPod(b.t)
+	backend, err := compat.Choose(compat.BackendNFT)
+	if err == nil {
+		_, err = backend.Apply(ns, rules.MustCompile(r), compat.Snapshot{})
+	}
+	b.env["SLUICE_MOUNTED_NETNS_DIR"], file = b.path("netns"), b.path("netns/cni-1")
+	if err == nil {
+		err = os.MkdirAll(b.path("netns"), 0o755)
+	}
+	if err == nil {
+		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), file)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ns, file
+}
+
+// TestAForceDeletedPodIsAudited checks that the pod is audited, counted and repaired after the API
+// server has removed it, by this and the next agent, and that it is no longer counted when its
+// sandbox has ended.
+func TestAForceDeletedPodIsAudited(t *testing.T) {
+	netnstest.RequireRoot(t)
+	t.Parallel() // the end of the sandbox is noticed after seconds
+	b := newTestNode(t)
+	ns, file := b.addSandbox(b.addRedirectedPod())
+	counts := func(r *running, n string) func() bool {
+		return func() bool {
+			_, text := r.get("MONITORING_PORT", "/metrics")
+			return strings.Contains(text, "\nsluice_pods{state=\"redirected\"} "+n+"\n")
+		}
+	}
+	r := b.run(nil)
+	r.until("the pod is redirected", counts(r, "1"))
+	b.DeletePod("default", "web")
+	for range 2 {
+		if backend, err := compat.Choose(compat.BackendNFT); err != nil {
+			t.Fatal(err)
+		} else if _, err := backend.Remove(ns); err != nil {
+			t.Fatal(err)
+		}
+		r.until("the rules are restored", func() bool { return backendsWithRules(t, ns) == 1 })
+		r.until("the pod is counted", counts(r, "1"))
+		r.end()
+		r = b.run(nil)
+	}
+	r.until("the pod is redirected", counts(r, "1"))
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the pod is no longer counted", counts(r, "0"))
+	r.end()
 }
 
 // locate requests the location of the pod web from the agent's socket.

@@ -89,7 +89,7 @@ func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
 func TestStaticPodAfterARestart(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
-	env.put("static", running("10.0.0.7"), annotated("kubernetes.io/config.hash", "hash"),
+	env.put("static", running("10.0.0.7"), annotated("kubernetes.io/config.mirror", "hash"),
 		annotated(redirection, "enabled"))
 	env.addSandbox("static", ns)
 	env.mu.Lock()

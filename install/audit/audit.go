@@ -33,8 +33,8 @@ type Auditor struct {
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[string] // UIDs; nil before Run
 	pods    map[string]*pod                              // by UID
-	byName  map[cluster.Name]string
-	byNetNS map[netns.ID]string // the UID of the pod with the network namespace
+	byName  map[cluster.Name]string                      // without orphaned pods
+	byNetNS map[netns.ID]string                          // the UID of the pod with the network namespace
 	// byNamespace contains the packets of all pods with counters, including deleted pods, by the
 	// namespace of the pods.
 	byNamespace map[string]*packets
@@ -109,7 +109,7 @@ func (a *Auditor) watchPods(ctx context.Context) {
 		switch {
 		case !a.Pods.Synced(): // the cache reports all pods when it is synced
 		case n == (cluster.Name{}):
-			a.replacePods()
+			a.replacePods(ctx)
 		default:
 			item, ok := a.Pods.Item(n.Namespace, n.Name)
 			a.updatePod(n, item, ok)
@@ -118,13 +118,12 @@ func (a *Auditor) watchPods(ctx context.Context) {
 	}
 }
 
-// replacePods replaces a.pods with the pods in the cache.
-func (a *Auditor) replacePods() {
+// replacePods replaces a.pods with the pods in the cache and the orphaned pods.
+func (a *Auditor) replacePods(ctx context.Context) {
 	exists := map[cluster.Name]bool{}
-	uids := map[string]bool{}
 	for _, item := range a.Pods.Pods() {
 		n := cluster.Name{Namespace: item.Namespace, Name: item.Name}
-		exists[n], uids[item.UID] = true, true
+		exists[n] = true
 		a.updatePod(n, item, true)
 	}
 	a.mu.Lock()
@@ -139,23 +138,18 @@ func (a *Auditor) replacePods() {
 	for _, n := range deleted {
 		a.updatePod(n, podcache.Item{}, false)
 	}
-	a.warn("stored repairs cannot be removed", a.repairs.removeExcept(uids))
+	a.addOrphans(ctx)
 }
 
-// updatePod updates a pod from the cache, or removes it if ok is false.
+// updatePod updates a pod from the cache. If ok is false, or another pod has the name now, the pod
+// with the name was deleted.
 func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	a.mu.Lock()
-	old, known := a.byName[n]
-	if known && (!ok || old != item.UID) {
-		p := a.pods[old]
-		delete(a.pods, old)
-		delete(a.byName, n)
-		if a.byNetNS[p.watched] == old {
-			delete(a.byNetNS, p.watched)
-		}
-		defer a.forget(old) // after Unlock
-	}
 	defer a.mu.Unlock()
+	if old, known := a.byName[n]; known && (!ok || old != item.UID) {
+		delete(a.byName, n)
+		a.orphan(old)
+	}
 	if !ok {
 		return
 	}
@@ -163,11 +157,11 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	if p == nil {
 		p = newPod()
 		p.existed = !a.listed
-		a.pods[item.UID], a.byName[n] = p, item.UID
-	} else if p.item.ResourceVersion == item.ResourceVersion {
+		a.pods[item.UID] = p
+	} else if !p.orphaned && p.item.ResourceVersion == item.ResourceVersion {
 		return
 	}
-	p.item = item
+	a.byName[n], p.item, p.orphaned = item.UID, item, false
 	at := p.changeLimit.next(now)
 	if at.Equal(now) { // continual changes of a pod do not reset its search backoff
 		a.queue.Forget(item.UID)

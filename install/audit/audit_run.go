@@ -28,15 +28,17 @@ type auditRun struct {
 	*Auditor
 	*pod
 	uid string
-	// item, sandbox and pending are the values of the pod's fields when the audit began.
-	item    podcache.Item
-	sandbox *sandbox.Sandbox
-	pending pendingEvents
-	now     time.Time // when the audit began
+	// item, orphaned, sandbox and pending are the values of the pod's fields when the audit began.
+	item     podcache.Item
+	orphaned bool
+	sandbox  *sandbox.Sandbox
+	pending  pendingEvents
+	now      time.Time // when the audit began
 
 	// These fields are the result; see storeResults.
 
 	state         State
+	ended         bool            // the pod is orphaned, and needs no more audits
 	effect        foreign.Verdict // of foreign rules; empty if it was not determined
 	hasCompared   bool            // the states were compared, or the pod's parameters are invalid
 	processorTime time.Duration   // an upper bound of the time that the audit used
@@ -52,8 +54,8 @@ func (a *Auditor) audit(ctx context.Context, uid string) {
 		return
 	}
 	r := &auditRun{
-		Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, pending: p.pending,
-		now: time.Now(),
+		Auditor: a, pod: p, uid: uid, item: p.item, orphaned: p.orphaned, sandbox: p.sandbox,
+		pending: p.pending, now: time.Now(),
 	}
 	if until := p.auditPause.until; until.After(r.now) {
 		a.scheduleAudit(uid, until)
@@ -67,18 +69,22 @@ func (a *Auditor) audit(ctx context.Context, uid string) {
 	r.run(ctx)
 	r.processorTime = a.ProcessorTime() - before // includes the other work of the process
 
-	if deleted := a.storeResults(r); deleted {
-		a.forget(uid) // a second time, because the audit may have stored state
+	if removed := a.storeResults(r); removed {
+		a.forget(uid)
 	}
 }
 
-// storeResults stores the results of an audit, and reports whether the pod was deleted meanwhile.
-func (a *Auditor) storeResults(r *auditRun) (deleted bool) {
+// storeResults stores the results of an audit. It reports whether the pod is no longer in a.pods.
+func (a *Auditor) storeResults(r *auditRun) (removed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pods[r.uid]
 	if p != r.pod {
 		return p == nil
+	}
+	if r.ended && p.orphaned {
+		a.removePod(r.uid)
+		return true
 	}
 	p.state, p.effect = r.state, r.effect
 	p.auditPause.beginAfter(r.processorTime, time.Now())
@@ -94,6 +100,7 @@ func (a *Auditor) storeResults(r *auditRun) (deleted bool) {
 // run determines the desired state of the pod, and audits the pod if it should be redirected.
 func (r *auditRun) run(ctx context.Context) {
 	if r.item.PodStatus.HasEnded() {
+		r.ended = r.orphaned
 		return
 	}
 	if p := r.ambientPod(r.uid); p != nil {
@@ -108,6 +115,16 @@ func (r *auditRun) run(ctx context.Context) {
 	}
 	if r.desired.decision.Outcome != decide.Redirect ||
 		r.item.PodStatus.Deleted && r.desired.origin == fromPod {
+		r.ended = r.orphaned
+		return
+	}
+	switch {
+	case r.orphaned && !r.Compare:
+		r.ended = true
+		return
+	case r.orphaned && r.desired.sandboxUID != r.uid: // the mirror pod of a static pod was deleted
+		r.ended = true
+		r.addOrphans(ctx) // adds the static pod with the UID of its record
 		return
 	}
 	if !slices.Equal(before, r.pod.records) {
@@ -135,6 +152,7 @@ func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
 	r.nextAuditAt = r.now.Add(errorBackoff)
 	// The pod was deleted, or the agent ends.
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
+		r.ended = r.orphaned && ctx.Err() == nil
 		return
 	}
 	if r.version == "" || r.desired.decision.Outcome == decide.Redirect {
@@ -268,8 +286,9 @@ const auditTimes = 6
 
 // nextPeriodicAudit returns the time of the next audit without an event. A hash of the pod's UID
 // selects one of auditTimes times in the interval. The times are relative to the start of the
-// auditor on the monotonic clock, which is never set back. If comparisons are disabled, it returns
-// the zero time.
+// auditor on the monotonic clock, which is never set back. An orphaned pod is audited more often,
+// because nothing reports that its sandbox has ended. If comparisons are disabled, nextPeriodicAudit
+// returns the zero time.
 func (r *auditRun) nextPeriodicAudit() time.Time {
 	if !r.Compare {
 		return time.Time{}
@@ -280,6 +299,9 @@ func (r *auditRun) nextPeriodicAudit() time.Time {
 	at := r.begin.Add(r.now.Sub(r.begin).Truncate(r.Interval) + offset)
 	if !at.After(r.now) {
 		at = at.Add(r.Interval)
+	}
+	if r.orphaned {
+		return earliest(at, r.now.Add(errorBackoff))
 	}
 	return at
 }

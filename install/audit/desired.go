@@ -223,7 +223,7 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 		slices.Equal(r.pod.records, r.Auditor.records.Of(uid)) {
 		return nil
 	}
-	object, err := r.fetchPod(ctx, r.item)
+	object, err := r.object(ctx)
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,20 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 		d.redirect = r.desired.redirect // the addresses are known already
 	}
 	r.version, r.pod.records, r.desired = r.item.ResourceVersion, records, d
+	if d.sandboxUID != r.uid {
+		r.removeOrphan(d.sandboxUID) // the mirror pod has appeared
+	}
 	return nil
+}
+
+// object returns the pod from the API server. Of an orphaned pod it returns only the identity.
+func (r *auditRun) object(ctx context.Context) (*decide.Pod, error) {
+	if !r.orphaned {
+		return r.fetchPod(ctx, r.item)
+	}
+	return &decide.Pod{Metadata: decide.Metadata{
+		Namespace: r.item.Namespace, Name: r.item.Name, UID: r.item.UID,
+	}}, nil
 }
 
 // isRecordDecisive reports whether the record of ADD still defines the desired state although it

@@ -60,6 +60,15 @@
 // address or sandbox is reported only if it stays missing. While a pod in its termination grace
 // period has its record, it is reported like a running pod.
 //
+// # Orphaned pods
+//
+// A pod whose deletion was forced (kubectl delete --force) is removed from the API server while its
+// containers may still run. Such a pod is orphaned: it is audited and counted until its network
+// namespace is removed. Its desired state is taken from its records, by which the next agent also
+// finds it. A static pod whose mirror pod does not exist is audited in the same way. If the records
+// exist, but the network namespace cannot be entered, the pod counts as unknown. If there is no
+// record, the pod is not known.
+//
 // # Ambient mode
 //
 // A pod in ambient mode is audited like any other once the agent has installed its rules

@@ -53,6 +53,9 @@ func (r *auditRun) recordEvent(reason, message string) {
 	if !due {
 		return
 	}
+	if r.orphaned {
+		message += " (the pod was deleted from the API server, but its sandbox still exists)"
+	}
 	message = text.Printable(message) // table names are untrusted
 	if reason != redirectRepaired {
 		r.Log.Warn(message, zap.Stringer("pod", r.item.Ref), zap.String("reason", reason),

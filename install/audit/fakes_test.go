@@ -28,7 +28,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// errNoSandbox is the reason why a sandbox is not found.
+// errNoSandbox is the reason why a sandbox is not found if there is no record of it.
 var errNoSandbox = errors.New("nowhere")
 
 func (env *testEnv) Synced() bool { env.mu.Lock(); defer env.mu.Unlock(); return env.synced }
@@ -68,11 +68,17 @@ func (env *testEnv) find(
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range pods {
-		if path, ok := env.netnsPaths[p.UID]; ok && env.namespaces[path] != nil {
+		path, ok := env.netnsPaths[p.UID]
+		switch {
+		case ok && env.findError != nil:
+			missing = append(missing, sandbox.Missing{Pod: p, Err: env.findError})
+		case ok && env.namespaces[path] != nil:
 			found[p.UID] = sandbox.Sandbox{
 				Pod: p, Path: path, ID: env.namespaces[path].id, Source: env.source, Created: env.created,
 			}
-		} else {
+		case ok:
+			missing = append(missing, sandbox.Missing{Pod: p, Err: fs.ErrNotExist, Ended: true})
+		default:
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errNoSandbox})
 		}
 	}

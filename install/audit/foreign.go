@@ -151,6 +151,13 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 		return
 	}
 	if r.ipv6.version != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
+		if r.orphaned {
+			r.state = Unknown
+			r.recordEvent(effectUnknown, fmt.Sprintf("%s, but whether they should capture IPv6 traffic of "+
+				"%s is unknown, because the pod had no IPv6 address when they were made", situation,
+				addresses[i]))
+			return
+		}
 		object, err := r.fetchPod(ctx, r.item)
 		if err != nil {
 			r.onUnreadable(err)

@@ -144,7 +144,7 @@ func TestLocateFails(t *testing.T) {
 func TestAPodThatClaimsAnothersUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim, thief := meshPod("victim"), meshPod("thief")
-		thief.Metadata.Annotations["kubernetes.io/config.hash"] = "uid-victim"
+		thief.Metadata.Annotations["kubernetes.io/config.mirror"] = "uid-victim"
 		thief.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "443"
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
@@ -167,7 +167,7 @@ func TestAStaticPod(t *testing.T) {
 		static := meshPod("web")
 		static.Metadata.UID = "hash"
 		copied := meshPod("web")
-		copied.Metadata.Annotations["kubernetes.io/config.hash"] = "hash"
+		copied.Metadata.Annotations["kubernetes.io/config.mirror"] = "hash"
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s = env.addRedirected(static)

@@ -76,15 +76,15 @@ func (l *locator) search(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
 	found, missing := l.auditor.FindSandboxes(ctx, slices.Collect(maps.Values(pending)))
-	reasons := make(map[string]error, len(missing))
+	results := make(map[string]sandbox.Missing, len(missing))
 	for _, m := range missing {
-		reasons[m.Pod.UID] = m.Err
+		results[m.Pod.UID] = m
 	}
 	for uid, p := range pending {
 		if sb, ok := found[p.UID]; ok {
 			l.auditor.onFound(uid, sb)
 		} else {
-			l.auditor.onNotFound(uid, reasons[p.UID])
+			l.auditor.onNotFound(uid, results[p.UID])
 		}
 	}
 }
@@ -94,17 +94,17 @@ func (a *Auditor) onFound(uid string, sb sandbox.Sandbox) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
-		p.sandbox, p.lookupErr = &sb, nil
+		p.sandbox, p.lookup = &sb, sandbox.Missing{}
 		a.queue.Add(uid)
 	}
 }
 
 // onNotFound schedules a retry with exponential backoff.
-func (a *Auditor) onNotFound(uid string, err error) {
+func (a *Auditor) onNotFound(uid string, m sandbox.Missing) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.pods[uid]; p != nil {
-		p.lookupErr = err
+		p.lookup = m
 		a.queue.AddRateLimited(uid)
 	}
 }

@@ -33,17 +33,19 @@ func States() []State { return []State{Redirected, Drifted, Unprotected, Unknown
 type pod struct {
 	// The auditor's lock guards these fields:
 
-	item  podcache.Item
-	state State
+	item podcache.Item
+	// orphaned is set if the API server no longer has the pod; see addOrphans.
+	orphaned bool
+	state    State
 	// effect is the effect of foreign rules on the pod's captured traffic.
 	effect foreign.Verdict
 	// existed is set if the pod existed when the auditor started.
 	existed  bool
 	counters podCounters
 	// audited is the time of the last audit that set hasCompared.
-	audited   time.Time
-	sandbox   *sandbox.Sandbox // nil if unknown
-	lookupErr error            // of the last search for the sandbox
+	audited time.Time
+	sandbox *sandbox.Sandbox // nil if unknown
+	lookup  sandbox.Missing  // result of the last search for the sandbox if it was not found
 	// eventLimit limits the audits after events, and changeLimit the audits after changes of the
 	// pod.
 	eventLimit, changeLimit auditLimit

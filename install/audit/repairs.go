@@ -1,7 +1,8 @@
 package audit
 
 import (
-	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/sluice-mesh/sluice/install/repair"
@@ -54,16 +55,9 @@ func (r *repairs) remove(uid string) error {
 	return r.store.Remove(uid)
 }
 
-// removeExcept removes the entries of all pods that do not exist.
-func (r *repairs) removeExcept(existing map[string]bool) error {
+// all returns the entries of all pods.
+func (r *repairs) all() []repair.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var err error
-	for uid := range r.entries {
-		if !existing[uid] {
-			delete(r.entries, uid)
-			err = errors.Join(err, r.store.Remove(uid))
-		}
-	}
-	return err
+	return slices.Collect(maps.Values(r.entries))
 }

@@ -49,6 +49,7 @@ type testEnv struct {
 	searches   int
 	inode      uint64 // of the latest namespace
 	source     sandbox.Source
+	findError  error         // the error of searches for existing sandboxes
 	created    time.Time     // of all sandboxes
 	used       time.Duration // processor time of all audits
 
@@ -213,10 +214,16 @@ func (env *testEnv) put(p *decide.Pod, status podcache.PodStatus) {
 	}
 }
 
+// delete deletes a pod as the kubelet does: it removes the object after the sandbox has ended.
 func (env *testEnv) delete(p *decide.Pod) {
-	env.mu.Lock()
-	delete(env.items, p.Metadata.Namespace+"/"+p.Metadata.Name)
-	env.mu.Unlock()
+	env.removeRecord(p)
+	env.set(func() { delete(env.namespaces, env.netnsPaths[p.Metadata.UID]) })
+	env.forceDelete(p)
+}
+
+// forceDelete removes only the object of a pod from the API server.
+func (env *testEnv) forceDelete(p *decide.Pod) {
+	env.set(func() { delete(env.items, p.Metadata.Namespace+"/"+p.Metadata.Name) })
 	env.Changed(p.Metadata.Namespace, p.Metadata.Name)
 }
 

@@ -60,7 +60,7 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 			}
 		}
 		env.delete(web)
-		settle()
+		advance(time.Second)
 		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil {
 			t.Errorf("entries of a deleted pod: %v, %v", kept, err)
 		}

@@ -10,7 +10,8 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
-		Help: "Mesh pods on the node by the state of their redirection; " +
+		Help: "Mesh pods on the node, including force-deleted pods whose sandboxes exist, by the " +
+			"state of their redirection; " +
 			"unprotected pods have no rules; unknown means that the " +
 			"network namespace was not found or cannot be read, or that the effect of foreign " +
 			"rules cannot be decided",

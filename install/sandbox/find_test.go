@@ -442,6 +442,42 @@ func TestSandboxCreationTime(t *testing.T) {
 	}
 }
 
+// TestEndedSandbox checks that a pod is reported as ended only if its records show it.
+func TestEndedSandbox(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		prepare func(n *node, p sandbox.Pod)
+		want    bool
+	}{
+		{"without a record", func(*node, sandbox.Pod) {}, false},
+		{"the namespace has ended", func(n *node, p sandbox.Pod) {
+			n.record(t, p, "c1", "/var/run/netns/gone")
+		}, true},
+		{"the path belongs to another pod now", func(n *node, p sandbox.Pod) {
+			path := n.link(t, netnstest.New(t), "cni-1")
+			n.record(t, p, "c1", path)
+			p.Name, p.UID = "another", "3b8d5f0e-9a51-4c79-8f5c-2f1f4b1d0c77"
+			n.record(t, p, "c2", path)
+		}, true},
+		{"the namespace cannot be reached", func(n *node, p sandbox.Pod) {
+			n.record(t, p, "c1", "/somewhere/else")
+		}, false},
+		{"one of two namespaces cannot be reached", func(n *node, p sandbox.Pod) {
+			n.record(t, p, "c1", "/somewhere/else")
+			n.record(t, p, "c2", "/var/run/netns/gone")
+		}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n, p := newNode(t), newPod()
+			row.prepare(n, p)
+			_, missing := n.finder().Find(t.Context(), []sandbox.Pod{p})
+			if len(missing) != 1 || missing[0].Ended != row.want {
+				t.Errorf("missing %+v", missing)
+			}
+		})
+	}
+}
+
 // TestUnprovenUIDNeedsTheName checks that a UID that may belong to another pod is searched only in
 // the records and in the runtime's cache, which contain the pod's name too, and not among the
 // processes of the node.

@@ -75,7 +75,7 @@ func (f *Finder) Find(
 	s.addError(s.records.refresh())
 	for _, p := range pods {
 		if p.UID == "" {
-			missing = append(missing, Missing{p, errors.New("it has no UID")})
+			missing = append(missing, Missing{Pod: p, Err: errors.New("it has no UID")})
 			continue
 		}
 		if sb, ok := f.fromCache(p); ok {
@@ -92,7 +92,8 @@ func (f *Finder) Find(
 			if cause == nil {
 				cause = errors.New("neither a record nor the runtime's cache contains it")
 			}
-			missing = append(missing, Missing{p, cause})
+			m.Err = cause
+			missing = append(missing, *m)
 		}
 	}
 	f.removeEnded()

@@ -13,7 +13,7 @@ import (
 type Pod struct {
 	Namespace, Name string
 	// UID is the UID of the pod in the kubelet. For a static pod this is the annotation
-	// kubernetes.io/config.hash.
+	// kubernetes.io/config.mirror.
 	UID string
 	// Unproven is set if the UID may belong to another pod because it is from an annotation, which
 	// users can set. Then only the sources that contain the name of the pod are searched, not
@@ -91,4 +91,6 @@ type Missing struct {
 	// Err contains the reason for each source. It is not necessarily a failure, because a pod that
 	// is starting or ending has no sandbox.
 	Err error
+	// Ended is set if the pod has records of ADD, and none of their network namespaces exists.
+	Ended bool
 }

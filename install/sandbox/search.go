@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
@@ -50,6 +51,7 @@ func (s *search) run() {
 // searchCandidates searches the candidates of a source.
 func (s *search) searchCandidates(source Source, c *candidates) {
 	for uid, m := range s.wanted {
+		hasEnded := source == Record && len(c.byUID[uid]) > 0
 		for _, a := range c.byUID[uid] {
 			found, err := s.verify(m.Pod, a, c)
 			if err == nil {
@@ -57,9 +59,12 @@ func (s *search) searchCandidates(source Source, c *candidates) {
 				s.addFound(found)
 				break
 			}
+			hasEnded = hasEnded &&
+				(errors.Is(err, fs.ErrNotExist) || errors.As(err, new(otherPodError)))
 			m.Err = errors.Join(m.Err,
 				errorIn(source, fmt.Errorf("sandbox %s: %w", a.containerID, err)))
 		}
+		m.Ended = m.Ended || hasEnded
 	}
 }
 
@@ -71,13 +76,18 @@ func (s *search) addFound(f Sandbox) {
 	s.cache(f)
 }
 
+// An otherPodError is the error for a candidate whose path belongs to another pod now, or to none.
+type otherPodError struct{ error }
+
 // verify returns the sandbox of a candidate if it exists, does not belong to another pod, and is
 // not the network namespace of the node or of this process.
 func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	proven := p
 	proven.Unproven = false // candidates do not have this field
 	if owner := all.byPath[a.path].pod; owner != proven {
-		return Sandbox{}, fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID)
+		return Sandbox{}, otherPodError{
+			fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID),
+		}
 	}
 	path, err := s.localPath(a)
 	if err != nil {
@@ -111,7 +121,9 @@ func (s *search) localPath(a candidate) (string, error) {
 	case s.proc == "":
 		return "", fmt.Errorf("%s is in /proc, which is not searched", a.path)
 	case s.proc.podOf(pid) != a.pod.UID:
-		return "", fmt.Errorf("%s does not belong to a process of the pod", a.path)
+		return "", otherPodError{
+			fmt.Errorf("%s does not belong to a process of the pod", a.path),
+		}
 	}
 	return s.proc.netns(pid), nil
 }

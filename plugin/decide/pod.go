@@ -81,8 +81,9 @@ type Namespace struct {
 // restartAlways is the restart policy of a native sidecar.
 const restartAlways = "Always"
 
-// configHashAnnotation has the kubelet's UID of a static pod in the API server's copy of the pod.
-const configHashAnnotation = "kubernetes.io/config.hash"
+// mirrorAnnotation marks a mirror pod, which is the API server's copy of a static pod. It has the
+// kubelet's UID of the static pod: the hash of its configuration.
+const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // HasUID reports whether uid is the pod's UID in the API server or, for a static pod, in the
 // kubelet. An empty uid is no pod's.
@@ -90,9 +91,10 @@ func (p *Pod) HasUID(uid string) bool {
 	return uid != "" && (p.Metadata.UID == uid || p.ConfigHash() == uid)
 }
 
-// ConfigHash returns the kubelet's UID of a static pod, and usually an empty string for other pods.
-// It is an annotation, which users can set to the UID of another pod.
-func (p *Pod) ConfigHash() string { return p.Metadata.Annotations[configHashAnnotation] }
+// ConfigHash returns the kubelet's UID of a static pod, and an empty string for other pods. It is an
+// annotation that users can set when they create a pod. The kubelet deletes such a pod without
+// starting it, but the UID may be the UID of another pod.
+func (p *Pod) ConfigHash() string { return p.Metadata.Annotations[mirrorAnnotation] }
 
 // Addresses returns the valid addresses of the pod's status in their order, without duplicates.
 func (p *Pod) Addresses() []netip.Addr {

@@ -9,7 +9,7 @@ import (
 
 func TestPodHasUID(t *testing.T) {
 	pod := decide.Pod{Metadata: decide.Metadata{
-		UID: "a", Annotations: map[string]string{"kubernetes.io/config.hash": "b"},
+		UID: "a", Annotations: map[string]string{"kubernetes.io/config.mirror": "b"},
 	}}
 	for _, test := range []struct {
 		name, uid string

@@ -3,8 +3,10 @@ package record
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -132,6 +134,14 @@ func (x *Index) Of(uid string) []*Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.pods[uid]
+}
+
+// All returns the records of all pods as of the last Refresh, in no particular order. Callers must
+// not change them.
+func (x *Index) All() []*Record {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Values(x.pods))...)
 }
 
 // Latest returns the time of the latest ADD whose record a Refresh has found, even if the record

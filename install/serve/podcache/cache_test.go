@@ -111,7 +111,7 @@ func TestFetchedPods(t *testing.T) {
 		{"a cached pod that is requested without a UID is not fetched", "", source.Ref{Namespace: "default", Name: "web"}, false, ""},
 		{
 			"a static pod that is requested with the hash of its configuration is not fetched",
-			`{metadata: {name: static, uid: b, annotations: {kubernetes.io/config.hash: "8d6b"}}, spec: {nodeName: here}}`,
+			`{metadata: {name: static, uid: b, annotations: {kubernetes.io/config.mirror: "8d6b"}}, spec: {nodeName: here}}`,
 			source.Ref{Namespace: "default", Name: "static", UID: "8d6b"},
 			false, "",
 		},

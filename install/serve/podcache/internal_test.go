@@ -62,7 +62,7 @@ func TestALongHashIsNotKept(t *testing.T) {
 	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
 		o := object{}
 		o.Name, o.Namespace, o.Annotations = "web", "shop",
-			map[string]string{configHash: strings.Repeat("x", length)}
+			map[string]string{"kubernetes.io/config.mirror": strings.Repeat("x", length)}
 		trimmed, err := trim(&o)
 		if err != nil {
 			t.Fatal(err)

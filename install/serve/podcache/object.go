@@ -17,9 +17,6 @@ import (
 // maxCachedBytes is the maximum size of a cached object in bytes. An injected pod has about 4 KiB.
 const maxCachedBytes = 32 << 10
 
-// configHash is the annotation that identifies a static pod; see [decide.Pod.HasUID].
-const configHash = "kubernetes.io/config.hash"
-
 // lastApplied is an annotation that kubectl writes. It is removed, because it doubles the size of a
 // pod and decisions do not need it.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
@@ -55,8 +52,9 @@ func trim(obj any) (any, error) {
 	if o.cached != nil {
 		return o, nil
 	}
+	identity := decide.Pod{Metadata: decide.Metadata{Annotations: o.Annotations}}
 	cached := &cachedObject{
-		uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion,
+		uid: string(o.UID), hash: short(identity.ConfigHash()), version: o.ResourceVersion,
 	}
 	if text, err := o.encode(); err == nil && len(text) <= maxCachedBytes {
 		cached.json = bytes.Clone(text) // without the unused capacity of the encoder's buffer

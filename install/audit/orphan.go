@@ -1,0 +1,90 @@
+package audit
+
+import (
+	"context"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// anyVersion is the version of an orphaned pod that the auditor has not known before.
+const anyVersion = "0"
+
+// addOrphans adds the orphaned pods: pods that the API server does not have any more although their
+// sandboxes may exist, for example because their deletion was forced. It finds them by the records
+// of ADD and of repairs, which also define their desired states. The first audit of an orphaned pod
+// removes it if its sandbox does not exist.
+func (a *Auditor) addOrphans(ctx context.Context) {
+	a.warn("the records of ADD cannot be read", a.records.Refresh())
+	var recorded []source.Ref
+	for _, r := range a.records.All() {
+		if a.Compare && r.Redirect != nil && r.Pod.UID != "" {
+			recorded = append(recorded, source.Ref(r.Pod))
+		}
+	}
+	for _, e := range a.repairs.all() {
+		recorded = append(recorded, source.Ref{Namespace: e.Namespace, Name: e.Name, UID: e.UID})
+	}
+	for _, ref := range recorded {
+		a.mu.Lock()
+		known := a.pods[ref.UID] != nil
+		a.mu.Unlock()
+		if known || a.hasMirrorPod(ctx, ref) {
+			continue
+		}
+		p := newPod()
+		p.existed = true
+		p.item = podcache.Item{Ref: ref, ResourceVersion: anyVersion}
+		a.mu.Lock()
+		if a.pods[ref.UID] == nil {
+			a.pods[ref.UID] = p
+			a.orphan(ref.UID)
+		}
+		a.mu.Unlock()
+	}
+}
+
+// hasMirrorPod reports whether the API server has the mirror pod of a static pod with a record.
+func (a *Auditor) hasMirrorPod(ctx context.Context, ref source.Ref) bool {
+	item, ok := a.Pods.Item(ref.Namespace, ref.Name)
+	if !ok {
+		return false
+	}
+	object, err := a.fetchPod(ctx, item)
+	if err != nil {
+		return false
+	}
+	records := a.recordsOf(object)
+	return len(records) > 0 && records[0].Pod.UID == ref.UID
+}
+
+// orphan marks a pod as orphaned, and schedules an audit of it. The caller holds a.mu.
+func (a *Auditor) orphan(uid string) {
+	p := a.pods[uid]
+	p.orphaned, p.item.PodStatus.Deleted, p.lookup = true, true, sandbox.Missing{}
+	a.queue.Forget(uid)
+	a.queue.Add(uid)
+}
+
+// removeOrphan removes the pod with the UID if it is orphaned.
+func (a *Auditor) removeOrphan(uid string) {
+	a.mu.Lock()
+	p := a.pods[uid]
+	removed := p != nil && p.orphaned
+	if removed {
+		a.removePod(uid)
+	}
+	a.mu.Unlock()
+	if removed {
+		a.forget(uid)
+	}
+}
+
+// removePod removes an orphaned pod from the auditor's maps. The caller holds a.mu.
+func (a *Auditor) removePod(uid string) {
+	if watched := a.pods[uid].watched; a.byNetNS[watched] == uid {
+		delete(a.byNetNS, watched)
+	}
+	delete(a.pods, uid)
+}
