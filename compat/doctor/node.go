@@ -93,10 +93,6 @@ func probeFinding(
 	trace rules.Trace, pod, desired netip.Addr,
 ) (severity Severity, summary, next string) {
 	outcome := trace.Outcome
-	by := "" // the responsible rule
-	if step := lastStep(trace); step != nil {
-		by = " by " + step.String()
-	}
 	const consequence = ": the pod captures the probes, and ztunnel may reject them"
 	switch {
 	case trace.Exhausted != "" || outcome.Undecided != "":
@@ -107,15 +103,20 @@ func probeFinding(
 				trace.DroppedWithoutRule()),
 			"accept the probes in that chain, or change its policy"
 	case outcome.Dropped:
-		return Problem, fmt.Sprintf("probes to %s are dropped%s", pod, by), "remove that rule"
+		return Problem, fmt.Sprintf("probes to %s are dropped%s", pod,
+			by(lastStep(trace, anyStep))), "remove that rule"
 	case outcome.SNATAddr == desired:
 		return OK, fmt.Sprintf("probes to %s get the source %s", pod, desired), ""
 	case outcome.SNATAddr.IsValid() || outcome.SNAT != "":
-		return Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, desired, by,
-			consequence), "remove that rule, or move its chain after Sluice's"
-	case by != "":
-		return Problem, fmt.Sprintf("probes to %s keep their source%s%s", pod, by, consequence),
-			"remove that rule, or see whether rules check --node finds differences"
+		// The kernel evaluates no nat rule after the rule that changes the source.
+		return Problem, fmt.Sprintf("probes to %s get another source than %s%s%s", pod, desired,
+				by(lastStep(trace, isNAT)), consequence),
+			"remove that rule, or move its chain after Sluice's"
+	}
+	if step := lastStep(trace, anyStep); step != nil {
+		return Problem, fmt.Sprintf("probes to %s keep their source%s; the last rule that matches"+
+				" them is %s", pod, consequence, step),
+			"run rules check --node to find differences from Sluice's rules"
 	}
 	return Problem, fmt.Sprintf("no rule gives probes to %s the source %s%s", pod, desired,
 		consequence), "the agent writes the rules again; if it cannot, run rules status to see the reason"
@@ -145,12 +146,27 @@ func probePacket(h *rules.AmbientHost, pod netip.Addr) rules.Packet {
 	}
 }
 
-// lastStep returns the last matching rule, or nil.
-func lastStep(t rules.Trace) *rules.Step {
+// lastStep returns the last matching rule that is selected, or nil.
+func lastStep(t rules.Trace, selects func(*rules.Step) bool) *rules.Step {
 	for _, pass := range slices.Backward(t.Passes) {
-		if n := len(pass.Steps); n > 0 {
-			return &pass.Steps[n-1]
+		for i := range slices.Backward(pass.Steps) {
+			if step := &pass.Steps[i]; selects(step) {
+				return step
+			}
 		}
 	}
 	return nil
+}
+
+func anyStep(*rules.Step) bool { return true }
+
+// isNAT reports whether the rule was reached from a chain of type nat.
+func isNAT(s *rules.Step) bool { return s.Base.Type == rules.NAT }
+
+// by returns " by" and the rule, or an empty string without a rule.
+func by(s *rules.Step) string {
+	if s == nil {
+		return ""
+	}
+	return " by " + s.String()
 }

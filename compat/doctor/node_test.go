@@ -44,6 +44,55 @@ func TestDiagnoseNodeNamesTheReasonForDroppedProbes(t *testing.T) {
 	}
 }
 
+// A finding about the source of probes names the rule that changes it, and not a rule after it that
+// only counts.
+func TestDiagnoseNodeNamesTheReasonForAnotherSource(t *testing.T) {
+	h := rules.DefaultAmbientHost()
+	h.Pods = []netip.Addr{netip.MustParseAddr("10.244.1.5")}
+	counts := rules.Table{Family: rules.IPv4, Name: "counts", Chains: []rules.Chain{{
+		Name: "post", Base: &rules.Base{Hook: rules.Postrouting, Priority: 200},
+		Rules: []rules.Rule{{Handle: 1, Actions: []rules.Action{rules.Count{}}}},
+	}}}
+	translates := rules.Table{Family: rules.IPv4, Name: "other", Chains: []rules.Chain{{
+		Name: "post", Base: &rules.Base{Type: rules.NAT, Hook: rules.Postrouting, Priority: 100},
+		Rules: []rules.Rule{{Handle: 1, Actions: []rules.Action{
+			rules.SNATTo{Addr: netip.MustParseAddr("10.0.0.9")},
+		}}},
+	}}}
+	const consequence = ": the pod captures the probes, and ztunnel may reject them"
+	for _, tc := range []struct {
+		name       string
+		tables     []rules.Table
+		want, next string
+	}{
+		{
+			"another source",
+			[]rules.Table{translates, counts},
+			"probes to 10.244.1.5 get another source than 169.254.7.127 by ip other post #1: " +
+				"snat ip to 10.0.0.9" + consequence,
+			"remove that rule, or move its chain after Sluice's",
+		},
+		{
+			"no other source",
+			[]rules.Table{counts},
+			"probes to 10.244.1.5 keep their source" + consequence +
+				"; the last rule that matches them is ip counts post #1: counter",
+			"run rules check --node to find differences from Sluice's rules",
+		},
+		{
+			"no rule", nil,
+			"no rule gives probes to 10.244.1.5 the source 169.254.7.127" + consequence,
+			"the agent writes the rules again; if it cannot, run rules status to see the reason",
+		},
+	} {
+		f := NodeFacts{Facts: healthy(), Live: compat.Live{Ruleset: rules.Ruleset{Tables: tc.tables}}}
+		want := Finding{Topic: "rules", Severity: Problem, Summary: tc.want, Next: tc.next}
+		if findings := DiagnoseNode(f, h); !slices.Contains(findings, want) {
+			t.Errorf("%s: no %+v in %+v", tc.name, want, findings)
+		}
+	}
+}
+
 // Only the note about the chain that drops the packet is the reason for a drop.
 func TestDroppedWithoutRule(t *testing.T) {
 	p, err := rules.ParsePacket("out tcp 10.244.1.5:1 > 192.0.2.1:443 uid 1000 state established")
