@@ -252,8 +252,9 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	r.end()
 }
 
-// TestReadinessFollowsTheNode checks that foreign changes are repaired, that a node that cannot be
-// repaired is not ready, and that the reasons contain the node's own paths.
+// TestReadinessFollowsTheNode checks that a node that the agent cannot repair is not ready, that
+// the reasons contain the paths on the node, and that the node is ready after the invalid file was
+// corrected.
 func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)

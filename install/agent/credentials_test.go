@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// waitPodAccess waits until the plugin can read a new pod from the socket and with its kubeconfig.
+// waitPodAccess adds a pod, and waits until the plugin can read it from the socket and with the
+// plugin's kubeconfig.
 func (r *running) waitPodAccess(name string) {
 	r.t.Helper()
 	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name +
@@ -59,7 +60,7 @@ func TestRotatedAuthority(t *testing.T) {
 
 // TestRecreatedServiceAccount covers a ServiceAccount that is deleted and created again: the node
 // is not ready while the API server rejects the token and the kubelet has not projected another
-// one. Then the plugin gets a new kubeconfig.
+// one. Afterwards the plugin gets a new kubeconfig.
 func TestRecreatedServiceAccount(t *testing.T) {
 	checkRejectedCredentials(t, func(b *testNode) { b.RecreateAccount(time.Now().Add(-time.Minute)) },
 		"rejects the agent's service account token (401), since ", "401")

@@ -14,7 +14,7 @@ import (
 // fault: a rejection makes the node unready, because it does not end by itself; an outage does not.
 var apiFaults = map[string]struct {
 	fault  apiservertest.Behavior
-	rights string
+	rights string // prefix of the readiness and reasons; see running.reasons
 	// hangs is set if requests hang for longer than a test waits. The tests of package podcache
 	// cover the consequences.
 	hangs bool
@@ -30,8 +30,9 @@ var apiFaults = map[string]struct {
 // each component sends some at once, and then retries with pauses.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
-// TestFaultsOfTheAPIServer checks that during a fault the agent reports it, retries with pauses,
-// keeps the plugin, and serves its cached pods. It recovers without a restart.
+// TestFaultsOfTheAPIServer checks that the agent reports a fault, and that during the fault it
+// retries with pauses, keeps the plugin, and serves its cached pods. The agent recovers without a
+// restart.
 func TestFaultsOfTheAPIServer(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for name, f := range apiFaults {

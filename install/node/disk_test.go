@@ -69,7 +69,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	free()
 	tn.mustBeInstalled(upgrade())
 	if !tn.executableIs(pluginV2) || !tn.elementIs(elementV2) {
-		t.Error("not upgraded once there was space")
+		t.Error("not upgraded after space was freed")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 		tn.mustBeInstalled(tn.reconcile())
 		tn.uninstall()
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
-			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
+			t.Errorf("%s: after uninstallation the configuration differs (-before +after):\n%s", name, diff)
 		}
 	}
 }
@@ -116,21 +116,21 @@ func TestReadOnlyDirectories(t *testing.T) {
 		tn.must(unix.Mkdir(tn.path("state"), 0o700))
 		tn.put("conf/10-a.conf", plainBridge)
 		before := tn.content("conf")
-		writable := filetest.ReadOnly(t, tn.path(name))
+		makeWritable := filetest.ReadOnly(t, tn.path(name))
 		tn.wantBlocked(tn.reconcile(), node.ReadOnlyFileSystem, tn.path(name))
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
 			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
-		writable()
+		makeWritable()
 		tn.mustBeInstalled(tn.reconcile())
-		writable = filetest.ReadOnly(t, tn.path("conf"))
+		makeWritable = filetest.ReadOnly(t, tn.path("conf"))
 		if _, err := tn.node().Uninstall(t.Context(), 0); err == nil || !tn.executableIs(pluginV1) {
 			t.Errorf("%s: error %v; want one, and the executable that the configuration still names", name, err)
 		}
-		writable()
+		makeWritable()
 		tn.uninstall()
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
-			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
+			t.Errorf("%s: after uninstallation the configuration differs (-before +after):\n%s", name, diff)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 		tn.uninstall()
 		tn.put("conf/10-a.conflist", list("calico"))
 		if diff := cmp.Diff(before, tn.content("conf")); diff != "" {
-			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
+			t.Errorf("%s: after uninstallation the configuration differs (-before +after):\n%s", name, diff)
 		}
 	}
 }
@@ -210,12 +210,12 @@ func TestWithoutAJournalEntryNoForeignFileIsEdited(t *testing.T) {
 	tn.mustBeInstalled(tn.reconcile())
 	tn.settings.IstioOwnedCNIConfig = false
 	tn.put("conf/02-istio-cni.conflist", list("bridge"))
-	writable := filetest.ReadOnly(t, tn.path("state"))
+	makeWritable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
 		t.Errorf("installed without a journal entry: %v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
-	writable()
+	makeWritable()
 	tn.mustBeInstalled(tn.reconcile())
 	tn.uninstall()
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
@@ -232,12 +232,12 @@ func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico"))
 	tn.mustBeInstalled(tn.reconcile())
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
-	writable := filetest.ReadOnly(t, tn.path("state"))
+	makeWritable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
 		t.Errorf("installed without a journal entry: %v", s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
-	writable()
+	makeWritable()
 	tn.mustBeInstalled(tn.reconcile())
 	tn.uninstall()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})

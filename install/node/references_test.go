@@ -45,8 +45,8 @@ func noPod(string, string) bool { return false }
 func TestReferencesOfTheAgent(t *testing.T) {
 	tn := newTestNode(t)
 	for description, row := range map[string]struct {
-		args string
-		own  int
+		args      string
+		agentPods int
 	}{
 		"a pod of the agent":         {podArgs("istio-system", "sluice-node-x2k4n"), 1},
 		"a pod of another namespace": {podArgs("shop", "sluice-node-x2k4n"), 0},
@@ -66,7 +66,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 	} {
 		tn.cacheResultWithArgs("one", row.args, "calico", "sluice-cni")
 		got, err := node.References([]string{tn.path("results")}, tn.settings.IsAgentPod)
-		count := node.ReferenceCount{Sandboxes: 1, AgentPods: row.own}
+		count := node.ReferenceCount{Sandboxes: 1, AgentPods: row.agentPods}
 		if diff := cmp.Diff(map[string]node.ReferenceCount{"calico": count, "sluice-cni": count},
 			got); diff != "" || err != nil {
 			t.Errorf("%s: error %v; counts (-want +got):\n%s", description, err, diff)

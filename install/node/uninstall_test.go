@@ -145,8 +145,8 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	tn.wantRestored(before)
 }
 
-// TestExecutableIsKeptWhileAForeignConfigurationNamesIt covers the thin form of Multus, which
-// copies the network's configuration with Sluice's element into its own.
+// TestExecutableIsKeptWhileAForeignConfigurationNamesIt covers the thin plugin of Multus, whose
+// configuration contains a copy of the network's configuration with Sluice's element.
 func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 	tn := newTestNode(t)
 	copying := func(plugins ...string) string {

@@ -61,8 +61,8 @@ func TestEndlessWatch(t *testing.T) {
 	}
 }
 
-// TestAgentsDoNotWatchTogether checks that requests are spread over seconds when the watches of all
-// agents end because the API server stops, and when agents start together.
+// TestAgentsDoNotWatchTogether checks that the requests of agents that started together are spread
+// over seconds when their watches end, and after an outage of the API server.
 func TestAgentsDoNotWatchTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)

@@ -102,8 +102,8 @@ func TestRecent(t *testing.T) {
 	})
 }
 
-// TestLibraries checks that log lines of libraries have the agent's format, and count as one
-// message.
+// TestLibraries checks that log lines of libraries have the agent's format and the same message,
+// and that they are not kept.
 func TestLibraries(t *testing.T) {
 	l, out := newLog(t, "debug")
 	before := log.Writer()
