@@ -17,13 +17,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Connection identifies a TCP or UDP connection by the addresses of its first packet before NAT.
+// A Connection identifies a TCP or UDP connection by the addresses and ports of its first packet
+// before NAT.
 type Connection struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort
 }
 
-// A Result describes the answer to a connection.
+// A Result describes how a connection was answered.
 type Result string
 
 // The results.
@@ -36,7 +37,7 @@ const (
 	Refused Result = "refused"
 	// Reset means that a TCP connection was accepted, and then reset before its regular end.
 	Reset Result = "reset"
-	// Answered means that a reply of a protocol other than TCP arrived.
+	// Answered means that an answer to a UDP datagram arrived.
 	Answered Result = "answered"
 	// TimedOut means that the conntrack entry expired without an answer.
 	TimedOut Result = "timed out"
@@ -44,13 +45,13 @@ const (
 
 // An Answer is the answer to a connection according to conntrack.
 type Answer struct {
-	// Time is the time at which the event was read, but not before the time of the first packet.
+	// Time is the time at which the event was read, or the time of the first packet if it is later.
 	Time       time.Time
 	Connection Connection
 	Result     Result
-	// By is the address that answered: the destination after NAT.
+	// By is the destination after NAT. This address has answered, unless the Result is TimedOut.
 	By netip.AddrPort
-	// Mark is the mark of the connection, and Zone its conntrack zone.
+	// Mark is the conntrack mark of the connection, and Zone is its conntrack zone.
 	Mark uint32
 	Zone uint16
 }
@@ -64,15 +65,15 @@ type Answers struct {
 }
 
 type connectionEvent struct {
-	time     time.Time // of the Read that read the event
-	nextRead time.Time // zero until the next Read
+	time     time.Time // of the call of Read that read the event
+	nextRead time.Time // of the following call of Read; zero until then
 	event    conntrack.Event
 }
 
 // A connectionState is the state of a connection according to its events so far.
 type connectionState struct {
 	firstPacket      time.Time // the time at which the first packet was read
-	created, expires time.Time // of the conntrack entry, zero before the first event
+	created, expires time.Time // of the conntrack entry; zero until its creation is reported
 	isAnswered       bool
 	isOver           bool // no further answer is possible
 }
@@ -81,8 +82,8 @@ type connectionState struct {
 // connections that were answered. If none was answered, Watch forgets all connections.
 const maxWatched = 1 << 16
 
-// OpenAnswers starts to receive the events of the namespace (nil: the current one). The kernel
-// reports only connections that begin afterwards, and none if the sysctl
+// OpenAnswers starts to receive the events of the namespace (nil: the current one). The kernel may
+// omit connections that began earlier. It reports no connection if the sysctl
 // net.netfilter.nf_conntrack_events is 0.
 func OpenAnswers(ns *netns.NS) (*Answers, error) {
 	a := &Answers{watched: map[Connection]*connectionState{}}
@@ -158,14 +159,14 @@ func (a *Answers) Unanswered() int {
 	return n
 }
 
-// Read reads events and returns the answers to watched connections. lost is the number of events
-// that the kernel dropped because the buffer was full.
+// Read reads events and returns the answers to watched connections. now is the current time. lost
+// is the number of events that the kernel dropped because the buffer was full.
 //
-// At each time now, the caller must first read the trace events, and then call Read. Read may
-// nevertheless read the conntrack event of a packet before the caller has read the packet's trace
-// events and can watch the connection. Read therefore keeps the events of connections that are not
-// watched. The trace events are read at the latest before the following Read. An event is discarded
-// if that following Read was before the time forget.
+// The caller must read the trace events before each call of Read. The conntrack event of a packet
+// may nevertheless arrive before the packet's trace events, and thus before the caller can watch
+// the connection. Read therefore keeps the events of connections that are not watched. The caller
+// has read the trace events of the packet at the latest before the following call of Read. Read
+// discards the conntrack event once the time of that following call is before forget.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
 	for i := range a.queue {
 		if e := &a.queue[i]; e.nextRead.IsZero() {
@@ -207,7 +208,8 @@ func connectionOf(f *conntrack.Flow) Connection {
 	}
 }
 
-// The states of TCP entries that answers depend on (linux/netfilter/nf_conntrack_tcp.h).
+// The TCP states of a conntrack entry that determine the Result
+// (linux/netfilter/nf_conntrack_tcp.h).
 const (
 	tcpSynReceived = 2 // TCP_CONNTRACK_SYN_RECV
 	tcpEstablished = 3 // TCP_CONNTRACK_ESTABLISHED
@@ -219,8 +221,8 @@ const (
 const timeoutSlack = 2 * time.Second
 
 // applyEvent applies an event to its connection, if the connection is watched. It returns the
-// answer that the event reports, and whether the connection is watched. The Result is empty if the
-// event reports no answer.
+// answer that the event reports, and reports whether the connection is watched. The Result is empty
+// if the event reports no answer.
 func (a *Answers) applyEvent(e connectionEvent) (answer Answer, isWatched bool) {
 	f := e.event.Flow
 	c := connectionOf(f)
@@ -234,7 +236,7 @@ func (a *Answers) applyEvent(e connectionEvent) (answer Answer, isWatched bool) 
 		By: netip.AddrPortFrom(reply.IP.SourceAddress.Unmap(), reply.Proto.SourcePort),
 	}
 	if answer.Time.Before(s.firstPacket) {
-		answer.Time = s.firstPacket // the event was read before the packet, which came first
+		answer.Time = s.firstPacket // the event was read before the trace events of the packet
 	}
 	switch e.event.Type {
 	case conntrack.EventNew:

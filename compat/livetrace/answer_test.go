@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An answerTest has a pair of namespaces. conntrack tracks the connections of the pod.
+// An answerTest has two connected namespaces, of a pod and of its neighbor. conntrack tracks the
+// connections of the pod.
 type answerTest struct {
 	netnstest.Pair
 	answers     *livetrace.Answers
@@ -27,7 +28,7 @@ type answerTest struct {
 func newAnswerTest(t *testing.T) *answerTest {
 	t.Helper()
 	a := &answerTest{Pair: netnstest.NewPair(t)}
-	within(t, a.Pod, "nft", "table ip tracked { chain output { type nat hook output priority 0; "+
+	runIn(t, a.Pod, "nft", "table ip tracked { chain output { type nat hook output priority 0; "+
 		"tcp dport 443 redirect to :15001; }; }")
 	var err error
 	if a.answers, err = livetrace.OpenAnswers(a.Pod); err != nil {
@@ -74,7 +75,8 @@ func (a *answerTest) openWatched(t *testing.T, kind, port int) livetrace.Connect
 	})
 }
 
-// connect sends the first packet of a connection to a port of the neighbor.
+// connect calls before with a connection to a port of the neighbor, and then sends the first packet
+// of the connection.
 func (a *answerTest) connect(
 	t *testing.T, kind, port int, before func(livetrace.Connection),
 ) livetrace.Connection {
@@ -107,15 +109,16 @@ func (a *answerTest) readAnswers(t *testing.T, count int) []livetrace.Answer {
 		now := time.Now().Add(a.clockOffset)
 		answers, lost, err := a.answers.Read(now, now.Add(-time.Hour))
 		if err != nil || lost > 0 || time.Now().After(deadline) {
-			t.Fatalf("%d events lost, %v; answers so far: %+v", lost, err, got)
+			t.Fatalf("want %d answers within 3 minutes, got %+v; %d events lost, error %v", count,
+				got, lost, err)
 		}
 		got = append(got, answers...)
 	}
 	return got
 }
 
-// listen accepts TCP connections at the neighbor and calls then for each.
-func (a *answerTest) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
+// listen accepts TCP connections at the neighbor and calls handle for each connection.
+func (a *answerTest) listen(t *testing.T, port int, handle func(c *net.TCPConn)) {
 	t.Helper()
 	err := a.Neighbor.Do(func() error {
 		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
@@ -129,7 +132,7 @@ func (a *answerTest) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
 				if err != nil {
 					return
 				}
-				then(c.(*net.TCPConn))
+				handle(c.(*net.TCPConn))
 			}
 		}()
 		return nil
@@ -249,8 +252,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The events of a connection are kept until its first packet can be complete, even if the caller
-// reads late.
+// Read keeps the events of a connection until the caller can have read all trace events of the
+// first packet, even if the caller reads late.
 func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 	a := newAnswerTest(t)
 	read := func(now time.Time) []livetrace.Answer {
@@ -267,7 +270,7 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 	now := time.Now()
 	for range 2 { // the second read is an hour later
 		if got := read(now); len(got) > 0 {
-			t.Errorf("got %+v for connections that are not watched", got)
+			t.Errorf("got %+v, want no answers to connections that are not watched", got)
 		}
 		now = now.Add(time.Hour)
 	}
@@ -280,15 +283,14 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 	}
 	a.answers.Watch(forgotten, time.Time{})
 	if got := read(now); len(got) > 0 {
-		t.Errorf("got %+v, want no events", got)
+		t.Errorf("got %+v, want no answer from events that were discarded", got)
 	}
 }
 
-// The entry of a connection without an answer is deleted when it expires. If it is deleted earlier,
-// the first answer was a reset.
+// If the entry of an unanswered connection is deleted after its timeout, the connection timed out.
 func TestExpiredConnectionTimesOut(t *testing.T) {
 	a := newAnswerTest(t)
-	within(t, a.Neighbor, "nft", "table ip silent { chain input { type filter hook input "+
+	runIn(t, a.Neighbor, "nft", "table ip silent { chain input { type filter hook input "+
 		"priority 0; ct state new drop; }; }")
 	a.openWatched(t, unix.SOCK_STREAM, 83)
 	a.openWatched(t, unix.SOCK_DGRAM, 84)
@@ -299,13 +301,13 @@ func TestExpiredConnectionTimesOut(t *testing.T) {
 		}
 	}
 	if !a.answers.IsWaiting() {
-		t.Error("IsWaiting reports no pending answer")
+		t.Error("IsWaiting reports no pending answer before the entries expire")
 	}
 	a.clockOffset = 10 * time.Minute
 	a.deleteEntries(t)
 	if got := results(a.readAnswers(t, 2)); !slices.Equal(got,
 		[]livetrace.Result{livetrace.TimedOut, livetrace.TimedOut}) {
-		t.Errorf("got %v, want both timed out", got)
+		t.Errorf("got %v, want two connections that timed out", got)
 	}
 	if a.answers.IsWaiting() {
 		t.Error("IsWaiting reports a pending answer after the connections ended")

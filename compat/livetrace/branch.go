@@ -31,7 +31,7 @@ func (s *Step) selectBranch(current *rules.Packet) {
 	}
 	switch {
 	case branches == 1:
-		// If the verdict of the branch differs, the map contains "continue" for the packet.
+		// If the event has another verdict, the map has the verdict "continue" for the packet.
 		s.Ambiguous = len(sameVerdict) == 0
 	case len(sameVerdict) == 1:
 		s.Index = sameVerdict[0]
@@ -64,8 +64,9 @@ func (s *Step) hasVerdict(r *rules.Rule) bool {
 	return true
 }
 
-// matchingBranch returns the branch whose conditions the packet meets. It returns false unless
-// exactly one branch can be determined.
+// matchingBranch returns the index of the branch whose conditions the packet meets. branches
+// contains the indexes of the candidates in list. matchingBranch returns false if it cannot
+// determine exactly one branch.
 func matchingBranch(
 	t *rules.Table, list []rules.Rule, branches []int, current *rules.Packet,
 ) (int, bool) {
@@ -82,7 +83,9 @@ func matchingBranch(
 		matches := slices.DeleteFunc(slices.Clone(list[i].Matches), func(m rules.Match) bool {
 			return contains(shared, m)
 		})
-		if slices.ContainsFunc(matches, func(m rules.Match) bool { return !dependsOnHeader(m) }) {
+		if slices.ContainsFunc(matches, func(m rules.Match) bool {
+			return !dependsOnlyOnHeader(m)
+		}) {
 			return 0, false
 		}
 		chain.Rules = append(chain.Rules, rules.Rule{
@@ -118,8 +121,8 @@ func contains(list []rules.Match, m rules.Match) bool {
 	})
 }
 
-// dependsOnHeader reports whether a match depends only on the header, which an event contains.
-func dependsOnHeader(m rules.Match) bool {
+// dependsOnlyOnHeader reports whether a match depends only on header fields that an event contains.
+func dependsOnlyOnHeader(m rules.Match) bool {
 	switch m := m.(type) {
 	case rules.MatchFamily, rules.MatchProtocol, rules.MatchAddr, rules.MatchPort,
 		rules.MatchTCPFlags, rules.MatchICMP:
@@ -127,7 +130,7 @@ func dependsOnHeader(m rules.Match) bool {
 	case rules.MatchTuple:
 		for _, matches := range m.Alternatives {
 			if slices.ContainsFunc(matches, func(match rules.Match) bool {
-				return !dependsOnHeader(match)
+				return !dependsOnlyOnHeader(match)
 			}) {
 				return false
 			}
@@ -137,8 +140,8 @@ func dependsOnHeader(m rules.Match) bool {
 	return false
 }
 
-// currentPacket returns the packet with its header in a base chain, after NAT by earlier chains. It
-// returns nil if the event does not contain the header.
+// currentPacket returns the packet as it enters a base chain, after NAT by earlier chains. h is its
+// header there. currentPacket returns nil if base or h is nil.
 func currentPacket(base *rules.Base, h *trace.Header) *rules.Packet {
 	if base == nil || h == nil {
 		return nil
@@ -154,5 +157,5 @@ func currentPacket(base *rules.Base, h *trace.Header) *rules.Packet {
 	return &p
 }
 
-// loopback is an interface on which packets with all addresses arrive.
+// loopback is an interface on which packets with any addresses can arrive.
 const loopback = "lo"

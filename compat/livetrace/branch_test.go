@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The kernel reports the rule of a map, not the element: the model has a rule for each element.
+// The kernel reports the rule that contains a map, but not the matching element. The model has a
+// rule for each element.
 func TestMatchFindsTheElementOfAMap(t *testing.T) {
 	branch := func(h rules.Handle, m rules.Match, a rules.Action) rules.Rule {
 		tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
@@ -96,10 +97,11 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 			}}}
 			o, ok := livetrace.Match(&rs, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), false)
 			if !ok || o.Message != tc.message || o.LocalPort != tc.local {
-				t.Errorf("%v, %q, port %d\nwant %q, port %d", ok, o.Message, o.LocalPort, tc.message, tc.local)
+				t.Errorf("matched %v, message %q, local port %d\nwant message %q, local port %d", ok,
+					o.Message, o.LocalPort, tc.message, tc.local)
 			}
 			if path := o.Path(); len(path) != 1 || path[0] != tc.path {
-				t.Errorf("%q, want %q", path, tc.path)
+				t.Errorf("path %q, want only %q", path, tc.path)
 			}
 		})
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// compare compares the observed path with the prediction of package diff. It sets Predicted, and
-// Differences or NotCompared.
+// compare predicts the path of the packet with package diff, and compares the observed path with
+// the prediction. It sets Differences if the paths differ, or NotCompared if it cannot compare
+// them.
 func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	if o.Packet.Hook == rules.Output && !ownerKnown {
 		o.NotCompared = "the owner of the socket is not known"
@@ -88,8 +89,8 @@ func (o *Observation) mayLackEvents() bool {
 	return o.Packet.Protocol != rules.TCP && hasLegacy && hasNFT && isTranslated
 }
 
-// setsTrace reports whether a rule of the path sets nftrace, which determines whether the kernel
-// reports further rules.
+// setsTrace reports whether a rule of the path sets nftrace. The kernel may report no rules after
+// it.
 func setsTrace(path rules.Trace) bool {
 	for _, pass := range path.Passes {
 		for _, s := range pass.Steps {
@@ -104,7 +105,8 @@ func setsTrace(path rules.Trace) bool {
 	return false
 }
 
-// ruleAt returns the rule with the index in the path.
+// ruleAt returns the rule with the index in the path, or "no further rule" after the end of the
+// path.
 func ruleAt(path []string, i int) string {
 	if i < len(path) {
 		return path[i]
@@ -112,7 +114,7 @@ func ruleAt(path []string, i int) string {
 	return "no further rule"
 }
 
-// isComparable reports whether the kernel traces packets of the protocol in the base chain, and
+// isComparable reports whether the kernel traces packets of the protocol in the base chain and
 // package diff evaluates the chain.
 func (o *Observation) isComparable(b *rules.Base) bool {
 	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
@@ -145,16 +147,16 @@ func (o *Observation) predictedPath() []string {
 	return slices.Compact(path)
 }
 
-// isUnmatched reports whether the evaluation of the rule stopped early, so that the kernel does not
-// report the rule. The kernel does report a TPROXY rule that drops the packet.
+// isUnmatched reports whether the kernel does not report the rule, because its evaluation ended
+// early. The kernel reports a TPROXY rule even if the target drops the packet.
 func isUnmatched(s rules.Step) bool {
 	_, drops := s.Stopped.(rules.TProxyDrop)
 	return s.Stopped != nil && !drops
 }
 
-// endedWithoutEffect reports whether the kernel reports a match without a verdict, although the
-// model's rule has one. This happens if a map has the verdict "continue" for the packet, or if NAT
-// is for the other family. The model has no rule for these cases.
+// endedWithoutEffect reports whether the kernel reports no verdict for the matching rule, although
+// the model's rule has a verdict or NAT. This happens if a map has the verdict "continue" for the
+// packet, or if NAT is for the other family. The model has no rule for these cases.
 func endedWithoutEffect(s Step) bool {
 	return s.Event.Verdict == trace.Continue && s.Index >= 0 &&
 		slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {

@@ -70,8 +70,8 @@ func legacyVerdict(r *rules.Rule) trace.Verdict {
 	return trace.Continue
 }
 
-// sortSteps sorts the steps by hook, and at each hook in the order of the base chains. The kernel reports the steps of the two backends
-// separately.
+// sortSteps sorts the steps by hook, and at each hook in the order of the base chains. The kernel
+// reports the steps of the two backends separately.
 func sortSteps(rs *rules.Ruleset, steps []Step) {
 	position := map[*rules.Base]int{}
 	for h := rules.Prerouting; h <= rules.Postrouting; h++ {
@@ -97,8 +97,8 @@ func legacyPosition(f rules.Family, table, chain string, number int) string {
 	return fmt.Sprintf("iptables-legacy %s %s %s rule %d", f, table, chain, number)
 }
 
-// isTraceMark reports whether the step is a rule that marks packets for tracing, or the jump to
-// such rules.
+// isTraceMark reports whether the step is a rule that marks packets for tracing, or a rule that
+// jumps to such rules.
 func isTraceMark(s *Step) bool {
 	return s.Chain != nil &&
 		(s.Chain.Name == trace.Chain || s.Index >= 0 && compat.JumpsToTraceChain(s.Rule()))

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// within runs a program in the namespace.
-func within(t *testing.T, ns *netns.NS, program string, args ...string) {
+// runIn runs a program in the namespace.
+func runIn(t *testing.T, ns *netns.NS, program string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, program), args...)
 	if err := ns.Do(func() error {
@@ -39,7 +39,7 @@ func within(t *testing.T, ns *netns.NS, program string, args ...string) {
 // legacy runs iptables-legacy in the namespace.
 func legacy(t *testing.T, ns *netns.NS, args string) {
 	t.Helper()
-	within(t, ns, "iptables-legacy", strings.Fields(args)...)
+	runIn(t, ns, "iptables-legacy", strings.Fields(args)...)
 }
 
 // send sends the first packet of a connection to a port of lo without a listener.
@@ -120,12 +120,13 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		packet := livetrace.PacketOf(p, map[uint32]string{1: "lo"})
 		path, expected := want[packet.Destination.Port()]
 		if packet.Owner = p.Events[0].Owner; packet.Owner == nil || !expected {
-			continue // answers of the kernel
+			continue // a reset or an ICMP error that the kernel sends
 		}
 		delete(want, packet.Destination.Port())
 		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
 		if !ok || len(o.Differences) > 0 || o.NotCompared != "" || o.Repeated {
-			t.Errorf("%s: %v, differences %q, not compared: %q, repeated: %v", packet, ok,
+			t.Errorf("%s: matched %v, differences %q, not compared: %q, repeated: %v; "+
+				"want the predicted path of a first packet", packet, ok,
 				o.Differences, o.NotCompared, o.Repeated)
 		}
 		var got []string
@@ -143,13 +144,14 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		t.Errorf("not traced: %v", want)
 	}
 	if _, err := compat.MarkTraces(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
-		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
+		t.Errorf("a second session: error %v, want %v", err, trace.ErrBusy)
 	}
 	if removed, err := compat.UnmarkTraces(ns); removed || err != nil || !hasMarks(t, ns) {
-		t.Errorf("the rules of a running session are removed (%v)", err)
+		t.Errorf("UnmarkTraces removed rules: %v, error %v; want the rules of the running session"+
+			" to remain", removed, err)
 	}
 	if err := errors.Join(marks.Close(), log.Close()); err != nil || hasMarks(t, ns) {
-		t.Errorf("rules remain after Close: %v", err)
+		t.Errorf("Close: error %v, want no error and no remaining rules", err)
 	}
 	if l, err := trace.OpenLog(ns, 0); err != nil {
 		t.Errorf("the log is still in use: %v", err)
@@ -158,7 +160,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 	}
 }
 
-func TestMatchOfLegacyTPROXYCaptures(t *testing.T) {
+func TestMatchReportsCaptureByLegacyTPROXY(t *testing.T) {
 	live := rules.Ruleset{Tables: []rules.Table{{
 		Family: rules.IPv4, Name: "mangle", XTables: true, Comment: "iptables-legacy",
 		Chains: []rules.Chain{{
@@ -183,17 +185,17 @@ func TestMatchOfLegacyTPROXYCaptures(t *testing.T) {
 	o, ok := livetrace.Match(&live, p, packet, true)
 	if !ok || o.Outcome != livetrace.Captured || o.LocalPort != 15006 ||
 		o.Message != "captured: inbound to the proxy (15006)" {
-		t.Errorf("%v, %s, port %d: %s; want captured by port 15006", ok, o.Outcome, o.LocalPort,
-			o.Message)
+		t.Errorf("matched %v, %s, port %d: %s; want captured to port 15006", ok, o.Outcome,
+			o.LocalPort, o.Message)
 	}
 }
 
-// The log of iptables-legacy contains no packet id. After NAT, the nf_tables events of a packet
-// other than TCP may be assigned to another packet.
+// The log of iptables-legacy contains no packet ID. After NAT, the events of nf_tables can
+// therefore not be assigned to the same packet, except for TCP.
 func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {
 	ns := netnstest.New(t)
 	legacy(t, ns, "-t nat -A PREROUTING -j REDIRECT")
-	within(t, ns, "nft", "table inet x { chain in { type filter hook prerouting priority 0; drop; }; }")
+	runIn(t, ns, "nft", "table inet x { chain in { type filter hook prerouting priority 0; drop; }; }")
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +214,8 @@ func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {
 		packet.InAddress = packet.Destination.Addr()
 		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
 		if !ok || (o.NotCompared == "") != isCompared || (len(o.Differences) == 1) != isCompared {
-			t.Errorf("%s: not compared: %q, differences %q", protocol, o.NotCompared, o.Differences)
+			t.Errorf("%s: not compared: %q, differences %q; want compared %v, with one difference if so",
+				protocol, o.NotCompared, o.Differences, isCompared)
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package livetrace finds the rules that traced packets matched, describes the outcome of the
-// packets, and compares it with the prediction of package diff.
+// Package livetrace finds the rules that traced packets matched, describes what the rules did with
+// the packets, and compares the matching rules with the prediction of package diff. It also reports
+// how connections were answered.
 package livetrace
 
 import (
@@ -28,16 +29,16 @@ type Observation struct {
 	Time time.Time
 	// Packet is the packet that entered the first hook. Its owner is nil if the socket is unknown.
 	Packet rules.Packet
-	// Steps are the matching rules at all hooks.
+	// Steps are the matching rules and the policies at all hooks, in the order of evaluation.
 	Steps []Step
-	// Outcome and Message describe the outcome. Message begins with the outcome in words.
+	// Message describes the Outcome and its reason. It begins with the outcome in words.
 	Outcome Outcome
 	Message string
-	// LocalPort is the port on which a local socket receives the packet, or 0 if it is unknown or
-	// the packet is not delivered locally.
+	// LocalPort is the port on which a local socket receives the packet. It is 0 if the port is
+	// unknown, or if the packet is not delivered locally.
 	LocalPort uint16
-	// Predicted is the path that package diff predicts. Differences contains the deviations of the
-	// observed path from the predicted path.
+	// Predicted is the path that package diff predicts. Differences contains the first deviation of
+	// the observed path from the predicted path. It is empty if there is none.
 	Predicted   rules.Trace
 	Differences []string
 	// NotCompared is the reason why the paths were not compared, or empty.
@@ -75,7 +76,7 @@ func Match(
 	}
 	o.compare(rs, ownerKnown)
 	if len(o.Differences) > 0 && !o.Repeated && !traced.HasState() {
-		// The connection may have existed before, which these events do not show.
+		// The connection may have existed before the packet. The events do not show this.
 		repeated := o
 		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil
 		repeated.compare(rs, ownerKnown)
@@ -87,7 +88,7 @@ func Match(
 	return o, true
 }
 
-// isRepeated reports whether the connection existed before the packet according to the kernel. It
+// isRepeated reports whether, according to the kernel, the connection existed before the packet. It
 // ignores the events of a packet on lo at prerouting, because the packet itself created the
 // connection at output.
 func isRepeated(p trace.Packet) bool {
@@ -102,8 +103,8 @@ func isRepeated(p trace.Packet) bool {
 	return false
 }
 
-// PacketOf returns the packet that entered the first hook. interfaces contains the names of
-// interfaces by index.
+// PacketOf returns the packet that entered the first hook. p.Header() must not be nil. interfaces
+// contains the names of interfaces by index.
 func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 	first, h := p.Events[0], p.Header()
 	packet := rules.Packet{
@@ -239,7 +240,8 @@ func (o *Observation) applyAction(s *Step, action rules.Action, reason string) {
 	}
 }
 
-// redirectedPort returns the port to which a redirect without a range leads, or 0.
+// redirectedPort returns the port to which a redirect changes the destination port of a packet. It
+// returns 0 if the redirect selects a port of a range.
 func redirectedPort(to rules.RedirectTo, port uint16) uint16 {
 	switch {
 	case to.Port == 0:
@@ -250,7 +252,8 @@ func redirectedPort(to rules.RedirectTo, port uint16) uint16 {
 	return to.Port
 }
 
-// portText returns the destination port if the rule matches ports, or else an empty text.
+// portText returns a blank and the destination port if the rule matches ports. Otherwise it returns
+// an empty text.
 func (o *Observation) portText(r *rules.Rule) string {
 	for _, m := range r.Matches {
 		if _, ok := m.(rules.MatchPort); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ruleset returns a chain with two rules that match every packet.
+// ruleset returns a ruleset with one chain, which has two rules that match every packet.
 func ruleset() rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{{
 		Name: "out", Base: &rules.Base{Hook: rules.Output},
@@ -64,24 +64,25 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 			packet.Owner = &rules.Owner{}
 			o, ok := livetrace.Match(&rs, p, packet, true)
 			if !ok || o.Message != tc.wantMessage {
-				t.Errorf("%v, %q, want %q", ok, o.Message, tc.wantMessage)
+				t.Errorf("matched %v, message %q, want %q", ok, o.Message, tc.wantMessage)
 			}
 			got := strings.Join(o.Differences, "; ")
 			if tc.difference == "" && got != "" || !strings.Contains(got, tc.difference) {
 				t.Errorf("differences %q, want %q", got, tc.difference)
 			}
 			if o.NotCompared != "" {
-				t.Errorf("not compared: %s", o.NotCompared)
+				t.Errorf("not compared: %s, want a comparison", o.NotCompared)
 			}
 		})
 	}
 	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}},
 		rules.Packet{}, true); ok {
-		t.Error("matched a packet without its first event")
+		t.Error("Match returned true for a packet without its first event")
 	}
 }
 
-// A packet with conntrack state new is not a retransmission, which would not traverse NAT chains.
+// A packet with the reported conntrack state new is the first packet of its connection. Without a
+// reported state, it may be a retransmission, which does not traverse NAT chains.
 func TestMatchTrustsTheReportedState(t *testing.T) {
 	rs := rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{
 		{
@@ -108,8 +109,8 @@ func TestMatchTrustsTheReportedState(t *testing.T) {
 		packet.Owner = &rules.Owner{}
 		o, ok := livetrace.Match(&rs, p, packet, true)
 		if !ok || o.Repeated == isReported || (len(o.Differences) == 1) != isReported {
-			t.Errorf("state reported %v: repeated %v, differences %q", isReported, o.Repeated,
-				o.Differences)
+			t.Errorf("state reported %v: repeated %v, differences %q; want one difference if the state"+
+				" is reported, and otherwise a repeated packet", isReported, o.Repeated, o.Differences)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (n *Namespace) Interfaces() (map[uint32]string, error) {
 	return names, nil
 }
 
-// A Process is the sender of a packet. PID is 0 if it is unknown.
+// A Process is the sender of a packet. PID is 0 if the process is unknown.
 type Process struct {
 	Owner rules.Owner
 	PID   int
@@ -151,8 +151,8 @@ func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPo
 	return netip.AddrPort{}, false
 }
 
-// containerIDPattern matches the container ID in the name of a cgroup, which the runtime chooses.
-// It is compiled when needed, not at program start.
+// containerIDPattern matches the container ID in the path of a cgroup. The rest of the path depends
+// on the container runtime. The pattern is compiled when needed, not at program start.
 const containerIDPattern = `\b[0-9a-f]{64}\b`
 
 // processesWithSockets returns, by inode of the socket, the first visible process that has the

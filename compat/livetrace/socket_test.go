@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The processes of packets are found by the packets' sockets in /proc, which is read once.
+// Processes finds the process that has the socket of a connection open. It reads /proc once for all
+// connections.
 func TestProcessesAreFoundBySocket(t *testing.T) {
 	ns := netnstest.New(t)
 	var socket *net.UDPConn
@@ -54,7 +55,7 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 	if err := os.Symlink(link, filepath.Join(process, "fd", "3")); err != nil {
 		t.Fatal(err)
 	}
-	// A process of another namespace with the same socket is searched last.
+	// A process of another namespace has the same socket open. It is searched last.
 	outside := filepath.Join(proc, "1")
 	for path, target := range map[string]string{
 		filepath.Join(outside, "fd", "3"):   link,
@@ -98,10 +99,10 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 		t.Errorf("the descriptors of the process are read %d times for 100 connections, want once", n)
 	}
 	if at, ok := n.Listener(rules.UDP, local.Port()); !ok || at != local {
-		t.Errorf("listener %v, %v, want %v", at, ok, local)
+		t.Errorf("UDP listener %v, found %v, want %v", at, ok, local)
 	}
 	if at, ok := n.Listener(rules.TCP, local.Port()); ok {
-		t.Errorf("a listener of TCP at %v", at)
+		t.Errorf("got a TCP listener at %v, want none", at)
 	}
 }
 
@@ -117,8 +118,8 @@ func countOpens(t *testing.T, dir string) func() int {
 		t.Fatal(err)
 	}
 	return func() int {
-		// Each open is followed by a close. The kernel would merge opens without other events in
-		// between.
+		// Each open is followed by a close. Without the close events, the kernel would merge the
+		// opens into one event.
 		events := make([]byte, 1<<16)
 		n, err := unix.Read(fd, events)
 		if err != nil {

@@ -17,7 +17,7 @@ type Step struct {
 	Hook  rules.Hook // of the base chain
 	Owner foreign.Owner
 	// Ambiguous reports that the kernel's rule contains a map, and that the matching element of the
-	// map is unknown. Index is then the index of the first element.
+	// map is unknown. Index is then the index of the rule for the first element.
 	Ambiguous bool
 }
 
@@ -48,7 +48,7 @@ func (s Step) String() string {
 	return text
 }
 
-// policyText describes the end of an iptables-legacy chain.
+// policyText returns the verdict at the end of an iptables-legacy chain.
 func policyText(c *rules.Chain) string {
 	switch {
 	case c.Base == nil:
@@ -59,6 +59,7 @@ func policyText(c *rules.Chain) string {
 	return "accept"
 }
 
+// verdictText returns the text of a policy, which is drop or accept.
 func verdictText(v trace.Verdict) string {
 	if v == trace.Drop {
 		return "drop"

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The path shows the conntrack state, mark and zone where they change.
+// Path shows the conntrack state, the mark and the conntrack zone in the lines where they change.
 func TestPathShowsChanges(t *testing.T) {
 	chain := rules.Chain{
 		Name: "out", Base: &rules.Base{Hook: rules.Output, Priority: -300},

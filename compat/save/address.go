@@ -70,8 +70,8 @@ func (r *ruleReader) addressMatch(
 	}
 }
 
-// address parses an address of the family. It ignores a zone like iptables, because rules cannot
-// match a zone.
+// address parses an address of the family. Like iptables, it ignores an IPv6 zone such as %eth0,
+// because rules cannot match it.
 func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family
@@ -96,8 +96,8 @@ func (r *ruleReader) shortAddress(text string) (netip.Addr, bool) {
 	return netip.AddrFrom4(bytes), true
 }
 
-// maskBits parses the length of a prefix, of at most maxBits, or a mask. It returns -1 for a mask
-// that is not a prefix.
+// maskBits parses the length of a prefix, which is at most maxBits, or a mask. It returns -1 for a
+// mask whose set bits are not contiguous from the first bit.
 func (r *ruleReader) maskBits(text string, maxBits int) (int, bool) {
 	if n, ok := number(text, 8); ok {
 		return int(n), int(n) <= maxBits

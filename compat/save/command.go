@@ -124,7 +124,7 @@ func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 }
 
 // deleteChain deletes a chain. Like iptables, it rejects a built-in chain, a chain that has rules,
-// and one to which a rule jumps. Errors are at the given word.
+// and a chain to which a rule jumps. at is the word that an error names.
 func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	switch {
 	case c.base != nil:
@@ -134,7 +134,7 @@ func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	case c.jumps == 0:
 		p.table().remove(c)
 		return nil
-	case p.errs.areMany():
+	case p.errs.isFull():
 		// Do not search for the rule that jumps, because this error will not be reported.
 		return p.errorAt(at, "a chain to delete that no rule jumps to")
 	}

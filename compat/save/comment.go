@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchComment parses the match comment. It returns no match.
+// matchComment parses the match comment and records the comment. It returns no match.
 func (r *moduleReader) matchComment() []rules.Match {
 	if o := r.requiredOption("--comment"); o != nil {
 		r.rejectNegation(o.flag, o.not)

@@ -5,22 +5,23 @@
 //	tables, err := save.Parse(rules.IPv4, "rules.v4", file)
 //	err = save.Print(os.Stdout, tables)
 //
-// A match or target that the model cannot represent becomes [rules.Unknown], with the exact words
-// of the text and its possible effect. This includes names of users, services and hosts, because
-// the package does not look them up. An unknown match with a possible side effect becomes an action
-// of the rule, and the matches after it follow as [rules.Require]. A rule with the target LOG,
-// NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED only counts, because these targets change neither
-// packets nor a state that a match reads.
+// A match or target that the model cannot represent becomes [rules.Unknown], with its text and its
+// possible effect. A match or target with the name of a user, a service or a host is unknown too,
+// because the package does not look up names. An unknown match with a possible side effect becomes
+// an action of the rule, and the matches after it follow as [rules.Require]. A rule with the target
+// LOG, NFLOG, ULOG, TRACE, AUDIT, IDLETIMER or LED only counts, because these targets change
+// neither packets nor a state that a match reads.
 //
-// Text that iptables-restore would reject is a [SyntaxError].
+// [Parse] returns a [SyntaxError] for a text that iptables-restore would reject, unless the error
+// is in the options of an unknown match or target.
 //
 // match_list.go lists the matches, and target_list.go lists the targets. The file of a match or
 // target, such as match_port.go or target_nat.go, both parses and prints it.
 //
 // # Logs of Istio
 //
-// [ParseIstioLog] reads the following formats. testdata has an example of each. The versions are
-// the versions of which public logs or sources exist:
+// [ParseIstioLog] reads the following formats. testdata contains an example of each. Public logs or
+// sources exist of the listed versions:
 //
 //   - 1.4 and 1.6 to 1.9: headings, commands and their output, without levels. The rules are the
 //     output of iptables-save at the end. 1.4 prints each iptables command in a line, and the later
@@ -32,8 +33,7 @@
 //   - The development version of August 2026: messages with "Final iptables state", tested with
 //     recorded runs.
 //
-// The other versions since 1.3 should have the format of the previous or the next version of this
-// list, but no logs of them were available. Versions before 1.3 ran a shell script, and are not
-// supported.
-// [IstioLog.Unstated] contains the parameters that an older version lacks or does not print.
+// Other versions since 1.3 should have the format of the previous or the next version in this list.
+// No logs of these versions were available. Versions before 1.3 ran a shell script, and are not
+// supported. [IstioLog.Unstated] names the parameters that the log does not contain.
 package save

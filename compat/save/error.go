@@ -60,14 +60,14 @@ func (s *syntaxErrors) err() error {
 	return errors.Join(errs...)
 }
 
-// areMany reports whether further errors are only counted.
-func (s *syntaxErrors) areMany() bool { return len(s.list) == maxErrors }
+// isFull reports whether further errors are only counted.
+func (s *syntaxErrors) isFull() bool { return len(s.list) == maxErrors }
 
 // add adds an error unless it is nil.
 func (s *syntaxErrors) add(e *SyntaxError) {
 	switch {
 	case e == nil:
-	case s.areMany():
+	case s.isFull():
 		s.omitted++
 	default:
 		s.list = append(s.list, e)

@@ -8,15 +8,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxCombinations is the number of combinations of a rule's addresses up to which each combination
-// becomes a separate rule. If there are more combinations, and the addresses of each list are
-// disjoint, a single rule represents them all, because a packet matches at most one combination.
+// maxCombinations limits the separate rules for one rule of the text. Up to this number of
+// combinations of a source and a destination, each combination becomes a separate rule. If there
+// are more combinations, and the addresses of each list are disjoint, a single rule represents all
+// combinations. This rule is equivalent, because a packet matches at most one combination.
 // Otherwise only maxExpansion limits the number of rules.
 const maxCombinations = 4096
 
 // maxExpansion limits the memory for rules that result from lists of addresses in a text. It is the
-// sum of their sizes: the number of matches of a rule, plus two. This allows at most 260,000 rules,
-// which need 100 MB.
+// maximum sum of the sizes of these rules. The size of a rule is the number of its matches plus
+// two. This allows at most 260,000 rules, which need 100 MB.
 const maxExpansion = 1 << 20
 
 // expandHeader returns the header matches of each resulting rule. others is the number of other

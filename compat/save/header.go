@@ -31,7 +31,7 @@ const (
 	givenCounters
 )
 
-// headerOptions contains the options of all rules, with their spellings.
+// headerOptions contains the options that every rule accepts, with their spellings.
 var headerOptions = [...]struct {
 	names []string
 	read  func(r *ruleReader, flag word, not bool)
@@ -49,7 +49,8 @@ var headerOptions = [...]struct {
 	{[]string{"-4", "--ipv4", "-6", "--ipv6"}, (*ruleReader).readFamily},
 }
 
-// headerOption returns the parser of an option of all rules, or nil.
+// headerOption returns the parser of the option with the spelling, or nil if headerOptions lacks
+// it.
 func headerOption(name string) func(r *ruleReader, flag word, not bool) {
 	for i := range headerOptions {
 		if slices.Contains(headerOptions[i].names, name) {
@@ -59,7 +60,7 @@ func headerOption(name string) func(r *ruleReader, flag word, not bool) {
 	return nil
 }
 
-// beginsHeaderOption reports whether the text is a prefix of an option of all rules.
+// beginsHeaderOption reports whether the text is a prefix of an option in headerOptions.
 func beginsHeaderOption(text string) bool {
 	for i := range headerOptions {
 		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool {
@@ -91,7 +92,7 @@ func (h *header) matches() [][]rules.Match {
 	return combinations
 }
 
-// orAny returns the matches or, if there are none, nil for any address.
+// orAny returns the matches or, if there are none, a single nil match, which means any address.
 func orAny(matches []rules.Match) []rules.Match {
 	if len(matches) == 0 {
 		return []rules.Match{nil}
@@ -100,7 +101,7 @@ func orAny(matches []rules.Match) []rules.Match {
 }
 
 // onlyProtocol returns the only protocol that the rule matches. It returns false if the rule
-// matches several protocols.
+// matches several protocols or an unknown one.
 func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	m, ok := h.protocol.(rules.MatchProtocol)
 	if !ok || m.Not {
@@ -216,7 +217,8 @@ func (r *ruleReader) readCounters(flag word, not bool) {
 	}
 }
 
-// readFamily parses the option that restricts a rule to a family in a text for both families.
+// readFamily parses an option that restricts the rule to one family. A text for both families
+// contains such options.
 func (r *ruleReader) readFamily(flag word, not bool) {
 	r.rejectNegation(flag, not)
 	family := rules.IPv4

@@ -18,7 +18,8 @@ type IstioLog struct {
 	// DryRun reports that the run changed nothing. Then Tables are the result for empty tables.
 	DryRun bool
 	// FromInput reports that some tables are the result of applying the input of iptables-restore
-	// to empty tables. This is the case in a dry run, and if the log has no final state.
+	// to empty tables. This is the case in a dry run, and if the log lacks the final state of a
+	// family.
 	FromInput bool
 	// Failure is the error of the run; empty if the run succeeded. A failed run has tables too.
 	Failure string
@@ -54,18 +55,18 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	l := IstioLog{DryRun: run.isDryRun, Failure: run.failure()}
 	var errs syntaxErrors
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-		text, found := run.final[family]
+		entry, found := run.final[family]
 		isInput := !found || run.isDryRun
 		if isInput {
-			text, found = run.input[family]
+			entry, found = run.input[family]
 		}
 		if !found {
 			continue
 		}
 		p := newParser(family, file)
-		tables := p.parse(slices.Values(text.lines[1:]))
-		if len(p.errs.list) == 0 && run.isTruncated(family, text, tables) {
-			return IstioLog{}, syntaxErrorAt(file, text, endsBeforeRules)
+		tables := p.parse(slices.Values(entry.lines[1:]))
+		if len(p.errs.list) == 0 && run.isTruncated(family, entry, tables) {
+			return IstioLog{}, syntaxErrorAt(file, entry, endsBeforeRules)
 		}
 		l.Tables = append(l.Tables, tables...)
 		l.FromInput = l.FromInput || isInput && len(tables) > 0
@@ -78,10 +79,10 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	return l, nil
 }
 
-// howToLog describes, in errors, the command that prints the log.
+// howToLog is a part of errors that describes the command that prints the log.
 const howToLog = "as kubectl logs POD -c istio-init prints it"
 
-// endsBeforeRules is the expected text in the error about a log that ends before its rules.
+// endsBeforeRules is the [SyntaxError.Want] of the error about a log that ends before its rules.
 const endsBeforeRules = "rules after it: the log ends before it shows any"
 
 // syntaxErrorAt returns an error about an entry.
@@ -92,21 +93,21 @@ func syntaxErrorAt(file string, e *logEntry, want string) *SyntaxError {
 	}
 }
 
-// isTruncated reports whether the log lacks tables of an entry, because the log ends in the entry
-// or because another program has written to the log. Every run adds rules of IPv4, and rules of
-// IPv6 if it captures IPv6. The final state contains all tables of the input. A run that fails or
-// removes rules may leave no table.
-func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rules.Table) bool {
+// isTruncated reports whether the log lacks some tables of the entry, because the log ends within
+// the entry, or because another program has written to the log. tables are the tables that the
+// entry contains. Every run adds rules of IPv4, and rules of IPv6 if it captures IPv6. The final
+// state contains all tables of the input. A run that fails or removes rules may leave no table.
+func (r *istioRun) isTruncated(family rules.Family, entry *logEntry, tables []rules.Table) bool {
 	if r.failure() != "" || r.configValue("CLEANUP_ONLY") == "true" {
 		return false
 	}
 	inputEntry := r.input[family]
 	required := family == rules.IPv4 || isEnabled(r.configValue("ENABLE_INBOUND_IPV6")) ||
-		text == r.last && (inputEntry == nil || r.configEntry == nil)
+		entry == r.last && (inputEntry == nil || r.configEntry == nil)
 	if len(tables) == 0 && required {
 		return true
 	}
-	if inputEntry == nil || inputEntry == text {
+	if inputEntry == nil || inputEntry == entry {
 		return false
 	}
 	return slices.ContainsFunc(newParser(family, "").parse(slices.Values(inputEntry.lines[1:])),
@@ -115,8 +116,8 @@ func (r *istioRun) isTruncated(family rules.Family, text *logEntry, tables []rul
 		})
 }
 
-// unreadableError returns an error with the reason why the log does not contain the rules that the
-// run has left, or nil.
+// unreadableError returns nil if the log may contain the resulting rules of the run. Otherwise the
+// error describes why it does not.
 func (r *istioRun) unreadableError(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
 	errorAt := func(e *logEntry, want string) error { return syntaxErrorAt(file, e, want) }

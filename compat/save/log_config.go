@@ -21,8 +21,8 @@ func (r *istioRun) configValue(key string) string {
 	return ""
 }
 
-// redirect returns the parameters in the printed configuration and the unstated parameters, or the
-// reason why this is not possible.
+// redirect returns the parameters in the printed configuration, and the names of the parameters
+// that it does not contain. If the parameters are not usable, the error is the reason.
 func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
 	if r.configEntry == nil {
 		return nil, nil, fmt.Errorf("%s: the log does not contain the configuration", file)
@@ -57,7 +57,7 @@ type configReader struct {
 	title  int // the line at which the configuration begins
 	values map[string]configValue
 	errs   []error
-	// older reports that the log is of an older version, which may have fewer parameters.
+	// older reports that an older version wrote the log. Such a version may have fewer parameters.
 	older    bool
 	unstated []string
 }
@@ -106,8 +106,8 @@ func (c *configReader) redirect() rules.Redirect {
 	return r
 }
 
-// virtualInterfaces returns the name of the parameter for virtual interfaces. It changed after
-// version 1.11.
+// virtualInterfaces returns the name of the parameter for virtual interfaces. The name changed
+// after version 1.11.
 func (c *configReader) virtualInterfaces() string {
 	if _, found := c.values["KUBEVIRT_INTERFACES"]; found {
 		return "KUBEVIRT_INTERFACES"
@@ -133,7 +133,7 @@ func isEnabled(text string) bool {
 	return isTrue && err == nil
 }
 
-// read parses a value, and records an error if it is invalid.
+// read parses the value of a parameter. It records an error if the value is missing or invalid.
 func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	v, found := c.values[key]
 	if !found {
@@ -149,8 +149,9 @@ func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	return value
 }
 
-// readOr parses a value that older versions lack or do not print. If it is missing in the log of an
-// older version, readOr returns the default value of that version.
+// readOr parses the value of a parameter that older versions lack or do not print. If the log of an
+// older version does not contain it, readOr returns absent, which is the default value of that
+// version.
 func readOr[T any](c *configReader, key string, parse func(string) (T, error), absent T) T {
 	if _, found := c.values[key]; !found && c.older {
 		c.unstated = append(c.unstated, key)

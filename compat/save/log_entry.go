@@ -10,7 +10,7 @@ import (
 // A logEntry is a message of the log with its level.
 type logEntry struct {
 	level  string // in lower case; empty in the plain format
-	source string // the container by the prefix of kubectl logs --prefix, or empty
+	source string // the prefix of kubectl logs --prefix, which names the container, or empty
 	lines  []textLine
 }
 
@@ -27,9 +27,9 @@ func (e *logEntry) message() string {
 }
 
 // linePrefix matches the prefixes that kubectl and container runtimes add to each line. entryPrefix
-// matches the prefix of Istio's log before the first line of a message, in which the scope and the
-// source position are optional. copiedPrefix matches the same prefix in a text that was copied from
-// a terminal, where blanks replace the tabs.
+// matches the prefix of Istio's log before the first line of a message. The scope and the source
+// position are optional in this prefix. copiedPrefix matches the same prefix in a text that was
+// copied from a terminal, where blanks replace the tabs.
 var (
 	linePrefix = lazyPattern{expression: `^(\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
@@ -59,13 +59,13 @@ func (p *lazyPattern) regexp() *regexp.Regexp {
 // A logReader splits a log into entries.
 type logReader struct {
 	entries []logEntry
-	// hasLevels reports that an entry with a level has been read, so that the format is not the
-	// plain format of old versions.
+	// hasLevels reports that an entry with a level has been read. The log is then not in the plain
+	// format of old versions.
 	hasLevels bool
 	// indent is the indentation of entries in a copied log.
 	indent int
-	// source is the container of the current line, and last contains the index of the last entry of
-	// each container.
+	// source is the container of the current line, in the form of logEntry.source. last contains
+	// the index of the last entry of each container.
 	source string
 	last   map[string]int
 }
@@ -148,8 +148,8 @@ func (l textLine) skip(n int) textLine {
 	return l
 }
 
-// plainTitle reports whether a line begins an entry of the plain format. In this format
-// istio-iptables wrote headings, its commands and their output. The level is "fatal" for an error
+// plainTitle reports whether a line begins an entry of the plain format. In this format,
+// istio-iptables prints headings, its commands and their output. The level is "fatal" for an error
 // that ends the run, and otherwise empty.
 func plainTitle(line string) (level string, ok bool) {
 	line = strings.TrimPrefix(line, "+ ")

@@ -16,12 +16,12 @@ type istioRun struct {
 	final       map[rules.Family]*logEntry // the output of iptables-save at the end
 	last        *logEntry
 	stage       stage // the latest stage
-	// savedFamily is the family of iptables-save if the last entry contains this command, otherwise
-	// Inet.
+	// savedFamily is the family of the iptables-save command in the last entry, or Inet if the last
+	// entry contains no such command.
 	savedFamily rules.Family
 }
 
-// A stage is a stage of a run. The stages of a run have ascending numbers. Some may be missing.
+// A stage is a step of a run. The stages of a run have ascending numbers. Some may be missing.
 type stage uint8
 
 const (
@@ -66,7 +66,7 @@ func stageOf(e *logEntry) stage {
 	return noStage
 }
 
-// isNative reports whether an entry belongs to a run that writes nftables rules.
+// isNative reports whether the title is the title of an entry of a run that writes nftables rules.
 func isNative(title string) bool {
 	return strings.HasPrefix(title, "native nftables enabled") ||
 		title == "Istio nftables environment:" ||
@@ -100,7 +100,7 @@ func lastRun(entries []logEntry) istioRun {
 	return run
 }
 
-// isAnotherRun reports whether the entry begins another run.
+// isAnotherRun reports whether an entry of the stage begins another run.
 func (r *istioRun) isAnotherRun(e *logEntry, s stage) bool {
 	if r.nativeEntry != nil && isNative(e.title()) {
 		return false
@@ -139,8 +139,9 @@ func (r *istioRun) add(e *logEntry, s stage) {
 	r.last = e
 }
 
-// addSaveOutput records the output of iptables-save. Older versions of istio-iptables run it at the
-// end, and other versions also at the beginning.
+// addSaveOutput records the output of iptables-save as the final state. istio-iptables versions
+// without the stage stageFinal run iptables-save at the end, and some of them also at the
+// beginning. addSaveOutput discards outputs before the input of iptables-restore.
 func (r *istioRun) addSaveOutput(e *logEntry, s stage) {
 	title := strings.TrimPrefix(e.title(), "+ ")
 	switch {

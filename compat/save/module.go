@@ -61,8 +61,8 @@ func (r *moduleReader) requiredOption(name string) *option {
 	return o
 }
 
-// exactlyOne returns the only given option of those with the names. It reports an error if none or
-// several of them were given.
+// exactlyOne returns the option that was given in the rule, of the options with the names. It
+// reports an error unless exactly one of them was given.
 func (r *moduleReader) exactlyOne(names ...string) *option {
 	var found *option
 	for _, name := range names {
@@ -87,12 +87,12 @@ func (r *moduleReader) optionValue(name, defaultValue string) string {
 }
 
 // numberOption returns the value of an option as a number. It returns false if the option was not
-// given or is no number of at most the given bits.
+// given, or if its value is not a number that fits into the given number of bits.
 func (r *moduleReader) numberOption(name string, bits int) (n uint64, ok bool) {
 	return number(r.optionValue(name, ""), bits)
 }
 
-// isNegated reports whether the only option is negated.
+// isNegated reports whether the match has exactly one option, and this option is negated.
 func (r *moduleReader) isNegated() bool { return len(r.options) == 1 && r.options[0].not }
 
 // rejectNegations reports an error if an option is negated.
@@ -102,7 +102,8 @@ func (r *moduleReader) rejectNegations() {
 	}
 }
 
-// requireProtocol reports an error unless the rule matches one of the protocols.
+// requireProtocol reports an error unless the only protocol that the rule matches is one of the
+// given protocols.
 func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
 	if p, _ := r.header.onlyProtocol(); slices.Contains(protocols, p) {
 		return
@@ -114,9 +115,9 @@ func (r *moduleReader) requireProtocol(protocols ...rules.Protocol) {
 	r.fail(r.flag, "%s beside it", strings.Join(names, " or "))
 }
 
-// unknownText returns the text of an unknown match or target. complete reports that the decoders of
-// packages nft and compat give the same text to the same match or target. Otherwise the text is the
-// words of the rule, for example because an option is unknown.
+// unknownText returns the text of an unknown match or target. If complete is true, the decoders of
+// packages nft and compat give the same text to the same match or target. Otherwise the text
+// consists of the words of the rule, for example because an option is unknown.
 func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m or -j, and the name
 	for i, o := range r.options {

@@ -108,6 +108,7 @@ func (c *conn) get(option int, b []byte) error {
 	return err
 }
 
+// getOnce is like get, but does not load the kernel module.
 func (c *conn) getOnce(option int, b []byte) error {
 	length := uint32(len(b))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.fd), uintptr(c.level),

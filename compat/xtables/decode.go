@@ -8,7 +8,7 @@ import (
 )
 
 // decode decodes a table. It rejects a table that iptables cannot have written, because the encoder
-// might not restore it unchanged.
+// might not reproduce such a table unchanged.
 func decode(l *layout, name string, b *blob) (*Table, error) {
 	d := decoder{
 		layout: l, blob: b, table: &Table{Family: l.family, Name: name, layout: l, origin: b},
@@ -37,7 +37,7 @@ type decoder struct {
 	firstRules map[int]string // the names of user-defined chains by the offset of their first rule
 }
 
-// splitEntries sets the elements and their offsets.
+// splitEntries splits the blob into elements, and sets their offsets and the end of the table.
 func (d *decoder) splitEntries() error {
 	for at := 0; at < len(d.blob.entries); {
 		e, err := d.checkEntry(d.blob.entries[at:])

@@ -38,7 +38,8 @@ func (l *layout) entryOf(target []byte, matches ...[]byte) []byte {
 	return b
 }
 
-// smallTable is a table with PREROUTING, OUTPUT and two user-defined chains, one of them empty.
+// smallTable returns a table with PREROUTING, OUTPUT and two user-defined chains, one of them
+// empty.
 func smallTable(l *layout) *blob {
 	b := &blob{offsets: offsets{validHooks: 1 | 1<<3}}
 	add := func(target []byte, matches ...[]byte) uint32 {
@@ -63,6 +64,7 @@ func smallTable(l *layout) *blob {
 	return b
 }
 
+// setVerdict sets the verdict or the offset of a jump in the entry at an offset.
 func (l *layout) setVerdict(b *blob, at, v int) {
 	byteOrder.PutUint32(b.entries[at+l.targetOf(b.entries[at:])+extensionSize:], uint32(int32(v)))
 }
@@ -149,7 +151,7 @@ func TestDecodeRejectsInvalidTables(t *testing.T) {
 			tc.change(b)
 			table, err := decode(l, "nat", b)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("table %v, error %v, want one with %q", table, err, tc.want)
+				t.Errorf("table %v, error %v, want an error with %q", table, err, tc.want)
 			}
 		})
 	}
@@ -190,7 +192,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if table.Family != l.family || l.family != rules.IPv4 && l.family != rules.IPv6 {
-			t.Error("the family has changed")
+			t.Errorf("family %s, want %s", table.Family, l.family)
 		}
 		for _, c := range table.Chains {
 			_ = c.Policy()
@@ -206,12 +208,13 @@ func FuzzDecode(f *testing.F) {
 		second, _, err := table.encode()
 		if err != nil || second.offsets != b.offsets || !bytes.Equal(second.entries, b.entries) ||
 			!l.equal(second, b) {
-			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, second.offsets,
-				second.entries)
+			t.Errorf("error %v, want the decoded bytes\n%v %x\ngot\n%v %x", err, b.offsets, b.entries,
+				second.offsets, second.entries)
 		}
 	})
 }
 
+// offsetBytes encodes the offsets and the number of entries, as FuzzDecode decodes them.
 func offsetBytes(b *blob) []byte {
 	var out []byte
 	for _, n := range slices.Concat(b.hookEntry[:], b.underflow[:], []uint32{b.count}) {

@@ -98,8 +98,8 @@ func (l *layout) withoutKernelFields(entries []byte) []byte {
 	return entries
 }
 
-// clearKernelFields sets the fields to 0 that the kernel changes: counters, and comefrom, which
-// records the hooks that reach an entry.
+// clearKernelFields sets to 0 the fields that the kernel changes: the counters, and comefrom, which
+// records the hooks from which an entry can be reached.
 func (l *layout) clearKernelFields(entries []byte) {
 	for len(entries) >= l.headerSize {
 		clear(entries[l.comefrom : l.comefrom+4])

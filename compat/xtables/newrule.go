@@ -26,8 +26,8 @@ type Target struct {
 
 // NewRule returns a rule for tables of the family, IPv4 or IPv6, that evaluates the header and then
 // each match in order. It sets the goto flag of the header from the target, and pads the data of
-// extensions. It does not validate extensions, because the kernel does so. [Replace] checks that
-// the chain of the target exists.
+// extensions. It does not validate the data of extensions, because the kernel does so. [Replace]
+// checks that the chain of the target exists.
 func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
 	l, err := layoutOf(family)
 	if err != nil {

@@ -24,8 +24,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// someRules returns rules of all shapes, and the same rules for iptables.
-func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
+// someRules returns rules with all kinds of targets, and the same rules as text for
+// iptables-restore.
+func someRules(t testing.TB, f rules.Family) (list []Rule, text string) {
 	t.Helper()
 	addr := func(ipv4, ipv6 string) Address {
 		p := netip.MustParsePrefix(map[rules.Family]string{rules.IPv4: ipv4, rules.IPv6: ipv6}[f])
@@ -61,7 +62,7 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 		{anywhere, nil, Target{Verdict: Drop}},
 		{anywhere, nil, Target{Verdict: Return}},
 	} {
-		made = append(made, must(NewRule(f, r.header, r.matches, r.target)))
+		list = append(list, must(NewRule(f, r.header, r.matches, r.target)))
 	}
 	source, destination := "10.0.0.0/8", "192.0.2.1/32"
 	if f == rules.IPv6 {
@@ -76,20 +77,20 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 	} {
 		text += "[0:0] -A FIRST " + words + "\n"
 	}
-	return made, text
+	return list, text
 }
 
-// New rules have the same bytes as iptables' rules.
+// NewRule returns the same bytes as iptables writes for the same rule.
 func TestNewRulesEqualIptablesRules(t *testing.T) {
 	for _, f := range istiotest.Families {
 		t.Run(f.String(), func(t *testing.T) {
 			sluiceNS, iptablesNS := netnstest.New(t), netnstest.New(t)
-			made, text := someRules(t, f)
+			list, text := someRules(t, f)
 			table := must(Open(sluiceNS, f, "mangle"))
 			for _, name := range []string{"FIRST", "SECOND"} {
 				must(table.AddChain(name))
 			}
-			table.Chain("FIRST").Rules = made
+			table.Chain("FIRST").Rules = list
 			out := table.Chain("OUTPUT")
 			out.Rules = append(out.Rules, must(NewRule(f, Header{}, nil, Target{Chain: "FIRST"})))
 			if err := Replace(sluiceNS, table); err != nil {
@@ -110,7 +111,7 @@ func TestNewRulesEqualIptablesRules(t *testing.T) {
 	}
 }
 
-// TestNewRuleBytes lists the bytes of an IPv4 rule that are not zero.
+// TestNewRuleBytes verifies all bytes of an IPv4 rule. at contains the bytes that are not 0.
 func TestNewRuleBytes(t *testing.T) {
 	h := Header{
 		Protocol: 6, Invert: InvertOut, In: must(NamedInterface("lo", false)),
@@ -148,7 +149,7 @@ func TestNewRuleRejects(t *testing.T) {
 		target  Target
 		want    string
 	}{
-		{"no family", rules.Inet, Header{}, nil, Target{}, "iptables has no tables of family inet"},
+		{"a family without tables", rules.Inet, Header{}, nil, Target{}, "iptables has no tables of family inet"},
 		{
 			"a name without space for the terminating zero", rules.IPv4,
 			Header{},
@@ -216,11 +217,11 @@ func TestAddChainRejects(t *testing.T) {
 	}
 	if c, err := table.AddChain(strings.Repeat("x", 28)); err != nil || c.Policy() != Return ||
 		c != table.Chain(c.Name) {
-		t.Errorf("chain %v, error %v", c, err)
+		t.Errorf("chain %v, error %v, want a chain with a name of 28 bytes", c, err)
 	}
 }
 
-// Open creates a missing table as the kernel does. It can be edited immediately.
+// Open creates a missing table with empty built-in chains. The table can be edited immediately.
 func TestOpenCreatesTheTable(t *testing.T) {
 	chains := map[string]string{
 		"raw": "PREROUTING OUTPUT", "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING",
@@ -234,8 +235,8 @@ func TestOpenCreatesTheTable(t *testing.T) {
 			for _, c := range table.Chains {
 				got = append(got, c.Name)
 				if c.Policy() != Accept || len(c.Rules) > 0 {
-					t.Errorf("%s: chain %s with policy %d and %d rules", table, c.Name, c.Policy(),
-						len(c.Rules))
+					t.Errorf("%s: chain %s has policy %d and %d rules, want ACCEPT and none", table,
+						c.Name, c.Policy(), len(c.Rules))
 				}
 			}
 			if strings.Join(got, " ") != want {
@@ -246,13 +247,13 @@ func TestOpenCreatesTheTable(t *testing.T) {
 			}
 			addReturn(t, ns, table)
 			if n := len(must(Open(ns, f, name)).Chain("OUTPUT").Rules); n != 1 {
-				t.Errorf("%s: %d rules, want 1", table, n)
+				t.Errorf("%s: OUTPUT has %d rules, want 1", table, n)
 			}
 		}
 	}
 }
 
-// addReturn adds a rule to the table and writes it.
+// addReturn adds a rule to the table and writes the table.
 func addReturn(t *testing.T, ns *netns.NS, table *Table) {
 	t.Helper()
 	c := table.Chain("OUTPUT")
@@ -262,7 +263,7 @@ func addReturn(t *testing.T, ns *netns.NS, table *Table) {
 	}
 }
 
-// The counters of existing rules remain if rules are added before and after them.
+// Existing rules keep their counters if a rule is added between them.
 func TestNewRulesKeepTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
@@ -279,6 +280,6 @@ func TestNewRulesKeepTheCountersOfOtherRules(t *testing.T) {
 	want := ":OUTPUT ACCEPT [7:70]\n:POSTROUTING ACCEPT [0:0]\n:OTHERS - [0:0]\n:OURS - [0:0]\n" +
 		"[1:10] -A OUTPUT -o eth1\n[0:0] -A OUTPUT -j OURS\n[2:20] -A OUTPUT -j OTHERS\n[3:30] -A OTHERS -o eth2\n"
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
-		t.Errorf("want a part\n%s\ngot:\n%s", want, got)
+		t.Errorf("want the lines\n%s\nin:\n%s", want, got)
 	}
 }

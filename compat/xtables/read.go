@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An ID names a table.
+// An ID identifies a table.
 type ID struct {
 	Family rules.Family
 	Name   string

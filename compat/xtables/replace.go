@@ -17,11 +17,13 @@ import (
 // counters to 0. The kernel resets the internal state of some matches (-m limit, quota, statistic),
 // as with any change by iptables-legacy.
 //
-// The error wraps [ErrChanged] if another process has changed the table since it was read. The
-// kernel compares only the number of entries. A change between the last read and the replacement
-// that keeps this number, such as a changed policy, is therefore overwritten. Replace does not use
-// iptables' lock file. After the replacement it reads the table into t, unless the error is a
-// [ReplacedError]. After any other error nothing has changed.
+// The error wraps [ErrChanged] if another process has changed the table since it was read. Replace
+// reads the table again and compares all entries. During the replacement, the kernel compares only
+// the number of entries. A change between this read and the replacement that keeps the number, such
+// as a changed policy, is therefore overwritten. Replace does not use iptables' lock file.
+//
+// On success, t contains the table as read after the replacement. After a [ReplacedError], the
+// table was replaced, but t is unchanged. After any other error, nothing has changed.
 //
 // Replace needs the privileges of [Read]. The kernel rejects a table with an owner match from a
 // process outside the user namespace that owns the network namespace. For such a table, Replace

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The kernel compares the number of entries when it replaces a table.
+// The kernel rejects a replacement that expects another number of entries in the old table.
 func TestKernelRejectsAnotherNumberOfEntries(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*raw\nCOMMIT\n")
@@ -60,7 +60,7 @@ func TestErrorsNameNamespaceAndTable(t *testing.T) {
 	}
 }
 
-// Each packet is counted once, in the old or the new table, also during replacements.
+// Each packet is counted exactly once, even if the table is replaced at the same time.
 func TestNoPacketIsLostFromCounters(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
@@ -102,7 +102,7 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 	// 20 bytes of the IP header, 8 of the UDP header, 1 of data
 	want := fmt.Sprintf("[%d:%d] -A OUTPUT", sent.Load(), sent.Load()*29)
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
-		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced.Load(),
+		t.Errorf("after %d replacements and %d packets: want %s, got:\n%s", replaced.Load(),
 			sent.Load(), want, got)
 	}
 }

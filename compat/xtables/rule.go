@@ -77,8 +77,8 @@ func (r *Rule) Verdict() (Verdict, bool) {
 	return Verdict(verdictOf(r.entry, r.layout.targetOf(r.entry))), true
 }
 
-// Jump returns the chain that the rule jumps to, or an empty name, and whether the jump is a goto
-// (-g).
+// Jump returns the chain that the rule jumps to, or an empty name. isGoto reports whether the jump
+// is a goto (-g).
 func (r *Rule) Jump() (chain string, isGoto bool) {
 	return r.jump, r.jump != "" && r.entry[r.layout.flags]&r.layout.gotoFlag != 0
 }
@@ -110,11 +110,11 @@ func (r Rule) WithCounterOf(old *Rule) Rule {
 type Header struct {
 	Source, Destination Address
 	In, Out             Interface
-	// Protocol is compared if it is not 0, and in IPv6 only if Flags contain FlagProtocol6.
+	// Protocol is compared if it is not 0, and in IPv6 only if Flags contains FlagProtocol6.
 	Protocol uint16
-	// TOS is the traffic class of IPv6. It is compared only if Flags contain FlagTOS6.
+	// TOS is the traffic class of IPv6. It is compared only if Flags contains FlagTOS6.
 	TOS uint8
-	// Flags contains the Flag bits of the family. Invert contains the Invert bits.
+	// Flags contains bits such as FlagGoto4 of the family. Invert contains bits such as InvertIn.
 	Flags, Invert uint8
 }
 

@@ -57,7 +57,8 @@ func (t *Table) Chain(name string) *Chain {
 const MaxChainName = 28
 
 // AddChain appends an empty user-defined chain. The pointer is valid until chains are added or
-// deleted. AddChain returns an error if the name exists or if iptables does not allow it.
+// deleted. AddChain returns an error if the table has a chain with this name, or if iptables does
+// not allow the name.
 func (t *Table) AddChain(name string) (*Chain, error) {
 	isSpaceOrControl := func(c rune) bool { return c <= ' ' || c == 0x7f }
 	switch {
@@ -83,7 +84,7 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 // reservedNames are the names of verdicts and of the entry that ends a table.
 var reservedNames = []string{"ACCEPT", "DROP", "QUEUE", "RETURN", errorTarget}
 
-// DeleteChain removes a user-defined chain and its rules. The caller must also remove the rules
+// DeleteChain deletes a user-defined chain and its rules. The caller must also delete the rules
 // that jump to the chain.
 func (t *Table) DeleteChain(name string) error {
 	c := t.Chain(name)

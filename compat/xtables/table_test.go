@@ -18,7 +18,7 @@ import (
 
 const legacy = "iptables-legacy ip "
 
-// foreign returns a namespace with rules of every kind.
+// foreign returns a namespace with all kinds of rules of other programs.
 func foreign(t testing.TB) *netns.NS {
 	t.Helper()
 	return istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
@@ -50,11 +50,11 @@ func TestReadingCreatesNoTable(t *testing.T) {
 	ns := netnstest.New(t)
 	for range 2 {
 		if got := tables(t, ns); len(got) > 0 {
-			t.Fatalf("tables %q in a new namespace", got)
+			t.Fatalf("tables %q in a new namespace, want none", got)
 		}
 		_, err := xtables.Read(ns, rules.IPv4, "nat")
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), legacy+"nat: read") {
-			t.Errorf("error %v, want a missing table", err)
+			t.Errorf("error %v, want an error about a missing table", err)
 		}
 	}
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, "*raw\nCOMMIT\n*mangle\nCOMMIT\n")
@@ -69,7 +69,7 @@ func TestReplaceWithoutEditChangesNothing(t *testing.T) {
 	before := istiotest.Dump(t, ns, istiotest.Legacy)
 	ids, err := xtables.Tables(ns)
 	if err != nil || len(ids) != 8 { // nat, mangle, raw and filter of both families
-		t.Fatalf("tables %v, error %v", ids, err)
+		t.Fatalf("tables %v, error %v, want 8 tables", ids, err)
 	}
 	for _, id := range ids {
 		table := read(t, ns, id.Family, id.Name)
@@ -123,7 +123,7 @@ func TestDeleteChainAndRules(t *testing.T) {
 		"[24:124] -A istio_output -j RETURN\n" +
 		"COMMIT\n"
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
-		t.Errorf("want a part:\n%s\ngot:\n%s", want, got)
+		t.Errorf("want the lines\n%s\nin:\n%s", want, got)
 	}
 	for name, want := range map[string]string{
 		"PORTMAP": legacy + "nat: chain PORTMAP does not exist",
@@ -158,7 +158,7 @@ func TestReplaceRejectsATableThatHasChanged(t *testing.T) {
 	}
 }
 
-func TestAccessorsOfARule(t *testing.T) {
+func TestReadDecodesRules(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "filter")
 	if got := table.Chain("INPUT").Policy(); got != xtables.Drop {
@@ -216,6 +216,6 @@ func TestReplaceLeaksNoDescriptor(t *testing.T) {
 		}
 	}
 	if got := netnstest.Descriptors(t); got > descriptors {
-		t.Errorf("%d descriptors before, %d after", descriptors, got)
+		t.Errorf("%d open descriptors before the replacements, %d after them", descriptors, got)
 	}
 }
