@@ -39,8 +39,8 @@ func BenchmarkPrint10000Rules(b *testing.B) {
 	}
 }
 
-// BenchmarkParseCommands reads texts of up to a megabyte whose commands add and remove chains and
-// rules.
+// BenchmarkParseCommands parses texts of about a megabyte, with many commands or long lists of
+// addresses.
 func BenchmarkParseCommands(b *testing.B) {
 	const size = 1 << 19
 	repeat := func(format string) string {
@@ -55,7 +55,7 @@ func BenchmarkParseCommands(b *testing.B) {
 		"chains": repeat("-N c%d\n") + repeat("-X c%d\n"),
 		"rules": repeat(
 			"-A INPUT -m mark --mark %d\n") + repeat("-D INPUT -m mark --mark %d\n"),
-		"at head":   repeat("-I INPUT -m mark --mark %d\n"),
+		"inserts":   repeat("-I INPUT -m mark --mark %d\n"),
 		"addresses": strings.Repeat(lists, 60),
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// boundOfReading is the bound for reading a text. boundOfDecision is the bound for one decision
-// within diff.AgentBudget, including resources that the budget does not count. The bounds are
-// twenty times the measured values.
+// boundOfReading is the bound for parsing a text. boundOfDecision is the bound for one decision or
+// explanation within diff.AgentBudget, including resources that the budget does not count. The
+// bounds are about twenty times the measured values.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
 	boundOfDecision = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
@@ -25,7 +25,8 @@ var explainedPackets = []string{
 	"out tcp 127.0.0.1:4000 > 127.0.0.1:80",
 }
 
-// checkBudget verifies that decisions about rulesets end within their budget.
+// checkBudget verifies that a decision about two rulesets, and explanations of packets in the left
+// one, end within their budget.
 func checkBudget(t testing.TB, left, right rules.Ruleset) {
 	t.Helper()
 	boundOfDecision.Check(t, "deciding", func() {
@@ -44,7 +45,7 @@ func checkBudget(t testing.TB, left, right rules.Ruleset) {
 		boundOfDecision.Check(t, "explaining "+text, func() {
 			for _, pass := range diff.ExplainWithin(&left, p, diff.AgentBudget).Passes {
 				if len(pass.Steps) > diff.MostSteps {
-					t.Errorf("%d steps, want at most %d", len(pass.Steps), diff.MostSteps)
+					t.Errorf("%s: %d steps, want at most %d", text, len(pass.Steps), diff.MostSteps)
 				}
 			}
 		})
@@ -67,7 +68,9 @@ func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 	}
 }
 
-// At these sizes, decisions used to take minutes or gigabytes.
+// TestCostlyTextsAreDecided verifies that decisions about texts of their decidedSize end with a
+// verdict within a memory budget of 512 MiB. An evaluation of each path would take minutes or
+// gigabytes.
 func TestCostlyTextsAreDecided(t *testing.T) {
 	for _, c := range costlyTexts {
 		if c.decidedSize == 0 {
@@ -82,7 +85,8 @@ func TestCostlyTextsAreDecided(t *testing.T) {
 				Families: []rules.Family{rules.IPv4}, Budget: diff.Budget{Memory: 512 << 20},
 			})
 			if verdict := result.StrictVerdict(); verdict != diff.Equivalent {
-				t.Errorf("%s: %s", verdict, result.Exhausted)
+				t.Errorf("verdict %s, want %s; exhausted: %q", verdict, diff.Equivalent,
+					result.Exhausted)
 			}
 		})
 	}

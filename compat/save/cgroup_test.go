@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The kernel rejects rules with a cgroup that does not exist, so the test only parses the rules.
+// The test only parses the rules, because the kernel rejects rules with a cgroup that does not
+// exist.
 func TestParseCgroup(t *testing.T) {
 	for option, want := range map[string]string{
 		"--path /system.slice/kubelet.service": `socket cgroupv2 level 2 "system.slice/kubelet.service" accept`,

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// A costlyText is a text that is expensive to read, to decide about, or to explain.
+// A costlyText is a text that is expensive to parse, to decide about, or to explain packets with.
 type costlyText struct {
 	name  string
 	table string
 	// lines writes the rules of the table for size n.
 	lines func(w *costlyWriter, n int)
-	// decidedSize is a size at which the text must be decided, 0 for none.
+	// decidedSize is a size at which a decision about the text must end with a verdict, or 0.
 	decidedSize int
 }
 
-// costlyWriter writes commands. Its random values are reproducible.
+// A costlyWriter writes commands. Its random values are reproducible.
 type costlyWriter struct {
 	strings.Builder
 	*rand.Rand
@@ -35,7 +35,8 @@ func (w *costlyWriter) portRange() string {
 	return fmt.Sprintf("%d:%d", first, first+w.IntN(1<<15))
 }
 
-// nested writes n chains, each of which jumps to the next one twice with a rule in between.
+// nested writes n chains. Each chain except the last one jumps twice to the next chain. between is
+// the rule between the two jumps, or empty. last is the rule of the last chain.
 func (w *costlyWriter) nested(n int, between, last string) {
 	for i := range n {
 		w.line(":C%d - [0:0]", i)
@@ -51,7 +52,8 @@ func (w *costlyWriter) nested(n int, between, last string) {
 	w.line("-A C%d %s", n-1, last)
 }
 
-// costlyTexts are inputs that once took disproportionate time or memory, and similar ones.
+// costlyTexts are texts that take disproportionate time or memory in a straightforward
+// implementation.
 var costlyTexts = []costlyText{
 	{"nested jumps", "nat", func(w *costlyWriter, n int) {
 		w.nested(n, "", "-p tcp --dport 80 -j REDIRECT --to-ports 15001")

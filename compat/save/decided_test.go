@@ -14,12 +14,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// dumps returns the rules of each file of testdata/programs, by file name.
-func dumps(t *testing.T) map[string]rules.Ruleset {
+// savedRulesets returns the ruleset of each file of testdata/programs, by file name.
+func savedRulesets(t *testing.T) map[string]rules.Ruleset {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.save"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("%d files, error %v, want at least one file", len(files), err)
 	}
 	found := map[string]rules.Ruleset{}
 	for _, file := range files {
@@ -36,6 +36,7 @@ func dumps(t *testing.T) map[string]rules.Ruleset {
 	return found
 }
 
+// familyOfFile returns the family of the rules in a file of testdata/programs.
 func familyOfFile(name string) rules.Family {
 	if strings.HasSuffix(name, "-v6.save") {
 		return rules.IPv6
@@ -43,9 +44,9 @@ func familyOfFile(name string) rules.Family {
 	return rules.IPv4
 }
 
-// TestRulesOfProgramsAreDecided compares the rules of programs with themselves, with a ruleset that
-// also has Sluice's rules, and with one that drops a port first. No unknown condition may make a
-// packet undecided.
+// TestRulesOfProgramsAreDecided compares the rules of each program with themselves, with the same
+// rules and a rule that drops a port, and with the same rules and Sluice's rules. No unknown
+// condition may make a packet undecided.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	parameters := rules.DefaultRedirect()
 	parameters.IPv6, parameters.InboundPorts = true, rules.PortSelection{All: true}
@@ -61,7 +62,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 			Actions: []rules.Action{rules.Drop},
 		}},
 	}}}
-	for name, rs := range dumps(t) {
+	for name, rs := range savedRulesets(t) {
 		with := func(tables ...rules.Table) rules.Ruleset {
 			return rules.Ruleset{Tables: append(append([]rules.Table{}, tables...), rs.Tables...)}
 		}
@@ -79,18 +80,19 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 					MaxClasses: 3, Families: []rules.Family{familyOfFile(name)},
 				})
 				if got := r.Verdict(); got != tc.want || len(r.Undecided) > 0 {
-					t.Errorf("%s, want %s; undecided:", got, tc.want)
+					t.Errorf("verdict %s, want %s without %d undecided conditions", got, tc.want,
+						len(r.Undecided))
 				}
 				for _, u := range r.Undecided {
-					t.Errorf("%s: %s", u.Text, u.Witness)
+					t.Errorf("undecided: %s: %s", u.Text, u.Witness)
 				}
 				for _, c := range r.Classes {
 					for _, o := range []diff.SideOutcome{c.Outcome.Left, c.Outcome.Right} {
 						hasEffect := o.Outcome.Dropped || o.Outcome.Captured() || o.Outcome.DNATAddr.IsValid()
 						if o.Decided == nil && (o.Reason == "" ||
 							hasEffect && strings.HasPrefix(o.Reason, "no ")) {
-							t.Errorf("%s: the reason is %q for the outcome %s", c.Witness, o.Reason,
-								o.Outcome)
+							t.Errorf("%s: the reason %q does not explain the outcome %s", c.Witness,
+								o.Reason, o.Outcome)
 						}
 					}
 				}
@@ -100,9 +102,10 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 }
 
 // TestPacketsOfProgramsAreDecided explains packets of each protocol with the addresses and ports in
-// the rules. Their address types and the interface's address are known, as on a node.
+// the rules of programs. The types of the addresses and the address of the interface are known, as
+// on a node.
 func TestPacketsOfProgramsAreDecided(t *testing.T) {
-	for name, rs := range dumps(t) {
+	for name, rs := range savedRulesets(t) {
 		t.Run(name, func(t *testing.T) {
 			packets := boundaryPackets(rs, familyOfFile(name))
 			undecided := map[string]int{}
@@ -112,12 +115,12 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 					if outcome.Undecided != "" || outcome.UnknownMarks != "" {
 						text := fmt.Sprint(outcome.Undecided, outcome.UnknownMarks)
 						if undecided[text]++; undecided[text] == 1 {
-							t.Errorf("%s: %s", p, text)
+							t.Errorf("%s is undecided: %s", p, text)
 						}
 					}
 				}
 			}
-			// 12 packets have no address and port of the rules.
+			// 12 packets have neither an address nor a port of the rules.
 			if len(packets) < 24 {
 				t.Errorf("only %d packets, want 24 or more", len(packets))
 			}
@@ -125,7 +128,8 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// boundaryPackets returns packets with the first addresses and ports that the rules match.
+// boundaryPackets returns packets with the first address of each range of addresses, and the first
+// port of each range of ports, that the rules match.
 func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
 	const most = 40
 	own, other := netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("192.0.2.10")

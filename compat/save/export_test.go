@@ -2,7 +2,8 @@ package save
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// BlocksOf returns the sizes of a list's blocks after rules were inserted at the indexes.
+// BlocksOf inserts a rule at each of the indexes into an empty list, and returns the sizes of the
+// resulting blocks.
 func BlocksOf(indexes []int) []int {
 	var l ruleList
 	for _, at := range indexes {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// For any text, an error contains a position, and printable tables are parsed to the same tables
-// again.
+// FuzzParse verifies that errors about any text contain a position, and that Parse returns the same
+// tables for the tables that Print has written.
 func FuzzParse(f *testing.F) {
 	for _, tc := range ruleCases {
 		family, text := tc.save()
@@ -45,10 +45,12 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// FuzzParseIstioLog verifies that errors about any log contain a position, and that the lines of
+// rules are in the log.
 func FuzzParseIstioLog(f *testing.F) {
 	files, err := filepath.Glob(filepath.Join("testdata", "*.log"))
 	if err != nil || len(files) == 0 {
-		f.Fatalf("no logs, %v", err)
+		f.Fatalf("no logs in testdata, error %v", err)
 	}
 	for _, name := range files {
 		data, err := os.ReadFile(name)
@@ -66,13 +68,13 @@ func FuzzParseIstioLog(f *testing.F) {
 			return
 		}
 		if (l.Redirect == nil) == (l.NoRedirect == nil) {
-			t.Errorf("parameters %v and the reason for missing ones: %v", l.Redirect, l.NoRedirect)
+			t.Errorf("parameters %v, error %v, want exactly one of them", l.Redirect, l.NoRedirect)
 		}
 		for _, table := range l.Tables {
 			for _, c := range table.Chains {
 				for _, r := range c.Rules {
 					if r.Line == 0 || r.Line > rules.Line(strings.Count(text, "\n")+1) {
-						t.Errorf("rule on line %d: %s", r.Line, r.String())
+						t.Errorf("rule %s is on line %d, want a line of the log", r.String(), r.Line)
 					}
 				}
 			}
@@ -80,7 +82,7 @@ func FuzzParseIstioLog(f *testing.F) {
 	})
 }
 
-// wantPosition verifies that the first error contains a position in the text.
+// wantPosition verifies that the first error is a SyntaxError at a position in the text.
 func wantPosition(t *testing.T, err error, text string) {
 	e := (*save.SyntaxError)(nil)
 	if !errors.As(err, &e) {
@@ -88,7 +90,7 @@ func wantPosition(t *testing.T, err error, text string) {
 	}
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) || e.Want == "" {
-		t.Fatalf("%+v", e)
+		t.Fatalf("error %+v, want a line from 1 to %d and the expected text", e, len(lines))
 	}
 	line := lines[e.Line-1]
 	if e.Column == 0 && strings.HasPrefix(strings.TrimSpace(line), "{") {
@@ -96,6 +98,6 @@ func wantPosition(t *testing.T, err error, text string) {
 	}
 	if e.Column < 1 || e.Column > len(line)+1 ||
 		!strings.HasPrefix(line[e.Column-1:], e.Token) && !strings.Contains(e.Token, " ") {
-		t.Fatalf("%+v is not in %q", e, line)
+		t.Fatalf("the token of %+v is not at its column of %q", e, line)
 	}
 }

@@ -85,8 +85,9 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	return table
 }
 
-// rule draws a rule. No rule jumps to the user-defined chains with odd numbers. In these chains,
-// rule also draws matches and targets that the kernel allows only at some hooks.
+// rule draws a rule of the chain c. Its jumps lead to targets. No rule jumps to a user-defined
+// chain with an odd number. In such a chain, rule also draws matches and targets that the kernel
+// allows only at some hooks.
 func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
 	unreferenced := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
 	var r rules.Rule
@@ -247,7 +248,7 @@ func (g *generator) target(
 		nil,
 	}
 	if g.table == "nat" {
-		list = list[:2] // the verdict DROP is rejected there
+		list = list[:2] // iptables rejects the target DROP in the table nat
 	}
 	for _, to := range targets {
 		if odd := to.Name[len(to.Name)-1]%2 == 1; !odd {
@@ -273,8 +274,8 @@ func (g *generator) target(
 	return []rules.Action{a}
 }
 
-// icmp returns the family's ICMP protocol. Without rich matches it returns a protocol that the
-// generator draws anyway.
+// icmp returns the family's ICMP protocol for rich tables. For other tables, it returns a protocol
+// without matches.
 func (g *generator) icmp() rules.Protocol {
 	switch {
 	case !g.rich:
@@ -285,7 +286,7 @@ func (g *generator) icmp() rules.Protocol {
 	return rules.ICMP
 }
 
-// addRich draws additional matches for rich tables.
+// addRich draws one more match for a rule of a rich table.
 func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, unreferenced bool) {
 	not := rapid.Bool().Draw(t, "not")
 	list := []rules.Match{
@@ -325,7 +326,7 @@ func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, 
 				"", "nowildcard",
 			}).Draw(t, "socket")})
 	}
-	r.Matches = append(r.Matches, rapid.SampledFrom(list).Draw(t, "word"))
+	r.Matches = append(r.Matches, rapid.SampledFrom(list).Draw(t, "rich match"))
 }
 
 func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
@@ -339,7 +340,7 @@ func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
 	return m
 }
 
-// richTargets draws additional actions for rich tables.
+// richTargets returns more actions for rules of rich tables.
 func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, unreferenced bool) []rules.Action {
 	bits := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32Range(1, 1<<32-2))
 	a, b, value := bits.Draw(t, "bits"), bits.Draw(t, "other bits"), rapid.Uint32().Draw(t, "value")

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// goldenRuns returns the directories of recorded runs of istio-iptables, which are not part of the
-// repository.
+// goldenRuns returns the directories of recorded runs of istio-iptables. The repository does not
+// contain the recordings.
 func goldenRuns(t testing.TB) []string {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	runs, err := filepath.Glob(filepath.Join(dir, "*", "legacy-v4.save"))
@@ -30,7 +30,8 @@ func goldenRuns(t testing.TB) []string {
 	return runs
 }
 
-// savedTables reads the output of iptables-save and ip6tables-save of a variant after a run.
+// savedTables returns the tables after a run, from the recorded output of iptables-save and
+// ip6tables-save. variant is the recorded variant of iptables.
 func savedTables(t testing.TB, run, variant string) []rules.Table {
 	t.Helper()
 	var tables []rules.Table
@@ -49,7 +50,7 @@ func savedTables(t testing.TB, run, variant string) []rules.Table {
 	return tables
 }
 
-// onlyRules removes chains and tables without rules.
+// onlyRules returns a ruleset without the empty chains and the tables without rules.
 func onlyRules(tables []rules.Table) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range tables {
@@ -71,8 +72,8 @@ func wantSame(t *testing.T, description string, want, got rules.Ruleset) {
 	}
 }
 
-// In each recorded run, both variants of iptables saved the same rules, all of them known, and the
-// log contains the same rules.
+// In each recorded run, both variants of iptables saved the same rules, and the logs contain the
+// same rules. No match or action is unknown.
 func TestParseRecordedRuns(t *testing.T) {
 	for _, run := range goldenRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestParseRecordedRuns(t *testing.T) {
 			for _, name := range []string{"log-legacy.txt", "log-iptnft.txt"} {
 				text := recorded(t, run, name)
 				if !strings.Contains(text, "Final iptables state") {
-					// it was rejected before there were rules, or its log was not recorded
+					// the run was rejected before it added rules, or its log was not recorded
 					continue
 				}
 				wantSame(t, name, want, onlyRules(parseLog(t, text).Tables))
@@ -93,8 +94,8 @@ func TestParseRecordedRuns(t *testing.T) {
 	}
 }
 
-// A dry run logs the rules that the real run then adds, unless the real run failed, found rules of
-// an earlier run, or looked up names.
+// The log of a dry run contains the rules that the real run then added. The test skips runs that
+// failed, found rules of an earlier run, or looked up names.
 func TestParseRecordedDryRuns(t *testing.T) {
 	for _, run := range goldenRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addresses lists n addresses with gaps in between.
+// addresses returns a list of n addresses in the network first.0.0.0/8, with gaps between the
+// addresses.
 func addresses(n, first int) string {
 	var list []string
 	for i := range n {
@@ -23,13 +24,13 @@ func addresses(n, first int) string {
 	return strings.Join(list, ",")
 }
 
-// A rule with lists of addresses becomes a rule for each combination. If there are too many, they
-// become one equivalent rule, if possible.
+// A rule with lists of addresses becomes a rule for each combination. If there are too many
+// combinations, the rule becomes one equivalent rule if possible.
 func TestParseLongListsOfAddresses(t *testing.T) {
 	const tooMany = "want lists of addresses that are disjoint, or shorter ones: the lists of a text make up to 1048576 rules and matches"
 	for _, tc := range []struct {
 		name, text   string
-		rules        int
+		rules        int // number of rules
 		sources      int // source ranges of the first rule
 		destinations int
 		want         string // suffix of the error
@@ -105,8 +106,8 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 	}
 }
 
-// The number of a rule is ambiguous after rules were merged. Deleting the rule by its content is
-// possible.
+// In a chain with a merged rule, commands must not refer to rules by number. They may delete a rule
+// by its content.
 func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 	many := "-s " + addresses(5000, 10) + " -j DROP\n"
 	for _, command := range []string{"-D OUTPUT 1", "-I OUTPUT 2 -j DROP"} {
@@ -121,7 +122,7 @@ func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 		many+"COMMIT\n")
 	if list := tables[0].Chain("OUTPUT").Rules; len(list) != 1 ||
 		list[0].Actions[1] != rules.Return {
-		t.Errorf("%d rules", len(list))
+		t.Errorf("%d rules, want only the rule with the target RETURN", len(list))
 	}
 }
 
@@ -134,16 +135,16 @@ func TestParseLimitsTheWordsOfARule(t *testing.T) {
 	}
 }
 
-// A long token is truncated in the error.
+// An error contains only the beginning of a long token.
 func TestSyntaxErrorIsShort(t *testing.T) {
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(rule("-s "+strings.Repeat("1/", 5000))))
 	if err == nil || len(err.Error()) > 300 {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error of at most 300 bytes", err)
 	}
 }
 
-// Commands in any order have the same result as the same commands on a plain list.
-func TestParseCommandsAsListed(t *testing.T) {
+// Commands in any order have the same result for a chain as for a plain list of rules.
+func TestParseCommandsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := "*filter\n:A - [0:0]\n"
 		type ruleAt struct{ mark, line int }
@@ -153,19 +154,19 @@ func TestParseCommandsAsListed(t *testing.T) {
 			mark := rapid.IntRange(0, 3).Draw(t, "mark")
 			r := fmt.Sprintf("-m mark --mark %d", mark)
 			same := slices.IndexFunc(want, func(r ruleAt) bool { return r.mark == mark })
-			switch kind := rapid.IntRange(0, 9).Draw(t, "command"); {
-			case kind < 4:
+			switch command := rapid.IntRange(0, 9).Draw(t, "command"); {
+			case command < 4:
 				text += "-A A " + r + "\n"
 				want = append(want, ruleAt{mark, line})
-			case kind < 6:
-				at := rapid.IntRange(0, len(want)).Draw(t, "place")
+			case command < 6:
+				at := rapid.IntRange(0, len(want)).Draw(t, "position")
 				text += fmt.Sprintf("-I A %d %s\n", at+1, r)
 				want = slices.Insert(want, at, ruleAt{mark, line})
-			case kind < 7 && len(want) > 0:
-				at := rapid.IntRange(0, len(want)-1).Draw(t, "place")
+			case command < 7 && len(want) > 0:
+				at := rapid.IntRange(0, len(want)-1).Draw(t, "position")
 				text += fmt.Sprintf("-D A %d\n", at+1)
 				want = slices.Delete(want, at, at+1)
-			case kind < 9 && same >= 0:
+			case command < 9 && same >= 0:
 				text += "-D A " + r + "\n"
 				want = slices.Delete(want, same, same+1)
 			default:
@@ -187,15 +188,15 @@ func TestParseCommandsAsListed(t *testing.T) {
 	})
 }
 
-// A list of n rules has up to about n/256 blocks of at most 512 rules, so that a command visits
-// about n/256 blocks and 512 rules.
+// A list of n rules has at most n/200 blocks, and each block has at most 512 rules. A command
+// therefore visits at most n/200 blocks and 512 rules.
 func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 	const n = 20000
 	for name, at := range map[string]func(i int) int{
-		"at the end":    func(i int) int { return i },
-		"at the head":   func(int) int { return 0 },
-		"in the middle": func(i int) int { return i / 2 },
-		"anywhere":      func(i int) int { return i * 7919 % (i + 1) },
+		"at the end":       func(i int) int { return i },
+		"at the beginning": func(int) int { return 0 },
+		"in the middle":    func(i int) int { return i / 2 },
+		"anywhere":         func(i int) int { return i * 7919 % (i + 1) },
 	} {
 		indexes := make([]int, n)
 		for i := range indexes {
@@ -207,13 +208,13 @@ func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 			total += size
 		}
 		if total != n || len(sizes) > n/200 || slices.Max(sizes) > 512 {
-			t.Errorf("%s: %d rules in %d blocks of up to %d", name, total, len(sizes),
-				slices.Max(sizes))
+			t.Errorf("insertions %s: %d rules in %d blocks of up to %d; want %d rules in at most %d"+
+				" blocks of up to 512", name, total, len(sizes), slices.Max(sizes), n, n/200)
 		}
 	}
 }
 
-// A chain may be deleted, created again and referred to again.
+// After a chain was deleted, a chain with the same name may be added, and rules may jump to it.
 func TestParseChainsThatAreCreatedAndDeleted(t *testing.T) {
 	tables := parse(t, rules.IPv4,
 		"*filter\n-N A\n-N B\n-A A -j B\n-A INPUT -j A\n-D A 1\n-X B\n-F\n-X A\n-N B\n-A INPUT -g B\n-N A\n-X A\nCOMMIT\n")
@@ -222,7 +223,7 @@ func TestParseChainsThatAreCreatedAndDeleted(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	if got := strings.Join(names, " "); got != "INPUT FORWARD OUTPUT B" {
-		t.Errorf("chains %s", got)
+		t.Errorf("chains %s, want the built-in chains and B", got)
 	}
 	const text = "*filter\n-N A\n-N B\n-A INPUT -j B\n-F INPUT\n-A A -j B\n-D A -j B\n-A INPUT -m mark --mark 1 -j B\n-X B\nCOMMIT\n"
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(text))

@@ -28,7 +28,7 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 		return nil, nil, fmt.Errorf("%s: the log does not contain the configuration", file)
 	}
 	c := configReader{
-		file: file, title: r.configEntry.lines[0].number, values: map[string]configValue{},
+		file: file, line: r.configEntry.lines[0].number, values: map[string]configValue{},
 	}
 	c.older = r.configEntry.title() != "Istio config:"
 	for _, l := range r.configEntry.lines[1:] {
@@ -37,12 +37,12 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 		}
 	}
 	if r.configValue("CLEANUP_ONLY") == "true" {
-		return nil, nil, fmt.Errorf("%s:%d: the run only removed rules", file, c.title)
+		return nil, nil, fmt.Errorf("%s:%d: the run only removed rules", file, c.line)
 	}
 	redirect := c.redirect()
 	if len(c.errs) == 0 {
 		if err := redirect.Validate(); err != nil {
-			c.errs = append(c.errs, fmt.Errorf("%s:%d: %w", file, c.title, err))
+			c.errs = append(c.errs, fmt.Errorf("%s:%d: %w", file, c.line, err))
 		}
 	}
 	if len(c.errs) > 0 {
@@ -54,7 +54,7 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 // A configReader parses the values of a configuration.
 type configReader struct {
 	file   string
-	title  int // the line at which the configuration begins
+	line   int // the line at which the configuration begins
 	values map[string]configValue
 	errs   []error
 	// older reports that an older version wrote the log. Such a version may have fewer parameters.
@@ -139,7 +139,7 @@ func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	if !found {
 		var zero T
 		c.errs = append(c.errs,
-			fmt.Errorf("%s:%d: the configuration does not contain %s", c.file, c.title, key))
+			fmt.Errorf("%s:%d: the configuration does not contain %s", c.file, c.line, key))
 		return zero
 	}
 	value, err := parse(v.text)

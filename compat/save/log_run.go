@@ -139,9 +139,9 @@ func (r *istioRun) add(e *logEntry, s stage) {
 	r.last = e
 }
 
-// addSaveOutput records the output of iptables-save as the final state. istio-iptables versions
-// without the stage stageFinal run iptables-save at the end, and some of them also at the
-// beginning. addSaveOutput discards outputs before the input of iptables-restore.
+// addSaveOutput records the output of iptables-save as the final state. Versions that do not print
+// "Final iptables state" run iptables-save at the end. The output of a command before the input of
+// iptables-restore is discarded.
 func (r *istioRun) addSaveOutput(e *logEntry, s stage) {
 	title := strings.TrimPrefix(e.title(), "+ ")
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// fixture returns the text of a file of testdata.
 func fixture(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -25,6 +26,7 @@ func fixture(t testing.TB, name string) string {
 	return string(data)
 }
 
+// parseLog parses a log without an error.
 func parseLog(t testing.TB, text string) save.IstioLog {
 	t.Helper()
 	l, err := save.ParseIstioLog("test.log", strings.NewReader(text))
@@ -34,7 +36,7 @@ func parseLog(t testing.TB, text string) save.IstioLog {
 	return l
 }
 
-// placedRules lists the rules with their lines.
+// placedRules returns the rules as texts, each with its line, its table and its chain.
 func placedRules(tables []rules.Table) []string {
 	var list []string
 	for _, t := range tables {
@@ -48,7 +50,7 @@ func placedRules(tables []rules.Table) []string {
 	return list
 }
 
-// The rules that the run of testdata/applied.log added.
+// appliedRules are the rules that the run in testdata/applied.log added.
 var appliedRules = []string{
 	`63: ip nat OUTPUT oifname "net1" counter return`,
 	"64: ip nat OUTPUT counter jump ISTIO_REDIRECT",
@@ -63,8 +65,8 @@ func TestParseLogOfARunThatApplied(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if l.DryRun || l.FromInput || l.Failure != "" || l.NoRedirect != nil {
-		t.Errorf("dry run %t, from input %t, failure %q, %v", l.DryRun, l.FromInput, l.Failure,
-			l.NoRedirect)
+		t.Errorf("dry run %t, from input %t, failure %q, error %v; want a successful run with its"+
+			" final state", l.DryRun, l.FromInput, l.Failure, l.NoRedirect)
 	}
 	want := rules.DefaultRedirect()
 	want.Mode = rules.ModeTProxy
@@ -99,17 +101,19 @@ func TestParseLogOfARunThatFailed(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if l.DryRun || l.FromInput || l.Failure != "exit status 1\niptables-restore: line 2 failed" {
-		t.Errorf("dry run %t, from input %t, failure %q", l.DryRun, l.FromInput, l.Failure)
+		t.Errorf("dry run %t, from input %t, failure %q; want a failed run with its final state",
+			l.DryRun, l.FromInput, l.Failure)
 	}
 	if l.Redirect != nil || !strings.Contains(l.NoRedirect.Error(),
 		`test.log:6: PROXY_UID: "nobody-knows" is not a numeric id`) ||
 		!strings.Contains(l.NoRedirect.Error(),
 			"test.log:4: the configuration does not contain PROXY_TUNNEL_PORT") {
-		t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
+		t.Errorf("redirect %v, error %v, want errors about PROXY_UID and PROXY_TUNNEL_PORT",
+			l.Redirect, l.NoRedirect)
 	}
 }
 
-// The rules that the input of testdata/dry-run.log adds to empty tables.
+// dryRunRules are the rules that the input in testdata/dry-run.log adds to empty tables.
 var dryRunRules = []string{
 	`12: ip nat OUTPUT oifname "net1" counter return`,
 	"11: ip nat OUTPUT counter jump ISTIO_REDIRECT",
@@ -121,8 +125,8 @@ func TestParseLogOfADryRun(t *testing.T) {
 	text := fixture(t, "dry-run.log")
 	withoutBeginning := text[strings.Index(text, "info\tIstio"):]
 	for name, text := range map[string]string{
-		"whole": text,
-		// The last entry also reports a dry run.
+		"complete": text,
+		// The last entry also reports the dry run.
 		"without its beginning": "\n" + withoutBeginning,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,14 +136,15 @@ func TestParseLogOfADryRun(t *testing.T) {
 			}
 			if !l.DryRun || !l.FromInput || l.Failure != "" || l.Redirect != nil ||
 				l.NoRedirect.Error() != "test.log: the log does not contain the configuration" {
-				t.Errorf("dry run %t, from input %t, failure %q, %v, %v", l.DryRun, l.FromInput,
-					l.Failure, l.Redirect, l.NoRedirect)
+				t.Errorf("dry run %t, from input %t, failure %q, redirect %v, error %v; want a dry"+
+					" run without configuration", l.DryRun, l.FromInput, l.Failure, l.Redirect,
+					l.NoRedirect)
 			}
 		})
 	}
 }
 
-// kubectl adds a prefix to each line, and Istio's log has several formats.
+// kubectl can add prefixes to each line, and Istio's log has several formats.
 func TestParseLogInAllForms(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	eachLine := func(change func(string) string) string {
@@ -175,13 +180,14 @@ func TestParseLogInAllForms(t *testing.T) {
 	}
 }
 
-// blankLinesBefore replaces the lines before a line by blank lines.
+// blankLinesBefore replaces each line before the given line with an empty line.
 func blankLinesBefore(text string, line int) string {
 	lines := strings.Split(text, "\n")
 	return strings.Repeat("\n", line-1) + strings.Join(lines[line-1:], "\n")
 }
 
-// asJSON converts each entry to the format of Istio's --log_as_json.
+// asJSON converts each entry to a line of JSON. level and message are the keys of the level and the
+// message.
 func asJSON(t *testing.T, text string, level, message string) string {
 	var entries []map[string]string
 	for line := range strings.Lines(text) {
@@ -206,7 +212,7 @@ func asJSON(t *testing.T, text string, level, message string) string {
 	return b.String()
 }
 
-// In JSON a message is one line, which contains all rules.
+// In JSON, a message is one line of the log. All rules of the message have the number of this line.
 func TestParseLogInJSON(t *testing.T) {
 	var want []string
 	for _, r := range appliedRules {
@@ -227,7 +233,7 @@ func TestParseLogInJSON(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if l.Redirect == nil || l.Redirect.Mode != rules.ModeTProxy {
-				t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
+				t.Errorf("redirect %v, error %v, want mode TPROXY", l.Redirect, l.NoRedirect)
 			}
 			_, err := save.ParseIstioLog("f",
 				strings.NewReader(strings.ReplaceAll(text, "--to-ports 15001", "--to-ports 99999")))
@@ -241,8 +247,8 @@ func TestParseLogInJSON(t *testing.T) {
 func TestParseLogOfSeveralRuns(t *testing.T) {
 	applied, failed, dry, native := fixture(t, "applied.log"), fixture(t, "failed.log"),
 		fixture(t, "dry-run.log"), fixture(t, "native.log")
-	const notCommand = "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n"
-	const early = "info\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n\nerror\tnetip.ParsePrefix(\"10.0.0.0\"): no '/'\n"
+	const invalidOption = "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n"
+	const invalidPrefix = "info\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n\nerror\tnetip.ParsePrefix(\"10.0.0.0\"): no '/'\n"
 	for _, tc := range []struct {
 		name, text string
 		rules      int
@@ -261,11 +267,11 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 		},
 		{"the last run was a dry run", applied + dry, len(dryRunRules), true, "", false},
 		{
-			"the last run failed while parsing its options", applied + notCommand, len(appliedRules),
-			false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true,
+			"the last run failed while parsing its options", applied + invalidOption,
+			len(appliedRules), false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true,
 		},
 		{
-			"the last run failed while parsing its prefixes", applied + early, 0, false,
+			"the last run failed while parsing its prefixes", applied + invalidPrefix, 0, false,
 			`netip.ParsePrefix("10.0.0.0"): no '/'`, false,
 		},
 	} {
@@ -273,14 +279,15 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 			l := parseLog(t, tc.text)
 			if n := len(placedRules(l.Tables)); n != tc.rules || l.DryRun != tc.dry ||
 				l.Failure != tc.failure || (l.Redirect != nil) != tc.redirect {
-				t.Errorf("%d rules, dry run %t, failure %q, redirect %v (%v)", n, l.DryRun,
-					l.Failure, l.Redirect, l.NoRedirect)
+				t.Errorf("%d rules, dry run %t, failure %q, redirect %v (error %v); want %d, %t, %q,"+
+					" redirect %t", n, l.DryRun, l.Failure, l.Redirect, l.NoRedirect, tc.rules, tc.dry,
+					tc.failure, tc.redirect)
 			}
 		})
 	}
 }
 
-// Without a final state the rules are those of the input, unless a command failed.
+// If the log of a successful run ends before the final state, the rules are the rules of the input.
 func TestParseLogThatEndsEarly(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	l := parseLog(t, upTo(applied, "2026-01-01T00:00:00.000007Z"))
@@ -292,11 +299,13 @@ func TestParseLogThatEndsEarly(t *testing.T) {
 		"52: ip6 nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
 	}
 	if diff := cmp.Diff(want, placedRules(l.Tables)); diff != "" || !l.FromInput || l.DryRun {
-		t.Errorf("from input %t, dry run %t, -want +got:\n%s", l.FromInput, l.DryRun, diff)
+		t.Errorf("from input %t, want true; dry run %t, want false; -want +got:\n%s", l.FromInput,
+			l.DryRun, diff)
 	}
 }
 
-// A log that ends before the rules of an entry does not mean that there are no rules.
+// If a log ends before the rules of an entry, ParseIstioLog does not return tables without these
+// rules.
 func TestParseLogThatEndsBeforeRules(t *testing.T) {
 	for _, name := range []string{
 		"applied.log", "dry-run.log", "istio-1.4.log", "istio-1.9.log", "istio-1.13.log",
@@ -313,15 +322,16 @@ func TestParseLogThatEndsBeforeRules(t *testing.T) {
 				continue
 			}
 			for _, want := range full.Tables {
-				// The log may also end before the rules of IPv6, if nothing says that they follow.
+				// The rules of IPv6 may be missing if no earlier entry shows that they follow.
 				mayBeMissing := want.Family == rules.IPv6 && !strings.Contains(text[:n], "ip6tables-") &&
 					!strings.Contains(text[:n], "IPv6):")
-				// The final state has other chains than the input.
+				// Only the tables are compared, because the final state has other chains than the
+				// input.
 				found := slices.ContainsFunc(l.Tables, func(got rules.Table) bool {
 					return got.Family == want.Family && got.Name == want.Name
 				})
 				if !found && !mayBeMissing {
-					t.Errorf("%s: up to byte %d, %q: no table %s %s", name, n,
+					t.Errorf("%s up to byte %d, %q: no error and no table %s %s", name, n,
 						text[max(n-30, 0):n], want.Family, want.Name)
 				}
 			}
@@ -335,27 +345,29 @@ func TestParseLogWithLinesOfOtherContainers(t *testing.T) {
 		return strings.SplitAfter(strings.TrimSpace(fixture(t, name))+"\n", "\n")
 	}
 	applied, dry := lines("applied.log"), lines("dry-run.log")
-	const others = "2026-01-01T00:00:00.000007Z\tinfo\tEnvoy proxy is ready\n"
+	const otherLine = "2026-01-01T00:00:00.000007Z\tinfo\tEnvoy proxy is ready\n"
 	interleaved := new(strings.Builder)
 	for i, line := range applied[:len(applied)-1] {
 		if i < len(dry)-1 {
 			interleaved.WriteString("[pod/other/istio-init] " + dry[i])
 		}
 		interleaved.WriteString("[pod/web/istio-init] " + line)
-		interleaved.WriteString("[pod/web/istio-proxy] " + others)
+		interleaved.WriteString("[pod/web/istio-proxy] " + otherLine)
 	}
 	l := parseLog(t, interleaved.String())
 	n := len(placedRules(l.Tables))
 	if n != len(appliedRules) || l.DryRun || l.FromInput || l.Redirect == nil {
-		t.Errorf("%d rules, dry run %t, from input %t, redirect %v (%v)", n, l.DryRun, l.FromInput,
-			l.Redirect, l.NoRedirect)
+		t.Errorf("%d rules, dry run %t, from input %t, redirect %v (error %v); want the %d rules and"+
+			" the parameters of applied.log", n, l.DryRun, l.FromInput, l.Redirect, l.NoRedirect,
+			len(appliedRules))
 	}
 
-	// Without prefixes the other line ends the entry.
-	text := strings.Replace(strings.Join(applied, ""), "state (IPv4):\n", "state (IPv4):\n"+others, 1)
+	// Without prefixes, the line of the other container begins another entry.
+	text := strings.Replace(strings.Join(applied, ""), "state (IPv4):\n", "state (IPv4):\n"+otherLine,
+		1)
 	_, err := save.ParseIstioLog("f", strings.NewReader(text))
 	if err == nil || !strings.Contains(err.Error(), "want rules after it") {
-		t.Errorf("a line of another container before the rules: %v", err)
+		t.Errorf("error %v, want an error about missing rules after a line of another container", err)
 	}
 }
 
@@ -364,11 +376,12 @@ func TestParseLogOfARunThatOnlyRemovedRules(t *testing.T) {
 		"info\tIstio config:\nCLEANUP_ONLY=true\n\ninfo\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n")
 	if len(l.Tables) != 1 || l.Redirect != nil ||
 		l.NoRedirect.Error() != "test.log:1: the run only removed rules" {
-		t.Errorf("%d tables, %v, %v", len(l.Tables), l.Redirect, l.NoRedirect)
+		t.Errorf("%d tables, redirect %v, error %v; want 1 table and an error about the removal",
+			len(l.Tables), l.Redirect, l.NoRedirect)
 	}
 }
 
-// The rules of a log are usable even if its parameters are not.
+// ParseIstioLog returns the rules of a log even if its parameters are not usable.
 func TestParseLogWithoutUsableParameters(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	for _, tc := range []struct {
@@ -389,7 +402,7 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 		}
 		if tc.want == "" {
 			if l.Redirect == nil {
-				t.Errorf("%s: %v", tc.to, l.NoRedirect)
+				t.Errorf("%s: error %v, want usable parameters", tc.to, l.NoRedirect)
 			}
 			continue
 		}
@@ -402,12 +415,12 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 func TestParseLogErrors(t *testing.T) {
 	applied, failed, native := fixture(t, "applied.log"), fixture(t, "failed.log"),
 		fixture(t, "native.log")
-	const anEntry = "an entry of the log of istio-init, as kubectl logs POD -c istio-init prints it"
-	const useNFT = "want a run with iptables: the log of a run with native nftables contains no readable rules; read the rules of the namespace"
+	const wantEntry = "an entry of the log of istio-init, as kubectl logs POD -c istio-init prints it"
+	const wantIPTables = "want a run with iptables: the log of a run with native nftables contains no readable rules; read the rules of the namespace"
 	for _, tc := range []struct{ name, text, want string }{
-		{"an empty text", "", "f:1:1: the line ends: want " + anEntry +
+		{"an empty text", "", "f:1:1: the line ends: want " + wantEntry +
 			"; this looks like an empty text"},
-		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + anEntry +
+		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + wantEntry +
 			"; this looks like the output of iptables-save"},
 		{
 			"the log of another container", "2026-01-01T00:00:00Z\tinfo\tEnvoy proxy is ready\n",
@@ -415,12 +428,12 @@ func TestParseLogErrors(t *testing.T) {
 		},
 		{
 			"native nftables", native,
-			`f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT,
+			`f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + wantIPTables,
 		},
 		{
 			"native nftables in the last run", applied + native,
 			`f:83:6: "native nftables enabled, using nft rules for traffic redirection.": ` +
-				useNFT,
+				wantIPTables,
 		},
 		{
 			"a failure before any rules", "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n",
@@ -459,4 +472,5 @@ func TestParseLogErrors(t *testing.T) {
 	}
 }
 
+// upTo returns the text before the first occurrence of end.
 func upTo(text, end string) string { return text[:strings.Index(text, end)] }

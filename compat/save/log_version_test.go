@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// oldRules returns the rules of one family from the logs of older versions.
-func oldRules(tables []rules.Table, family rules.Family) []string {
+// rulesOf returns the rules of one family as texts, each with its table and its chain.
+func rulesOf(tables []rules.Table, family rules.Family) []string {
 	var list []string
 	for _, r := range placedRules(tables) {
 		if _, text, _ := strings.Cut(r, ": "); strings.HasPrefix(text, family.String()+" ") {
@@ -24,7 +24,8 @@ func oldRules(tables []rules.Table, family rules.Family) []string {
 	return list
 }
 
-// Logs in the formats of older Istio versions, with the parameters that each version does not log.
+// TestParseLogOfOlderVersions parses logs in the formats of older Istio versions. It also verifies
+// which parameters the logs lack.
 func TestParseLogOfOlderVersions(t *testing.T) {
 	defaults := rules.DefaultRedirect()
 	defaults.InboundPorts.All, defaults.OutboundCIDRs.All = true, true
@@ -38,7 +39,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 		version  string
 		want     rules.Redirect
 		unstated string
-		tunnel   bool // has a rule for the tunnel's port
+		tunnel   bool // whether the log contains a rule for the tunnel port
 		ipv6     int  // number of IPv6 rules
 	}{
 		{
@@ -92,13 +93,14 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 				"ip nat ISTIO_OUTPUT counter jump ISTIO_REDIRECT",
 				"ip nat ISTIO_REDIRECT meta l4proto tcp counter redirect to :15001",
 			)
-			if diff := cmp.Diff(want, oldRules(l.Tables, rules.IPv4)); diff != "" {
+			if diff := cmp.Diff(want, rulesOf(l.Tables, rules.IPv4)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if got := oldRules(l.Tables, rules.IPv6); len(got) != tc.ipv6 || l.FromInput ||
+			if got := rulesOf(l.Tables, rules.IPv6); len(got) != tc.ipv6 || l.FromInput ||
 				l.DryRun || l.Failure != "" {
-				t.Errorf("IPv6 %q, from input %t, dry run %t, failure %q", got, l.FromInput,
-					l.DryRun, l.Failure)
+				t.Errorf("IPv6 rules %q, from input %t, dry run %t, failure %q; want %d IPv6 rules"+
+					" of a successful run with its final state", got, l.FromInput, l.DryRun, l.Failure,
+					tc.ipv6)
 			}
 		})
 	}
@@ -111,11 +113,13 @@ func TestParseLogReportsUnstatedParameters(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if l := parseLog(t, fixture(t, "failed.log")); l.Unstated != nil || l.NoRedirect == nil {
-		t.Errorf("unstated %q of no parameters", l.Unstated)
+		t.Errorf("unstated %q, error %v, want no names if the parameters are invalid", l.Unstated,
+			l.NoRedirect)
 	}
 }
 
-// Lines of a log of an older version may be in the format of a container runtime or a terminal.
+// The lines of a log of an older version may be in the format of a container runtime, or copied
+// from a terminal.
 func TestParseOlderLogsInAllForms(t *testing.T) {
 	docker := func(line string) string {
 		text, err := json.Marshal(line)
@@ -143,7 +147,7 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 	} {
 		for _, version := range []string{"1.4", "1.9", "1.13", "1.20"} {
 			if strings.HasPrefix(name, "indented") && (version == "1.4" || version == "1.9") {
-				continue // entries of the plain format have no recognizable beginning
+				continue // the beginning of an indented entry is not recognizable
 			}
 			text := fixture(t, "istio-"+version+".log")
 			want := parseLog(t, text)
@@ -163,7 +167,7 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 	}
 }
 
-func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
+func TestParseOlderLogsOfFailedOrSeveralRuns(t *testing.T) {
 	v4, v9, v13 := fixture(t, "istio-1.4.log"), fixture(t, "istio-1.9.log"),
 		fixture(t, "istio-1.13.log")
 	restored := upTo(v9, "iptables-save \n")
@@ -219,7 +223,8 @@ func TestParseOlderLogsOfFailedAndSeveralRuns(t *testing.T) {
 			}
 			if n := len(placedRules(l.Tables)); n != tc.rules || l.FromInput != tc.fromInput ||
 				l.Failure != tc.failure {
-				t.Errorf("%d rules, from input %t, failure %q", n, l.FromInput, l.Failure)
+				t.Errorf("%d rules, from input %t, failure %q; want %d, %t, %q", n, l.FromInput,
+					l.Failure, tc.rules, tc.fromInput, tc.failure)
 			}
 		})
 	}

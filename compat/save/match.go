@@ -42,7 +42,8 @@ func matchNamed(name string) *extension {
 	return &openMatch
 }
 
-// protocolMatch returns the name of the match that "-p PROTOCOL" implies in iptables.
+// protocolMatch returns the name of the match that "-p PROTOCOL" implies in iptables, or an empty
+// name.
 func protocolMatch(p rules.Protocol) string {
 	switch {
 	case p == mobility:
@@ -54,14 +55,15 @@ func protocolMatch(p rules.Protocol) string {
 }
 
 // moduleMatches returns the matches of the model for a match in the text. If the model does not
-// represent one of its options, the result is a single unknown match.
+// represent the match with its options, the result is a single unknown match.
 func (r *ruleReader) moduleMatches(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.kernelName)}
 	found := m.match(&mr)
 	if mr.isUnknown {
 		text, complete := mr.unknownText()
 		if mr.effect == rules.ReadsVarying && !complete {
-			mr.effect = rules.ReadsHistory // the match may match all packets or none
+			// With unknown options, the match may match all packets or none.
+			mr.effect = rules.ReadsHistory
 		}
 		return []rules.Match{rules.Unknown{
 			Text: text, Effect: mr.effect, State: mr.state,

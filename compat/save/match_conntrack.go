@@ -60,8 +60,9 @@ func (r *moduleReader) matchConntrack() []rules.Match {
 	return r.unknownConnection()
 }
 
-// unknownConnection returns a match that the model does not represent. It has the text of the same
-// match in the kernel, if the options are complete numbers and addresses.
+// unknownConnection records that the match is unknown. Its text is the text of the same match in
+// the kernel, if the values of all options are valid and no option is repeated. unknownConnection
+// always returns nil.
 func (r *moduleReader) unknownConnection() []rules.Match {
 	r.isUnknown = true
 	var c xt.Conntrack
@@ -79,7 +80,8 @@ func (r *moduleReader) unknownConnection() []rules.Match {
 	return nil
 }
 
-// setConnectionField parses the value of a field, and reports whether it is valid.
+// setConnectionField sets a field of c to the value of an option, and reports whether the value is
+// valid.
 func (r *moduleReader) setConnectionField(c *xt.Conntrack, f xt.ConntrackField, w word) bool {
 	var first, last uint32
 	ok := true
@@ -112,9 +114,9 @@ func (r *moduleReader) setConnectionField(c *xt.Conntrack, f xt.ConntrackField, 
 	return ok
 }
 
-// setConnectionAddress parses an address or prefix, and reports whether it is valid. It does not
-// accept addresses that shortAddress completes, because here iptables does not read them as in -s
-// and -d.
+// setConnectionAddress sets a field of c to an address or prefix, and reports whether the text is
+// valid. It does not accept short addresses such as 10/8, because iptables reads them here in
+// another way than in -s and -d.
 func (r *moduleReader) setConnectionAddress(
 	c *xt.Conntrack, f xt.ConntrackField, text string,
 ) bool {
@@ -134,7 +136,7 @@ func (r *moduleReader) setConnectionAddress(
 	return true
 }
 
-// addConntrack writes a match of the packet's connection with the match conntrack.
+// addConntrack writes the match conntrack for a match of the state, the status or the direction.
 func (p *rulePrinter) addConntrack(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchState:

@@ -21,10 +21,10 @@ func (r *moduleReader) matchPhysicalDevice() []rules.Match {
 			p.Not |= bit
 		}
 	}
-	isName := func(option, name string) bool {
+	isValid := func(option, name string) bool {
 		return r.option(option) == nil || name != "" && len(name) < 16
 	}
-	r.setText(p.Set != 0 && isName("--physdev-in", p.In) && isName("--physdev-out", p.Out),
+	r.setText(p.Set != 0 && isValid("--physdev-in", p.In) && isValid("--physdev-out", p.Out),
 		p.String())
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 
 // This file parses matches of header fields that the model does not represent.
 
-// unknownWithText records that the match is unknown. The text is used only if ok is true, that is,
-// the option is valid, and if there is no other option.
+// unknownWithText records that the match is unknown. It uses the text only if ok is true and the
+// match has exactly one option. ok reports that this option is valid.
 func (r *moduleReader) unknownWithText(ok bool, text string) []rules.Match {
 	r.isUnknown = true
 	if ok && len(r.options) == 1 {
@@ -49,13 +49,13 @@ func (r *moduleReader) matchHopLimit() []rules.Match {
 	return r.unknownWithText(ok && (!o.not || comparison == xt.HopsDiffer), text)
 }
 
-// matchDSCP parses the match dscp. A class given by name is unknown.
+// matchDSCP parses the match dscp. It does not resolve the name of a class.
 func (r *moduleReader) matchDSCP() []rules.Match {
 	n, ok := r.numberOption("--dscp", 6)
 	return r.unknownWithText(ok, xt.DSCPMatchText(r.isNegated(), uint8(n)))
 }
 
-// matchTOS parses the match tos. A value given by name is unknown.
+// matchTOS parses the match tos. It does not resolve the name of a value.
 func (r *moduleReader) matchTOS() []rules.Match {
 	value, mask, ok := tosValue(r.optionValue("--tos", ""))
 	return r.unknownWithText(ok, xt.TOSMatchText(r.isNegated(), value, mask))

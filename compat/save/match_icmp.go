@@ -98,6 +98,7 @@ var icmpv6Names = []icmpName{
 	{"redirect", 137, 0, 0xff},
 }
 
+// matchICMP parses the match icmp.
 func (r *moduleReader) matchICMP() []rules.Match {
 	r.requireProtocol(rules.ICMP)
 	if r.family != rules.IPv4 {
@@ -106,6 +107,7 @@ func (r *moduleReader) matchICMP() []rules.Match {
 	return r.icmpOption("--icmp-type", rules.MatchICMP{}, icmpNames)
 }
 
+// matchICMPv6 parses the match icmp6.
 func (r *moduleReader) matchICMPv6() []rules.Match {
 	r.requireProtocol(rules.ICMPv6)
 	if r.family != rules.IPv6 {
@@ -118,8 +120,8 @@ func (r *moduleReader) matchICMPv6() []rules.Match {
 // in net/netfilter/xt_tcpudp.c; in older kernels in net/ipv4/netfilter/ip_tables.c).
 const anyICMP = 255
 
-// anyCode contains all types and codes.
-var anyCode = rules.Range[uint16]{Last: 1<<16 - 1}
+// allCodes contains all codes of all types.
+var allCodes = rules.Range[uint16]{Last: 1<<16 - 1}
 
 // icmpOption parses the option with the name, whose value is a type with an optional code. It
 // returns no match if all types and codes match.
@@ -135,17 +137,17 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 		return nil
 	}
 	if !m.V6 && values.First>>8 == anyICMP {
-		values = anyCode
+		values = allCodes
 	}
-	if values == anyCode && !m.Not {
+	if values == allCodes && !m.Not {
 		return nil
 	}
 	m.Values = []rules.Range[uint16]{values}
 	return []rules.Match{m}
 }
 
-// icmpValues parses a name, or the numbers of a type and a code. A name may be abbreviated if the
-// abbreviation is unambiguous.
+// icmpValues parses a name, or the number of a type with an optional code. A name may be
+// abbreviated if the abbreviation is unambiguous.
 func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	var found []icmpName
 	for _, n := range names {
@@ -194,7 +196,7 @@ func (p *rulePrinter) addICMP(m rules.MatchICMP) error {
 func icmpText(r rules.Range[uint16], v6 bool) string {
 	t := strconv.Itoa(int(r.First >> 8))
 	switch {
-	case !v6 && r == anyCode:
+	case !v6 && r == allCodes:
 		return "any"
 	case !v6 && r.First>>8 == anyICMP:
 		return ""

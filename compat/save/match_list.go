@@ -6,7 +6,7 @@ import "github.com/sluice-mesh/sluice/rules"
 // matchNAME in one of the files match_*.go. For a match that the model represents, a method of
 // rulePrinter in the same file writes it; see addModuleMatch.
 
-// matchExtensions contains the matches for which an option that is not listed is an error.
+// matchExtensions contains the matches that accept only the listed options.
 var matchExtensions = []extension{
 	{name: "tcp", match: (*moduleReader).matchTCP, options: []optionKind{
 		{"--dport", "--destination-port", 1},
@@ -88,7 +88,8 @@ var matchExtensions = []extension{
 	},
 }
 
-// openMatches contains the other matches, with the options in iptables-extensions(8).
+// openMatches contains the other matches, with their options from iptables-extensions(8). They may
+// have further options.
 var openMatches = [...]openExtension{
 	{name: "recent", match: (*moduleReader).matchRecent, options: `--set --rcheck --update --remove
 		--reap --rttl --rsource --rdest --seconds= --hitcount= --name= --mask=`},

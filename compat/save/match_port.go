@@ -44,8 +44,8 @@ func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 	return []rules.Match{rules.MatchPort{Side: side, Not: o.not, Ports: []rules.PortRange{p}}}
 }
 
-// maxMultiport is the maximum number of ports in a multiport match; a range counts as two
-// (XT_MULTI_PORTS).
+// maxMultiport is the maximum number of ports in a multiport match (XT_MULTI_PORTS). A range counts
+// as two ports.
 const maxMultiport = 15
 
 // matchMultiport parses the match multiport: a list of ports for one side or for either side.
@@ -102,7 +102,8 @@ func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	return nil
 }
 
-// addEitherPort writes a match that eitherPort returns. iptables supports no other tuple.
+// addEitherPort writes a match in the form that eitherPort returns. iptables supports no other
+// tuple.
 func (p *rulePrinter) addEitherPort(m rules.MatchTuple) error {
 	var source rules.MatchPort
 	if len(m.Alternatives) > 0 && len(m.Alternatives[0]) > 0 {

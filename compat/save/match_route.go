@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchAddrType parses the match addrtype. With an option for interfaces the match is unknown,
-// because the type of an address then depends on the interface.
+// matchAddrType parses the match addrtype. With --limit-iface-in or --limit-iface-out the match is
+// unknown, because the type of an address then depends on the interface.
 func (r *moduleReader) matchAddrType() []rules.Match {
 	var list []rules.Match
 	t := xt.AddrTypeMatch{
@@ -37,7 +37,8 @@ func (r *moduleReader) matchAddrType() []rules.Match {
 	return list
 }
 
-// addrTypes parses a list of types, which is unknown unless the model represents it.
+// addrTypes parses a list of types. It records that the match is unknown if the model does not
+// represent the list.
 func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 	var set rules.AddrTypeSet
 	for text := range strings.SplitSeq(w.text, ",") {
@@ -79,8 +80,8 @@ func (p *rulePrinter) addAddrType(m rules.MatchAddrType) error {
 // lookupOptions contains the options of the match rpfilter that change the route lookup.
 var lookupOptions = []string{"--loose", "--validmark", "--accept-local"}
 
-// matchRPFilter parses the match rpfilter. In the kernel, packets received from lo always match,
-// with any options except --invert.
+// matchRPFilter parses the match rpfilter. In the kernel, a packet received from lo matches with
+// all options, unless --invert is given.
 func (r *moduleReader) matchRPFilter() []rules.Match {
 	var kind []string
 	for _, flag := range lookupOptions {

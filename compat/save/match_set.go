@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchSet parses the match set. The model does not represent conditions on the counters of
-// elements.
+// matchSet parses the match set. A condition on the counters of an element makes the match unknown.
 func (r *moduleReader) matchSet() []rules.Match {
 	o := r.option("--match-set")
 	if o == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // matchOwner parses the match owner. In the kernel (owner_mt in net/netfilter/xt_owner.c) a packet
-// without a socket matches if all conditions are negated. The model does not represent a
+// without a socket matches if all conditions are negated. The model does not represent the
 // combination of "! --socket-exists" with a condition that is not negated.
 func (r *moduleReader) matchOwner() []rules.Match {
 	exists := r.option("--socket-exists")
@@ -36,7 +36,7 @@ func (r *moduleReader) matchOwner() []rules.Match {
 	case exists == nil:
 	case exists.not:
 		r.isUnknown = r.isUnknown || hasPositive
-		// The packets without a socket match. They satisfy every negated condition.
+		// All packets without a socket match, because they satisfy every negated condition.
 		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: allIDs()}}
 	case len(matches) == 0:
 		return []rules.Match{rules.MatchOwner{IDs: allIDs()}}
@@ -44,7 +44,7 @@ func (r *moduleReader) matchOwner() []rules.Match {
 	return matches
 }
 
-// ids parses the number of a user or group, or a range of numbers. A name is unknown.
+// ids parses the number of a user or group, or a range of numbers. A name makes the match unknown.
 func (r *moduleReader) ids(w word) []rules.IDRange {
 	from, to, isRange := strings.Cut(w.text, "-")
 	if !isRange {
@@ -61,7 +61,7 @@ func (r *moduleReader) ids(w word) []rules.IDRange {
 	return []rules.IDRange{{First: uint32(first), Last: uint32(last)}}
 }
 
-// maxID is the largest ID. The next number is -1, which the kernel uses for "no ID".
+// maxID is the largest ID. The next 32-bit number is -1, which the kernel uses for "no ID".
 const maxID = 1<<32 - 2
 
 // allIDs returns the range of all numbers of users or groups, including the number for "no ID".

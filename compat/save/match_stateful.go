@@ -47,8 +47,8 @@ func limitRate(text string) (average uint32, ok bool) {
 	return 0, false
 }
 
-// matchStatistic parses the match statistic. Its result differs between equal packets unless it has
-// the probability 0 or 1 or matches every packet.
+// matchStatistic parses the match statistic. Its result differs between equal packets, unless the
+// match matches every packet or no packet.
 func (r *moduleReader) matchStatistic() []rules.Match {
 	r.isUnknown, r.effect = true, rules.Reads
 	var s xt.Statistic
@@ -91,8 +91,8 @@ func (r *moduleReader) matchRecent() []rules.Match {
 	return nil
 }
 
-// matchNFAcct parses the match nfacct. The match counts packets in a named object. It matches
-// unless the object has a quota that is not used up.
+// matchNFAcct parses the match nfacct, which counts packets in a named object. If the object has a
+// quota, only packets after the quota is used up match. Otherwise all packets match.
 func (r *moduleReader) matchNFAcct() []rules.Match {
 	r.isUnknown, r.state = true, xt.StateOfAccount(r.optionValue("--nfacct-name", ""))
 	return nil
@@ -104,7 +104,7 @@ func (r *moduleReader) matchRateest() []rules.Match {
 	return nil
 }
 
-// matchConnlabel parses the match connlabel, which with --set labels the connection.
+// matchConnlabel parses the match connlabel. With --set, the match also labels the connection.
 func (r *moduleReader) matchConnlabel() []rules.Match {
 	r.isUnknown, r.state = true, xt.StateOfLabels
 	if r.option("--set") != nil {

@@ -16,7 +16,7 @@ import (
 // text to the same match in the kernel. A match with other options, or with values that the kernel
 // rejects, keeps the words of the rule.
 
-// onlyNegates reports whether no option except those with the names is negated.
+// onlyNegates reports whether every negated option has one of the names.
 func (r *moduleReader) onlyNegates(names ...string) bool {
 	return !slices.ContainsFunc(r.options, func(o option) bool {
 		return o.not && !slices.Contains(names, o.name)
@@ -29,7 +29,7 @@ func (r *moduleReader) isNot(name string) bool {
 	return o != nil && o.not
 }
 
-// setText records that the match or target is unknown. The text is used only if ok is true.
+// setText records that the match or target is unknown. It uses the text only if ok is true.
 func (r *moduleReader) setText(ok bool, text string) {
 	r.isUnknown = true
 	if ok {
@@ -37,7 +37,8 @@ func (r *moduleReader) setText(ok bool, text string) {
 	}
 }
 
-// indexOption returns the index of the value of an option in a list.
+// indexOption returns the index of the option's value in a list, or false if the list lacks the
+// value.
 func (r *moduleReader) indexOption(name string, list []string) (i int, ok bool) {
 	i = slices.Index(list, r.optionValue(name, ""))
 	return max(i, 0), i >= 0
@@ -113,7 +114,7 @@ func (r *moduleReader) matchQuota() []rules.Match {
 	return r.unknownWithText(ok, xt.QuotaText(r.isNegated(), n))
 }
 
-// recentText returns the text of the match recent.
+// recentText returns the text of the match recent, or false if an option is invalid.
 func (r *moduleReader) recentText() (text string, ok bool) {
 	m := xt.Recent{Name: r.optionValue("--name", "DEFAULT")}
 	allOnes := map[rules.Family]string{
@@ -284,8 +285,8 @@ func u32Program(text string) (string, bool) {
 	return strings.Join(tests, "&&"), true
 }
 
-// u32Numbers converts the numbers between separators to hexadecimal. A range of one value becomes
-// the value.
+// u32Numbers converts the numbers in a text to hexadecimal. It accepts only the given separators
+// between the numbers. A range of one value becomes the value.
 func u32Numbers(text string, separators ...string) (string, bool) {
 	var converted strings.Builder
 	for last, afterColon := "", false; ; {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchTime parses the match time, which the model does not represent.
+// matchTime parses the match time.
 func (r *moduleReader) matchTime() []rules.Match {
 	t := xt.NewTime()
 	t.KernelTimeZone, t.Contiguous = r.option("--kerneltz") != nil, r.option("--contiguous") != nil

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// outline lists the chains with their attachment, and the rules.
+// outline lists the chains with their types, hooks, priorities and policies, and the rules.
 func outline(tables []rules.Table) string {
 	var b strings.Builder
 	for i := range tables {
@@ -116,7 +116,7 @@ func TestParseCommands(t *testing.T) {
 			"accept",
 		},
 		{
-			"a counter at the position of early iptables-save versions", "-A A -c 3 99 -j DROP",
+			"a counter in the option -c, as early iptables-save versions print it", "-A A -c 3 99 -j DROP",
 			"drop",
 		},
 	} {
@@ -156,7 +156,7 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 	}
 }
 
-// Early iptables versions printed negation after the option.
+// Early iptables versions print the ! of a negation after the option.
 func TestParseOldNegation(t *testing.T) {
 	tables := parse(t, rules.IPv4,
 		"*nat\n-A OUTPUT -d ! 10.0.0.0/8 -o ! lo -p tcp --dport ! 80 -m owner --uid-owner ! 5\nCOMMIT\n")
@@ -166,8 +166,9 @@ func TestParseOldNegation(t *testing.T) {
 	}
 }
 
-// Names are not resolved, because the system that loads the rules may resolve them differently.
-func TestParseDoesNotChangeNames(t *testing.T) {
+// Parse does not resolve names, because the system that loads the rules may resolve them
+// differently.
+func TestParseDoesNotResolveNames(t *testing.T) {
 	for rule, want := range map[string]string{
 		"-m owner ! --gid-owner daemon -j RETURN":  "unknown(-m owner ! --gid-owner daemon) counter return",
 		"-p tcp --dport http -j RETURN":            "meta l4proto tcp unknown(--dport http) counter return",
@@ -181,7 +182,7 @@ func TestParseDoesNotChangeNames(t *testing.T) {
 			"\nCOMMIT\n"))
 		if want == "" { // a negated list is an error
 			if err == nil {
-				t.Errorf("%s: no error", rule)
+				t.Errorf("%s: no error, want an error about the negated list", rule)
 			}
 			continue
 		}
@@ -415,7 +416,7 @@ func TestParseErrors(t *testing.T) {
 // rule returns a text with one rule.
 func rule(text string) string { return "*nat\n-A OUTPUT " + text + "\nCOMMIT\n" }
 
-func TestParseIPv6HasNoFragments(t *testing.T) {
+func TestParseRejectsFragmentsOfIPv6(t *testing.T) {
 	_, err := save.Parse(rules.IPv6, "f", strings.NewReader(rule("-f")))
 	if want := `f:2:11: "-f": want an option of ip6tables`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -431,11 +432,12 @@ func TestParseReportsAllErrorsOfAText(t *testing.T) {
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != 21 || !strings.HasPrefix(lines[19], "f:40:13: ") ||
 		lines[20] != "f: 2 more errors" {
-		t.Errorf("got %d lines:\n%s", len(lines), err)
+		t.Errorf("want 20 errors and the number of further errors, got %d lines:\n%s", len(lines),
+			err)
 	}
 	if e := (*save.SyntaxError)(nil); !errors.As(err, &e) || e.Line != 2 || e.Column != 13 ||
 		e.Token != "" || e.File != "f" {
-		t.Errorf("first is %+v", e)
+		t.Errorf("the first error is %+v, want a SyntaxError at the end of line 2", e)
 	}
 }
 
@@ -451,7 +453,8 @@ func TestParseReturnsReadErrors(t *testing.T) {
 	}
 }
 
-// The rules of an early istio-init are parsed and capture the same packets as the current ones.
+// TestParseEarlyListing parses the rules of an early istio-init, and verifies which packets they
+// capture.
 func TestParseEarlyListing(t *testing.T) {
 	rs := rules.Ruleset{Tables: parse(t, rules.IPv4, fixture(t, "early-listing.save"))}
 	for text, want := range map[string]rules.Outcome{
@@ -489,12 +492,9 @@ func TestLimitsOfIPTablesNFT(t *testing.T) {
 	for i, want := range []string{
 		"limit rate 5/minute burst 5 packets", "-m limit --limit 5/min --limit-burst 5",
 	} {
-		for _, c := range tables[i].Chains {
-			for _, r := range c.Rules {
-				if got := r.Matches[0].String(); got != "unknown("+want+")" {
-					t.Errorf("table %s: %s, want %s", tables[i].Name, got, want)
-				}
-			}
+		r := tables[i].Chain("OUTPUT").Rules[0]
+		if got := r.Matches[0].String(); got != "unknown("+want+")" {
+			t.Errorf("table %s: %s, want unknown(%s)", tables[i].Name, got, want)
 		}
 	}
 }

@@ -12,13 +12,14 @@ import (
 
 // Print writes tables of one family in the format of iptables-save, with counters. iptables-restore
 // loads the text, and [Parse] returns the same tables if they have all built-in chains. Print omits
-// names of sets, line numbers and matches of all ports, which have no effect.
+// parts that have no effect: names of sets, line numbers, and matches of all ports.
 //
 // Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
 // range of addresses, one protocol, one range of IDs or up to fifteen ports, and at most one action
-// in addition to the counter. Otherwise Print writes nothing, and the error names the table, chain
-// and rule of each fault. Print does not check matches and targets that the kernel allows only at
-// some hooks, such as owner and TPROXY.
+// in addition to the counter. Otherwise Print writes nothing, and returns up to twenty errors,
+// joined. Each error names the table and, if it is about one, the chain and the rule. Print does
+// not check matches and targets that the kernel allows only at some hooks, such as owner and
+// TPROXY.
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
 	var errs []error
@@ -44,7 +45,8 @@ func Print(w io.Writer, tables []rules.Table) error {
 	return err
 }
 
-// A tablePrinter writes a table and collects the parts that cannot be represented.
+// A tablePrinter writes a table, and collects errors about the parts that iptables cannot
+// represent.
 type tablePrinter struct {
 	*bytes.Buffer
 	table *rules.Table
@@ -52,8 +54,9 @@ type tablePrinter struct {
 	errs  []error
 }
 
-// addError records an error about the current table or chain or, if rule is not 0, about the rule
-// with this number, counted from 1.
+// addError records an error. It is about the rule of the current chain with the number rule,
+// counted from 1. If rule is 0, it is about the current chain or, before the first chain, about the
+// table.
 func (p *tablePrinter) addError(rule int, err error) {
 	position := ""
 	if p.chain != nil {
@@ -125,8 +128,8 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 }
 
 // maxWords is the maximum number of words of a rule in iptables-restore: 255 arguments (MAX_ARGC in
-// iptables' xshared.h) without the arguments that iptables-restore adds. For a counter it adds
-// counterWords further ones.
+// iptables' xshared.h) without the arguments that iptables-restore adds. For a rule with a counter,
+// iptables-restore adds counterWords further arguments.
 const (
 	maxWords     = 251
 	counterWords = 3

@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tableOf returns a table with one user-defined chain with the rules.
+// tableOf returns a table with the chain OUTPUT, and with a user-defined chain A that has the
+// rules.
 func tableOf(name string, list ...rules.Rule) rules.Table {
 	return rules.Table{Family: rules.IPv4, Name: name, Chains: []rules.Chain{
 		{Name: "OUTPUT", Base: save.Base(name, rules.Output, false)},
@@ -22,7 +23,7 @@ func tableOf(name string, list ...rules.Rule) rules.Table {
 	}}
 }
 
-// ruleOf returns a rule with the matches and actions.
+// ruleOf returns a rule with the given matches and actions.
 func ruleOf(parts ...any) rules.Rule {
 	var r rules.Rule
 	for _, p := range parts {
@@ -40,10 +41,11 @@ func ruleOf(parts ...any) rules.Rule {
 
 var icmpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMP}}
 
-// unknownAction is the text of an unknown action. rules.Unknown may be a match or an action.
+// unknownAction is the text of an unknown action. It is a type because rules.Unknown is both a
+// rules.Match and a rules.Action.
 type unknownAction string
 
-func TestPrintNamesInexpressibleRules(t *testing.T) {
+func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
 	both := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}}
@@ -266,7 +268,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 			t.Errorf("\n got %v\nwant %s", err, want)
 		}
 		if b.Len() > 0 {
-			t.Errorf("output in spite of an error:\n%s", b.String())
+			t.Errorf("want no output if there is an error, got:\n%s", b.String())
 		}
 	}
 }
@@ -331,7 +333,8 @@ func TestPrintWritesOneFamily(t *testing.T) {
 	}
 }
 
-// A chain that was read from a namespace has an order relative to other chains.
+// A chain that was read from a namespace has an order relative to other chains of the same
+// priority.
 func TestPrintIgnoresTheOrderOfChains(t *testing.T) {
 	table := tableOf("nat")
 	want := printed(t, []rules.Table{table})
@@ -341,7 +344,7 @@ func TestPrintIgnoresTheOrderOfChains(t *testing.T) {
 	}
 }
 
-func TestPrintReportsAllRules(t *testing.T) {
+func TestPrintReportsTheFirstErrorsAndCountsTheOthers(t *testing.T) {
 	var list []rules.Rule
 	for range 25 {
 		list = append(list, ruleOf(rules.TProxy{Port: 1}))
@@ -365,8 +368,8 @@ func TestPrintReturnsTheErrorOfTheWriter(t *testing.T) {
 	}
 }
 
-// iptables-restore limits the length of a rule. It accepts the longest rules that Print writes, and
-// rejects longer rules, for which Print returns an error.
+// iptables-restore limits the number of words of a rule. It accepts the longest rules that Print
+// writes. For longer rules, Print returns an error.
 func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 	ports := rules.MatchPort{}
 	for i := range 7 {

@@ -86,8 +86,8 @@ func sideLetter(s rules.Side) string {
 	return "s"
 }
 
-// interfaceText returns the name of an interface. iptables rejects interfaces in built-in chains
-// whose packets do not have them.
+// interfaceText returns the name of an interface. It returns an error for an output interface in
+// INPUT, for example, because packets have no output interface there and iptables rejects the rule.
 func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	if base := p.chain.Base; base != nil {
 		hooksWithout := map[bool][]rules.Hook{
@@ -114,9 +114,9 @@ func (p *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	return text, nil
 }
 
-// prefixText returns the addresses of the match as a prefix. It returns an empty text if they are
-// no prefix, or are all addresses, because the header cannot express a negated match of all
-// addresses.
+// prefixText returns the addresses of the match as a prefix. It returns an empty text if the
+// addresses are not a prefix. It also returns an empty text for all addresses, because the header
+// cannot express a negated match of all addresses.
 func (p *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	if len(m.Ranges) != 1 || m.Family() != p.table.Family {
 		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family",

@@ -76,7 +76,7 @@ func (p *rulePrinter) addAction(action rules.Action) error {
 	return fmt.Errorf("%s: iptables has no such target", action)
 }
 
-// addTarget writes a target. If table is not empty, only that table allows the target.
+// addTarget writes a target. If table is not empty, addTarget returns an error in other tables.
 func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) error {
 	if table != "" && p.table.Name != table {
 		return fmt.Errorf("%s: this target is in table %s only", a, table)
@@ -86,7 +86,8 @@ func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) e
 	return nil
 }
 
-// addPortTarget writes a target with a port. It supports only rules for TCP or for UDP.
+// addPortTarget writes a target with a port. It returns an error unless the rule matches only TCP
+// or only UDP.
 func (p *rulePrinter) addPortTarget(
 	a rules.Action, port uint16, table string, words ...string,
 ) error {
@@ -104,6 +105,7 @@ func (p *rulePrinter) isOfFamily(a netip.Addr) bool {
 	return a.IsValid() && rules.FamilyOf(a) == p.table.Family && a.Zone() == ""
 }
 
+// portText returns the text of a port.
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
 
 // portsText returns the text of a port, or of a range if last is not 0.

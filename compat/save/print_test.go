@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// printed prints tables without an error.
+// printed returns the text of tables, which Print must accept.
 func printed(t rapid.TB, tables []rules.Table) string {
 	t.Helper()
 	var b strings.Builder
@@ -34,13 +34,13 @@ func TestPrintedTablesParseToTheSame(t *testing.T) {
 			t.Fatalf("%v\nin:\n%s", err, text)
 		}
 		if diff := cmp.Diff(want, withoutLines(got), compareOptions); diff != "" {
-			t.Errorf("%s\n-printed +parsed:\n%s", text, diff)
+			t.Errorf("printed:\n%s\n-drawn +parsed:\n%s", text, diff)
 		}
 	})
 }
 
-// TestPrintedTablesLoadToTheSame prints tables, loads them with iptables-legacy-restore, saves and
-// parses them.
+// TestPrintedTablesLoadToTheSame loads printed tables with iptables-legacy-restore. It requires the
+// same tables in the kernel and in the output of iptables-legacy-save.
 func TestPrintedTablesLoadToTheSame(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {
@@ -66,8 +66,9 @@ func TestPrintedTablesLoadToTheSame(t *testing.T) {
 	}
 }
 
-// TestPrintedMatchesLoadToTheSame is TestPrintedTablesLoadToTheSame with all matches and targets.
-// It does not read the kernel's tables, because their decoder does not support all of them.
+// TestPrintedMatchesLoadToTheSame is like TestPrintedTablesLoadToTheSame, with all matches and
+// targets. It does not read the kernel's tables, because their decoder does not support all of
+// these matches and targets.
 func TestPrintedMatchesLoadToTheSame(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {
@@ -108,13 +109,15 @@ func wantLoaded(t *testing.T, want rules.Table, among []rules.Table) {
 		for i, r := range c.Rules {
 			if loaded := got.Chain(c.Name).Rules[i]; loaded.Comment != r.Comment ||
 				loaded.Hits != r.Hits {
-				t.Errorf("%s %s: %q, %v, became %q, %v", c.Name, r.String(), r.Comment, r.Hits,
+				t.Errorf("%s %s: comment %q and counter %v became %q and %v", c.Name, r.String(),
+					r.Comment, r.Hits,
 					loaded.Comment, loaded.Hits)
 			}
 		}
 	}
 }
 
+// withoutLines sets the line numbers of all rules to 0.
 func withoutLines(tables []rules.Table) []rules.Table {
 	for _, t := range tables {
 		for _, c := range t.Chains {

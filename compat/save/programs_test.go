@@ -11,14 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/compat/save"
-	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// TestParseRulesOfPrograms parses the rules of the programs in testdata/programs/README.md, and
-// lists the unknown parts.
+// TestParseRulesOfPrograms parses the rules of the programs that testdata/programs/README.md lists.
+// The golden file lists the unknown matches and actions.
 func TestParseRulesOfPrograms(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.save"))
 	if err != nil {
@@ -30,11 +29,7 @@ func TestParseRulesOfPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		family := rules.IPv4
-		if strings.HasSuffix(file, "-v6.save") {
-			family = rules.IPv6
-		}
-		tables, err := save.Parse(family, file, bytes.NewReader(data))
+		tables, err := save.Parse(familyOfFile(file), file, bytes.NewReader(data))
 		if err != nil {
 			t.Error(err)
 		}

@@ -10,7 +10,7 @@ import (
 type textKind struct {
 	name string
 	// matches reports whether a text is of the kind. head is the beginning of the text, and first
-	// is the first line that is neither blank nor a comment.
+	// is its first line that is neither blank nor a comment.
 	matches func(head, first string) bool
 }
 
@@ -53,6 +53,7 @@ func contains(expression string) func(head, first string) bool {
 	return func(head, _ string) bool { return re.MatchString(head) }
 }
 
+// isEmpty reports whether the head is empty.
 func isEmpty(head, _ string) bool { return head == "" }
 
 // isJSON reports whether the first line is JSON, or the beginning of JSON of several lines.
@@ -72,8 +73,8 @@ func jsonWith(text string) func(head, first string) bool {
 // maxHead is the number of bytes of a text that LooksLike reads.
 const maxHead = 16 << 10
 
-// LooksLike returns the kind of the text in the form of the end of an error message: "; this looks
-// like JSON". It returns an empty text if it does not recognize the kind.
+// LooksLike returns the kind of the text as the end of an error message, such as "; this looks like
+// JSON". It returns an empty text if it does not recognize the kind.
 func LooksLike(text string) string {
 	head := strings.ReplaceAll(text[:min(len(text), maxHead)], "\r\n", "\n")
 	head = strings.TrimSpace(strings.TrimPrefix(head, "\ufeff"))

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// For a text of another kind Parse returns one error, with the position, the expected text, and the
-// likely kind of the text.
+// For a text of another kind, Parse returns a single error with a position, the expected text, and
+// the likely kind of the text.
 func TestParseRecognizesOtherTexts(t *testing.T) {
 	const want = ": want the first line of a table, such as *nat, as iptables-save or ip6tables-save prints it"
 	for _, tc := range []struct{ text, at, kind string }{
@@ -93,7 +93,7 @@ func TestParseRecognizesOtherTexts(t *testing.T) {
 	}
 }
 
-// ParseIstioLog recognizes other texts in the same way.
+// ParseIstioLog recognizes the same kinds of texts.
 func TestParseIstioLogRecognizesOtherTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"table ip nat {\n}\n": "; this looks like the output of nft list ruleset",

@@ -21,8 +21,9 @@ type ruleReader struct {
 }
 
 // readRule parses the words of a rule after the name of its chain. A rule with a list of addresses
-// results in several rules, and a rule for the other family in none. merged reports that one rule
-// represents several combinations of addresses. hits is the counter before the command, or nil.
+// results in several rules. A rule for the other family results in no rule. merged reports that one
+// rule represents several combinations of addresses. hits is the counter before the command, or
+// nil.
 func (p *parser) readRule(
 	words []word, hits *rules.Hits,
 ) (parsed []rules.Rule, merged bool, _ *SyntaxError) {
@@ -37,7 +38,7 @@ func (p *parser) readRule(
 		r.readOption()
 	}
 	matches, actions := r.conditions()
-	// The kernel counts the packets that match, before the target.
+	// The kernel counts the matching packets before it runs the target.
 	actions = append(actions, rules.Count{})
 	if a := r.action(); a != nil {
 		actions = append(actions, a)
@@ -65,9 +66,10 @@ func (p *parser) readRule(
 // iptables-save may print more for a rule that the command iptables has added.
 const maxRuleWords = 1024
 
-// conditions returns the matches of the rule, and the matches that must be actions. The kernel
-// evaluates them in order, and ends the rule at the first match that fails. A match with a possible
-// side effect therefore becomes an action, and the matches after it become [rules.Require] actions.
+// conditions returns the conditions of the match modules: as matches of the rule or, where the
+// order of evaluation matters, as actions. The kernel evaluates them in order, and ends the rule at
+// the first match that fails. A match with a possible side effect therefore becomes an action, and
+// the matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
 		if m.match == nil {
@@ -108,8 +110,8 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value returns and removes the value of an option. In the obsolete form of negation, a ! precedes
-// the value; then the method value sets not.
+// value returns and removes the value of an option. If a ! precedes the value, which is the
+// obsolete form of negation, the method sets not to true.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -176,7 +178,8 @@ func (r *ruleReader) splitOption() {
 	r.words = slices.Concat(r.words[:i], split, r.words[i+1:])
 }
 
-// readModuleOption parses an option of a module that the rule names, or that its protocol implies.
+// readModuleOption parses an option of a match or target that the rule names, or of the match that
+// the rule's protocol implies.
 func (r *ruleReader) readModuleOption(words []word) {
 	flag := words[len(words)-1]
 	if m, o := r.findOption(r.modules, flag); o != nil {
@@ -205,8 +208,8 @@ func (r *ruleReader) readModuleOption(words []word) {
 	}
 }
 
-// exactOption returns the option with the name and its module. If several modules have the option,
-// it returns the last one.
+// exactOption returns the option with exactly this name, and its module. If several modules have
+// the option, exactOption returns that of the last one.
 func exactOption(modules []*module, flag word) (*module, *optionKind) {
 	if !flag.isOption() {
 		return nil, nil
@@ -219,7 +222,7 @@ func exactOption(modules []*module, flag word) (*module, *optionKind) {
 	return nil, nil
 }
 
-// isProtocolOption reports whether the match that the rule's protocol implies has the option.
+// isProtocolOption reports whether flag is an option of the match that the rule's protocol implies.
 func (r *ruleReader) isProtocolOption(flag word) bool {
 	m := r.protocolModule()
 	return m != nil && flag.isOption() && m.optionSpelled(flag.raw) != nil
@@ -254,7 +257,8 @@ func (r *ruleReader) findOption(modules []*module, flag word) (owner *module, fo
 	return owner, found
 }
 
-// readKnownOption parses an option of the module with its values.
+// readKnownOption parses an option of the module with its values. words are the option and, if the
+// option is negated, the ! before it.
 func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) {
 	o := option{name: kind.name, flag: words[len(words)-1], not: len(words) > 1}
 	same := func(other option) bool { return other.name == o.name }

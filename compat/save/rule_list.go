@@ -14,19 +14,20 @@ import (
 type ruleList struct {
 	blocks []*ruleBlock
 	length int
-	// equal contains the rules by equalityKey. It is nil until the first rule is deleted by its
+	// equal contains the rules by equalityKey. It is nil until a rule is first deleted by its
 	// content.
 	equal map[string]*ruleQueue
 }
 
 // A ruleBlock is a part of a list. It has 1 to maxBlock rules.
 type ruleBlock struct {
-	number  int // its index in the list
+	number  int // the index of the block in the list
 	entries []*ruleEntry
 }
 
 // maxBlock is the maximum number of rules of a block. A list of 260,000 rules (see maxExpansion)
-// then has about as many blocks as a block has rules, so that both searches take the same time.
+// then has about as many blocks as a block has rules. The search for a block therefore takes about
+// as long as the search within the block.
 const maxBlock = 512
 
 // A ruleEntry is a rule and its position.
@@ -54,7 +55,8 @@ func (l *ruleList) insert(at int, r rules.Rule) {
 	}
 }
 
-// find returns the block of an index, and the index within it.
+// find returns the block that contains the index, and the index within the block. If the index is
+// the length of the list, find returns the end of the last block.
 func (l *ruleList) find(at int) (*ruleBlock, int) {
 	last := l.blocks[len(l.blocks)-1]
 	if before := l.length - len(last.entries); at >= before {
@@ -69,8 +71,8 @@ func (l *ruleList) find(at int) (*ruleBlock, int) {
 	return last, len(last.entries)
 }
 
-// split splits a block in two. At the end of the list, where most rules are inserted, the first of
-// the two remains full.
+// split splits a block into two blocks of equal size. It splits off only the last rule of the last
+// block, because most rules are inserted at the end of the list.
 func (l *ruleList) split(b *ruleBlock) {
 	half := len(b.entries) / 2
 	if b.number == len(l.blocks)-1 {
@@ -103,7 +105,7 @@ func (l *ruleList) delete(at int) rules.Rule {
 	return l.remove(e, i)
 }
 
-// remove removes an entry from the blocks. i is its index in its block.
+// remove removes an entry from its block. i is the index of the entry in the block.
 func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	b := e.block
 	b.entries = slices.Delete(b.entries, i, i+1)
@@ -115,8 +117,8 @@ func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	return e.rule
 }
 
-// deleteSame removes and returns the first rule that -D treats as equal. It returns false if there
-// is none.
+// deleteSame removes and returns the first rule that -D treats as equal to r. It returns false if
+// there is none.
 func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
 	if l.equal == nil {
 		l.equal = map[string]*ruleQueue{}
@@ -170,7 +172,7 @@ func socketlessText(m rules.Match) string {
 	return ""
 }
 
-// each calls do for each entry in order, until it returns false.
+// each calls do for each entry in order, until do returns false.
 func (l *ruleList) each(do func(*ruleEntry) bool) {
 	for _, b := range l.blocks {
 		for _, e := range b.entries {

@@ -439,7 +439,8 @@ var ruleCases = []ruleCase{
 	{"6 raw", "-p udp --sport 53 -j CT --zone 1", "udp sport 53 counter ct zone set 1"},
 }
 
-// save returns a text with the rule.
+// save returns the family of the rule, and a text in the format of iptables-save that contains the
+// rule.
 func (c ruleCase) save() (rules.Family, string) {
 	family, table := rules.IPv4, c.table
 	if six, ok := strings.CutPrefix(table, "6 "); ok {
@@ -461,7 +462,8 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
-// Print writes a known rule so that Parse reads the same rule.
+// Parse returns the same rule for a rule that Print has written. Print rejects a rule with an
+// unknown match or action.
 func TestPrintedRulesParseToTheSame(t *testing.T) {
 	for _, tc := range ruleCases {
 		t.Run(tc.table+" "+tc.rule, func(t *testing.T) {
@@ -482,9 +484,9 @@ func TestPrintedRulesParseToTheSame(t *testing.T) {
 	}
 }
 
-// An unknown match has the effect of its name. A match that may have any effect becomes an action.
-// The rule's earlier matches precede it, and its later matches become conditions on the following
-// actions.
+// The possible effect of an unknown match follows from its name. A match with a possible side
+// effect becomes an action. The earlier matches of the rule stay matches, and the later matches
+// become [rules.Require] actions.
 func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 	for _, tc := range []struct {
 		table, rule string
@@ -506,7 +508,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 			}},
 			nil,
 		},
-		// A known option that the protocol loads.
+		// The protocol implies a match with this option.
 		{"filter", "-p sctp --dport 80 -s 10.0.0.1", []rules.Match{
 			rules.MatchAddr{Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.1")}},
 			rules.MatchProtocol{Protocols: []rules.Protocol{rules.SCTP}},
@@ -595,8 +597,8 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 	}
 }
 
-// TestParseHeaderTargets verifies that targets that change the header or the class yield the same
-// actions as in the kernel's tables.
+// TestParseHeaderTargets verifies that Parse returns the same actions as the decoder of the
+// kernel's tables for targets that change header fields or the traffic class.
 func TestParseHeaderTargets(t *testing.T) {
 	for rule, want := range map[string]rules.Action{
 		"-j TTL --ttl-dec 1":            xt.HopLimit(rules.IPv4, xt.DecrementHops, 1),
@@ -620,7 +622,7 @@ var tcpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 	for rule, want := range map[string]rules.Effect{
 		"-j NFQUEUE --queue-num 3": rules.AnyEffect,
-		// incomplete name of a type
+		// an abbreviated name of a rejection
 		"-j REJECT --reject-with icmp-admin":              rules.AnyEffect,
 		"-j FANCY":                                        rules.AnyEffect,
 		"-j CONNMARK --save-mark --left-shift-mark 3":     rules.WritesConntrackMark,
@@ -658,7 +660,7 @@ func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 	}
 }
 
-// /etc/protocols of other distributions contains these names, which iptables accepts there.
+// /etc/protocols of some distributions contains these names. There, iptables accepts the names.
 func TestParseRareProtocolNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"ipv6-crypt": "meta l4proto 50 counter", "ipv6-auth": "meta l4proto 51 counter",
@@ -670,6 +672,7 @@ func TestParseRareProtocolNames(t *testing.T) {
 	}
 }
 
+// parsedRule returns the rule of the case, as Parse returns it.
 func parsedRule(t *testing.T, c ruleCase) rules.Rule {
 	t.Helper()
 	family, text := c.save()
@@ -686,8 +689,8 @@ func parse(t testing.TB, family rules.Family, text string) []rules.Table {
 	return tables
 }
 
-// TestParseRuleAsTheKernelStoresIt loads each rule, and compares it with the output of
-// iptables-legacy-save and the rule in the kernel.
+// TestParseRuleAsTheKernelStoresIt loads each rule, and compares the parsed rule with the output of
+// iptables-legacy-save and with the rule in the kernel.
 func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, tc := range ruleCases {
@@ -708,7 +711,7 @@ func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 				})]
 				got := table.Chain("RULES").Rules[0]
 				if from == "in the kernel" && strings.Contains(got.String(), "unknown(") {
-					// the decoder of the kernel's tables may not support all matches of the text
+					// the decoder of the kernel's tables need not support all matches and targets
 					continue
 				}
 				if strings.Contains(tc.want, "unknown") {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestStateOfEarlierPacketsIsCompared verifies how rules that write state for later packets affect
-// conditions on that state.
+// TestStateOfEarlierPacketsIsCompared verifies comparisons of rules whose conditions depend on
+// state that rules write for later packets.
 func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 	const (
 		listed  = "-A PREROUTING -p tcp -m recent --rcheck --name a -j DROP"
@@ -82,13 +82,13 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			diff.Undecidable,
 		},
 		{
-			"a write before the condition of some packets",
+			"a write after the condition for some packets",
 			"-A PREROUTING -p tcp -j x\n" + set + "\n-A PREROUTING -p udp -j x\n" + inX,
 			set + "\n-A PREROUTING -p tcp -j x\n-A PREROUTING -p udp -j x\n" + inX,
 			diff.Undecidable,
 		},
 		{
-			"a write for packets for which the condition is not evaluated",
+			"a write for packets that do not reach the condition",
 			set + " -p icmp\n-A PREROUTING -p tcp -j x\n" + inX,
 			"-A PREROUTING -p tcp -j x\n" + set + " -p icmp\n" + inX,
 			diff.Equivalent,
@@ -188,15 +188,16 @@ func TestExplainReportsDependencies(t *testing.T) {
 	}
 	trace := diff.Explain(&rs, p)
 	if trace.Outcome.Dropped || len(trace.Alternatives) != 1 || !trace.Alternatives[0].Dropped {
-		t.Errorf("%s, or %v", trace.Outcome, trace.Alternatives)
+		t.Errorf("outcome %s, alternatives %v, want a drop as the only alternative", trace.Outcome,
+			trace.Alternatives)
 	}
 	if got := strings.Join(trace.DependsOn, "; "); got != "src ipset bad" {
-		t.Errorf("depends on %q", got)
+		t.Errorf("depends on %q, want the source and the ipset", got)
 	}
 }
 
-// TestReasonExplainsTheOutcome verifies that the reason of a redirection on one side is the
-// redirecting rule, if the other side drops the packet.
+// TestReasonExplainsTheOutcome verifies that the reason for a redirection on the left side is the
+// redirecting rule, even if the right side drops the packet.
 func TestReasonExplainsTheOutcome(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)
@@ -205,12 +206,13 @@ func TestReasonExplainsTheOutcome(t *testing.T) {
 		inMangle(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
 	r := diff.Decide(left, right, diff.Options{Families: []rules.Family{rules.IPv4}})
 	if len(r.Classes) == 0 {
-		t.Fatal("no class")
+		t.Fatal("no difference is reported")
 	}
 	for _, c := range r.Classes {
 		if o := c.Outcome.Left; o.Outcome.Redirect != 0 && (o.Decided == nil ||
 			o.Decided.Chain.Name != "PREROUTING") {
-			t.Errorf("%s: %s: %q", c.Witness, o.Outcome, o.Reason)
+			t.Errorf("%s: outcome %s, reason %q, want the redirecting rule", c.Witness, o.Outcome,
+				o.Reason)
 		}
 	}
 }
@@ -218,7 +220,7 @@ func TestReasonExplainsTheOutcome(t *testing.T) {
 // inMangle parses rules of the mangle table.
 func inMangle(t *testing.T, text string) diff.Side { return sideOf(t, "mangle", text) }
 
-// sideOf parses rules of a table.
+// sideOf parses the rules of a table. It declares the chains x and y if the rules use them.
 func sideOf(t *testing.T, table, text string) diff.Side {
 	t.Helper()
 	chains := ":PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"

@@ -22,8 +22,9 @@ type chain struct {
 	rules   ruleList
 	jumps   int  // the number of rules that jump to the chain
 	filled  bool // whether table.filled contains the chain
-	// merged reports that a rule of the chain represents several rules of the text. Rules after it
-	// then have other numbers than in the text.
+	// merged reports that a rule of the chain represents several combinations of addresses, which
+	// are separate rules in the kernel. The rules after it then have other numbers than in the
+	// kernel.
 	merged bool
 }
 
@@ -35,7 +36,7 @@ func (t *table) build() rules.Table {
 	return t.Table
 }
 
-// eachChain calls do for each chain in order, until it returns false. do may remove its chain.
+// eachChain calls do for each chain in order, until do returns false. do may remove the chain.
 func (t *table) eachChain(do func(*chain) bool) {
 	for e := t.chains.Front(); e != nil; {
 		next := e.Next()
@@ -52,7 +53,7 @@ func (t *table) add(c *chain) {
 	t.chainByName[c.name] = c
 }
 
-// remove deletes a chain without rules.
+// remove removes a chain without rules.
 func (t *table) remove(c *chain) {
 	t.chains.Remove(c.element)
 	delete(t.chainByName, c.name)
@@ -76,7 +77,8 @@ func (t *table) delete(c *chain, at int) {
 	t.countJump(&r, -1)
 }
 
-// deleteSame removes the first equal rule from the chain. It returns false if there is none.
+// deleteSame removes the first rule of the chain that -D treats as equal to r. It returns false if
+// there is none.
 func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
 	found, ok := c.rules.deleteSame(r)
 	if ok {

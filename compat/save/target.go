@@ -4,8 +4,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readTarget parses "-j TARGET" or "-g CHAIN". As in iptables, a target takes precedence over a
-// chain with the same name.
+// readTarget parses "-j TARGET", "-j CHAIN" or "-g CHAIN". As in iptables, a target takes
+// precedence over a chain with the same name.
 func (r *ruleReader) readTarget(flag word, not bool) {
 	r.rejectNegation(flag, not)
 	r.recordOnce(flag, givenTarget)

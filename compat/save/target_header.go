@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file parses targets that change header fields that the model does not represent, and
-// CLASSIFY.
+// This file parses CLASSIFY, and the targets that change header fields that the model does not
+// represent.
 
-// actionOrUnknown returns the action if ok is true and the target has only one option. Otherwise it
-// records that the target is unknown.
+// actionOrUnknown returns the action if ok is true and the target has exactly one option. Otherwise
+// it records that the target is unknown, and returns nil.
 func (r *moduleReader) actionOrUnknown(ok bool, a rules.Action) rules.Action {
 	u, isUnknown := a.(rules.Unknown)
 	r.text = u.Text
@@ -50,13 +50,13 @@ func (r *moduleReader) targetHopLimit() rules.Action {
 	return r.actionOrUnknown(false, nil)
 }
 
-// targetDSCP parses the target DSCP. A class given by name is unknown.
+// targetDSCP parses the target DSCP. It does not resolve the name of a class.
 func (r *moduleReader) targetDSCP() rules.Action {
 	n, ok := r.numberOption("--set-dscp", 6)
 	return r.actionOrUnknown(ok, xt.DSCP(uint8(n)))
 }
 
-// targetTOS parses the target TOS. A value given by name is unknown.
+// targetTOS parses the target TOS. It does not resolve the name of a value.
 func (r *moduleReader) targetTOS() rules.Action {
 	value, mask, ok := tosValue(r.optionValue("--set-tos", ""))
 	if n, isNumber := r.numberOption("--and-tos", 8); isNumber {

@@ -6,7 +6,7 @@ import "github.com/sluice-mesh/sluice/rules"
 // targetNAME in one of the files target_*.go. The method addAction of rulePrinter writes the
 // targets.
 
-// targetExtensions contains the targets for which an option that is not listed is an error.
+// targetExtensions contains the targets that accept only the listed options.
 var targetExtensions = []extension{
 	{name: "ACCEPT", target: targetAccept},
 	{name: "DROP", target: targetDrop},
@@ -57,7 +57,8 @@ var targetExtensions = []extension{
 	}},
 }
 
-// openTargets contains the other targets, with the options in iptables-extensions(8).
+// openTargets contains the other targets, with their options from iptables-extensions(8). They may
+// have further options.
 var openTargets = [...]openExtension{
 	{name: "LOG", target: (*moduleReader).targetWithoutEffect, options: `--log-level= --log-prefix=
 		--log-tcp-sequence --log-tcp-options --log-ip-options --log-uid --log-macdecode`},

@@ -101,8 +101,9 @@ func (r *moduleReader) mask(o *option) uint32 {
 
 const allBits = ^uint32(0)
 
-// addMixMark writes one of the three operations of the target CONNMARK, which sets the connection's
-// mark, saves the packet's mark to it, or restores the packet's mark from it.
+// addMixMark writes the target CONNMARK with one of its three operations: set the connection's
+// mark, save the packet's mark to the connection's mark, or restore the packet's mark from the
+// connection's mark.
 func (p *rulePrinter) addMixMark(a rules.MixMark) error {
 	addMasked := func(option string, packet, connection uint32) error {
 		return p.addTarget(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),

@@ -46,7 +46,7 @@ func (r *moduleReader) targetDNAT() rules.Action {
 	case ports == "":
 		r.fail(w, "an address, a port, or both")
 	}
-	// The options apply to the selection from a range.
+	// The options affect only the selection from a range.
 	if r.isRandom() && (ports == "" || a.Last != 0) ||
 		r.option("--persistent") != nil && a.LastAddr.IsValid() {
 		r.unknownTranslation(xt.Translation{
@@ -116,7 +116,8 @@ func (r *moduleReader) isRandom() bool {
 	return r.option("--random") != nil || r.option("--random-fully") != nil
 }
 
-// splitAddressPorts separates the addresses from the ports, which keep their colon.
+// splitAddressPorts separates the addresses from the ports. The colon before the ports is a part of
+// ports.
 func splitAddressPorts(text string) (addresses, ports string) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		addresses, ports, ok = strings.Cut(inner, "]")
@@ -133,7 +134,8 @@ func splitAddressPorts(text string) (addresses, ports string) {
 }
 
 // natAddresses parses an address or a range. last is invalid for a single address. A descending
-// range is unknown, because for the kernel it wraps around at the last address.
+// range makes the target unknown, because the kernel continues such a range after the highest
+// address with the lowest one.
 func (r *moduleReader) natAddresses(w word, text string) (first, last netip.Addr) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -152,8 +154,8 @@ func (r *moduleReader) natAddresses(w word, text string) (first, last netip.Addr
 	return first, last
 }
 
-// natPorts parses a port, or a range "FIRST-LAST". last is 0 for a single port. Port 0 is unknown,
-// because in the model it means no port.
+// natPorts parses a port, or a range "FIRST-LAST". last is 0 for a single port. Port 0 makes the
+// target unknown, because in the model it means no port.
 func (r *moduleReader) natPorts(w word, text string) (first, last uint16) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange || isName(text) {

@@ -39,8 +39,8 @@ func rejections(f rules.Family) []rejection {
 	}
 }
 
-// targetReject parses the target REJECT. An abbreviated name of a rejection is unknown, because it
-// may be ambiguous.
+// targetReject parses the target REJECT. An abbreviated name of a rejection makes the target
+// unknown, because the abbreviation may be ambiguous.
 func (r *moduleReader) targetReject() rules.Action {
 	known := rejections(r.family)
 	o := r.option("--reject-with")

@@ -55,7 +55,7 @@ func (r *moduleReader) targetNETMAP() rules.Action {
 	return nil
 }
 
-// setConntrackText records a target CT that the model does not represent.
+// setConntrackText records that the target CT is unknown.
 func (r *moduleReader) setConntrackText() {
 	c, zones, ok := xt.ConntrackTarget{}, 0, true
 	for _, o := range r.options {
@@ -89,7 +89,7 @@ func (r *moduleReader) setConntrackText() {
 	r.setText(ok && zones <= 1, c.String())
 }
 
-// eventBits parses a list of events.
+// eventBits parses a list of events, and returns a bit for each event.
 func eventBits(text string, names []string) (bits uint32, ok bool) {
 	for name := range strings.SplitSeq(text, ",") {
 		i := slices.Index(names, name)

@@ -20,6 +20,7 @@ func isName(text string) bool {
 	return !strings.ContainsFunc(text, isInvalid)
 }
 
+// isLetter reports whether the character is a letter of ASCII.
 func isLetter(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // number parses a number like strtoul with base 0: decimal, hexadecimal with 0x, or octal with 0.
@@ -32,7 +33,7 @@ func number(text string, bits int) (uint64, bool) {
 	return n, err == nil
 }
 
-// port parses a port. The name of a service is unknown.
+// port parses a port. The name of a service makes the match or target unknown.
 func (r *moduleReader) port(w word, text string) uint16 {
 	if isName(text) {
 		r.isUnknown = true
@@ -78,14 +79,14 @@ func (r *moduleReader) mark(w word) (value, mask uint32) {
 	return uint32(v), uint32(m)
 }
 
-// namedBits is an element of a set with its name in upper case and its bits.
+// namedBits is a name in upper case, with the bits that it stands for.
 type namedBits struct {
 	name string
 	bits uint8
 }
 
-// bitSet parses elements separated by commas, and returns the union of their bits. want describes
-// the expected text in errors.
+// bitSet parses names separated by commas, and returns the union of their bits. want describes the
+// expected text in errors.
 func (r *moduleReader) bitSet(w word, names []namedBits, want string) uint8 {
 	var set uint8
 	for text := range strings.SplitSeq(w.text, ",") {

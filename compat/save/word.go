@@ -15,11 +15,13 @@ func (w word) is(text string) bool { return w.raw == text }
 // isOption reports whether the word looks like an option. A quoted word is a value.
 func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 
+// blanks contains the characters that separate words.
 const blanks = " \t\r"
 
 // splitWords splits a line at blanks and appends the words. Blanks in double quotes do not split,
 // and within quotes a backslash escapes the next byte (add_param_to_argv in iptables' xshared.c).
-// If a quote is not closed, openQuote is its position, from 1. Otherwise openQuote is 0.
+// If a quote is not closed, openQuote is the position of the quote, counted from 1. Otherwise
+// openQuote is 0.
 func splitWords(line string, words []word) (_ []word, openQuote int) {
 	for i := 0; i < len(line); {
 		if strings.IndexByte(blanks, line[i]) >= 0 {
@@ -45,8 +47,9 @@ func splitWords(line string, words []word) (_ []word, openQuote int) {
 	return words, 0
 }
 
-// quotedWord parses a word with quotes and returns its end. If a quote is not closed, end is -1 and
-// the column of the word is the position of the quote.
+// quotedWord parses the word that begins at start and contains quotes. end is the index after the
+// word. If a quote is not closed, end is -1, and the column of the word is the position of the
+// quote.
 func quotedWord(line string, start int) (w word, end int) {
 	var text strings.Builder
 	quote := -1 // the index of the open quote
