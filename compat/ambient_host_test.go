@@ -56,7 +56,7 @@ func newCgroups(t testing.TB, names ...string) []cgroup {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Skipf("cannot create a cgroup: %v", err)
 		}
-		t.Cleanup(func() { _ = os.Remove(dir) }) // fails if a process remains, which a test reports
+		t.Cleanup(func() { _ = os.Remove(dir) }) // fails if the cgroup still has a process
 		var s unix.Stat_t
 		if err := unix.Stat(dir, &s); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func dial(_ *netns.NS, stdin *bufio.Reader) error {
 	return err
 }
 
-// dialFrom runs dial in a namespace and a cgroup as a user.
+// dialFrom runs dial in a namespace and a cgroup as a user, and returns the answer.
 func dialFrom(t testing.TB, ns *netns.NS, in cgroup, uid uint32, to string) string {
 	t.Helper()
 	dir, err := os.Open(in.dir)
@@ -154,8 +154,9 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			h.Pods = []netip.Addr{testbed.PodIP4}
 			applyAndCheck(t, chosen(t, backendName), node, compiledHost(t, h), nft.Created)
 			const ipv4, ipv6 = "10.244.1.5:8080", "[fd00:10:244:1::5]:8080"
-			if got := dialFrom(t, node, kubelet, 0, ipv6); got != "ztunnel from fd00:10:244:1::1" {
-				t.Errorf("a probe to an address that the rules do not list: %s", got)
+			want := "ztunnel from fd00:10:244:1::1"
+			if got := dialFrom(t, node, kubelet, 0, ipv6); got != want {
+				t.Errorf("a probe to an address that the rules do not list: %s, want %s", got, want)
 			}
 			h.Pods = append(h.Pods, testbed.PodIP6)
 			rs := compiledHost(t, h)
@@ -165,7 +166,8 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v", v, r.Classes, r.Undecided)
+				t.Errorf("the rules of the kernel are %s, want %s\n%v\n%v", v, diff.Equivalent, r.Classes,
+					r.Undecided)
 			}
 			for _, tc := range []struct {
 				name     string
@@ -191,8 +193,9 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			if removed, err := chosen(t, backendName).Remove(node); err != nil || !removed {
 				t.Fatalf("Remove: %t, error %v; want true", removed, err)
 			}
-			if got := dialFrom(t, node, kubelet, 0, ipv4); got != "ztunnel from 10.244.1.1" {
-				t.Errorf("a probe without rules: %s", got)
+			want = "ztunnel from 10.244.1.1"
+			if got := dialFrom(t, node, kubelet, 0, ipv4); got != want {
+				t.Errorf("a probe without rules: %s, want %s", got, want)
 			}
 		})
 	}
@@ -213,7 +216,8 @@ func TestBackendsReadBackRulesThatMatchTheKubeletsUser(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v", v, r.Classes, r.Undecided)
+				t.Errorf("the rules of the kernel are %s, want %s\n%v\n%v", v, diff.Equivalent, r.Classes,
+					r.Undecided)
 			}
 		})
 	}

@@ -36,8 +36,8 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v\n%v", v, r.Classes,
-					r.Undecided, r.Routing)
+				t.Errorf("the rules of the kernel are %s, want %s\n%v\n%v\n%v", v, diff.Equivalent,
+					r.Classes, r.Undecided, r.Routing)
 			}
 			if removed, err := b.Remove(ns); err != nil || !removed {
 				t.Fatalf("Remove: %t, error %v; want true", removed, err)
@@ -47,8 +47,8 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 	}
 }
 
-// The calls use the marks and transparent sockets that ztunnel uses.
-func TestAmbientTraffic(t *testing.T) {
+// The calls of ztunnel have its mark, and use transparent sockets to keep the client's address.
+func TestTrafficOfAnAmbientPodReachesTheExpectedListener(t *testing.T) {
 	const probeSource = "169.254.7.127"
 	call := func(from testbed.Caller, network, to string) testbed.Call {
 		return testbed.Call{
@@ -60,7 +60,7 @@ func TestAmbientTraffic(t *testing.T) {
 		c.Mark = rules.ZtunnelMark
 		return c
 	}
-	as := func(local string, c testbed.Call) testbed.Call {
+	withSource := func(local string, c testbed.Call) testbed.Call {
 		c.Local, c.Transparent = netip.AddrPortFrom(netip.MustParseAddr(local), 0), true
 		return c
 	}
@@ -125,23 +125,23 @@ func TestAmbientTraffic(t *testing.T) {
 				},
 				{
 					"a probe reaches the application",
-					as(probeSource, call(testbed.FromNeighbor, "tcp", "10.244.1.5:80")),
+					withSource(probeSource, call(testbed.FromNeighbor, "tcp", "10.244.1.5:80")),
 					testbed.Application,
 				},
 				{
 					"ztunnel reaches the application with the client's address and receives the answer",
-					as("10.9.9.9", ztunnel(call(testbed.FromPod, "tcp", "10.244.1.5:80"))),
+					withSource("10.9.9.9", ztunnel(call(testbed.FromPod, "tcp", "10.244.1.5:80"))),
 					testbed.Application,
 				},
 				{
 					"ztunnel reaches the application over IPv6 with the client's address",
-					as("2001:db8::9", ztunnel(call(testbed.FromPod, "tcp", "[fd00:10:244:1::5]:80"))),
+					withSource("2001:db8::9", ztunnel(call(testbed.FromPod, "tcp", "[fd00:10:244:1::5]:80"))),
 					testbed.Application,
 				},
 			} {
 				a, err := network.Dial(tc.call)
 				if err != nil || a.By != tc.want {
-					t.Errorf("%s: %s: %s, %v, want %s", tc.name, tc.call, a, err, tc.want)
+					t.Errorf("%s: %s: %s, error %v, want an answer by %s", tc.name, tc.call, a, err, tc.want)
 				}
 			}
 		})

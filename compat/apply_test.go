@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rejectedLast returns a ruleset of which the kernel rejects only the last iptables-legacy table,
-// nat of IPv6.
+// rejectedLast returns the iptables-legacy tables of a ruleset. The kernel rejects only the last
+// table, nat of IPv6.
 func rejectedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, append(change, dual)...))
@@ -68,7 +68,7 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 			before, routing := istiotest.Dump(t, ns, istiotest.Legacy), routes(t, ns)
 			result, err := compat.ApplyLegacy(ns, rejectedLast(t, tc.change...))
 			if result != (compat.Result{}) {
-				t.Errorf("%+v, want no change", result)
+				t.Errorf("result %+v, want the zero Result", result)
 			}
 			if !errors.Is(err, unix.EINVAL) ||
 				!strings.Contains(err.Error(), "iptables-legacy ip6 nat: replace") {
@@ -93,9 +93,9 @@ func routes(t testing.TB, ns *netns.NS) string {
 	return (&rules.Ruleset{Routing: found}).String()
 }
 
-// The last Apply determines all rules, whichever backend it uses. No rules of other backends
+// The last Apply determines all rules, whichever backend it uses. No rules of the other backend
 // remain, unless an Apply waited for the lock until the timeout and continued without it.
-func TestConcurrentApplies(t *testing.T) {
+func TestConcurrentAppliesLeaveOneRulesetInOneBackend(t *testing.T) {
 	ns := netnstest.New(t)
 	rulesets := []rules.Ruleset{compiled(t, tproxy, dual), compiled(t, dual, allDNS)}
 	for range times(6, 100) {
@@ -118,7 +118,7 @@ func TestConcurrentApplies(t *testing.T) {
 		}
 		installed, err := compat.InstalledBackends(ns)
 		if err != nil || len(installed) != 1 {
-			t.Fatalf("installed backends %v, error %v", installed, err)
+			t.Fatalf("installed backends %v, error %v, want one backend", installed, err)
 		}
 		if !slices.ContainsFunc(rulesets, func(rs rules.Ruleset) bool {
 			found, err := installed[0].Check(ns, rs, compat.Snapshot{})
@@ -133,9 +133,9 @@ func TestConcurrentApplies(t *testing.T) {
 // another writer replaces the table before they are restored, because each replacement sets them to
 // 0.
 //
-// During one Apply, each of the other writers changes its table less than 20 times, the maximum
-// number of attempts of Apply, so that Apply succeeds on a busy machine too.
-func TestApplyWithConcurrentWriters(t *testing.T) {
+// During one Apply, each of the other writers changes its table fewer than 20 times. This is the
+// maximum number of attempts of Apply, so that Apply succeeds on a busy machine too.
+func TestConcurrentWritersKeepEachOthersRules(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
 		"*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")
@@ -221,8 +221,8 @@ func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
 }
 
 // TestLegacyReplacesThousandsOfPrefixesInLinearTime checks that the time for comparing and writing
-// rules is linear in their number; quadratic time would be half a minute. It limits processor time,
-// which does not depend on other processes.
+// rules is linear in the number of rules. Quadratic time would be half a minute. The test limits
+// processor time, which does not depend on other processes.
 func TestLegacyReplacesThousandsOfPrefixesInLinearTime(t *testing.T) {
 	ns := netnstest.New(t)
 	prefixes := func(last byte) func(*rules.Redirect) {

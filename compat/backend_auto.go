@@ -18,9 +18,10 @@ import (
 // [BackendAuto] applies with nft. It falls back to legacy if the kernel rejects the transaction
 // because it lacks an nf_tables feature that the ruleset needs. The fallback costs nothing if
 // nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
-// and Read use the backend that holds Sluice's rules; Check with a snapshot of nft uses nft. If
-// neither or both backends hold rules, and for Plan, the backend is chosen with nft.Probe. A
-// process without the privileges for nft.Probe reads the nftables rules instead.
+// and Read use the backend that holds Sluice's rules, except that Check with a snapshot of nft uses
+// nft. If neither or both backends hold rules, Check and Read use the same backend as Plan: legacy
+// if [nft.Probe] finds that the kernel lacks a needed feature, and otherwise nft. A process without
+// the privileges for nft.Probe tries to read the nftables rules instead.
 func Choose(name BackendName) (Backend, error) {
 	switch name {
 	case BackendAuto:
@@ -103,8 +104,8 @@ func (b autoBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
 
 // Remove implements Backend: it removes from both backends.
 func (b autoBackend) Remove(ns *netns.NS) (bool, error) {
-	// The backend that removes the last rules also removes the routes and the address ::6. Remove
-	// from nft last, because a backend keeps them while the other backend has rules.
+	// The backend that removes the last rules also removes the routes and the address ::6: each
+	// backend keeps them while the other backend has rules.
 	fromLegacy, legacyErr := legacyBackend{}.Remove(ns)
 	fromNFT, err := b.nftBackend.Remove(ns)
 	return fromLegacy || fromNFT, errors.Join(legacyErr, err)

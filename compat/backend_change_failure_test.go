@@ -58,6 +58,7 @@ func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	wantInSync(t, chosen(t, compat.BackendLegacy), ns, old)
 }
 
+// applyWithoutWritingLegacy is the role of a process that cannot replace iptables-legacy tables.
 func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, 64, unix.EOPNOTSUPP) // IPT_SO_SET_REPLACE
 	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
@@ -107,7 +108,7 @@ func TestBackendChangeIfNFTApplyFails(t *testing.T) {
 			})
 			got.Routes = 0
 			if !errors.Is(err, failed) || got != tc.want {
-				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
+				t.Errorf("%+v, error %v; want %+v and the error of nft.Apply", got, err, tc.want)
 			}
 			if tc.inPlace {
 				wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
@@ -131,7 +132,7 @@ func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 		return nft.Apply(nil, rs)
 	})
 	if err != nil || got.Outcome != nft.Replaced || got.Moved {
-		t.Errorf("%+v, %v; want replaced", got, err)
+		t.Errorf("%+v, error %v; want outcome replaced, Moved false and no error", got, err)
 	}
 	wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
 }
@@ -144,19 +145,19 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 		"add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
 	before, err := nft.Read(ns)
 	if err != nil || len(before.Tables) != 1 {
-		t.Fatalf("%+v, %v", before, err)
+		t.Fatalf("nftables has %+v, error %v; want one table", before, err)
 	}
 	got, err := chosen(t, compat.BackendLegacy).Apply(ns, compiled(t, tproxy), compat.Snapshot{})
 	if err == nil || !strings.Contains(err.Error(), "remove Sluice's rules from nftables: ") ||
 		got != (compat.Result{}) {
-		t.Errorf("%+v, %v; want no change", got, err)
+		t.Errorf("%+v, error %v; want the zero Result and the error of the deletion", got, err)
 	}
 	after, err := nft.Read(ns)
 	if err != nil || !rules.Equal(before, after) {
-		t.Errorf("%+v, %v; want %+v", after, err, before)
+		t.Errorf("nftables has %+v, error %v; want %+v", after, err, before)
 	}
-	if held, err := compat.LegacyTables(ns); err != nil || len(held) > 0 {
-		t.Errorf("iptables-legacy has %v, %v", held, err)
+	if tables, err := compat.LegacyTables(ns); err != nil || len(tables) > 0 {
+		t.Errorf("iptables-legacy has tables %v, error %v; want none", tables, err)
 	}
 }
 
@@ -211,7 +212,7 @@ func TestOutcomeOfAFailedRollback(t *testing.T) {
 				t.Errorf("error %v, want an error of the rollback", err)
 			}
 			if got.Outcome != tc.want || got.Backend != compat.BackendLegacy {
-				t.Errorf("%+v, want %s", got, tc.want)
+				t.Errorf("%+v, want outcome %s and backend %s", got, tc.want, compat.BackendLegacy)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestRulesChangeTheirBackend(t *testing.T) {
+func TestApplyMovesRulesToTheOtherBackend(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		from, to []func(*rules.Redirect)
@@ -40,15 +40,15 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 				rs := compiled(t, tc.to...)
 				if plan, err := chosen(t, to).Plan(ns, rs, compat.Snapshot{}); err != nil ||
 					plan.Outcome != nft.Replaced {
-					t.Errorf("plan %+v, error %v", plan, err)
+					t.Errorf("plan %+v, error %v; want outcome replaced", plan, err)
 				}
 				if r := applyAndCheck(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved ||
 					r.Backend != to {
-					t.Errorf("result %+v", r)
+					t.Errorf("result %+v, want Moved true and backend %s", r, to)
 				}
 				installed, err := compat.InstalledBackends(ns)
 				if err != nil || len(installed) != 1 || installed[0].Name() != to {
-					t.Errorf("installed backends %v, error %v", installed, err)
+					t.Errorf("installed backends %v, error %v; want %s", installed, err, to)
 				}
 				applyAndCheck(t, chosen(t, to), ns, rs, nft.Unchanged)
 				// The automatic backend finds the rules in either backend.
@@ -71,7 +71,7 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 		move func(*netns.NS) (compat.Result, error)
 	}{
 		{compat.BackendLegacy, func(ns *netns.NS) (compat.Result, error) {
-			return chosen(t, compat.BackendNFT).Apply(ns, refusedByNFT(t), compat.Snapshot{})
+			return chosen(t, compat.BackendNFT).Apply(ns, rejectedByNFT(t), compat.Snapshot{})
 		}},
 		{compat.BackendNFT, func(ns *netns.NS) (compat.Result, error) {
 			return compat.ApplyLegacy(ns, rejectedLast(t, tproxy))
@@ -83,14 +83,15 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 			result, err := tc.move(ns)
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) ||
 				result != (compat.Result{}) {
-				t.Fatalf("%+v, error %v, want a rejected ruleset", result, err)
+				t.Fatalf("%+v, error %v; want the zero Result and a rejected ruleset", result, err)
 			}
 			wantInSync(t, chosen(t, tc.from), ns, rs)
 		})
 	}
 }
 
-// Rules of Sluice in another backend are a difference. The routes remain while any rules need them.
+// Rules of Sluice in the other backend are a difference. Remove keeps the routes if the rules in
+// the other backend need them.
 func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for i, backendName := range backends {
@@ -102,7 +103,7 @@ func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 			if err != nil || !slices.ContainsFunc(found.Differences, func(d rules.Difference) bool {
 				return d.Kind == rules.Extra && d.Where == backendName.String()
 			}) {
-				t.Errorf("found %v, error %v", found, err)
+				t.Errorf("differences %v, error %v; want the rules in %s", found.Differences, err, b.Name())
 			}
 			if removed, err := other.Remove(ns); err != nil || removed {
 				t.Errorf("Remove: %t, error %v; want false", removed, err)
@@ -112,8 +113,8 @@ func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	}
 }
 
-// refusedByNFT is a ruleset that nf_tables rejects.
-func refusedByNFT(t testing.TB) rules.Ruleset {
+// rejectedByNFT returns a ruleset that nf_tables rejects.
+func rejectedByNFT(t testing.TB) rules.Ruleset {
 	t.Helper()
 	rs := compiled(t, tproxy, dual)
 	prepend(&rs, "mangle-prerouting", rules.RedirectTo{Port: 1},

@@ -44,8 +44,8 @@ func (b nftBackend) Apply(
 	return result, err
 }
 
-// A migration removes Sluice's rules from iptables-legacy when they are applied to nf_tables, in
-// the namespace of the thread.
+// A migration removes Sluice's rules from iptables-legacy when a ruleset is applied to nf_tables,
+// in the namespace of the thread.
 type migration struct {
 	ruleset rules.Ruleset
 	// started reports that nft's Apply has called begin. exclusive reports that Apply held the lock
@@ -85,7 +85,8 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if len(m.old) > 0 {
 		result.Outcome = nft.Replaced
 	}
-	// Read even if begin has read, because another process may have changed iptables-legacy since.
+	// Read the tables even if begin has read them, because another process may have changed them
+	// since then.
 	current, clearErr := legacyTables(nil)
 	result.legacyEmpty = clearErr == nil && len(current) == 0
 	if len(current) > 0 {
@@ -163,8 +164,9 @@ func newNFTPlan(outcome nft.Outcome, t *nft.Transaction) Plan {
 	return p
 }
 
-// Check implements Backend. It does not read iptables-legacy while Sluice's table in nf_tables is
-// unchanged, because the legacy backend removes this table when it applies.
+// Check implements Backend. It does not read iptables-legacy if nf_tables has not changed since a
+// prev that was in sync, or if nf_tables is in sync and prev.legacyEmpty is set: the legacy backend
+// removes Sluice's table from nf_tables when it applies.
 func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error) {
 	if !prev.inSync {
 		prev.Generation = 0 // makes ReadSince read the rules even if they have not changed
@@ -226,8 +228,9 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 	return removed, err
 }
 
-// legacyTables returns Sluice's tables in iptables-legacy. Without permission to read them it
-// returns none, because the process cannot have written any.
+// legacyTables returns Sluice's tables in iptables-legacy. It returns none if the kernel does not
+// support iptables-legacy. Without permission to read the tables it returns none too, because the
+// process cannot have written any.
 func legacyTables(ns *netns.NS) ([]rules.Table, error) {
 	var tables []rules.Table
 	err := ns.DoNamed(func() error {

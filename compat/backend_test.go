@@ -109,11 +109,11 @@ func wantNoRules(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
 	if err != nil || len(installed) > 0 {
-		t.Fatalf("installed backends %v, error %v", installed, err)
+		t.Fatalf("installed backends %v, error %v, want none", installed, err)
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
-		t.Fatalf("remaining routing: %+v, error %v", routing, err)
+		t.Fatalf("remaining routing: %+v, error %v, want none", routing, err)
 	}
 }
 
@@ -155,15 +155,16 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 				b, rs := chosen(t, backendName), compiled(t, tc.change...)
 				if r := applyAndCheck(t, b, ns, rs, nft.Created); r.Backend != backendName || r.Rules == 0 ||
 					r.Moved {
-					t.Errorf("result %+v", r)
+					t.Errorf("result %+v, want rules in %s that were not moved", r, backendName)
 				}
 				if r := applyAndCheck(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
-					t.Errorf("unchanged rules, but result %+v", r)
+					t.Errorf("unchanged rules, but result %+v, want no bytes and no routes", r)
 				}
-				held, err := b.Read(ns)
-				if err != nil || len(held.Tables) == 0 ||
-					!cmp.Equal(held.Routing.Policies, rs.Routing.Policies) {
-					t.Errorf("read %v, error %v", held, err)
+				found, err := b.Read(ns)
+				if err != nil || len(found.Tables) == 0 ||
+					!cmp.Equal(found.Routing.Policies, rs.Routing.Policies) {
+					t.Errorf("Read returns %v, error %v; want tables and the policy routes %v", found, err,
+						rs.Routing.Policies)
 				}
 				if removed, err := b.Remove(ns); err != nil || !removed {
 					t.Fatalf("Remove: %t, error %v; want true", removed, err)
@@ -217,7 +218,7 @@ func TestLegacyCreatesOnlyTheTablesThatItNeeds(t *testing.T) {
 	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	tables, err := xtables.Tables(ns)
 	if err != nil || !slices.Equal(tables, []xtables.ID{{Family: rules.IPv4, Name: "nat"}}) {
-		t.Errorf("tables %v, error %v", tables, err)
+		t.Errorf("tables %v, error %v, want only ip nat", tables, err)
 	}
 }
 
@@ -240,7 +241,6 @@ func TestLegacyKeepsForeignRulesAndCounters(t *testing.T) {
 	}
 }
 
-// The jump to Sluice's chains precedes foreign rules.
 func TestLegacyJumpsPrecedeForeignRules(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 	applyAndCheck(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -248,7 +248,7 @@ func TestLegacyJumpsPrecedeForeignRules(t *testing.T) {
 		"OUTPUT")) {
 		if strings.HasPrefix(line, "-A") {
 			if line != "-A OUTPUT -j SLUICE_OUTPUT\n" {
-				t.Errorf("the first rule is %s", line)
+				t.Errorf("the first rule is %s, want the jump to SLUICE_OUTPUT", line)
 			}
 			return
 		}
@@ -285,11 +285,11 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 			}
 			found, err := b.Check(ns, rs, compat.Snapshot{})
 			if err != nil || len(found.Differences) == 0 {
-				t.Errorf("no differences, error %v", err)
+				t.Errorf("differences %v, error %v; want differences", found.Differences, err)
 			}
 			if plan, err := b.Plan(ns, rs, compat.Snapshot{}); err != nil ||
 				plan.Outcome != nft.Replaced {
-				t.Errorf("plan %+v, error %v", plan, err)
+				t.Errorf("plan %+v, error %v; want outcome replaced", plan, err)
 			}
 			applyAndCheck(t, b, ns, rs, nft.Replaced)
 		})

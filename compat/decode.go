@@ -194,8 +194,8 @@ func (d *headerDecoder) addInterface(i xtables.Interface, out bool, invert uint8
 // addAddress converts an address and its mask, which is usually a prefix.
 func (d *headerDecoder) addAddress(a xtables.Address, side rules.Side, invert uint8) {
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
-		// An all-zero mask matches every address; in IPv4 only if the address is also zero
-		// (ip_packet_match, ip6_packet_match).
+		// An all-zero mask matches every address. In IPv4 this requires that the address of the
+		// rule is zero too (ip_packet_match, ip6_packet_match).
 		if d.takeInverted(invert) {
 			all := netip.PrefixFrom(a.Mask, 0)
 			d.matches = append(d.matches, rules.MatchAddr{

@@ -40,7 +40,7 @@ func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, list string) []stri
 }
 
 // eachExtension calls check with every revision of every extension in the kernel's list, "matches"
-// or "targets", each with random structures.
+// or "targets", each with 100 random structures.
 func eachExtension(
 	t *testing.T, list string, kind xtables.Kind, check func(f rules.Family, x xt.Extension),
 ) {
@@ -71,8 +71,8 @@ func eachExtension(
 }
 
 // TestEffectsOfAllMatches verifies that a match of this kernel is a condition only if
-// xt.MatchEffect classifies it as one. Unknown matches have the effect of xt.MatchEffect, or any
-// effect.
+// xt.MatchEffect classifies it as a condition. Unknown matches have the effect that xt.MatchEffect
+// returns, AnyEffect, or a more specific effect that depends on the data.
 func TestEffectsOfAllMatches(t *testing.T) {
 	eachExtension(t, "matches", xtables.KindMatch, func(f rules.Family, x xt.Extension) {
 		effect := xt.MatchEffect(x.Name)
@@ -90,13 +90,14 @@ func TestEffectsOfAllMatches(t *testing.T) {
 				case unknown && effect.IsCondition() && u.State != "" &&
 					(u.Effect == rules.ReadsAndWrites || u.Effect == rules.Writes):
 				case x.Name == "statistic" && unknown && u.Effect == rules.Reads:
-					// the data is a probability of 0 or 1
+					// The data is a probability of 0 or 1.
 				case unknown && u.Effect != effect && u.Effect != rules.AnyEffect:
 					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect,
 						effect)
 				case unknown && u.Effect == rules.AnyEffect && effect.IsCondition() &&
 					x.Name != "socket":
-					t.Errorf("revision %d of %s is not known: read its source", x.Revision, x.Name)
+					t.Errorf("%s revision %d is unknown to xt.DecodeMatch: add it from the kernel's source",
+						x.Name, x.Revision)
 				}
 			}
 		}
@@ -132,7 +133,8 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			u.Effect == rules.WritesHeader || x.Name == "CONNMARK"):
 		case !unknown && slices.Contains(modeledTargets, x.Name):
 		default:
-			t.Errorf("%s revision %d is %#v", x.Name, x.Revision, a)
+			t.Errorf("%s revision %d decodes to %#v, want an unknown action that writes", x.Name,
+				x.Revision, a)
 		}
 	})
 }

@@ -589,7 +589,8 @@ func tableReaders() map[istiotest.Variant]func(*netns.NS) []rules.Table {
 	}
 }
 
-// TestDecodeOptions loads rules with the iptables programs and decodes the tables of the kernel.
+// TestDecodeOptions loads rules with the iptables programs, decodes the tables of the kernel, and
+// compares the rules with their expected representation.
 func TestDecodeOptions(t *testing.T) {
 	for variant, read := range tableReaders() {
 		name := map[istiotest.Variant]string{
@@ -645,7 +646,7 @@ func (c optionCase) compare(t *testing.T, got rules.Rule) {
 		strings.HasPrefix(c.rule, "-p ") {
 		n := slices.IndexFunc(got.Matches, isProtocol)
 		if n < 0 || got.Matches[n].String() != "meta l4proto "+protocol {
-			t.Errorf("%v does not match the protocol", got.Matches)
+			t.Errorf("the matches %v do not contain the protocol %s", got.Matches, protocol)
 		}
 	}
 	got.Matches = slices.DeleteFunc(got.Matches, isProtocol)

@@ -318,7 +318,8 @@ func FuzzDecodeHeader(f *testing.F) {
 		restrictsInterface := h.In.Mask != (xtables.Interface{}).Mask ||
 			invert&(xtables.InvertIn|xtables.InvertOut) != 0
 		if restrictsInterface != strings.Contains(text, "if") && !strings.Contains(text, "interface") {
-			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
+			t.Errorf("interface %q, mask %q: %s, want a match of the interface: %t", h.In.Name, h.In.Mask,
+				text, restrictsInterface)
 		}
 		// With an all-zero mask, the kernel compares the rule's IPv4 address with 0.0.0.0, whatever
 		// the packet's address, and ignores the rule's IPv6 address.
@@ -326,18 +327,19 @@ func FuzzDecodeHeader(f *testing.F) {
 			!isIPv6 && !h.Source.Addr.IsUnspecified() ||
 			invert&(xtables.InvertSource|xtables.InvertDestination) != 0
 		if restrictsAddress != strings.Contains(text, "addr") {
-			t.Errorf("address %s %s: %s", h.Source.Addr, h.Source.Mask, text)
+			t.Errorf("address %s, mask %s: %s, want a match of the address: %t", h.Source.Addr,
+				h.Source.Mask, text, restrictsAddress)
 		}
 		if invert != 0 && !strings.Contains(text, "!=") && !strings.Contains(text, "unknown") {
-			t.Errorf("inverted 0x%x: %s", invert, text)
+			t.Errorf("inversion flags 0x%x: %s, want an inverted or unknown match", invert, text)
 		}
 		verifyRoundTrip(t, family, matches)
 	})
 }
 
 // verifyRoundTrip encodes the matches of a header, and verifies that they decode to the same
-// matches. It does nothing if a match is unknown or matches every interface, by an empty name,
-// because encodeRule rejects these matches.
+// matches. It does nothing if a match is unknown or has an empty interface name, because encodeRule
+// rejects such matches.
 func verifyRoundTrip(t *testing.T, family rules.Family, matches []rules.Match) {
 	t.Helper()
 	for _, m := range matches {

@@ -57,8 +57,8 @@ func TestUnknownRulesEqualOnlyThemselves(t *testing.T) {
 			for i, a := range found[0] {
 				for j, b := range found[1] {
 					if same := a == b; same != (i == j) {
-						t.Errorf("%v %s: %s and %s: same %t:\n%#v\n%#v", variant, f, list[i],
-							list[j], same, a, b)
+						t.Errorf("%v %s: %s equals %s: %t, want %t:\n%#v\n%#v", variant, f, list[i],
+							list[j], same, i == j, a, b)
 					}
 				}
 			}
@@ -81,7 +81,7 @@ func onlyUnknown(t *testing.T, text string, r rules.Rule) rules.Unknown {
 		}
 	}
 	if len(found) != 1 || found[0].Data == rules.NoData {
-		t.Fatalf("%s: %v", text, found)
+		t.Fatalf("%s: unknown matches and actions %v, want one with data", text, found)
 	}
 	return found[0]
 }

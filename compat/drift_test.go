@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestCheckFindsForeignEntriesInSluicesRouting verifies that Check reports foreign rules and routes.
-// It runs with both backends, which share the routing code.
+// TestCheckFindsForeignEntriesInSluicesRouting verifies that Check reports foreign policy rules and
+// routes with both backends.
 func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 	for _, backendName := range backends {
 		t.Run(string(backendName), func(t *testing.T) {
@@ -55,16 +55,17 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 			check(append([]string{stale}, foreign...)...)
 			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil ||
 				result.Outcome != nft.Updated || result.Routes != 1 {
-				t.Errorf("%+v, %v, want Updated and one removed rule, which has the form of Sluice's", result, err)
+				t.Errorf("%+v, error %v, want outcome updated, because the stale rule is removed", result,
+					err)
 			}
 			check(foreign...)
 		})
 	}
 }
 
-// TestCheckWithASnapshotFindsTheSame verifies that Check with a snapshot detects every change
+// TestCheckWithASnapshotEqualsAFullCheck verifies that Check with a snapshot detects every change
 // since the snapshot.
-func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
+func TestCheckWithASnapshotEqualsAFullCheck(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string][]string{
 		"no change":              nil,
@@ -88,9 +89,9 @@ func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 	}
 }
 
-// TestCheckWithASnapshotWithoutPolicyRoutes verifies that Check with a snapshot detects changes to
-// the routing of a pod without policy routes.
-func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
+// TestCheckWithASnapshotOfAPodWithoutPolicyRoutes verifies that Check with a snapshot detects
+// changes to the routing of a pod whose ruleset needs no policy routes.
+func TestCheckWithASnapshotOfAPodWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string]string{
 		"no change":                               "",
@@ -124,7 +125,7 @@ func checkAgainAfter(
 	applyAndCheck(t, b, ns, want, nft.Created)
 	last, err := b.Check(ns, want, compat.Snapshot{})
 	if err != nil || len(last.Differences) > 0 {
-		t.Fatalf("%v, %v", last.Differences, err)
+		t.Fatalf("differences %v, error %v; want none", last.Differences, err)
 	}
 	if command != nil {
 		if err := ns.Do(func() error {
@@ -142,7 +143,7 @@ func checkAgainAfter(
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(checked, second, cmpopts.IgnoreUnexported(compat.Snapshot{})); diff != "" {
-		t.Errorf("-check +check with snapshot\n%s", diff)
+		t.Errorf("-without +with the snapshot\n%s", diff)
 	}
 }
 
@@ -208,7 +209,7 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 						t.Errorf("HasRules is %t, want %t", found.HasRules, wantRules)
 					}
 					if read := backendName != compat.BackendLegacy && row.before != "" &&
-						row.before != remove; compat.HasReading(found.Snapshot) != read {
+						row.before != remove; compat.HasNFTRules(found.Snapshot) != read {
 						t.Errorf("the snapshot contains rules: %t, want %t", !read, read)
 					}
 					do(ns, row.since)
@@ -287,8 +288,8 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 		compat.SetHits(found.Snapshot, 7)
 		if result, err := b.Apply(ns, want, found.Snapshot); err != nil ||
 			result.Outcome != nft.Updated || result.EstablishedPackets != 7 {
-			t.Errorf("%s: Apply returned %+v, %v, want Updated and 7 established packets", backendName,
-				result, err)
+			t.Errorf("%s: Apply returned %+v, error %v, want outcome updated and 7 established packets",
+				backendName, result, err)
 		}
 	}
 }

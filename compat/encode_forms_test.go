@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestKernelAcceptsOtherMatchesAndActions writes matches and actions in forms that compiled
-// rulesets do not contain, in the oldest and the newest revision, and reads them back.
-func TestKernelAcceptsOtherMatchesAndActions(t *testing.T) {
+// TestKernelListsFormsThatCompileDoesNotUse writes rules with forms of matches and actions that
+// compiled rulesets do not contain, in the oldest and the newest revision. The kernel must list the
+// same rules.
+func TestKernelListsFormsThatCompileDoesNotUse(t *testing.T) {
 	for _, f := range istiotest.Families {
 		first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
 		reject := rules.Reject{With: "icmp host-prohibited"}

@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// installTables writes the tables into the namespace, before the rules in the built-in chains.
+// installTables adds the chains of the tables to the namespace, and inserts their rules at the
+// start of the built-in chains.
 func installTables(t testing.TB, ns *netns.NS, tables []rules.Table) {
 	t.Helper()
 	for _, want := range tables {
@@ -71,7 +72,8 @@ func withCounters(tables []rules.Table) rules.Ruleset {
 	return rs
 }
 
-// kernelRules reads the tables back, without empty built-in chains.
+// kernelRules returns the tables of the namespace without empty built-in chains, and the comments
+// of their rules.
 func kernelRules(t testing.TB, ns *netns.NS) (rs rules.Ruleset, comments []string) {
 	t.Helper()
 	ids, err := xtables.Tables(ns)
@@ -145,8 +147,8 @@ var parameterSets = map[string][]func(*rules.Redirect){
 	}},
 }
 
-// The kernel accepts the encoded rules and returns the translated ones. The output of the iptables
-// programs, loaded by the same programs, yields the same rules.
+// The kernel accepts the encoded rules and lists the same rules. If iptables-restore loads the
+// output of iptables-save into another namespace, that namespace has the same rules too.
 func TestKernelListsEncodedRules(t *testing.T) {
 	for name, change := range parameterSets {
 		t.Run(name, func(t *testing.T) {
@@ -171,18 +173,18 @@ func TestKernelListsEncodedRules(t *testing.T) {
 					istiotest.Save(t, ns, istiotest.Legacy, f))
 			}
 			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, second)); diff != "" {
-				t.Errorf("the output of iptables differs after loading it:\n%s", diff)
+				t.Errorf("iptables-save prints other rules after its output was loaded: -first +second\n%s", diff)
 			}
 			reloaded, _ := kernelRules(t, second)
 			if diffs := rules.Compare(found, reloaded); len(diffs) > 0 {
-				t.Errorf("the output of iptables has another meaning after loading it:\n%v", diffs)
+				t.Errorf("the kernel has other rules after the output of iptables-save was loaded:\n%v", diffs)
 			}
 		})
 	}
 }
 
-// dumpSorted returns the output of the iptables programs by table. iptables prints the tables in
-// the order of their creation.
+// dumpSorted returns the output of the iptables-save programs, one sorted entry for each table.
+// iptables-save prints the tables in the order of their creation.
 func dumpSorted(t testing.TB, ns *netns.NS) []string {
 	t.Helper()
 	var list []string
@@ -193,7 +195,7 @@ func dumpSorted(t testing.TB, ns *netns.NS) []string {
 	return list
 }
 
-// iptables prints the encoded rules as follows.
+// iptables-save prints the encoded rules as in the constant printed.
 func TestIptablesPrintsEncodedRules(t *testing.T) {
 	r := sidecar(tproxy, allDNS)
 	r.ExcludeInterfaces = interfaceNames("eth1,net+")
@@ -342,7 +344,8 @@ func TestKernelAcceptsTheTranslationOfRandomRules(t *testing.T) {
 	}
 }
 
-// The oldest revisions of matches and targets, which older kernels have, have the same meaning.
+// The oldest revisions of targets, which every kernel supports, decode to the same actions as the
+// newest revisions.
 func TestKernelAcceptsTheOldestRevisions(t *testing.T) {
 	for _, f := range istiotest.Families {
 		ns := netnstest.New(t)

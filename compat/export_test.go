@@ -41,9 +41,9 @@ func ApplyNFT(
 	return result, err
 }
 
-// HasReading reports whether the snapshot contains the rules of nf_tables, so that Apply does not
+// HasNFTRules reports whether the snapshot contains the rules of nf_tables. If so, Apply does not
 // read them again.
-func HasReading(s Snapshot) bool { return len(s.lastRead.Tables) > 0 }
+func HasNFTRules(s Snapshot) bool { return len(s.lastRead.Tables) > 0 }
 
 // SetHits sets the counter of the snapshot's first rule for established connections.
 func SetHits(s Snapshot, packets uint64) {
@@ -63,8 +63,8 @@ var LegacyTables = legacyTables
 // DescribeFeature returns a feature's description in messages.
 var DescribeFeature = describeFeature
 
-// Steps lists the tables in the order in which they are written, with "gate" for each table with a
-// gate, and "delete" for each table that is deleted.
+// Steps returns the family and the table of each step of an Apply. "gate" follows if the step
+// writes a table with the gate, and "delete" if it deletes Sluice's rules.
 func Steps(want, live []rules.Table) []string {
 	var names []string
 	for _, s := range steps(tablesOf(want), tablesOf(live)) {
@@ -80,7 +80,7 @@ func Steps(want, live []rules.Table) []string {
 }
 
 // WithGate returns an IPv4 mangle table with the gate, which drops packets of new connections while
-// rules move. A killed process may leave such a table.
+// tables are replaced. A killed process may leave such a table.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()) }
 
 // BeginApply executes the first count steps of an Apply, like a process that is then killed. It

@@ -12,7 +12,7 @@ import (
 
 // FindIstioObjects returns one line for each object that RemoveIstioObjects would delete if
 // Sluice's own rules and routes were already deleted. The lines are valid even if it also returns
-// an error. policy is the policy route that istio-iptables was told to make.
+// an error. policy is the policy route that istio-iptables was configured to add.
 func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if isUnsupported(err) {
@@ -41,9 +41,9 @@ func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error
 	return append(removed, routes...), err
 }
 
-// isUnsupported reports whether the error means that the kernel has no nf_tables, so that there is
-// nothing to delete. FindLegacyIstio and RemoveLegacyIstio of this package, which treat
-// iptables-legacy only, return no error if the kernel has no iptables-legacy.
+// isUnsupported reports whether the error means that the kernel has no nf_tables, and therefore no
+// rules in it. FindLegacyIstio and RemoveLegacyIstio need no such check, because they return no
+// error if the kernel has no iptables-legacy.
 func isUnsupported(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)

@@ -64,11 +64,11 @@ func wantNoIstioRules(t *testing.T, ns *netns.NS) {
 func TestRemoveIstioCreatesNoTable(t *testing.T) {
 	ns := netnstest.New(t)
 	if found, err := compat.FindLegacyIstio(ns); err != nil || len(found) > 0 {
-		t.Errorf("found %q, error %v", found, err)
+		t.Errorf("found %q, error %v, want nothing", found, err)
 	}
 	wantNoIstioRules(t, ns)
 	if list, err := xtables.Tables(ns); err != nil || len(list) > 0 {
-		t.Errorf("tables %v, error %v", list, err)
+		t.Errorf("tables %v, error %v, want none", list, err)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestRemoveIstioReportsRemovedRules(t *testing.T) {
 	}
 	remaining := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv6)
 	if !strings.Contains(remaining, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
-		t.Errorf("left:\n%s", remaining)
+		t.Errorf("remaining rules:\n%s\nwant only the rule for UDP in the chain OTHERS", remaining)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestRemoveIstioDuringConcurrentWrites(t *testing.T) {
 	remaining := istiotest.Dump(t, ns, istiotest.Legacy)
 	if n := strings.Count(remaining, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 ||
 		strings.Contains(remaining, ":ISTIO_") {
-		t.Errorf("%d of 20 rules, in:\n%s", n, remaining)
+		t.Errorf("%d added rules, want 20 and no chain of Istio in:\n%s", n, remaining)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 	round := func() {
 		istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, istioAndOtherRules)
 		if removed, err := compat.RemoveLegacyIstio(ns); err != nil || len(removed) != 6 {
-			t.Fatalf("removed %q, error %v", removed, err)
+			t.Fatalf("removed %q, error %v, want 6 objects", removed, err)
 		}
 	}
 	round() // the first round starts the runtime's poller
@@ -199,7 +199,7 @@ func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 			_, err := compat.RemoveLegacyIstio(ns)
 			remaining := istiotest.Dump(t, ns, istiotest.Legacy)
 			if err != nil || strings.Contains(remaining, "ISTIO") || !strings.Contains(remaining, others) {
-				t.Errorf("error %v, left:\n%s", err, remaining)
+				t.Errorf("error %v, remaining rules:\n%s\nwant only %s", err, remaining, others)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// alternatives lists the rulesets and backends that the process applies in turn.
+// alternatives lists the rulesets that a test process applies in turn, each with its backend.
 var alternatives = []struct {
 	backend compat.BackendName
 	rs      func() rules.Ruleset

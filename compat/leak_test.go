@@ -16,7 +16,7 @@ import (
 // backend changes, errors and removals. It does not run in parallel with other tests.
 func TestBackendsLeakNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
-	rs, refused := compiled(t, tproxy), rejectedLast(t, tproxy)
+	rs, rejected := compiled(t, tproxy), rejectedLast(t, tproxy)
 	round := func(i int) {
 		ns := withLoopbackDown(t)
 		defer ns.Close()
@@ -29,7 +29,7 @@ func TestBackendsLeakNothing(t *testing.T) {
 			}
 			wantInSync(t, b, ns, rs)
 		}
-		if _, err := compat.ApplyLegacy(ns, refused); err == nil {
+		if _, err := compat.ApplyLegacy(ns, rejected); err == nil {
 			t.Fatal("ApplyLegacy accepted tables that the kernel must reject")
 		}
 		if _, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil {
@@ -49,13 +49,13 @@ func TestBackendsLeakNothing(t *testing.T) {
 	rulestest.EventuallySucceeds(t, "no more descriptors and namespaces than before", func() error {
 		after = countResources(t)
 		if after.descriptors > before.descriptors || after.namespaces > before.namespaces {
-			return fmt.Errorf("%+v, then %+v", before, after)
+			return fmt.Errorf("%+v before, %+v after", before, after)
 		}
 		return nil
 	})
 	// The runtime keeps threads that it once created.
 	if after.threads > before.threads+10 {
-		t.Errorf("threads: %d, then %d", before.threads, after.threads)
+		t.Errorf("%d threads before, %d after, want at most 10 more", before.threads, after.threads)
 	}
 }
 

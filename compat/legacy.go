@@ -24,9 +24,10 @@ const ChainPrefix = "SLUICE_"
 //
 // A NAT chain is translated to table nat. A filter chain is translated to raw if it runs before
 // conntrack, and to mangle otherwise. Each family has its own tables. A match with several values
-// is translated to several rules, of which the first has the comment. Ports are grouped into
-// multiport matches of up to 15 ports. A tproxy rule and the following rule, which drops packets
-// without a listener, are translated to one TPROXY rule, because TPROXY drops such packets itself.
+// is translated to several rules. Only the first of these rules has the comment. Ports are grouped
+// into multiport matches of up to 15 ports. A tproxy rule and the following rule, which drops
+// packets without a listener, are translated to one TPROXY rule, because TPROXY drops such packets
+// itself.
 //
 // Accept is translated to a return to the built-in chain: as in nf_tables, the packet then
 // traverses the foreign chains at the hook. The xtables verdict ACCEPT ends the traversal of the
@@ -88,7 +89,7 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 		return nil, err
 	}
 	var tables []rules.Table
-	for _, name := range kernelTables {
+	for _, name := range sluiceTables {
 		t := rules.Table{Family: f, Name: name}
 		chainNames := map[string]bool{gateChain: true}
 		var sluiceChains []rules.Chain
@@ -123,8 +124,8 @@ func appliesTo(c rules.ChainRef, f rules.Family) bool {
 	return c.Table.Family == rules.Inet || c.Table.Family == f
 }
 
-// assignChains assigns each base chain to a table position. It returns an error if the positions
-// cannot keep the order of the chains.
+// assignChains assigns each base chain to a table position. It returns an error if a chain has no
+// table position or the policy drop, or if the positions cannot keep the order of the chains.
 func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
 	assigned := map[tablePosition]rules.ChainRef{}
 	for _, h := range []rules.Hook{

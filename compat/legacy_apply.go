@@ -60,7 +60,7 @@ func (a *legacyApplier) apply() error {
 		}
 		return err
 	}
-	result, err := a.replace(dropTCPBeforeSavedMarks(a.desired))
+	result, err := a.replace(withGates(a.desired))
 	if err != nil {
 		return err
 	}
@@ -79,10 +79,10 @@ func (a *legacyApplier) apply() error {
 	return nil
 }
 
-// dropTCPBeforeSavedMarks returns the tables with gateChain, which drops TCP packets, before the
-// rules of each table that saves marks. Otherwise these rules would take a mark set by the rules in
-// nf_tables for a mark of their own.
-func dropTCPBeforeSavedMarks(desired tables) tables {
+// withGates returns the tables with the gate before the rules of each table that saves marks; see
+// SavesMarks. Otherwise these rules would treat a mark of the rules in nf_tables like their own
+// mark.
+func withGates(desired tables) tables {
 	changed := tables{}
 	for id, t := range desired {
 		changed[id] = t
@@ -94,7 +94,8 @@ func dropTCPBeforeSavedMarks(desired tables) tables {
 }
 
 // replace replaces tables until it reads the desired tables from the kernel, at most maxAttempts
-// times. It overwrites changes by processes that ignore the lock, except those after its last read.
+// times. It overwrites changes by processes that ignore the lock, except changes after its last
+// read.
 func (a *legacyApplier) replace(desired tables) (Result, error) {
 	result := Result{Backend: BackendLegacy, Result: nft.Result{Rules: desired.count()}}
 	selection := sluiceAndPrecedingRules
@@ -104,8 +105,8 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 			return result, a.writer.undo(err)
 		}
 		// Read the foreign rules before Sluice's jumps in the first attempt only, so that the jumps
-		// are moved at most once. Otherwise Sluice and another program that moves its own jumps
-		// would repeat this forever.
+		// are moved at most once. Otherwise Sluice and another program that also moves its jumps to
+		// the front would undo each other's changes until maxAttempts.
 		selection = sluiceRules
 		pending := steps(desired, current)
 		if result.Outcome == "" {
@@ -124,7 +125,7 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 	return result, a.writer.undo(fmt.Errorf(format, maxAttempts))
 }
 
-// outcomeOf returns the outcome of the steps from the current tables.
+// outcomeOf returns the outcome of executing the steps on the current tables.
 func outcomeOf(current tables, list []step) nft.Outcome {
 	switch {
 	case len(list) == 0:

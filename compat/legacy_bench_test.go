@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// manyPrefixes returns n prefixes for each family, no two of which can be merged.
+// manyPrefixes returns n prefixes for each family. No two of the prefixes can be merged.
 func manyPrefixes(n int) []netip.Prefix {
 	var list []netip.Prefix
 	for i := range n {

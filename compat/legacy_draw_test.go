@@ -184,7 +184,7 @@ func (g generator) ruleset() rules.Ruleset {
 	return rs
 }
 
-// rules draws the rules of the base chain, or of a chain below it. They may jump to the others.
+// rules draws the rules of a chain at the hook of base. The rules may jump to the chains in others.
 func (g generator) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 	var list []rules.Rule
 	for range g.number("rules", 5) {
@@ -194,7 +194,7 @@ func (g generator) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 				if _, owner := m.(rules.MatchOwner); !owner || base.Hook == rules.Output {
 					r.Matches = append(r.Matches, m)
 				}
-				// the backend does not write rules for other protocols, such as SCTP
+				// The backend rejects matches of ports for other protocols, such as SCTP.
 				if _, port := m.(rules.MatchPort); port {
 					r.Matches = append(r.Matches, rules.MatchProtocol{
 						Protocols: pick(g, "protocols with ports", []rules.Protocol{rules.TCP},

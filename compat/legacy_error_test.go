@@ -166,7 +166,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 			_, err := compat.Translate(tc.in)
 			if tc.want == "" {
 				if err != nil {
-					t.Errorf("error %v", err)
+					t.Errorf("error %v, want none", err)
 				}
 				return
 			}

@@ -14,7 +14,7 @@ import (
 // No packet satisfies two lists.
 type matchAlternatives [][]rules.Match
 
-// always matches every packet, and never matches no packet.
+// Every packet satisfies the only list of always, which has no conditions. never has no list.
 var (
 	always = matchAlternatives{nil}
 	never  = matchAlternatives{}
@@ -110,9 +110,9 @@ func negateIf(not bool, c matchAlternatives) matchAlternatives {
 	return always
 }
 
-// oneOf returns alternatives that match if one condition in list matches. If not is set, it returns
-// alternatives and exceptions that match if no condition in list matches: the negation of a single
-// condition, or several conditions as exceptions.
+// oneOf returns alternatives and exceptions for packets that satisfy a condition in list. If not is
+// set, it returns them for packets that satisfy no condition in list: the negation of a single
+// condition as an alternative, or several conditions as exceptions.
 func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
 	if not && len(list) == 1 {
 		return matchAlternatives{{negate(list[0])}}, nil
@@ -131,8 +131,8 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternativ
 	return alternatives, except
 }
 
-// interfaceConditions returns a condition for each name. It omits names that a prefix in m.Names
-// covers.
+// interfaceConditions returns a condition for each name. It omits duplicates, and names that a
+// prefix in m.Names covers.
 func interfaceConditions(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	var list []rules.MatchInterface
 	for i, n := range m.Names {

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// wantEquivalent verifies that every packet has the same outcome.
+// wantEquivalent verifies that every packet has the same outcome with the ruleset and with its
+// translation.
 func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	t.Helper()
 	translated := withConntrack(rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing})
@@ -30,9 +31,9 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	t.Fatalf("%v\n%s\n%s", result.Routing, rs, translated)
 }
 
-// withConntrack returns the ruleset with a rule that enables conntrack for both families. Without
-// it, the redirection of one family in a table for both families enables conntrack for both, and
-// its translation does not.
+// withConntrack returns the ruleset with a rule that enables conntrack for both families. Otherwise
+// a redirection of one family in an inet table would enable conntrack for both families, but the
+// translated redirection only for one.
 func withConntrack(rs rules.Ruleset) rules.Ruleset {
 	rs.Tables = append(slices.Clip(rs.Tables), rules.Table{
 		Name: "conntrack",
@@ -45,7 +46,7 @@ func withConntrack(rs rules.Ruleset) rules.Ruleset {
 	return rs
 }
 
-// wantSameOutcomes compares the outcomes of single packets, including impossible ones.
+// wantSameOutcomes compares the outcomes of single packets, including impossible packets.
 func wantSameOutcomes(t *rapid.T, rs, translated *rules.Ruleset) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -20,7 +20,7 @@ func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 	}
 	found := tables{}
 	for _, id := range ids {
-		if !slices.Contains(kernelTables, id.Name) {
+		if !slices.Contains(sluiceTables, id.Name) {
 			continue
 		}
 		t, err := xtables.Read(nil, id.Family, id.Name)
@@ -48,8 +48,8 @@ func sluiceRules(t *rules.Table) *rules.Table {
 }
 
 // sluiceAndPrecedingRules returns the result of sluiceRules, and the foreign rules that precede a
-// jump to Sluice's chains. A preceding rule may end the chain, so that packets do not reach the
-// jump. It omits rules that mark packets for tracing, because they never end a chain.
+// jump to Sluice's chains. A preceding rule may end the chain before the jump. Rules that jump to
+// the chain of [MarkTraces] are omitted, because they never end a chain.
 func sluiceAndPrecedingRules(t *rules.Table) *rules.Table {
 	return selectSluiceRules(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {

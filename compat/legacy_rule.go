@@ -14,9 +14,8 @@ type ruleParts struct {
 	comment string
 	role    rules.Role
 	counts  bool // whether the translated rules have a Count action
-	// alternatives contains lists of conditions. A packet that matches the rule satisfies all
-	// conditions of exactly one list.
-	alternatives [][]rules.Match
+	// A packet that matches the rule satisfies one list of alternatives.
+	alternatives matchAlternatives
 	// except contains conditions. A packet that matches the rule satisfies none of them.
 	except  []rules.Match
 	actions []rules.Action
@@ -41,8 +40,8 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 		}
 		_, restores := a.(rules.RestoreMark)
 		_, jumps := a.(rules.Jump)
-		// Not every packet would reach an action after these: RestoreMark ends the rule for packets
-		// without a connection.
+		// Not every packet would reach an action after one of these actions. RestoreMark ends the
+		// rule for packets without a connection.
 		if i < len(actions)-1 && (endsChain(a) || restores || jumps) {
 			return parts, n, fmt.Errorf("%s must be the last action of the rule, but is before %s", a,
 				actions[i+1])
@@ -57,8 +56,8 @@ func (tr *translator) readRule(list []rules.Rule) (ruleParts, int, error) {
 }
 
 // tproxyWithDrop recognizes a tproxy rule that accepts, and optionally sets a mark, followed by a
-// rule that drops the same packets. The second rule applies to packets without a listener. It
-// returns the xtables target TPROXY, which does both.
+// rule that drops the same packets. The second rule applies to packets without a listener.
+// tproxyWithDrop returns the xtables target TPROXY, which has the effect of both rules.
 func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 	actions := withoutCount(list[0].Actions)
 	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
@@ -84,7 +83,7 @@ func withoutCount(actions []rules.Action) []rules.Action {
 }
 
 // checkAction returns an error if xtables does not support the action in the table or at the hook.
-// It records whether an action changes the packet's mark.
+// It sets tr.changesMark if the action changes the mark of the packet.
 func (tr *translator) checkAction(a rules.Action) error {
 	requireTable := func(table string) error {
 		if tr.position.table != table {
@@ -228,15 +227,15 @@ func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	for i, matches := range r.alternatives {
 		for j, actions := range r.actionLists() {
 			rule := rules.Rule{Matches: matches, Actions: actions}
-			// Each matching packet reaches the first rule. Only this rule has the role, so that a
-			// packet is counted once.
+			// Each packet that satisfies the list reaches its first rule. Only this rule has the
+			// role, so that a packet is counted once.
 			if j == 0 {
 				rule.Role = r.role
 			}
 			if len(list) == 0 {
 				rule.Comment = r.comment
 			}
-			// Check whether xtables can express the rules. The rules of other lists differ only in
+			// Check that xtables can express the rules. The rules of the other lists differ only in
 			// values.
 			if i == 0 {
 				if _, err := encodeRule(tr.family, &rule); err != nil {

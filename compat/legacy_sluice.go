@@ -9,7 +9,8 @@ import (
 )
 
 // encodedRules contains Sluice's rules of a table in the kernel's format: Sluice's chains, and the
-// rules of other chains that jump to them. The zero value has no rules.
+// rules of other chains that jump to them. MarkTraces uses the type for its rules too. The zero
+// value has no rules.
 type encodedRules struct {
 	chains []encodedChain
 	jumps  []jumpRule
@@ -20,8 +21,8 @@ type encodedChain struct {
 	rules []xtables.Rule
 }
 
-// A jumpRule is a rule at an index of a chain that is not a Sluice chain. It jumps to a Sluice
-// chain.
+// A jumpRule is a rule at an index of a built-in or foreign chain. It jumps to one of the encoded
+// chains.
 type jumpRule struct {
 	chain string
 	index int
@@ -55,8 +56,9 @@ func encodeSluiceRules(id xtables.ID, t *rules.Table) (encodedRules, error) {
 	return e, nil
 }
 
-// withCounters returns the rules with the counters of equal rules of the table. Each rule takes the
-// counter of the first equal rule of the same chain whose counter is not yet taken.
+// withCounters returns the rules with the counters of equal rules in the same chain of the table.
+// Each counter of the table is used once: of several equal rules, the first takes the first
+// counter.
 func (e encodedRules) withCounters(t *xtables.Table) encodedRules {
 	present := map[string]map[string][]*xtables.Rule{} // by chain and identity
 	for i := range t.Chains {

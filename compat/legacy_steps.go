@@ -8,9 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelTables contains the tables that may contain Sluice's rules, in the order in which they are
-// written. raw is first, so that DNS queries have their conntrack zone before nat redirects them.
-var kernelTables = []string{"raw", "mangle", "nat"}
+// sluiceTables contains the names of the tables that may contain Sluice's rules, in the order in
+// which they are written. raw is first, so that DNS queries have their conntrack zone before nat
+// redirects them.
+var sluiceTables = []string{"raw", "mangle", "nat"}
 
 var families = []rules.Family{rules.IPv4, rules.IPv6}
 
@@ -21,7 +22,7 @@ type tables map[xtables.ID]*rules.Table
 func (m tables) list() []rules.Table {
 	var list []rules.Table
 	for _, f := range families {
-		for _, name := range kernelTables {
+		for _, name := range sluiceTables {
 			if t := m[xtables.ID{Family: f, Name: name}]; t != nil {
 				list = append(list, *t)
 			}
@@ -62,10 +63,11 @@ type step struct {
 //     which drops TCP packets of new connections. Then nat is replaced, and then the gate is
 //     removed, each after nft.WaitForPackets. The gate exists for about 50 ms. A client retransmits
 //     a dropped packet of a new connection after 1 s (TCP_TIMEOUT_INIT).
-//   - A family without rules of Sluice captures nothing and needs no gate.
+//   - A family that has no rules of Sluice yet captures nothing and needs no gate.
 //
 // A rollback passes through the same states in reverse order, and is equally safe. A process that
-// is killed between two steps leaves old rules, new rules, or the gate.
+// is killed between two steps leaves new rules in some tables and old rules in the others, and may
+// leave the gate.
 func steps(desired, current tables) []step {
 	var list []step
 	for _, f := range families {
@@ -82,7 +84,7 @@ func familySteps(f rules.Family, desired, current tables) []step {
 	}
 	hasRules := func(name string) bool { return current[xtables.ID{Family: f, Name: name}] != nil }
 	needsGate := changed("mangle") && changed("nat") && (hasRules("mangle") || hasRules("nat"))
-	for _, name := range kernelTables {
+	for _, name := range sluiceTables {
 		if !changed(name) {
 			continue
 		}
@@ -120,8 +122,8 @@ func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
 
-// notEstablished returns matches for TCP packets of new connections, for which the rules have not
-// yet decided whether to capture them.
+// notEstablished returns matches for TCP packets of new connections. The rules have not yet decided
+// whether to capture such a connection.
 func notEstablished() []rules.Match {
 	return append(anyTCP(), rules.MatchState{
 		Not: true, States: rules.States(rules.Established, rules.Related),

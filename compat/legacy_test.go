@@ -321,7 +321,7 @@ func TestTranslateRules(t *testing.T) {
 			}
 			got := listing(legacy, rules.IPv4)
 			if len(got) == 0 || !strings.HasSuffix(got[0], "OUTPUT: jump SLUICE_OUT") {
-				t.Fatalf("no jump in %q", got)
+				t.Fatalf("%q, want a jump to SLUICE_OUT in OUTPUT first", got)
 			}
 			if diff := cmp.Diff(tc.want, got[1:]); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -357,7 +357,7 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 	if _, err := compat.Translate(onAddr); err == nil ||
 		!strings.Contains(err.Error(), "must be of family ip6") {
-		t.Errorf("an address of one family in an inet table: error %v, want another family", err)
+		t.Errorf("an address of family ip in an inet table: error %v, want an address of family ip6", err)
 	}
 	onAddr.Tables[0].Family = rules.IPv4
 	if legacy, err = compat.Translate(onAddr); err != nil {
@@ -368,7 +368,7 @@ func TestTranslateTProxy(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
-	const refused = "a tproxy rule must be followed by a rule that drops the same packets"
+	const rejection = "a tproxy rule must be followed by a rule that drops the same packets"
 	for name, rs := range map[string]rules.Ruleset{
 		"no next rule": followedBy(),
 		"a drop of other packets": followedBy(rule(
@@ -376,8 +376,8 @@ func TestTranslateTProxy(t *testing.T) {
 			rules.Drop)),
 		"another verdict": followedBy(rule([]rules.Match{tcp}, rules.Accept)),
 	} {
-		if _, err := compat.Translate(rs); err == nil || !strings.Contains(err.Error(), refused) {
-			t.Errorf("%s: error %v, want %s", name, err, refused)
+		if _, err := compat.Translate(rs); err == nil || !strings.Contains(err.Error(), rejection) {
+			t.Errorf("%s: error %v, want %s", name, err, rejection)
 		}
 	}
 }

@@ -21,12 +21,12 @@ type Marks struct {
 	unlock func()
 }
 
-// MarkTraces marks packets for tracing with the target TRACE in the chain [trace.Chain] of the
-// table raw of iptables-legacy, for kernels without nf_tables, where [trace.Open] does not work.
-// Packets traverse raw before conntrack. New connections are therefore recognized only for TCP, by
-// the flag SYN. For other protocols, all packets are marked; only UDP if the filter has a port. A
-// family without iptables-legacy is skipped. If the process is killed, the rules remain until
-// [UnmarkTraces] removes them.
+// MarkTraces marks packets for tracing with the target TRACE of iptables-legacy. It is for kernels
+// without nf_tables, where [trace.Open] does not work. The rules are in the chain [trace.Chain] of
+// the table raw. Packets traverse raw before conntrack. New connections are therefore recognized
+// only for TCP, by the flag SYN. Of the other protocols all packets are marked, but only UDP
+// packets if the filter has a port. A family without iptables-legacy is skipped. If the process is
+// killed, the rules remain until [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
 	unlock, err := trace.LockSession(ns)
 	if err != nil {
@@ -212,7 +212,8 @@ func traceConditions(f trace.Filter) []rules.Match {
 	return list
 }
 
-// limitMatch limits a rule to a number of packets per second, with a burst of that number.
+// limitMatch returns a match that limits a rule to rate packets per second, with a burst of rate
+// packets.
 func limitMatch(rate uint32) xtables.Extension {
 	const scale = 10000      // XT_LIMIT_SCALE, linux/netfilter/xt_limit.h
 	data := make([]byte, 40) // struct xt_rateinfo; the kernel sets the fields after avg and burst

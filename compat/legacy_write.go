@@ -50,8 +50,7 @@ func (w *writer) write(s step) error {
 	return err
 }
 
-// insertGates inserts gateChain, which drops TCP packets, before the rules of mangle that save
-// marks; see SavesMarks.
+// insertGates inserts the gate before the rules of each table that saves marks; see SavesMarks.
 func (w *writer) insertGates(current []rules.Table) error {
 	var list []step
 	for i := range current {
@@ -64,7 +63,7 @@ func (w *writer) insertGates(current []rules.Table) error {
 }
 
 // undo restores Sluice's rules in the tables, the last replaced table first. It returns the reason
-// of the rollback, joined with the errors of the rollback. A table that was created remains,
+// for the rollback, joined with the errors of the rollback. A table that was created remains,
 // without rules.
 func (w *writer) undo(reason error) error {
 	errs := []error{reason}
@@ -106,7 +105,7 @@ func replaceSluiceRules(id xtables.ID, desired encodedRules) (before encodedRule
 }
 
 // changeTable changes a table atomically in the namespace of the thread. If another process changes
-// the table at the same time, it reads the table again and repeats the change.
+// the table at the same time, changeTable reads the table again and repeats the change.
 func changeTable(id xtables.ID, change func(*xtables.Table) error) error {
 	for range maxAttempts {
 		t, err := xtables.Open(nil, id.Family, id.Name)

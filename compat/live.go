@@ -46,13 +46,13 @@ type Live struct {
 	UnmodeledChains []string
 	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
 	UnmodeledRoutes []string
-	// LoopbackName is the name of the loopback interface. Rules that match the interface lo do not
-	// match its packets if it has another name.
+	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the
+	// interface lo do not match packets of the loopback interface.
 	LoopbackName string
 }
 
-// UndecidedEffects returns, as sentences, what affects packets in a way that the model does not
-// know, except UnmodeledChains and UnmodeledRoutes.
+// UndecidedEffects returns a sentence for each fact that affects packets in a way that the model
+// does not know. It omits UnmodeledChains and UnmodeledRoutes.
 func (l *Live) UndecidedEffects() []string {
 	var sentences []string
 	for _, f := range l.OtherFunctions {
@@ -77,10 +77,11 @@ var errLiveBusy = errors.New(
 // ReadLive returns the rules of the origin in the namespace (nil: the current one), in the order in
 // which the kernel evaluates them. The result is a consistent snapshot, even while other processes
 // write. At equal priority the chain registered last runs first. The kernel shows this order only
-// in its lists of hook functions ([nft.Hooks]), which older kernels lack and which omit NAT up to
-// Linux 7.2. Live.Ambiguous contains the chains whose order is unknown. ReadLive creates no table
-// and loads no module of xtables. The kernel may load nf_tables and the lists of hook functions,
-// which have no effect on packets. ReadLive needs the privileges of [nft.ReadAll] and [ReadTables].
+// in its lists of hook functions ([nft.Hooks]). Older kernels lack these lists, and kernels up to
+// Linux 7.2 omit NAT chains from them. Live.Ambiguous contains the chains whose order is unknown.
+// ReadLive creates no table and loads no module of xtables. The kernel may load the modules
+// nf_tables and nfnetlink_hook, which have no effect on packets. ReadLive needs the privileges of
+// [nft.ReadAll] and [ReadTables].
 func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 	live, err := readLive(ns, origin)
 	if err != nil {
@@ -179,7 +180,7 @@ func (s namespaceState) equal(other namespaceState) bool {
 }
 
 // listAllChains reports whether the lists of hook functions, if the kernel has them, contain all
-// base chains of nf_tables except NAT chains.
+// base chains of nf_tables at liveHooks except NAT chains.
 func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
@@ -195,7 +196,8 @@ func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 	return true
 }
 
-// toLive returns the result of ReadLive. rs contains the tables of nf_tables and the routing.
+// toLive returns the Ruleset, Ambiguous and OtherFunctions of the result of ReadLive. rs contains
+// the tables of nf_tables and the routing.
 func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
@@ -225,8 +227,8 @@ func (s namespaceState) toLive(rs rules.Ruleset, origin Origin) Live {
 // legacyComment is the comment of tables of iptables-legacy.
 const legacyComment = "iptables-legacy"
 
-// IsLegacyTable reports whether a table of ReadLive is a table of iptables-legacy, in which the
-// position of a rule is its number in the chain.
+// IsLegacyTable reports whether a table of ReadLive is a table of iptables-legacy. The rules of
+// such a table have no handles, and are identified by their number in the chain.
 func IsLegacyTable(t *rules.Table) bool { return t.Comment == legacyComment }
 
 // IsSluiceTable reports whether the table is Sluice's table in nf_tables.

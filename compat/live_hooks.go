@@ -28,7 +28,7 @@ type hookKey struct {
 var natFunction = chainID{nat: true}
 
 // conntrackFunction represents the kernel's conntrack function. The name of a chain contains no
-// zero byte, so that no chain has this ID.
+// zero byte. No chain therefore has this ID.
 var conntrackFunction = chainID{table: "conntrack", chain: "\x00"}
 
 // newHookOrder returns an index of the lists.
@@ -79,7 +79,8 @@ func (o hookOrder) position(f rules.Family, h rules.Hook, id chainID) (int, bool
 }
 
 // sideOfConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
-// for a chain that is listed after conntrack in each, and 0 if the order is unknown or differs.
+// for a chain that is listed after conntrack in each, and 0 if the order is unknown in a family or
+// differs between the families.
 func (o hookOrder) sideOfConntrack(h rules.Hook, id chainID) int {
 	side := 0
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Ambiguity is a list of base chains of a hook whose order in the kernel is unknown.
+// An Ambiguity is a list of base chains of a hook. Their order in the kernel is unknown.
 type Ambiguity struct {
 	Hook rules.Hook
 	// Chains are in the order of BaseChains. The order of some pairs may be known.
@@ -99,9 +99,9 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 }
 
 // arrangeAroundConntrack makes the Order of sorted chains negative for chains before conntrack, and
-// positive for chains after conntrack, and returns unordered unchanged. If it is unknown whether a
-// chain runs before conntrack, it sets all orders to 0, and returns the chains with rules or policy
-// drop.
+// positive for chains after conntrack, and returns unordered unchanged. If it is unknown on which
+// side of conntrack a chain runs, arrangeAroundConntrack sets all orders to 0, and returns the
+// chains for which hasEffect returns true, if there are at least two.
 func (p *liveOrder) arrangeAroundConntrack(unordered []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {

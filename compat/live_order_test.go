@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listed makes the kernel's hook list of output from lines such as "ip: FUNCTION, FUNCTION". A
+// listed returns the kernel's hook lists of output for lines such as "ip: FUNCTION, FUNCTION". A
 // function is a chain such as "inet a p", an iptables-legacy table such as "legacy raw", "NAT", or
 // another name.
 func listed(lines ...string) []nft.HookList {
@@ -52,7 +52,8 @@ type outputChain struct {
 	drop        bool // the policy is drop
 }
 
-// output makes the tables of the chains, nftables first, in the order of their first chains.
+// output returns the tables of the chains, those of nftables first, in the order of their first
+// chains.
 func output(chains []outputChain) (rs rules.Ruleset, firstLegacy int) {
 	for _, legacy := range []bool{false, true} {
 		at := map[string]int{}
@@ -88,11 +89,11 @@ func TestChainsHaveTheKernelsOrder(t *testing.T) {
 	const filter, nat = rules.Filter, rules.NAT
 	type chains = []outputChain
 	for _, tc := range []struct {
-		name   string
-		hooks  []nft.HookList // nil if the kernel does not list them
-		chains chains
-		want   string // the chains in order
-		open   string // the chains of unknown order
+		name      string
+		hooks     []nft.HookList // nil if the kernel does not list them
+		chains    chains
+		want      string // the chains in order
+		ambiguous string // the chains of unknown order
 	}{
 		{
 			"different priorities determine the order", nil,
@@ -218,13 +219,13 @@ func TestChainsHaveTheKernelsOrder(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rs, firstLegacy := output(tc.chains)
-			var open []string
+			var ambiguous []string
 			for _, a := range orderLive(&rs, firstLegacy, newHookOrder(tc.hooks)) {
-				open = append(open, names(a.Chains))
+				ambiguous = append(ambiguous, names(a.Chains))
 			}
-			if diff := cmp.Diff([]string{
-				tc.want, tc.open,
-			}, []string{names(rs.BaseChains(rules.Output)), strings.Join(open, "; ")}); diff != "" {
+			want := []string{tc.want, tc.ambiguous}
+			got := []string{names(rs.BaseChains(rules.Output)), strings.Join(ambiguous, "; ")}
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
@@ -239,7 +240,8 @@ func names(chains []rules.ChainRef) string {
 	return strings.Join(list, " ")
 }
 
-// The kernel allows 1024 base chains for a hook and family, and a table any number of other chains.
+// The kernel allows 1024 base chains for each hook and family, and any number of other chains in a
+// table.
 func TestOrderOfManyChains(t *testing.T) {
 	const n = 1024
 	var chains []outputChain
@@ -255,8 +257,8 @@ func TestOrderOfManyChains(t *testing.T) {
 	for i := range rs.Tables {
 		rs.Tables[i].Chains = append(rs.Tables[i].Chains, make([]rules.Chain, 100*n)...)
 	}
-	if open := orderLive(&rs, firstLegacy, newHookOrder(nil)); len(open) > 0 {
-		t.Errorf("the order of %d chains is unknown", len(open[0].Chains))
+	if ambiguous := orderLive(&rs, firstLegacy, newHookOrder(nil)); len(ambiguous) > 0 {
+		t.Errorf("the order of %d chains is unknown, want a known order", len(ambiguous[0].Chains))
 	}
 	slices.Reverse(names) // the chain created last runs first
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -267,12 +269,12 @@ func TestOrderOfManyChains(t *testing.T) {
 			}
 		}
 		if d := cmp.Diff(names, got); d != "" {
-			t.Error(d)
+			t.Errorf("family %s, -want +got\n%s", family, d)
 		}
 	}
 }
 
-func TestAmbiguousOrderNamesTheOwnersOfTheChains(t *testing.T) {
+func TestAmbiguityNamesTheIPTablesVariants(t *testing.T) {
 	rs, firstLegacy := output([]outputChain{
 		{"ip nat", "OUTPUT", rules.NAT, -100, false, false},
 		{"legacy ip nat", "OUTPUT", rules.NAT, -100, false, false},
@@ -282,7 +284,7 @@ func TestAmbiguousOrderNamesTheOwnersOfTheChains(t *testing.T) {
 	const want = "hook output: the order of ip nat OUTPUT (iptables-nft), ip nat OUTPUT (iptables-legacy) is unknown, " +
 		"because the kernel does not report it"
 	if len(got) != 1 || got[0].String() != want {
-		t.Errorf("%v, want only %q", got, want)
+		t.Errorf("ambiguities %v, want only %q", got, want)
 	}
 }
 
@@ -297,7 +299,7 @@ func TestForeignHookFunctionsAreReported(t *testing.T) {
 	}
 }
 
-// TestNamespaceStateEqual verifies that a changed rule in iptables-legacy and a changed list of
+// TestNamespaceStateEqual verifies that changes of the rules in iptables-legacy and of the lists of
 // hook functions make two states differ.
 func TestNamespaceStateEqual(t *testing.T) {
 	mangle := func(mark uint32) []rules.Table {
@@ -317,11 +319,11 @@ func TestNamespaceStateEqual(t *testing.T) {
 		"a missing chain": {legacy: mangle(1), hooks: listed("ip: inet a p")},
 	} {
 		if state.equal(other) {
-			t.Errorf("%s is not detected", name)
+			t.Errorf("%s: the states are equal, want a difference", name)
 		}
 	}
 	if !state.equal(namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
-		t.Error("equal states differ")
+		t.Error("two states with the same content are not equal")
 	}
 }
 

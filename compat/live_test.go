@@ -70,7 +70,7 @@ func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 			}[origin]
 			if origin != compat.OriginAll && origin != compat.OriginNFT &&
 				table.Comment != wantComment {
-				t.Errorf("%s: comment %q of %s", origin, table.Comment, table.Name)
+				t.Errorf("table %s has comment %q, want %q", table.Name, table.Comment, wantComment)
 			}
 		}
 		if diff := cmp.Diff(sorted(strings.Split(want, ", ")), sorted(got)); diff != "" {
@@ -79,7 +79,7 @@ func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 	}
 	if _, err := compat.ReadLive(ns, "iptables"); err == nil ||
 		!strings.Contains(err.Error(), `"iptables" is not an origin`) {
-		t.Errorf("an unknown origin: error %v", err)
+		t.Errorf("an unknown origin: error %v, want an error that names it", err)
 	}
 }
 
@@ -88,8 +88,8 @@ func sorted(list []string) []string {
 	return list
 }
 
-// TestTableNamedLikeIptablesIsNotIptables reads tables with the names of iptables' tables and other
-// properties.
+// TestTableNamedLikeIptablesIsNotIptables reads tables that have the name of a table of iptables,
+// but differ in another property.
 func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
 	for name, text := range map[string]string{
 		"chain names in lower case": "table ip nat { chain output { type nat hook output priority -100; }; }",
@@ -102,10 +102,10 @@ func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
 		ns := netnstest.New(t)
 		nftables(t, ns, text)
 		if live := readLive(t, ns, compat.OriginIPTablesNFT); len(live.Ruleset.Tables) > 0 {
-			t.Errorf("%s: attributed to iptables-nft", name)
+			t.Errorf("%s: the table is attributed to iptables-nft", name)
 		}
 		if live := readLive(t, ns, compat.OriginNFT); len(live.Ruleset.Tables) != 1 {
-			t.Errorf("%s: missing", name)
+			t.Errorf("%s: the table is not attributed to nft", name)
 		}
 	}
 }
@@ -132,7 +132,8 @@ func TestReadLiveCreatesNothing(t *testing.T) {
 	}
 	if live := readLive(t, ns, compat.OriginAll); len(live.Ruleset.Tables) > 0 ||
 		len(live.Ambiguous) > 0 || listTables() != "" {
-		t.Errorf("%v in a namespace without rules, afterwards: %s", live, listTables())
+		t.Errorf("ReadLive returns %v in a namespace without rules, and leaves tables %q; want nothing", live,
+			listTables())
 	}
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, "*mangle\n-A OUTPUT -j RETURN\nCOMMIT\n")
 	istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, "*raw\n-A OUTPUT -j RETURN\nCOMMIT\n")
@@ -201,7 +202,7 @@ func sameAsText(
 	live := readLive(t, ns, origin)
 	got := rules.Ruleset{Tables: live.Ruleset.Tables}
 	for _, d := range rules.Compare(rules.Ruleset{Tables: want}, got) {
-		// an empty chain that the text does not name
+		// The kernel also has empty chains that the text does not name.
 		if d.Kind != rules.Extra || !strings.HasPrefix(d.Got, "chain ") {
 			t.Error(d)
 		}
@@ -261,10 +262,10 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	}
 }
 
-// TestLiveRulesAreReadAtOneGeneration reads while a program replaces iptables-legacy tables, first
-// mangle and then raw. No reading may contain a raw table that is newer than its mangle table,
-// although mangle is read first.
-func TestLiveRulesAreReadAtOneGeneration(t *testing.T) {
+// TestReadLiveReturnsAConsistentState calls ReadLive while a program replaces iptables-legacy
+// tables, first mangle and then raw. No result may contain a raw table that is newer than its
+// mangle table, although ReadLive reads mangle first.
+func TestReadLiveReturnsAConsistentState(t *testing.T) {
 	ns := netnstest.New(t)
 	write := func(n int) error {
 		rule := fmt.Sprintf("-A OUTPUT -m mark --mark %d\nCOMMIT\n", n)
@@ -296,12 +297,14 @@ func TestLiveRulesAreReadAtOneGeneration(t *testing.T) {
 			marks[table.Name] = table.Chain("OUTPUT").Rules[0].Matches[0].(rules.MatchMark).Value
 		}
 		if marks["raw"] > marks["mangle"] || marks["mangle"] > marks["raw"]+1 {
-			t.Fatalf("mangle is version %d, raw version %d", marks["mangle"], marks["raw"])
+			t.Fatalf("mangle has version %d, and raw version %d; want raw equal to mangle or older by one",
+				marks["mangle"], marks["raw"])
 		}
 	}
 }
 
-// TestReadLiveLeavesNothingOpen compares the number of descriptors.
+// TestReadLiveLeavesNothingOpen compares the number of descriptors before and after calls of
+// ReadLive.
 func TestReadLiveLeavesNothingOpen(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n")
@@ -318,6 +321,6 @@ func TestReadLiveLeavesNothingOpen(t *testing.T) {
 		readLive(t, ns, compat.OriginAll)
 	}
 	if after := countDescriptors(); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after, want no more than before", before, after)
 	}
 }

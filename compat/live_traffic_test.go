@@ -26,10 +26,11 @@ import (
 
 // An owner has one rule at output: a redirection to its own port, or a rule that sets its own zone.
 type owner struct {
-	// add and remove register and unregister the owner's chain. zone selects the rule.
+	// add installs the owner's rule, and remove deletes it. zone selects the rule that sets the
+	// zone.
 	add    func(t *testing.T, ns *netns.NS, zone bool)
 	remove func(t *testing.T, ns *netns.NS, zone bool)
-	number int // the zone, and the port minus 9000
+	number int // the zone, and the port minus firstPort
 }
 
 const firstPort = 9000
@@ -62,8 +63,8 @@ func tableOf(zone bool) string {
 	return "nat"
 }
 
-// owners returns an owner of each program. The table of iptables-legacy remains after its rules are
-// removed, and keeps its position.
+// owners returns an owner for each variant of iptables, and two owners for nft. The table of
+// iptables-legacy remains after its rules are deleted, and keeps its position.
 func owners() []owner {
 	legacy, iptablesNFT := owner{number: 1}, owner{number: 2}
 	legacy.add = func(t *testing.T, ns *netns.NS, zone bool) {
@@ -84,7 +85,7 @@ func owners() []owner {
 		o.add = func(t *testing.T, ns *netns.NS, zone bool) {
 			nftables(t, ns, fmt.Sprintf("table %s { chain c { %s }; }", name, o.chain(zone)))
 		}
-		// The table remains, so that a later chain is in an older table.
+		// The table remains, so that a chain that is added later is in an older table.
 		o.remove = func(t *testing.T, ns *netns.NS, _ bool) {
 			nftables(t, ns, "delete chain "+name+" c")
 		}
@@ -94,8 +95,8 @@ func owners() []owner {
 }
 
 // TestPredictedOwnerDecides adds and removes owners in random order, and opens a connection after
-// each change. The model must predict the owner whose rule decides, or report its chain as
-// ambiguous.
+// each change. The model must predict the owner of the rule that decides, or report the chain of
+// this rule as ambiguous.
 func TestPredictedOwnerDecides(t *testing.T) {
 	for _, zone := range []bool{false, true} {
 		for seed := range uint64(12) {
@@ -166,7 +167,8 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	if !slices.ContainsFunc(ambiguousRules, func(rule string) bool {
 		return strings.HasSuffix(rule, fmt.Sprint(got))
 	}) {
-		t.Errorf("the connection has port or zone %d, want it from one of %q", got, ambiguousRules)
+		t.Errorf("the connection has port or zone %d, want one that an ambiguous rule sets: %q", got,
+			ambiguousRules)
 	}
 }
 
@@ -191,8 +193,8 @@ func timeoutFor(port int) time.Duration {
 	return answerTimeout
 }
 
-// answeredBy connects to port 80 and returns the port that answers. It returns 0 if port 80 or no
-// port answers.
+// answeredBy connects to port 80, which has no listener, and returns the port that answers. It
+// returns 0 if the connection is refused or dropped.
 func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	t.Helper()
 	answered := 0
@@ -223,8 +225,8 @@ func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	return answered
 }
 
-// listen listens on an address. A process that another test is starting holds copies of earlier
-// listeners until it executes its program.
+// listen listens on an address, and retries while the address is in use: a process that another
+// test starts has copies of earlier listeners until it executes its program.
 func listen(address string) (net.Listener, error) {
 	for begin := time.Now(); ; runtime.Gosched() {
 		l, err := net.Listen("tcp4", address)
@@ -245,8 +247,8 @@ func serve(l net.Listener, number byte) {
 	}
 }
 
-// zoneOf connects to port 80, which has no listener, and returns the zone in which the table
-// zone_counters counts the connection.
+// zoneOf connects to port 80, and returns the zone in which the table zone_counters counts the
+// connection.
 func zoneOf(t *testing.T, ns *netns.NS) int {
 	t.Helper()
 	before := counted(t, ns)
@@ -276,7 +278,7 @@ func counted(t *testing.T, ns *netns.NS) []uint64 {
 }
 
 // TestPredictedPortAnswers compares the port that answers a connection with the prediction of the
-// model. All NAT chains of a hook run at one position, at which their priorities order them.
+// model. All NAT chains of a hook run at one position, in the order of their priorities.
 func TestPredictedPortAnswers(t *testing.T) {
 	const translate, drop = "tcp dport 80 redirect to :9001;", "tcp dport 80 drop;"
 	for _, tc := range []struct {
@@ -310,7 +312,7 @@ func TestPredictedPortAnswers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
-			// targets of jumps must exist
+			// A chain must exist before a rule jumps to it.
 			for _, c := range slices.Backward(tc.chains) {
 				if !strings.Contains(c, "hook") {
 					nftables(t, ns, "table inet t { "+c+"; }")

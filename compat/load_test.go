@@ -87,8 +87,8 @@ func TestChangesWhilePacketsAreInAHook(t *testing.T) {
 	}
 }
 
-// slowChains returns a table that delays the first packet of a connection for about ten
-// milliseconds before the capturing chains, and again between the mangle and nat chains.
+// slowChains returns a table whose chains delay the first packet of a connection for about ten
+// milliseconds before Sluice's chains, and again between Sluice's mangle and nat chains.
 func slowChains() string {
 	var b strings.Builder
 	b.WriteString("table inet slow {\nchain lookups {\n")
@@ -123,16 +123,16 @@ func (list rulesetSequence) applyUnderLoad(t *testing.T, network *testbed.Networ
 	for i := range max(n, len(list)) {
 		load.wait(len(loadFlows))
 		if result := apply(i + 1); result.Outcome != nft.Replaced {
-			t.Errorf("change %d: %s", i+1, result.Outcome)
+			t.Errorf("change %d: outcome %s, want %s", i+1, result.Outcome, nft.Replaced)
 		}
 	}
 	load.stop()
 	t.Logf("%d connections", load.opened)
 }
 
-// A load opens connections as fast as possible, one after the other for each flow. Between them it
-// sends data on one lasting connection for each flow. It does not send data continuously, because
-// that would take the processor from the changes under test.
+// A load opens connections as fast as possible, one after the other for each call of loadFlows.
+// After each connection it sends data on one lasting connection for the call. It does not send data
+// continuously, because this would take the processor from the changes under test.
 type load struct {
 	t       *testing.T
 	stopped atomic.Bool
@@ -176,6 +176,7 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 	return l
 }
 
+// change calls the function with the mutex locked, and wakes up wait.
 func (l *load) change(change func()) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -183,7 +184,7 @@ func (l *load) change(change func()) {
 	l.changed.Broadcast()
 }
 
-// wait waits for n more connections, or until one fails.
+// wait waits until n more connections were opened, or until a connection fails.
 func (l *load) wait(n int) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

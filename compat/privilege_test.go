@@ -39,7 +39,7 @@ func TestCapabilitiesOfAnInitContainerSuffice(t *testing.T) {
 		"legacy: replaced",
 	} {
 		if got := p.line(t); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("the process prints %q, want %q", got, want)
 		}
 	}
 	if err := p.Wait(); err != nil {
@@ -48,8 +48,9 @@ func TestCapabilitiesOfAnInitContainerSuffice(t *testing.T) {
 	wantInSync(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, dual))
 }
 
-// giveUpCapabilities executes this program in the role of a container. A process of uid 0 has the
-// capabilities of its bounding set after it executes a program.
+// giveUpCapabilities executes this program in the role "apply as a container", with two
+// capabilities. A process of uid 0 has the capabilities of its bounding set after it executes a
+// program.
 func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 	runtime.LockOSThread()
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
@@ -122,8 +123,8 @@ func TestApplyInAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestApplyReportsAUserNamespaceThatCannotBeEntered verifies that the error names the missing
-// privilege.
+// TestApplyReportsAUserNamespaceThatCannotBeEntered verifies that the error names the system call
+// that is not permitted.
 func TestApplyReportsAUserNamespaceThatCannotBeEntered(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
@@ -134,7 +135,7 @@ func TestApplyReportsAUserNamespaceThatCannotBeEntered(t *testing.T) {
 		"setns: operation not permitted", "not permitted: true",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("%s\nwant %q", got, want)
+			t.Errorf("the process prints %q, want %q in it", got, want)
 		}
 	}
 	wantNoRules(t, ns)
@@ -159,7 +160,7 @@ func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 		"nft: not supported", "remove: true",
 	} {
 		if got := p.line(t); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("the process prints %q, want %q", got, want)
 		}
 	}
 	neither := p.line(t)
@@ -169,7 +170,7 @@ func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 		"CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the named modules",
 	} {
 		if !strings.Contains(neither, want) {
-			t.Errorf("%s\nwant %q", neither, want)
+			t.Errorf("the process prints the error %q, want %q in it", neither, want)
 		}
 	}
 	if err := p.Wait(); err != nil {

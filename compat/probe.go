@@ -137,8 +137,8 @@ func (c *featureCache) probe(features []xtables.Feature) error {
 func isMissing(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
 // addMissingFeatures adds to err an error for each feature of iptables-legacy that the kernel
-// lacks. It returns err unchanged if err has another cause (nil, missing privileges, concurrent
-// changes) or the features cannot be probed.
+// lacks. It returns err unchanged if err is nil, if missing privileges or concurrent changes are
+// its cause, or if the features cannot be probed.
 func addMissingFeatures(err error, rs rules.Ruleset) error {
 	if err == nil || IsNotPermitted(err) || errors.Is(err, xtables.ErrChanged) {
 		return err

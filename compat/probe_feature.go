@@ -58,7 +58,7 @@ func sourceOf(f xtables.Feature) (option, module string) {
 	return "netfilter_xt_" + kind + f.Name, "xt_" + f.Name
 }
 
-// since returns the first kernel version with any revision of the feature.
+// since returns the first kernel version, from firstVersion on, that supports the feature.
 func since(f xtables.Feature) string {
 	target := f.Kind == xtables.KindTarget
 	switch {

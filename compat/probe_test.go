@@ -36,13 +36,12 @@ func TestThisKernelSupportsIPTablesLegacy(t *testing.T) {
 		"iptables-legacy's target REDIRECT of ip6, revision 0",
 	} {
 		if !tested[want] {
-			t.Errorf("not probed: %s; got %v", want, tested)
+			t.Errorf("probed features %v, want also %s", tested, want)
 		}
 	}
 }
 
-// ProbeLegacy probes only the features that the rules need, so that other missing features do not
-// matter.
+// ProbeLegacy probes only the features that the rules need. Other missing features do not matter.
 func TestProbeChecksTheFeaturesThatTheRulesNeed(t *testing.T) {
 	netnstest.RequireRoot(t)
 	support, err := compat.ProbeLegacy(compiled(t))
@@ -52,7 +51,7 @@ func TestProbeChecksTheFeaturesThatTheRulesNeed(t *testing.T) {
 	for _, s := range support {
 		for _, other := range []string{"ip6", "mangle", "raw", "TPROXY"} {
 			if strings.Contains(s.Feature.Name, other) {
-				t.Errorf("probed %s", s.Feature.Name)
+				t.Errorf("probed %s, which the rules do not need", s.Feature.Name)
 			}
 		}
 	}
@@ -127,7 +126,7 @@ func TestRejectionNamesTheMissingKernelFeature(t *testing.T) {
 		"CONFIG_NETFILTER_XT_MATCH", "not supported: true",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("%s\nwant %q", got, want)
+			t.Errorf("the process prints %q, want %q in it", got, want)
 		}
 	}
 	wantNoRules(t, ns)

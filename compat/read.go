@@ -11,8 +11,8 @@ import (
 
 // ReadTables returns all iptables-legacy tables in the namespace (nil: the current one), IPv4
 // first. A match or target that the model does not support becomes [rules.Unknown]. The error names
-// the tables that cannot be read; the result contains the other tables even then. ReadTables
-// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// the tables that cannot be read. The result always contains the other tables. ReadTables creates
+// no table. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {

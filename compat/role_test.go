@@ -13,7 +13,7 @@ import (
 )
 
 // A packet matches rules with the same roles before and after the translation. The translation
-// removes a return at the end of a chain, so that the role of this rule may be missing.
+// removes a return at the end of a chain. The role of such a rule may therefore be missing.
 func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := rules.MustCompile(generator{t}.redirect())
@@ -30,10 +30,10 @@ func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 				return !hasRole(&translated, p.Family(), r)
 			})
 			if !slices.Equal(want, got) {
-				t.Fatalf("%s: roles %v, but translated %v\n%s\n%s", p, want, got, rs, translated)
+				t.Fatalf("%s: roles %v after the translation, want %v\n%s\n%s", p, got, want, rs, translated)
 			}
 			if len(want) > 2 { // one inbound and one outbound role
-				t.Fatalf("%s: %d rules with a role\n%s", p, len(want), rs)
+				t.Fatalf("%s: %d rules with a role, want at most 2\n%s", p, len(want), rs)
 			}
 		}
 	})

@@ -34,14 +34,14 @@ func TestSavedSourceNATEqualsTheKernels(t *testing.T) {
 	}
 	for f, list := range targets {
 		saved := map[istiotest.Variant][]string{}
-		held := map[istiotest.Variant][]diff.Side{}
+		live := map[istiotest.Variant][]diff.Side{}
 		for _, target := range list {
 			text := "*nat\n:POSTROUTING ACCEPT [0:0]\n[0:0] -A POSTROUTING " + target + "\nCOMMIT\n"
 			for variant, read := range tableReaders() {
 				ns := netnstest.New(t)
 				istiotest.Restore(t, ns, variant, f, text)
 				saved[variant] = append(saved[variant], istiotest.Save(t, ns, variant, f))
-				held[variant] = append(held[variant], diff.Side{Ruleset: rules.Ruleset{Tables: read(ns)}})
+				live[variant] = append(live[variant], diff.Side{Ruleset: rules.Ruleset{Tables: read(ns)}})
 			}
 		}
 		for savedBy, texts := range saved {
@@ -50,14 +50,14 @@ func TestSavedSourceNATEqualsTheKernels(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for loadedBy, sides := range held {
+				for loadedBy, sides := range live {
 					for j, side := range sides {
 						result := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: tables}},
 							side, diff.Options{Families: []rules.Family{f}})
 						got := result.StrictVerdict()
 						if (got == diff.Equivalent) != (i == j) {
-							t.Errorf("saved rule %s (%v) and loaded rule %s (%v): %s", list[i],
-								savedBy, list[j], loadedBy, got)
+							t.Errorf("saved rule %s (%v) and loaded rule %s (%v): %s, want equivalent: %t",
+								list[i], savedBy, list[j], loadedBy, got, i == j)
 						}
 					}
 				}

@@ -167,11 +167,11 @@ func TestSavedExtensionsEqualTheKernels(t *testing.T) {
 	}
 }
 
-// testSaved loads each rule into a namespace, with iptables-legacy and with iptables-nft, and
-// compares the output of iptables-save with the rules of all namespaces.
+// testSaved loads each rule into a namespace of its own, with iptables-legacy and with
+// iptables-nft, and compares each output of iptables-save with the rules of each namespace.
 func testSaved(t *testing.T, f rules.Family, command string, list []string) {
 	for variant, read := range tableReaders() {
-		var saved, held []diff.Side
+		var saved, live []diff.Side
 		for _, rule := range list {
 			ns := netnstest.New(t)
 			istiotest.Restore(t, ns, variant, f, command+rule+"\nCOMMIT\n")
@@ -180,14 +180,14 @@ func testSaved(t *testing.T, f rules.Family, command string, list []string) {
 				t.Fatal(err)
 			}
 			saved = append(saved, diff.Side{Ruleset: rules.Ruleset{Tables: tables}})
-			held = append(held, diff.Side{Ruleset: rules.Ruleset{Tables: read(ns)}})
+			live = append(live, diff.Side{Ruleset: rules.Ruleset{Tables: read(ns)}})
 		}
 		for i, left := range saved {
-			for j, right := range held {
+			for j, right := range live {
 				result := diff.Decide(left, right, diff.Options{Families: []rules.Family{f}})
 				if got := result.StrictVerdict(); (got == diff.Equivalent) != (i == j) {
-					t.Errorf("%v: the saved rule %s and the loaded rule %s: %s", variant, list[i],
-						list[j], got)
+					t.Errorf("%v: the saved rule %s and the loaded rule %s: %s, want equivalent: %t",
+						variant, list[i], list[j], got, i == j)
 				}
 			}
 		}

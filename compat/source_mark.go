@@ -3,8 +3,8 @@ package compat
 import "strings"
 
 // ClearSourceMarkCommand returns the command that sets the sysctl src_valid_mark of the named
-// interfaces to 0. The names may include "all". The setting applies to an interface if it is 1 for
-// the interface or for all.
+// interfaces to 0. The names may include "all". Source validation of an interface uses the mark if
+// the sysctl is 1 for the interface or for "all".
 func ClearSourceMarkCommand(interfaces []string) string {
 	command := "sysctl -w"
 	for _, name := range interfaces {

@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
+func TestStepsInsertAGateIfCaptureMovesBetweenTables(t *testing.T) {
 	gate := []rules.Table{compat.WithGate()}
 	for _, tc := range []struct {
 		name     string
 		from, to []rules.Table
 		want     []string
 	}{
-		{"nothing to do", tables(t), tables(t), nil},
+		{"no change", tables(t), tables(t), nil},
 		{
 			"a first installation has no gate", nil, tables(t, tproxy, allDNS),
 			[]string{"ip raw", "ip mangle", "ip nat"},
@@ -61,7 +61,7 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 	}
 }
 
-// tables returns the tables of a typical pod with a sidecar, with changes.
+// tables returns the iptables-legacy tables of the ruleset that compiled returns.
 func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, change...))
@@ -89,9 +89,9 @@ func TestEstablishedPacketsCountsOnlyTheRulesForEstablishedConnections(t *testin
 		}
 	}
 	if got := compat.EstablishedPackets(want, live); got != 3*counted || counted == 0 {
-		t.Errorf("%d packets, want %d", got, 3*counted)
+		t.Errorf("%d packets, want 3 for each of %d rules", got, counted)
 	}
 	if got := compat.EstablishedPackets(tables(t), tables(t)); got != 0 {
-		t.Errorf("%d packets without such rules", got)
+		t.Errorf("%d packets without such rules, want 0", got)
 	}
 }

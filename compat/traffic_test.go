@@ -22,8 +22,8 @@ type flow struct {
 	from, network, to, redirect, tproxy string
 }
 
-// istioFlows lists calls and the listeners that istio-init's rules, with Sluice's deviations,
-// select for them. A host stands for an address of each family.
+// istioFlows lists calls and the listeners that istio-init's rules with Sluice's deviations select
+// for the calls. A host stands for an address of each family.
 var istioFlows = []flow{
 	{"in", "tcp", "pod:8080", "inbound", "inbound"},
 	{"in", "tcp", "pod:15001", "inbound", "inbound"},
@@ -55,8 +55,8 @@ var dnsFlows = []flow{
 	{"in", "udp", "pod:53", "application", "application"},
 }
 
-// uncaptured are flows in a pod without rules.
-var uncaptured = []flow{
+// uncapturedFlows are flows in a pod without rules.
+var uncapturedFlows = []flow{
 	{"in", "tcp", "pod:8080", "application", "application"},
 	{"app", "tcp", "world:80", "outside", "outside"},
 	{"app", "udp", "world:53", "outside", "outside"},
@@ -104,20 +104,20 @@ func (f flow) want(mode rules.Mode) string {
 func startNetwork(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
-	b, err := testbed.New(o)
+	network, err := testbed.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
+		if err := network.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(b.StartProxy(testbed.ProxyOptions{Owner: proxy, Transparent: true}),
-		b.StartApplication(testbed.ApplicationOwner)); err != nil {
+	if err := errors.Join(network.StartProxy(testbed.ProxyOptions{Owner: proxy, Transparent: true}),
+		network.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return network
 }
 
 // applyAndRead applies the rules and returns all rules in the namespace.
@@ -163,8 +163,8 @@ func checkFlows(
 	}
 }
 
-// checkArrival verifies the address at which the call arrived: the call's destination, unless the
-// call was redirected.
+// checkArrival verifies that the call arrived at its destination, or at the port to which outcome
+// redirects it.
 func checkArrival(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	switch {
 	case a.Outcome != testbed.Answered:
@@ -172,7 +172,7 @@ func checkArrival(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error
 	case outcome.Redirect != 0 && a.Local.Port() != outcome.Redirect:
 		return fmt.Errorf("reached %s, want port %d", a.Local, outcome.Redirect)
 	case outcome.Redirect == 0 && a.Local != c.To:
-		return fmt.Errorf("reached %s: the destination was translated", a.Local)
+		return fmt.Errorf("reached %s, want the destination", a.Local)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func TestLegacyTraffic(t *testing.T) {
 			if _, err := b.Remove(network.Pod); err != nil {
 				t.Fatal(err)
 			}
-			checkFlows(t, network, &rules.Ruleset{}, tc.mode, uncaptured)
+			checkFlows(t, network, &rules.Ruleset{}, tc.mode, uncapturedFlows)
 		})
 	}
 }

@@ -17,14 +17,14 @@ type Program struct {
 	// At is the object that has the hook: "cgroup /kubepods/pod1", "interface eth0" or "the
 	// namespace".
 	At string
-	// ID is the number of the program in the kernel.
+	// ID is the kernel's ID of the program.
 	ID uint32
-	// Name is the name of the program, empty if it has none or is not readable.
+	// Name is the name of the program, or empty if it has none or cannot be read.
 	Name string
-	// UID is the user who loaded the program; nil if it is not readable.
+	// UID is the user ID of the process that loaded the program, or nil if it cannot be read.
 	UID *uint32
-	// Processes are the processes that have the program open, as NAME[PID]. It may be empty,
-	// because an attached program remains without a process.
+	// Processes contains the processes that have the program open, as NAME[PID]. It may be empty,
+	// because a program stays attached if no process has it open.
 	Processes []string
 	// SocketMap is the name of a sockmap or sockhash that the program uses, or empty.
 	SocketMap string
@@ -122,10 +122,10 @@ func (l *Listing) readDetails(proc string) {
 	if len(l.Programs) == 0 {
 		return
 	}
-	holders := processesOfPrograms(proc)
+	processes := processesOfPrograms(proc)
 	for i := range l.Programs {
 		p := &l.Programs[i]
-		p.Processes = holders[p.ID]
+		p.Processes = processes[p.ID]
 		if err := p.readInfo(); err != nil {
 			l.addUnread(fmt.Sprintf("program %d", p.ID), err)
 		}

@@ -41,8 +41,8 @@ func load(
 // A pod is a namespace with a process in a cgroup.
 type pod struct {
 	ns     *netns.NS
-	parent string // of the cgroup, below the mount
-	mount  string
+	mount  string // the mount point of the cgroup hierarchy
+	parent string // the parent of the process's cgroup, as a path below mount
 }
 
 func newPod(t *testing.T) pod {
@@ -123,7 +123,7 @@ func closeAtEnd(t *testing.T, attached link.Link, err error) error {
 	return err
 }
 
-func TestProgramsOfAPod(t *testing.T) {
+func TestListReturnsTheProgramsOfAPod(t *testing.T) {
 	p := newPod(t)
 	p.attachCgroup(t, p.parent, load(t, "balance", ebpf.CGroupSockAddr,
 		ebpf.AttachCGroupInet4Connect, 1), ebpf.AttachCGroupInet4Connect)
@@ -168,7 +168,7 @@ func TestProgramsOfAPod(t *testing.T) {
 
 	l := bpf.List(p.ns, "/proc")
 	if len(l.Unread) > 0 {
-		t.Errorf("unread: %q", l.Unread)
+		t.Errorf("unread: %q, want none", l.Unread)
 	}
 	want := map[string]string{
 		"balance":  "cgroup_inet4_connect at cgroup " + p.parent,
@@ -189,23 +189,23 @@ func TestProgramsOfAPod(t *testing.T) {
 			got += " with " + program.SocketMap
 		}
 		if got != want[program.Name] {
-			t.Errorf("%s: %s, want %q", program.Name, got, want[program.Name])
+			t.Errorf("program %q: %s, want %q", program.Name, got, want[program.Name])
 		}
 		delete(want, program.Name)
 		if program.UID == nil || int(*program.UID) != os.Getuid() {
 			t.Errorf("%s: user %v, want %d", program.Name, program.UID, os.Getuid())
 		}
 		if self := fmt.Sprintf("[%d]", os.Getpid()); !slices.ContainsFunc(program.Processes,
-			func(h string) bool { return strings.HasSuffix(h, self) }) {
+			func(process string) bool { return strings.HasSuffix(process, self) }) {
 			t.Errorf("%s: open in %q, want this process %s", program.Name, program.Processes, self)
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("not listed: %v", want)
+		t.Errorf("programs that are not listed: %v", want)
 	}
 }
 
-// usingMap loads a socket program that adds sockets to the map.
+// usingMap loads a sock_ops program that adds sockets to the map.
 func usingMap(t *testing.T, m *ebpf.Map) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -230,7 +230,7 @@ func usingMap(t *testing.T, m *ebpf.Map) *ebpf.Program {
 	return p
 }
 
-// tc attaches a program to the interface with tc's classifier.
+// tc attaches a program to the egress of the interface with a tc filter.
 func tc(i netlink.Link, program *ebpf.Program) error {
 	defer runtime.KeepAlive(program)
 	qdisc := &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
@@ -253,6 +253,6 @@ func TestNamespaceWithoutProcessesIsReported(t *testing.T) {
 	l := bpf.List(netnstest.New(t), "/proc")
 	const want = "cgroups: no process of the namespace is visible in /proc"
 	if !slices.Contains(l.Unread, want) || len(l.Programs) > 0 {
-		t.Errorf("%+v, want unread %q", l, want)
+		t.Errorf("%+v, want no programs and unread %q", l, want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 // This file encodes calls of bpf(2) without github.com/cilium/ebpf. That library would add 1.1 MB
 // to the rules command, and 0.35 ms to the start of each of its subcommands, such as rules apply.
 
-// maxIDs is the maximum number of ids that one call returns. A hook has no more programs than that
-// (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). A program may have more maps; the others are not read.
+// maxIDs is the maximum number of IDs that one call returns. A hook has at most 64 programs
+// (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX). A program may have more maps. The others are not read.
 const maxIDs = 64
 
 // queryAttr is the part of union bpf_attr for BPF_PROG_QUERY.

@@ -25,8 +25,8 @@ var cgroupAttachPoints = []attachPoint{
 	{Egress, unix.BPF_CGROUP_INET_EGRESS},
 }
 
-// addCgroups adds the programs at the cgroups of the processes in the namespace, and at their
-// ancestors.
+// addCgroups adds the programs at the cgroups of the processes in the namespace, and at the
+// ancestors of these cgroups.
 func (l *Listing) addCgroups(ns *netns.NS, proc string) {
 	paths := cgroupsOf(ns.ID(), proc)
 	if len(paths) == 0 {
@@ -110,7 +110,7 @@ func cgroupMount() (string, error) {
 
 // processesOfPrograms returns the processes that have programs open, as NAME[PID], by program ID.
 func processesOfPrograms(proc string) map[uint32][]string {
-	holders := map[uint32][]string{}
+	processes := map[uint32][]string{}
 	for _, dir := range processDirs(proc) {
 		files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
 		for _, file := range files {
@@ -122,13 +122,13 @@ func processesOfPrograms(proc string) map[uint32][]string {
 				continue
 			}
 			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			holder := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
-			if !slices.Contains(holders[id], holder) {
-				holders[id] = append(holders[id], holder)
+			process := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
+			if !slices.Contains(processes[id], process) {
+				processes[id] = append(processes[id], process)
 			}
 		}
 	}
-	return holders
+	return processes
 }
 
 // programID reads the ID of a program from the fdinfo file of its file descriptor.

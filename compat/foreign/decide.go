@@ -99,7 +99,7 @@ const (
 	OwnerLegacy      Owner = "iptables-legacy"
 )
 
-// OwnerOf returns the owner of the rule of a step, whose table must be a result of
+// OwnerOf returns the owner of the rule of a step. The table of the step must be a result of
 // [compat.ReadLive].
 func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
@@ -205,8 +205,9 @@ func packetsText(conditions []diff.Condition) string {
 	return "packets with " + strings.Join(words, ", ")
 }
 
-// unknownEffects returns a sentence for each function, chain and rule whose effect on packets is
-// unknown, because live.Ruleset does not contain it, or because its hook is not evaluated.
+// unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
+// functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
+// and another name of the loopback interface.
 func unknownEffects(live *compat.Live) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {

@@ -27,8 +27,8 @@ func unknownAtInput(live *compat.Live) []string {
 	return reasons
 }
 
-// unknownStepsAtInput returns the rules of a table that packets at input may reach, and whose
-// effect is AnyEffect.
+// unknownStepsAtInput returns the rules of a table that have an action with the effect AnyEffect
+// and that packets at input may reach.
 func unknownStepsAtInput(t *rules.Table) []rules.Step {
 	var reached []*rules.Chain
 	isReached := map[*rules.Chain]bool{}

@@ -12,9 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestARuleAtInputDeliversToTheApplication covers a rule after routing that sends a captured
-// connection to the application instead of the proxy: a hook that [diff.Bypass] does not evaluate.
-func TestARuleAtInputDeliversToTheApplication(t *testing.T) {
+// TestEffectOfARuleThatChangesThePortAtInputIsUnknown tests a rule that delivers a captured
+// connection to the application instead of the proxy. [diff.Bypass] does not evaluate the hook
+// input.
+func TestEffectOfARuleThatChangesThePortAtInputIsUnknown(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	nftables(t, network, `table ip own {
 		chain in { type filter hook input priority 0; tcp dport vmap { 15006 : jump to_application }; }
@@ -56,7 +57,7 @@ func TestARuleAtInputDeliversToTheApplication(t *testing.T) {
 // TestFirewallsAtInputHaveNoEffect covers rules at input that drop, accept, limit, count and mark.
 func TestFirewallsAtInputHaveNoEffect(t *testing.T) {
 	for _, row := range []struct {
-		load  program
+		load  setup
 		rules string
 	}{
 		{nftables, `table inet own {

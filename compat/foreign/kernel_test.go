@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A program loads rules with one of the kernel's backends, or renames interfaces.
-type program func(t *testing.T, network *testbed.Network, rules string)
+// A setup changes the pod: it loads rules with one of the kernel's backends, or renames the pod's
+// interfaces.
+type setup func(t *testing.T, network *testbed.Network, argument string)
 
 func legacy(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Restore(t, network.Pod, istiotest.Legacy, rules.IPv4, text)
@@ -29,7 +30,7 @@ func nftables(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, text, "nft", "-f", "-")
 }
 
-// nameInterfaces gives the loopback interface and eth0 the two names.
+// nameInterfaces gives the loopback interface and eth0 the names, which a space separates.
 func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
 	t.Helper()
 	loopback, device, _ := strings.Cut(names, " ")
@@ -39,24 +40,25 @@ func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
 	}
 }
 
-// call is the tested connection, to a port of another machine that the ruleset captures. The
-// foreign rules match its packets.
+// call is the tested connection to another machine. The ruleset captures it, and the foreign rules
+// match its packets.
 var call = testbed.Call{
 	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"),
 	Timeout: time.Second,
 }
 
 // TestEffectAgreesWithARealConnection compares, for foreign rules of each backend, the listener
-// that answers a real connection with the decision. If Sluice's rules are in iptables-legacy, it
-// only verifies the decision.
+// that answers a real connection with the decision. If Sluice's rules are in iptables-legacy, the
+// test only verifies the decision.
 func TestEffectAgreesWithARealConnection(t *testing.T) {
 	const redirected = testbed.Outbound
 	for _, row := range []struct {
 		name    string
-		load    program
-		rules   string
+		load    setup
+		rules   string // the argument of load
 		verdict foreign.Verdict
-		// contains is a part of the printed effect. owner is the owner of the rule.
+		// contains is a part of the messages. owner is the owner of the rule that causes the
+		// bypass.
 		contains string
 		owner    foreign.Owner
 		by       testbed.Name // the listener that answers the call, empty for none
@@ -146,9 +148,6 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 	} {
 		for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 			t.Run(row.name+"/"+string(backendName), func(t *testing.T) {
-				if backendName == compat.BackendLegacy && strings.Contains(row.rules, "type nat hook") {
-					return // only one of the two backends can translate
-				}
 				network, desired := redirectedPod(t, backendName)
 				if row.rules != "" {
 					row.load(t, network, row.rules)
@@ -166,8 +165,8 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				text := strings.Join(found.Messages(), "\n")
 				t.Log(text)
 				if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
-					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.contains,
-						text)
+					t.Errorf("verdict %s: %s\nwant %s with %q", found.Verdict(), text, row.verdict,
+						row.contains)
 				}
 				if row.verdict == foreign.Bypassed && found.Bypasses[0].Owner != row.owner {
 					t.Errorf("owner %q, want %q", found.Bypasses[0].Owner, row.owner)
@@ -177,7 +176,8 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 	}
 }
 
-// redirectedPod returns a redirected pod with its proxy.
+// redirectedPod returns a network in which the pod has a proxy and captures all traffic, and the
+// ruleset that the backend has installed in the pod.
 func redirectedPod(t testing.TB, backendName compat.BackendName) (*testbed.Network, rules.Ruleset) {
 	t.Helper()
 	network, err := testbed.New(testbed.Options{})
@@ -245,21 +245,22 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed checks a change for which the agent has no
+// TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed tests a change for which the agent gets no
 // event.
 func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 	if !found.IsValid(network.Pod) {
-		t.Fatal("not valid before the change")
+		t.Fatal("the snapshot is not valid before the change")
 	}
 	nameInterfaces(t, network, "loop lo")
 	if found.IsValid(network.Pod) {
-		t.Error("valid after the change")
+		t.Error("the snapshot is still valid after the change")
 	}
 }
 
-// BenchmarkIsValid measures the additional cost of a pod audit beyond comparing Sluice's own rules.
+// BenchmarkIsValid measures IsValid, which the audit of a pod calls in addition to comparing
+// Sluice's own rules.
 func BenchmarkIsValid(b *testing.B) {
 	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b.Run(string(backendName), func(b *testing.B) {

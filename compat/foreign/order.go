@@ -21,8 +21,8 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {
 		if a.Chains[0].Chain.Base.Position() == rules.ConntrackPriority {
-			// All chains of an ambiguity have the same position. Here it is conntrack's, so that it
-			// is also unknown which of them run before conntrack.
+			// All chains of an ambiguity have the same position. Here this is the position of
+			// conntrack, and it is also unknown which chains run before conntrack.
 			return nil, false
 		}
 		var extended []func()

@@ -76,7 +76,7 @@ var testSets = []testSet{
 	{pkg: "compat", nft: true, legacy: true, tests: []string{
 		"TestNoRulesAreAppliedIfRoutesFail",
 		"TestBackendsReadBackAppliedRules",
-		"TestRulesChangeTheirBackend",
+		"TestApplyMovesRulesToTheOtherBackend",
 		"TestFailedBackendChangeChangesNothing",
 		"TestOneBackendDoesNotDisturbTheOther",
 		"TestChainsHaveTheKernelsOrder",
