@@ -43,15 +43,23 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 // the namespace and the file that the runtime mounts.
 func (b *testNode) addSandbox(r rules.Redirect) (ns *netns.NS, file string) {
 	b.t.Helper()
-	ns = netnstest.NewPod(b.t)
+	ns, file = b.addNetNS()
 	backend, err := compat.Choose(compat.BackendNFT)
 	if err == nil {
 		_, err = backend.Apply(ns, rules.MustCompile(r), compat.Snapshot{})
 	}
-	b.env["SLUICE_MOUNTED_NETNS_DIR"], file = b.path("netns"), b.path("netns/cni-1")
-	if err == nil {
-		err = os.MkdirAll(b.path("netns"), 0o755)
+	if err != nil {
+		b.t.Fatal(err)
 	}
+	return ns, file
+}
+
+// addNetNS creates the network namespace /var/run/netns/cni-1, and returns its file.
+func (b *testNode) addNetNS() (ns *netns.NS, file string) {
+	b.t.Helper()
+	ns, file = netnstest.NewPod(b.t), b.path("netns/cni-1")
+	b.env["SLUICE_MOUNTED_NETNS_DIR"] = b.path("netns")
+	err := os.MkdirAll(b.path("netns"), 0o755)
 	if err == nil {
 		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), file)
 	}
@@ -59,6 +67,42 @@ func (b *testNode) addSandbox(r rules.Redirect) (ns *netns.NS, file string) {
 		b.t.Fatal(err)
 	}
 	return ns, file
+}
+
+// counts returns a condition: the metric of redirected pods has the value.
+func counts(r *running, n string) func() bool {
+	return func() bool {
+		_, text := r.get("MONITORING_PORT", "/metrics")
+		return strings.Contains(text, "\nsluice_pods{state=\"redirected\"} "+n+"\n")
+	}
+}
+
+// TestAStaticPodWithoutARecordIsRepaired checks that the agent redirects a static pod for which the
+// plugin was not called. It finds the sandbox in the runtime's cache by the UID in the kubelet.
+func TestAStaticPodWithoutARecordIsRepaired(t *testing.T) {
+	netnstest.RequireRoot(t)
+	b := newTestNode(t)
+	ns, _ := b.addNetNS()
+	b.env["SLUICE_MOUNTED_CACHE_DIR"] = b.path("cache")
+	b.writeFile("cache/results/net-c1-eth0", `{"kind": "cniCacheV1", "containerId": "c1",
+		"ifName": "eth0", "netns": "/var/run/netns/cni-1", "cniArgs": [
+			["K8S_POD_NAMESPACE", "default"], ["K8S_POD_NAME", "web-node-1"],
+			["K8S_POD_UID", "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d"]]}`)
+	b.Put(`
+metadata:
+  name: web-node-1
+  uid: "1"
+  annotations:
+    kubernetes.io/config.mirror: 8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d
+    sidecar.istio.io/status: "{}"
+spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
+status: {phase: Running, podIP: 10.1.0.7}`)
+	r := b.run(nil)
+	r.until("the pod is redirected", counts(r, "1"))
+	if backendsWithRules(t, ns) != 1 {
+		t.Error("the pod has no rules")
+	}
+	r.end()
 }
 
 // TestAForceDeletedPodIsAudited checks that the pod is audited, counted and repaired after the API
@@ -69,12 +113,6 @@ func TestAForceDeletedPodIsAudited(t *testing.T) {
 	t.Parallel() // the end of the sandbox is noticed after seconds
 	b := newTestNode(t)
 	ns, file := b.addSandbox(b.addRedirectedPod())
-	counts := func(r *running, n string) func() bool {
-		return func() bool {
-			_, text := r.get("MONITORING_PORT", "/metrics")
-			return strings.Contains(text, "\nsluice_pods{state=\"redirected\"} "+n+"\n")
-		}
-	}
 	r := b.run(nil)
 	r.until("the pod is redirected", counts(r, "1"))
 	b.DeletePod("default", "web")

@@ -167,26 +167,26 @@ func (n *Node) sandboxes(
 ) (map[string]sandbox.Sandbox, error) {
 	staticPods := map[string]sandbox.Sandbox{}
 	var wanted []sandbox.Pod
+	var missing []sandbox.Missing
 	for _, o := range objects {
-		p := sandbox.Pod{
-			Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, UID: o.ConfigHash(),
+		p := sandbox.PodOf(o)
+		if !p.Unproven {
+			wanted = append(wanted, p)
+			continue
 		}
-		if p.UID != "" {
-			p.Unproven = true
-			found, _ := n.Find(ctx, []sandbox.Pod{p})
-			if sb, ok := found[p.UID]; ok {
-				staticPods[o.Metadata.UID] = sb
-				continue
-			}
+		found, notFound := n.Find(ctx, []sandbox.Pod{p})
+		if sb, ok := found[p.UID]; ok {
+			staticPods[o.Metadata.UID] = sb
 		}
-		p.UID, p.Unproven = o.Metadata.UID, false
-		wanted = append(wanted, p)
+		missing = append(missing, notFound...)
 	}
-	if len(wanted) == 0 {
-		return staticPods, nil
+	found := staticPods
+	if len(wanted) > 0 {
+		var notFound []sandbox.Missing
+		found, notFound = n.Find(ctx, wanted)
+		maps.Copy(found, staticPods)
+		missing = append(missing, notFound...)
 	}
-	found, missing := n.Find(ctx, wanted)
-	maps.Copy(found, staticPods)
 	var err error
 	for _, m := range missing {
 		err = errors.Join(err, m.Err)

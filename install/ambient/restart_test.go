@@ -1,6 +1,7 @@
 package ambient_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -95,7 +96,10 @@ func TestStaticPodAfterARestart(t *testing.T) {
 	env.mu.Lock()
 	sb := env.sandboxes["uid-static"]
 	delete(env.sandboxes, "uid-static")
-	sb.Pod = sandbox.Pod{Namespace: "shop", Name: "static", UID: "hash", Unproven: true}
+	sb.Pod = sandbox.Pod{
+		Namespace: "shop", Name: "static", UID: "hash", Unproven: true,
+		Address: netip.MustParseAddr("10.0.0.7"),
+	}
 	env.sandboxes["hash"] = sb
 	env.mu.Unlock()
 	env.start()

@@ -122,7 +122,7 @@ func (r *auditRun) run(ctx context.Context) {
 	case r.orphaned && !r.Compare:
 		r.ended = true
 		return
-	case r.orphaned && r.desired.sandboxUID != r.uid: // the mirror pod of a static pod was deleted
+	case r.orphaned && r.isStatic(): // the mirror pod of a static pod was deleted
 		r.ended = true
 		r.addOrphans(ctx) // adds the static pod with the UID of its record
 		return

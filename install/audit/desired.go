@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
@@ -35,7 +36,8 @@ type desiredState struct {
 	redirection
 	backend    compat.BackendName
 	repairedAt time.Time // zero if the pod was not repaired
-	sandboxUID string    // UID that the runtime knows; the API has another UID of a static pod
+	// sandboxPod is the pod as the runtime knows it; the API has another UID of a static pod.
+	sandboxPod sandbox.Pod
 	// addresses contains the addresses in the pod's status. If there are any, the pod has or had a
 	// sandbox.
 	addresses []netip.Addr
@@ -102,10 +104,12 @@ func (a *Auditor) desiredOf(
 	ctx context.Context, pod *decide.Pod, records []*record.Record,
 ) (desiredState, error) {
 	d := desiredState{
-		backend: a.Backend, sandboxUID: pod.Metadata.UID, addresses: pod.Addresses(),
+		backend: a.Backend, sandboxPod: sandbox.PodOf(pod), addresses: pod.Addresses(),
 	}
-	if len(records) > 0 {
-		d.sandboxUID = records[0].Pod.UID
+	if len(records) > 0 { // they have the name of the pod
+		d.sandboxPod = sandbox.Pod{
+			Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: records[0].Pod.UID,
+		}
 	}
 	if r := decisiveRecord(records); r != nil {
 		d.origin = fromADD
@@ -215,9 +219,9 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 	if err := r.Bypass.NoteAdd(r.Auditor.records.Latest()); err != nil {
 		r.warn("cannot store that the runtime uses the plugin again", err)
 	}
-	uid := r.item.UID // the UID in the records; see desiredState.sandboxUID
+	uid := r.item.UID // the UID in the records
 	if r.version != "" {
-		uid = r.desired.sandboxUID
+		uid = r.desired.sandboxPod.UID
 	}
 	if r.version == r.item.ResourceVersion &&
 		slices.Equal(r.pod.records, r.Auditor.records.Of(uid)) {
@@ -240,10 +244,21 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 		d.redirect = r.desired.redirect // the addresses are known already
 	}
 	r.version, r.pod.records, r.desired = r.item.ResourceVersion, records, d
-	if d.sandboxUID != r.uid {
-		r.removeOrphan(d.sandboxUID) // the mirror pod has appeared
+	if r.isStatic() {
+		r.removeOrphan(d.sandboxPod.UID) // the mirror pod has appeared
 	}
 	return nil
+}
+
+// isStatic reports whether the pod is a mirror pod, whose static pod has another UID.
+func (r *auditRun) isStatic() bool { return r.desired.sandboxPod.UID != r.uid }
+
+// recreation returns the instruction that creates the pod again.
+func (r *auditRun) recreation() string {
+	if r.isStatic() {
+		return "move its manifest out of the kubelet's directory and back"
+	}
+	return "delete it so that it is created again"
 }
 
 // object returns the pod from the API server. Of an orphaned pod it returns only the identity.

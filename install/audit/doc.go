@@ -50,7 +50,8 @@
 // istio-cni has redirected it. The agent does not change it, but evaluates these rules: the pod
 // counts as redirected only if they capture what Sluice's rules would capture. A pod whose sandbox
 // is known only from a process is not repaired while its ADD may be running, because its addresses
-// may not be assigned yet.
+// may not be assigned yet. A static pod is treated in the same way, by its mirror pod, but its mirror
+// pod is never deleted, because this does not create the static pod again.
 //
 // # Sandboxes that end
 //

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/sluice-mesh/sluice/install/sandbox"
 )
 
 // enter opens the pod's namespace and subscribes to its events. If the sandbox is unknown or cannot
@@ -80,9 +78,7 @@ func (r *auditRun) requestSandbox(ctx context.Context) {
 			}
 		}
 	}
-	r.locator.request(r.uid, sandbox.Pod{
-		Namespace: r.item.Namespace, Name: r.item.Name, UID: r.desired.sandboxUID,
-	})
+	r.locator.request(r.uid, r.desired.sandboxPod)
 }
 
 // watchNamespace subscribes to changes of rules in the network namespace. It must be called before

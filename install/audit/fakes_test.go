@@ -72,6 +72,8 @@ func (env *testEnv) find(
 		switch {
 		case ok && env.findError != nil:
 			missing = append(missing, sandbox.Missing{Pod: p, Err: env.findError})
+		case ok && p.Unproven && env.namespaces[path] != nil && !env.namespaces[path].belongsTo(p):
+			missing = append(missing, sandbox.Missing{Pod: p, Err: errNoSandbox})
 		case ok && env.namespaces[path] != nil:
 			found[p.UID] = sandbox.Sandbox{
 				Pod: p, Path: path, ID: env.namespaces[path].id, Source: env.source, Created: env.created,
@@ -83,6 +85,14 @@ func (env *testEnv) find(
 		}
 	}
 	return found, missing
+}
+
+// belongsTo reports whether a sandbox of an unproven pod is found, as in package sandbox.
+func (s *fakeNamespace) belongsTo(p sandbox.Pod) bool {
+	if s.env.source == sandbox.Proc {
+		return slices.Contains(s.addresses, p.Address)
+	}
+	return s.name == p.Name
 }
 
 func (env *testEnv) open(s sandbox.Sandbox) (audit.Namespace, error) {

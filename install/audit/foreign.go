@@ -134,7 +134,7 @@ const teardownTime = time.Minute
 func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	r.warn("the records of ADD cannot be read", r.Auditor.records.Refresh())
 	switch {
-	case len(r.Auditor.records.Of(cmp.Or(r.desired.sandboxUID, r.uid))) > 0:
+	case len(r.Auditor.records.Of(cmp.Or(r.desired.sandboxPod.UID, r.uid))) > 0:
 		return false
 	case r.desired.origin == fromADD:
 		return r.recordRemovedAt.IsZero() || r.now.Sub(r.recordRemovedAt) < teardownTime
@@ -171,8 +171,8 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 	if r.ipv6.captured {
 		r.state = Drifted
 		r.recordEvent(bypassed, fmt.Sprintf("%s, but they do not capture IPv6, because the pod had no "+
-			"IPv6 address when they were made: IPv6 traffic of %s bypasses the proxy; "+
-			"delete the pod so that it is created again", situation, addresses[i]))
+			"IPv6 address when they were made: IPv6 traffic of %s bypasses the proxy; %s",
+			situation, addresses[i], r.recreation()))
 	}
 }
 

@@ -47,9 +47,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if d.backend != compat.BackendAuto {
 		l.Backend = string(d.backend)
 	}
-	sb, reason := a.sandboxOf(ctx, item.UID, sandbox.Pod{
-		Namespace: namespace, Name: name, UID: d.sandboxUID,
-	})
+	sb, reason := a.sandboxOf(ctx, item.UID, d.sandboxPod)
 	if sb != nil {
 		l.NetNS = sb.Path
 	}

@@ -65,6 +65,7 @@ type testEnv struct {
 type fakeNamespace struct {
 	env       *testEnv
 	id        netns.ID
+	name      string // of the pod
 	addresses []netip.Addr
 	// rules contains the rules, foreignRoute a route that cannot be removed, and istio Istio's
 	// rules.
@@ -233,7 +234,7 @@ func (env *testEnv) addSandbox(p *decide.Pod) *fakeNamespace {
 	defer env.mu.Unlock()
 	env.inode++
 	s := &fakeNamespace{
-		env: env, id: netns.ID{Dev: 4, Ino: env.inode},
+		env: env, id: netns.ID{Dev: 4, Ino: env.inode}, name: p.Metadata.Name,
 		addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 	}
 	path := "/run/netns/" + s.id.String()

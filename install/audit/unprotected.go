@@ -44,7 +44,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	}
 	if !r.Policy.InPlace || !r.Policy.Selects(pod) {
 		r.recordEvent(notRedirected, r.cause()+", and it has no redirection: "+
-			"delete it so that it is created again, or let the agent repair it (repair.repairPods)")
+			r.recreation()+", or let the agent repair it (repair.repairPods)")
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
@@ -98,7 +98,7 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 			reason = err.Error()
 		}
 		r.recordEvent(repairFailed, r.cause()+
-			", and its rules cannot be applied; delete it so that it is created again: "+reason)
+			", and its rules cannot be applied; "+r.recreation()+": "+reason)
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}

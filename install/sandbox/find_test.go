@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
@@ -478,13 +480,13 @@ func TestEndedSandbox(t *testing.T) {
 	}
 }
 
-// TestUnprovenUIDNeedsTheName checks that a UID that may belong to another pod is searched only in
-// the records and in the runtime's cache, which contain the pod's name too, and not among the
-// processes of the node.
+// TestUnprovenUIDNeedsTheName checks that the records and the runtime's cache must contain the name
+// of a pod whose UID may belong to another pod, and that a namespace of a process must have the
+// pod's address.
 func TestUnprovenUIDNeedsTheName(t *testing.T) {
 	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime, sandbox.Proc} {
 		t.Run(string(source), func(t *testing.T) {
-			n, p, ns := newNode(t), newPod(), netnstest.New(t)
+			n, p, ns := newNode(t), newPod(), netnstest.NewPod(t)
 			switch source {
 			case sandbox.Record:
 				n.record(t, p, "c1", n.link(t, ns, "cni-1"))
@@ -499,11 +501,18 @@ func TestUnprovenUIDNeedsTheName(t *testing.T) {
 			claimed.Unproven = true
 			if source == sandbox.Proc {
 				wantMissing(t, f, claimed,
-					"proc: not searched, because the UID may belong to another pod")
-			} else {
-				wantFound(t, f, claimed, ns, source)
+					"proc: the UID may belong to another pod, and the pod's status has no address")
+				claimed.Address = netip.MustParseAddr("192.0.2.9")
+				wantMissing(t, f, claimed, "proc: its network namespace does not have the address in "+
+					"the pod's status (192.0.2.9)")
+				addresses, err := route.Addresses(ns)
+				if err != nil || len(addresses) == 0 {
+					t.Fatalf("addresses %v, %v", addresses, err)
+				}
+				claimed.Address = addresses[0]
 			}
-			claimed.Name = "another"
+			wantFound(t, f, claimed, ns, source)
+			claimed.Name, claimed.Address = "another", netip.Addr{}
 			wantMissing(t, f, claimed)
 			wantFound(t, f, p, ns, source)
 		})

@@ -2,11 +2,13 @@ package sandbox
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
 // Pod identifies a pod.
@@ -16,10 +18,27 @@ type Pod struct {
 	// kubernetes.io/config.mirror.
 	UID string
 	// Unproven is set if the UID may belong to another pod because it is from an annotation, which
-	// users can set. Then only the sources that contain the name of the pod are searched, not
-	// /proc. Search for such a pod in a separate call, because the result of [Finder.Find] contains
-	// one sandbox for each UID.
+	// users can set. A network namespace that is found in /proc, which does not contain the name of
+	// the pod, is then the pod's only if it has Address. Search for such a pod in a separate call,
+	// because the result of [Finder.Find] contains one sandbox for each UID.
 	Unproven bool
+	// Address is an address in the pod's status, which only the kubelet sets. It is needed only if
+	// Unproven is set.
+	Address netip.Addr
+}
+
+// PodOf returns a pod of the API server. If it is a mirror pod, PodOf returns its static pod.
+func PodOf(object *decide.Pod) Pod {
+	p := Pod{
+		Namespace: object.Metadata.Namespace, Name: object.Metadata.Name, UID: object.Metadata.UID,
+	}
+	if hash := object.ConfigHash(); hash != "" {
+		p.UID, p.Unproven = hash, true
+		if addresses := object.Addresses(); len(addresses) > 0 {
+			p.Address = addresses[0]
+		}
+	}
+	return p
 }
 
 // String returns the name of the pod for logs and errors.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
@@ -83,7 +84,7 @@ type otherPodError struct{ error }
 // not the network namespace of the node or of this process.
 func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	proven := p
-	proven.Unproven = false // candidates do not have this field
+	proven.Unproven, proven.Address = false, netip.Addr{} // candidates do not have these fields
 	if owner := all.byPath[a.path].pod; owner != proven {
 		return Sandbox{}, otherPodError{
 			fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID),

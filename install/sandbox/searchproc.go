@@ -3,10 +3,13 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
 )
 
 // A processNetns is the network namespace of a process of a pod.
@@ -52,7 +55,7 @@ func (s *search) searchProc() {
 			return
 		}
 		uid := s.proc.podOf(pid)
-		if m := s.wanted[uid]; m == nil || m.Pod.Unproven {
+		if s.wanted[uid] == nil {
 			continue
 		}
 		c, err := s.netnsOf(pid, uid, mounts)
@@ -66,19 +69,45 @@ func (s *search) searchProc() {
 		}
 	}
 	for uid, m := range s.wanted {
-		if c, ok := best[uid]; ok {
-			s.addFound(Sandbox{Pod: m.Pod, Path: c.path, ID: c.id, Source: Proc})
-			continue
-		}
+		c, ok := best[uid]
 		err := errs[uid]
 		switch {
-		case m.Pod.Unproven:
-			err = errors.New("not searched, because the UID may belong to another pod")
+		case ok:
+			err = checkAddress(c, m.Pod)
 		case err == nil:
 			err = errors.New("the pod has no process")
 		}
-		m.Err = errors.Join(m.Err, errorIn(Proc, err))
+		if err != nil {
+			m.Err = errors.Join(m.Err, errorIn(Proc, err))
+			continue
+		}
+		s.addFound(Sandbox{Pod: m.Pod, Path: c.path, ID: c.id, Source: Proc})
 	}
+}
+
+// checkAddress returns an error if the UID of the pod is not proven, and the network namespace does
+// not have the pod's address.
+func checkAddress(c processNetns, p Pod) error {
+	switch {
+	case !p.Unproven:
+		return nil
+	case !p.Address.IsValid():
+		return errors.New("the UID may belong to another pod, and the pod's status has no address")
+	}
+	ns, err := netns.Open(c.path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close() //nolint:errcheck // only read from
+	addresses, err := route.Addresses(ns)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return a.Unmap() == p.Address }) {
+		return fmt.Errorf("its network namespace does not have the address in the pod's status (%s), "+
+			"and the UID may belong to another pod", p.Address)
+	}
+	return nil
 }
 
 // netnsOf returns the network namespace of a process of a pod, if it may be the pod's sandbox.

@@ -1,0 +1,115 @@
+package audit_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The tests in this file cover static pods without a record: the plugin was not called for them, or
+// the record was lost. The agent knows the mirror pod from the API server. It finds the sandbox by
+// the UID in the kubelet, in the runtime's cache or by processes.
+
+// addStatic adds a static pod without a record, and returns its mirror pod.
+func (env *testEnv) addStatic(name string) (s *fakeNamespace, mirror *decide.Pod) {
+	static := meshPod(name)
+	static.Metadata.UID = "hash-" + name
+	s = env.addSandbox(static)
+	mirror = mirrorOf(static, "uid-"+name)
+	env.put(mirror, running)
+	return s, mirror
+}
+
+// TestAStaticPodWithoutARecord checks that a static pod without a record is repaired like other
+// pods, and stays repaired when the mirror pod is created again.
+func TestAStaticPodWithoutARecord(t *testing.T) {
+	for _, source := range []sandbox.Source{sandbox.Runtime, sandbox.Proc} {
+		t.Run(string(source), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *fakeNamespace
+				var mirror *decide.Pod
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.source = source
+					s, mirror = env.addStatic("web")
+				})
+				if !rules.Equal(rules.MustCompile(env.redirect(mirror)), s.rules) ||
+					env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
+					t.Errorf("applied %d times, %s", s.applied, env.states())
+				}
+				env.flush(s)
+				if s.applied != 2 || env.states() != "1 redirected" {
+					t.Errorf("after a change: applied %d times, %s", s.applied, env.states())
+				}
+				env.forceDelete(mirror)
+				advance(time.Second)
+				mirror.Metadata.UID = "uid-next"
+				env.put(mirror, running)
+				advance(time.Second)
+				if s.applied != 2 || env.states() != "1 redirected" {
+					t.Errorf("with the next mirror pod: applied %d times, %s", s.applied, env.states())
+				}
+			})
+		})
+	}
+}
+
+// TestAStaticPodThatMayNotBeRepaired checks that a static pod without a record is reported if
+// repairs are disabled. Its mirror pod is not deleted, because this does not create the static pod
+// again, but it may be labeled.
+func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
+	for _, row := range []struct{ name, env, requests string }{
+		{"reported", "REPAIR_REPAIR_PODS=false", ""},
+		{"deleted", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true", ""},
+		{
+			"labeled", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true",
+			"label shop/web uid-web cni.istio.io/uninitialized=true",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s *fakeNamespace
+				env := startTestEnv(t, environment(row.env), func(env *testEnv) {
+					var mirror *decide.Pod
+					s, mirror = env.addStatic("web")
+					env.put(mirror, broken(time.Now()))
+				})
+				requests := env.takeRequests()
+				if s.applied > 0 || env.states() != "1 unprotected" || requests != row.requests {
+					t.Errorf("applied %d times, %s, requests %q", s.applied, env.states(), requests)
+				}
+				if len(env.events) == 0 || env.events[0].Reason != "NotRedirected" ||
+					!strings.Contains(env.events[0].Message, "manifest") {
+					t.Errorf("events %+v", env.events)
+				}
+			})
+		})
+	}
+}
+
+// TestAForgedMirrorPodWithoutARecord covers a pod whose annotation claims to be the mirror pod of
+// another static pod. The kubelet does not start it and does not set addresses in its status.
+func TestAForgedMirrorPodWithoutARecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, address := range []string{"", "10.0.0.8"} {
+			var s *fakeNamespace
+			env := startTestEnv(t, nil, func(env *testEnv) {
+				env.source = sandbox.Proc
+				var mirror *decide.Pod
+				s, mirror = env.addStatic("victim")
+				env.set(func() { clear(env.items) })
+				mirror.Metadata.Name, mirror.Status.PodIP = "thief", address
+				env.put(mirror, running)
+			})
+			advance(time.Minute)
+			if s.applied > 0 || env.states() != "1 unknown" {
+				t.Errorf("applied %d times, %s", s.applied, env.states())
+			}
+			env.stop()
+		}
+	})
+}
