@@ -1,4 +1,4 @@
-# Needs ./felix, of felix.go, and ipset.
+# Needs ./felix (built from felix.go) and ipset.
 variant=legacy
 . ./node.sh
 for program in iptables iptables-save iptables-restore; do

@@ -1,4 +1,4 @@
-# Needs ./cilium.test, of cilium_test.go.
+# Needs ./cilium.test (built from cilium_test.go).
 variant=legacy
 . ./node.sh
 mount -t sysfs sysfs /sys

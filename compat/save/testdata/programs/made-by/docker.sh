@@ -1,5 +1,5 @@
-# Needs dockerd, ./sleeper (a static program that does nothing) and, before runc in the PATH, a runc
-# that leaves out CAP_SYS_RESOURCE where the machine has none.
+# Needs dockerd and ./sleeper, a static program that sleeps. On a machine without CAP_SYS_RESOURCE,
+# also needs ./runc/runc, which omits this capability.
 variant=legacy
 . ./node.sh
 echo 1 > /proc/sys/net/ipv4/ip_forward

@@ -1,5 +1,5 @@
-# firewalld.sh BACKEND: nftables or iptables, in a file system of its own that has dbus and
-# firewalld.
+# Usage: firewalld.sh BACKEND. BACKEND is nftables or iptables. Needs its own file system, with dbus
+# and firewalld.
 backend=$1
 variant=nft
 . ./node.sh

@@ -1,5 +1,5 @@
-# A node of a cluster in its own namespaces: two links, its addresses, and "iptables" of $variant,
-# nft or legacy.
+# Makes the current network namespace a node of a cluster, with two links and their addresses. Puts
+# the iptables programs of $variant (nft or legacy) into the PATH.
 set -eu
 mkdir -p bin-"$variant"
 for program in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
