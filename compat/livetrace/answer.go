@@ -64,9 +64,10 @@ type Answers struct {
 	watched  map[Connection]*connectionState
 }
 
+// A connectionEvent is an event that Read has read from the socket.
 type connectionEvent struct {
-	time     time.Time // of the call of Read that read the event
-	nextRead time.Time // of the following call of Read; zero until then
+	time     time.Time // the time of the call of Read that read the event
+	nextRead time.Time // the time of the following call of Read; zero until then
 	event    conntrack.Event
 }
 
@@ -74,8 +75,8 @@ type connectionEvent struct {
 type connectionState struct {
 	firstPacket      time.Time // the time at which the first packet was read
 	created, expires time.Time // of the conntrack entry; zero until its creation is reported
-	isAnswered       bool
-	isOver           bool // no further answer is possible
+	isAnswered       bool      // also by a reset
+	isOver           bool      // no further answer is possible
 }
 
 // maxWatched is the maximum number of watched connections. At this number, Watch forgets the

@@ -25,6 +25,8 @@ type answerTest struct {
 	clockOffset time.Duration
 }
 
+// newAnswerTest starts to receive answers in the pod. A rule redirects the port 443 there to a local
+// port.
 func newAnswerTest(t *testing.T) *answerTest {
 	t.Helper()
 	a := &answerTest{Pair: netnstest.NewPair(t)}
@@ -152,6 +154,7 @@ func (a *answerTest) deleteEntries(t *testing.T) {
 	}
 }
 
+// results returns the Result of each answer.
 func results(answers []livetrace.Answer) []livetrace.Result {
 	var list []livetrace.Result
 	for _, a := range answers {
@@ -274,12 +277,12 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 		}
 		now = now.Add(time.Hour)
 	}
-	packet := now.Add(time.Minute) // read after the event
-	a.answers.Watch(kept, packet)
+	packetTime := now.Add(time.Minute) // the trace events are read after the conntrack event
+	a.answers.Watch(kept, packetTime)
 	got := read(now)
 	if !slices.Equal(results(got), []livetrace.Result{livetrace.Refused}) ||
-		got[0].Connection != kept || !got[0].Time.Equal(packet) {
-		t.Errorf("got %+v, want a refusal of %+v at %v", got, kept, packet)
+		got[0].Connection != kept || !got[0].Time.Equal(packetTime) {
+		t.Errorf("got %+v, want a refusal of %+v at %v", got, kept, packetTime)
 	}
 	a.answers.Watch(forgotten, time.Time{})
 	if got := read(now); len(got) > 0 {
@@ -297,7 +300,7 @@ func TestExpiredConnectionTimesOut(t *testing.T) {
 	for a.answers.Unanswered() < 2 {
 		now := time.Now()
 		if got, _, err := a.answers.Read(now, now.Add(-time.Hour)); err != nil || len(got) > 0 {
-			t.Fatalf("got %+v, %v, want no answer", got, err)
+			t.Fatalf("got %+v, error %v, want no answer", got, err)
 		}
 	}
 	if !a.answers.IsWaiting() {

@@ -21,7 +21,7 @@
 // # Logs of Istio
 //
 // [ParseIstioLog] reads the following formats. testdata contains an example of each. Public logs or
-// sources exist of the listed versions:
+// sources exist for the listed versions:
 //
 //   - 1.4 and 1.6 to 1.9: headings, commands and their output, without levels. The rules are the
 //     output of iptables-save at the end. 1.4 prints each iptables command in a line, and the later

@@ -17,7 +17,7 @@ const maxCombinations = 4096
 
 // maxExpansion limits the memory for rules that result from lists of addresses in a text. It is the
 // maximum sum of the sizes of these rules. The size of a rule is the number of its matches plus
-// two. This allows at most 260,000 rules, which need 100 MB.
+// two. The header counts as two matches. This allows at most 260,000 rules, which need 100 MB.
 const maxExpansion = 1 << 20
 
 // expandHeader returns the header matches of each resulting rule. others is the number of other

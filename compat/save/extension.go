@@ -28,8 +28,8 @@ type optionKind struct {
 	values int    // the number of values
 }
 
-// begins reports whether the text is a prefix of a spelling of the option.
-func (o *optionKind) begins(text string) bool {
+// hasPrefix reports whether the text is a prefix of a spelling of the option.
+func (o *optionKind) hasPrefix(text string) bool {
 	return strings.HasPrefix(o.name, text) || strings.HasPrefix(o.other, text)
 }
 

@@ -33,14 +33,14 @@ func FuzzParse(f *testing.F) {
 		}
 		var printed strings.Builder
 		if save.Print(&printed, tables) != nil {
-			return // unknown matches, or too long
+			return // the tables contain unknown matches, or rules that are too long
 		}
 		second, err := save.Parse(family, "f", strings.NewReader(printed.String()))
 		if err != nil {
-			t.Fatalf("%v\nin:\n%s", err, printed.String())
+			t.Fatalf("Parse rejects a printed text: %v\nin:\n%s", err, printed.String())
 		}
 		if diff := cmp.Diff(withoutLines(tables), withoutLines(second), compareOptions); diff != "" {
-			t.Errorf("printed:\n%s\n-first +again:\n%s", printed.String(), diff)
+			t.Errorf("printed:\n%s\n-parsed +printed and parsed:\n%s", printed.String(), diff)
 		}
 	})
 }

@@ -79,7 +79,7 @@ func TestParseRecordedRuns(t *testing.T) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
 			want := onlyRules(savedTables(t, run, "legacy"))
 			if text := want.String(); strings.Contains(text, "unknown(") {
-				t.Errorf("unknown matches or actions:\n%s", text)
+				t.Errorf("want no unknown matches or actions in\n%s", text)
 			}
 			wantSame(t, "iptables-nft", want, onlyRules(savedTables(t, run, "iptnft")))
 			for _, name := range []string{"log-legacy.txt", "log-iptnft.txt"} {

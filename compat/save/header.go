@@ -128,8 +128,9 @@ func (r *ruleReader) rejectNegation(flag word, not bool) {
 // headerIgnores contains the inputs on which the header of a rule does not depend.
 const headerIgnores = rules.AllInputs &^ rules.HeaderInput
 
-// unknownHeaderMatch returns the match for an option of the header that the model does not support,
-// with its values. Its effect is known: the header of a rule only reads the packet.
+// unknownHeaderMatch returns the match for an option of the header that the model does not support.
+// values are the values of the option. The effect of the match is known: the header of a rule only
+// reads the packet.
 func unknownHeaderMatch(flag word, not bool, values ...word) rules.Match {
 	words := append([]word{flag}, values...)
 	if not {

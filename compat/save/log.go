@@ -15,7 +15,8 @@ type IstioLog struct {
 	// line of the log. A family whose state the log does not contain has no tables: istio-init
 	// prints the state of IPv6 only if it captures IPv6.
 	Tables []rules.Table
-	// DryRun reports that the run changed nothing. Then Tables are the result for empty tables.
+	// DryRun reports that the run changed nothing. Tables are then the result of the same run on
+	// empty tables.
 	DryRun bool
 	// FromInput reports that some tables are the result of applying the input of iptables-restore
 	// to empty tables. This is the case in a dry run, and if the log lacks the final state of a
@@ -23,9 +24,9 @@ type IstioLog struct {
 	FromInput bool
 	// Failure is the error of the run; empty if the run succeeded. A failed run has tables too.
 	Failure string
-	// Redirect contains the printed parameters of the run. It is nil if the log does not contain
-	// all parameters, if a parameter is invalid, or if the run only removed rules. NoRedirect is
-	// then the reason.
+	// Redirect contains the printed parameters of the run. It is nil if the log lacks parameters
+	// that its version prints, if a parameter is invalid, or if the run only removed rules.
+	// NoRedirect is then the reason.
 	Redirect   *rules.Redirect
 	NoRedirect error
 	// Unstated contains the names, in istio-iptables, of the parameters of Redirect that have

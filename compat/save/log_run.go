@@ -178,7 +178,8 @@ func familyOf(command string) rules.Family {
 	return rules.IPv4
 }
 
-// failure returns the error of the run, or an empty text. istio-iptables logs an error last.
+// failure returns the error of the run, or an empty text. istio-iptables logs the error of a run as
+// the last entry.
 func (r *istioRun) failure() string {
 	if r.last == nil || !slices.Contains([]string{"error", "fatal", "critical"}, r.last.level) {
 		return ""

@@ -16,7 +16,7 @@ type module struct {
 	flag    word
 	words   []word // all words of the match or target
 	options []option
-	implied bool // whether the protocol implies the match, which -m does not name
+	implied bool // reports that the protocol implies the match, and no -m names it
 }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
@@ -61,8 +61,8 @@ func (r *moduleReader) requiredOption(name string) *option {
 	return o
 }
 
-// exactlyOne returns the option that was given in the rule, of the options with the names. It
-// reports an error unless exactly one of them was given.
+// exactlyOne returns the given option that has one of the names. It reports an error unless exactly
+// one such option was given.
 func (r *moduleReader) exactlyOne(names ...string) *option {
 	var found *option
 	for _, name := range names {

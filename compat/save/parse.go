@@ -11,9 +11,9 @@ import (
 )
 
 // Parse parses the output of iptables-save for one family, or input of iptables-restore, and
-// returns the resulting tables in the kernel. It returns the tables that the text contains, each
-// with all built-in chains. It executes -N, -A, -I, -D, -F, -P and -X in order. A rule with several
-// addresses becomes several rules.
+// returns the tables that would result in the kernel. It returns only the tables that the text
+// contains, each with all built-in chains. It executes -N, -A, -I, -D, -F, -P and -X in order. A
+// rule with several addresses becomes several rules.
 //
 // [rules.Rule.Line] is the line number of the rule. [rules.Rule.Hits] contains the counter in the
 // text, and every rule has a counter action, as in the kernel. file is the name of the text in
@@ -23,9 +23,10 @@ import (
 // text is often the output of a failed command, and must not be treated as an empty ruleset.
 //
 // Long lists of addresses result in many rules. If a rule would result in more than 4096 rules, and
-// the addresses of each list are disjoint, it becomes a single rule that matches all of them. The
-// text must then not refer to rules of this chain by number. If the lists of a text would result in
-// more than 260,000 rules, or fewer ones with many matches, Parse returns an error.
+// the addresses of each list are disjoint, it becomes a single rule that matches all addresses of
+// the lists. The text must then not refer to rules of this chain by number. If the lists of a text
+// would result in more than 260,000 rules, or in fewer rules with many matches, Parse returns an
+// error.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -75,7 +76,8 @@ type parser struct {
 	// isNFT reports that iptables-nft has written the tables after the last header. iptables-nft
 	// converts the match limit to an expression of nftables.
 	isNFT bool
-	// outsideErr is the error for the first line, if it is outside a table.
+	// outsideErr is the error for the first line that is neither blank nor a comment, if this line
+	// is outside of a table.
 	outsideErr *SyntaxError
 	words      []word // the words of the line; reused to save memory
 	errs       syntaxErrors

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -31,7 +32,7 @@ func TestPrintedTablesParseToTheSame(t *testing.T) {
 		text := printed(t, want)
 		got, err := save.Parse(want[0].Family, "printed", strings.NewReader(text))
 		if err != nil {
-			t.Fatalf("%v\nin:\n%s", err, text)
+			t.Fatalf("Parse rejects a printed text: %v\nin:\n%s", err, text)
 		}
 		if diff := cmp.Diff(want, withoutLines(got), compareOptions); diff != "" {
 			t.Errorf("printed:\n%s\n-drawn +parsed:\n%s", text, diff)
@@ -46,12 +47,7 @@ func TestPrintedTablesLoadToTheSame(t *testing.T) {
 	for seed := range 60 {
 		want := anyTables.Example(seed)
 		family := want[0].Family
-		text := printed(t, want)
-		if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family],
-			"--counters"); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		saved := istiotest.Save(t, ns, istiotest.Legacy, family)
+		text, saved := loadPrinted(t, ns, want)
 		inKernel, err := compat.ReadTables(ns)
 		if err != nil {
 			t.Fatal(err)
@@ -74,12 +70,7 @@ func TestPrintedMatchesLoadToTheSame(t *testing.T) {
 	for seed := range 60 {
 		want := richTables.Example(seed)
 		family := want[0].Family
-		text := printed(t, want)
-		if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family],
-			"--counters"); err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		saved := istiotest.Save(t, ns, istiotest.Legacy, family)
+		text, saved := loadPrinted(t, ns, want)
 		for _, table := range want {
 			wantLoaded(t, table, parse(t, family, saved))
 		}
@@ -87,6 +78,18 @@ func TestPrintedMatchesLoadToTheSame(t *testing.T) {
 			t.Fatalf("printed:\n%s\nsaved:\n%s", text, saved)
 		}
 	}
+}
+
+// loadPrinted prints tables and loads the text with iptables-legacy-restore. It returns the printed
+// text, and the output of iptables-legacy-save.
+func loadPrinted(t *testing.T, ns *netns.NS, tables []rules.Table) (text, saved string) {
+	t.Helper()
+	family := tables[0].Family
+	text = printed(t, tables)
+	if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family], "--counters"); err != nil {
+		t.Fatalf("%s rejects a printed text: %v\nin:\n%s", restoreProgram[family], err, text)
+	}
+	return text, istiotest.Save(t, ns, istiotest.Legacy, family)
 }
 
 // wantLoaded requires the table, with its counters and comments, among the tables.

@@ -240,7 +240,7 @@ func (r *ruleReader) findOption(modules []*module, flag word) (owner *module, fo
 	for _, m := range modules {
 		for i := range m.extension.options {
 			o := &m.extension.options[i]
-			if !o.begins(flag.raw) {
+			if !o.hasPrefix(flag.raw) {
 				continue
 			}
 			if found != nil {

@@ -478,7 +478,7 @@ func TestPrintedRulesParseToTheSame(t *testing.T) {
 			text = printed(t, tables)
 			if diff := cmp.Diff(withoutLines(tables), withoutLines(parse(t, family, text)),
 				compareOptions); diff != "" {
-				t.Errorf("printed:\n%s\n-first +again:\n%s", text, diff)
+				t.Errorf("printed:\n%s\n-parsed +printed and parsed:\n%s", text, diff)
 			}
 		})
 	}

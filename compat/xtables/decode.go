@@ -31,10 +31,10 @@ type decoder struct {
 	blob       *blob
 	table      *Table
 	elements   []element
-	offsets    []int // of the elements
-	done       int   // the number of decoded elements
-	names      map[string]bool
-	firstRules map[int]string // the names of user-defined chains by the offset of their first rule
+	offsets    []int           // of the elements
+	done       int             // the number of decoded elements
+	names      map[string]bool // of the decoded chains
+	firstRules map[int]string  // the names of user-defined chains by the offset of their first rule
 }
 
 // splitEntries splits the blob into elements, and sets their offsets and the end of the table.

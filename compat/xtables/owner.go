@@ -15,7 +15,7 @@ import (
 // owns the network namespace of the thread. Only such a process may set a table with an owner match
 // (owner_check in net/netfilter/xt_owner.c). A process with several threads cannot enter a user
 // namespace. Therefore replaceInUserNamespace clones this process: the clone has one thread, makes
-// three system calls and exits. It does not execute a program.
+// at most two system calls, and exits. It does not execute a program.
 //
 // The kernel writes the counters of the old table to an address that b contains. Both processes
 // must share the memory at this address; see sharedMemory.

@@ -194,7 +194,7 @@ func TestReadDecodesRules(t *testing.T) {
 		t.Errorf("header %+v, target %v, want -s 192.0.2.0/24 -j REJECT", h, r.Target())
 	}
 	if _, isVerdict := r.Verdict(); isVerdict {
-		t.Error("REJECT is a verdict")
+		t.Error("Verdict returns true for a rule with the target REJECT")
 	}
 	r = read(t, ns, rules.IPv6, "nat").Chain("PORTMAP").Rules[1] // -g
 	if chain, isGoto := r.Jump(); chain != "MY_ISTIO_OUTPUT" || !isGoto {
