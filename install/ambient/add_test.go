@@ -52,20 +52,20 @@ func TestAddEnrollsInOrder(t *testing.T) {
 		t.Errorf("the node's rules allow probes of %v", got)
 	}
 	if err := e.Validate(); err != nil || e.Outcome != "created" || e.Rules == 0 || e.Backend != "nft" {
-		t.Errorf("the enrollment is %+v, invalid: %v", e, err)
+		t.Errorf("the enrollment is %+v; Validate returns %v", e, err)
 	}
 	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 	if got := env.patched(); got != "web=enabled" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want web=enabled", got)
 	}
 	// The annotation is set while the pod is still being reconciled.
 	rulestest.Eventually(t, "the pod counts as enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	// A repeated ADD changes nothing.
 	if e, err = env.add("web", ns); err != nil || e.Outcome != "unchanged" {
-		t.Errorf("again: %+v, %v", e, err)
+		t.Errorf("the repeated ADD returns %+v, %v, want the outcome unchanged", e, err)
 	}
 	if got := env.patched(); got != "web=enabled" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want web=enabled", got)
 	}
 }
 
@@ -93,8 +93,8 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 }
 
-// TestAddFailsWithoutZtunnel checks that ADD fails closed with the reason, and keeps nothing: the
-// runtime removes the sandbox.
+// TestAddFailsWithoutZtunnel checks that ADD fails with the reason, and that the agent then keeps
+// neither the pod nor open descriptors: the runtime removes the sandbox.
 func TestAddFailsWithoutZtunnel(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.AddTimeout = 200 * time.Millisecond
@@ -157,7 +157,7 @@ func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
 	env.put("web")
-	env.unwritable = errors.New("no space")
+	env.hostErr = errors.New("no space")
 	env.start()
 	z := ztunneltest.Start(t, env.socket, nil)
 	_, err := env.add("web", ns)
@@ -170,30 +170,28 @@ func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
 func TestAddRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(*testEnv, *decide.Pod)
+		change func(*decide.Pod)
 		kind   source.Kind
 		text   string
 	}{
 		{
-			"a pod that is not in ambient mode", func(_ *testEnv, p *decide.Pod) {
-				p.Metadata.Labels = nil
-			}, source.Unavailable, "not in ambient mode",
+			"a pod that is not in ambient mode", func(p *decide.Pod) { p.Metadata.Labels = nil },
+			source.Unavailable, "not in ambient mode",
 		},
 		{
-			"a wrong annotation", func(_ *testEnv, p *decide.Pod) {
-				p.Metadata.Annotations["istio.io/reroute-virtual-interfaces"] = "a/b"
-			}, agent.KindParameters, `istio.io/reroute-virtual-interfaces: "a/b"`,
+			"an invalid annotation", annotated("istio.io/reroute-virtual-interfaces", "a/b"),
+			agent.KindParameters, `istio.io/reroute-virtual-interfaces: "a/b"`,
 		},
 		{
-			"another pod with the name", func(_ *testEnv, p *decide.Pod) { p.Metadata.UID = "other" },
+			"another pod with the name", func(p *decide.Pod) { p.Metadata.UID = "other" },
 			source.Replaced, "another pod",
 		},
-		{"a pod that does not exist", func(*testEnv, *decide.Pod) {}, source.NotFound, "no such pod"},
+		{"a pod that does not exist", func(*decide.Pod) {}, source.NotFound, "no such pod"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			env := newTestEnv(t)
 			ns := netnstest.New(t)
-			env.put("web", func(p *decide.Pod) { test.change(env, p) })
+			env.put("web", test.change)
 			env.start()
 			if test.kind == source.NotFound {
 				env.delete("web")
@@ -211,8 +209,8 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
-// TestAddRefusesTheNodesNamespace covers a pod in the network namespace of the node, whose rules
-// would capture the node's traffic.
+// TestAddRefusesTheNodesNamespace covers a pod in the network namespace of the node, in which the
+// pod's rules would capture the node's traffic.
 func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	env := newTestEnv(t)
 	ns := netnstest.New(t)
@@ -287,6 +285,6 @@ func TestAddUsesAnnotations(t *testing.T) {
 		t.Errorf("the enrollment is %+v, %v, or the rules capture DNS", e, err)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {
-		t.Errorf("notes %q", e.Notes)
+		t.Errorf("notes %q, want one about the invalid annotation", e.Notes)
 	}
 }

@@ -5,10 +5,10 @@
 // A pod is enrolled in this order, so that nothing bypasses the mesh, and other nodes send HBONE
 // only to a pod that accepts it:
 //
-//  1. the rules and the policy route in the pod's network namespace, which are read back
-//  2. ztunnel is given the network namespace, and acknowledges it (package ztunnel)
-//  3. the pod's addresses are added to the node's rules for probes (package hostrules)
-//  4. the annotation ambient.istio.io/redirection=enabled, which istiod reads
+//  1. The rules and the policy route are installed in the pod's network namespace and read back.
+//  2. Ztunnel receives the network namespace, and acknowledges the pod (package ztunnel).
+//  3. The pod's addresses are added to the node's rules for probes (package hostrules).
+//  4. The annotation ambient.istio.io/redirection is set to enabled. Istiod reads it.
 //
 // A pod leaves in this order: rules, ztunnel, the node's rules, annotation. If a step fails, the
 // agent repeats the steps until all have succeeded. A deleted pod is only removed from ztunnel and
@@ -37,20 +37,20 @@
 //
 // A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
 // should be in ambient mode and is not, for example because its namespace was labeled, and leaves
-// if it should not be. Changes of its annotations change its rules. Package sandbox finds the pod's
-// network namespace, also after a restart of the agent. Only the rules in the kernel and ztunnel's
-// acknowledgement prove that a pod is enrolled; the annotation does not.
+// if it should not be. A change to its annotations changes its rules. Package sandbox finds the
+// pod's network namespace, also after a restart of the agent. Only the rules in the kernel and
+// ztunnel's acknowledgement prove that a pod is enrolled; the annotation does not.
 //
 // Between reconciliations the audit compares and repairs the installed rules ([Node.Rules]; package
 // audit).
 //
 // When the agent starts, it accepts connections of ztunnels only after it has listed all pods of
-// the node and searched for their network namespaces. The agent also reports pods whose network
-// namespaces were not found: ztunnel keeps those that it already serves.
+// the node and searched for their network namespaces. The agent also sends ztunnel the pods whose
+// network namespaces were not found: ztunnel keeps those that it already serves.
 //
 // # The annotation
 //
 // The annotation is "enabled" after step 3, and "pending" while the rules are installed but step 2
 // or 3 has not succeeded. It is changed only if the pod has another value. If the rules are in the
-// kernel already when the agent starts, the annotation stays until ztunnel connects again.
+// kernel already when the agent starts, the annotation is not changed before ztunnel connects again.
 package ambient

@@ -35,14 +35,14 @@ func TestLegacyBackend(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	e, err := env.add("started", started)
 	if err != nil || e.Backend != "legacy" || e.Outcome != "created" || e.Rules == 0 || e.Validate() != nil {
-		t.Fatalf("the enrollment is %+v, %v; it is invalid: %v", e, err, e.Validate())
+		t.Fatalf("the enrollment is %+v, %v; Validate returns %v", e, err, e.Validate())
 	}
 	env.addSandbox("started", started)
 	env.put("started", running("10.0.0.7"))
 	for name, ns := range map[string]*netns.NS{"started": started, "ran": ran} {
 		rulestest.Eventually(t, name+" is enrolled", func() bool { return env.annotation(name) == "enabled" })
 		if !env.hasRules(ns) || z.Pods()["uid-"+name] != ns.ID() {
-			t.Errorf("%s: enrolled without rules", name)
+			t.Errorf("%s: annotated without rules, or unknown to ztunnel", name)
 		}
 	}
 	env.put("ran", annotated("ambient.istio.io/dns-capture", "false"))
@@ -58,9 +58,9 @@ func TestLegacyBackend(t *testing.T) {
 	}
 }
 
-// TestBackendChanges checks that an agent with another backend moves the rules of running pods,
-// which needs no reboot and is not drift. The rules of the earlier backend are removed from a pod
-// that should leave.
+// TestBackendChanges checks that an agent with another backend moves the rules of running pods to
+// this backend, and does not report this as drift. The rules of the earlier backend are removed
+// from a pod that should leave.
 func TestBackendChanges(t *testing.T) {
 	env := newTestEnv(t)
 	stays, leaves := netnstest.New(t), netnstest.New(t)
@@ -96,7 +96,7 @@ func TestBackendChanges(t *testing.T) {
 		}
 		rulestest.Eventually(t, "the other pod leaves", func() bool { return env.annotation("leaves") == "" })
 		if !env.hasRules(stays) || !hasNoRules(t, leaves) {
-			t.Errorf("%s: the pod that stays has other rules, or the pod that leaves has some", backend)
+			t.Errorf("%s: the pod that stays has wrong rules, or the pod that has left still has rules", backend)
 		}
 	}
 }
@@ -126,10 +126,10 @@ func TestZtunnelRestarts(t *testing.T) {
 	}
 	second.Wait(t, "snapshot")
 	if p := second.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
-		t.Errorf("pods %v", p)
+		t.Errorf("ztunnel has %v, want both pods with their network namespaces", p)
 	}
 	if got := env.patched(); strings.Contains(got, "web=") || !env.hasRules(ns) {
-		t.Errorf("the enrolled pod changes: %s", got)
+		t.Errorf("the enrolled pod has changed: patches %s", got)
 	}
 	// During an upgrade two ztunnels have the pods.
 	next := ztunneltest.Start(t, env.socket, nil)
@@ -142,8 +142,9 @@ func TestZtunnelRestarts(t *testing.T) {
 	}
 }
 
-// TestRepairsAreKeptForTheAudit checks that a repair during the enrollment of a pod is kept for the
-// audit, once. A pod that starts, and one that enters ambient mode, have nothing to repair.
+// TestRepairsAreKeptForTheAudit checks that Rules returns a repair that happened during the
+// enrollment of a pod, and returns it only once. A pod that starts, and a pod that enters ambient
+// mode, have nothing to repair.
 func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
 	// takeRepaired reports whether the pod was repaired since the last call.
@@ -168,7 +169,7 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	if !takeRepaired("uid-web") || takeRepaired("uid-web") {
-		t.Error("the repair is not reported once")
+		t.Error("the repair is not returned exactly once")
 	}
 	fresh := netnstest.New(t)
 	env.put("fresh", annotated(redirection, "enabled")) // from before the last boot

@@ -54,9 +54,8 @@ type Options struct {
 	// before this is reported, and after which a namespace without the pod's addresses is accepted;
 	// 1 min if it is 0. After a reboot, the runtime creates all sandboxes again.
 	SandboxTime time.Duration
-	// ZtunnelTime is the time after which a running pod is reported that cannot be enrolled because
-	// no ztunnel is connected; 10 s if it is 0. After a restart of the agent, ztunnel connects
-	// again.
+	// ZtunnelTime is the time for which a running pod may wait for a ztunnel to connect before this
+	// is reported; 10 s if it is 0. After a restart of the agent, ztunnel connects again.
 	ZtunnelTime time.Duration
 }
 
@@ -111,7 +110,7 @@ const (
 	// startDelay is the delay of the next reconciliation of a pod that may be starting. It is
 	// longer than busyDelay, because each reconciliation searches for the pod's sandbox.
 	startDelay = time.Second
-	// minRetry and maxRetry bound the exponential backoff of a pod that could not be enrolled.
+	// minRetry and maxRetry bound the exponential backoff of a pod whose reconciliation failed.
 	minRetry = 250 * time.Millisecond
 	maxRetry = 30 * time.Second
 )
@@ -166,9 +165,9 @@ func (n *Node) Changed(namespace, name string) {
 	}
 }
 
-// Run keeps the pods of the node enrolled until ctx is done. Pods then stay enrolled. Add still
-// enrolls pods afterwards if Run has listed the pods of the node, but only the next agent sets
-// their annotation.
+// Run reconciles the pods of the node until ctx is done. Enrolled pods then stay enrolled. Add
+// still enrolls pods afterwards if Run has listed the pods of the node, but only the next agent
+// sets their annotation.
 func (n *Node) Run(ctx context.Context) {
 	defer n.queue.ShutDown()
 	if !n.restore(ctx) {

@@ -47,9 +47,9 @@ type pod struct {
 	rulesMu sync.Mutex
 	// ns is the network namespace; nil if it is unknown.
 	ns *netns.NS
-	// isReplaced is set if the network namespace has replaced an earlier one. Missing rules are
-	// then no difference: the pod started without an ADD of Sluice.
-	isReplaced bool
+	// isNSReplaced is set if ns has replaced an earlier network namespace. Missing rules are then
+	// no difference: the pod started without an ADD of Sluice.
+	isNSReplaced bool
 	// missingSince is the time since when no search has found a network namespace with the
 	// addresses of the running pod; zero if the last search found one.
 	missingSince time.Time
@@ -66,7 +66,8 @@ type pod struct {
 
 	addresses []netip.Addr // in the node's rules
 	enrolled  bool
-	// awaitsZtunnel is set if ztunnel has not acknowledged the pod since its rules were installed.
+	// awaitsZtunnel is set if ztunnel has not acknowledged the pod since this agent changed the
+	// pod's rules.
 	awaitsZtunnel bool
 	err           error // of the last attempt to enroll the pod
 
@@ -123,7 +124,7 @@ func (p *pod) setNS(ns *netns.NS) {
 	if p.ns == ns {
 		return
 	}
-	if p.isReplaced = p.ns != nil; p.isReplaced {
+	if p.isNSReplaced = p.ns != nil; p.isNSReplaced {
 		_ = p.ns.Close()
 	}
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
@@ -167,7 +168,7 @@ func (n *Node) Pending() []PendingPod {
 	return pending
 }
 
-// Restored reports whether the pods of the node are known, so that pods can be enrolled.
+// Restored reports whether the pods of the node are known. Before that, no pod is enrolled.
 func (n *Node) Restored() bool {
 	select {
 	case <-n.restored:

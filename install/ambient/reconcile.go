@@ -130,7 +130,7 @@ func (n *Node) enrollRunning(
 		return 0, nil
 	}
 	wasEnrolled := p.enrolled
-	rulesExpected := p.backend == "" && !p.isReplaced &&
+	rulesExpected := p.backend == "" && !p.isNSReplaced &&
 		desired.object.Metadata.Annotations[annotationName] == annotationEnabled
 	_, err = n.enroll(ctx, p, desired, addresses, false, rulesExpected)
 	if !wasEnrolled {
@@ -142,7 +142,8 @@ func (n *Node) enrollRunning(
 	return 0, err
 }
 
-// hasAny reports whether a network namespace has one of the addresses, or cannot be read.
+// hasAny reports whether a network namespace has any of the addresses. It returns true if the
+// addresses of the namespace cannot be read.
 func hasAny(ns *netns.NS, addresses []netip.Addr) bool {
 	found, err := route.Addresses(ns)
 	return err != nil || slices.ContainsFunc(normalize(found), func(a netip.Addr) bool {
@@ -159,8 +160,8 @@ func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sand
 	return nil, err
 }
 
-// sandboxes returns the sandboxes of pods by their UIDs in the API server. The error contains the
-// reasons why sandboxes were not found. A static pod has another UID in the kubelet; see
+// sandboxes returns the sandboxes of pods, by the pods' UIDs in the API server. The error contains
+// the reasons why sandboxes were not found. A static pod has another UID in the kubelet; see
 // [sandbox.Pod].
 func (n *Node) sandboxes(
 	ctx context.Context, objects []*decide.Pod,
@@ -269,8 +270,9 @@ func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	return nil
 }
 
-// annotate sets the annotation of a pod to p.annotation, or removes it, if p.setsAnnotation is set
-// and the pod has another value.
+// annotate sets the annotation of a pod to p.annotation, or removes the annotation if p.annotation
+// is empty. It does nothing if p.setsAnnotation is not set, if the pod has this value already, or
+// if the cache has not received the pod's last patch yet.
 func (n *Node) annotate(
 	ctx context.Context, p *pod, item podcache.Item, object *decide.Pod,
 ) error {

@@ -61,7 +61,7 @@ func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 			env.Changed("shop", "later")
 			rulestest.Eventually(t, "the rules of the pod that is found later are removed", func() bool { return hasNoRules(t, later) })
 			if got := env.patched(); got != "" {
-				t.Errorf("patches: %s", got)
+				t.Errorf("patches %s, want none", got)
 			}
 		})
 	}

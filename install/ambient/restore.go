@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// restore passes the pods in ambient mode that exist when the agent starts to ztunnel and to the
+// When the agent starts, restore passes the existing pods in ambient mode to ztunnel and to the
 // node's rules, and then searches the other pods for rules of an earlier agent. It returns false if
 // ctx ends before the pods in ambient mode are known.
 func (n *Node) restore(ctx context.Context) bool {

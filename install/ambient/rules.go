@@ -59,8 +59,8 @@ func (n *Node) Rules(uid string) *Rules {
 	return r
 }
 
-// install installs the rules in the pod and reads them back. If this fails, it removes rules that
-// it has created. If rulesExpected is set, or the node has installed rules with the same
+// install installs the rules in the pod and reads them back. If this fails, install removes the
+// rules that it has created. If rulesExpected is set, or the node has installed rules with the same
 // parameters, the pod should have the rules already: install writes only if they differ, and stores
 // the differences for the audit.
 func (n *Node) install(

@@ -101,10 +101,11 @@ func TestPodLeavesInOrder(t *testing.T) {
 	env.put("web", labeled(modeLabel, "none"))
 	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
 	if removals.Load() < 3 || env.probed("web") != nil {
-		t.Errorf("%d removals, want 3; the node's rules allow probes of %v", removals.Load(), env.probed("web"))
+		t.Errorf("%d removals, want at least 3; the node's rules allow probes of %v, want of none",
+			removals.Load(), env.probed("web"))
 	}
 	if got := env.patched(); got != "web=none" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want web=none", got)
 	}
 	rulestest.Eventually(t, "the pod is forgotten", func() bool {
 		n := env.Count()
@@ -133,19 +134,19 @@ func TestEndedPod(t *testing.T) {
 			z.Wait(t, "del uid-web")
 			rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
 			if got := env.patched(); name != "ended" && got != "" {
-				t.Errorf("patches: %s", got)
+				t.Errorf("patches %s, want none", got)
 			}
 		})
 	}
 }
 
-// TestPodIsDeletedWhileZtunnelDoesNotAnswer checks that a pod that is deleted while ztunnel does
-// not answer is removed once ztunnel answers, and that other pods are not delayed.
-func TestPodIsDeletedWhileZtunnelDoesNotAnswer(t *testing.T) {
-	answer := make(chan struct{})
+// TestPodIsDeletedWhileZtunnelDoesNotReply checks that a pod that is deleted while ztunnel does not
+// reply is removed once ztunnel replies, and that other pods are not delayed.
+func TestPodIsDeletedWhileZtunnelDoesNotReply(t *testing.T) {
+	permitReply := make(chan struct{})
 	env, _, z := startEnrolled(t, func(r *zds.Request) string {
 		if r.GetDel() != nil {
-			<-answer
+			<-permitReply
 		}
 		return ""
 	})
@@ -155,12 +156,12 @@ func TestPodIsDeletedWhileZtunnelDoesNotAnswer(t *testing.T) {
 		return len(c) == 1 && c[0].Unacknowledged != ""
 	})
 	if n := env.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 1 {
-		t.Errorf("counts %v", n)
+		t.Errorf("counts %v, want one pod until ztunnel replies", n)
 	}
 	other := env.addSandbox("db", netnstest.New(t))
 	env.put("db", running("10.0.0.8"))
 	rulestest.Eventually(t, "another pod has rules", func() bool { return env.hasRules(other) })
-	close(answer)
+	close(permitReply)
 	z.Wait(t, "del uid-web")
 	rulestest.Eventually(t, "another pod is enrolled", func() bool { return env.annotation("db") == "enabled" })
 	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return env.probed("web") == nil })
@@ -193,7 +194,7 @@ func TestAddressesOfARunningPodChange(t *testing.T) {
 		return slices.Equal(env.probed("web"), addresses("10.0.0.9"))
 	})
 	if got := env.patched(); got != "" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want none", got)
 	}
 }
 
@@ -223,7 +224,7 @@ func TestAgentRestarts(t *testing.T) {
 	env.mu.Lock()
 	if len(env.replaced) != 3 || !slices.Equal(env.replaced["uid-web"], addresses("10.0.0.7")) ||
 		!slices.Equal(env.replaced["uid-lost"], addresses("10.0.0.8")) {
-		t.Errorf("addresses %v", env.replaced)
+		t.Errorf("the node's rules receive %v, want the addresses of web, lost and starting", env.replaced)
 	}
 	env.mu.Unlock()
 	// The lost pod is found later. Meanwhile it is not reported.
@@ -232,7 +233,7 @@ func TestAgentRestarts(t *testing.T) {
 	})
 	env.mu.Lock()
 	if len(env.events) > 0 {
-		t.Errorf("events %+v", env.events)
+		t.Errorf("events %+v, want none", env.events)
 	}
 	env.mu.Unlock()
 	lost := env.addSandbox("lost", netnstest.New(t))
@@ -240,7 +241,7 @@ func TestAgentRestarts(t *testing.T) {
 	rulestest.Eventually(t, "the lost pod has rules", func() bool { return env.hasRules(lost) })
 	z.Wait(t, "add uid-lost")
 	if got := env.patched(); got != "" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want none", got)
 	}
 }
 
@@ -278,11 +279,11 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 	if got := env.patched(); got != "web=pending web=enabled" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want web=pending web=enabled", got)
 	}
 }
 
-// TestSandboxIsReplaced covers a new sandbox of a pod for which the plugin was not called.
+// TestSandboxIsReplaced covers a pod that gets a new sandbox without an ADD.
 func TestSandboxIsReplaced(t *testing.T) {
 	env, old, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
@@ -375,31 +376,31 @@ func TestPodWithoutZtunnelIsReportedAfterAWhile(t *testing.T) {
 func TestFailedAnnotationIsRetried(t *testing.T) {
 	env := newTestEnv(t)
 	env.addSandbox("web", netnstest.New(t))
-	env.refuse = errors.New("the API server is unavailable")
+	env.patchErr = errors.New("the API server is unavailable")
 	env.put("web", running("10.0.0.7"))
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
-	rulestest.Eventually(t, "the annotation is attempted several times", func() bool {
+	rulestest.Eventually(t, "the patch is attempted several times", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
 		return len(env.patches) > 2
 	})
 	env.mu.Lock()
-	env.refuse = nil
+	env.patchErr = nil
 	env.mu.Unlock()
 	rulestest.Eventually(t, "the annotation is set", func() bool { return env.annotation("web") == "enabled" })
 }
 
-// TestUninstall checks that Uninstall removes all pods from ambient mode before the agent ends:
-// without an agent a captured pod would have no network.
+// TestUninstall checks that Uninstall removes all pods from ambient mode: without an agent, nobody
+// would send them to a ztunnel that is restarted.
 func TestUninstall(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
-	stop := env.halt()
+	closeNode := env.halt()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if !hasNoRules(t, ns) || env.annotation("web") != "" || env.probed("web") != nil || len(z.Pods()) > 0 {
 		t.Error("the pod is still in ambient mode")
 	}
-	stop()
+	closeNode()
 }

@@ -42,7 +42,7 @@ func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
 	ztunneltest.Start(t, env.socket, nil).Wait(t, "snapshot")
 	if got := env.patched(); got != "" {
-		t.Errorf("patches: %s", got)
+		t.Errorf("patches %s, want none", got)
 	}
 }
 

@@ -46,7 +46,7 @@ type testEnv struct {
 	*ambient.Node
 	ztunnels *ztunnel.Server
 	socket   string
-	host     netns.ID
+	host     netns.ID // the network namespace that counts as the node's
 	stop     func()
 	halt     func() func() // ends Run, and returns Close
 
@@ -61,9 +61,9 @@ type testEnv struct {
 	replaced   map[string][]netip.Addr    // passed to the node's rules at the start
 	patches    []string                   // name=value
 	events     []event
-	searches   int
-	refuse     error // the error of patches
-	unwritable error // the error of the node's rules
+	searches   int   // calls of find
+	patchErr   error // returned by AnnotatePod
+	hostErr    error // returned by the methods of probes
 }
 
 func newTestEnv(t testing.TB) *testEnv {
@@ -83,7 +83,7 @@ func newTestEnv(t testing.TB) *testEnv {
 	env.options = ambient.Options{
 		NodeName: "node-1",
 		Decide:   &decide.Settings{Ambient: &settings, ExcludeNamespaces: []string{"kube-system"}},
-		Backend:  backend, Pods: pods{env}, Cluster: env, Ztunnel: env.ztunnels, Host: probes{env}, Find: env.find,
+		Backend:  backend, Pods: env, Cluster: env, Ztunnel: env.ztunnels, Host: probes{env}, Find: env.find,
 		IsHost: func(id netns.ID) bool { return id == env.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
 		Log: zap.NewNop(), AddTimeout: 20 * time.Second, Interval: time.Hour,
 	}
@@ -121,8 +121,8 @@ func (env *testEnv) start() {
 	env.t.Cleanup(env.stop)
 }
 
-// put adds a pod to the API server, or changes it, and returns it. The label phase sets the phase.
-func (env *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
+// put adds a pod to the API server, or changes the pod. The label phase sets the pod's phase.
+func (env *testEnv) put(name string, changes ...func(*decide.Pod)) {
 	env.mu.Lock()
 	key := "shop/" + name
 	p := &decide.Pod{Metadata: decide.Metadata{
@@ -152,7 +152,6 @@ func (env *testEnv) put(name string, changes ...func(*decide.Pod)) *decide.Pod {
 	if env.Node != nil {
 		env.Changed("shop", name)
 	}
-	return p
 }
 
 func clone(p *decide.Pod) *decide.Pod {
@@ -207,7 +206,7 @@ func addresses(texts ...string) []netip.Addr {
 	return list
 }
 
-// Methods of the source of pods.
+// The methods of [ambient.Pods].
 
 func (env *testEnv) Synced() bool { env.mu.Lock(); defer env.mu.Unlock(); return env.synced }
 
@@ -233,13 +232,10 @@ func (env *testEnv) Namespace(_ context.Context, name string) ([]byte, bool, err
 	return data, false, err
 }
 
-// pods is a separate type, because Pod is also a method of the node.
-type pods struct{ *testEnv }
-
-func (w pods) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.objects[ref.Namespace+"/"+ref.Name]
+func (env *testEnv) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	p := env.objects[ref.Namespace+"/"+ref.Name]
 	if p == nil {
 		return nil, false, source.WithKind(source.NotFound, errors.New("no such pod"))
 	}
@@ -250,7 +246,7 @@ func (w pods) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	return data, false, err
 }
 
-// Methods of the API server.
+// The methods of [ambient.Cluster].
 
 // AnnotatePod changes the pod like the API server.
 func (env *testEnv) AnnotatePod(
@@ -263,7 +259,7 @@ func (env *testEnv) AnnotatePod(
 		text = *value
 	}
 	env.patches = append(env.patches, name.Name+"="+text)
-	err := env.refuse
+	err := env.patchErr
 	if err == nil && (p == nil || p.Metadata.UID != uid || key != redirection) {
 		err = fmt.Errorf("patch: %w", &cluster.StatusError{Code: 404})
 	}
@@ -314,14 +310,14 @@ func (h probes) Replace(pods map[string][]netip.Addr) error {
 	h.env.mu.Lock()
 	defer h.env.mu.Unlock()
 	h.env.probes, h.env.replaced = maps.Clone(pods), maps.Clone(pods)
-	return h.env.unwritable
+	return h.env.hostErr
 }
 
 func (h probes) Set(uid string, addresses []netip.Addr) error {
 	h.env.mu.Lock()
 	defer h.env.mu.Unlock()
-	if h.env.unwritable != nil {
-		return h.env.unwritable
+	if h.env.hostErr != nil {
+		return h.env.hostErr
 	}
 	h.env.probes[uid] = addresses
 	if len(addresses) == 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// uninstallTime is the time limit for one pod in Uninstall.
+// uninstallTime is the time limit of uninstallPod.
 const uninstallTime = 2 * time.Second
 
 // Uninstall makes all pods of the node leave ambient mode, because no agent follows. Run must have
@@ -36,7 +36,7 @@ func (n *Node) Uninstall(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tryUninstallRules removes the rules of a pod unless its lock is held.
+// tryUninstallRules removes the rules of a pod. It returns an error if the pod's lock is held.
 func (n *Node) tryUninstallRules(p *pod) error {
 	if !p.lock.TryAcquire(1) {
 		return errors.New("an ADD of the pod is running")
