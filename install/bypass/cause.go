@@ -85,7 +85,7 @@ func (h *chainHistory) explain(created time.Time) Cause {
 	return Cause{Gap, text + h.describeGap(last)}
 }
 
-// describeGap describes the time after a span, in which the chain was incomplete.
+// describeGap describes the period after a span, when the chain was incomplete.
 func (h *chainHistory) describeGap(before span) string {
 	text := ", while the node's CNI chain was incomplete: it was last complete at " +
 		stamp(before.to)

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// A span is a period in which the chain was complete at each check.
+// A span is a period, including its two ends.
 type span struct {
 	from, to time.Time
 }
 
-// chainHistory contains the spans of the CNI chain, the oldest first.
+// chainHistory contains the spans in which the CNI chain was complete at each check, the oldest
+// first.
 type chainHistory struct {
 	spans   []span
 	open    bool   // the last span has not ended

@@ -14,7 +14,7 @@ type clock struct {
 	repeated []span
 }
 
-// maxRepeated is the maximum number of repeated times; the oldest are dropped first.
+// maxRepeated is the maximum number of repeated spans. The oldest are dropped first.
 const maxRepeated = 64
 
 // note records a reading. It returns the time by which the clock was set since the last reading,

@@ -9,7 +9,8 @@ import (
 )
 
 // TestSetClock sets the clock after 3600 s. The chain is complete from 0 s to 7200 s of real time.
-// A row's name says how the clock is set, and when the sandbox was created by the clock.
+// A row's name says in which direction the clock is set, and which time the clock showed when the
+// sandbox was created.
 func TestSetClock(t *testing.T) {
 	const hour = 3600
 	for _, row := range []struct {
@@ -46,8 +47,8 @@ func TestSetClock(t *testing.T) {
 	}
 }
 
-// TestADDEndsABypassAfterTheClockWasSetBack checks the node's readiness, which otherwise would wait
-// until the clock reaches the time of the bypass again.
+// TestADDEndsABypassAfterTheClockWasSetBack covers an ADD that is later than the bypass, and
+// earlier by the clock. Otherwise the bypass would last until the clock reaches its time again.
 func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	var elapsed time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})
@@ -101,7 +102,7 @@ func TestAnADDBeforeTheClockWasSetBackEndsNoBypass(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, bypassed := d.Current(); bypassed != wantBypassed {
-			t.Errorf("after the ADD at %d s: bypassed %t: %v", seconds, bypassed, b)
+			t.Errorf("after the ADD at %d s: bypassed %t, want %t: %v", seconds, bypassed, wantBypassed, b)
 		}
 	}
 	add(7201, false)

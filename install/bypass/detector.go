@@ -26,8 +26,8 @@ type Options struct {
 	// File is the path of the file that stores a current bypass for the next agent. It should not
 	// persist across a reboot.
 	File string
-	// Check checks the chain now, and reports the result with [Detector.NoteChain]. It is called
-	// before a bypass is reported.
+	// Check checks the chain now, and reports the result with [Detector.NoteChain]. If it is not
+	// nil, [Detector.Explain] calls it for a sandbox that was created after the last check.
 	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
@@ -93,8 +93,7 @@ func New(o Options) (*Detector, error) {
 		err = json.Unmarshal(data, &stored)
 	}
 	if err != nil {
-		return d, fmt.Errorf(
-			"read whether the runtime bypassed the plugin, as an earlier agent detected: %w", err)
+		return d, fmt.Errorf("read the bypass that an earlier agent stored: %w", err)
 	}
 	d.current = &stored
 	return d, nil

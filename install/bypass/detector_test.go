@@ -82,11 +82,11 @@ func TestCauseIsDecidedByTimes(t *testing.T) {
 func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	if c := d.Explain(at(0)); c.Kind != bypass.Early {
-		t.Errorf("cause %+v", c)
+		t.Errorf("before any check: cause %+v, want early", c)
 	}
 	d.NoteChain(at(1), false, false, "NoNetworkConfiguration")
 	if c := d.Explain(at(2)); c.Kind != bypass.Early {
-		t.Errorf("cause %+v", c)
+		t.Errorf("after a check of an incomplete chain: cause %+v, want early", c)
 	}
 }
 
@@ -98,30 +98,31 @@ func TestNothingIsABypassIfThePluginIsOptional(t *testing.T) {
 	d.NoteChain(at(100), true, false, "")
 	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
 		!strings.Contains(c.Message, "chained is false") {
-		t.Errorf("cause %+v", c)
+		t.Errorf("cause %+v, want optional, because chained is false", c)
 	}
 }
 
 // TestChainIsReadBeforeABypassIsReported checks that the chain is read again to explain a pod that
 // is younger than the last reading.
 func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
-	for _, ok := range []bool{true, false} {
+	for _, complete := range []bool{true, false} {
 		var d *bypass.Detector
 		readings := 0
 		d = newDetector(t, bypass.Options{Check: func() {
 			readings++
-			d.NoteChain(at(20), ok, false, "removed")
+			d.NoteChain(at(20), complete, false, "removed")
 		}})
 		if d.Explain(at(5)); readings != 0 {
 			t.Error("Explain called Check before the first NoteChain")
 		}
 		d.NoteChain(at(0), true, true, "")
 		want := bypass.Gap
-		if ok {
+		if complete {
 			want = bypass.Bypassed
 		}
 		if c := d.Explain(at(15)); c.Kind != want || readings != 1 {
-			t.Errorf("the chain is complete: %t; cause %v after %d readings", ok, c, readings)
+			t.Errorf("the chain is complete: %t; cause %v after %d readings, want %s after one",
+				complete, c, readings, want)
 		}
 	}
 }
@@ -138,7 +139,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	noteBypass := func(d *bypass.Detector, uid string, created time.Time, want bool) {
 		t.Helper()
 		if isNew, err := d.NoteBypass("shop/"+uid, uid, created); err != nil || isNew != want {
-			t.Errorf("%s: new %t, %v", uid, isNew, err)
+			t.Errorf("%s: new %t, %v, want %t", uid, isNew, err, want)
 		}
 	}
 	noteBypass(d, "a", at(50), true)
@@ -147,14 +148,14 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	noteBypass(d, "older", at(55), false)
 	if b, bypassed := d.Current(); !bypassed || b.Pod != "shop/b" || b.Pods != 2 ||
 		!b.Since.Equal(at(0)) {
-		t.Errorf("bypassed: %t, %+v", bypassed, b)
+		t.Errorf("bypassed: %t, %+v, want two pods, of which shop/b is the last", bypassed, b)
 	}
 	d = newDetector(t, o)
 	b, bypassed := d.Current()
 	if !bypassed || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
 		t.Errorf("the next agent reports: %t, %v", bypassed, b)
 	}
-	// An ADD until 5 s (reloadTime) after the last bypass, at 60 s, does not end the bypass.
+	// The last bypass is at 60 s. An ADD before 65 s, which is reloadTime later, does not end it.
 	for _, early := range []time.Time{at(10), at(59), at(64)} {
 		if err := d.NoteAdd(early); err != nil {
 			t.Error(err)
@@ -167,7 +168,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 		t.Error(err)
 	}
 	if _, bypassed := d.Current(); bypassed || changes != 3 {
-		t.Errorf("bypassed: %t after %d changes", bypassed, changes)
+		t.Errorf("after a later ADD: bypassed: %t after %d changes, want false after 3", bypassed, changes)
 	}
 	if _, bypassed := newDetector(t, o).Current(); bypassed {
 		t.Error("the next agent still reports the bypass")
@@ -181,6 +182,6 @@ func TestInvalidFileIsReported(t *testing.T) {
 	}
 	d, err := bypass.New(bypass.Options{File: path})
 	if _, bypassed := d.Current(); err == nil || bypassed {
-		t.Errorf("error %v, bypassed: %t", err, bypassed)
+		t.Errorf("error %v, bypassed: %t, want an error and no bypass", err, bypassed)
 	}
 }

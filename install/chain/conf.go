@@ -46,8 +46,8 @@ func FromSinglePlugin(data []byte) (*List, error) {
 func ListName(singlePlugin string, exists func(name string) bool) string {
 	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
 	for stem := singlePlugin + "-sluice"; exists(name); stem += "-" {
-		// This name sorts directly after the single-plugin file and before other existing files, so
-		// that runtimes use the list when the single-plugin file is removed.
+		// This name sorts directly after the single-plugin file and before other existing files.
+		// Therefore runtimes use the list when the single-plugin file is removed.
 		name = stem + ".conflist"
 	}
 	return name

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-func TestAPlainConfigurationBecomesAList(t *testing.T) {
+func TestSinglePluginConfigurationBecomesAList(t *testing.T) {
 	for _, row := range []struct{ single, version string }{
 		{
 			`{"cniVersion":"0.4.0","name":"lab","type":"bridge","ipam":{"type":"host-local"}}`,
@@ -34,7 +34,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 			t.Fatal(err)
 		}
 		if list.Name != libcniList.Name || list.CNIVersion != row.version || len(list.Plugins) != 1 {
-			t.Errorf("%+v, want %+v", list, libcniList)
+			t.Errorf("list %+v, want version %s, one plugin, and the name of %+v", list, row.version, libcniList)
 		}
 		if got := string(list.Plugins[0].Raw); got != strings.TrimSpace(row.single) {
 			t.Errorf("the plugin is %q, which differs from the configuration", got)
@@ -48,7 +48,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !parse(t, string(with)).Has("sluice-cni") {
-			t.Errorf("not in %s", with)
+			t.Errorf("sluice-cni is not in %s", with)
 		}
 	}
 	if _, err := chain.FromSinglePlugin([]byte(lists["one line"])); err == nil {
@@ -102,7 +102,7 @@ func TestStandalone(t *testing.T) {
 	} {
 		got, err := chain.Standalone(json.RawMessage(row.element), "0.3.1", "istio-cni")
 		if diff := cmp.Diff(row.want, string(got)); diff != "" || err != nil {
-			t.Errorf("%v, -want +got:\n%s", err, diff)
+			t.Errorf("%s: error %v (-want +got):\n%s", row.element, err, diff)
 		}
 		if chain.TypeOf(got) != "sluice-cni" {
 			t.Errorf("libcni rejects %s", got)

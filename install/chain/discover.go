@@ -86,7 +86,7 @@ func candidates(files []File, named string) []File {
 }
 
 // otherNameOf returns the other name that a named configuration may have, because an installer may
-// write either form.
+// write either form. It returns named if there is no other name.
 func otherNameOf(named string) string {
 	if stem, ok := strings.CutSuffix(named, ".conf"); ok {
 		return stem + ".conflist"

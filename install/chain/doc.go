@@ -2,7 +2,7 @@
 // into the configuration's chain, and removes the plugin.
 //
 // All functions work on bytes and names; the package reads and writes no files. Edits replace
-// ranges of the JSON text, so that all other bytes are unchanged: the order of keys, unknown
-// fields, indentation and newlines. Configurations are validated with libcni's code, which the
-// runtimes use.
+// ranges of the JSON text. They keep all other bytes: the order of keys, unknown fields,
+// indentation and newlines. Configurations are validated with libcni's code, which the runtimes
+// use.
 package chain

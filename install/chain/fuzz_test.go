@@ -22,7 +22,7 @@ func FuzzInsertRemove(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, element []byte) {
 		list, err := chain.Parse(data)
 		if libcniList, libcniErr := libcni.NetworkConfFromBytes(data); (err == nil) != (libcniErr == nil && len(libcniList.Plugins) > 0) {
-			t.Fatalf("%v; libcni: %v", err, libcniErr)
+			t.Fatalf("Parse returns error %v; libcni: %v", err, libcniErr)
 		}
 		if err != nil {
 			return
@@ -65,8 +65,8 @@ func FuzzInsertRemove(f *testing.F) {
 	})
 }
 
-// FuzzDiscover checks that every directory has a result, that a chosen single-plugin configuration
-// can be converted to a list, and that Multus delegates are classified.
+// FuzzDiscover checks that the chosen configuration is one of the files, that libcni accepts its
+// list, and that it has a delegation if and only if its first plugin is Multus.
 func FuzzDiscover(f *testing.F) {
 	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist",
 		[]byte(lists["one line"]), "")

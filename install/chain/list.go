@@ -131,8 +131,8 @@ func elements(data []byte) ([]Plugin, error) {
 	return found, nil
 }
 
-// elementsOfArray returns the elements of the array at data[start:], or none if another value is
-// there.
+// elementsOfArray returns the elements of the array at data[start:]. It returns none if the value
+// there is not an array.
 func elementsOfArray(data []byte, start int) ([]Plugin, error) {
 	d := json.NewDecoder(bytes.NewReader(data[start:]))
 	if token, err := d.Token(); err != nil || token != json.Delim('[') {

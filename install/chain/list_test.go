@@ -153,7 +153,7 @@ func TestInspect(t *testing.T) {
 	}{
 		{[]string{other}, chain.Absent},
 		{[]string{other, sluiceElement}, chain.None},
-		{[]string{other, sorted}, chain.None}, // reformatted
+		{[]string{other, sorted}, chain.None}, // another order of keys
 		{[]string{other, changed}, chain.Different},
 		{[]string{other, changed, sluiceElement}, chain.Different},
 		{[]string{other, sluiceElement, sluiceElement}, chain.Repeated},
@@ -203,7 +203,7 @@ func TestInsertRefuses(t *testing.T) {
 	_, err := parse(t,
 		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x")
 	if err == nil || !strings.Contains(err.Error(), "no plugin besides x, sluice-cni: ") {
-		t.Errorf("a chain with only Sluice's plugin: error %v", err)
+		t.Errorf("a chain with only the replaced plugin: error %v", err)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestSupportsChains(t *testing.T) {
 	} {
 		text := `{"cniVersion":"` + version + `","name":"n","plugins":[{"type":"a"}]}`
 		if got := parse(t, text).SupportsChains(); got != want {
-			t.Errorf("version %q: %t", version, got)
+			t.Errorf("version %q: %t, want %t", version, got, want)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func collectTypes(v any, types map[string]bool) {
 		}
 	case map[string]any:
 		for key, member := range v {
-			// libcni ignores case
+			// libcni ignores the case of keys.
 			if plugin, ok := member.(string); ok && plugin != "" && strings.EqualFold(key, "type") {
 				types[plugin] = true
 			}

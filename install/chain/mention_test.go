@@ -23,7 +23,7 @@ func TestMentions(t *testing.T) {
 		"the types of a copy to which Multus delegates": {
 			`{"type":"multus","delegates":[{"plugins":[{"type":"a"}]}]}`, []string{"a", "multus"},
 		},
-		"the type of a key in upper case": {
+		"a type with a capitalized key": {
 			`{"Type":"bridge"}`, []string{"bridge"},
 		},
 		"no type in a value that is not a name": {

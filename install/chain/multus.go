@@ -27,8 +27,8 @@ const (
 	Copied Delegation = "holds a copy of a configuration without the plugin"
 )
 
-// IsMultus reports whether plugins of the type delegate to other networks. A shim calls the daemon
-// of Multus.
+// IsMultus reports whether the type is one of Multus' types: multus, or multus-shim, which calls
+// the daemon of Multus.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
 // Delegates returns how c delegates to the other configuration, which contains the plugin. See

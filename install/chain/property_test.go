@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// space draws white space as JSON allows it.
+// space returns random white space that JSON allows.
 func space(t *rapid.T) string {
 	return rapid.StringOfN(rapid.SampledFrom([]rune(" \t\r\n")), 0, 4, -1).Draw(t, "space")
 }
 
-// object writes a JSON object with random white space.
+// object returns a JSON object with the members in random order, and with random white space.
 func object(t *rapid.T, members ...string) string {
 	var b strings.Builder
 	b.WriteString("{" + space(t))
@@ -41,7 +41,7 @@ func quoted(t *rapid.T, s string) string {
 	return string(text)
 }
 
-// plugin writes an element with fields that resemble the surrounding structure.
+// plugin returns an element with fields that resemble the surrounding structure.
 func plugin(t *rapid.T, name string) string {
 	members := []string{member(t, "type", quoted(t, name))}
 	for range rapid.IntRange(0, 3).Draw(t, "fields") {
@@ -90,7 +90,7 @@ func TestInsertAndRemoveRestoreAnyList(t *testing.T) {
 			t.Fatalf("the plugin is not as desired after insertion: types %v in %s", after.Types(), with)
 		}
 		if got := string(after.Remove("sluice-cni")); got != text {
-			t.Fatalf("%q became %q", text, got)
+			t.Fatalf("after insertion and removal, %q became %q", text, got)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestAnyPluginCanBeRemoved(t *testing.T) {
 			got = append(got, string(p.Raw))
 		}
 		if !slices.Equal(want, got) {
-			t.Fatalf("%q without %v: %q", text, removed, got)
+			t.Fatalf("%q without %v has the plugins %q, want %q", text, removed, got, want)
 		}
 	})
 }

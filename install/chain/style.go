@@ -35,8 +35,9 @@ func formatLike(element, neighbor json.RawMessage, space []byte) []byte {
 	return out.Bytes()
 }
 
-// indentation returns the indentation of the members of an element relative to the element, and
-// whether the members are on separate lines. space is the white space before the element.
+// indentation returns the indentation of the members of an element relative to the element.
+// multiline reports whether both the element and its first member begin on a new line. space is the
+// white space before the element.
 func indentation(element json.RawMessage, space []byte) (unit []byte, multiline bool) {
 	if bytes.IndexByte(space, '\n') < 0 {
 		return nil, false
