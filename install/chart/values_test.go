@@ -17,8 +17,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// deployment contains the keys of values.yaml that affect objects and set no setting of the agent.
-const deployment = `platform profile compatibilityVersion hub tag image digest variant pullPolicy provider repair.hub repair.tag
+// deploymentKeys contains the keys of values.yaml that affect objects and set no setting of the
+// agent.
+const deploymentKeys = `platform profile compatibilityVersion hub tag image digest variant pullPolicy provider repair.hub repair.tag
 	mountNetns dacOverride uninstallHook.enabled uninstallHook.timeoutSeconds uninstallHook.tolerations affinity
 	tolerations priorityClassName updateStrategy.type updateStrategy.rollingUpdate.maxUnavailable terminationGracePeriodSeconds
 	resources.requests.cpu resources.requests.memory resources.limits.memory resourceQuotas.enabled resourceQuotas.pods
@@ -28,9 +29,9 @@ const deployment = `platform profile compatibilityVersion hub tag image digest v
 	global.platform global.hub global.tag global.variant global.imagePullPolicy global.imagePullSecrets global.logging.level
 	global.networkPolicy.enabled global.nativeNftables global.resourceScope`
 
-// accepted contains the keys of the schema that values.yaml omits: keys of Kubernetes objects, and
-// keys of Istio's charts without effect.
-const accepted = `ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
+// omittedKeys contains the keys of the schema that values.yaml omits: keys of Kubernetes objects,
+// and keys of Istio's charts, most of them without effect.
+const omittedKeys = `ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
 	ambient.enableAmbientDetectionRetry seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user
 	seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level cni enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
 	telemetry sidecarInjectorWebhook experimental istio_cni revisionTags defaultRevision trustedZtunnelNamespace
@@ -92,7 +93,7 @@ func text(value any) string {
 // that every setting with a key is in values.yaml.
 func TestValuesAreTheSettings(t *testing.T) {
 	values := defaults(t)
-	want := strings.Fields(deployment)
+	want := strings.Fields(deploymentKeys)
 	for _, s := range settings.All() {
 		if s.Helm != "" {
 			want = append(want, s.Helm)
@@ -160,7 +161,7 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 			if property.Description == "" {
 				t.Errorf("%s%s has no description", path, name)
 			}
-			if !slices.Contains(strings.Fields(accepted), path+name) &&
+			if !slices.Contains(strings.Fields(omittedKeys), path+name) &&
 				!slices.ContainsFunc(values, func(key string) bool {
 					return strings.HasPrefix(key+".", path+name+".")
 				}) {
@@ -194,8 +195,8 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 	}
 }
 
-// ofKind converts a text to the type that the schema of a setting has.
-func ofKind(s *jsonschema.Schema, text string) any {
+// parseFor converts a text to a value of the type that a schema allows.
+func parseFor(s *jsonschema.Schema, text string) any {
 	var value any
 	switch {
 	case (s.Type == "array" || slices.Contains(s.Types, "array")) && strings.HasPrefix(text, "["),
@@ -213,16 +214,17 @@ func ofKind(s *jsonschema.Schema, text string) any {
 	return text
 }
 
-// wrong contains values. The schema must reject those that the agent rejects.
-var wrong = []string{
+// unusualValues contains values that most settings do not allow. The schema must reject each value
+// that the agent rejects.
+var unusualValues = []string{
 	"none of the words", "-1", "65536", "a/b", "relative/path", "10-calico.yaml", "Upper_Case",
 	"nat-last", "10", "yes", "{}",
 	"cni.istio.io/not-ready:NoSchedule",
 }
 
-// TestSchemaAllowsWhatTheAgentDoes compares the values that the schema and the agent allow. The
-// templates check bounds of durations.
-func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
+// TestSchemaAllowsWhatTheAgentAllows compares the values that the schema and the agent allow. The
+// templates check the bounds of durations.
+func TestSchemaAllowsWhatTheAgentAllows(t *testing.T) {
 	root := schema(t)
 	for _, s := range settings.All() {
 		property := schemaOf(root, s.Helm)
@@ -234,7 +236,7 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 			t.Fatal(s.Helm, err)
 		}
 		accepts := func(text string) bool {
-			return resolved.Validate(ofKind(property, text)) == nil
+			return resolved.Validate(parseFor(property, text)) == nil
 		}
 		words := s.Kind.Words
 		if s.Helm == "logging.level" {
@@ -255,7 +257,7 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 					s.Kind.Want)
 			}
 		}
-		for _, text := range wrong {
+		for _, text := range unusualValues {
 			if !s.Kind.Allows(text) && s.Helm != "logging.level" && accepts(text) {
 				t.Errorf("%s: the schema allows %q, which %s rejects: want %s", s.Helm, text, s.Env,
 					s.Kind.Want)
@@ -264,8 +266,8 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 	}
 }
 
-// TestRenderedVariablesAreSettings checks that a rendered ConfigMap and its containers set the
-// variables of the settings to allowed values.
+// TestRenderedVariablesAreSettings checks that the ConfigMap and the DaemonSet of each rendered
+// file set only variables of settings, and set them to allowed values.
 func TestRenderedVariablesAreSettings(t *testing.T) {
 	files, err := filepath.Glob("../manifests/*.yaml")
 	if err != nil || len(files) < 2 {

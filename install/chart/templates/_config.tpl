@@ -1,4 +1,4 @@
-{{/* sluice.config returns the settings of the agent that depend on values, as environment variables. An empty setting has the agent's default. */}}
+{{/* sluice.config returns the settings of the agent that depend on values, as environment variables. It omits empty values: the agent then uses its default. */}}
 {{- define "sluice.config" -}}
 {{- $config := dict
   "CNI_CONF_NAME" .cniConfFileName

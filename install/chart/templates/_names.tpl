@@ -1,4 +1,4 @@
-{{/* The DaemonSet's name is fixed, because the plugin always lets pods of this name start. */}}
+{{/* The DaemonSet's name is fixed, because the plugin recognizes the agent's pods by this name, and always lets them start. */}}
 {{- define "sluice.daemonSet" -}}sluice-node{{- end -}}
 
 {{- define "sluice.labels" -}}

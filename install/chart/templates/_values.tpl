@@ -79,7 +79,7 @@ in "mesh: true" as a Boolean.
 {{- if kindIs "string" . -}}{{- . -}}{{- else -}}{{- toJson . -}}{{- end -}}
 {{- end -}}
 
-{{/* sluice.logLevel converts a level, or Istio's list of scope:level, of which it returns the most verbose level. */}}
+{{/* sluice.logLevel returns the most verbose level of a level or of Istio's list of scope:level. */}}
 {{- define "sluice.logLevel" -}}
 {{- $levels := list "debug" "info" "warn" "error" "fatal" "none" -}}
 {{- $least := len $levels -}}

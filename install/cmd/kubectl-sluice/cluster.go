@@ -40,7 +40,7 @@ func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rest.RESTClientFor(config)
 }
 
-// get requests an object and decodes its JSON into object.
+// get requests the object that the target names, and decodes its JSON into object.
 func (c cluster) get(ctx context.Context, t target, object any) error {
 	resource := kindResources[t.kind]
 	client, err := c.client(resource.GroupVersion())
@@ -58,7 +58,7 @@ func (c cluster) get(ctx context.Context, t target, object any) error {
 	return json.Unmarshal(data, object)
 }
 
-// list lists objects of the core group in a namespace, or in all namespaces if it is empty.
+// list lists objects of the core group in a namespace, or in all namespaces if namespace is empty.
 func (c cluster) list(
 	ctx context.Context, resource, namespace string, o metav1.ListOptions, into runtime.Object,
 ) error {
@@ -70,9 +70,9 @@ func (c cluster) list(
 		scheme.ParameterCodec).Do(ctx).Into(into)
 }
 
-// agents lists the pods of the node agents on a node, or on all nodes if node is empty. If no
-// namespace is set and the user may not list pods in all namespaces, it lists those in
-// istio-system.
+// agents lists the pods of the node agents on a node, or on all nodes if node is empty. If the
+// namespace of the agents is not set and the user may not list pods in all namespaces, agents lists
+// the pods in istio-system.
 func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.Pod, error) {
 	list := metav1.ListOptions{LabelSelector: o.agentSelector}
 	if node != "" {

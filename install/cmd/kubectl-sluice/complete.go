@@ -45,7 +45,8 @@ func (o *options) flagCompletions() map[string]completion {
 	}
 }
 
-// completeVerb completes the arguments of a verb, whose flags cobra does not know.
+// completeVerb completes the arguments of a verb. Cobra does not parse the flags of verbs, so
+// completeVerb also completes the values of flags.
 func (o *options) completeVerb(
 	cmd *cobra.Command, args []string, typed string,
 ) ([]string, cobra.ShellCompDirective) {

@@ -15,7 +15,7 @@ import (
 const jsonVersion = 1
 
 // jsonSchema describes every object that kubectl sluice itself prints with --output json.
-// TestSchema generates it.
+// "go test -run TestSchema -update" generates it.
 //
 //go:embed schema.json
 var jsonSchema string
@@ -42,8 +42,8 @@ func (o *options) report(err error) {
 	_ = json.NewEncoder(o.streams.ErrOut).Encode(errorObject{jsonVersion, errorKind, err.Error()})
 }
 
-// asksForJSON reports whether a command line contains --output json, whether for kubectl sluice or
-// for rules.
+// asksForJSON reports whether a command line contains --output json, for kubectl sluice or for
+// rules.
 func asksForJSON(args []string) bool {
 	for i, a := range args {
 		switch a {

@@ -37,7 +37,7 @@ type fakeCluster struct {
 	command func(pod string, args []string, in io.Reader, out, errOut io.Writer) int
 
 	mu  sync.Mutex
-	ran []string
+	ran []string // as POD: COMMAND
 }
 
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -267,7 +267,7 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 		args  []string
 		code  int
 		ran   []string
-		error string
+		error string // part of stderr
 	}{
 		{
 			"namespace and name",
@@ -405,8 +405,8 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			f := newFakeCluster()
 			code, stdout, stderr := f.sluice(t.Context(), t, strings.NewReader(""), c.args...)
 			if code != c.code || !slices.Equal(f.ran, c.ran) || !strings.Contains(stderr, c.error) {
-				t.Errorf("exit code %d, ran %q, want %d, %q\n%s%s", code, f.ran, c.code, c.ran,
-					stdout, stderr)
+				t.Errorf("exit code %d, ran %q, want %d, %q and the error %q\n%s%s", code, f.ran, c.code,
+					c.ran, c.error, stdout, stderr)
 			}
 		})
 	}
@@ -428,7 +428,8 @@ func TestInputAndExitCodePassThrough(t *testing.T) {
 		"--istio-log=-")
 	if code != 1 || stdout != "100000 bytes100000 bytes" ||
 		strings.Count(stderr, "rules: warning") != 2 {
-		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+		t.Errorf("exit code %d, %q, %q; want 1, the input and a warning for each of two pods", code,
+			stdout, stderr)
 	}
 }
 

@@ -45,8 +45,8 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 		status string // of the node agent of node a
 		args   []string
 		code   int
-		stdout bool
-		error  string
+		stdout bool   // an object is expected on stdout
+		error  string // part of stderr
 	}{
 		{
 			"a ready node, and one without an agent",
@@ -64,7 +64,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 		},
 		{"an agent with an empty answer", "", []string{"status", "-o", "json"}, 1, true, ""},
 		{
-			"a bad flag of status", "",
+			"an invalid value of a flag of status", "",
 			[]string{"status", "-o", "json", "--interval", "1ms"},
 			exitBadInput, false,
 			`"--interval: 1ms is less than 1s"`,
@@ -75,7 +75,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 			exitBadInput, false, `"unknown flag: --no"`,
 		},
 		{
-			"unknown pod", "",
+			"an unknown pod", "",
 			[]string{"check", "shop/nobody", "--output", "json"},
 			exitBadInput, false, "NotFound",
 		},
@@ -94,7 +94,8 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 			code, stdout, stderr := f.sluice(t.Context(), t, nil, c.args...)
 			if code != c.code || (stdout != "") != c.stdout || !strings.Contains(stderr, c.error) ||
 				(stderr != "") != (c.error != "") {
-				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+				t.Errorf("exit code %d, want %d, output on stdout: %t, error %q\n%s%s", code, c.code, c.stdout,
+					c.error, stdout, stderr)
 			}
 			if err := schematest.Validate(jsonSchema, strings.NewReader(stdout+stderr)); err != nil {
 				t.Error(err)

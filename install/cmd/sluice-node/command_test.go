@@ -15,40 +15,41 @@ import (
 // TestSIGTERM checks that the plugin is kept on SIGTERM, unless the API server confirms that no
 // agent follows.
 func TestSIGTERM(t *testing.T) {
-	b := newTestNode(t)
+	node := newTestNode(t)
 	begin := time.Now()
-	p := b.start("run")
-	b.waitReady()
+	p := node.start("run")
+	node.waitReady()
 	t.Logf("ready after %v", time.Since(begin))
-	if resident, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid),
+	if status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid),
 		"status")); err == nil {
-		_, rest, _ := strings.Cut(string(resident), "VmRSS:")
+		_, rest, _ := strings.Cut(string(status), "VmRSS:")
 		line, _, _ := strings.Cut(rest, "\n")
 		t.Logf("resident: %s", strings.TrimSpace(line))
 	}
-	if code, text := b.ask("PUT", "/log-level", "debug"); code != 200 || text != "debug\n" {
+	if code, text := node.ask("PUT", "/log-level", "debug"); code != 200 || text != "debug\n" {
 		t.Errorf("PUT /log-level: %d %s", code, text)
 	}
-	if out, err := start(t, b.env, "", "uninstall").wait(); err == nil ||
+	if out, err := start(t, node.env, "", "uninstall").wait(); err == nil ||
 		!strings.Contains(out, "an agent is running on this node") {
-		t.Errorf("uninstall while the agent runs: %v: %s", err, out)
+		t.Errorf("uninstall while the agent runs: error %v, want a refusal: %s", err, out)
 	}
-	b.end(p)
-	if !strings.Contains(b.conflist(), "sluice-cni") {
+	node.end(p)
+	if !strings.Contains(node.conflist(), "sluice-cni") {
 		t.Errorf("the plugin was removed by the stop for an upgrade:\n%s", p.out.String())
 	}
-	p = b.start("run")
-	b.waitReady()
-	b.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
-	b.end(p)
-	if got := b.conflist(); got != primary {
+	p = node.start("run")
+	node.waitReady()
+	node.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
+	node.end(p)
+	if got := node.conflist(); got != primary {
 		t.Errorf("the configuration was not restored: %s\n%s", got, p.out.String())
 	}
-	if _, err := os.Stat(b.path("bin/sluice-cni")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the executable: %v", err)
+	if _, err := os.Stat(node.path("bin/sluice-cni")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the executable was not removed: %v", err)
 	}
 }
 
+// wait waits for the end of the process, and returns its output.
 func (p *process) wait() (string, error) {
 	err := p.Wait()
 	return p.out.String(), err
@@ -57,35 +58,35 @@ func (p *process) wait() (string, error) {
 // TestUninstallByHand checks that the files of a killed agent can be removed by hand, with only the
 // directories as settings.
 func TestUninstallByHand(t *testing.T) {
-	b := newTestNode(t)
-	p := b.start("run")
-	b.waitReady()
+	node := newTestNode(t)
+	p := node.start("run")
+	node.waitReady()
 	if err := p.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = p.Wait()
-	for i, e := range b.env {
+	for i, e := range node.env {
 		if strings.HasPrefix(e, "NODE_NAME=") || strings.HasPrefix(e, "POD_NAME") {
-			b.env[i] = "UNUSED="
+			node.env[i] = "UNUSED="
 		}
 	}
-	if out, err := b.start("uninstall").wait(); err != nil {
+	if out, err := node.start("uninstall").wait(); err != nil {
 		t.Fatalf("uninstall: %v: %s", err, out)
 	}
-	if got := b.conflist(); got != primary {
+	if got := node.conflist(); got != primary {
 		t.Errorf("the configuration was not restored: %s", got)
 	}
 }
 
 func TestUninstallCluster(t *testing.T) {
-	b := newTestNode(t)
+	node := newTestNode(t)
 	// The first three variables are the identity and the address of the API server.
-	env := append(b.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
+	env := append(node.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil ||
-		len(b.Deletes()) != 1 {
-		t.Errorf("error %v, %d deletes, want 1: %s", err, len(b.Deletes()), out)
+		len(node.Deletes()) != 1 {
+		t.Errorf("error %v, %d deletes, want 1: %s", err, len(node.Deletes()), out)
 	}
-	b.RefuseDaemonSets(403)
+	node.RefuseDaemonSets(403)
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil ||
 		!strings.Contains(out, "403") {
 		t.Errorf("without the permission: %v: %s", err, out)

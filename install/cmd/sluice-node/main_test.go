@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// identityEnv makes the test binary the agent in a pod whose service account is in the directory of
-// its value.
+// If identityEnv is set, the test binary runs as sluice-node. The value is the directory of the
+// pod's token and certificate authority; if it is empty, the pod has none.
 const identityEnv = "SLUICE_TEST_IDENTITY"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// mountIdentity mounts files where the kubelet does, in the mount namespace of this process.
+// mountIdentity provides the token and the certificate authority where the kubelet mounts them, in
+// the mount namespace of this process.
 func mountIdentity(dir string) error {
 	if dir == "" {
 		return nil
@@ -79,52 +80,52 @@ func newTestNode(t *testing.T) *testNode {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &testNode{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
+	node := &testNode{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	for _, d := range []string{"conf", "bin", "run", "image", "identity"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.writeFile("conf/10-net.conflist", primary)
-	b.writeFile("image/sluice-cni", "the plugin")
-	b.ProjectInto(b.path("identity"))
+	node.writeFile("conf/10-net.conflist", primary)
+	node.writeFile("image/sluice-cni", "the plugin")
+	node.ProjectInto(node.path("identity"))
 	port := observetest.Port(t)
-	b.url = "http://127.0.0.1:" + port
-	host, apiPort, _ := net.SplitHostPort(b.Address())
-	b.env = []string{
-		identityEnv + "=" + b.path("identity"), "KUBERNETES_SERVICE_HOST=" + host,
+	node.url = "http://127.0.0.1:" + port
+	host, apiPort, _ := net.SplitHostPort(node.Address())
+	node.env = []string{
+		identityEnv + "=" + node.path("identity"), "KUBERNETES_SERVICE_HOST=" + host,
 		"KUBERNETES_SERVICE_PORT=" + apiPort,
 		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
 		"POD_NAMESPACE=" + apiservertest.Namespace,
-		"MOUNTED_CNI_NET_DIR=" + b.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + b.path("bin"),
-		"SLUICE_MOUNTED_CACHE_DIR=" + b.path("cache"),
-		"SLUICE_SOURCE_DIR=" + b.path("image"), "CNI_AGENT_RUN_DIR=" + b.path("run"),
-		"SLUICE_STATE_DIR=" + b.path("state"),
+		"MOUNTED_CNI_NET_DIR=" + node.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + node.path("bin"),
+		"SLUICE_MOUNTED_CACHE_DIR=" + node.path("cache"),
+		"SLUICE_SOURCE_DIR=" + node.path("image"), "CNI_AGENT_RUN_DIR=" + node.path("run"),
+		"SLUICE_STATE_DIR=" + node.path("state"),
 		"SLUICE_HEALTH_PORT=" + port, "MONITORING_PORT=0", "SLUICE_UNINSTALL_TIMEOUT=100ms",
 		"SLUICE_LOG_JSON=true",
 	}
-	return b
+	return node
 }
 
-func (b *testNode) path(name string) string { return filepath.Join(b.dir, name) }
+func (node *testNode) path(name string) string { return filepath.Join(node.dir, name) }
 
-func (b *testNode) writeFile(name, content string) {
-	b.t.Helper()
-	if err := os.WriteFile(b.path(name), []byte(content), 0o644); err != nil {
-		b.t.Fatal(err)
+func (node *testNode) writeFile(name, content string) {
+	node.t.Helper()
+	if err := os.WriteFile(node.path(name), []byte(content), 0o644); err != nil {
+		node.t.Fatal(err)
 	}
 }
 
-func (b *testNode) conflist() string {
-	b.t.Helper()
-	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
+func (node *testNode) conflist() string {
+	node.t.Helper()
+	data, err := os.ReadFile(node.path("conf/10-net.conflist"))
 	if err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
 	return string(data)
 }
 
-// A process is the command in its own process.
+// A process is a started sluice-node with its output.
 type process struct {
 	*exec.Cmd
 	out bytes.Buffer
@@ -147,16 +148,16 @@ func start(t *testing.T, env []string, stdin string, args ...string) *process {
 	return p
 }
 
-func (b *testNode) start(args ...string) *process {
-	b.t.Helper()
-	return start(b.t, b.env, "", args...)
+func (node *testNode) start(args ...string) *process {
+	node.t.Helper()
+	return start(node.t, node.env, "", args...)
 }
 
 // ask sends a request to the health port.
-func (b *testNode) ask(method, path, body string) (code int, answer string) {
-	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+func (node *testNode) ask(method, path, body string) (code int, answer string) {
+	r, err := http.NewRequestWithContext(node.t.Context(), method, node.url+path, strings.NewReader(body))
 	if err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(r)
@@ -168,33 +169,33 @@ func (b *testNode) ask(method, path, body string) (code int, answer string) {
 	return response.StatusCode, string(text)
 }
 
-func (b *testNode) waitReady() {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+func (node *testNode) waitReady() {
+	node.t.Helper()
+	ctx, cancel := context.WithTimeout(node.t.Context(), 30*time.Second)
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	text := ""
 	for {
 		code := 0
-		if code, text = b.ask("GET", "/readyz", ""); code == 200 {
+		if code, text = node.ask("GET", "/readyz", ""); code == 200 {
 			return
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			b.t.Fatalf("not ready within 30 s: %s", text)
+			node.t.Fatalf("not ready within 30 s: %s", text)
 		}
 	}
 }
 
 // end sends SIGTERM and waits for the process.
-func (b *testNode) end(p *process) {
-	b.t.Helper()
+func (node *testNode) end(p *process) {
+	node.t.Helper()
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
 	if err := p.Wait(); err != nil {
-		b.t.Errorf("the agent ended with %v:\n%s", err, p.out.String())
+		node.t.Errorf("the agent ended with %v:\n%s", err, p.out.String())
 	}
 }

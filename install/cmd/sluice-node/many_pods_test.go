@@ -79,35 +79,35 @@ var granted = []uintptr{
 // podCount is the number of pods of a large node. The kubelet's default limit is 110.
 const podCount = 250
 
-// TestManyPods runs the program with its capabilities and as many mesh pods as a node has:
-// it should be ready within a second, with all pods audited, in less than 30 MB. The bounds here
-// are wider, because other tests run at the same time; the figures are logged.
+// TestManyPods runs the program with its capabilities and as many mesh pods as a large node has.
+// The program should be ready within a second, with all pods audited, in less than 30 MB. The
+// bounds here are wider, because other tests run at the same time; the figures are logged.
 func TestManyPods(t *testing.T) {
-	b := newTestNode(t)
-	program := b.path("sluice-node")
+	node := newTestNode(t)
+	program := node.path("sluice-node")
 	// Without -trimpath the packages are the same as in the test, and are not compiled again.
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v: %s", err, out)
 	}
-	if err := os.Mkdir(b.path("netns"), 0o700); err != nil {
+	if err := os.Mkdir(node.path("netns"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	port := observetest.Port(t)
-	b.env = append(b.env, programEnv+"="+program, netnsEnv+"="+b.path("netns"),
-		"SLUICE_MOUNTED_NETNS_DIR="+b.path("netns"),
+	node.env = append(node.env, programEnv+"="+program, netnsEnv+"="+node.path("netns"),
+		"SLUICE_MOUNTED_NETNS_DIR="+node.path("netns"),
 		"SLUICE_AUDIT_INTERVAL=1h", "SLUICE_SEARCH_PROC=false", "MONITORING_PORT="+port)
-	namespaces, ruleset := b.addPods()
+	namespaces, ruleset := node.addPods()
 	begin := time.Now()
-	p := b.startIn(namespaces, "run")
-	b.waitReady()
+	p := node.startWith(namespaces, "run")
+	node.waitReady()
 	ready := time.Since(begin)
 	waitMetric := func(description, line string) {
 		t.Helper()
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
-		for end := time.Now().Add(time.Minute); !strings.Contains(b.scrape(port),
+		for end := time.Now().Add(time.Minute); !strings.Contains(node.scrape(port),
 			line); <-ticker.C {
 			if time.Now().After(end) {
 				t.Fatalf("not within a minute: %s\n%s", description, p.out.String())
@@ -123,41 +123,41 @@ func TestManyPods(t *testing.T) {
 	waitMetric("one pod is repaired", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
 	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil ||
 		len(found.Differences) > 0 {
-		t.Errorf("after the repair: %v, %v", found, err)
+		t.Errorf("after the repair: %v, %v, want no differences", found, err)
 	}
 	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB",
 		ready, podCount, audited, resident, highest)
 	if highest > 40<<10 || ready > 25*time.Second {
-		t.Error("the program uses too much time or memory")
+		t.Error("want at most 40 MiB, and ready within 25 s")
 	}
-	b.end(p)
+	node.end(p)
 }
 
-// addPods creates pods after their ADD: their namespaces with rules, and their records. It returns
-// the namespaces and their ruleset.
-func (b *testNode) addPods() ([]*netns.NS, rules.Ruleset) {
-	b.t.Helper()
+// addPods adds pods whose ADD has completed: it creates their namespaces with rules, and their
+// records. It returns the namespaces, and the ruleset of each namespace.
+func (node *testNode) addPods() ([]*netns.NS, rules.Ruleset) {
+	node.t.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
 	if err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
 	pod, err := podfile.Read(bytes.NewReader(text))
 	if err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
-	store := record.In(b.path("run"))
+	store := record.In(node.path("run"))
 	var namespaces []*netns.NS
 	var ruleset rules.Ruleset
 	for i := range podCount {
 		name, uid := fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
-		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid,
+		node.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid,
 			"nodeName: node-2", "nodeName: "+apiservertest.Node).
 			Replace(string(text)))
-		ns := netnstest.NewPod(b.t)
-		r := redirectOf(b.t, pod)
+		ns := netnstest.NewPod(node.t)
+		r := redirectOf(node.t, pod)
 		ruleset = rules.MustCompile(r)
-		if _, err := nftBackend(b.t).Apply(ns, ruleset, compat.Snapshot{}); err != nil {
-			b.t.Fatal(err)
+		if _, err := nftBackend(node.t).Apply(ns, ruleset, compat.Snapshot{}); err != nil {
+			node.t.Fatal(err)
 		}
 		err := store.Put(record.Record{
 			Key:     record.Key{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"},
@@ -167,7 +167,7 @@ func (b *testNode) addPods() ([]*netns.NS, rules.Ruleset) {
 			Time: time.Now(),
 		})
 		if err != nil {
-			b.t.Fatal(err)
+			node.t.Fatal(err)
 		}
 		namespaces = append(namespaces, ns)
 	}
@@ -194,19 +194,19 @@ func nftBackend(t *testing.T) compat.Backend {
 	return backend
 }
 
-// startIn starts the program with the namespaces.
-func (b *testNode) startIn(namespaces []*netns.NS, args ...string) *process {
-	b.t.Helper()
+// startWith starts the program with descriptors of the namespaces.
+func (node *testNode) startWith(namespaces []*netns.NS, args ...string) *process {
+	node.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
-	p := &process{Cmd: exec.CommandContext(b.t.Context(), self, args...)}
-	p.Env, p.Stdout, p.Stderr = b.env, &p.out, &p.out
+	p := &process{Cmd: exec.CommandContext(node.t.Context(), self, args...)}
+	p.Env, p.Stdout, p.Stderr = node.env, &p.out, &p.out
 	for _, ns := range namespaces {
 		fd, err := unix.FcntlInt(uintptr(ns.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			b.t.Fatal(err)
+			node.t.Fatal(err)
 		}
 		file := os.NewFile(uintptr(fd), ns.String())
 		defer file.Close()
@@ -214,17 +214,17 @@ func (b *testNode) startIn(namespaces []*netns.NS, args ...string) *process {
 	}
 	p.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if err := p.Start(); err != nil {
-		b.t.Fatal(err)
+		node.t.Fatal(err)
 	}
 	return p
 }
 
 // scrape returns the metrics; empty while the port does not answer.
-func (b *testNode) scrape(port string) string {
-	was := b.url
-	defer func() { b.url = was }()
-	b.url = "http://127.0.0.1:" + port
-	_, text := b.ask("GET", "/metrics", "")
+func (node *testNode) scrape(port string) string {
+	was := node.url
+	defer func() { node.url = was }()
+	node.url = "http://127.0.0.1:" + port
+	_, text := node.ask("GET", "/metrics", "")
 	return text
 }
 

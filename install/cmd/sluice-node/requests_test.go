@@ -16,17 +16,17 @@ import (
 // TestRequestsOfAnAgent compares the requests with the requests in the simulation of a large
 // cluster, e2e/scale. New requests must be added there too.
 func TestRequestsOfAnAgent(t *testing.T) {
-	b := newTestNode(t)
-	b.Issue(func(seconds int64) (string, time.Time) {
+	node := newTestNode(t)
+	node.Issue(func(seconds int64) (string, time.Time) {
 		expiry := time.Now().Add(time.Duration(seconds) * time.Second)
 		text := apiservertest.JWT(apiservertest.Account, time.Now(), expiry)
-		b.AddToken(text)
+		node.AddToken(text)
 		return text, expiry
 	})
-	p := b.start("run")
+	p := node.start("run")
 	kinds := func() []string {
 		kinds := map[string]bool{}
-		for _, r := range b.Requests() {
+		for _, r := range node.Requests() {
 			kinds[r.Kind()] = true
 		}
 		return slices.Sorted(maps.Keys(kinds))
@@ -34,14 +34,14 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	first := []string{
 		"create serviceaccounts/token", "get pods", "list daemonsets", "watch daemonsets", "watch pods",
 	}
-	b.waitReady()
+	node.waitReady()
 	rulestest.Eventually(t, fmt.Sprintf("%d kinds of requests", len(first)), func() bool {
 		return len(kinds()) >= len(first)
 	})
 	if d := cmp.Diff(first, kinds()); d != "" {
 		t.Errorf("at the start (-want +got)\n%s", d)
 	}
-	b.end(p)
+	node.end(p)
 	all := append(first, "get daemonsets", "get nodes")
 	slices.Sort(all)
 	if d := cmp.Diff(all, kinds()); d != "" {

@@ -17,14 +17,14 @@ func TestLimitRuntime(t *testing.T) {
 		t.Errorf("with a limit of 256 MiB: %d bytes", got)
 	}
 	for _, row := range []struct {
-		name                        string
-		given                       int
-		gogc                        string
-		wantProcessors, wantGarbage int
+		name                     string
+		given                    int
+		gogc                     string
+		wantProcessors, wantGOGC int
 	}{
 		{"a big node", 64, "", 2, 50},
 		{"a limit of one processor", 1, "", 1, 50},
-		// The Go runtime has read GOGC before the test, so that the value stays at 100.
+		// The Go runtime has read GOGC before the test, so the value stays 100.
 		{"a user who has set GOGC", 64, "200", 2, 100},
 	} {
 		runtime.GOMAXPROCS(row.given)
@@ -34,8 +34,8 @@ func TestLimitRuntime(t *testing.T) {
 		if got := runtime.GOMAXPROCS(0); got != row.wantProcessors {
 			t.Errorf("%s: %d processors, want %d", row.name, got, row.wantProcessors)
 		}
-		if got := debug.SetGCPercent(100); got != row.wantGarbage {
-			t.Errorf("%s: GOGC is %d, want %d", row.name, got, row.wantGarbage)
+		if got := debug.SetGCPercent(100); got != row.wantGOGC {
+			t.Errorf("%s: GOGC is %d, want %d", row.name, got, row.wantGOGC)
 		}
 	}
 }
