@@ -74,6 +74,22 @@ func TestKubeconfigPart(t *testing.T) {
 	}
 }
 
+// settingsWith returns the default settings with one changed variable.
+func settingsWith(t *testing.T, variable, value string) settings.Values {
+	t.Helper()
+	env := map[string]string{
+		"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", variable: value,
+	}
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, set := env[name]
+		return value, set
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 // TestTokenOptions checks the options for the plugin's kubeconfig. If the kubeconfig is the only
 // access to pods, it is checked often enough for readiness to notice an outage. It is checked with
 // the requests that the plugin needs.
@@ -103,16 +119,7 @@ func TestTokenOptions(t *testing.T) {
 			token.Options{Options: apiclient.Options{CAFile: authority}, Namespaces: true},
 		},
 	} {
-		env := map[string]string{
-			"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", row.name: row.value,
-		}
-		v, err := settings.Read(func(name string) (string, bool) {
-			value, set := env[name]
-			return value, set
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := settingsWith(t, row.name, row.value)
 		_, parsed, err := Element(v)
 		if err != nil {
 			t.Fatal(err)

@@ -30,23 +30,23 @@ import (
 )
 
 // lastEvent returns the reason of the last event; empty if there is none.
-func (b *testNode) lastEvent() string {
-	events := b.Events()
+func (tn *testNode) lastEvent() string {
+	events := tn.Events()
 	if len(events) == 0 {
 		return ""
 	}
 	return events[len(events)-1].Reason
 }
 
-func (b *testNode) chain() []string {
-	b.t.Helper()
-	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
+func (tn *testNode) chain() []string {
+	tn.t.Helper()
+	data, err := os.ReadFile(tn.path("conf/10-net.conflist"))
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	list, err := chain.Parse(data)
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return list.Types()
 }
@@ -56,18 +56,20 @@ func (b *testNode) chain() []string {
 // is deleted, it leaves nothing.
 func TestNodeLifecycle(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	b.Put(`{"metadata": {"name": "web", "uid": "1"}, "spec": {"nodeName": "node-1", "containers": [{"name": "istio-proxy"}]}}`)
+	tn := newTestNode(t)
+	tn.Put(`
+metadata: {name: web, uid: "1"}
+spec: {nodeName: node-1, containers: [{name: istio-proxy}]}`)
 	before := netnstest.Descriptors(t)
 	start := time.Now()
-	first := b.run(nil)
+	first := tn.run(nil)
 	first.waitReady()
 	t.Logf("ready after %v", time.Since(start))
-	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, tn.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
 	client := agentclient.New(agentclient.Options{
-		Socket: protocol.SocketIn(b.path("run")), Timeout: time.Minute,
+		Socket: protocol.SocketIn(tn.path("run")), Timeout: time.Minute,
 	})
 	if pod, err := client.Pod(t.Context(), source.Ref{
 		Namespace: "default", Name: "web", UID: "1",
@@ -98,19 +100,19 @@ func TestNodeLifecycle(t *testing.T) {
 		t.Errorf("/healthz: %d, want 200", code)
 	}
 	first.end()
-	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, tn.chain()); diff != "" {
 		t.Errorf("chain after the stop for an upgrade (-want +got):\n%s", diff)
 	}
-	if _, err := os.Stat(b.path("run/sluice-cni-kubeconfig")); err != nil {
+	if _, err := os.Stat(tn.path("run/sluice-cni-kubeconfig")); err != nil {
 		t.Error(err)
 	}
 
-	second := b.run(nil)
+	second := tn.run(nil)
 	second.waitReady()
-	b.SetDaemonSet("")
+	tn.SetDaemonSet("")
 	second.end()
-	remaining := b.files("conf", "bin", "run", "state")
-	if data, err := os.ReadFile(b.path("conf/10-net.conflist")); err != nil ||
+	remaining := tn.files("conf", "bin", "run", "state")
+	if data, err := os.ReadFile(tn.path("conf/10-net.conflist")); err != nil ||
 		string(data) != primary {
 		t.Errorf("the configuration was not restored: %v\n%s", err, data)
 	}
@@ -124,28 +126,28 @@ func TestNodeLifecycle(t *testing.T) {
 }
 
 // add calls ADD of the plugin for the pod web, which must succeed.
-func (b *testNode) add(pod *netns.NS) {
-	b.t.Helper()
-	if out, err := b.startADD("web", "1", pod)(); err != nil {
-		b.t.Fatalf("ADD: %v\n%s", err, out)
+func (tn *testNode) add(pod *netns.NS) {
+	tn.t.Helper()
+	if out, err := tn.startADD("web", "1", pod)(); err != nil {
+		tn.t.Fatalf("ADD: %v\n%s", err, out)
 	}
 }
 
 // startADD starts an ADD of the plugin with the configuration that the agent has written, and
 // returns a function that waits for it.
-func (b *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (string, error)) {
-	b.t.Helper()
-	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
+func (tn *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (string, error)) {
+	tn.t.Helper()
+	data, err := os.ReadFile(tn.path("conf/10-net.conflist"))
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	list, err := chain.Parse(data)
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	config := map[string]any{}
 	if err := json.Unmarshal(list.Elements("sluice-cni")[0].Raw, &config); err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	config["name"], config["cniVersion"] = list.Name, list.CNIVersion
 	config["prevResult"] = map[string]any{
@@ -153,16 +155,16 @@ func (b *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (strin
 	}
 	stdin, err := json.Marshal(config)
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
-	add := exec.CommandContext(b.t.Context(), self)
+	add := exec.CommandContext(tn.t.Context(), self)
 	add.Stdin = bytes.NewReader(stdin)
 	add.Env = []string{
-		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=c-" + uid, "CNI_IFNAME=eth0",
+		"CNI_COMMAND=ADD", "CNI_PATH=" + tn.path("bin"), "CNI_CONTAINERID=c-" + uid, "CNI_IFNAME=eth0",
 		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), pod.FD()),
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + name + ";K8S_POD_UID=" + uid,
 		"GORACE=atexit_sleep_ms=0",
@@ -170,7 +172,7 @@ func (b *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (strin
 	var out bytes.Buffer
 	add.Stdout, add.Stderr = &out, &out
 	if err := add.Start(); err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return func() (string, error) {
 		err := add.Wait()
@@ -182,14 +184,14 @@ func (b *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (strin
 // once the agent is ready.
 func TestReadyMeansThatADDWorks(t *testing.T) {
 	pod := netnstest.New(t)
-	b := newTestNode(t)
-	b.Put(`
+	tn := newTestNode(t)
+	tn.Put(`
 metadata:
   {name: web, uid: "1", labels: {sidecar.istio.io/inject: "true"}, annotations: {sidecar.istio.io/status: "{}"}}
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}`)
-	r := b.run(nil)
+	r := tn.run(nil)
 	r.waitReady()
-	b.add(pod)
+	tn.add(pod)
 	if installed, err := compat.InstalledBackends(pod); err != nil || len(installed) != 1 {
 		t.Errorf("%d backends have rules in the pod, want 1; error %v", len(installed), err)
 	}
@@ -200,14 +202,14 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 // and that the readiness probe and an event report the reason.
 func TestKernelIsCheckedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	r := b.run(func(a *agent.Agent) {
+	tn := newTestNode(t)
+	r := tn.run(func(a *agent.Agent) {
 		a.SetChoose(func(compat.BackendName) (compat.Backend, error) {
 			return nil, errors.New("no nf_tables here")
 		})
 	})
-	r.until("an event about the kernel is sent", func() bool { return len(b.Events()) > 0 })
-	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" ||
+	r.until("an event about the kernel is sent", func() bool { return len(tn.Events()) > 0 })
+	if e := tn.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" ||
 		!strings.Contains(e.Message, "no nf_tables here") {
 		t.Errorf("the event is %+v, want KernelUnsupported with the reason", e)
 	}
@@ -219,7 +221,7 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 		t.Errorf("the part kernel is %s; want it not ready, with the reason", text)
 	}
 	r.end()
-	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, b.files("conf", "bin")); diff != "" {
+	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, tn.files("conf", "bin")); diff != "" {
 		t.Errorf("installed files (-want +got):\n%s", diff)
 	}
 }
@@ -229,24 +231,24 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // failed requests are repeated after seconds
-	b := newTestNode(t)
-	good := b.Token()
-	api := b.apiOptions() // has the valid token
-	b.SetToken("another")
-	r := b.start(api, nil)
+	tn := newTestNode(t)
+	good := tn.Token()
+	api := tn.apiOptions() // has the valid token
+	tn.SetToken("another")
+	r := tn.start(api, nil)
 	r.until("the rejected token is reported", func() bool {
 		return strings.Contains(r.reasons(observe.Configuration), "could not read pods")
 	})
-	if diff := cmp.Diff([]string{"bridge"}, b.chain()); diff != "" || r.readiness().Ready {
+	if diff := cmp.Diff([]string{"bridge"}, tn.chain()); diff != "" || r.readiness().Ready {
 		t.Errorf("chain, ready %v (-want +got):\n%s", r.readiness().Ready, diff)
 	}
 	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 ||
 		!strings.Contains(text, "[-] configuration") {
 		t.Errorf("/readyz with a rejected token: %d %s, want 503", code, text)
 	}
-	b.SetToken(good)
+	tn.SetToken(good)
 	r.waitReady()
-	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, tn.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
 	r.end()
@@ -257,20 +259,22 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 // corrected.
 func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	r := b.run(nil)
+	tn := newTestNode(t)
+	r := tn.run(nil)
 	r.waitReady()
-	b.writeFile("conf/10-net.conflist", "{")
+	tn.writeFile("conf/10-net.conflist", "{")
 	r.until("the node is not ready", func() bool { return !r.readiness().Ready })
 	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") ||
-		strings.Contains(text, b.dir) {
+		strings.Contains(text, tn.dir) {
 		t.Errorf("the part configuration is %s, want the paths on the node", text)
 	}
-	r.until("an event about the invalid configuration is sent", func() bool { return b.lastEvent() == "InvalidConfiguration" })
-	b.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
+	r.until("an event about the invalid configuration is sent", func() bool {
+		return tn.lastEvent() == "InvalidConfiguration"
+	})
+	tn.writeFile("conf/10-net.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.waitReady()
 	r.until("an event about the end of the problem is sent", func() bool {
-		return b.lastEvent() == "Installed"
+		return tn.lastEvent() == "Installed"
 	})
 	r.end()
 }
@@ -279,14 +283,14 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 // the agent does not end before the Runnable.
 func TestRunnables(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
+	tn := newTestNode(t)
 	began, ended := make(chan agent.Dependencies, 1), make(chan struct{})
-	r := b.run(nil, func(ctx context.Context, d agent.Dependencies) {
+	r := tn.run(nil, func(ctx context.Context, d agent.Dependencies) {
 		defer close(ended)
 		began <- d
 		<-ctx.Done()
 	})
-	if d := <-began; d.Pods == nil || d.Cluster == nil || d.Config.RunDir != b.path("run") ||
+	if d := <-began; d.Pods == nil || d.Cluster == nil || d.Config.RunDir != tn.path("run") ||
 		d.NodeName != "node-1" {
 		t.Errorf("incomplete dependencies: %+v", d)
 	}
@@ -298,35 +302,35 @@ func TestRunnables(t *testing.T) {
 // taints are kept.
 func TestStartupTaint(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	b.addTaints()
+	tn := newTestNode(t)
+	tn.addTaints()
 	const all = "[" + startupTaint + "," + otherTaint + "]"
-	b.SetTaints(all, 1) // one conflict
-	if err := os.Rename(b.path("conf/10-net.conflist"), b.path("later")); err != nil {
+	tn.SetTaints(all, 1) // one conflict
+	if err := os.Rename(tn.path("conf/10-net.conflist"), tn.path("later")); err != nil {
 		t.Fatal(err)
 	}
-	r := b.run(nil)
+	r := tn.run(nil)
 	r.until("the missing configuration is reported", func() bool {
 		return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration")
 	})
-	if got := b.Taints(); got != all {
+	if got := tn.Taints(); got != all {
 		t.Errorf("taints of a node that is not ready: %s, want all", got)
 	}
-	if err := os.Rename(b.path("later"), b.path("conf/10-net.conflist")); err != nil {
+	if err := os.Rename(tn.path("later"), tn.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the start-up taint is removed", func() bool { return b.Taints() == "["+otherTaint+"]" })
+	r.until("the start-up taint is removed", func() bool { return tn.Taints() == "["+otherTaint+"]" })
 	r.end()
 }
 
 func TestPortInUse(t *testing.T) {
-	b := newTestNode(t)
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":"+b.env["MONITORING_PORT"])
+	tn := newTestNode(t)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":"+tn.env["MONITORING_PORT"])
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	r := b.run(nil)
+	r := tn.run(nil)
 	if err := <-r.done; err == nil || !strings.Contains(err.Error(), "MONITORING_PORT") {
 		t.Errorf("error %v, want one about MONITORING_PORT", err)
 	}

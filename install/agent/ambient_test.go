@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/agent/logs"
-	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -23,35 +22,35 @@ import (
 
 // startNodeProcess starts a process in a network namespace, and returns the path of a /proc in
 // which this process is both process 1 of the node and the kubelet.
-func (b *testNode) startNodeProcess(ns *netns.NS) string {
-	b.t.Helper()
+func (tn *testNode) startNodeProcess(ns *netns.NS) string {
+	tn.t.Helper()
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
-		b.t.Skip(err)
+		tn.t.Skip(err)
 	}
 	data, err := os.ReadFile(sleep)
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
-	b.writeFile("image/kubelet", string(data))
-	if err := os.Chmod(b.path("image/kubelet"), 0o755); err != nil {
-		b.t.Fatal(err)
+	tn.writeFile("image/kubelet", string(data))
+	if err := os.Chmod(tn.path("image/kubelet"), 0o755); err != nil {
+		tn.t.Fatal(err)
 	}
-	cmd := exec.Command(b.path("image/kubelet"), "1000")
+	cmd := exec.Command(tn.path("image/kubelet"), "1000")
 	if err := ns.Do(cmd.Start); err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
-	b.t.Cleanup(func() {
+	tn.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	proc := b.path("proc")
+	proc := tn.path("proc")
 	err = os.MkdirAll(proc, 0o755)
 	if err == nil {
 		err = os.Symlink(fmt.Sprintf("/proc/%d", cmd.Process.Pid), filepath.Join(proc, "1"))
 	}
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return proc
 }
@@ -67,25 +66,26 @@ func backendsWithRules(t testing.TB, ns *netns.NS) int {
 }
 
 // checkHostRules checks that the namespace has the node's rules, as the agent describes them.
-func (b *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
-	b.t.Helper()
-	h, err := protocol.Caller{Socket: protocol.SocketIn(b.path("run"))}.Host(b.t.Context())
+func (tn *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
+	tn.t.Helper()
+	h, err := protocol.Caller{Socket: protocol.SocketIn(tn.path("run"))}.Host(tn.t.Context())
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	ns, err := netns.Open(h.NetNS)
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	defer ns.Close()
 	rs, err := rules.CompileAmbientHost(h.Parameters)
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	found, err := backend.Check(host, rs, compat.Snapshot{})
 	if err != nil || len(found.Differences) > 0 || ns.ID() != host.ID() || h.Backend != string(backend.Name()) ||
 		len(h.Parameters.Pods) != 1 {
-		b.t.Errorf("the agent describes the node's rules by %+v: differences %v, %v", h, found.Differences, err)
+		tn.t.Errorf("the agent describes the node's rules by %+v: differences %v, error %v", h,
+			found.Differences, err)
 	}
 }
 
@@ -93,19 +93,19 @@ func (b *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 // removal of both.
 func TestAmbientMode(t *testing.T) {
 	pod, host := netnstest.NewPod(t), netnstest.New(t)
-	b := newTestNode(t)
-	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
-	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.startNodeProcess(host)
+	tn := newTestNode(t)
+	tn.env["AMBIENT_ENABLED"], tn.env["ZTUNNEL_UDS_ADDRESS"] = "true", tn.path("z/z.sock")
+	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.startNodeProcess(host)
 	const object = `
 metadata: {name: web, uid: "1", labels: {istio.io/dataplane-mode: ambient}, annotations: {%s}}
 spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
 status: {phase: Running, podIP: 10.1.0.7}`
-	b.Put(strings.ReplaceAll(fmt.Sprintf(object, ""), "status: {phase: Running, podIP: 10.1.0.7}", ""))
-	r := b.run(nil)
+	tn.Put(strings.ReplaceAll(fmt.Sprintf(object, ""), "status: {phase: Running, podIP: 10.1.0.7}", ""))
+	r := tn.run(nil)
 	r.waitReady()
-	z := ztunneltest.Start(t, b.path("z/z.sock"), nil)
+	z := ztunneltest.Start(t, tn.path("z/z.sock"), nil)
 	z.Wait(t, "snapshot")
-	b.add(pod)
+	tn.add(pod)
 	backend, err := compat.Choose(compat.BackendNFT)
 	if err != nil {
 		t.Fatal(err)
@@ -122,10 +122,10 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	const patch = `PATCH /api/v1/namespaces/default/pods/web/status ` +
 		`{"metadata":{"annotations":{"ambient.istio.io/redirection":%s},"uid":"1"}}`
 	patched := func(value string) func() bool {
-		return func() bool { return slices.Contains(b.PodChanges(), fmt.Sprintf(patch, value)) }
+		return func() bool { return slices.Contains(tn.PodChanges(), fmt.Sprintf(patch, value)) }
 	}
 	r.until("the annotation is enabled", patched(`"enabled"`))
-	b.Put(fmt.Sprintf(object, "ambient.istio.io/redirection: enabled"))
+	tn.Put(fmt.Sprintf(object, "ambient.istio.io/redirection: enabled"))
 	r.until("the metrics contain the pod and its ADD", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nztunnel_connected 1\n") &&
@@ -137,7 +137,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		!strings.Contains(text, "\nsluice_ztunnel_pods_unacknowledged 0\n") {
 		t.Errorf("the metrics lack the node's rules or the number of unacknowledged pods:\n%s", text)
 	}
-	b.checkHostRules(host, backend)
+	tn.checkHostRules(host, backend)
 	s := r.status()
 	for name, want := range map[string]string{
 		"ambient": "ok: 1 enrolled | ", "ztunnel": "ok: 1 connected; 1 of 1 pods acknowledged | ",
@@ -148,7 +148,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if l := b.locate(); l.Decision != "ambient" || l.Ambient == nil || l.Backend != "nft" {
+	if l := tn.locate(); l.Decision != "ambient" || l.Ambient == nil || l.Backend != "nft" {
 		t.Errorf("the location is %+v, want a pod in ambient mode with backend nft", l)
 	}
 
@@ -165,7 +165,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		}
 		r.until(tc.name+" are back", func() bool { return backendsWithRules(t, tc.ns) == 1 })
 		r.until("an event about "+tc.name+" is sent", func() bool {
-			return slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
+			return slices.ContainsFunc(tn.Events(), func(e apiservertest.Event) bool {
 				return e.Reason == tc.reason && strings.Contains(e.Message, "restored")
 			})
 		})
@@ -175,29 +175,25 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		}
 	}
 
-	b.SetDaemonSet("")
+	tn.SetDaemonSet("")
 	r.end()
 	if backendsWithRules(t, pod) != 0 || backendsWithRules(t, host) != 0 || !patched("null")() {
 		t.Errorf("after uninstallation %d backends have rules in the pod and %d on the node, want none; "+
 			"changes of pods %v, want a removed annotation", backendsWithRules(t, pod),
-			backendsWithRules(t, host), b.PodChanges())
+			backendsWithRules(t, host), tn.PodChanges())
 	}
 }
 
 // TestAmbientModeNeedsTheSocket checks that ambient mode without the plugin's socket is an error:
 // the agent could not enroll pods.
 func TestAmbientModeNeedsTheSocket(t *testing.T) {
-	b := newTestNode(t)
-	b.env["AMBIENT_ENABLED"], b.env["SLUICE_SERVE"] = "true", "false"
-	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
-	if err != nil {
-		t.Fatal(err)
-	}
+	tn := newTestNode(t)
+	tn.env["AMBIENT_ENABLED"], tn.env["SLUICE_SERVE"] = "true", "false"
 	log, err := logs.New("debug", true, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = agent.New(agent.Options{Settings: v, API: b.apiOptions(), Log: log})
+	_, err = agent.New(agent.Options{Settings: readSettings(t, tn.env), API: tn.apiOptions(), Log: log})
 	if err == nil || !strings.Contains(err.Error(), "AMBIENT_ENABLED: needs SLUICE_SERVE") {
 		t.Error(err)
 	}
@@ -207,18 +203,18 @@ func TestAmbientModeNeedsTheSocket(t *testing.T) {
 // node's rules for probes that an earlier agent in ambient mode has installed.
 func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
 	host := netnstest.New(t)
-	b := newTestNode(t)
-	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
-	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.startNodeProcess(host)
-	r := b.run(nil)
+	tn := newTestNode(t)
+	tn.env["AMBIENT_ENABLED"], tn.env["ZTUNNEL_UDS_ADDRESS"] = "true", tn.path("z/z.sock")
+	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.startNodeProcess(host)
+	r := tn.run(nil)
 	r.waitReady()
 	r.until("the node has rules", func() bool { return backendsWithRules(t, host) == 1 })
 	r.end() // the DaemonSet exists: an upgrade
 	if backendsWithRules(t, host) != 1 {
 		t.Fatal("the stop for an upgrade has removed the node's rules")
 	}
-	b.env["AMBIENT_ENABLED"] = "false"
-	r = b.run(nil)
+	tn.env["AMBIENT_ENABLED"] = "false"
+	r = tn.run(nil)
 	r.until("the node has no rules", func() bool { return backendsWithRules(t, host) == 0 })
 	r.waitReady()
 	r.end()

@@ -19,52 +19,52 @@ import (
 
 // addRedirectedPod adds to the node a pod that ADD has redirected. The pod's sandbox does not exist
 // before addSandbox.
-func (b *testNode) addRedirectedPod() rules.Redirect {
-	b.t.Helper()
-	b.Put(`
+func (tn *testNode) addRedirectedPod() rules.Redirect {
+	tn.t.Helper()
+	tn.Put(`
 metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
 status: {phase: Running, podIP: 10.1.0.7}`)
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
-	err := record.In(b.path("run")).Put(record.Record{
+	err := record.In(tn.path("run")).Put(record.Record{
 		Key: record.Key{ContainerID: "a", IfName: "eth0"}, Netns: "/var/run/netns/cni-1",
 		Pod: record.Pod{Namespace: "default", Name: "web", UID: "1"}, Outcome: "redirect",
 		Reason:   "mesh-pod",
 		Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return r
 }
 
 // addSandbox creates the network namespace of the pod that addRedirectedPod has added. It returns
 // the namespace and the file that the runtime mounts.
-func (b *testNode) addSandbox(r rules.Redirect) (ns *netns.NS, file string) {
-	b.t.Helper()
-	ns, file = b.addNetNS()
+func (tn *testNode) addSandbox(r rules.Redirect) (ns *netns.NS, file string) {
+	tn.t.Helper()
+	ns, file = tn.addNetNS()
 	backend, err := compat.Choose(compat.BackendNFT)
 	if err == nil {
 		_, err = backend.Apply(ns, rules.MustCompile(r), compat.Snapshot{})
 	}
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return ns, file
 }
 
 // addNetNS creates the network namespace /var/run/netns/cni-1, and returns its file.
-func (b *testNode) addNetNS() (ns *netns.NS, file string) {
-	b.t.Helper()
-	ns, file = netnstest.NewPod(b.t), b.path("netns/cni-1")
-	b.env["SLUICE_MOUNTED_NETNS_DIR"] = b.path("netns")
-	err := os.MkdirAll(b.path("netns"), 0o755)
+func (tn *testNode) addNetNS() (ns *netns.NS, file string) {
+	tn.t.Helper()
+	ns, file = netnstest.NewPod(tn.t), tn.path("netns/cni-1")
+	tn.env["SLUICE_MOUNTED_NETNS_DIR"] = tn.path("netns")
+	err := os.MkdirAll(tn.path("netns"), 0o755)
 	if err == nil {
 		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), file)
 	}
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	return ns, file
 }
@@ -81,14 +81,14 @@ func counts(r *running, n string) func() bool {
 // plugin was not called. It finds the sandbox in the runtime's cache by the UID in the kubelet.
 func TestAStaticPodWithoutARecordIsRepaired(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	ns, _ := b.addNetNS()
-	b.env["SLUICE_MOUNTED_CACHE_DIR"] = b.path("cache")
-	b.writeFile("cache/results/net-c1-eth0", `{"kind": "cniCacheV1", "containerId": "c1",
+	tn := newTestNode(t)
+	ns, _ := tn.addNetNS()
+	tn.env["SLUICE_MOUNTED_CACHE_DIR"] = tn.path("cache")
+	tn.writeFile("cache/results/net-c1-eth0", `{"kind": "cniCacheV1", "containerId": "c1",
 		"ifName": "eth0", "netns": "/var/run/netns/cni-1", "cniArgs": [
 			["K8S_POD_NAMESPACE", "default"], ["K8S_POD_NAME", "web-node-1"],
 			["K8S_POD_UID", "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d"]]}`)
-	b.Put(`
+	tn.Put(`
 metadata:
   name: web-node-1
   uid: "1"
@@ -97,7 +97,7 @@ metadata:
     sidecar.istio.io/status: "{}"
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
 status: {phase: Running, podIP: 10.1.0.7}`)
-	r := b.run(nil)
+	r := tn.run(nil)
 	r.until("the pod is redirected", counts(r, "1"))
 	if backendsWithRules(t, ns) != 1 {
 		t.Error("the pod has no rules")
@@ -111,11 +111,11 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 func TestAForceDeletedPodIsAudited(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the end of the sandbox is noticed after seconds
-	b := newTestNode(t)
-	ns, file := b.addSandbox(b.addRedirectedPod())
-	r := b.run(nil)
+	tn := newTestNode(t)
+	ns, file := tn.addSandbox(tn.addRedirectedPod())
+	r := tn.run(nil)
 	r.until("the pod is redirected", counts(r, "1"))
-	b.DeletePod("default", "web")
+	tn.DeletePod("default", "web")
 	for range 2 {
 		if backend, err := compat.Choose(compat.BackendNFT); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestAForceDeletedPodIsAudited(t *testing.T) {
 		r.until("the rules are restored", func() bool { return backendsWithRules(t, ns) == 1 })
 		r.until("the pod is counted", counts(r, "1"))
 		r.end()
-		r = b.run(nil)
+		r = tn.run(nil)
 	}
 	r.until("the pod is redirected", counts(r, "1"))
 	if err := os.Remove(file); err != nil {
@@ -136,12 +136,12 @@ func TestAForceDeletedPodIsAudited(t *testing.T) {
 }
 
 // locate requests the location of the pod web from the agent's socket.
-func (b *testNode) locate() (l protocol.Location) {
-	b.t.Helper()
-	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix",
-		protocol.SocketIn(b.path("run")))
+func (tn *testNode) locate() (l protocol.Location) {
+	tn.t.Helper()
+	conn, err := new(net.Dialer).DialContext(tn.t.Context(), "unix",
+		protocol.SocketIn(tn.path("run")))
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	defer conn.Close()
 	request := protocol.Request{
@@ -161,7 +161,7 @@ func (b *testNode) locate() (l protocol.Location) {
 		}
 	}
 	if err != nil {
-		b.t.Fatalf("the location cannot be read: %v; the answer is %+v", err, answer)
+		tn.t.Fatalf("the location cannot be read: %v; the answer is %+v", err, answer)
 	}
 	return l
 }
@@ -170,9 +170,9 @@ func (b *testNode) locate() (l protocol.Location) {
 // returns their locations.
 func TestTheAgentAudits(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	want := b.addRedirectedPod()
-	r := b.run(nil)
+	tn := newTestNode(t)
+	want := tn.addRedirectedPod()
+	r := tn.run(nil)
 	r.waitReady()
 	r.until("the pod is counted", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
@@ -186,7 +186,7 @@ func TestTheAgentAudits(t *testing.T) {
 			return strings.Contains(text, "\nsluice_install_part_ready{part=\""+part+"\"} 1\n")
 		})
 	}
-	l := b.locate()
+	l := tn.locate()
 	if l.UID != "1" || l.Decision != "redirect" || l.Backend != "nft" || l.NetNS != "" ||
 		!rules.Equal(rules.MustCompile(want), rules.MustCompile(*l.Redirect)) {
 		t.Errorf("the location is %+v, want the redirection of the record and no network namespace", l)
@@ -201,11 +201,11 @@ func TestAuditWithoutServing(t *testing.T) {
 	for audited, line := range map[string]string{
 		"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n",
 	} {
-		b := newTestNode(t)
-		b.addRedirectedPod()
-		b.env["SLUICE_SERVE"], b.env["SLUICE_AUDIT"], b.env["REPAIR_ENABLED"] = "false", audited,
+		tn := newTestNode(t)
+		tn.addRedirectedPod()
+		tn.env["SLUICE_SERVE"], tn.env["SLUICE_AUDIT"], tn.env["REPAIR_ENABLED"] = "false", audited,
 			"false"
-		r := b.run(nil)
+		r := tn.run(nil)
 		r.waitReady()
 		text := ""
 		r.until("the metrics contain "+line, func() bool {
@@ -216,7 +216,7 @@ func TestAuditWithoutServing(t *testing.T) {
 			t.Error("pods are counted without audit")
 		}
 		r.end()
-		for _, request := range b.Requests() {
+		for _, request := range tn.Requests() {
 			if audited == "false" && request.Path == "/api/v1/pods" {
 				t.Error("pods are listed although no feature needs them")
 			}

@@ -68,30 +68,30 @@ type child struct {
 }
 
 // startChild starts an agent in its own process, and waits until it is ready.
-func (b *testNode) startChild() *child {
-	b.t.Helper()
+func (tn *testNode) startChild() *child {
+	tn.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	c := &child{
-		&running{b, func() {}, make(chan error, 1)}, exec.CommandContext(b.t.Context(), self),
+		&running{tn, func() {}, make(chan error, 1)}, exec.CommandContext(tn.t.Context(), self),
 	}
 	c.process.Env = []string{
-		childEnv + "=" + b.URL(), childTokenEnv + "=" + b.TokenFile(), childCAEnv + "=" + b.CAFile(),
-		childNoopEnv + "=" + b.path("image/noop"), "GORACE=atexit_sleep_ms=0",
+		childEnv + "=" + tn.URL(), childTokenEnv + "=" + tn.TokenFile(), childCAEnv + "=" + tn.CAFile(),
+		childNoopEnv + "=" + tn.path("image/noop"), "GORACE=atexit_sleep_ms=0",
 	}
-	for name, value := range b.env {
+	for name, value := range tn.env {
 		c.process.Env = append(c.process.Env, name+"="+value)
 	}
-	c.process.Stderr = b.t.Output()
+	c.process.Stderr = tn.t.Output()
 	// The pipe ends with the test process, and then the agent exits. Pdeathsig is not used, because
 	// the thread that starts a process may end before the test.
 	if _, err := c.process.StdinPipe(); err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	if err := c.process.Start(); err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	go func() { c.done <- c.process.Wait() }()
 	c.waitReady()

@@ -39,8 +39,8 @@ func (r *running) waitPodAccess(name string) {
 }
 
 // lastMessage returns the message of the last event with the reason; empty if there is none.
-func (b *testNode) lastMessage(reason string) string {
-	events := b.Events()
+func (tn *testNode) lastMessage(reason string) string {
+	events := tn.Events()
 	slices.Reverse(events)
 	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool {
 		return e.Reason == reason
@@ -62,7 +62,7 @@ func TestRotatedAuthority(t *testing.T) {
 // is not ready while the API server rejects the token and the kubelet has not projected another
 // one. Afterwards the plugin gets a new kubeconfig.
 func TestRecreatedServiceAccount(t *testing.T) {
-	checkRejectedCredentials(t, func(b *testNode) { b.RecreateAccount(time.Now().Add(-time.Minute)) },
+	checkRejectedCredentials(t, func(tn *testNode) { tn.RecreateAccount(time.Now().Add(-time.Minute)) },
 		"rejects the agent's service account token (401), since ", "401")
 }
 
@@ -71,24 +71,24 @@ func TestRecreatedServiceAccount(t *testing.T) {
 func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, event string) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // errors are retried after seconds
-	b := newTestNode(t)
-	r := b.run(nil)
+	tn := newTestNode(t)
+	r := tn.run(nil)
 	r.waitReady()
-	reject(b)
+	reject(tn)
 	r.until("the rejected credentials are reported", func() bool { return strings.Contains(r.reasons(observe.Rights), reason) })
 	if r.readiness().Ready {
 		t.Error("ready with rejected credentials")
 	}
 	rejected := time.Now()
 	r.until("the problem lasts", func() bool { return time.Since(rejected) > 5*time.Second })
-	b.Project()
+	tn.Project()
 	r.waitReady()
 	r.until("the plugin's kubeconfig is ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
 	})
 	r.waitPodAccess("later")
 	r.until("an event about the rejected credentials is sent", func() bool {
-		return strings.Contains(b.lastMessage("CredentialsRejected"), event)
+		return strings.Contains(tn.lastMessage("CredentialsRejected"), event)
 	})
 	r.end()
 }
@@ -99,31 +99,31 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 func TestTokenThatIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // errors are retried after seconds
-	b := newTestNode(t)
+	tn := newTestNode(t)
 	// The token is valid for an hour, and the kubelet should have replaced it after 48 minutes.
-	b.RecreateAccount(time.Now().Add(-50 * time.Minute))
-	api := b.apiOptions()
-	b.replacementTimeout = time.Nanosecond
-	r := b.start(api, nil)
+	tn.RecreateAccount(time.Now().Add(-50 * time.Minute))
+	api := tn.apiOptions()
+	tn.replacementTimeout = time.Nanosecond
+	r := tn.start(api, nil)
 	r.waitReady()
-	b.RecreateAccount(time.Now().Add(-time.Minute))
+	tn.RecreateAccount(time.Now().Add(-time.Minute))
 	err := <-r.done
 	if err == nil || !strings.Contains(err.Error(),
 		"rejects the agent's service account token (401)") ||
 		!strings.Contains(err.Error(), "the kubelet has not replaced it") {
 		t.Errorf("the agent ends with %v, want the rejection of a token that the kubelet has not replaced", err)
 	}
-	if !slices.Contains(b.chain(), "sluice-cni") {
+	if !slices.Contains(tn.chain(), "sluice-cni") {
 		t.Error("the plugin was removed")
 	}
-	if _, err := os.Stat(b.path("run/agent-exits.json")); err != nil {
+	if _, err := os.Stat(tn.path("run/agent-exits.json")); err != nil {
 		t.Error(err)
 	}
-	b.Project()
-	r = b.start(api, nil)
+	tn.Project()
+	r = tn.start(api, nil)
 	r.waitReady()
 	r.until("an event about the rejected credentials is sent", func() bool {
-		return strings.HasPrefix(b.lastMessage("CredentialsRejected"), "the agent exited 1 times")
+		return strings.HasPrefix(tn.lastMessage("CredentialsRejected"), "the agent exited 1 times")
 	})
 	r.end()
 }

@@ -23,7 +23,7 @@ func TestNodeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		unavailable := false
-		a := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+		ne := newNodeEvents(func(_ context.Context, e cluster.Event) error {
 			if unavailable {
 				return errors.New("unavailable")
 			}
@@ -34,10 +34,10 @@ func TestNodeEvents(t *testing.T) {
 			events = append(events, text)
 			return nil
 		}, "node-1", zap.NewNop())
-		a.settle = 0
+		ne.settle = 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.run(ctx)
+		go ne.run(ctx)
 		disk, writer := problemEvent{reason: "DiskFull", message: "the disk"},
 			problemEvent{"ConflictingWriter", "cilium", 3}
 		for _, step := range []struct {
@@ -85,7 +85,7 @@ func TestNodeEvents(t *testing.T) {
 			},
 		} {
 			unavailable = step.unavailable
-			a.set(step.problems, len(step.problems) == 0)
+			ne.set(step.problems, len(step.problems) == 0)
 			synctest.Wait()
 			time.Sleep(step.after)
 			synctest.Wait()
@@ -103,16 +103,16 @@ func TestNodeEvents(t *testing.T) {
 func TestNodeEventsWaitAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int32
-		a := newNodeEvents(func(context.Context, cluster.Event) error {
+		ne := newNodeEvents(func(context.Context, cluster.Event) error {
 			requests.Add(1)
 			return errors.New("unavailable")
 		}, "node-1", zap.NewNop())
-		a.settle = 0
+		ne.settle = 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.run(ctx)
+		go ne.run(ctx)
 		for range 10 {
-			a.set([]problemEvent{{reason: "DiskFull", message: "the disk"}}, false)
+			ne.set([]problemEvent{{reason: "DiskFull", message: "the disk"}}, false)
 			synctest.Wait()
 		}
 		if n := requests.Load(); n != 1 {
@@ -129,7 +129,7 @@ func TestNodeEventsWaitAfterAFailure(t *testing.T) {
 		if before < 2 || before > 4 {
 			t.Errorf("%d requests, want the first one and one to three retries", before)
 		}
-		a.retry()
+		ne.retry()
 		synctest.Wait()
 		if n := requests.Load(); n != before+1 {
 			t.Errorf("%d requests after retry, want 1", n-before)
@@ -158,7 +158,7 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var events []string
-		a := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+		ne := newNodeEvents(func(_ context.Context, e cluster.Event) error {
 			mu.Lock()
 			defer mu.Unlock()
 			events = append(events, e.Reason)
@@ -166,7 +166,7 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		}, "node-1", zap.NewNop())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go a.run(ctx)
+		go ne.run(ctx)
 		disk, bypass := problemEvent{reason: "DiskFull"}, problemEvent{"PluginBypassed", "a pod", 1}
 		wantSent := func(when, want string) {
 			t.Helper()
@@ -177,30 +177,30 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 				t.Errorf("%s: sent %q, want %q", when, got, want)
 			}
 		}
-		a.set([]problemEvent{disk}, false)
+		ne.set([]problemEvent{disk}, false)
 		time.Sleep(settleTime - time.Second)
-		a.set(nil, true)
+		ne.set(nil, true)
 		time.Sleep(time.Hour)
 		wantSent("after a short problem", "")
-		a.set([]problemEvent{disk}, false)
+		ne.set([]problemEvent{disk}, false)
 		time.Sleep(settleTime - time.Second)
-		a.set([]problemEvent{disk, bypass}, false)
+		ne.set([]problemEvent{disk, bypass}, false)
 		wantSent("after pods without redirection", "PluginBypassed")
 		time.Sleep(2 * time.Second)
 		wantSent("after a lasting problem", "PluginBypassed DiskFull")
-		a.set([]problemEvent{{reason: "DirectoryReplaced"}}, false)
+		ne.set([]problemEvent{{reason: "DirectoryReplaced"}}, false)
 		wantSent("after a new problem", "PluginBypassed DiskFull")
-		a.deliver(ctx, time.Now(), 0)
+		ne.deliver(ctx, time.Now(), 0)
 		wantSent("at an exit", "PluginBypassed DiskFull DirectoryReplaced")
 		network := problemEvent{reason: "NoNetworkConfiguration"}
-		a.set([]problemEvent{network}, false)
+		ne.set([]problemEvent{network}, false)
 		time.Sleep(networkTime - time.Second)
-		a.set(nil, false)
+		ne.set(nil, false)
 		time.Sleep(time.Hour)
 		wantSent("before the node is ready", "PluginBypassed DiskFull DirectoryReplaced")
-		a.set(nil, true)
+		ne.set(nil, true)
 		wantSent("when the node is ready", "PluginBypassed DiskFull DirectoryReplaced Installed")
-		a.set([]problemEvent{network}, false)
+		ne.set([]problemEvent{network}, false)
 		time.Sleep(networkTime)
 		wantSent("without a network",
 			"PluginBypassed DiskFull DirectoryReplaced Installed NoNetworkConfiguration")

@@ -38,11 +38,11 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
-			b := newTestNode(t)
-			r := b.run(nil)
+			tn := newTestNode(t)
+			r := tn.run(nil)
 			r.waitReady()
-			begin, before := time.Now(), len(b.Requests())
-			b.Fault(f.fault)
+			begin, before := time.Now(), len(tn.Requests())
+			tn.Fault(f.fault)
 			r.until("the fault is reported", func() bool {
 				_, text := r.get("MONITORING_PORT", "/metrics")
 				lost := strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
@@ -52,9 +52,9 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 						strings.Contains(rights, " lacks a permission: "))
 			})
 			r.until("several requests are sent", func() bool {
-				return f.hangs || len(b.Requests()) >= before+4
+				return f.hangs || len(tn.Requests()) >= before+4
 			})
-			requests := len(b.Requests()) - before
+			requests := len(tn.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
 				t.Errorf("%d requests, want at most %d", requests, most)
 			}
@@ -65,7 +65,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			if !strings.HasPrefix(r.reasons(observe.Configuration), "true ") {
 				t.Errorf("the configuration is %s, want ready", r.reasons(observe.Configuration))
 			}
-			b.Recover()
+			tn.Recover()
 			r.waitReady()
 			r.waitPodAccess("later")
 			r.end()
@@ -81,27 +81,29 @@ func TestAStartDuringAFault(t *testing.T) {
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
-			b := newTestNode(t)
-			api := b.apiOptions()
-			first := b.start(api, nil)
+			tn := newTestNode(t)
+			api := tn.apiOptions()
+			first := tn.start(api, nil)
 			first.waitReady()
-			b.Fault(f.fault)
+			tn.Fault(f.fault)
 			first.end()
-			begin, before := time.Now(), len(b.Requests())
-			r := b.start(api, nil)
+			begin, before := time.Now(), len(tn.Requests())
+			r := tn.start(api, nil)
 			r.until("the missing access is reported", func() bool {
 				return strings.HasPrefix(r.reasons(observe.Rights), "false ") &&
 					strings.HasPrefix(r.reasons(observe.Socket), "false ")
 			})
-			r.until("several requests are sent", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
-			requests := len(b.Requests()) - before
+			r.until("several requests are sent", func() bool {
+				return f.hangs || len(tn.Requests()) >= before+4
+			})
+			requests := len(tn.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
 				t.Errorf("%d requests, want at most %d", requests, most)
 			}
-			if !strings.Contains(strings.Join(b.chain(), " "), "sluice-cni") {
-				t.Errorf("the plugin was removed: %v", b.chain())
+			if !strings.Contains(strings.Join(tn.chain(), " "), "sluice-cni") {
+				t.Errorf("the plugin was removed: %v", tn.chain())
 			}
-			b.Recover()
+			tn.Recover()
 			r.waitReady()
 			r.waitPodAccess("later")
 			r.end()

@@ -30,24 +30,24 @@ func TestFullDisks(t *testing.T) {
 		{"state", observe.Configuration, "state", false},
 	} {
 		t.Run(row.dir, func(t *testing.T) {
-			b := newTestNode(t)
+			tn := newTestNode(t)
 			disk := filetest.Disk(t, "64k")
-			if err := os.MkdirAll(b.path(row.dir), 0o700); err != nil {
+			if err := os.MkdirAll(tn.path(row.dir), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := unix.Mount(disk, b.path(row.dir), "", unix.MS_BIND, ""); err != nil {
+			if err := unix.Mount(disk, tn.path(row.dir), "", unix.MS_BIND, ""); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				if err := unix.Unmount(b.path(row.dir), unix.MNT_DETACH); err != nil {
+				if err := unix.Unmount(tn.path(row.dir), unix.MNT_DETACH); err != nil {
 					t.Error(err)
 				}
 			})
 			if row.dir == "conf" {
-				b.writeFile("conf/10-net.conflist", primary)
+				tn.writeFile("conf/10-net.conflist", primary)
 			}
 			free := filetest.Fill(t, disk)
-			r := b.run(nil)
+			r := tn.run(nil)
 			r.until("the full disk is reported", func() bool {
 				text := r.reasons(row.part)
 				return strings.HasPrefix(text, "false ") &&
@@ -61,7 +61,7 @@ func TestFullDisks(t *testing.T) {
 			}
 			// The agent may be trying to write again, so that a temporary file exists now.
 			r.until("no temporary file remains", func() bool {
-				return !slices.ContainsFunc(b.files(row.dir), func(file string) bool {
+				return !slices.ContainsFunc(tn.files(row.dir), func(file string) bool {
 					return strings.Contains(file, ".tmp")
 				})
 			})

@@ -25,7 +25,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 		{"the socket listens and does not answer", true, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &socketProbe{listening: func() bool {
+			probe := &socketProbe{listening: func() bool {
 				return row.listens
 			}, request: func(ctx context.Context) error {
 				if !row.replies {
@@ -34,10 +34,10 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 				return ctx.Err()
 			}}
 			m := heartbeat.New(heartbeat.Loop{
-				Name: "socket", MaxStep: maxSilence, Progress: c.progress,
+				Name: "socket", MaxStep: maxSilence, Progress: probe.progress,
 			})
 			ctx, cancel := context.WithCancel(t.Context())
-			go c.run(ctx)
+			go probe.run(ctx)
 			go m.Run(ctx)
 			time.Sleep(2 * maxSilence)
 			synctest.Wait()

@@ -22,7 +22,6 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
 	"github.com/sluice-mesh/sluice/install/apiclient"
-	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
@@ -66,14 +65,14 @@ func newTestNode(t *testing.T) *testNode {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &testNode{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
-	b.env = map[string]string{
+	tn := &testNode{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
+	tn.env = map[string]string{
 		"NODE_NAME": apiservertest.Node, "POD_NAME": "sluice-node-x7k2p",
 		"POD_NAMESPACE":       apiservertest.Namespace,
-		"MOUNTED_CNI_NET_DIR": b.path("conf"), "SLUICE_MOUNTED_BIN_DIR": b.path("bin"),
-		"SLUICE_MOUNTED_CACHE_DIR": b.path("cache"),
-		"SLUICE_SOURCE_DIR":        b.path("image"), "CNI_AGENT_RUN_DIR": b.path("run"),
-		"SLUICE_STATE_DIR":   b.path("state"),
+		"MOUNTED_CNI_NET_DIR": tn.path("conf"), "SLUICE_MOUNTED_BIN_DIR": tn.path("bin"),
+		"SLUICE_MOUNTED_CACHE_DIR": tn.path("cache"),
+		"SLUICE_SOURCE_DIR":        tn.path("image"), "CNI_AGENT_RUN_DIR": tn.path("run"),
+		"SLUICE_STATE_DIR":   tn.path("state"),
 		"SLUICE_HEALTH_PORT": observetest.Port(t), "MONITORING_PORT": observetest.Port(t),
 		"SLUICE_UNINSTALL_TIMEOUT": "100ms",
 	}
@@ -81,37 +80,37 @@ func newTestNode(t *testing.T) *testNode {
 		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin",
 		"image/noop": "does nothing",
 	} {
-		b.writeFile(name, content)
+		tn.writeFile(name, content)
 	}
 	for _, d := range []string{"bin", "run"} {
-		if err := os.MkdirAll(b.path(d), 0o755); err != nil {
+		if err := os.MkdirAll(tn.path(d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return b
+	return tn
 }
 
-func (b *testNode) path(name string) string { return filepath.Join(b.dir, name) }
+func (tn *testNode) path(name string) string { return filepath.Join(tn.dir, name) }
 
-func (b *testNode) writeFile(name, content string) {
-	b.t.Helper()
-	err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755)
+func (tn *testNode) writeFile(name, content string) {
+	tn.t.Helper()
+	err := os.MkdirAll(filepath.Dir(tn.path(name)), 0o755)
 	if err == nil {
-		err = os.WriteFile(b.path(name), []byte(content), 0o644)
+		err = os.WriteFile(tn.path(name), []byte(content), 0o644)
 	}
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 }
 
 // files returns the names of all files in directories.
-func (b *testNode) files(dirs ...string) []string {
-	b.t.Helper()
+func (tn *testNode) files(dirs ...string) []string {
+	tn.t.Helper()
 	names := map[string]bool{}
 	for _, dir := range dirs {
-		_ = filepath.WalkDir(b.path(dir), func(path string, d fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(tn.path(dir), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
-				names[strings.TrimPrefix(path, b.dir+"/")] = true
+				names[strings.TrimPrefix(path, tn.dir+"/")] = true
 			}
 			return nil
 		})
@@ -127,47 +126,40 @@ type running struct {
 }
 
 // run creates an agent, changes it with change unless change is nil, and starts it.
-func (b *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
-	b.t.Helper()
-	return b.start(b.apiOptions(), change, runnables...)
+func (tn *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
+	tn.t.Helper()
+	return tn.start(tn.apiOptions(), change, runnables...)
 }
 
 // apiOptions returns the options for a client of the API server.
-func (b *testNode) apiOptions() apiclient.Options {
-	b.t.Helper()
-	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
+func (tn *testNode) apiOptions() apiclient.Options {
+	tn.t.Helper()
+	return apiclient.Options{Server: tn.URL(), TokenFile: tn.TokenFile(), CAFile: tn.CAFile()}
 }
 
 // start starts an agent with the given options for the API server.
-func (b *testNode) start(
+func (tn *testNode) start(
 	api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable,
 ) *running {
-	b.t.Helper()
-	v, err := settings.Read(func(name string) (string, bool) {
-		value, set := b.env[name]
-		return value, set
-	})
+	tn.t.Helper()
+	log, err := logs.New("debug", true, tn.t.Output())
 	if err != nil {
-		b.t.Fatal(err)
-	}
-	log, err := logs.New("debug", true, b.t.Output())
-	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Options{
-		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log,
-		Runnables: runnables, TokenReplacementTimeout: b.replacementTimeout,
+		Settings: readSettings(tn.t, tn.env), Version: "test", API: api, Noop: tn.path("image/noop"),
+		Log: log, Runnables: runnables, TokenReplacementTimeout: tn.replacementTimeout,
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		tn.t.Fatal(err)
 	}
 	if change != nil {
 		change(a)
 	}
-	ctx, stop := context.WithCancel(b.t.Context())
-	r := &running{b, stop, make(chan error, 1)}
+	ctx, stop := context.WithCancel(tn.t.Context())
+	r := &running{tn, stop, make(chan error, 1)}
 	go func() { r.done <- a.Run(ctx) }()
-	b.t.Cleanup(stop)
+	tn.t.Cleanup(stop)
 	return r
 }
 

@@ -17,9 +17,9 @@ const (
 )
 
 // addTaints adds a start-up taint that the agent is to remove, and another one.
-func (b *testNode) addTaints() {
-	b.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
-	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
+func (tn *testNode) addTaints() {
+	tn.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
+	tn.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
 
 // TestMissingPermissions checks that the plugin is not inserted if every pod would fail because
@@ -63,11 +63,11 @@ func TestMissingPermissions(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
-			b := newTestNode(t)
-			b.addTaints()
-			b.env["SLUICE_SERVE"] = row.serve
-			b.ForbidPods(row.forbidden...)
-			r := b.run(nil)
+			tn := newTestNode(t)
+			tn.addTaints()
+			tn.env["SLUICE_SERVE"] = row.serve
+			tn.ForbidPods(row.forbidden...)
+			r := tn.run(nil)
 			want := []string{"bridge"}
 			if row.inserted {
 				want = append(want, "sluice-cni")
@@ -77,27 +77,29 @@ func TestMissingPermissions(t *testing.T) {
 				unnamed := func(verb string) bool {
 					return !strings.Contains(text, "cannot "+verb+" resource ")
 				}
-				return slices.Equal(b.chain(), want) && strings.HasPrefix(text, "false ") &&
+				return slices.Equal(tn.chain(), want) && strings.HasPrefix(text, "false ") &&
 					!slices.ContainsFunc(row.missing, unnamed)
 			})
-			r.until("an event about the missing permission is sent", func() bool { return b.lastEvent() == "RightsMissing" })
-			if diff := cmp.Diff(want, b.chain()); diff != "" {
+			r.until("an event about the missing permission is sent", func() bool {
+				return tn.lastEvent() == "RightsMissing"
+			})
+			if diff := cmp.Diff(want, tn.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
 			if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 {
 				t.Errorf("/readyz without a permission: %d %s, want 503", code, text)
 			}
-			if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
+			if got := tn.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
 				t.Errorf("taints without a permission: %s, want all", got)
 			}
-			b.ForbidPods()
+			tn.ForbidPods()
 			r.waitReady()
-			r.until("the start-up taint is removed", func() bool { return b.Taints() == "["+otherTaint+"]" })
-			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
+			r.until("the start-up taint is removed", func() bool { return tn.Taints() == "["+otherTaint+"]" })
+			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, tn.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
 			r.until("an event about the end of the problem is sent", func() bool {
-				return b.lastEvent() == "Installed"
+				return tn.lastEvent() == "Installed"
 			})
 			r.end()
 		})
@@ -109,11 +111,11 @@ func TestMissingPermissions(t *testing.T) {
 // early, because its start-up taint is not restored.
 func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	answers := []func(){b.HoldPods("list"), b.HoldPods("watch")}
-	r := b.run(nil)
+	tn := newTestNode(t)
+	answers := []func(){tn.HoldPods("list"), tn.HoldPods("watch")}
+	r := tn.run(nil)
 	r.until("the plugin is inserted", func() bool {
-		return slices.Contains(b.chain(), "sluice-cni") &&
+		return slices.Contains(tn.chain(), "sluice-cni") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
 	if text := r.reasons(observe.Rights); r.readiness().Ready ||
@@ -132,25 +134,25 @@ func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 // removed too early would not be restored.
 func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	b.addTaints()
-	release := b.HoldPods("get")
+	tn := newTestNode(t)
+	tn.addTaints()
+	release := tn.HoldPods("get")
 	defer release()
-	r := b.run(nil)
+	r := tn.run(nil)
 	r.until("the node's pods are served", func() bool {
-		return slices.Contains(b.chain(), "sluice-cni") &&
+		return slices.Contains(tn.chain(), "sluice-cni") &&
 			strings.HasPrefix(r.reasons(observe.Socket), "true") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
 	if text := r.reasons(observe.Rights); text != "false the agent has not checked yet whether the plugin may read pods" {
 		t.Errorf("the part rights is %s; want it not ready, because the permission was not checked", text)
 	}
-	b.ForbidPods("get")
+	tn.ForbidPods("get")
 	release()
 	r.until("the missing permission is reported", func() bool {
 		return strings.Contains(r.reasons(observe.Rights), "cannot get resource ")
 	})
-	if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
+	if got := tn.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
 		t.Errorf("taints without the permission: %s, want all", got)
 	}
 	r.end()
@@ -161,17 +163,17 @@ func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 func TestRevokedPermissions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
-	b := newTestNode(t)
-	r := b.run(nil)
+	tn := newTestNode(t)
+	r := tn.run(nil)
 	r.waitReady()
-	b.ForbidPods("get", "list", "watch")
-	b.ForgetHistory() // ends the watch, like its timeout
+	tn.ForbidPods("get", "list", "watch")
+	tn.ForgetHistory() // ends the watch, like its timeout
 	r.until("the node is not ready", func() bool { return !r.readiness().Ready })
 	r.until("the socket is not ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Socket),
 			"false cannot watch the node's pods: ")
 	})
-	b.ForbidPods()
+	tn.ForbidPods()
 	r.waitReady()
 	r.end()
 }
@@ -181,10 +183,10 @@ func TestRevokedPermissions(t *testing.T) {
 func TestServedPodsOutlastAnOutage(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the test waits for seconds
-	b := newTestNode(t)
-	r := b.run(nil)
+	tn := newTestNode(t)
+	r := tn.run(nil)
 	r.waitReady()
-	b.Stop()
+	tn.Stop()
 	r.until("the outage is reported", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// read returns the settings of an environment, to which it adds the required variables.
-func read(t *testing.T, env map[string]string) settings.Values {
+// readSettings returns the settings of an environment, to which it adds missing required variables.
+func readSettings(t *testing.T, env map[string]string) settings.Values {
 	t.Helper()
 	all := map[string]string{
 		"NODE_NAME": "node-1", "POD_NAME": "sluice-node-x", "POD_NAMESPACE": "istio-system",
@@ -33,7 +33,7 @@ func read(t *testing.T, env map[string]string) settings.Values {
 
 // TestElement checks that the plugin's configuration corresponds to the settings.
 func TestElement(t *testing.T) {
-	text, c, err := agent.Element(read(t, map[string]string{
+	text, c, err := agent.Element(readSettings(t, map[string]string{
 		"EXCLUDE_NAMESPACES": "kube-system,backup", "SLUICE_BACKEND": "legacy",
 		"SLUICE_UNREADABLE_PODS": "skip",
 		"SLUICE_API_BUDGET":      "20s", "SLUICE_API_TRY_TIMEOUT": "5s",
@@ -75,14 +75,14 @@ func TestElement(t *testing.T) {
 }
 
 func TestElementThatThePluginWouldReject(t *testing.T) {
-	_, _, err := agent.Element(read(t, map[string]string{"SLUICE_DAEMONSET": "Mesh_Node"}))
+	_, _, err := agent.Element(readSettings(t, map[string]string{"SLUICE_DAEMONSET": "Mesh_Node"}))
 	if err == nil || !strings.Contains(err.Error(), "agent_daemonset") {
 		t.Errorf("error %v, want one about agent_daemonset", err)
 	}
 }
 
 func TestNodeSettings(t *testing.T) {
-	v := read(t, map[string]string{
+	v := readSettings(t, map[string]string{
 		"CNI_CONF_NAME": "10-calico.conflist", "SLUICE_RESYNC_INTERVAL": "1m",
 		"POD_NAMESPACE": "istio-system", "SLUICE_DAEMONSET": "sluice-node",
 	})

@@ -21,28 +21,28 @@ func TestAgentWithAStaleMountExits(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newTestNode(t)
-	dir := b.path("node/net.d")
-	b.writeFile("node/net.d/10-net.conflist", primary)
+	tn := newTestNode(t)
+	dir := tn.path("node/net.d")
+	tn.writeFile("node/net.d/10-net.conflist", primary)
 	for variable, value := range map[string]string{
 		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": dir,
-		"SLUICE_HOST_BIN_DIR": b.path("bin"),
+		"SLUICE_HOST_BIN_DIR": tn.path("bin"),
 	} {
-		b.env[variable] = value
+		tn.env[variable] = value
 	}
 	mount := func() {
-		if err := unix.Mount(dir, b.path("conf"), "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(dir, tn.path("conf"), "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	unmount := func() {
-		if err := unix.Unmount(b.path("conf"), unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(tn.path("conf"), unix.MNT_DETACH); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mount()
 	defer unmount()
-	r := b.run(nil)
+	r := tn.run(nil)
 	r.waitReady()
 	if text := r.reasons("configuration"); strings.Contains(text, "cannot determine whether the runtime reads this directory") {
 		t.Errorf("the node's directory was not found: %s", text)
@@ -54,7 +54,7 @@ func TestAgentWithAStaleMountExits(t *testing.T) {
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
-	b.writeFile("node/net.d/10-net.conflist", primary)
+	tn.writeFile("node/net.d/10-net.conflist", primary)
 	r.until("the node is not ready, and a bypass is reported", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return !r.readiness().Ready && strings.Contains(text, "\nsluice_chain_bypassed 1\n")
@@ -67,19 +67,19 @@ func TestAgentWithAStaleMountExits(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the agent continues with a mount that the runtime does not read")
 	}
-	if !slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
+	if !slices.ContainsFunc(tn.Events(), func(e apiservertest.Event) bool {
 		return e.Reason == "DirectoryReplaced"
 	}) {
-		t.Errorf("the events of the node do not contain the reason: %v", b.Events())
+		t.Errorf("the events of the node do not contain the reason: %v", tn.Events())
 	}
-	if !slices.Contains(b.chain(), "sluice-cni") {
+	if !slices.Contains(tn.chain(), "sluice-cni") {
 		t.Error("the plugin was removed from the node")
 	}
 	unmount()
 	mount()
-	r = b.run(nil)
+	r = tn.run(nil)
 	r.waitReady()
-	if !slices.Contains(b.chain(), "sluice-cni") {
+	if !slices.Contains(tn.chain(), "sluice-cni") {
 		t.Error("the plugin is not in the chain that the runtime reads")
 	}
 	r.end()

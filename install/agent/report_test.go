@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/node"
-	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/install/token"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
@@ -30,47 +29,40 @@ type testReporter struct {
 
 func newTestReporter(t *testing.T) *testReporter {
 	t.Helper()
-	required := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s"}
-	v, err := settings.Read(func(name string) (string, bool) {
-		value, set := required[name]
-		return value, set
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	core, logs := observer.New(zap.DebugLevel)
-	return &testReporter{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
+	r := newReporter(settingsWith(t, "SLUICE_SERVE", "true"), zap.New(core), observe.NewMetrics("test"))
+	return &testReporter{r, t, logs}
 }
 
 // wantMetrics fails the test unless the metrics contain all lines.
-func (d *testReporter) wantMetrics(lines ...string) {
-	d.t.Helper()
+func (tr *testReporter) wantMetrics(lines ...string) {
+	tr.t.Helper()
 	w := httptest.NewRecorder()
-	d.metrics.Handler(func() {}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	tr.metrics.Handler(func() {}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range lines {
 		if !strings.Contains(w.Body.String(), "\n"+line+"\n") {
-			d.t.Errorf("the metrics do not contain %s", line)
+			tr.t.Errorf("the metrics do not contain %s", line)
 		}
 	}
 }
 
 // wantLogs fails the test unless exactly these lines, as level and message, were logged since the
 // last call.
-func (d *testReporter) wantLogs(want ...string) {
-	d.t.Helper()
+func (tr *testReporter) wantLogs(want ...string) {
+	tr.t.Helper()
 	var got []string
-	for _, e := range d.logs.TakeAll() {
+	for _, e := range tr.logs.TakeAll() {
 		got = append(got, e.Level.String()+" "+e.Message)
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		d.t.Errorf("logged:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		tr.t.Errorf("logged:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
 // TestReportFiles checks that the result of a reconciliation is reported when it changes, with the
 // node's own paths.
 func TestReportFiles(t *testing.T) {
-	d := newTestReporter(t)
+	tr := newTestReporter(t)
 	full := node.Problem{
 		Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space",
 		Blocking: true,
@@ -85,33 +77,33 @@ func TestReportFiles(t *testing.T) {
 	}
 	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3},
 		map[string]uint64{"binary": 1}
-	d.reportFiles(s)
-	d.wantLogs("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
+	tr.reportFiles(s)
+	tr.wantLogs("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
 	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // the write is retried each second
-	d.reportFiles(s)
-	d.wantLogs()
-	d.wantMetrics(
+	tr.reportFiles(s)
+	tr.wantLogs()
+	tr.wantMetrics(
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="error"} 3`,
 		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
-	if !d.isBypassed() {
+	if !tr.isBypassed() {
 		t.Error("not bypassed although the runtime uses a configuration without the plugin")
 	}
-	d.reportFiles(node.Status{
+	tr.reportFiles(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
-	if d.isBypassed() {
+	if tr.isBypassed() {
 		t.Error("bypassed after all problems were resolved")
 	}
-	d.wantLogs(
+	tr.wantLogs(
 		"info file written", "info file written",
 		"info resolved: DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"info resolved: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
 	)
-	d.wantMetrics(
+	tr.wantMetrics(
 		`istio_cni_installs_total{result="SUCCESS"} 1`,
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="success"} 1`,
@@ -120,17 +112,17 @@ func TestReportFiles(t *testing.T) {
 }
 
 func TestTokenReports(t *testing.T) {
-	d := newTestReporter(t)
-	d.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
-	d.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
-	d.reportToken(token.Status{Failed: 2, Rejected: 1, Problem: errors.New("refused")})
+	tr := newTestReporter(t)
+	tr.reportToken(token.Status{Failed: 1, Problem: errors.New("not reached")})
+	tr.reportToken(token.Status{Failed: 2, Problem: errors.New("not reached")})
+	tr.reportToken(token.Status{Failed: 2, Rejected: 1, Problem: errors.New("refused")})
 	published := token.Status{Failed: 2, Rejected: 1, Published: 1, Origin: token.Projected}
-	d.reportToken(published)
-	d.wantLogs(
+	tr.reportToken(published)
+	tr.wantLogs(
 		"warn the plugin's kubeconfig cannot be written", "warn the plugin's kubeconfig cannot be written",
 		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig cannot be written",
 	)
-	d.wantMetrics(
+	tr.wantMetrics(
 		`sluice_token_publications_total{result="error"} 2`,
 		`sluice_token_publications_total{result="refused"} 1`,
 		`sluice_token_publications_total{result="success"} 1`,
@@ -140,38 +132,38 @@ func TestTokenReports(t *testing.T) {
 
 // TestTokenLifecycle checks that repeated attempts report a result only when it changes.
 func TestTokenLifecycle(t *testing.T) {
-	d := newTestReporter(t)
+	tr := newTestReporter(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
-	d.reportToken(s)
-	d.wantLogs("info the plugin's kubeconfig was written")
+	tr.reportToken(s)
+	tr.wantLogs("info the plugin's kubeconfig was written")
 	for range 3 {
 		s.Forbidden = errors.New("403")
-		d.reportToken(s)
+		tr.reportToken(s)
 	}
-	d.wantLogs("warn the plugin lacks a permission")
+	tr.wantLogs("warn the plugin lacks a permission")
 	for took := range 3 {
 		s.Forbidden, s.Unavailable = nil, fmt.Errorf("no answer within %d ms", took)
-		d.reportToken(s)
+		tr.reportToken(s)
 	}
-	d.wantLogs("info resolved: the plugin lacks a permission",
+	tr.wantLogs("info resolved: the plugin lacks a permission",
 		"warn the API server does not reply to requests with the plugin's kubeconfig")
 	s.Unavailable = nil
-	d.reportToken(s)
-	d.wantLogs("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
+	tr.reportToken(s)
+	tr.wantLogs("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
 }
 
 // TestCountAdd checks that every outcome of an ADD is counted by its result, its reason and the
 // address families that are not captured.
 func TestCountAdd(t *testing.T) {
-	d := newTestReporter(t)
-	d.countAdd(protocol.Add{
+	tr := newTestReporter(t)
+	tr.countAdd(protocol.Add{
 		Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none",
 	})
-	d.countAdd(protocol.Add{
+	tr.countAdd(protocol.Add{
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
 		Uncaptured: []string{"ipv6"}, Bytes: 2048,
 	})
-	d.wantMetrics(
+	tr.wantMetrics(
 		`sluice_adds_total{backend="none",decision="skip",result="success"} 1`,
 		`sluice_add_reasons_total{reason="istio-init"} 1`,
 		`sluice_adds_total{backend="nft",decision="redirect",result="success"} 1`,
@@ -184,14 +176,14 @@ func TestCountAdd(t *testing.T) {
 
 // TestPluginLine checks that log lines of the plugin keep their level, but cannot end the agent.
 func TestPluginLine(t *testing.T) {
-	d := newTestReporter(t)
+	tr := newTestReporter(t)
 	for _, line := range []string{
 		`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`,
 		`{"msg":"a\nb"}`,
 	} {
-		d.logPluginLine([]byte(line))
+		tr.logPluginLine([]byte(line))
 	}
-	d.wantLogs("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ",
+	tr.wantLogs("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ",
 		"info plugin: a b")
 }
 

@@ -37,15 +37,15 @@ func topic(s *protocol.Status, name string) string {
 // conflicts with their problems and remedies, and the latest errors.
 func TestStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newTestNode(t)
-	b.addRedirectedPod()
+	tn := newTestNode(t)
+	tn.addRedirectedPod()
 	for variable, value := range map[string]string{
-		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": b.path("conf"),
-		"SLUICE_HOST_BIN_DIR": b.path("bin"),
+		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": tn.path("conf"),
+		"SLUICE_HOST_BIN_DIR": tn.path("bin"),
 	} {
-		b.env[variable] = value
+		tn.env[variable] = value
 	}
-	r := b.run(nil)
+	r := tn.run(nil)
 	r.waitReady()
 	r.until("the pod is counted", func() bool { return r.status().Pods["unknown"] == 1 })
 	s := r.status()
@@ -55,7 +55,7 @@ func TestStatus(t *testing.T) {
 	for name, want := range map[string]string{
 		"kernel":    "ok: it supports the rules with backend nft | ",
 		"chain":     "ok: the runtime uses 10-net.conflist, which had these plugins: bridge",
-		"plugin":    "ok: " + b.path("bin/sluice-cni"),
+		"plugin":    "ok: " + tn.path("bin/sluice-cni"),
 		"rights":    "ok:  | ",
 		"api":       "ok: the token expires at ",
 		"socket":    "ok:  | ",
@@ -67,7 +67,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if err := os.Remove(b.path("conf/10-net.conflist")); err != nil {
+	if err := os.Remove(tn.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)
 	}
 	r.until("the node is not ready", func() bool { return !r.status().Ready })

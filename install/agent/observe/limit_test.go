@@ -32,20 +32,20 @@ type testLimiter struct {
 }
 
 func newTestLimiter() *testLimiter {
-	c := &testLimiter{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
-	c.limiter = &limiter{
+	tl := &testLimiter{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+	tl.limiter = &limiter{
 		isNode: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
-		report: func(r Refusals) { c.reports = append(c.reports, r) },
-		now:    func() time.Time { return c.at },
+		report: func(r Refusals) { tl.reports = append(tl.reports, r) },
+		now:    func() time.Time { return tl.at },
 	}
-	return c
+	return tl
 }
 
 // connect opens connections from addresses, and returns the accepted ones.
-func (c *testLimiter) connect(from ...string) (accepted []*peer) {
+func (tl *testLimiter) connect(from ...string) (accepted []*peer) {
 	for _, address := range from {
 		p := &peer{from: address}
-		if c.admit(p) != nil {
+		if tl.admit(p) != nil {
 			accepted = append(accepted, p)
 		}
 	}
@@ -66,8 +66,8 @@ func stillOpen(peers []*peer) (n int) {
 // TestConnectionLimitOfAnAddress checks that one address has at most eight open connections, and
 // that the oldest is closed for a new one.
 func TestConnectionLimitOfAnAddress(t *testing.T) {
-	c := newTestLimiter()
-	accepted := c.connect(times(20, "10.1.0.7")...)
+	tl := newTestLimiter()
+	accepted := tl.connect(times(20, "10.1.0.7")...)
 	if len(accepted) != 20 || stillOpen(accepted) != 8 || !accepted[11].closed || accepted[12].closed {
 		t.Errorf("%d connections were accepted, want 20; %d are open, want the last 8", len(accepted),
 			stillOpen(accepted))
@@ -77,30 +77,30 @@ func TestConnectionLimitOfAnAddress(t *testing.T) {
 // TestConnectionLimitOfAllAddresses checks that, at the limit of all addresses, the address with
 // the most connections loses one to an address without connections.
 func TestConnectionLimitOfAllAddresses(t *testing.T) {
-	c := newTestLimiter()
+	tl := newTestLimiter()
 	var accepted []*peer
 	for _, from := range []string{
 		"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7",
 		"10.1.0.8",
 	} {
-		accepted = append(accepted, c.connect(times(8, from)...)...)
+		accepted = append(accepted, tl.connect(times(8, from)...)...)
 	}
 	if stillOpen(accepted) != 64 {
 		t.Fatalf("%d connections are open, want 64", stillOpen(accepted))
 	}
-	if one := c.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(accepted) != 63 {
+	if one := tl.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(accepted) != 63 {
 		t.Errorf("the ninth address: %d accepted, want 1; %d others are open, want 63", len(one),
 			stillOpen(accepted))
 	}
-	ofNode := c.connect("10.0.0.1")
+	ofNode := tl.connect("10.0.0.1")
 	for i := range 300 {
-		c.at = c.at.Add(time.Second)
-		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
+		tl.at = tl.at.Add(time.Second)
+		tl.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
 	}
 	if ofNode[0].closed {
 		t.Error("the connection of the node was closed for a connection of a pod")
 	}
-	if n := len(c.open); n != 65 {
+	if n := len(tl.open); n != 65 {
 		t.Errorf("%d connections, want 64 and the node's", n)
 	}
 }
@@ -109,46 +109,46 @@ func TestConnectionLimitOfAllAddresses(t *testing.T) {
 // times as many, and all others together a hundred. The first connection of each address in a
 // second is always accepted.
 func TestRates(t *testing.T) {
-	c := newTestLimiter()
-	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
+	tl := newTestLimiter()
+	if n := len(tl.connect(times(50, "10.1.0.7")...)); n != 20 {
 		t.Errorf("%d connections of one address, want 20", n)
 	}
 	for i := range 10 {
-		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
+		tl.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
 	}
-	if n := len(c.connect("10.1.0.8", "10.1.0.8")); n != 1 {
+	if n := len(tl.connect("10.1.0.8", "10.1.0.8")); n != 1 {
 		t.Errorf("%d connections of a new address after the limit is reached, want 1", n)
 	}
-	if n := len(c.connect(times(100, "10.0.0.1")...)); n != 80 {
+	if n := len(tl.connect(times(100, "10.0.0.1")...)); n != 80 {
 		t.Errorf("%d connections of the node, want 80", n)
 	}
-	c.at = c.at.Add(time.Second)
-	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
+	tl.at = tl.at.Add(time.Second)
+	if n := len(tl.connect(times(50, "10.1.0.7")...)); n != 20 {
 		t.Errorf("%d connections of one address in the next second, want 20", n)
 	}
 }
 
 // TestReports checks that refusals are reported once a minute, with their number.
 func TestReports(t *testing.T) {
-	c := newTestLimiter()
+	tl := newTestLimiter()
 	for range 90 {
-		c.connect(times(30, "10.1.0.7")...)
-		c.at = c.at.Add(time.Second)
+		tl.connect(times(30, "10.1.0.7")...)
+		tl.at = tl.at.Add(time.Second)
 	}
 	address := netip.MustParseAddr("10.1.0.7")
 	// The first refusal is reported immediately. Each second has ten refusals.
-	if want := []Refusals{{1, address}, {10 * 60, address}}; !slices.Equal(c.reports, want) {
-		t.Errorf("reports %v, want %v", c.reports, want)
+	if want := []Refusals{{1, address}, {10 * 60, address}}; !slices.Equal(tl.reports, want) {
+		t.Errorf("reports %v, want %v", tl.reports, want)
 	}
 }
 
 // TestManyAddresses checks that the number of tracked addresses is bounded.
 func TestManyAddresses(t *testing.T) {
-	c := newTestLimiter()
+	tl := newTestLimiter()
 	for i := range 3 * maxAddresses {
-		c.connect(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())
+		tl.connect(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())
 	}
-	if n := len(c.rates); n > maxAddresses+1 {
+	if n := len(tl.rates); n > maxAddresses+1 {
 		t.Errorf("%d addresses, want at most %d", n, maxAddresses+1)
 	}
 }
@@ -156,11 +156,11 @@ func TestManyAddresses(t *testing.T) {
 // TestConnectionIsClosedTwice checks that a connection that is closed twice, as by net/http, is
 // counted once.
 func TestConnectionIsClosedTwice(t *testing.T) {
-	c := newTestLimiter()
-	conn := c.admit(&peer{from: "10.1.0.7"})
+	tl := newTestLimiter()
+	conn := tl.admit(&peer{from: "10.1.0.7"})
 	_, _ = conn.Close(), conn.Close()
-	if len(c.open) != 0 {
-		t.Errorf("%d connections are counted as open, want 0", len(c.open))
+	if len(tl.open) != 0 {
+		t.Errorf("%d connections are counted as open, want 0", len(tl.open))
 	}
 }
 

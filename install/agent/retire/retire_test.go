@@ -33,26 +33,26 @@ type testNode struct {
 
 func newTestNode(t *testing.T) *testNode {
 	t.Helper()
-	b := &testNode{Server: apiservertest.StartForAgent(t)}
+	tn := &testNode{Server: apiservertest.StartForAgent(t)}
 	api, err := apiclient.New(apiclient.Options{
-		Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile(),
+		Server: tn.URL(), TokenFile: tn.TokenFile(), CAFile: tn.CAFile(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.client = cluster.New(api)
-	t.Cleanup(b.client.Close)
-	b.decider = b.newDecider(20 * time.Second)
-	return b
+	tn.client = cluster.New(api)
+	t.Cleanup(tn.client.Close)
+	tn.decider = tn.newDecider(20 * time.Second)
+	return tn
 }
 
 // shortTimeout is the time limit of rows in which the API server never returns the objects.
 const shortTimeout = 2 * time.Second
 
 // newDecider returns a decider with a time limit for its requests.
-func (b *testNode) newDecider(timeout time.Duration) *retire.Decider {
+func (tn *testNode) newDecider(timeout time.Duration) *retire.Decider {
 	return retire.New(retire.Options{
-		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Timeout: timeout,
+		Client: tn.client, DaemonSet: name, NodeName: apiservertest.Node, Timeout: timeout,
 	})
 }
 
@@ -77,27 +77,27 @@ func TestDecide(t *testing.T) {
 			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,
 			nil, false, "not known",
 		},
-		{"the permissions are missing", "", func(b *testNode) { b.RefuseDaemonSets(403) }, false, "403"},
-		{"the token is rejected", "", func(b *testNode) {
-			b.SetToken("another")
+		{"the permissions are missing", "", func(tn *testNode) { tn.RefuseDaemonSets(403) }, false, "403"},
+		{"the token is rejected", "", func(tn *testNode) {
+			tn.SetToken("another")
 		}, false, "401"},
-		{"the API server fails", "", func(b *testNode) {
-			b.RefuseDaemonSets(500)
-			b.decider = b.newDecider(shortTimeout)
+		{"the API server fails", "", func(tn *testNode) {
+			tn.RefuseDaemonSets(500)
+			tn.decider = tn.newDecider(shortTimeout)
 		}, false, "500"},
-		{"the API server is unavailable", "", func(b *testNode) {
-			b.Stop()
-			b.decider = b.newDecider(shortTimeout)
+		{"the API server is unavailable", "", func(tn *testNode) {
+			tn.Stop()
+			tn.decider = tn.newDecider(shortTimeout)
 		}, false, "an agent may follow on this node"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
-			b := newTestNode(t)
-			b.SetDaemonSet(tc.daemonSet)
+			tn := newTestNode(t)
+			tn.SetDaemonSet(tc.daemonSet)
 			if tc.then != nil {
-				tc.then(b)
+				tc.then(tn)
 			}
-			v := b.decider.Decide(t.Context())
+			v := tn.decider.Decide(t.Context())
 			if v.Remove != tc.remove || !strings.Contains(v.Reason, tc.reason) {
 				t.Errorf("remove: %v, because %s; want %v, because %q", v.Remove, v.Reason, tc.remove,
 					tc.reason)
@@ -121,20 +121,20 @@ func TestObservedDaemonSetDecides(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // errors are retried after seconds
-			b := newTestNode(t)
+			tn := newTestNode(t)
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
-				Client: b.client, DaemonSet: name, NodeName: apiservertest.Node,
+				Client: tn.client, DaemonSet: name, NodeName: apiservertest.Node,
 				WatchFailed: func(err error) { broken <- err },
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
 			group.Go(func() { decider.Run(ctx) })
-			<-b.Watching
+			<-tn.Watching
 			for _, set := range tc.seen {
-				b.SetDaemonSet(set)
+				tn.SetDaemonSet(set)
 			}
-			b.RefuseDaemonSets(403)
+			tn.RefuseDaemonSets(403)
 			if err := <-broken; !cluster.IsRefused(err) {
 				t.Fatal(err)
 			}
@@ -150,45 +150,45 @@ func TestObservedDaemonSetDecides(t *testing.T) {
 
 func TestEverywhere(t *testing.T) {
 	t.Run("the DaemonSet is deleted in the foreground, after waiting for all agents", func(t *testing.T) {
-		b := newTestNode(t)
-		b.SetAgents("sluice-node-a", "sluice-node-b")
+		tn := newTestNode(t)
+		tn.SetAgents("sluice-node-a", "sluice-node-b")
 		var reported []string
-		err := retire.Everywhere(t.Context(), b.client, name, func(text string) {
+		err := retire.Everywhere(t.Context(), tn.client, name, func(text string) {
 			reported = append(reported, text)
 			if len(reported) == 1 {
-				b.SetAgents("sluice-node-b")
+				tn.SetAgents("sluice-node-b")
 			} else {
-				b.SetAgents()
+				tn.SetAgents()
 			}
 		})
 		if err != nil || len(reported) != 2 ||
 			!strings.Contains(reported[0], "sluice-node-a, sluice-node-b") {
 			t.Errorf("error %v, reported %q; want both agents and then the remaining one", err, reported)
 		}
-		if d := b.Deletes(); len(d) != 1 ||
+		if d := tn.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
 			t.Errorf("deletions %q, want one in the foreground", d)
 		}
 	})
 	t.Run("a missing DaemonSet is not an error", func(t *testing.T) {
-		b := newTestNode(t)
-		b.SetDaemonSet("")
-		if err := retire.Everywhere(t.Context(), b.client, name, nil); err != nil {
+		tn := newTestNode(t)
+		tn.SetDaemonSet("")
+		if err := retire.Everywhere(t.Context(), tn.client, name, nil); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("a missing permission is an error", func(t *testing.T) {
-		b := newTestNode(t)
-		b.RefuseDaemonSets(403)
-		if err := retire.Everywhere(t.Context(), b.client, name, nil); !cluster.IsRefused(err) {
+		tn := newTestNode(t)
+		tn.RefuseDaemonSets(403)
+		if err := retire.Everywhere(t.Context(), tn.client, name, nil); !cluster.IsRefused(err) {
 			t.Error(err)
 		}
 	})
 	t.Run("the error of a timeout names the remaining agents", func(t *testing.T) {
-		b := newTestNode(t)
-		b.SetAgents("sluice-node-a")
+		tn := newTestNode(t)
+		tn.SetAgents("sluice-node-a")
 		ctx, cancel := context.WithCancel(t.Context())
-		err := retire.Everywhere(ctx, b.client, name, func(string) { cancel() })
+		err := retire.Everywhere(ctx, tn.client, name, func(string) { cancel() })
 		if err == nil || !strings.Contains(err.Error(), "sluice-node-a") {
 			t.Error(err)
 		}
