@@ -75,7 +75,7 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 				t.Errorf("error %v, want a rejected table ip6 nat", err)
 			}
 			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
-				t.Errorf("-before +after:\n%s", diff)
+				t.Errorf("rules: -before +after:\n%s", diff)
 			}
 			if diff := cmp.Diff(routing, routes(t, ns)); diff != "" {
 				t.Errorf("routes: -before +after:\n%s", diff)
@@ -124,7 +124,7 @@ func TestConcurrentAppliesLeaveOneRulesetInOneBackend(t *testing.T) {
 			found, err := installed[0].Check(ns, rs, compat.Snapshot{})
 			return err == nil && len(found.Differences) == 0
 		}) {
-			t.Fatal("the rules match neither ruleset")
+			t.Fatal("the rules in the namespace equal neither ruleset")
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestConcurrentWritersKeepEachOthersRules(t *testing.T) {
 	others.Wait()
 	if dump := istiotest.Dump(t, ns, istiotest.Legacy); !strings.Contains(dump,
 		" -A OUTPUT -o eth3 -j ACCEPT\n") {
-		t.Errorf("the foreign rule is lost:\n%s", dump)
+		t.Errorf("the foreign rule in OUTPUT is lost:\n%s", dump)
 	}
 }
 

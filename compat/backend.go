@@ -38,19 +38,20 @@ func (n BackendName) String() string {
 type Backend interface {
 	// Name returns the backend's name. It is auto if Apply selects the backend at run time.
 	Name() BackendName
-	// Apply programs the ruleset that rules.Compile returned. It adds missing routes, changes the
-	// rules, removes Sluice's rules from the other backend, and removes routes that are no longer
-	// needed. It writes nothing if the namespace already matches. A connection that both the old
-	// and the new rules capture never bypasses the proxy during the change.
+	// Apply programs a ruleset that rules.Compile or another compile function of package rules
+	// returned. It adds missing routes, changes the rules, removes Sluice's rules from the other
+	// backend, and removes routes that are no longer needed. It writes nothing if the namespace
+	// already matches. A connection that both the old and the new rules capture never bypasses the
+	// proxy during the change.
 	//
 	// If Result.Outcome is empty, an error means that the namespace is unchanged. Otherwise an
 	// error means that the new rules are or may be in place; it describes what is incomplete, or
 	// what could not be rolled back.
 	Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Result, error)
 	// Check compares Sluice's rules and routes in the namespace with the state that Apply
-	// establishes. Rules of Sluice in the other backend are differences. Foreign entries in
-	// Sluice's routing tables (rules.Routing.Others) are differences too, although Apply does not
-	// remove them.
+	// establishes. Rules of Sluice in the other backend are differences. Foreign policy rules at
+	// Sluice's priority and foreign routes in Sluice's routing table (rules.Routing.Others) are
+	// differences too, although Apply does not remove them.
 	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
 	// Read returns Sluice's rules, as the backend represents them, and Sluice's routes. If the
 	// backend holds no rules of Sluice, the result has no tables.
@@ -71,14 +72,14 @@ type Result struct {
 	nft.Result
 	// Backend is the backend that now holds the rules.
 	Backend BackendName
-	// Moved reports that the other backend held rules of Sluice. Apply removed them, unless the
-	// error says otherwise. The outcome is then "replaced".
+	// Moved reports that the other backend held rules of Sluice, and that the outcome is
+	// "replaced". Apply removed the rules of the other backend, unless the error says otherwise.
 	Moved       bool
 	legacyEmpty bool // see Snapshot.legacyEmpty
 }
 
-// Snapshot returns the state of the namespace after Apply, for an immediately following Check. It
-// does not contain the rules: Check reads them from the kernel.
+// Snapshot returns the state of the namespace after Apply, for an immediately following Check. The
+// snapshot does not contain the rules: Check reads them from the kernel.
 func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }

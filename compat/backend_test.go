@@ -92,7 +92,7 @@ func wantInSync(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) 
 		t.Fatal(err)
 	}
 	if len(found.Differences) > 0 {
-		t.Fatalf("%s: differences:\n%s", found.Backend, lines(found.Differences))
+		t.Fatalf("%s: Check finds differences, want none:\n%s", found.Backend, lines(found.Differences))
 	}
 }
 
@@ -230,14 +230,14 @@ func TestLegacyKeepsForeignRulesAndCounters(t *testing.T) {
 	for _, change := range []func(*rules.Redirect){exclusions, dropInvalid, tproxy} {
 		applyAndCheck(t, b, ns, compiled(t, dual, change), nft.Replaced)
 		if diff := cmp.Diff(before, dumpForeignRules(t, ns)); diff != "" {
-			t.Fatalf("-before +after:\n%s", diff)
+			t.Fatalf("foreign rules: -before +after:\n%s", diff)
 		}
 	}
 	if _, err := b.Remove(ns); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
-		t.Errorf("-before +after:\n%s", diff)
+		t.Errorf("rules after Remove: -before +after:\n%s", diff)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestLegacyJumpsPrecedeForeignRules(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no rule in OUTPUT")
+	t.Error("no rule in OUTPUT, want the jump to SLUICE_OUTPUT")
 }
 
 // Changes to Sluice's rules are detected and repaired.

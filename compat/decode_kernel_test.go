@@ -85,8 +85,8 @@ func TestEffectsOfAllMatches(t *testing.T) {
 				switch {
 				case effect == rules.ReadsAndWrites && unknown && u.Effect == effect:
 				case !effect.IsCondition() && (!unknown || u.Effect != rules.AnyEffect):
-					t.Errorf("%s revision %d is %#v, but MatchEffect does not return its effect", x.Name,
-						x.Revision, m)
+					t.Errorf("%s revision %d decodes to %#v, want AnyEffect, because MatchEffect returns %d",
+						x.Name, x.Revision, m, effect)
 				case unknown && effect.IsCondition() && u.State != "" &&
 					(u.Effect == rules.ReadsAndWrites || u.Effect == rules.Writes):
 				case x.Name == "statistic" && unknown && u.Effect == rules.Reads:
@@ -127,7 +127,7 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			}
 		case unknown && u.Effect == rules.TranslatesSource:
 			if x.Name != "SNAT" && x.Name != "MASQUERADE" {
-				t.Errorf("%s revision %d decodes to source NAT", x.Name, x.Revision)
+				t.Errorf("%s revision %d decodes to source NAT, want another action", x.Name, x.Revision)
 			}
 		case unknown && (u.Effect == rules.AnyEffect || u.Effect == rules.Writes ||
 			u.Effect == rules.WritesHeader || x.Name == "CONNMARK"):

@@ -143,13 +143,13 @@ func checkAgainAfter(
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(checked, second, cmpopts.IgnoreUnexported(compat.Snapshot{})); diff != "" {
-		t.Errorf("-without +with the snapshot\n%s", diff)
+		t.Errorf("Check, -without +with the snapshot\n%s", diff)
 	}
 }
 
-// TestApplyWithASnapshotDoesTheSame verifies that Apply with the snapshot of Check has the same
-// result as Apply without it, even if the rules change again after Check.
-func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
+// TestApplyWithASnapshotEqualsAFullApply verifies that Apply with the snapshot of Check has the
+// same result as Apply without a snapshot, even if the rules change again after Check.
+func TestApplyWithASnapshotEqualsAFullApply(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	const (
 		add    = "insert rule inet sluice nat-output accept"
@@ -233,7 +233,7 @@ func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 				})
 				if diff := cmp.Diff(without, with,
 					cmp.AllowUnexported(compat.Result{})); diff != "" {
-					t.Errorf("-without +with the snapshot\n%s", diff)
+					t.Errorf("Apply, -without +with the snapshot\n%s", diff)
 				}
 			})
 		}

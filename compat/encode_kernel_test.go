@@ -173,11 +173,12 @@ func TestKernelListsEncodedRules(t *testing.T) {
 					istiotest.Save(t, ns, istiotest.Legacy, f))
 			}
 			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, second)); diff != "" {
-				t.Errorf("iptables-save prints other rules after its output was loaded: -first +second\n%s", diff)
+				t.Errorf("iptables-save prints other rules after its output was loaded:\n%s", diff)
 			}
 			reloaded, _ := kernelRules(t, second)
 			if diffs := rules.Compare(found, reloaded); len(diffs) > 0 {
-				t.Errorf("the kernel has other rules after the output of iptables-save was loaded:\n%v", diffs)
+				t.Errorf("the kernel has other rules after loading the output of iptables-save:\n%v",
+					diffs)
 			}
 		})
 	}
@@ -362,7 +363,8 @@ func TestKernelAcceptsTheOldestRevisions(t *testing.T) {
 			}
 			found := into.Chain("OUTPUT").Rules
 			if old, newer := found[0].Target().Revision, found[1].Target().Revision; old >= newer {
-				t.Errorf("%s: revision %d is not newer than %d", action, newer, old)
+				t.Errorf("%s: the newest revision is %d, want one after the oldest revision %d", action,
+					newer, old)
 			}
 			for _, got := range compat.DecodeTable(into).Chain("OUTPUT").Rules {
 				if got.String() != r.String() {

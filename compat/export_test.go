@@ -15,11 +15,11 @@ var ApplyLegacy = applyLegacy
 
 // ApplyLegacyWithoutRollback is ApplyLegacy with a rollback that fails, because it begins with a
 // table that does not exist.
-func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err error) {
+func ApplyLegacyWithoutRollback(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
-		a := legacyApplier{desired: tablesOf(want.Tables)}
+		a := legacyApplier{desired: tablesOf(desired.Tables)}
 		a.writer.replaced = []replacedRules{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
-		result, err = a.run(want.Routing, true)
+		result, err = a.run(desired.Routing, true)
 		return err
 	})
 	return result, err
@@ -60,14 +60,14 @@ func SetHits(s Snapshot, packets uint64) {
 // LegacyTables returns Sluice's rules in iptables-legacy, as the nft backend reads them.
 var LegacyTables = legacyTables
 
-// DescribeFeature returns a feature's description in messages.
+// DescribeFeature returns the name, the source and the first kernel version of a feature.
 var DescribeFeature = describeFeature
 
 // Steps returns the family and the table of each step of an Apply. "gate" follows if the step
 // writes a table with the gate, and "delete" if it deletes Sluice's rules.
-func Steps(want, live []rules.Table) []string {
+func Steps(desired, current []rules.Table) []string {
 	var names []string
-	for _, s := range steps(tablesOf(want), tablesOf(live)) {
+	for _, s := range steps(tablesOf(desired), tablesOf(current)) {
 		name := s.id.Family.String() + " " + s.id.Name
 		if s.desired == nil {
 			name += " delete"
@@ -85,13 +85,13 @@ func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()
 
 // BeginApply executes the first count steps of an Apply, like a process that is then killed. It
 // reports whether there are further steps.
-func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
+func BeginApply(ns *netns.NS, desired []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
-		live, err := readLegacy(sluiceRules)
+		current, err := readLegacy(sluiceRules)
 		if err != nil {
 			return err
 		}
-		list := steps(tablesOf(want), live)
+		list := steps(tablesOf(desired), current)
 		more = count < len(list)
 		return (&writer{}).run(list[:min(count, len(list))])
 	})
@@ -100,6 +100,14 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 
 // EstablishedPackets returns the number of packets that the rules for established connections have
 // accepted, as in Result.EstablishedPackets.
-func EstablishedPackets(want, live []rules.Table) uint64 {
-	return establishedPackets(tablesOf(want), tablesOf(live))
+func EstablishedPackets(desired, current []rules.Table) uint64 {
+	return establishedPackets(tablesOf(desired), tablesOf(current))
 }
+
+// EncodeRule, EncodeForKernel and DecodeTable convert between the model and the kernel's
+// structures.
+var (
+	EncodeRule      = encodeRule
+	EncodeForKernel = encodeForKernel
+	DecodeTable     = decode
+)

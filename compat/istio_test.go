@@ -39,7 +39,7 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(found, removed); diff != "" {
-				t.Errorf("-found +removed:\n%s", diff)
+				t.Errorf("FindLegacyIstio and RemoveLegacyIstio differ: -found +removed:\n%s", diff)
 			}
 			want := istiotest.Remaining(t, istiotest.Legacy, c)
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestBackendsLeakNothing counts the resources of the process before and after many applications,
-// backend changes, errors and removals. It does not run in parallel with other tests.
+// TestBackendsLeakNothing counts the resources of the process before and after many calls of Apply
+// and Remove, including backend changes and errors. It does not run in parallel with other tests.
 func TestBackendsLeakNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	rs, rejected := compiled(t, tproxy), rejectedLast(t, tproxy)
@@ -53,7 +53,7 @@ func TestBackendsLeakNothing(t *testing.T) {
 		}
 		return nil
 	})
-	// The runtime keeps threads that it once created.
+	// The runtime keeps the threads that it has created.
 	if after.threads > before.threads+10 {
 		t.Errorf("%d threads before, %d after, want at most 10 more", before.threads, after.threads)
 	}

@@ -24,7 +24,7 @@ func manyPrefixes(n int) []netip.Prefix {
 	return list
 }
 
-func TestTranslateManyPrefixes(t *testing.T) {
+func TestTranslateTakesLittleTimeForManyPrefixes(t *testing.T) {
 	r := sidecar(dual)
 	r.OutboundExcludeCIDRs = manyPrefixes(10_000)
 	rs := rules.MustCompile(r)

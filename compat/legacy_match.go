@@ -173,8 +173,8 @@ func (tr *translator) addressConditions(m rules.MatchAddr) (matchAlternatives, [
 	})
 }
 
-// ownerConditions returns a condition for each range of ids. If the match is negated, a packet must
-// satisfy all of them.
+// ownerConditions returns a condition for each range of IDs. If the match is negated, a packet must
+// satisfy all conditions.
 func (tr *translator) ownerConditions(m rules.MatchOwner) (matchAlternatives, error) {
 	if tr.position.hook != rules.Output && tr.position.hook != rules.Postrouting {
 		return nil, fmt.Errorf("%s at %s: xtables supports owners at output and postrouting only", m,

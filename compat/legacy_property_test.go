@@ -25,10 +25,10 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 		return
 	}
 	for _, c := range result.Classes {
-		t.Errorf("%s\n  original   %s\n  translated %s", c.Witness, c.Outcome.Left.Outcome,
+		t.Errorf("%s has different outcomes:\n  original   %s\n  translated %s", c.Witness, c.Outcome.Left.Outcome,
 			c.Outcome.Right.Outcome)
 	}
-	t.Fatalf("%v\n%s\n%s", result.Routing, rs, translated)
+	t.Fatalf("the translation is not equivalent; routing %v\n%s\n%s", result.Routing, rs, translated)
 }
 
 // withConntrack returns the ruleset with a rule that enables conntrack for both families. Otherwise
@@ -54,7 +54,8 @@ func wantSameOutcomes(t *rapid.T, rs, translated *rules.Ruleset) {
 		p := anyPacket(random)
 		before, after := diff.Explain(rs, p).Outcome, diff.Explain(translated, p).Outcome
 		if before != after {
-			t.Fatalf("%s\n  original   %s\n  translated %s\n%s\n%s", p, before, after, rs, translated)
+			t.Fatalf("%s has different outcomes:\n  original   %s\n  translated %s\n%s\n%s", p, before,
+				after, rs, translated)
 		}
 	}
 }

@@ -151,8 +151,8 @@ func needsPorts(a rules.Action) bool {
 }
 
 // protocolAlternatives returns a match of TCP and a match of UDP, each only if a list of
-// r.alternatives requires this protocol. An action chain contains a rule with each of them for an
-// action that needs ports.
+// r.alternatives requires this protocol. For an action that needs ports, moveActions adds a rule
+// with each of these matches.
 func (r *ruleParts) protocolAlternatives() matchAlternatives {
 	var list matchAlternatives
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
@@ -183,8 +183,8 @@ func isTCPOrUDP(m rules.Match) bool {
 }
 
 // changesMatchedField reports whether an action other than the last changes a field that the rule
-// matches. Each action becomes an xtables rule with the same conditions, which might not match any
-// more after the change.
+// matches. Each action becomes an xtables rule with the same conditions. After the change, these
+// conditions might no longer match.
 func (r *ruleParts) changesMatchedField() bool {
 	var mark, conntrackMark, connection bool // changed
 	for i, a := range r.actions {
@@ -218,7 +218,7 @@ func (r *ruleParts) changesMatchedField() bool {
 }
 
 // xtablesRules returns the xtables rules: one for each combination of a list of conditions and an
-// action.
+// action. r.except must be empty.
 func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	if len(r.actions) == 0 && !r.counts {
 		return nil, nil

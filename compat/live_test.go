@@ -140,7 +140,7 @@ func TestReadLiveCreatesNothing(t *testing.T) {
 	before := listTables()
 	readLive(t, ns, compat.OriginAll)
 	if diff := cmp.Diff(before, listTables()); diff != "" {
-		t.Errorf("-before +after\n%s", diff)
+		t.Errorf("ReadLive changed the tables: -before +after\n%s", diff)
 	}
 }
 
@@ -209,7 +209,7 @@ func sameAsText(
 	}
 	wantKnown(t, got)
 	if len(live.Ambiguous) > 0 {
-		t.Errorf("ambiguous: %v", live.Ambiguous)
+		t.Errorf("ambiguous chains %v, want none", live.Ambiguous)
 	}
 }
 

@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable is the environment variable with the role in which a test process runs instead of
-// the tests.
+// roleVariable is the environment variable with the role of a test process. A process with a role
+// calls the function of the role instead of the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles contains the functions that test processes can run, by role. They run in the network
-// namespace of the process or, if descriptor 3 is a network namespace, in this namespace. The test
-// reads the output of the process. An error ends the process.
+// roles contains the functions of test processes, by role. ns is the network namespace of
+// descriptor 3, or nil if the process has no such descriptor. The test reads the output of the
+// process. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 	"dial":                 dial,
 	"apply alternately":    applyAlternately,
@@ -53,21 +53,22 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// A process is a child process that a test started.
+// A process is a test process that a test started.
 type process struct {
 	*exec.Cmd
 	stdout *bufio.Reader
 	stderr strings.Builder
 }
 
-// start starts a process in a role. A namespace, if not nil, becomes its descriptor 3.
-func start(t testing.TB, ns *netns.NS, role string, args ...string) *process {
+// start starts a test process with a role. A namespace, if not nil, becomes descriptor 3 of the
+// process.
+func start(t testing.TB, ns *netns.NS, role string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.Command(exe, args...)}
+	p := &process{Cmd: exec.Command(exe)}
 	p.Env = append(os.Environ(), roleVariable+"="+role)
 	p.Stderr = &p.stderr
 	if ns != nil {
@@ -94,13 +95,13 @@ func start(t testing.TB, ns *netns.NS, role string, args ...string) *process {
 	return p
 }
 
-// line returns the next line of the process's output.
+// line returns the next line that the process prints.
 func (p *process) line(t testing.TB) string {
 	t.Helper()
 	text, err := p.stdout.ReadString('\n')
 	if err != nil {
 		_ = p.Wait()
-		t.Fatalf("process %q: %v\n%s", p.Args, err, p.stderr.String())
+		t.Fatalf("read a line of the test process: %v\n%s", err, p.stderr.String())
 	}
 	return strings.TrimSuffix(text, "\n")
 }

@@ -17,7 +17,8 @@ import (
 // answerTimeout is the timeout of a call that must be answered.
 const answerTimeout = 20 * time.Second
 
-// A flow is a call and its expected listener in each mode.
+// A flow is a call and its expected listener in each mode. from is a key of callers, and to is a
+// key of hosts with a port.
 type flow struct {
 	from, network, to, redirect, tproxy string
 }

@@ -11,9 +11,9 @@ import (
 // pairs (2³) or one ambiguous triple (3!).
 const maxOrders = 8
 
-// ordersOf returns a function for each permutation of the ambiguous base chains. The function
-// sets its order in the ruleset. ordersOf returns false if there are more orders than maxOrders, or
-// if it is unknown which chains run before conntrack.
+// ordersOf returns a function for each permutation of the ambiguous base chains. Each function sets
+// its permutation in the ruleset. ordersOf returns false if there are more orders than maxOrders,
+// or if it is unknown which chains run before conntrack.
 //
 // Some of the orders may be impossible, because ordersOf also permutes pairs whose order is known.
 // This is safe: an additional order can only make the effect unknown.

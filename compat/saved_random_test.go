@@ -116,8 +116,8 @@ func TestSavedHeaderMatchesEqualTheKernelsMatches(t *testing.T) {
 				result := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: tables}}, live,
 					diff.Options{Families: []rules.Family{f}})
 				if got := result.StrictVerdict(); got != diff.Equivalent {
-					t.Errorf("seed %d, %s with %v: %s, want %s\n%s", seed, name, variant, got, diff.Equivalent,
-						rulesThatDiffer(tables[0], live.Ruleset.Tables[0]))
+					t.Errorf("seed %d, %s with %v: %s, want %s\n%s", seed, name, variant, got,
+						diff.Equivalent, rulesThatDiffer(tables[0], live.Ruleset.Tables[0]))
 				}
 			}
 		}

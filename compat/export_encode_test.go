@@ -1,8 +1,0 @@
-package compat
-
-// EncodeRule and DecodeTable convert between the model and the kernel's structures.
-var (
-	EncodeRule      = encodeRule
-	EncodeForKernel = encodeForKernel
-	DecodeTable     = decode
-)
