@@ -14,7 +14,7 @@ import (
 // only the handle and the verdict.
 
 // maxBranches is the maximum number of branches with equal verdicts that are compared with a
-// packet. It limits the work for one event.
+// packet. The limit bounds the work for one event.
 const maxBranches = 256
 
 // selectBranch sets Index to the branch that the packet matched, or sets Ambiguous if this branch

@@ -90,7 +90,7 @@ func (o *Observation) mayLackEvents() bool {
 }
 
 // setsTrace reports whether a rule of the path sets nftrace. The kernel may report no rules after
-// it.
+// such a rule.
 func setsTrace(path rules.Trace) bool {
 	for _, pass := range path.Passes {
 		for _, s := range pass.Steps {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Outcome is what the rules do with a packet.
+// An Outcome is what the rules do with a packet.
 type Outcome string
 
 // The outcomes.

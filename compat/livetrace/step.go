@@ -21,7 +21,8 @@ type Step struct {
 	Ambiguous bool
 }
 
-// String returns the owner, the position, the text and the comment of the rule.
+// String returns the owner, the position, the text and the comment of the rule, or the owner, the
+// chain and the verdict of the policy.
 func (s Step) String() string {
 	chain := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
 	switch {

@@ -18,6 +18,7 @@ var anyTables = tablesWith(false)
 // richTables draws tables with all matches and targets that Print supports.
 var richTables = tablesWith(true)
 
+// tablesWith returns a generator of tables. If rich is set, it draws all matches and targets.
 func tablesWith(rich bool) *rapid.Generator[[]rules.Table] {
 	return rapid.Custom(func(t *rapid.T) []rules.Table { return drawTables(t, rich) })
 }
@@ -44,7 +45,7 @@ type generator struct {
 	rich   bool // with all matches and targets
 }
 
-// builtIn lists the built-in chains of each table.
+// builtIn contains the hooks of the built-in chains of each table.
 var builtIn = map[string][]rules.Hook{
 	"raw":      {rules.Prerouting, rules.Output},
 	"mangle":   {rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting},
@@ -53,8 +54,10 @@ var builtIn = map[string][]rules.Hook{
 	"security": {rules.Input, rules.Forward, rules.Output},
 }
 
+// builtInNames contains the names of the built-in chains by hook.
 var builtInNames = [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
+// draw draws the table with its chains and rules.
 func (g *generator) draw(t *rapid.T) rules.Table {
 	table := rules.Table{Family: g.family, Name: g.table}
 	for _, hook := range builtIn[g.table] {

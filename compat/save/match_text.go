@@ -84,9 +84,9 @@ func (r *moduleReader) matchConnLimit() []rules.Match {
 		ok, c.Bits = ok && valid && int(bits) <= c.Bits, int(bits)
 	}
 	c.Destination = r.option("--connlimit-daddr") != nil
-	given := func(a, b string) bool { return r.option(a) != nil && r.option(b) != nil }
-	r.setText(ok && r.onlyNegates(name) && !given("--connlimit-above", "--connlimit-upto") &&
-		!given("--connlimit-saddr", "--connlimit-daddr"), c.String())
+	areBothGiven := func(a, b string) bool { return r.option(a) != nil && r.option(b) != nil }
+	r.setText(ok && r.onlyNegates(name) && !areBothGiven("--connlimit-above", "--connlimit-upto") &&
+		!areBothGiven("--connlimit-saddr", "--connlimit-daddr"), c.String())
 	return nil
 }
 

@@ -26,8 +26,8 @@ func (p *rulePrinter) addMatches(matches []rules.Match) error {
 			moduleMatches = append(moduleMatches, m)
 		}
 		if !taken {
-			// If words is nil, a later match must not use the option, because it would then precede
-			// this match.
+			// If words is nil, a later match must not use the option, because the later match would
+			// then precede this match in the rule.
 			header[option] = words
 		}
 	}

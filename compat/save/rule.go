@@ -111,7 +111,7 @@ func (r *ruleReader) next(want string) word {
 }
 
 // value returns and removes the value of an option. If a ! precedes the value, which is the
-// obsolete form of negation, the method sets not to true.
+// obsolete form of negation, the method value sets not to true.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -209,7 +209,7 @@ func (r *ruleReader) readModuleOption(words []word) {
 }
 
 // exactOption returns the option with exactly this name, and its module. If several modules have
-// the option, exactOption returns that of the last one.
+// the option, exactOption returns the last of these modules.
 func exactOption(modules []*module, flag word) (*module, *optionKind) {
 	if !flag.isOption() {
 		return nil, nil
@@ -278,8 +278,9 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 	m.options = append(m.options, o)
 }
 
-// protocolModule returns the match that the rule's protocol implies. It returns nil if there is
-// none, or if the rule already has an implied match.
+// protocolModule returns the match that the rule's protocol implies. It returns nil unless the rule
+// matches exactly one protocol, or if the rule already has an implied match. If the package does
+// not know the match of the protocol, its extension is openMatch.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {
