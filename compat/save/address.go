@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readAddress parses an address, a prefix, or a list of them. Each element of a list becomes a
-// separate rule.
+// readAddress parses an address, a prefix, or a list of addresses and prefixes. Each element of a
+// list becomes a separate rule.
 func (r *ruleReader) readAddress(flag word, not bool) {
 	side, matches, bit := rules.Source, &r.header.source, uint(givenSource)
 	if flag.raw == "-d" || strings.HasPrefix(flag.raw, "--d") {
@@ -71,7 +71,7 @@ func (r *ruleReader) addressMatch(
 }
 
 // address parses an address of the family. Like iptables, it ignores an IPv6 zone such as %eth0,
-// because rules cannot match it.
+// because rules cannot match a zone.
 func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family

@@ -27,7 +27,7 @@ func shortCommand(name string) string {
 	return name
 }
 
-// readCommand parses a line that changes the table, and executes it.
+// readCommand parses a line with a command that changes the table, and executes the command.
 func (p *parser) readCommand(words []word) *SyntaxError {
 	var hits *rules.Hits
 	if words[0].raw[0] == '[' {
@@ -92,8 +92,8 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	return p.setPolicy(c, words[2])
 }
 
-// flushOrDelete parses "-F [CHAIN]", which deletes the rules of one chain or all chains, and
-// "-X [CHAIN]", which deletes one or all user-defined chains.
+// flushOrDelete parses "-F [CHAIN]", which deletes the rules of one chain or of all chains, and "-X
+// [CHAIN]", which deletes one user-defined chain or all user-defined chains.
 func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
 		return p.errorAt(words[1], "the line to end")

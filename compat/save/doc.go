@@ -16,7 +16,7 @@
 // is in the options of an unknown match or target.
 //
 // match_list.go lists the matches, and target_list.go lists the targets. The file of a match or
-// target, such as match_port.go or target_nat.go, both parses and prints it.
+// target, such as match_port.go or target_nat.go, contains both the parser and the printer.
 //
 // # Logs of Istio
 //

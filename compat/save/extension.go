@@ -55,7 +55,7 @@ func findExtension(list []extension, name string) *extension {
 
 // An openExtension is an extension that may have further options; see [extension.open]. Its options
 // are in the format of parseOptionList. If match and target are nil, the model does not represent
-// it.
+// the match or target.
 type openExtension struct {
 	name, options string
 	match         func(*moduleReader) []rules.Match

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// anyTables draws xtables tables of one family, whose rules the kernel accepts in their chains.
+// anyTables draws iptables tables of one family. The kernel accepts each drawn rule in its chain.
 var anyTables = tablesWith(false)
 
 // richTables draws tables with all matches and targets that Print supports.

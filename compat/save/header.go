@@ -16,7 +16,7 @@ type header struct {
 	source, destination []rules.Match
 	lastList            word // the last list of addresses
 	protocol, fragment  rules.Match
-	otherFamily         bool // whether the rule is for the other family
+	otherFamily         bool // the rule is for the other family
 }
 
 // Bits of header.given.

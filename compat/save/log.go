@@ -12,8 +12,8 @@ import (
 // An IstioLog is the result of the last run in a log of an istio-init container.
 type IstioLog struct {
 	// Tables are the resulting tables, as Parse returns them, IPv4 first. [rules.Rule.Line] is a
-	// line of the log. A family whose state the log does not contain has no tables: istio-init
-	// prints the state of IPv6 only if it captures IPv6.
+	// line of the log. If the log does not contain the state of a family, Tables contains no tables
+	// of the family. istio-init prints the state of IPv6 only if it captures IPv6.
 	Tables []rules.Table
 	// DryRun reports that the run changed nothing. Tables are then the result of the same run on
 	// empty tables.

@@ -22,7 +22,8 @@ func (r *istioRun) configValue(key string) string {
 }
 
 // redirect returns the parameters in the printed configuration, and the names of the parameters
-// that it does not contain. If the parameters are not usable, the error is the reason.
+// that the configuration does not contain. If the parameters are not usable, the error is the
+// reason.
 func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
 	if r.configEntry == nil {
 		return nil, nil, fmt.Errorf("%s: the log does not contain the configuration", file)

@@ -70,8 +70,8 @@ type logReader struct {
 	last   map[string]int
 }
 
-// logEntries splits the log into entries. It drops the lines before the first entry, because they
-// belong to an incomplete entry.
+// logEntries splits the log into entries. It drops the lines before the first entry, because these
+// lines belong to an incomplete entry.
 func logEntries(log string) []logEntry {
 	var r logReader
 	for line := range linesOf(log) {
@@ -172,7 +172,8 @@ func plainTitle(line string) (level string, ok bool) {
 // rulesFileTitle is the prefix of the heading before the input of iptables-restore.
 const rulesFileTitle = "Writing following contents to rules file:"
 
-// jsonEntry parses an entry of Istio's JSON format, or of its variant for Stackdriver.
+// jsonEntry parses an entry of Istio's JSON format, or of the variant of this format for
+// Stackdriver.
 func jsonEntry(line string) (level, message string, ok bool) {
 	if !strings.HasPrefix(line, "{") || !strings.HasSuffix(line, "}") {
 		return "", "", false

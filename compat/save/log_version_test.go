@@ -39,7 +39,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 		version  string
 		want     rules.Redirect
 		unstated string
-		tunnel   bool // whether the log contains a rule for the tunnel port
+		tunnel   bool // the log contains a rule for the tunnel port
 		ipv6     int  // number of IPv6 rules
 	}{
 		{

@@ -123,8 +123,9 @@ const anyICMP = 255
 // allCodes contains all codes of all types.
 var allCodes = rules.Range[uint16]{Last: 1<<16 - 1}
 
-// icmpOption parses the option with the name, whose value is a type with an optional code. It
-// returns no match if all types and codes match.
+// icmpOption parses the option with the name. The value of the option is a type with an optional
+// code. m is the match without its values. icmpOption returns no match if all types and codes
+// match.
 func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
 	o := r.requiredOption(name)
 	if o == nil {

@@ -4,7 +4,7 @@ import "github.com/sluice-mesh/sluice/rules"
 
 // This file lists the matches that the package knows. The method that parses the match NAME is
 // matchNAME in one of the files match_*.go. For a match that the model represents, a method of
-// rulePrinter in the same file writes it; see addModuleMatch.
+// rulePrinter in the same file writes the match; see addModuleMatch.
 
 // matchExtensions contains the matches that accept only the listed options.
 var matchExtensions = []extension{

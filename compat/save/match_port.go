@@ -85,8 +85,8 @@ func eitherPort(ports []rules.PortRange, not bool) rules.Match {
 	}}
 }
 
-// addPorts writes a single port or range with the match of the protocol, and several of them with
-// the match multiport.
+// addPorts writes a single port or range with the match of the protocol, and several ports or
+// ranges with the match multiport.
 func (p *rulePrinter) addPorts(m rules.MatchPort) error {
 	texts, err := p.portTexts(m, m.Ports)
 	switch {

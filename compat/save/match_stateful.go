@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file parses matches whose result depends on earlier packets. The model does not represent
-// them.
+// This file parses matches that depend on earlier packets or on chance. The model does not
+// represent these matches.
 
 // matchLimit parses the match limit.
 func (r *moduleReader) matchLimit() []rules.Match {

@@ -166,7 +166,7 @@ func (r *moduleReader) matchString() []rules.Match {
 	return nil
 }
 
-// hexPattern parses a pattern whose parts between two | are hexadecimal (parse_hex_string in
+// hexPattern parses a pattern in which the bytes between two | are hexadecimal (parse_hex_string in
 // extensions/libxt_string.c). It returns false for a pattern with escaped characters.
 func hexPattern(text string) (pattern []byte, ok bool) {
 	if strings.Contains(text, `\`) {

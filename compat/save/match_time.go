@@ -61,7 +61,8 @@ func date(text string) (seconds uint32, ok bool) {
 	return 0, false
 }
 
-// timeOfDay parses a time such as "08:30" or "08:30:15", and returns it in seconds.
+// timeOfDay parses a time such as "08:30" or "08:30:15", and returns the number of seconds since
+// midnight.
 func timeOfDay(text string) (seconds uint32, ok bool) {
 	for _, layout := range []string{"15:04:05", "15:04"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -71,7 +72,8 @@ func timeOfDay(text string) (seconds uint32, ok bool) {
 	return 0, false
 }
 
-// days parses a list of days from 1 to most, or of their names, and returns a bit for each day.
+// days parses a list of days, and returns a bit for each day. A day is a number from 1 to most, or
+// one of the names.
 func days(text string, most int, names []string) (bits uint32, ok bool) {
 	for day := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(day)

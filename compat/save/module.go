@@ -21,7 +21,7 @@ type module struct {
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
 type option struct {
-	name   string // the first of its spellings
+	name   string // the first spelling of the option
 	flag   word   // the word with the name, as given
 	not    bool
 	values [2]word // as many as the option has

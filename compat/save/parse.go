@@ -71,8 +71,8 @@ type parser struct {
 	line        textLine
 	tables      []*table
 	beginLines  map[string]int // the line at which each table begins, by name
-	isTableOpen bool           // whether the last table has not been committed
-	skipsTable  bool           // whether the line belongs to a table that cannot be read
+	isTableOpen bool           // the last table has not been committed
+	skipsTable  bool           // the line belongs to a table that cannot be read
 	// isNFT reports that iptables-nft has written the tables after the last header. iptables-nft
 	// converts the match limit to an expression of nftables.
 	isNFT bool

@@ -17,9 +17,9 @@ import (
 // Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
 // range of addresses, one protocol, one range of IDs or up to fifteen ports, and at most one action
 // in addition to the counter. Otherwise Print writes nothing, and returns up to twenty errors,
-// joined. Each error names the table and, if it is about one, the chain and the rule. Print does
-// not check matches and targets that the kernel allows only at some hooks, such as owner and
-// TPROXY.
+// joined. Each error names the table and, for an error of a chain or a rule, also the chain and the
+// rule. Print does not check matches and targets that the kernel allows only at some hooks, such as
+// owner and TPROXY.
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
 	var errs []error
@@ -54,8 +54,8 @@ type tablePrinter struct {
 	errs  []error
 }
 
-// addError records an error. It is about the rule of the current chain with the number rule,
-// counted from 1. If rule is 0, it is about the current chain or, before the first chain, about the
+// addError records an error about the rule with the number rule in the current chain, counted from
+// 1. If rule is 0, the error is about the current chain or, before the first chain, about the
 // table.
 func (p *tablePrinter) addError(rule int, err error) {
 	position := ""
@@ -95,7 +95,7 @@ func (p *tablePrinter) print() {
 }
 
 // policy returns the policy of the chain as iptables-save prints it. It returns an error if
-// iptables cannot have the chain.
+// iptables cannot have such a chain.
 func (p *tablePrinter) policy() (string, error) {
 	c := p.chain
 	hook, builtIn := HookOf(p.table.Name, c.Name)

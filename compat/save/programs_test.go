@@ -46,6 +46,6 @@ func TestParseRulesOfPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("%s, rewrite it with -update (-want +got):\n%s", golden, diff)
+		t.Errorf("%s differs, rewrite it with -update (-want +got):\n%s", golden, diff)
 	}
 }

@@ -23,8 +23,8 @@ var protocolNames = [...]string{
 	141: "wesp", 142: "rohc", 143: "ethernet",
 }
 
-// mobility is the protocol of the mobility header of IPv6 (RFC 6275), for which package rules has
-// no constant.
+// mobility is the protocol of the mobility header of IPv6 (RFC 6275). Package rules has no constant
+// for this protocol.
 const mobility rules.Protocol = 135
 
 // protocolNamed returns the protocol with the name in lower case, or false if there is none.

@@ -67,9 +67,9 @@ func (p *parser) readRule(
 const maxRuleWords = 1024
 
 // conditions returns the conditions of the match modules: as matches of the rule or, where the
-// order of evaluation matters, as actions. The kernel evaluates them in order, and ends the rule at
-// the first match that fails. A match with a possible side effect therefore becomes an action, and
-// the matches after it become [rules.Require] actions.
+// order of evaluation matters, as actions. The kernel evaluates the matches in order, and ends the
+// rule at the first match that fails. A match with a possible side effect therefore becomes an
+// action, and the matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
 		if m.match == nil {
@@ -280,7 +280,7 @@ func (r *ruleReader) readKnownOption(m *module, kind *optionKind, words []word) 
 
 // protocolModule returns the match that the rule's protocol implies. It returns nil unless the rule
 // matches exactly one protocol, or if the rule already has an implied match. If the package does
-// not know the match of the protocol, its extension is openMatch.
+// not know the implied match, the extension of the result is openMatch.
 func (r *ruleReader) protocolModule() *module {
 	protocol, isSet := r.header.onlyProtocol()
 	if !isSet || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

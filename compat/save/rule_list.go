@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A ruleList contains the rules of a chain in blocks, so that inserting, deleting and finding a
-// rule is also fast in a long chain. The zero value is an empty list.
+// A ruleList contains the rules of a chain in blocks. Commands that insert, delete or find a rule
+// are therefore fast in a long chain too. The zero value is an empty list.
 type ruleList struct {
 	blocks []*ruleBlock
 	length int

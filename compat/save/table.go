@@ -21,10 +21,10 @@ type chain struct {
 	element *list.Element // the position in the table
 	rules   ruleList
 	jumps   int  // the number of rules that jump to the chain
-	filled  bool // whether table.filled contains the chain
+	filled  bool // table.filled contains the chain
 	// merged reports that a rule of the chain represents several combinations of addresses, which
-	// are separate rules in the kernel. The rules after it then have other numbers than in the
-	// kernel.
+	// are separate rules in the kernel. The rules after this rule then have other numbers than in
+	// the kernel.
 	merged bool
 }
 

@@ -85,7 +85,7 @@ func (r *moduleReader) targetSNAT() rules.Action {
 	return r.unknownSourceNAT(s)
 }
 
-// targetMasquerade parses the target MASQUERADE, for which the kernel selects the address.
+// targetMasquerade parses the target MASQUERADE. The kernel selects the source address.
 func (r *moduleReader) targetMasquerade() rules.Action {
 	s := xt.Translation{Kind: xt.Masquerade}
 	if o := r.option("--to-ports"); o != nil {
@@ -155,7 +155,7 @@ func (r *moduleReader) natAddresses(w word, text string) (first, last netip.Addr
 }
 
 // natPorts parses a port, or a range "FIRST-LAST". last is 0 for a single port. Port 0 makes the
-// target unknown, because in the model it means no port.
+// target unknown, because in the model port 0 means no port.
 func (r *moduleReader) natPorts(w word, text string) (first, last uint16) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange || isName(text) {

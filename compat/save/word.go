@@ -6,7 +6,7 @@ import "strings"
 type word struct {
 	text   string // without quotes and escapes
 	raw    string // as written
-	column int    // the position of its first byte in the line, from 1
+	column int    // the position of the first byte of the word in the line, from 1
 }
 
 // is reports whether the word was written exactly like the text, without quotes.

@@ -102,7 +102,7 @@ type blob struct {
 	entries []byte
 }
 
-// offsets are the offsets of the chains.
+// offsets contains the offsets of the chains and the number of entries.
 type offsets struct {
 	validHooks uint32             // a bit for each hook at which the table has a chain
 	hookEntry  [len(hooks)]uint32 // offsets of the first entries of the built-in chains
@@ -126,7 +126,8 @@ func (l *layout) countersOf(e entry) rules.Hits {
 	}
 }
 
-// checkEntry returns the first entry of the bytes, if it is well-formed.
+// checkEntry returns the first entry of the bytes. It returns an error if the entry is not
+// well-formed.
 func (l *layout) checkEntry(b []byte) (entry, error) {
 	if len(b) < l.headerSize {
 		return nil, fmt.Errorf("%d bytes remain, but an entry has at least %d", len(b), l.headerSize)

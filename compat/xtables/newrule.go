@@ -13,8 +13,8 @@ import (
 
 // A Target is the target of a rule: a jump, an extension or a verdict.
 type Target struct {
-	// Chain is the chain to jump to, or empty. If Goto is set, packets do not return from the
-	// chain.
+	// Chain is the chain to jump to, or empty. If Goto is set, packets do not return to the chain
+	// of the rule.
 	Chain string
 	Goto  bool
 	// Extension is a target extension. Its name is empty if the target is a jump or a verdict.
@@ -115,8 +115,8 @@ func (l *layout) putHeader(e entry, h Header) error {
 	return nil
 }
 
-// NamedInterface returns an Interface that matches the complete name or, if prefix is set, every
-// name with the prefix.
+// NamedInterface returns an Interface that matches only the name or, if prefix is set, every name
+// that begins with it.
 func NamedInterface(name string, prefix bool) (Interface, error) {
 	var i Interface
 	if n := len(i.Name); name == "" || len(name) >= n {
