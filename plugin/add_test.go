@@ -85,7 +85,7 @@ func TestADDWithoutRequests(t *testing.T) {
 				t.Errorf("result: %s", got)
 			}
 			if len(env.source.requested) > 0 {
-				t.Errorf("requests: %v", env.source.requested)
+				t.Errorf("requests: %v, want none", env.source.requested)
 			}
 		})
 	}
@@ -133,8 +133,9 @@ func TestADDRequestsThePod(t *testing.T) {
 	}
 }
 
-// TestADDKeepsARecord checks that the record of a pod is sufficient to compile its rules.
-func TestADDKeepsARecord(t *testing.T) {
+// TestADDStoresARecord checks the record of a redirected pod, which contains the parameters of its
+// rules.
+func TestADDStoresARecord(t *testing.T) {
 	env, ns := newTestEnv(t, "tproxy"), netnstest.New(t)
 	c := newCall(t, ns)
 	now := time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
@@ -210,11 +211,10 @@ func TestUnreadablePods(t *testing.T) {
 				t.Errorf("log: %v", line)
 			}
 			checkNoRules(t, ns)
-			// CHECK requests the pod again. A pod of the mesh that was skipped is not in its
-			// desired state.
+			// CHECK requests the pod again, and fails, because this pod of the mesh has no rules.
 			env.source.err, env.source.pod = nil, readPod(t, "sidecar")
 			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
-				t.Errorf("CHECK: %+v", e)
+				t.Errorf("CHECK: %+v, want code 104", e)
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	c := newCall(t, netnstest.New(t))
 	c.stdin = c.configuration(`"pod_namespace":"shop","exclude_namespace":[]`)
 	if e := env.call("ADD", c); e == nil || e.Code != types.ErrInvalidNetworkConfig {
-		t.Errorf("another pod: %+v", e)
+		t.Errorf("another pod: %+v, want code %d", e, types.ErrInvalidNetworkConfig)
 	}
 	env.stderr.Reset()
 	c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
@@ -328,7 +328,7 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 		}
 	}
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
-		t.Errorf("too long: %+v", e)
+		t.Errorf("too long, or not on one line: %+v", e)
 	}
 	if all, _ := env.logLines(t)[0]["error_full"].(string); !strings.Contains(all,
 		"variable ISTIO_DUAL_STACK of container istio-proxy") {
@@ -338,9 +338,9 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	c.checkNoRecord(t)
 }
 
-// TestALineAboutAHostilePod checks that the log line about any pod is short enough for the node
-// agent's socket.
-func TestALineAboutAHostilePod(t *testing.T) {
+// TestLogLineOfAPodWithLongSettings checks that the log line about any pod is short enough for the
+// node agent's socket.
+func TestLogLineOfAPodWithLongSettings(t *testing.T) {
 	env := newTestEnv(t, "annotations")
 	// Quotes have the longest encoding.
 	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20)
@@ -370,7 +370,7 @@ func TestALineAboutAHostilePod(t *testing.T) {
 	}
 }
 
-// TestADDRejects checks that invalid input of the runtime or the configuration has its own error.
+// TestADDRejects checks the error and the log line for each kind of invalid input.
 func TestADDRejects(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -491,11 +491,11 @@ func TestManyADDsAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	if all, err := recordtest.List(record.In(runDir)); err != nil || len(all) != many {
-		t.Errorf("%d records, %v", len(all), err)
+		t.Errorf("%d records, %v; want %d", len(all), err, many)
 	}
 	data, err := os.ReadFile(filepath.Join(runDir, "sluice-cni.log"))
 	if lines := strings.Count(string(data), "\n"); err != nil || lines != 2*many {
-		t.Errorf("%d lines in the log, %v", lines, err)
+		t.Errorf("%d lines in the log, %v; want %d", lines, err, 2*many)
 	}
 	for text := range strings.Lines(string(data)) {
 		if !json.Valid([]byte(text)) {

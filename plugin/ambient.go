@@ -16,7 +16,7 @@ import (
 
 // enroll makes the node agent enroll a pod in ambient mode. The agent installs the rules, passes
 // the network namespace to ztunnel and waits for ztunnel's acknowledgement. Without the agent the
-// pod does not start, because nothing would serve its captured traffic.
+// pod does not start, because its traffic would bypass ztunnel.
 func (c *call) enroll(r *record.Record, result []byte) error {
 	addresses, err := c.addresses(c.sandbox.ns, result)
 	if err != nil {

@@ -33,14 +33,16 @@ func newAmbientTestEnv(t testing.TB) (*testEnv, *netns.NS, sandboxCall) {
 		ref source.Ref, addresses []netip.Addr, fd int,
 	) (*agent.Enrollment, error) {
 		if ref.UID != podUID || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("10.244.1.5")}) {
-			t.Errorf("request for %v with %v", ref, addresses)
+			t.Errorf("request for %v with UID %s and addresses %v, want UID %s and 10.244.1.5", ref,
+				ref.UID, addresses, podUID)
 		}
 		return installRules(fd)
 	}
 	return env, ns, c
 }
 
-// installRules installs the rules of ambient mode like the agent.
+// installRules installs the rules of ambient mode in the namespace with the descriptor fd, as the
+// agent does.
 func installRules(fd int) (*agent.Enrollment, error) {
 	ns, err := netns.FromHandle(vishnetns.NsHandle(fd))
 	if err != nil {
@@ -84,7 +86,7 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
 	}
-	// Without the record CHECK decides like ADD.
+	// Without a record, CHECK decides as ADD does.
 	c.runDir = t.TempDir()
 	c.stdin = c.configuration(`"ambient_enabled":true`)
 	if e := env.call("CHECK", c); e != nil {
@@ -98,7 +100,7 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := env.call("CHECK", c); e == nil || e.Code != plugin.CodeDrift {
-		t.Errorf("CHECK without rules: %+v", e)
+		t.Errorf("CHECK without rules: %+v, want code %d", e, plugin.CodeDrift)
 	}
 }
 
@@ -128,7 +130,7 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 			e := env.call("ADD", c)
 			if e == nil || e.Code != test.code || !strings.Contains(e.Details, want) ||
 				!strings.Contains(e.Msg, "is in ambient mode and cannot be enrolled") {
-				t.Errorf("error %+v", e)
+				t.Errorf("%+v, want code %d and %q", e, test.code, want)
 			}
 			c.checkNoRecord(t)
 			checkNoRules(t, ns)
@@ -139,7 +141,8 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 	}
 }
 
-// TestNamespaceInAmbientMode checks the label of the namespace, with and without ambient mode.
+// TestNamespaceInAmbientMode checks that the label of the namespace puts a pod into ambient mode,
+// but that the namespace is not requested if ambient mode is disabled.
 func TestNamespaceInAmbientMode(t *testing.T) {
 	env, _, c := newAmbientTestEnv(t)
 	env.source.pod.Metadata.Labels = nil
@@ -154,12 +157,13 @@ func TestNamespaceInAmbientMode(t *testing.T) {
 	c.stdin = c.configuration()
 	env.add(t, c)
 	if r := c.record(t); r.Outcome != "skip" || strings.Contains(fmt.Sprint(env.source.requested), "namespace") {
-		t.Errorf("without ambient mode: %+v, requests %v", r, env.source.requested)
+		t.Errorf("ambient mode is disabled: record %+v, requests %v; want skip, and none for the namespace",
+			r, env.source.requested)
 	}
 }
 
-// TestRepeatedADDOfAPodThatLeavesAmbientMode checks that a repeated ADD removes the rules of a pod
-// that has left ambient mode, and replaces those of a pod with a sidecar.
+// TestRepeatedADDOfAPodThatLeavesAmbientMode checks that a repeated ADD replaces the rules of a pod
+// that has left ambient mode and has a sidecar, and removes the rules if the pod has none.
 func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
 	env, ns, c := newAmbientTestEnv(t)
 	env.add(t, c)
@@ -167,7 +171,7 @@ func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
 	env.source.pod = readPod(t, "sidecar")
 	env.add(t, c)
 	if r := c.record(t); r.Redirect == nil || r.Ambient != nil {
-		t.Errorf("record: %+v", r)
+		t.Errorf("record: %+v, want a redirection to the sidecar", r)
 	}
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)

@@ -40,11 +40,12 @@ func TestSeveralAttachments(t *testing.T) {
 			env.add(t, second)
 			_, logsUncaptured := env.logLines(t)[1]["ipv6-uncaptured"]
 			if logsUncaptured != tc.logsUncaptured {
-				t.Errorf("log: %s", env.stderr.String())
+				t.Errorf("the second attachment logs that IPv6 is not captured: %t, want %t: %s",
+					logsUncaptured, tc.logsUncaptured, env.stderr.String())
 			}
 			all, err := record.In(first.runDir).Of(first.id)
 			if err != nil || len(all) != 2 {
-				t.Fatalf("records: %+v, %v", all, err)
+				t.Fatalf("records: %+v, %v; want two", all, err)
 			}
 			for _, r := range all {
 				if r.Redirect == nil || r.Redirect.IPv6 != tc.ipv6 {
@@ -86,12 +87,12 @@ func TestAttachmentsOfOtherPods(t *testing.T) {
 			}
 			env.add(t, c)
 			if r := c.record(t); r.Redirect == nil || r.Redirect.IPv6 {
-				t.Errorf("record: %+v", r.Redirect)
+				t.Errorf("record: %+v, want IPv6 not captured", r.Redirect)
 			}
 			r, err := store.Get(other.Key)
 			if diff := cmp.Diff(other, r,
 				cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" || err != nil {
-				t.Errorf("the other record: %s, %v", diff, err)
+				t.Errorf("the other record has changed (-before +after):\n%s, %v", diff, err)
 			}
 		})
 	}
@@ -107,16 +108,16 @@ func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
 	second.ifname, second.stdin = "net1", first.configuration(`"exclude_namespaces":["shop"]`)
 	env.add(t, second)
 	if r := first.record(t); r.Redirect == nil {
-		t.Errorf("record: %+v", r)
+		t.Errorf("record of the first attachment: %+v, want it redirected", r)
 	}
 	if e := env.call("CHECK", first); e != nil {
 		t.Errorf("CHECK: %+v", e)
 	}
 }
 
-// TestAttachmentIsNotAnotherAttachmentOfItsPod checks that an earlier record of the same attachment
-// has no effect: its addresses are the addresses in this ADD.
-func TestAttachmentIsNotAnotherAttachmentOfItsPod(t *testing.T) {
+// TestEarlierRecordOfTheSameAttachment checks that a repeated ADD captures only the families of the
+// addresses that it gets, even if the earlier ADD captured IPv6.
+func TestEarlierRecordOfTheSameAttachment(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	before := c
@@ -125,6 +126,6 @@ func TestAttachmentIsNotAnotherAttachmentOfItsPod(t *testing.T) {
 	env.add(t, before)
 	env.add(t, c)
 	if r := c.record(t); r.Redirect == nil || r.Redirect.IPv6 {
-		t.Errorf("record: %+v", r.Redirect)
+		t.Errorf("record: %+v, want IPv6 not captured", r.Redirect)
 	}
 }

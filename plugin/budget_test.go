@@ -35,8 +35,8 @@ func (s slowSource) Namespace(ctx context.Context, _ string) (*decide.Namespace,
 	return nil, source.WithKind(source.Unavailable, context.Cause(ctx))
 }
 
-// TestBudgetOfAllRequests checks that all requests for a pod together take at most the budget of
-// the API server, and one second for the node agent.
+// TestBudgetOfAllRequests checks that all requests of a call together take at most api_budget, plus
+// one second for the node agent.
 func TestBudgetOfAllRequests(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

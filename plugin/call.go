@@ -110,7 +110,8 @@ func (c *call) attachment() decide.Attachment {
 // podUnreadable is the reason for a pod that cannot be read. Package decide does not use it.
 const podUnreadable decide.Reason = agent.PodUnreadable
 
-// readTimeout is the time limit for all requests of a call, to the node agent and the API server.
+// readTimeout returns the time limit for all requests of a call, to the node agent and the API
+// server together.
 func (c *call) readTimeout() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
 // decide returns the decision about the pod, and the pod if it was read. The pod and its Namespace
@@ -140,8 +141,8 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	return d, in.Pod, nil
 }
 
-// decideUnreadable decides about a pod that cannot be read, or whose Namespace cannot be read, by
-// the setting unreadable_pods.
+// decideUnreadable applies the setting unreadable_pods to a pod that cannot be read, or whose
+// Namespace cannot be read.
 func (c *call) decideUnreadable(err error) (decide.Decision, *decide.Pod, error) {
 	c.entry.setUnreadable()
 	if c.config.UnreadablePods == config.Fail {

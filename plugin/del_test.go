@@ -72,8 +72,8 @@ func TestRejectedDELRemovesTheRecord(t *testing.T) {
 	}
 }
 
-// TestRejectedDELKeepsRules checks that a rejected DEL keeps what any other DEL keeps: rules that
-// another attachment of the pod needs and its record, or the rules of a sandbox that the runtime
+// TestRejectedDELKeepsRules checks that a rejected DEL keeps what any other DEL keeps: the rules
+// and the record of another attachment of the pod, and the rules of a sandbox that the runtime
 // deletes.
 func TestRejectedDELKeepsRules(t *testing.T) {
 	host := netnstest.New(t)
@@ -195,7 +195,7 @@ func TestDELWithALongConfiguration(t *testing.T) {
 			}
 			_, err = os.Stat(filepath.Join(c.runDir, "attachments", c.id+":eth0.json"))
 			if kept := !errors.Is(err, fs.ErrNotExist); kept != tc.kept {
-				t.Errorf("record: %v, want it kept: %v", err, tc.kept)
+				t.Errorf("the record is kept: %t, want %t: %v", kept, tc.kept, err)
 			}
 		})
 	}

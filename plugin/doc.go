@@ -1,12 +1,12 @@
-// Package plugin is the CNI plugin: the verbs that a container runtime calls for every pod of a
-// node.
+// Package plugin is the CNI plugin: the verbs that the container runtime of a node calls.
 //
 // ADD decides whether the pod of a sandbox is redirected (package decide). For a pod of the mesh it
 // compiles the rules, installs them in the network namespace of the sandbox and reads them back
 // (package compat). It does not change other pods. CHECK compares the namespace with the rules that
-// ADD installed. DEL and GC remove the record of the attachment (package record). DEL also removes
-// the rules, unless Kubernetes destroys the namespace anyway. STATUS reports whether ADD could work
-// now. The plugin is the last of a chain, and its ADD prints the result of the plugin before it.
+// ADD installed. DEL removes the record of the attachment (package record), and the rules unless
+// the runtime destroys the namespace anyway. GC removes the records of attachments that no longer
+// exist. STATUS reports whether ADD could work now. The plugin is the last of a chain, and its ADD
+// prints the result of the plugin before it.
 //
 // A pod that was redirected loses its rules if a later ADD decides not to redirect it. The rules
 // stay while the pod cannot be read. [Plugin] contains the verbs and their dependencies: the source
@@ -32,8 +32,8 @@
 //
 // If the configuration names an agent (pod_namespace), STATUS fails for the kernel only. Other
 // faults, such as a missing kubeconfig or an expired token, are logged, because the agent repairs
-// them: a runtime whose plugin reports 50 makes the node NotReady, and then neither the agent nor
-// pods outside the mesh could start.
+// them: a runtime whose plugin returns code 50 makes the node NotReady, and then neither the agent
+// nor pods outside the mesh could start.
 //
 // The agent also enrolls pods in ambient mode. The plugin passes it their network namespace, and
 // ADD ends when ztunnel has acknowledged the pod, or fails after 35 s.
@@ -60,7 +60,7 @@
 //	101  the pod has invalid settings; the details list the values and what is allowed, as far as
 //	     they fit
 //	102  the kernel refused to install or remove rules; the details name the rule and the reason
-//	103  the kernel has other rules than ADD installed, or they cannot be read
+//	103  the kernel has other rules than ADD sent, or the rules in the kernel cannot be read
 //	104  CHECK: the rules in the namespace differ from those that ADD installed, or a pod that is
 //	     not redirected and has no istio-init has rules of Sluice; the details list the differences
 //	999  a defect of this program

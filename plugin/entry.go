@@ -106,8 +106,8 @@ func (e *logEntry) addFullError(err error) {
 	}
 }
 
-// write writes the line. The line of an ADD always contains a decision. If the call failed before
-// it decided, that is the decision of the report: undecided or unreadable.
+// write writes the line. The line of an ADD always contains a decision. If ADD failed before it
+// decided, the line contains the decision of the report: undecided or unreadable.
 func (e *logEntry) write(logger *zap.Logger, end time.Time, err error) {
 	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))
@@ -121,7 +121,7 @@ func (e *logEntry) write(logger *zap.Logger, end time.Time, err error) {
 	logger.Log(level, e.verb, e.fields...)
 }
 
-// report returns the report to the node agent about an ADD that ends.
+// report returns the report to the node agent about an ADD that ended at the time end.
 func (e *logEntry) report(end time.Time, err error) agent.Add {
 	a := e.add
 	a.Result, a.Duration = "success", max(0, end.Sub(e.start)) // the clock may be set back

@@ -34,7 +34,7 @@ func checkUniqueKeys(t testing.TB, object string) {
 	}
 }
 
-// TestNotesOfOneKind checks that several notes of one kind are one field.
+// TestNotesOfOneKind checks that several notes of one kind are in one field.
 func TestNotesOfOneKind(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	for i := range env.source.pod.Spec.Containers {
@@ -60,7 +60,7 @@ func TestNotesOfOneKind(t *testing.T) {
 }
 
 // TestErrorsAboutSeveralOtherRecords checks that the errors about the records of a pod's other
-// attachments are one field.
+// attachments are in one field.
 func TestErrorsAboutSeveralOtherRecords(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)

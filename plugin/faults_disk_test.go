@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestAFullDisk checks that pods are redirected, checked and removed while the disk of the run
-// directory is full, that no file is incomplete, and that the log reports what could not be
-// written. Once there is space, ADD writes its record.
+// TestAFullDisk checks that the verbs succeed while the disk of the run directory is full, that no
+// file is incomplete, and that the log of ADD reports the error of the disk. Once there is space,
+// ADD writes its record.
 func TestAFullDisk(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -27,7 +27,7 @@ func TestAFullDisk(t *testing.T) {
 	free := filetest.Fill(t, c.runDir)
 	env.add(t, c)
 	if log := env.stderr.String(); !strings.Contains(log, "no space left on device") {
-		t.Errorf("the log does not report what was not written: %s", log)
+		t.Errorf("the log does not contain the error of the disk: %s", log)
 	}
 	c.checkNoRecord(t)
 	for _, verb := range []string{"CHECK", "STATUS", "STATUS"} {
@@ -52,8 +52,8 @@ func TestAFullDisk(t *testing.T) {
 	free()
 }
 
-// checkComplete fails the test if a record is incomplete, or a temporary file remains: its name
-// begins with a dot (file.TempPrefix).
+// checkComplete fails the test if a record is incomplete, or if a temporary file remains, whose
+// name begins with a dot (file.TempPrefix).
 func checkComplete(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -63,7 +63,7 @@ func checkComplete(t *testing.T, dir string) {
 		text, err := os.ReadFile(path)
 		isRecord := filepath.Ext(path) == ".json"
 		if isRecord && !json.Valid(text) || strings.HasPrefix(entry.Name(), ".") {
-			t.Errorf("%s has %d bytes", path, len(text))
+			t.Errorf("%s is an incomplete record or a temporary file: %q", path, text)
 		}
 		return err
 	})

@@ -54,11 +54,11 @@ func FuzzVerbs(f *testing.F) {
 			e := env.call(verb, call)
 			switch {
 			case e == nil && verb == "ADD" && !json.Valid(env.stdout.Bytes()):
-				t.Errorf("%s prints %q", verb, env.stdout.String())
+				t.Errorf("%s prints %q, want JSON", verb, env.stdout.String())
 			case (e != nil || verb != "ADD") && env.stdout.Len() > 0:
-				t.Errorf("%s prints %q and returns %v", verb, env.stdout.String(), e)
+				t.Errorf("%s prints %q and returns %v, want no output", verb, env.stdout.String(), e)
 			case e != nil && (e.Code == 0 || e.Code == 999 || verb == "DEL"):
-				t.Errorf("%s returns an error without a code, of a defect, or of DEL: %+v", verb, e)
+				t.Errorf("%s returns %+v, want no error of DEL, and a code other than 0 and 999", verb, e)
 			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 ||
 				strings.ContainsFunc(e.Error(), isControl)):
 				t.Errorf("%s returns an error that is too long or not printable: %q", verb, e)

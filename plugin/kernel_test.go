@@ -41,7 +41,8 @@ func (b backend) Check(
 	return b.Backend.Check(ns, rs, since)
 }
 
-// useBackend replaces every backend.
+// useBackend makes the plugin use b instead of any backend. b calls the backend that the plugin
+// requests for the methods that the test does not replace.
 func (env *testEnv) useBackend(t *testing.T, b backend) {
 	t.Helper()
 	env.Backend = func(e compat.BackendName) (_ compat.Backend, err error) {
@@ -58,8 +59,7 @@ func reportDifference(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 	return compat.Comparison{Backend: compat.BackendNFT, Differences: []rules.Difference{d}}, nil
 }
 
-// TestADDThatTheKernelRejects checks that an error of the kernel fails ADD, and is part of the
-// error.
+// TestADDThatTheKernelRejects checks that ADD fails with the error of the kernel in its details.
 func TestADDThatTheKernelRejects(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	env.useBackend(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
@@ -77,7 +77,7 @@ func TestADDThatTheKernelRejects(t *testing.T) {
 }
 
 // TestADDThatIsNotVerified checks that ADD fails if the rules in the kernel differ from the applied
-// ones. New rules are removed. Those of a running pod remain, because without them its traffic
+// ones. New rules are removed. The rules of a running pod remain, because without them its traffic
 // would bypass the proxy.
 func TestADDThatIsNotVerified(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
@@ -95,7 +95,7 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	env.add(t, c)
 	env.useBackend(t, backend{check: reportDifference})
 	if e := env.call("ADD", c); e == nil || e.Code != 103 {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD of a running pod: %+v, want code 103", e)
 	}
 	checkHasRules(t, ns)
 }
@@ -115,7 +115,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 		return r, errors.Join(err,
 			errors.New("the rules are in place, but not all old routes are gone: busy"))
 	}})
-	for range 2 { // the second ADD is a repetition
+	for range 2 { // the runtime repeats a failed ADD
 		e := env.call("ADD", c)
 		if e == nil || e.Code != 102 ||
 			e.Details != "the rules are in place, but not all old routes are gone: busy" {
@@ -132,7 +132,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	before := c.record(t)
 	env.source.pod, env.Backend = readPod(t, "tproxy"), failing
 	if e := env.call("ADD", c); e == nil || e.Code != 102 {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD of a running pod: %+v, want code 102", e)
 	}
 	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
@@ -141,8 +141,8 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 	}
 }
 
-// TestRulesThatCannotBeRead checks that the error does not claim that the rules differ, because
-// that is unknown. ADD removes its rules nevertheless.
+// TestRulesThatCannotBeRead checks that the error does not claim that the rules differ, which is
+// unknown. ADD removes its rules nevertheless.
 func TestRulesThatCannotBeRead(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -155,7 +155,7 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	}
 	env.useBackend(t, unreadable)
 	if e := env.call("ADD", c); e == nil || *e != want {
-		t.Errorf("ADD: %+v", e)
+		t.Errorf("ADD: %+v, want %+v", e, want)
 	}
 	checkNoRules(t, ns)
 	c.checkNoRecord(t)
@@ -164,7 +164,7 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	env.add(t, c)
 	env.useBackend(t, unreadable)
 	if e := env.call("CHECK", c); e == nil || *e != want {
-		t.Errorf("CHECK: %+v", e)
+		t.Errorf("CHECK: %+v, want %+v", e, want)
 	}
 	checkHasRules(t, ns)
 }
@@ -185,8 +185,8 @@ func TestADDByLegacy(t *testing.T) {
 	}
 }
 
-// TestPanics checks that a panic, also within a namespace, results in an error with its location,
-// which is logged and counted like any other error.
+// TestPanics checks that a panic becomes an error that contains the location of the panic, and that
+// this error is logged and reported like any other.
 func TestPanics(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
 		"a panic in the plugin's namespace": func(*netns.NS) error { panic("impossible\nvalue") },
@@ -225,7 +225,7 @@ func TestPanics(t *testing.T) {
 	}})
 	c := newCall(t, ns)
 	if e := env.call("ADD", c); e == nil || e.Code != 999 {
-		t.Errorf("a defect after the installation of the rules: %+v", e)
+		t.Errorf("a panic after the installation of the rules: %+v, want code 999", e)
 	}
 	checkNoRules(t, ns)
 	c.checkNoRecord(t)
@@ -233,7 +233,7 @@ func TestPanics(t *testing.T) {
 	env, ns = newTestEnv(t, ""), netnstest.New(t)
 	env.Backend = func(compat.BackendName) (compat.Backend, error) { panic("impossible") }
 	if e := env.call("DEL", newCall(t, ns)); e != nil {
-		t.Errorf("DEL with a defect: %+v", e)
+		t.Errorf("DEL that panics: %+v, want success", e)
 	}
 	if !strings.Contains(env.stderr.String(), "impossible") {
 		t.Errorf("log: %s", env.stderr.String())

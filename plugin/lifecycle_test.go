@@ -95,7 +95,7 @@ func TestPodLifecycle(t *testing.T) {
 			checkAnswers(t, network, testbed.Outside, testbed.Application)
 
 			if got := env.add(t, c); got != c.prevResult {
-				t.Errorf("result: %s", got)
+				t.Errorf("result: %s, want the previous one", got)
 			}
 			if err := network.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
 				t.Fatal(err)
@@ -111,7 +111,7 @@ func TestPodLifecycle(t *testing.T) {
 			if e == nil || e.Code != 104 ||
 				!strings.Contains(e.Msg, "is incorrect") ||
 				!strings.Contains(e.Details, "missing") {
-				t.Errorf("CHECK of a pod without its rules: %+v", e)
+				t.Errorf("CHECK of a pod without its rules: %+v, want code 104", e)
 			}
 			env.source.pod = readPod(t, tc.file)
 			env.add(t, c)
@@ -120,7 +120,7 @@ func TestPodLifecycle(t *testing.T) {
 			env.add(t, c)
 			if line := env.logLines(t)[0]; line["outcome"] != "unchanged" ||
 				line["backend"] != string(c.record(t).Backend) {
-				t.Errorf("log of an ADD without a change: %v", line)
+				t.Errorf("log of an ADD without a change: %v, want the outcome unchanged", line)
 			}
 
 			if e := env.call("DEL", c); e != nil {
@@ -130,7 +130,7 @@ func TestPodLifecycle(t *testing.T) {
 			c.checkNoRecord(t)
 			checkAnswers(t, network, testbed.Outside, testbed.Application)
 			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
-				t.Errorf("CHECK after DEL: %+v", e)
+				t.Errorf("CHECK after DEL: %+v, want code 104", e)
 			}
 			if e := env.call("DEL", c); e != nil {
 				t.Errorf("DEL again: %v", e)
@@ -147,7 +147,7 @@ func removeRules(t *testing.T, ns *netns.NS) {
 		t.Fatal(err)
 	}
 	if removed, err := b.Remove(ns); err != nil || !removed {
-		t.Fatal(removed, err)
+		t.Fatalf("rules removed: %t, %v", removed, err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	c.prevResult = "null"
 	c.stdin = c.configuration()
 	if got := env.add(t, c); got != `{"cniVersion":"1.1.0"}` {
-		t.Errorf("result: %s", got)
+		t.Errorf("result: %s, want only the version", got)
 	}
 	if r := c.record(t); r.Redirect == nil || !r.Redirect.IPv6 {
 		t.Errorf("record: %+v, want IPv6 captured", r)
@@ -168,9 +168,9 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	checkAnswers(t, network, testbed.Outbound, testbed.Inbound)
 }
 
-// TestADDOfAnAttachmentWithALinkLocalAddress covers an attachment whose addresses do not determine
-// the pod's families: then the addresses of the namespace are used, as without a result. ADD fails
-// for a pod without addresses.
+// TestADDOfAnAttachmentWithALinkLocalAddress covers a result without an address that determines the
+// pod's families. ADD then uses the addresses of the namespace, as without a result. ADD fails if
+// the namespace has no such address either.
 func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, row := range []struct {
@@ -216,7 +216,7 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 ||
 		!strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD in a namespace without addresses: %+v, want code 101", e)
 	}
 }
 
@@ -281,11 +281,11 @@ func TestCHECKWithoutRecord(t *testing.T) {
 				t.Errorf("CHECK: %v", e)
 			}
 			if len(env.source.requested) != 1 {
-				t.Errorf("requests: %v", env.source.requested)
+				t.Errorf("requests: %v, want one for the pod", env.source.requested)
 			}
 			removeRules(t, ns)
 			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
-				t.Errorf("CHECK of a pod without its rules: %+v", e)
+				t.Errorf("CHECK of a pod without its rules: %+v, want code 104", e)
 			}
 			env.source.pod = readPod(t, "plain")
 			if e := env.call("CHECK", c); e != nil {
@@ -358,7 +358,7 @@ func TestADDWhoseResultIsNotRead(t *testing.T) {
 	env := newTestEnv(t, "plain")
 	env.Stdout = failingWriter{}
 	if e := env.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want code %d", e, types.ErrIOFailure)
 	}
 }
 

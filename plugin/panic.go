@@ -41,8 +41,9 @@ func (p *Plugin) panicError(v any, stack []byte) error {
 		location(string(stack)))
 }
 
-// location returns the file and the line of a panic, in the form "at FILE:LINE". It is the position
-// in the first function of Sluice below the call of panic in the stack; empty if there is none.
+// location returns the file and the line of a panic, in the form "at FILE:LINE": the position in
+// the first function of Sluice below the call of panic in the stack. Without such a function, it
+// returns an empty string.
 func location(stack string) string {
 	_, after, _ := strings.Cut(stack, "\npanic(")
 	inSluice := false

@@ -47,7 +47,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"a pod that does not start, so that none of its traffic bypasses the proxy", "sidecar",
+			"a pod with an additional IPv6 address that does not start", "sidecar",
 			func(env *testEnv, c *sandboxCall) {
 				env.useBackend(t, refusing)
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
@@ -129,17 +129,17 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			want := pod
 			row.want(&want)
 			if elapsed := env.agent.adds[0].Duration; elapsed != 7*time.Second {
-				t.Errorf("duration %v", elapsed)
+				t.Errorf("duration %v, want 7s", elapsed)
 			}
 			got := env.agent.last(t)
 			if (got.Bytes > 0) != (got.Backend != "none") || len(env.agent.adds) != 1 {
-				t.Errorf("reports: %+v", env.agent.adds)
+				t.Errorf("reports: %+v, want one, with bytes if it names a backend", env.agent.adds)
 			}
 			got.Bytes = 0
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("ADD returns %+v; report (-want +got)\n%s", e, d)
 			}
-			// The log lines equal those on standard error.
+			// The agent receives the same log lines as standard error.
 			if d := cmp.Diff(slices.Collect(strings.Lines(env.stderr.String())),
 				env.agent.lines); d != "" {
 				t.Errorf("log lines (-stderr +agent)\n%s", d)
@@ -148,14 +148,14 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 	}
 }
 
-// TestOtherVerbsAreNotCounted checks that other verbs send only log lines.
-func TestOtherVerbsAreNotCounted(t *testing.T) {
+// TestOtherVerbsAreNotReported checks that other verbs than ADD send only log lines.
+func TestOtherVerbsAreNotReported(t *testing.T) {
 	env := newTestEnv(t, "istio-init")
 	c := newCall(t, netnstest.New(t))
 	for _, verb := range []string{"CHECK", "DEL", "STATUS", "GC"} {
 		_ = env.call(verb, c)
 	}
 	if len(env.agent.adds) > 0 || len(env.agent.lines) == 0 {
-		t.Errorf("reports %+v, log lines %q", env.agent.adds, env.agent.lines)
+		t.Errorf("reports %+v, log lines %q; want only log lines", env.agent.adds, env.agent.lines)
 	}
 }

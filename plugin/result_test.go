@@ -17,7 +17,7 @@ var results = map[string]string{
 		`"ips":[{"interface":0,"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 }
 
-// resultVersion returns the first version with the format of the results of a version.
+// resultVersion returns the key in results of the format that a version of the specification uses.
 func resultVersion(version string) string {
 	if version[0] == '0' {
 		return "0.3.0"
@@ -49,7 +49,7 @@ func TestResultsAreConverted(t *testing.T) {
 }
 
 // TestResultsStayUntouched checks that a result with the version of the configuration is printed
-// unchanged, with unknown fields. A result without a version gets that version.
+// unchanged, including unknown fields. A result without a version gets this version.
 func TestResultsStayUntouched(t *testing.T) {
 	for _, tc := range []struct{ name, previous, want string }{
 		{

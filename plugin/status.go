@@ -30,8 +30,8 @@ import (
 //     of the node out of service.
 //   - The API server forbids reading the pod that the check requests, which cannot exist: this says
 //     nothing about other pods.
-//   - Any fault of the API server or the credentials, if the configuration lets pods that cannot be
-//     read start without redirection.
+//   - Any fault of the API server, the kubeconfig or the credentials, if the configuration lets
+//     pods that cannot be read start without redirection.
 //
 // The result of a successful check is cached: for five minutes for the kernel, and for one minute
 // for the credentials. It is discarded after a boot of the node, after a failed ADD or CHECK, and
@@ -96,7 +96,7 @@ func (p *Plugin) kernelReady(c *config.Config) error {
 	return err
 }
 
-// sourceReady checks whether the source of pods can be used.
+// sourceReady returns an error if the source of pods cannot be used.
 func (p *Plugin) sourceReady(c *config.Config) error {
 	ctx, cancel := context.WithTimeout(context.Background(), client.DefaultTimeout+c.APITryTimeout)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 )
 
 // TestStatus checks that STATUS reports exactly the problems that would keep all pods of the mesh
-// from starting.
+// from starting, except those that the node agent repairs.
 func TestStatus(t *testing.T) {
 	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New("no nf_tables")
@@ -163,7 +163,7 @@ func TestGC(t *testing.T) {
 				remaining = append(remaining, r.ContainerID)
 			}
 			if got := strings.Join(remaining, " "); got != tc.left {
-				t.Errorf("left: %s, want %s", got, tc.left)
+				t.Errorf("remaining records: %s, want %s", got, tc.left)
 			}
 		})
 	}

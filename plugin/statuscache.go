@@ -45,8 +45,8 @@ func openStatusCache(runDir string, now time.Time) statusCache {
 	return statusCache{path: path, now: now, boot: bootID(), program: programID()}
 }
 
-// check runs do and returns its error. If the check of that name has succeeded within ttl, check
-// does not run it, and returns nil.
+// check runs do and returns its error. If do has succeeded under the same name within ttl, check
+// returns nil without running it.
 func (c statusCache) check(name string, ttl time.Duration, do func() error) error {
 	if c.since(c.lastSuccesses()[name]) < ttl {
 		return nil

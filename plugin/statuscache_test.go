@@ -80,8 +80,9 @@ func TestStatusCachesSuccess(t *testing.T) {
 		e := env.call("STATUS", c)
 		if kernelRequests != row.kernel || len(env.source.requested) != row.source ||
 			(e != nil) != row.fails {
-			t.Errorf("%s: %d requests to the kernel and %d to the source, want %d and %d: %v", row.name,
-				kernelRequests, len(env.source.requested), row.kernel, row.source, e)
+			t.Errorf("%s: %d requests to the kernel, %d to the source, error %v; want %d, %d, error %t",
+				row.name, kernelRequests, len(env.source.requested), e, row.kernel, row.source,
+				row.fails)
 		}
 	}
 	if remaining, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
@@ -125,11 +126,12 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 	env.source.onRequest = nil
 	status()
 	if kernelRequests != 2 {
-		t.Error("no request to the kernel after a failed ADD")
+		t.Errorf("%d requests to the kernel after a failed ADD, want 2", kernelRequests)
 	}
 }
 
-// TestStatusCacheExpires checks that the cache stays small if credentials are renewed often.
+// TestStatusCacheExpires checks that the cache omits expired results, and therefore stays small if
+// the credentials are renewed often.
 func TestStatusCacheExpires(t *testing.T) {
 	netnstest.RequireRoot(t)
 	env := newTestEnv(t, "")
@@ -150,7 +152,8 @@ func TestStatusCacheExpires(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutACacheDirectory checks that everything is checked each time.
+// TestStatusWithoutACacheDirectory checks that STATUS succeeds and checks the source of pods each
+// time if the cache cannot be written.
 func TestStatusWithoutACacheDirectory(t *testing.T) {
 	env := newTestEnv(t, "")
 	c := newCall(t, nil)
@@ -162,7 +165,7 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 		}
 	}
 	if len(env.source.requested) != 2 {
-		t.Errorf("requests to the source %q, want two", env.source.requested)
+		t.Errorf("requests to the source: %q, want two", env.source.requested)
 	}
 }
 

@@ -38,7 +38,7 @@ func teeStdin() *stdinTee {
 	go func() {
 		t.data, t.err = readBounded(from)
 		close(t.done)
-		// Without a reader of the pipe, this blocks until the program ends.
+		// If skel does not read the pipe, this may block until the program ends.
 		_, _ = writer.Write(t.data)
 		_ = writer.Close()
 	}()
@@ -58,7 +58,7 @@ func (t *stdinTee) wait(timeout time.Duration) ([]byte, error) {
 	}
 }
 
-// readBounded reads everything. More than maxStdin is an error.
+// readBounded reads to the end. Input of more than maxStdin bytes is an error.
 func readBounded(from io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxStdin+1))
 	if err == nil && len(data) > maxStdin {

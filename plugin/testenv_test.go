@@ -30,13 +30,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// The pod of most tests, from the files of package decide.
+// The name and the UID that newCall passes: the pod of the file sidecar has them.
 const (
 	podName = "orders-6d5f8c7b9-x2k4n"
 	podUID  = "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9"
 )
 
-// podFile returns the text of a pod, with the name and the UID of these tests.
+// podFile returns the text of a pod in the testdata of package decide.
 func podFile(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("decide", "testdata", name+".yaml"))
@@ -64,8 +64,8 @@ type testEnv struct {
 	stdout, stderr lockedBuffer
 }
 
-// newTestEnv returns an environment with the kernel of this machine, and the pod of a file, or
-// none.
+// newTestEnv returns an environment with the kernel of this machine, and the pod of a file. If file
+// is empty, there is no pod.
 func newTestEnv(t testing.TB, file string) *testEnv {
 	t.Helper()
 	env := &testEnv{source: &podSource{}, agent: &agentRecorder{}}
@@ -120,7 +120,8 @@ type sandboxCall struct {
 	stdin, prevResult, runDir string
 }
 
-// newCall returns a call for the pod of these tests in a namespace of this process, or in none.
+// newCall returns a call for the pod of these tests in a namespace of this process. If ns is nil,
+// the call names no namespace.
 func newCall(t testing.TB, ns *netns.NS) sandboxCall {
 	c := sandboxCall{
 		id: strings.Repeat("e", 64), runDir: t.TempDir(),
@@ -281,7 +282,7 @@ func checkNoRules(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// lockedBuffer is a buffer that is safe for concurrent use.
+// lockedBuffer is a buffer that several goroutines may write at once.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer

@@ -49,10 +49,10 @@ func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 			checkNoRules(t, ns)
 			if r := c.record(t); r.Outcome != "skip" || r.Reason != row.reason ||
 				r.Redirect != nil || r.Backend != "" {
-				t.Errorf("record: %+v", r)
+				t.Errorf("record: %+v, want skip (%s)", r, row.reason)
 			}
 			if line := env.logLines(t)[0]; line["outcome"] != "removed" {
-				t.Errorf("log: %v", line)
+				t.Errorf("log: %v, want the outcome removed", line)
 			}
 			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %+v", e)
@@ -80,7 +80,7 @@ func TestRepeatedADDOfAPodThatCannotBeRead(t *testing.T) {
 }
 
 // TestCHECKOfAPodThatCannotBeRead checks that CHECK does not report the rules of such a pod as
-// unexpected if its record is missing or inconclusive: the agent may have repaired it.
+// unexpected if its record is missing or inconclusive: the agent may have installed them.
 func TestCHECKOfAPodThatCannotBeRead(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	env.add(t, newCall(t, ns))
@@ -175,17 +175,17 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 			e := env.call("CHECK", c)
 			switch {
 			case row.want == "" && e != nil:
-				t.Errorf("error %+v", e)
+				t.Errorf("CHECK: %+v, want success", e)
 			case row.want != "" && (e == nil || e.Code != 104 || e.Details != row.want):
-				t.Errorf("error %+v", e)
+				t.Errorf("CHECK: %+v, want code 104 and %q", e, row.want)
 			}
 		})
 	}
 }
 
-// TestCHECKOfAPodThatIsNotRedirectedReadsItsRules checks that CHECK fails if it cannot read the
-// rules, here for lack of a capability.
-func TestCHECKOfAPodThatIsNotRedirectedReadsItsRules(t *testing.T) {
+// TestCHECKOfASkippedPodFailsIfRulesCannotBeRead checks that CHECK fails if it cannot determine
+// whether a skipped pod has rules, here for lack of a capability.
+func TestCHECKOfASkippedPodFailsIfRulesCannotBeRead(t *testing.T) {
 	host := netnstest.New(t)
 	env, ns := newTestEnv(t, "plain"), netnstest.New(t)
 	c := newCall(t, ns)

@@ -22,7 +22,8 @@ var (
 	boundOfDecision = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// Reading a text takes linear time.
+// TestCostlyTextsAreReadWithinTheirBudget verifies that the cost of reading is about proportional
+// to the length of the text.
 func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 	const many = 20_000
 	repeated := func(format string) string {

@@ -55,8 +55,9 @@ func (c *compiler) addImplied(expressions ...expr.Any) {
 	}
 }
 
-// compileStatement translates a statement. An unsupported statement may have any effect, except
-// that an unsupported comparison is an unknown condition if equal packets have the same result.
+// compileStatement translates a statement. An unsupported statement becomes a [rules.Unknown] that
+// may have any effect, or an unknown condition if it is a comparison that always has the same
+// result for equal packets.
 func (c *compiler) compileStatement(s statement) {
 	c.implied, c.added, c.usedRegisters, c.computations, c.lacksRegisters = nil, nil, 0, 0, false
 	network, transport := c.network, c.transport

@@ -19,8 +19,8 @@ type datatype struct {
 	isPair bool
 	// isFlags reports that a comparison without an operator matches any of the bits.
 	isFlags bool
-	// bits and shift describe a field that is a part of its bytes: its length, and its distance to
-	// the lowest bit. bits is 0 for other fields.
+	// bits and shift describe a field that is a part of its bytes: the number of its bits, and the
+	// number of bits below it. bits is 0 for other fields.
 	bits, shift int
 	// parse returns the number with a name. It is nil if values have no names.
 	parse func(name string) (uint64, bool)

@@ -1,30 +1,31 @@
 // Package nftlist reads the output of nft list ruleset, as text or as JSON (libnftables-json(5)).
 //
 // The package translates text to the objects and statements that nft lists in JSON. A compiler
-// translates statements to the expressions of nf_tables to which nft translates them, including the
+// translates the statements to the same expressions of nf_tables as nft does, including the
 // conditions that nft adds, such as "meta l4proto tcp" before "tcp dport". Package nft decodes them
 // like expressions of the kernel. For the same rules the result is therefore equal to the tables of
 // [nft.ReadAll], with the exceptions below.
 //
-// Statements that the compiler does not support become [rules.Unknown], so that results that depend
-// on them are undecided. This also applies to statements whose meaning the output does not show:
+// Statements that the compiler does not support become [rules.Unknown], and results that depend on
+// them are undecided. This also applies to statements whose meaning the output does not show:
 //
 //   - Names of users and services, and the names that nft lists for the indexes of interfaces (iif,
 //     oif) other than lo.
 //   - Sets whose elements expire, in the output of nft -s, which does not show when they expire.
-//   - Sets without elements, if no named set of the listing has elements, as in the output of nft -t.
+//   - Sets without elements, if no named set has elements, as in the output of nft -t.
 //   - "tproxy to" without a port in text, which nft also prints if the port is a value of a map.
 //   - Hours and dates, which depend on the time zone.
 //   - "fib ... oif 1", which compares with interface 1 (lo) or, in the output of nft -n, is the
 //     condition that a route exists.
 //   - In an inet table, the condition "meta nfproto" of a rule with "reject with tcp reset", "meta
-//     l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. The first rule is undecided
-//     for all packets, the others for packets of the family to which the protocol does not belong.
+//     l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. The first rule is
+//     undecided for all packets, the others for packets of the family to which the protocol does
+//     not belong.
 //
 // In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
-// package assumes the names. In JSON nft lists the index 0 in the same way as an interface with the
-// name "0". The package assumes the index. nft omits a comparison of ct label with a set: the package
-// reads the rule without this condition.
+// package reads it as all these names. In JSON nft lists the index 0 in the same way as an
+// interface with the name "0". The package reads it as the index. nft omits a comparison of ct
+// label with a set: the package reads the rule without this condition.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be

@@ -23,30 +23,30 @@ type ruleTable struct {
 }
 
 // add adds a chain with one rule. base is the declaration of a base chain, or empty.
-func (d *ruleTable) add(base, rule string) {
-	name := fmt.Sprintf("c%d", len(d.rules))
-	d.rules[name] = rule
-	fmt.Fprintf(&d.text, "\tchain %s {\n\t\t%s\n\t\t%s\n\t}\n", name, base, rule)
+func (r *ruleTable) add(base, rule string) {
+	name := fmt.Sprintf("c%d", len(r.rules))
+	r.rules[name] = rule
+	fmt.Fprintf(&r.text, "\tchain %s {\n\t\t%s\n\t\t%s\n\t}\n", name, base, rule)
 }
 
 // ruleTableOf returns a table of a family with all rules.
 func ruleTableOf(family string) *ruleTable {
-	d := &ruleTable{rules: map[string]string{}}
-	d.text.WriteString("table " + family + " t {" + objectDeclarations)
+	r := &ruleTable{rules: map[string]string{}}
+	r.text.WriteString("table " + family + " t {" + objectDeclarations)
 	families, others := []string{family}, exactNotInet
 	if family == "inet" {
 		families, others = []string{"ip", "ip6"}, exactInet
 	}
 	for _, f := range families {
-		fmt.Fprintf(&d.text, familySetDeclarations, addressesOf(f)...)
+		fmt.Fprintf(&r.text, familySetDeclarations, addressesOf(f)...)
 	}
-	d.text.WriteString("\tchain below { }\n")
+	r.text.WriteString("\tchain below { }\n")
 	for _, rule := range exactRules {
-		d.add("", rule)
+		r.add("", rule)
 	}
 	const atPrerouting = "type filter hook prerouting priority -150;"
 	for _, rule := range others {
-		d.add(atPrerouting, rule)
+		r.add(atPrerouting, rule)
 	}
 	for _, f := range families {
 		format := func(rule string) string {
@@ -54,24 +54,24 @@ func ruleTableOf(family string) *ruleTable {
 			return text
 		}
 		for _, rule := range exactRulesOf {
-			d.add("", format(rule))
+			r.add("", format(rule))
 		}
 		for _, rule := range exactNetworkRules[f] {
-			d.add("", rule)
+			r.add("", rule)
 		}
 		for _, rule := range exactAtPrerouting {
-			d.add(atPrerouting, format(rule))
+			r.add(atPrerouting, format(rule))
 		}
 		for _, rule := range exactTranslations {
 			hook := "prerouting"
 			if strings.Contains(rule, "snat") || strings.Contains(rule, "masquerade") {
 				hook = "postrouting"
 			}
-			d.add("type nat hook "+hook+" priority 0;", format(rule))
+			r.add("type nat hook "+hook+" priority 0;", format(rule))
 		}
 	}
-	d.text.WriteString("}\n")
-	return d
+	r.text.WriteString("}\n")
+	return r
 }
 
 // TestListingsAreReadExactly loads each rule and compares the rule read from listings with the rule
@@ -80,19 +80,22 @@ func TestListingsAreReadExactly(t *testing.T) {
 	ns := newNamespace(t)
 	for _, family := range []string{"ip", "ip6", "inet"} {
 		t.Run(family, func(t *testing.T) {
-			d := ruleTableOf(family)
-			ns.load(t, d.text.String())
+			table := ruleTableOf(family)
+			ns.load(t, table.text.String())
 			ns.eachChain(t, everyForm, func(form string, want, got *rules.Chain) {
-				rule := d.rules[want.Name]
-				if diff := differenceOf(want, got); (diff == "") == isOmitted(family, form, rule) {
-					t.Errorf("%s: %s: %s", form, rule, diff)
+				rule := table.rules[want.Name]
+				diff, omitted := differenceOf(want, got), isOmitted(family, form, rule)
+				if (diff != "") != omitted {
+					t.Errorf("%s: %s: want a difference: %t (-kernel +listing):\n%s", form, rule, omitted,
+						diff)
 				}
 			})
 		})
 	}
 }
 
-// isOmitted reports whether a listing omits a part of a rule, so that the rule is unknown.
+// isOmitted reports whether a listing omits a part of a rule. The rule that is read from the
+// listing is then unknown.
 func isOmitted(family, form, rule string) bool {
 	return strings.HasSuffix(form, "-n") && strings.Contains(rule, "oif exists") ||
 		form != "nft -j" && strings.HasPrefix(rule, "meta l4proto udp tproxy") ||
@@ -106,7 +109,7 @@ func (ns namespace) eachChain(
 	t *testing.T, forms [][]string, do func(form string, want, got *rules.Chain),
 ) {
 	t.Helper()
-	held, err := nft.ReadAll(ns.NS)
+	inKernel, err := nft.ReadAll(ns.NS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +122,7 @@ func (ns namespace) eachChain(
 		if err != nil {
 			t.Fatalf("nft %v: %v", form, err)
 		}
-		for _, want := range held.Tables {
+		for _, want := range inKernel.Tables {
 			i := slices.IndexFunc(listing.Tables, func(table rules.Table) bool {
 				return table.Name == want.Name && table.Family == want.Family
 			})
@@ -138,8 +141,8 @@ func (ns namespace) eachChain(
 	}
 }
 
-// differenceOf describes the differences of two chains' rules, without differences that do not
-// affect packets.
+// differenceOf describes the differences between the rules of two chains, except for differences
+// that do not affect packets.
 func differenceOf(want, got *rules.Chain) string {
 	return cmp.Diff(want.Rules, got.Rules,
 		cmp.Exporter(func(reflect.Type) bool { return true }), cmpopts.EquateEmpty(),

@@ -13,8 +13,8 @@ import (
 // A field is a value that expressions load: a property of the packet, or a result of a computation.
 type field struct {
 	datatype
-	// load adds the expressions that load the first length bytes to a register. Only fields of
-	// headers can be shorter than their type.
+	// load adds the expressions that load the first length bytes to a register. Fields that are not
+	// part of a header ignore length: they are always loaded completely.
 	load func(c *compiler, reg register, length int)
 }
 
@@ -47,7 +47,8 @@ func (c *compiler) fields(e json.RawMessage) ([]field, bool) {
 	return fields, true
 }
 
-// maxFields is the maximum number of fields of a concatenation (NFT_REG32_COUNT).
+// maxFields is the maximum number of fields of a concatenation: the number of registers of 4 bytes
+// (NFT_REG32_COUNT).
 const maxFields = 16
 
 // field translates an expression with a single value.

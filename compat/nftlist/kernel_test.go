@@ -51,17 +51,17 @@ func (ns namespace) load(t *testing.T, text string) {
 	}
 }
 
-// nft flags for the listing forms.
+// The forms of a listing, each as the flags of nft that select the form.
 var (
 	everyForm = [][]string{{}, {"-j"}, {"-a"}, {"-s"}, {"-n"}}
 	mainForms = [][]string{{}, {"-j"}, {"-n"}}
 )
 
-// compare compares listing forms with the rules of the kernel, and returns the verdicts by form.
-// The test fails if a verdict is "different".
+// compare compares listings in the given forms with the rules of the kernel, and returns the
+// verdicts by form. The test fails if a verdict is "different".
 func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Verdict {
 	t.Helper()
-	held, err := nft.ReadAll(ns.NS)
+	inKernel, err := nft.ReadAll(ns.NS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 			continue
 		}
 		listed := rules.Ruleset{Tables: listing.Tables}
-		result := diff.Decide(diff.Side{Ruleset: held}, diff.Side{Ruleset: listed}, diff.Options{
+		result := diff.Decide(diff.Side{Ruleset: inKernel}, diff.Side{Ruleset: listed}, diff.Options{
 			Families: []rules.Family{rules.IPv4, rules.IPv6}, Budget: diff.DefaultBudget,
 		})
 		verdict := result.StrictVerdict()
@@ -86,7 +86,7 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 			verdict = diff.Undecidable
 		}
 		if verdict == diff.Different {
-			t.Errorf("nft %s: different; the kernel has\n%sand the listing is\n%s\n%s", name, held,
+			t.Errorf("nft %s: different; the kernel has\n%sand the listing is\n%s\n%s", name, inKernel,
 				listed, text)
 		}
 		verdicts[name] = verdict
@@ -119,7 +119,7 @@ func TestListingsOfPrograms(t *testing.T) {
 			ns.load(t, string(text))
 			for form, verdict := range ns.compare(t, everyForm...) {
 				if verdict != diff.Equivalent {
-					t.Errorf("nft %s: %v", form, verdict)
+					t.Errorf("nft %s: %v, want equivalent", form, verdict)
 				}
 			}
 		})
@@ -134,13 +134,13 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 	for _, program := range []kerneltest.Program{kerneltest.NFT, kerneltest.IPTablesNFT} {
 		t.Run(string(program), func(t *testing.T) {
 			decided, count := map[string]int{}, 0
-			for seed := range uint64(rulesets(t)) {
+			for seed := range uint64(rulesetCount(t)) {
 				g := kerneltest.NewGenerator(seed)
 				g.OmitUnmodeled = seed%2 == 0
 				rs := firstRules(g.RulesetOf(program))
 				ns.load(t, "")
 				if err := ns.loadGenerated(t, rs.String()); err != nil {
-					continue // programs reject some
+					continue // programs reject some rulesets
 				}
 				count++
 				for form, verdict := range ns.compare(t, mainForms...) {
@@ -170,13 +170,13 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 func TestGeneratedRulesAreReadExactly(t *testing.T) {
 	ns := newNamespace(t)
 	total, exact := 0, 0
-	for seed := range uint64(rulesets(t)) {
+	for seed := range uint64(rulesetCount(t)) {
 		g := kerneltest.NewGenerator(1000 + seed)
 		g.OmitUnmodeled = seed%2 == 0
 		rs := g.RulesetOf(kerneltest.NFT)
 		ns.load(t, "")
 		if err := ns.loadGenerated(t, rs.String()); err != nil {
-			continue // nft rejects some
+			continue // nft rejects some rulesets
 		}
 		ns.eachChain(t, mainForms, func(form string, want, got *rules.Chain) {
 			total++
@@ -192,7 +192,7 @@ func TestGeneratedRulesAreReadExactly(t *testing.T) {
 	}
 	t.Logf("%d of %d chains are read exactly", exact, total)
 	if exact < total*9/10 || total == 0 {
-		t.Errorf("only %d of %d chains are read exactly", exact, total)
+		t.Errorf("%d of %d chains are read exactly, want at least 90%%", exact, total)
 	}
 }
 
@@ -224,8 +224,8 @@ func (ns namespace) loadGenerated(t *testing.T, text string) error {
 	return nil
 }
 
-// rulesets returns the number of rulesets that a test generates.
-func rulesets(t *testing.T) int {
+// rulesetCount returns the number of rulesets that a test generates.
+func rulesetCount(t *testing.T) int {
 	t.Helper()
 	if os.Getenv("SLUICE_LONG") == "1" {
 		return 300

@@ -95,7 +95,7 @@ func (in *reader) addRule(r ruleObject) {
 	in.rules[id] = append(in.rules[id], r)
 }
 
-// listing returns the complete listing.
+// listing builds the listing from the objects.
 func (in *reader) listing() (*Listing, error) {
 	l := new(Listing)
 	var tables []nft.Table
@@ -158,8 +158,8 @@ func undecidedFlags(t tableObject, flags []string) []string {
 	return sentences
 }
 
-// decodeTables decodes and checks the tables, and adds them and what is undecided about them to the
-// listing.
+// decodeTables decodes and checks the tables. It adds them to the listing, with a sentence about
+// each thing that is undecided about them.
 func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	var err error
 	if l.Tables, err = nft.DecodeTables(tables); err != nil {

@@ -178,27 +178,27 @@ func TestListingOfManyRules(t *testing.T) {
 		ns.load(t, fmt.Sprintf(ruleset, hook, -150, strings.Join(list, "\n")))
 		for form, verdict := range ns.compare(t, everyForm...) {
 			if verdict != diff.Equivalent {
-				t.Errorf("seed %d, nft %s: %v", seed, form, verdict)
+				t.Errorf("seed %d, nft %s: %v, want equivalent", seed, form, verdict)
 			}
 		}
 	}
 }
 
-// TestListingWithALoopThatNoPacketReaches verifies that a listing may contain what the kernel
-// accepts: it does not check the jumps of chains that no base chain reaches.
+// TestListingWithALoopThatNoPacketReaches verifies that a listing may contain a loop of jumps that
+// the kernel accepts: the kernel does not check the jumps of chains that no base chain reaches.
 func TestListingWithALoopThatNoPacketReaches(t *testing.T) {
 	ns := newNamespace(t)
 	ns.load(t, "table ip t { chain loop { tcp dport 80 jump loop; }; "+
 		"chain out { type filter hook output priority 0; tcp dport 80 drop; }; }")
 	for form, verdict := range ns.compare(t, mainForms...) {
 		if verdict != diff.Equivalent {
-			t.Errorf("nft %s: %v", form, verdict)
+			t.Errorf("nft %s: %v, want equivalent", form, verdict)
 		}
 	}
 }
 
 // TestListingWithNestedJumps verifies that a listing with the maximum number of nested jumps is
-// read, and that the listing and the kernel reject the next one.
+// read, and that both the kernel and Parse reject one more.
 func TestListingWithNestedJumps(t *testing.T) {
 	ns := newNamespace(t)
 	const maximum = 15
@@ -215,26 +215,26 @@ func TestListingWithNestedJumps(t *testing.T) {
 			ns.load(t, text(maximum))
 			for form, verdict := range ns.compare(t, mainForms...) {
 				if verdict != diff.Equivalent {
-					t.Errorf("%s, nft %s: %v", verb, form, verdict)
+					t.Errorf("%s, nft %s: %v, want equivalent", verb, form, verdict)
 				}
 			}
 			tooMany := text(maximum + 1)
 			if _, err := ns.run(t, tooMany, ns.nft, "-f", "-"); err == nil ||
 				!strings.Contains(err.Error(), "Too many links") {
-				t.Errorf("%d nested rules with %s: the kernel returns %v, want too many links", maximum+1,
+				t.Errorf("%d nested jumps with %s: the kernel returns %v, want too many links", maximum+1,
 					verb, err)
 			}
 			if _, err := nftlist.Parse("file", strings.NewReader(tooMany)); err == nil ||
 				!strings.Contains(err.Error(), "more than 15 jumps are nested") &&
 					!strings.Contains(err.Error(), "or more than 15 are nested") {
-				t.Errorf("%d nested rules with %s: the listing yields %v, want too many jumps", maximum+1,
+				t.Errorf("%d nested jumps with %s: Parse returns %v, want too many jumps", maximum+1,
 					verb, err)
 			}
 		}
 	}
 }
 
-func TestTextThatIsNotAListing(t *testing.T) {
+func TestJSONThatIsNotAListing(t *testing.T) {
 	const table = `{"table":{"family":"ip","name":"t"}},`
 	for text, message := range map[string]string{
 		`{"nftables": 5}`: `field "nftables" is number: want the output of nft -j list ruleset`,
@@ -303,12 +303,13 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 	if len(l.Tables) != 1 || l.Tables[0].Name != "t" ||
 		fmt.Sprint(l.UnmodeledChains) != "[chain netdev dev c at ingress]" ||
 		fmt.Sprint(l.Undecided) != "[the listing does not show whether chain ip t c runs before conntrack]" {
-		t.Errorf("%+v", l)
+		t.Errorf("%+v, want only table t, an unmodeled chain, and an undecided order", l)
 	}
 }
 
-// The listing does not state which of two chains at the same position runs first, at any evaluated
-// hook. Only at prerouting and output does conntrack have the priority -200.
+// TestOrderOfChainsIsUndecided verifies that the order of two chains at the same position is
+// undecided at each evaluated hook. At postrouting conntrack does not have the priority -200, and
+// the order of a chain and conntrack is known.
 func TestOrderOfChainsIsUndecided(t *testing.T) {
 	const tables = `table ip t {
 		chain a { type %[1]s hook %[2]s priority %[3]d; meta mark set 0x1; }
@@ -333,13 +334,14 @@ func TestOrderOfChainsIsUndecided(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(l.Undecided, c.want) {
-			t.Errorf("%s chains at %s: undecided %q, want %q", c.chainType, c.hook, l.Undecided, c.want)
+			t.Errorf("%s chains at %s with priority %d: undecided %q, want %q", c.chainType, c.hook,
+				c.priority, l.Undecided, c.want)
 		}
 	}
 }
 
-// nft prints statements that it cannot express as null, and xtables extensions as xt. Both may have
-// any effect.
+// TestUnknownStatements verifies that an unsupported statement may have any effect. nft prints null
+// for a statement that it cannot express, and xt for an extension of xtables.
 func TestUnknownStatements(t *testing.T) {
 	for _, statement := range []string{
 		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`,
@@ -363,7 +365,7 @@ func TestUnknownStatements(t *testing.T) {
 		actions := l.Tables[0].Chains[0].Rules[0].Actions
 		if u, ok := actions[0].(rules.Unknown); len(actions) != 1 || !ok ||
 			u.Effect != rules.AnyEffect {
-			t.Errorf("%s: %v", statement, actions)
+			t.Errorf("%s: actions %v, want one that may have any effect", statement, actions)
 		}
 	}
 }

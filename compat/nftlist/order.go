@@ -16,13 +16,14 @@ const (
 	maxSentences = 100
 )
 
-// evaluatedHooks are the hooks whose chains package diff evaluates. Conntrack has hook functions with
-// [rules.ConntrackPriority] at all of them except postrouting.
+// evaluatedHooks are the hooks whose chains package diff evaluates. Conntrack has hook functions
+// with [rules.ConntrackPriority] at all of them except postrouting.
 var evaluatedHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
 // undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
-// about each chain at the position of conntrack, but not many more than maxSentences. It returns an
-// error if there are more base chains than the kernel allows.
+// about each chain at the position of conntrack. It omits the sentences after the first
+// maxSentences or maxSentences+1. It returns an error if there are more base chains than the kernel
+// allows.
 func undecidedOrder(tables []rules.Table) ([]string, error) {
 	chains, err := baseChains(tables)
 	if err != nil {
@@ -54,8 +55,8 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 	return sentences, nil
 }
 
-// baseChains returns the base chains that affect packets. It returns an error if a hook has more than
-// maxBaseChains of a family.
+// baseChains returns the base chains that may affect packets. It returns an error if a hook has
+// more than maxBaseChains of a family.
 func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
 	type familyHook struct {
 		family rules.Family
@@ -87,8 +88,8 @@ func nameOf(c rules.ChainRef) string {
 	return c.Table.Family.String() + " " + c.Table.Name + " " + c.Chain.Name
 }
 
-// samePosition reports whether two chains of a hook are at the same position, so that their order
-// is unknown.
+// samePosition reports whether two chains of a hook are at the same position. Their order is then
+// unknown.
 func samePosition(a, b *rules.Base) bool {
 	if a.Type == rules.NAT && b.Type == rules.NAT {
 		return a.Priority == b.Priority

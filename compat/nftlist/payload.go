@@ -221,8 +221,9 @@ func rawPayloadField(body json.RawMessage) (field, bool) {
 		"ll": expr.PayloadBaseLLHeader, "nh": expr.PayloadBaseNetworkHeader,
 		"th": expr.PayloadBaseTransportHeader, "ih": payloadBaseInner,
 	}
+	const maxLen = 128 // the bits of a register of 16 bytes
 	if !exactly(body, &object) || object.Offset%8 != 0 || object.Len%8 != 0 || object.Len == 0 ||
-		object.Len > 8*maxFields {
+		object.Len > maxLen {
 		return field{}, false
 	}
 	base, ok := bases[object.Base]

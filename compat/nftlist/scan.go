@@ -26,7 +26,7 @@ func (t token) is(text string) bool { return t.kind == word && t.text == text }
 
 func (t token) isPunctuation(text string) bool { return t.kind == punctuation && t.text == text }
 
-// isEnd reports whether the token separates statements.
+// isEnd reports whether the token ends a statement.
 func (t token) isEnd() bool {
 	return t.kind == newline || t.kind == endOfText || t.isPunctuation(";")
 }

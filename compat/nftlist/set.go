@@ -127,8 +127,8 @@ func unknownReason(object setObject, flags []string) string {
 		}
 	}
 	if len(object.Timeout) > 0 {
-		// With -s, nft does not list when elements expire, so that such elements look like elements
-		// that do not expire.
+		// With -s, nft does not list when elements expire. Such elements look like elements that do
+		// not expire.
 		for _, e := range object.Elements {
 			if element, ok := decodeKey(e); !ok || !element.expires {
 				return "set element without the time of its expiration"

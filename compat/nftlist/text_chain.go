@@ -94,8 +94,8 @@ func priorities(family string) map[string]int {
 	}
 }
 
-// readSet reads a set or a map. It does not store a set with an unknown statement, so that rules
-// that use the set are undecided.
+// readSet reads a set or a map. It does not store a set with an unknown statement. Rules that use
+// such a set are undecided.
 func (t *textReader) readSet(id objectID, isMap bool) error {
 	object := setObject{Family: id.family, Table: id.table, Name: id.name}
 	if isMap {
@@ -139,7 +139,8 @@ func (t *textReader) readSet(id objectID, isMap bool) error {
 	}
 }
 
-// secondsOf returns the time in a statement, in seconds, or an empty text if it is not supported.
+// secondsOf returns the time in a statement, in seconds, or an empty text if it cannot parse the
+// time.
 func secondsOf(tokens []token) any {
 	if len(tokens) == 1 {
 		if n, ok := parseSeconds(tokens[0].text); ok {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// parseOperand reads the left side of a statement: an expression or a concatenation. Like all
-// functions of this file it returns the number of the tokens that it has read, or 0 if it cannot
-// parse them.
+// parseOperand reads the left side of a statement: an expression or a concatenation. Like the other
+// parse functions of this file, it returns the number of the tokens that it has read, or 0 if it
+// cannot parse them.
 func parseOperand(tokens []token) (int, json.RawMessage) {
 	size, first := parsePart(tokens)
 	if size == 0 || size+1 >= len(tokens) || !tokens[size].is(".") {
@@ -52,8 +52,8 @@ func parsePart(tokens []token) (int, json.RawMessage) {
 	return size, value
 }
 
-// parseGroup reads an operation in parentheses. It does not contain another one, because nft
-// evaluates operations from the left.
+// parseGroup reads an operation in parentheses. Groups are not nested, because nft evaluates
+// operations from the left.
 func parseGroup(tokens []token) (int, json.RawMessage) {
 	if len(tokens) == 0 || tokens[0].kind != word || !strings.HasPrefix(tokens[0].text, "(") {
 		return 0, nil

@@ -49,8 +49,8 @@ func (t *textReader) recordSets(tokens []token) {
 	}
 }
 
-// isStart reports whether a token always begins a statement, so that it cannot belong to a
-// preceding statement that parseStatement supports.
+// isStart reports whether a token always begins a statement. Such a token never belongs to the
+// preceding statement, if parseStatement supports that statement.
 func isStart(t token) bool {
 	if t.kind != word {
 		return false

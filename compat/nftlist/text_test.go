@@ -29,8 +29,9 @@ func parsed(t *testing.T, text string) []rules.Rule {
 	return l.Tables[0].Chains[0].Rules
 }
 
-// The rest of a rule is unknown from the first unsupported statement on. The statement before it is
-// unknown too, unless the unsupported one begins with a keyword that only begins statements.
+// TestTextOfStatements verifies that statements are read, and that the rest of a rule is unknown
+// from the first unsupported statement on. The statement before it is unknown too, unless the
+// unsupported one begins with a keyword that only begins statements.
 func TestTextOfStatements(t *testing.T) {
 	for _, tc := range []struct{ rule, want string }{
 		{"tcp dport 80 counter packets 5 bytes 6 drop", "tcp dport 80 counter drop"},
@@ -94,7 +95,8 @@ func TestTextOfStatements(t *testing.T) {
 	}
 }
 
-// A set that an unknown statement names may change.
+// TestTextOfChangedSets verifies that the elements of a set are unknown if an unknown statement
+// names the set, because the statement may change the set.
 func TestTextOfChangedSets(t *testing.T) {
 	for statement, want := range map[string]string{
 		"drop": "ip daddr @s accept",
@@ -108,7 +110,8 @@ func TestTextOfChangedSets(t *testing.T) {
 	}
 }
 
-// Elements are values, ranges and prefixes on several lines. A set with other elements is unknown.
+// TestTextOfSets verifies that values, ranges and prefixes are read as elements, also from several
+// lines. A set with other elements is unknown.
 func TestTextOfSets(t *testing.T) {
 	for _, tc := range []struct{ set, rule, want string }{
 		{
@@ -229,18 +232,21 @@ table inet t { # handle 7
 `
 	ruleset := rules.Ruleset{Tables: l.Tables}
 	if diff := cmp.Diff(want, ruleset.String()); diff != "" {
-		t.Error(diff)
+		t.Errorf("ruleset (-want +got):\n%s", diff)
 	}
 	if fmt.Sprint(l.UnmodeledChains) != "[chain netdev dev c at ingress]" || len(l.Undecided) > 0 {
-		t.Errorf("%+v", l)
+		t.Errorf("unmodeled chains %q, undecided %q; want only the chain of table dev to be unmodeled",
+			l.UnmodeledChains, l.Undecided)
 	}
 	first := l.Tables[0].Chains[0].Rules[0]
 	if first.Handle != 12 || first.Comment != "web" || first.Line != 28 {
-		t.Errorf("handle %d, comment %q, line %d", first.Handle, first.Comment, first.Line)
+		t.Errorf("handle %d, comment %q, line %d; want 12, web and 28", first.Handle, first.Comment,
+			first.Line)
 	}
 }
 
-// The listing of an iptables-nft table is incomplete.
+// TestTextOfIPTablesNFT verifies that the listing of an iptables-nft table is undecided, because
+// the text may be incomplete.
 func TestTextOfIPTablesNFT(t *testing.T) {
 	text := strings.NewReplacer("inet t", "ip nat", "chain c", "chain OUTPUT").Replace(chainOf("drop"))
 	l, err := nftlist.Parse("file", strings.NewReader(text))
@@ -313,7 +319,8 @@ func TestTextWithErrors(t *testing.T) {
 	}
 }
 
-// nft 1.0.6 prints the table name as its flags in JSON.
+// TestTableFlagsThatAreUnknown covers nft 1.0.6, which prints the name of a table as its flags in
+// JSON.
 func TestTableFlagsThatAreUnknown(t *testing.T) {
 	l, err := nftlist.Parse("file", strings.NewReader(
 		`{"nftables":[{"table":{"family":"ip","name":"a","flags":"a"}}]}`))

@@ -47,7 +47,7 @@ type Config struct {
 	Log options.Log
 }
 
-// A Policy specifies the treatment of a pod that cannot be read.
+// A Policy specifies what ADD does with a pod that cannot be read.
 type Policy string
 
 // The policies.
@@ -59,7 +59,7 @@ const (
 // DefaultRunDir is the default of RunDir.
 const DefaultRunDir = "/var/run/sluice-cni"
 
-// agentName is the name of the node agent's DaemonSet.
+// agentName is the default name of the node agent's DaemonSet.
 const agentName = "sluice-node"
 
 // Versions returns the supported versions of the CNI specification, in ascending order.

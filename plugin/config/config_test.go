@@ -364,12 +364,12 @@ func TestFilesThatAreNotConfigurations(t *testing.T) {
 		var faults rules.Faults
 		if err == nil || errors.As(err, &faults) ||
 			!strings.HasPrefix(err.Error(), "decode the network configuration: ") {
-			t.Errorf("%q: %v", data, err)
+			t.Errorf("%q: %v, want an error that is not about fields", data, err)
 		}
 	}
 	if _, err := config.Parse([]byte("null")); err == nil ||
 		!strings.Contains(err.Error(), "cniVersion") {
-		t.Errorf("null: %v", err)
+		t.Errorf("null: %v, want an error about cniVersion", err)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestParseLenient(t *testing.T) {
 	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" ||
 		c.Backend != compat.BackendAuto ||
 		c.CNIVersion == "" || string(c.PrevResult) != `{"ips":[]}` {
-		t.Errorf("valid part: %+v", c)
+		t.Errorf("the valid fields are not set, or the invalid ones lack their defaults: %+v", c)
 	}
 }
 
@@ -406,11 +406,12 @@ func TestParseLenientKeepsDefaults(t *testing.T) {
 		t.Errorf("settings of ambient mode: -want +got\n%s", diff)
 	}
 	if got := c.Decide.ExcludeNamespaces; !slices.Equal(got, []string{"a"}) {
-		t.Errorf("excluded namespaces: %q", got)
+		t.Errorf("excluded namespaces: %q, want a", got)
 	}
 }
 
-// TestTableOfFields checks the allowed values and the defaults in the table.
+// TestTableOfFields checks that every field of the table is described, and that a field with its
+// default value has no effect.
 func TestTableOfFields(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range config.Fields() {
@@ -434,7 +435,7 @@ func TestTableOfFields(t *testing.T) {
 		// An empty name means the default.
 		got.Decide.ProxyContainer, got.Decide.ValidationContainer = "", ""
 		if diff := cmp.Diff(defaults(), got); diff != "" {
-			t.Errorf("default of %s: %s", f.Name, diff)
+			t.Errorf("default of %s (-want +got):\n%s", f.Name, diff)
 		}
 	}
 }
@@ -482,8 +483,8 @@ func ExampleFields() {
 	// ambient_enablement_selectors   none                                     pods that match one of these selectors are in ambient mode; if missing, Istio's default: the label istio.io/dataplane-mode
 	// ambient_dns_capture            true                                     capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
 	// ambient_ipv6                   true                                     capture the IPv6 traffic of pods in ambient mode
-	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes, whose connections pods in ambient mode do not capture
-	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes, whose connections pods in ambient mode do not capture
+	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes; connections from it are not captured in ambient mode
+	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes; connections from it are not captured in ambient mode
 	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the agent repairs (configuration and credentials)
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container

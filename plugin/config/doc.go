@@ -2,8 +2,8 @@
 // list, as the runtime completes it and passes it on standard input.
 //
 // [Parse] returns a [Config], and reports all invalid fields together. [ParseLenient] returns the
-// valid part of any input, for verbs that must not fail. [Fields] is the table of all fields, from
-// which the documentation is written. Fields that Istio's plugin has, or had, have the same names.
+// valid part of any input, for verbs that must not fail. [Fields] returns all fields, with their
+// descriptions for the manual. Fields that Istio's plugin has, or had, have the same names.
 // Unknown fields are ignored, because runtimes and other programs add fields. Unknown fields that
 // resemble a field of the plugin are errors: otherwise a misspelled exclusion would not be noticed.
 //

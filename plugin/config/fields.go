@@ -94,14 +94,14 @@ func Fields() []Field {
 		},
 		{
 			"host_probe_snat_ip", ipv4Want, rules.DefaultProbeSourceIPv4().String(),
-			"IPv4 source address of probes, whose connections pods in ambient mode do not capture",
+			"IPv4 source address of probes; connections from it are not captured in ambient mode",
 			address(netip.Addr.Is4, func(c *Config) *netip.Addr {
 				return &ensureAmbient(c).ProbeSourceIPv4
 			}),
 		},
 		{
 			"host_probe_snat_ipv6", ipv6Want, rules.DefaultProbeSourceIPv6().String(),
-			"IPv6 source address of probes, whose connections pods in ambient mode do not capture",
+			"IPv6 source address of probes; connections from it are not captured in ambient mode",
 			address(isIPv6, func(c *Config) *netip.Addr {
 				return &ensureAmbient(c).ProbeSourceIPv6
 			}),

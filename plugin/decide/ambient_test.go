@@ -134,26 +134,26 @@ func TestAmbientModeNeedsLabels(t *testing.T) {
 		Namespace: "shop", Name: "web", Annotations: map[string]string{"a": "b"},
 	}
 	if d := decide.Early(annotated, s); d.Reason != decide.PodUnknown {
-		t.Errorf("without the pod: %v", d)
+		t.Errorf("without the pod: %v, want %s", d, decide.PodUnknown)
 	}
 	s.Ambient = nil
 	if d := decide.Early(annotated, s); d.Reason != decide.NotInjected {
-		t.Errorf("without ambient mode: %v", d)
+		t.Errorf("without ambient mode: %v, want %s", d, decide.NotInjected)
 	}
 	s = ambientSettings()
 	pod := &decide.Pod{Metadata: decide.Metadata{Namespace: "shop", Name: "web"}}
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
 	if d := decide.Decide(in, s); d.Outcome != decide.Undecided || d.Reason != decide.NamespaceUnknown {
-		t.Errorf("without the namespace: %v", d)
+		t.Errorf("without the namespace: %v, want undecided (%s)", d, decide.NamespaceUnknown)
 	}
 	pod.Metadata.Labels = map[string]string{modeLabel: "ambient"}
 	if d := decide.Decide(in, s); d.Outcome != decide.Ambient {
-		t.Errorf("with the pod's label: %v", d)
+		t.Errorf("with the pod's label: %v, want ambient", d)
 	}
 	pod.Metadata.Labels = nil
 	pod.Metadata.Annotations = map[string]string{"sidecar.istio.io/status": "{}"}
 	if d := decide.Decide(in, s); d.Reason == decide.NamespaceUnknown {
-		t.Errorf("a pod with a sidecar: %v", d)
+		t.Errorf("a pod with a sidecar: %v, want a decision without the namespace", d)
 	}
 }
 
@@ -262,7 +262,8 @@ func TestAmbientParameters(t *testing.T) {
 	}
 }
 
-// FuzzAmbient sets hostile annotations: the parameters compile, and errors and notes have one line.
+// FuzzAmbient sets hostile labels and annotations. Valid parameters compile, and each decision,
+// fault and note is a short line.
 func FuzzAmbient(f *testing.F) {
 	for _, value := range []string{
 		"", "true", "F", "virt0", "virt+", "virt*", "a,b", "a\n-A", "\x00", "\u202e", ",,",
@@ -283,7 +284,8 @@ func FuzzAmbient(f *testing.F) {
 		checkLine(t, d.String())
 		expected := podMode == "ambient" || namespaceMode == "ambient" && podMode != "none"
 		if (d.Outcome == decide.Ambient) != expected {
-			t.Errorf("labels %q and %q: %v", podMode, namespaceMode, d)
+			t.Errorf("labels %q of the pod and %q of its namespace: %v, want ambient: %t", podMode,
+				namespaceMode, d, expected)
 		}
 		a, notes, err := decide.AmbientParameters(pod, s)
 		for _, n := range notes {

@@ -77,7 +77,7 @@ func TestArguments(t *testing.T) {
 			}
 			if test.unknown == "" {
 				if len(notes) > 0 {
-					t.Errorf("notes %v", notes)
+					t.Errorf("notes %v, want none", notes)
 				}
 				return
 			}
@@ -89,7 +89,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestFlagsWithoutEffect puts each of these flags before a flag with an effect: it must take its
+// TestFlagsWithoutEffect puts each flag without effect before the flag -p: the flag must take its
 // own value, and nothing else.
 func TestFlagsWithoutEffect(t *testing.T) {
 	read := func(args ...string) uint16 {
@@ -97,7 +97,7 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		pod.Spec.InitContainers[0].Args = args
 		r, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 		if err != nil || len(notes) > 0 {
-			t.Errorf("%q: %v, notes %v", args, err, notes)
+			t.Errorf("%q: error %v, notes %v; want neither", args, err, notes)
 		}
 		return r.ProxyPort
 	}
@@ -145,6 +145,6 @@ func TestBooleanArguments(t *testing.T) {
 	setVariable(&pod.Spec.Containers[1], "DROP_INVALID", "true")
 	r, _, err := decide.Parameters(pod, addresses("10.0.0.5", "fd00::5"), &decide.Settings{})
 	if err != nil || !r.DNS.Capture || !r.DNS.All || r.DropInvalid || !r.IPv6 {
-		t.Errorf("redirection %+v, error %v", r, err)
+		t.Errorf("redirection %+v, error %v; want DNS and IPv6 captured, and no dropped packets", r, err)
 	}
 }

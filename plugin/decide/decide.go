@@ -28,7 +28,7 @@ type Input struct {
 	Namespace *Namespace
 }
 
-// An Outcome is the treatment of a pod.
+// An Outcome states what is done with a pod.
 type Outcome uint8
 
 // The outcomes. The zero value means that more input is needed.

@@ -336,11 +336,11 @@ func TestTheProxysContainerHasAConfigurableName(t *testing.T) {
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
 	if got := decide.Decide(in, &s); got.Reason != decide.NoProxyContainer ||
 		!strings.Contains(got.Message, "mesh-proxy") {
-		t.Errorf("without such a container: %v", got)
+		t.Errorf("without a container mesh-proxy: %v, want %s", got, decide.NoProxyContainer)
 	}
 	pod.Spec.Containers[1].Name = "mesh-proxy"
 	if got := decide.Decide(in, &s); got.Outcome != decide.Redirect {
-		t.Errorf("with such a container: %v", got)
+		t.Errorf("with a container mesh-proxy: %v, want redirect", got)
 	}
 }
 
@@ -377,8 +377,8 @@ func TestEachReasonIsListedOnce(t *testing.T) {
 	}
 }
 
-// TestReasonsThatRuleOutIstioInit adds istio-init to every pod: then no early or final decision has
-// a reason that excludes istio-init.
+// TestReasonsThatRuleOutIstioInit checks that no decision about a pod with istio-init has a reason
+// that implies its absence, and lists the reasons that do.
 func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)

@@ -2,8 +2,8 @@
 // the information that the container runtime passes to a CNI plugin, and [Decide] from the pod and
 // its namespace. Both return a [Decision] with a [Reason]. [Parameters] returns the
 // [rules.Redirect] of a mesh pod, from which its rules are compiled. Names, precedence and defaults
-// are those of Istio's injector and of istio-cni. Settings that the injector has written into the
-// pod are respected where istio-cni ignores them.
+// follow Istio's injector and istio-cni. Settings that the injector has written into the pod have
+// an effect even where istio-cni ignores them.
 //
 //	d := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
 //	if d.Outcome == decide.Redirect {
@@ -11,8 +11,8 @@
 //		...
 //	}
 //
-// With [Settings.Ambient] a pod may be in ambient mode instead: [Decide] returns [Ambient] for it,
-// and [AmbientParameters] its [rules.Ambient].
+// With [Settings.Ambient] a pod may be in ambient mode instead. For such a pod, [Decide] returns
+// [Ambient], and [AmbientParameters] returns the [rules.Ambient].
 //
 // The package is pure: it makes no system call and no request. Its own [Pod] type has the few
 // fields that matter, and encoding/json fills it from the API server's answer. All functions are

@@ -59,8 +59,8 @@ func TestAllErrorsAreListed(t *testing.T) {
 	}
 }
 
-// TestValuesTheInjectorRejects contains the values that the injector's validation rejects, one for
-// each place.
+// TestValuesTheInjectorRejects checks that [decide.Parameters] rejects the values that the
+// injector's validation rejects, except for the mode NONE, which the injector accepts.
 func TestValuesTheInjectorRejects(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"
@@ -104,14 +104,15 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 				t.Errorf("%v, want %s", err, want)
 			}
 			if d := diff(rules.Redirect{}, r); d != "" {
-				t.Errorf("a redirection in addition to the error:\n%s", d)
+				t.Errorf("a redirection in addition to the error (-empty +got):\n%s", d)
 			}
 		})
 	}
 }
 
-// TestCombinedErrorsAreNamedAfterInputs covers values that are well-formed but not allowed.
-func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
+// TestFaultsOfWellFormedValues checks that the fault of a value that is well-formed but not allowed
+// names the source of the value.
+func TestFaultsOfWellFormedValues(t *testing.T) {
 	groups := make([]string, 65)
 	for i := range groups {
 		groups[i] = fmt.Sprint(i)

@@ -34,8 +34,8 @@ const (
 	// InitContainersCaptured: init containers run before the proxy, but their traffic is redirected
 	// to the proxy.
 	InitContainersCaptured NoteKind = "init-containers-captured"
-	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group, so
-	// that its outbound connections bypass the proxy.
+	// ApplicationUncaptured: a container other than the proxy runs as the proxy's user or group,
+	// and its outbound connections bypass the proxy.
 	ApplicationUncaptured NoteKind = "application-uncaptured"
 	// AnnotationIgnored: an annotation of a pod in ambient mode must be a truth value, and has
 	// another value, which is ignored as in Istio.
@@ -50,8 +50,8 @@ func (r *result) note(kind NoteKind, format string, args ...any) {
 	r.notes = append(r.notes, Note{kind, fmt.Sprintf(format, args...)})
 }
 
-// noteFamily adds a note if the pod has an IPv6 address and IPv6 is not captured.
-func (r *result) noteFamily(addresses []netip.Addr) {
+// noteIPv6 adds a note if the pod has an IPv6 address and IPv6 is not captured.
+func (r *result) noteIPv6(addresses []netip.Addr) {
 	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.Redirect.IPv6 {
 		r.note(IPv6Uncaptured,
 			"the pod's IPv6 is not captured: %s comes after an IPv4 address,"+

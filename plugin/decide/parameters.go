@@ -32,8 +32,8 @@ type result struct {
 }
 
 // Parameters returns the redirection of a pod that [Decide] redirects. addresses are the pod's
-// addresses in the order of the CNI result. Those that [GlobalAddresses] returns determine whether
-// IPv6 is captured (see [rules.CapturesIPv6]).
+// addresses in the order of the CNI result. The addresses that [GlobalAddresses] keeps determine
+// whether IPv6 is captured (see [rules.CapturesIPv6]).
 //
 // The error is a [rules.Faults] that lists all invalid values. [rules.Fault.Field] names the source
 // of the value, such as an annotation, or an argument and its container. Values are truncated and
@@ -107,8 +107,8 @@ func (r *result) addFault(source, value, want string) {
 
 // setDependentFields sets the fields that depend on several parameters.
 func (r *result) setDependentFields() {
-	// Only an annotation of the pod replaces istio-cni's default. Values from other sources apply
-	// to the whole mesh, and are added to the default.
+	// Only an annotation of the pod replaces istio-cni's default, which is the status port. Values
+	// from other sources apply to the whole mesh, and are added to the default.
 	if !r.isAnnotated["OutboundExcludePorts"] {
 		r.Redirect.OutboundExcludePorts = rules.Normalize(append(rules.Singles[uint16](statusPort),
 			r.Redirect.OutboundExcludePorts...))
@@ -144,7 +144,7 @@ func (r *result) setFamilies(addresses []netip.Addr) {
 		return
 	}
 	r.Redirect.IPv6 = rules.CapturesIPv6(global, r.DualStack)
-	r.noteFamily(global)
+	r.noteIPv6(global)
 }
 
 // GlobalAddresses returns the addresses that determine the address families of a pod, in the given

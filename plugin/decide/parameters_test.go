@@ -152,11 +152,11 @@ func meshPod() *decide.Pod {
 	}
 }
 
-func TestDefaultsAreThoseOfIstioCNI(t *testing.T) {
+func TestDefaultsMatchIstioCNI(t *testing.T) {
 	pod := meshPod()
 	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if err != nil || len(notes) > 0 {
-		t.Fatalf("%v, notes %v", err, notes)
+		t.Fatalf("error %v, notes %v; want neither", err, notes)
 	}
 	if d := diff(cniDefaults(), got); d != "" {
 		t.Errorf("redirection (-want +got):\n%s", d)

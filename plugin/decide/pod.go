@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// A Pod has the fields of a Kubernetes pod that a decision needs. The JSON of a v1 Pod decodes into
-// it.
+// A Pod has the fields of a Kubernetes pod that Sluice needs. The JSON of a v1 Pod decodes into it.
 type Pod struct {
 	Metadata Metadata  `json:"metadata"`
 	Spec     PodSpec   `json:"spec"`
@@ -49,7 +48,7 @@ type Container struct {
 	Name string   `json:"name"`
 	Args []string `json:"args"`
 	Env  []EnvVar `json:"env"`
-	// RestartPolicy is Always for an init container that runs beside the others: a native sidecar.
+	// RestartPolicy is Always for an init container that keeps running: a native sidecar.
 	RestartPolicy   string           `json:"restartPolicy"`
 	SecurityContext *SecurityContext `json:"securityContext"`
 }
@@ -86,14 +85,14 @@ const restartAlways = "Always"
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // HasUID reports whether uid is the pod's UID in the API server or, for a static pod, in the
-// kubelet. An empty uid is no pod's.
+// kubelet. It returns false for an empty uid.
 func (p *Pod) HasUID(uid string) bool {
 	return uid != "" && (p.Metadata.UID == uid || p.ConfigHash() == uid)
 }
 
-// ConfigHash returns the kubelet's UID of a static pod, and an empty string for other pods. It is an
-// annotation that users can set when they create a pod. The kubelet deletes such a pod without
-// starting it, but the UID may be the UID of another pod.
+// ConfigHash returns the kubelet's UID of a static pod, and an empty string for other pods. The UID
+// is the value of an annotation. A user can create a pod with this annotation and the UID of
+// another pod; the kubelet deletes such a pod without starting it.
 func (p *Pod) ConfigHash() string { return p.Metadata.Annotations[mirrorAnnotation] }
 
 // Addresses returns the valid addresses of the pod's status in their order, without duplicates.

@@ -56,7 +56,7 @@ func podJSON(t testing.TB, name string) []byte {
 	return data
 }
 
-// attachment returns the attachment that a runtime passes for the pod without annotations.
+// attachment returns the attachment of the pod from a runtime that passes no annotations.
 func attachment(pod *decide.Pod) decide.Attachment {
 	return decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}
 }

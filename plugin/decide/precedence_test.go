@@ -291,9 +291,9 @@ func TestPrecedenceOfPlaces(t *testing.T) {
 	}
 }
 
-// TestOutboundPortsOfThePodTakePrecedence checks that the pod's outbound ports replace all of the
-// mesh's.
-func TestOutboundPortsOfThePodTakePrecedence(t *testing.T) {
+// TestExcludedOutboundPortsOfThePod checks that the outbound ports that the pod excludes replace
+// all that the mesh excludes.
+func TestExcludedOutboundPortsOfThePod(t *testing.T) {
 	for text, want := range map[string][]rules.PortRange{
 		"3306": rules.Singles[uint16](3306), "": nil,
 	} {
@@ -304,7 +304,8 @@ func TestOutboundPortsOfThePodTakePrecedence(t *testing.T) {
 			p.set(pod, "1")
 			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if !slices.Equal(got.OutboundExcludePorts, want) || err != nil {
-				t.Errorf("annotation %q and %v: %v, %v", text, p, got.OutboundExcludePorts, err)
+				t.Errorf("annotation %q and %v: %v, %v; want %v", text, p, got.OutboundExcludePorts, err,
+					want)
 			}
 		}
 	}
@@ -323,7 +324,7 @@ func TestTheValidationContainersEnvironmentIsReadToo(t *testing.T) {
 	}
 }
 
-func TestEmptyVariablesAreNotSet(t *testing.T) {
+func TestEmptyVariablesCountAsMissing(t *testing.T) {
 	pod := meshPod()
 	for _, name := range []string{
 		"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INBOUND_TUNNEL_PORT",
@@ -347,7 +348,7 @@ func TestVariablesWithValueFromAreNoted(t *testing.T) {
 	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "POD_NAME", ValueFrom: &decide.ValueSource{}})
 	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if err != nil || !got.DNS.Capture {
-		t.Errorf("%v, DNS %+v: REDIRECT_DNS is ignored", err, got.DNS)
+		t.Errorf("error %v, DNS %+v; want DNS captured because of REDIRECT_DNS", err, got.DNS)
 	}
 	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread ||
 		!strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
@@ -426,11 +427,12 @@ func TestInitContainersBeforeTheProxy(t *testing.T) {
 		RunAsUser: pointer[int64](1337),
 	}
 	if _, notes, _ := decide.Parameters(pod, ipv4, &decide.Settings{}); len(notes) != 1 {
-		t.Errorf("the pod's user differs from the proxy's: notes %v", notes)
+		t.Errorf("the pod's user differs from the proxy's: notes %v, want one", notes)
 	}
 }
 
-// TestContainersWithTheProxysIDs covers applications whose outbound connections bypass the proxy.
+// TestContainersWithTheProxysIDs checks that there is a note if the outbound connections of an
+// application bypass the proxy.
 func TestContainersWithTheProxysIDs(t *testing.T) {
 	ids := func(user, group int64) *decide.SecurityContext {
 		return &decide.SecurityContext{RunAsUser: &user, RunAsGroup: &group}
@@ -465,7 +467,7 @@ func TestContainersWithTheProxysIDs(t *testing.T) {
 			}
 			hasNote := len(notes) == 1 && notes[0].Kind == decide.ApplicationUncaptured
 			if hasNote != test.wantNote || len(notes) > 1 {
-				t.Errorf("notes %v", notes)
+				t.Errorf("notes %v, want one: %t", notes, test.wantNote)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ const (
 	PodUnknown        Reason = "pod-unknown"        // undecided: the pod must be read
 	AmbientPod        Reason = "ambient-pod"        // in ambient mode: redirected to ztunnel
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
-	IstioInit         Reason = "istio-init"         // an init container programs the rules
+	IstioInit         Reason = "istio-init"         // a container istio-init installs the rules
 	NoProxyContainer  Reason = "no-proxy-container" // no container has the name of the proxy container
 	ProxyDisabled     Reason = "proxy-disabled"     // the variable DISABLE_ENVOY is true
 	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is not a sidecar

@@ -140,7 +140,7 @@ const (
 	selectionNeedsNamespace // the pod's labels match; the namespace's labels are not known
 )
 
-// selects matches the pod against the selectors of the mesh. Without selectors, every pod matches.
+// selects matches the pod against s.Selectors. Without selectors, every pod matches.
 func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
 	if len(s.Selectors) == 0 {
 		return selected

@@ -135,7 +135,7 @@ func TestInvalidLabelSelectors(t *testing.T) {
 		}
 		if strings.Contains(test.selector, `"operator":"in"`) &&
 			s.Pods.Matches(map[string]string{"a": "b"}) {
-			t.Errorf("%s: matches", test.selector)
+			t.Errorf("%s: a condition with an unknown operator matches", test.selector)
 		}
 	}
 }

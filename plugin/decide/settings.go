@@ -30,8 +30,8 @@ type Settings struct {
 	Counters bool
 }
 
-// Names of annotations, labels and containers. The injector and users set Istio's names;
-// see istio.io/api/annotation.
+// Names of annotations, labels and containers. Istio's annotations and labels are defined in
+// istio.io/api/annotation and istio.io/api/label.
 const (
 	// AgentAnnotation marks the pods of Sluice's node agent; its value is "true". It is ignored
 	// outside the agent's namespace.

@@ -39,7 +39,7 @@ type statedValue struct {
 func (v statedValue) isFound() bool { return v.source != "" }
 
 // find returns the value of a parameter from the source with the highest precedence. As in Istio,
-// other sources are ignored, even if invalid.
+// the values in the other sources are ignored, even if they are invalid.
 func (s *sources) find(p *parameter.Parameter) statedValue {
 	for _, name := range p.Annotations {
 		if text, ok := s.pod.Metadata.Annotations[name]; ok {

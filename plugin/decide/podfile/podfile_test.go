@@ -41,7 +41,7 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 func TestDefaultsOfTheAPIServer(t *testing.T) {
 	pod, err := podfile.Read(strings.NewReader("kind: Pod\nmetadata:\n  generateName: web-\n"))
 	if err != nil || pod.Metadata.Namespace != "default" || pod.Metadata.Name != "web-" {
-		t.Errorf("pod %+v, error %v", pod, err)
+		t.Errorf("pod %+v, error %v; want the pod web- in the namespace default", pod, err)
 	}
 }
 

@@ -45,7 +45,7 @@ type template struct {
 
 // ReadWorkload reads the first object that is a pod or is of a kind with a pod template, from YAML
 // documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
-// namespace of the pod. If its namespaces are all other ones, ReadWorkload returns an error.
+// namespace of the pod. If the file contains only other namespaces, ReadWorkload returns an error.
 func ReadWorkload(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {
