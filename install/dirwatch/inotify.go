@@ -45,8 +45,8 @@ func (i *instance) watch(dir string) (descriptor int, err error) {
 // watch of a removed directory itself.
 func (i *instance) unwatch(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint32(descriptor)) }
 
-// read calls wake for each event. The content of events and lost events do not matter, because the
-// user of the watch then checks all files.
+// read reads events and calls wake after each read. The content of events and lost events do not
+// matter, because the user of the watch then checks all files.
 func (i *instance) read(wake func()) {
 	// An event has 16 bytes and a name of at most 256 bytes (inotify(7)).
 	buffer := make([]byte, 4096)

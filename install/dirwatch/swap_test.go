@@ -46,7 +46,7 @@ func TestDirectoriesSwapNames(t *testing.T) {
 		}
 	})
 	if left := watchedInodes(t); len(left) != 0 {
-		t.Errorf("after Close %v are still watched", left)
+		t.Errorf("after Close the inodes %v are still watched", left)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package hostrules maintains rules in the node's network namespace for the pods in ambient mode.
 //
 // The rules give probes of the kubelet a source address that the pods do not capture (see
-// [rules.AmbientHost]). They are in a table of Sluice's own, so that a program that flushes its own
+// [rules.AmbientHost]). They are in a table of Sluice's own: a program that flushes only its own
 // tables does not change them. A [Guard] writes the rules:
 //
 //   - when the addresses of the pods change. Calls that arrive while rules are written share the

@@ -25,7 +25,7 @@ type Options struct {
 	Backend compat.Backend
 	// Open opens the node's network namespace; see [Node.Open].
 	Open func() (*netns.NS, error)
-	// Do runs a function in the node's network namespace; see [Node.Do].
+	// Do runs a function in the node's network and cgroup namespaces; see [Node.Do].
 	Do func(func() error) error
 	// Lock takes the lock of the node's iptables programs before tables of iptables-legacy are
 	// written; see [Node.Lock].
@@ -44,7 +44,7 @@ type Options struct {
 	// error the guard always tries again after one second.
 	Interval time.Duration
 	// RestartTime is the time for which a kubelet that was found may be missing before this is
-	// reported; 30 s if it is 0. systemd restarts a kubelet that has ended after 10 s.
+	// reported; 30 s if it is 0. systemd waits for 10 s before it restarts a kubelet.
 	RestartTime time.Duration
 }
 
@@ -65,7 +65,7 @@ type Guard struct {
 	loaded  bool                    // Replace was called
 
 	rulesMu         sync.Mutex // held while the rules are read or written; protects the fields below
-	writtenChanges  uint64     // value of changes when the rules were written
+	writtenChanges  uint64     // number of changes that the rules contain
 	err             error      // of the last attempt
 	kubelet         Kubelet
 	searchedAt      time.Time // time of the last search for the kubelet; zero before the first one

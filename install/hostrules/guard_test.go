@@ -26,7 +26,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A testEnv is a node with a guard, whose kubelet the test controls.
+// A testEnv is a node with a guard. The test controls the node's kubelet.
 type testEnv struct {
 	t       testing.TB
 	host    *netns.NS
@@ -34,20 +34,20 @@ type testEnv struct {
 	options hostrules.Options
 	*hostrules.Guard
 
-	mu      sync.Mutex
-	kubelet hostrules.Kubelet
-	missing error // the error of FindKubelet
-	reports []hostrules.Report
-	locks   int
-	locked  bool
-	busy    error // the error of the lock
+	mu         sync.Mutex
+	kubelet    hostrules.Kubelet
+	kubeletErr error // the error of FindKubelet
+	reports    []hostrules.Report
+	locks      int // successful calls of lock
+	locked     bool
+	lockErr    error // the error of lock
 }
 
 func (env *testEnv) lock() (func(), error) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	if env.busy != nil {
-		return nil, env.busy
+	if env.lockErr != nil {
+		return nil, env.lockErr
 	}
 	if env.locks++; env.locked {
 		env.t.Error("locked twice")
@@ -77,7 +77,7 @@ func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 		IsKubeletCurrent: func(k hostrules.Kubelet) bool {
 			env.mu.Lock()
 			defer env.mu.Unlock()
-			return env.missing == nil && k == env.kubelet
+			return env.kubeletErr == nil && k == env.kubelet
 		},
 		Subscribe: func() (hostrules.Events, error) { return watch.Open() },
 		Report: func(r hostrules.Report) {
@@ -99,7 +99,7 @@ func kubeletIn(path string, id uint64) hostrules.Kubelet {
 func (env *testEnv) find() (hostrules.Kubelet, error) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
-	return env.kubelet, env.missing
+	return env.kubelet, env.kubeletErr
 }
 
 // run runs the guard until the test ends.
@@ -183,11 +183,11 @@ func TestRulesFollowThePods(t *testing.T) {
 				t.Error("the rules do not contain the replaced pods")
 			}
 			if s := env.State(); s.Pods != 1 || s.Backend != b || s.Err != nil || !s.Loaded {
-				t.Errorf("state %+v", s)
+				t.Errorf("state %+v, want one pod in the backend %s, and no error", s, b)
 			}
 			must(t, env.Uninstall())
 			if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-				t.Errorf("after uninstallation: %v, %v", installed, err)
+				t.Errorf("rules remain after uninstallation: %v, %v", installed, err)
 			}
 			must(t, env.Set("late", addresses("10.0.0.5")))
 			if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
@@ -213,7 +213,7 @@ func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
 	}
 	must(t, later.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !env.hasRules("10.0.0.1") || env.countReports(hostrules.Repaired) > 0 {
-		t.Errorf("reports %v", env.reports)
+		t.Errorf("the unchanged rules were repaired: reports %v", env.reports)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 	if !slices.ContainsFunc(env.reports, func(r hostrules.Report) bool {
 		return strings.Contains(r.String(), "are restored") && strings.Contains(r.String(), `by process "nft"`)
 	}) {
-		t.Error(env.reports)
+		t.Errorf("no report of a repair names the process nft: %v", env.reports)
 	}
 }
 
@@ -350,7 +350,7 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 	env.mu.Lock()
 	before := env.kubelet
-	env.missing = errors.New("no kubelet")
+	env.kubeletErr = errors.New("no kubelet")
 	env.mu.Unlock()
 	rulestest.Eventually(t, "the kubelet is missing", func() bool { return env.State().KubeletErr != nil })
 	if !env.hasRules("10.0.0.1") {
@@ -359,12 +359,12 @@ func TestKubeletRestarts(t *testing.T) {
 	path := fmt.Sprintf("sluice-test-%d-again", os.Getpid())
 	_, id := newCgroup(t, path)
 	env.mu.Lock()
-	env.kubelet, env.missing = kubeletIn(path, id), nil
+	env.kubelet, env.kubeletErr = kubeletIn(path, id), nil
 	env.mu.Unlock()
 	rulestest.Eventually(t, "the rules have the kubelet's new cgroup", func() bool { return env.hasRules("10.0.0.1") })
 	rulestest.Eventually(t, "the kubelet's restart is reported", func() bool { return env.countReports(hostrules.KubeletChanged) == 1 })
 	if before.Cgroup.ID == id || env.countReports(hostrules.Repaired)+env.countReports(hostrules.KubeletMissing) > 0 {
-		t.Errorf("reports %v", env.reports)
+		t.Errorf("reports %v, want only the changed kubelet", env.reports)
 	}
 }
 
@@ -376,23 +376,23 @@ func TestKubeletDoesNotRestart(t *testing.T) {
 	env.run()
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	env.mu.Lock()
-	env.missing = errors.New("no kubelet")
+	env.kubeletErr = errors.New("no kubelet")
 	env.mu.Unlock()
 	rulestest.Eventually(t, "the missing kubelet is reported", func() bool {
 		return env.countReports(hostrules.KubeletMissing) == 1
 	})
 	if err := env.State().KubeletErr; err == nil || !env.hasRules("10.0.0.1") {
-		t.Errorf("state: %v", err)
+		t.Errorf("kubelet error %v, want an error and unchanged rules", err)
 	}
 }
 
 func TestKubeletIsMissingAtTheStart(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
-	env.missing = errors.New("no kubelet")
+	env.kubeletErr = errors.New("no kubelet")
 	env.kubelet = hostrules.Kubelet{}
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !env.hasRules("10.0.0.1") || env.countReports(hostrules.KubeletMissing) != 1 || env.State().KubeletErr == nil {
-		t.Errorf("no rules for probes of any process of root; reports %v", env.reports)
+		t.Errorf("reports %v, want one of the missing kubelet, and rules for probes of user 0", env.reports)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestManyPodsAtOnce(t *testing.T) {
 		t.Error("the rules do not contain all pods")
 	}
 	if n := env.countReports(hostrules.Repaired); n > 0 {
-		t.Errorf("%d repairs of the guard's own writes", n)
+		t.Errorf("%d repairs of the guard's own writes, want none", n)
 	}
 	// Each write is followed by a comparison, because of its event.
 	n := reconciliations.Load()
@@ -438,13 +438,13 @@ func TestManyPodsAtOnce(t *testing.T) {
 func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	pods := map[string][]netip.Addr{"a": addresses("10.0.0.1")}
 	env := newTestEnv(t, compat.BackendLegacy)
-	env.busy = errors.New("another program has it")
-	if err := env.Replace(pods); !errors.Is(err, env.busy) || env.hasRules("10.0.0.1") {
+	env.lockErr = errors.New("another program has it")
+	if err := env.Replace(pods); !errors.Is(err, env.lockErr) || env.hasRules("10.0.0.1") {
 		t.Errorf("written without the lock: %v", err)
 	}
-	env.busy = nil
+	env.lockErr = nil
 	if err := env.Set("a", addresses("10.0.0.1")); err != nil || env.locks != 1 || !env.hasRules("10.0.0.1") {
-		t.Fatalf("%v, locked %d times", err, env.locks)
+		t.Fatalf("with iptables-legacy: error %v, locked %d times, want once", err, env.locks)
 	}
 	var err error
 	if env.backend, err = compat.Choose(compat.BackendNFT); err != nil {
@@ -453,10 +453,10 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	env.options.Backend = env.backend
 	env.Guard = hostrules.New(env.options)
 	if err := env.Replace(pods); err != nil || env.locks != 2 || !env.hasRules("10.0.0.1") {
-		t.Errorf("with nftables: %v, locked %d times", err, env.locks)
+		t.Errorf("at the first write with nftables: error %v, locked %d times, want twice", err, env.locks)
 	}
 	if err := env.Set("b", addresses("10.0.0.2")); err != nil || env.locks != 2 {
-		t.Errorf("after the first write with nftables: %v, locked %d times", err, env.locks)
+		t.Errorf("at the second write with nftables: error %v, locked %d times, want twice", err, env.locks)
 	}
 	if err := env.Uninstall(); err != nil {
 		t.Error(err)
@@ -482,11 +482,11 @@ func TestRulesThatCannotBeWritten(t *testing.T) {
 	}
 	env.Guard = hostrules.New(env.options)
 	if err := env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}); !errors.Is(err, broken) {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %v", err, broken)
 	}
 	env.run()
 	if err := env.Set("a", addresses("10.0.0.1")); !errors.Is(err, broken) {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want %v", err, broken)
 	}
 	if n := env.countReports(hostrules.Failed); n != 1 || !errors.Is(env.State().Err, broken) {
 		t.Errorf("%d reports of a failure, want 1; state %+v", n, env.State())

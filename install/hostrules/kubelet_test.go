@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// cgroupRoot returns the mount point of cgroup version 2, with its root.
+// cgroupRoot returns a mount point of the root of cgroup version 2.
 func cgroupRoot(t testing.TB) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -48,8 +48,8 @@ func newCgroup(t testing.TB, name string) (dir string, id uint64) {
 	return dir, s.Ino
 }
 
-// start starts a process with a name, in a namespace and, unless dir is empty, in a cgroup. stop
-// ends it.
+// start starts a process with a name, in a namespace and, unless dir is empty, in a cgroup. flags
+// are the clone flags of the process. stop ends the process.
 func start(t testing.TB, name string, ns *netns.NS, dir string, flags uintptr) (pid int, stop func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -100,7 +100,7 @@ func TestFindKubelet(t *testing.T) {
 	start(t, "kubelet", other, "", 0)
 	start(t, "kubelet-proxy", host, "", 0)
 	if k, err := hostrules.FindKubelet("/proc", host.ID()); err == nil {
-		t.Errorf("a kubelet in another namespace, and another program: %v", k)
+		t.Errorf("found %v, want neither a kubelet in another namespace nor another program", k)
 	}
 	name := fmt.Sprintf("sluice-test-%d-kubelet", os.Getpid())
 	dir, id := newCgroup(t, name)
@@ -126,7 +126,7 @@ func TestFindKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID == pid {
-		t.Errorf("after the end of the kubelet: %v, %v", k, err)
+		t.Errorf("after the end of the kubelet: %v, %v, want the younger kubelet", k, err)
 	}
 }
 
@@ -137,12 +137,12 @@ func TestProcessInAPodIsNotTheKubelet(t *testing.T) {
 	dir, _ := newCgroup(t, fmt.Sprintf("sluice-test-%d-kubepods.slice", os.Getpid()))
 	start(t, "kubelet", host, dir, 0)
 	if k, err := hostrules.FindKubelet("/proc", host.ID()); err == nil {
-		t.Errorf("found %v", k)
+		t.Errorf("found %v, want no process of a pod", k)
 	}
 }
 
-// TestNode checks that the agent's thread has the node's view of cgroups, and is in the node's
-// network.
+// TestNode checks that Do runs a function in the node's network and cgroup namespaces, and that the
+// calling thread stays in its own.
 func TestNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	host := netnstest.New(t)
@@ -175,7 +175,7 @@ func TestNode(t *testing.T) {
 	}
 	outside, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil || !strings.HasSuffix(string(outside), "0::/"+name+"\n") {
-		t.Errorf("afterwards: %v, %q", err, outside)
+		t.Errorf("after Do: error %v; the cgroup is %q, want %s", err, outside, name)
 	}
 	if !node.IsHost(host.ID()) || !node.IsHost((*netns.NS)(nil).ID()) || node.IsHost(netnstest.New(t).ID()) {
 		t.Error("IsHost does not recognize exactly the node's and this thread's network namespace")

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// roleVariable makes the test binary wait for the end of its input instead of testing.
+// If roleVariable is set, the test binary waits for the end of its input instead of testing.
 const roleVariable = "SLUICE_TEST_ROLE"
 
 func TestMain(m *testing.M) {

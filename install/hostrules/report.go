@@ -53,13 +53,13 @@ func (r Report) String() string {
 		return text
 	case Failed:
 		return "the rules for probes of pods in ambient mode cannot be read or written, " +
-			"so that probes may fail: " + r.Err.Error()
+			"so probes may fail: " + r.Err.Error()
 	case KubeletChanged:
 		return "the kubelet has another cgroup or user, and the rules for probes of pods " +
 			"in ambient mode were changed for it: " + r.Kubelet.String()
 	case MatchedByUser:
 		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, "+
-			"so that every process of user %d counts as the kubelet: %v", r.Kubelet.UID, r.Err)
+			"so every process of user %d counts as the kubelet: %v", r.Kubelet.UID, r.Err)
 	case KubeletMissing:
 		return "the kubelet is not found; the rules for probes of pods in ambient mode still match " +
 			"the cgroup or user of the kubelet that was found last, or user 0 if none was found: " +

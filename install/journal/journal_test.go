@@ -119,16 +119,16 @@ func TestWrittenByAgent(t *testing.T) {
 	old, now, next := []byte("original"), []byte("written"), []byte("newer")
 	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
 	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {
-		t.Errorf("only the new content is Sluice's: %+v", e)
+		t.Errorf("%+v: want only the new content as the agent's", e)
 	}
 	if e = e.WithChange(now, next); !e.WrittenByAgent(now) || !e.WrittenByAgent(next) {
-		t.Errorf("during a change the file may have the old or the new content: %+v", e)
+		t.Errorf("%+v: want the content before and after the last change as the agent's", e)
 	}
 	if e = e.WithChange(next, next); e.WrittenByAgent(now) || len(e.Written) != 1 {
 		t.Errorf("content before the last change is still recorded: %+v", e)
 	}
 	if e = e.WithChange([]byte("foreign"), now); len(e.Written) != 1 {
-		t.Errorf("foreign content is not Sluice's: %+v", e)
+		t.Errorf("%+v: want only the new content as the agent's, not the foreign content", e)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	lock, err = journal.Acquire(t.Context(), dir)
 	must(t, err)
 	if err := lock.ReadOnly(); !file.IsReadOnly(err) {
-		t.Errorf("ReadOnly returns %v", err)
+		t.Errorf("ReadOnly returns %v, want the error of a read-only file system", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -208,7 +208,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	j := open(t, dir)
 	must(t, j.Record("a", entry))
 	if err := j.Record("a", journal.Entry{Kind: journal.Created}); !file.IsReadOnly(err) {
-		t.Errorf("another entry: %v", err)
+		t.Errorf("Record of another entry returns %v, want the error of a read-only file system", err)
 	}
 	present, err := journal.RegisterAgent(dir)
 	must(t, err)
@@ -222,7 +222,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	empty := t.TempDir()
 	filetest.ReadOnly(t, empty)
 	if _, err := journal.Acquire(t.Context(), empty); !file.IsReadOnly(err) {
-		t.Errorf("without an earlier lock: %v", err)
+		t.Errorf("without an earlier lock file: %v, want the error of a read-only file system", err)
 	}
 }
 

@@ -114,8 +114,8 @@ func (l *Lock) ReadOnly() error { return l.readOnly }
 // Release releases the lock.
 func (l *Lock) Release() error { return l.f.Close() }
 
-// Discard removes the lock file, the file of registrations and, if it is then empty, the state
-// directory, and releases the lock.
+// Discard removes the lock file and the file of registrations, and then the state directory if the
+// directory is empty. It also releases the lock.
 func (l *Lock) Discard() error {
 	dir := filepath.Dir(l.f.Name())
 	_ = os.Remove(filepath.Join(dir, presenceName))

@@ -69,8 +69,8 @@ func open(network, path string) (_ *listener, err error) {
 	return l, nil
 }
 
-// secureDir creates the directory if it does not exist, and makes it accessible to its owner only,
-// which must be the user of this process.
+// secureDir creates the directory if it does not exist, and makes it accessible only to its owner.
+// The owner must be the user of this process.
 func secureDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -28,7 +28,7 @@ func TestIsOpen(t *testing.T) {
 			}
 			_ = l.SetDeadline(time.Unix(1, 0))
 			if conn, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("connection %v, %v", conn, err)
+				t.Errorf("Accept returns %v, %v, want no connection", conn, err)
 			}
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
@@ -43,9 +43,9 @@ func TestIsOpen(t *testing.T) {
 	}
 }
 
-// TestGuardLeavesTheSocketOfAnotherProcess checks that a server does not replace the socket of a
-// running process, and makes no connection to it.
-func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
+// TestServerKeepsTheSocketOfAnotherProcess checks that a server does not replace the socket of a
+// running process, and makes no connection to the socket.
+func TestServerKeepsTheSocketOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dir", "s")
 	s := New(Options{Network: "unixpacket", Path: path, MaxConnections: 1, Failed: func(error) {}})
 	first, err := s.ensureSocket(nil)
@@ -64,7 +64,7 @@ func TestGuardLeavesTheSocketOfAnotherProcess(t *testing.T) {
 		}
 	}
 	if conn, err := other.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("connection %v, %v", conn, err)
+		t.Errorf("Accept returns %v, %v, want no connection", conn, err)
 	}
 	_ = other.Close()
 	second, err := s.ensureSocket(first)

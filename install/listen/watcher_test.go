@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestRemovalEndsTheWait verifies that wait returns after the socket or its directory is removed,
+// TestRemovalEndsTheWait checks that wait returns after the socket or its directory is removed,
 // before the next interval.
 func TestRemovalEndsTheWait(t *testing.T) {
 	for name, remove := range map[string]func(path string) error{

@@ -10,7 +10,7 @@ var ambientMetrics = []Metric{
 	},
 	{
 		Name: "sluice_ambient_enrolments_total", Type: Counter, Labels: []Label{result},
-		Help: "Attempts to enroll a pod in ambient mode, in ADD and of running pods",
+		Help: "Attempts to enroll a pod in ambient mode, in its ADD or while it runs",
 	},
 	{
 		Name: "sluice_host_rules_in_place", Type: Gauge,

@@ -22,8 +22,8 @@ func (s series) Labels() []string { return s.labels }
 // String returns the name and the values of the labels: sluice_audits_total{drift}.
 func (s series) String() string { return s.name + "{" + strings.Join(s.labels, ",") + "}" }
 
-// The series of the three types of metrics. Only functions of this package return series, so that
-// code with a metric that is not in the table does not compile.
+// The series of the three types of metrics. Only functions of this package return series, so other
+// packages cannot use a name that is not a metric.
 type (
 	// CounterSeries is a series of a counter.
 	CounterSeries struct{ series }
