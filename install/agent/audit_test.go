@@ -69,8 +69,8 @@ func (tn *testNode) addNetNS() (ns *netns.NS, file string) {
 	return ns, file
 }
 
-// counts returns a condition: the metric of redirected pods has the value.
-func counts(r *running, n string) func() bool {
+// redirectedPodsAre returns a function that reports whether the metric of redirected pods is n.
+func redirectedPodsAre(r *running, n string) func() bool {
 	return func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nsluice_pods{state=\"redirected\"} "+n+"\n")
@@ -78,7 +78,8 @@ func counts(r *running, n string) func() bool {
 }
 
 // TestAStaticPodWithoutARecordIsRepaired checks that the agent redirects a static pod for which the
-// plugin was not called. It finds the sandbox in the runtime's cache by the UID in the kubelet.
+// plugin was not called. The agent finds the sandbox in the runtime's cache by the UID that the pod
+// has in the kubelet.
 func TestAStaticPodWithoutARecordIsRepaired(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
@@ -98,23 +99,23 @@ metadata:
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}
 status: {phase: Running, podIP: 10.1.0.7}`)
 	r := tn.run(nil)
-	r.until("the pod is redirected", counts(r, "1"))
+	r.until("the pod is redirected", redirectedPodsAre(r, "1"))
 	if backendsWithRules(t, ns) != 1 {
 		t.Error("the pod has no rules")
 	}
 	r.end()
 }
 
-// TestAForceDeletedPodIsAudited checks that the pod is audited, counted and repaired after the API
-// server has removed it, by this and the next agent, and that it is no longer counted when its
-// sandbox has ended.
+// TestAForceDeletedPodIsAudited checks that the running and the next agent audit, count and repair
+// a pod after the API server has removed it, and that the pod is no longer counted when its sandbox
+// has ended.
 func TestAForceDeletedPodIsAudited(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // the end of the sandbox is noticed after seconds
 	tn := newTestNode(t)
 	ns, file := tn.addSandbox(tn.addRedirectedPod())
 	r := tn.run(nil)
-	r.until("the pod is redirected", counts(r, "1"))
+	r.until("the pod is redirected", redirectedPodsAre(r, "1"))
 	tn.DeletePod("default", "web")
 	for range 2 {
 		if backend, err := compat.Choose(compat.BackendNFT); err != nil {
@@ -123,15 +124,15 @@ func TestAForceDeletedPodIsAudited(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("the rules are restored", func() bool { return backendsWithRules(t, ns) == 1 })
-		r.until("the pod is counted", counts(r, "1"))
+		r.until("the pod is counted", redirectedPodsAre(r, "1"))
 		r.end()
 		r = tn.run(nil)
 	}
-	r.until("the pod is redirected", counts(r, "1"))
+	r.until("the pod is redirected", redirectedPodsAre(r, "1"))
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the pod is no longer counted", counts(r, "0"))
+	r.until("the pod is no longer counted", redirectedPodsAre(r, "0"))
 	r.end()
 }
 
