@@ -68,7 +68,8 @@
 // namespace is removed. Its desired state is taken from its records, by which the next agent also
 // finds it. A static pod whose mirror pod does not exist is audited in the same way. If the records
 // exist, but the network namespace cannot be entered, the pod counts as unknown. If there is no
-// record, the pod is not known.
+// record, the pod is not known. A pod in ambient mode leaves this mode with its deletion and is then
+// not audited: ztunnel no longer serves it, but its rules remain.
 //
 // # Ambient mode
 //

@@ -58,18 +58,19 @@ func (r *auditRun) discardSandbox() {
 // requestSandbox requests a search for the sandbox. If an earlier search has failed although the
 // pod has started, it sets the state Unknown, and performs the actions that do not need the
 // sandbox. A sandbox that is missing for less than errorBackoff is not reported: the pod may have
-// ended, or the runtime may be replacing its sandbox. An orphaned pod ends if its sandbox does not
-// exist any more, or cannot be found and has no record of ADD.
+// ended, or the runtime may be replacing its sandbox. A deleted pod has ended if its sandbox does
+// not exist any more, or cannot be found and has no record of ADD.
 func (r *auditRun) requestSandbox(ctx context.Context) {
 	missing := r.timeSince(&r.withoutSandboxSince)
 	r.mu.Lock()
 	isRetried, lookup := r.queue.NumRequeues(r.uid) > 0, r.lookup
 	r.mu.Unlock()
-	if r.orphaned && lookup.Err != nil && (lookup.Ended || len(r.pod.records) == 0) {
+	hasEnded := r.item.PodStatus.Deleted && (lookup.Ended || len(r.pod.records) == 0)
+	if r.orphaned && lookup.Err != nil && hasEnded {
 		r.ended = true
 		return
 	}
-	if isRetried && (r.orphaned || r.hasStarted() && !r.item.PodStatus.Deleted) {
+	if isRetried && (r.hasStarted() || r.item.PodStatus.Deleted) && !hasEnded {
 		r.state = Unknown
 		if missing >= errorBackoff {
 			r.logUnknownState(lookup.Err)

@@ -54,7 +54,7 @@ func (r *auditRun) recordEvent(reason, message string) {
 		return
 	}
 	if r.orphaned {
-		message += " (the pod was deleted from the API server, but its sandbox still exists)"
+		message += " (the API server does not have the pod any more, but its sandbox exists)"
 	}
 	message = text.Printable(message) // table names are untrusted
 	if reason != redirectRepaired {

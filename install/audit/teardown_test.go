@@ -221,6 +221,32 @@ func TestATerminatingPodIsExplained(t *testing.T) {
 	}
 }
 
+// TestATerminatingPodWhoseSandboxCannotBeEntered checks that a pod in its termination grace period
+// counts as unknown if its sandbox may exist, and as ended if the sandbox does not exist.
+func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := meshPod("web")
+		var s *fakeNamespace
+		var lines *observer.ObservedLogs
+		env := startTestEnv(t, nil, func(env *testEnv) {
+			lines = recordLog(env)
+			s = env.addRedirected(web)
+			env.findError = errors.New("permission denied")
+		})
+		env.put(web, terminating)
+		advance(time.Minute)
+		if env.states() != "1 unknown" || lines.Len() != 1 {
+			t.Errorf("%s, logged %v", env.states(), lines.All())
+		}
+		env.set(func() { env.findError = nil })
+		env.removeSandbox(s)
+		advance(2 * time.Minute)
+		if env.states() != "" {
+			t.Errorf("without a sandbox: %s", env.states())
+		}
+	})
+}
+
 // TestARecordThatIsRemovedDuringAnAudit checks that nothing is reported of a pod whose DEL runs
 // while the pod is audited.
 func TestARecordThatIsRemovedDuringAnAudit(t *testing.T) {
