@@ -45,7 +45,8 @@ const (
 
 // An Answer is the answer to a connection according to conntrack.
 type Answer struct {
-	// Time is the time at which the event was read, or the time of the first packet if it is later.
+	// Time is the time at which the event was read or the time of the first packet, whichever is
+	// later.
 	Time       time.Time
 	Connection Connection
 	Result     Result

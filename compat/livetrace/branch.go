@@ -10,8 +10,8 @@ import (
 )
 
 // This file finds the element of a map that a packet matched. The model represents a rule with a
-// map as several rules, its branches, which all have the handle of the rule. The kernel reports
-// only the handle and the verdict.
+// map as several rules with the same handle. These rules are the branches of the rule. The kernel
+// reports only the handle and the verdict.
 
 // maxBranches is the maximum number of branches with equal verdicts that are compared with a
 // packet. The limit bounds the work for one event.
@@ -104,7 +104,8 @@ func matchingBranch(
 	return branches[o.Mark-1], true
 }
 
-// sharedMatches returns the conditions that all branches have. The packet meets them.
+// sharedMatches returns the conditions that all branches have. The packet meets these conditions,
+// because it matched the rule.
 func sharedMatches(list []rules.Rule, branches []int) []rules.Match {
 	shared := slices.Clone(list[branches[0]].Matches)
 	for _, i := range branches[1:] {
@@ -140,8 +141,8 @@ func dependsOnlyOnHeader(m rules.Match) bool {
 	return false
 }
 
-// currentPacket returns the packet as it enters a base chain, after NAT by earlier chains. h is its
-// header there. currentPacket returns nil if base or h is nil.
+// currentPacket returns the packet as it enters a base chain, after NAT by earlier chains. h is the
+// header of the packet in this chain. currentPacket returns nil if base or h is nil.
 func currentPacket(base *rules.Base, h *trace.Header) *rules.Packet {
 	if base == nil || h == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 )
 
 // compare predicts the path of the packet with package diff, and compares the observed path with
-// the prediction. It sets Differences if the paths differ, or NotCompared if it cannot compare
-// them.
+// the prediction. It sets Differences if the paths differ, or NotCompared if it cannot compare the
+// paths.
 func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	if o.Packet.Hook == rules.Output && !ownerKnown {
 		o.NotCompared = "the owner of the socket is not known"
@@ -147,8 +147,8 @@ func (o *Observation) predictedPath() []string {
 	return slices.Compact(path)
 }
 
-// isUnmatched reports whether the kernel does not report the rule, because its evaluation ended
-// early. The kernel reports a TPROXY rule even if the target drops the packet.
+// isUnmatched reports whether the kernel does not report the rule, because the evaluation of the
+// rule ended early. The kernel reports a TPROXY rule even if the target drops the packet.
 func isUnmatched(s rules.Step) bool {
 	_, drops := s.Stopped.(rules.TProxyDrop)
 	return s.Stopped != nil && !drops

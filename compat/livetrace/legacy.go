@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacyStep returns the step for an event of iptables-legacy. Its Index is -1 if the event is at
-// the end of a chain, or if the ruleset does not contain the chain.
+// legacyStep returns the step for an event of iptables-legacy. Index is -1 if the event is at the
+// end of a chain, or if the ruleset lacks the chain.
 func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerLegacy, Hook: e.Hook}
 	s.Index = -1
@@ -43,8 +43,8 @@ func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
 	return s
 }
 
-// legacyVerdict derives the verdict of a rule of iptables-legacy from its actions. The events
-// contain no verdict, because the kernel reports a rule before it runs the target.
+// legacyVerdict derives the verdict of a rule of iptables-legacy from the actions of the rule. The
+// events contain no verdict, because the kernel reports a rule before it runs the target.
 func legacyVerdict(r *rules.Rule) trace.Verdict {
 	for _, a := range r.Actions {
 		switch a := a.(type) {

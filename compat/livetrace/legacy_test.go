@@ -141,7 +141,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("not traced: %v", want)
+		t.Errorf("the packets to these ports were not traced (want these rules): %v", want)
 	}
 	if _, err := compat.MarkTraces(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
 		t.Errorf("a second session: error %v, want %v", err, trace.ErrBusy)

@@ -44,8 +44,8 @@ type Observation struct {
 	// NotCompared is the reason why the paths were not compared, or empty.
 	NotCompared string
 	// Repeated reports that the packet is not the first packet of its connection, such as a
-	// retransmitted SYN. The kernel does not evaluate NAT rules for such a packet. Its outcome may
-	// therefore differ from the outcome of the connection.
+	// retransmitted SYN. The kernel does not evaluate NAT rules for such a packet. The outcome of
+	// the packet may therefore differ from the outcome of the connection.
 	Repeated bool
 
 	// markedBeforeConntrack reports that iptables-legacy marks packets for tracing before
@@ -159,7 +159,7 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	return steps
 }
 
-// nftStep returns the step for an event of nf_tables, without its base chain. Its Index is -1 if
+// nftStep returns the step for an event of nf_tables. It does not set Base and Hook. Index is -1 if
 // the ruleset lacks the rule.
 func nftStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerNFT}

@@ -10,9 +10,9 @@ import (
 )
 
 // RemoveStale removes the rules of a killed trace from both backends, and reports whether it has
-// removed any. In nf_tables such rules remain only on a kernel without owner tables, because the
-// kernel deletes an owner table with its process. RemoveStale keeps the rules of a running trace,
-// and creates no table.
+// removed a rule or a table. In nf_tables such rules remain only on a kernel without owner tables,
+// because the kernel deletes an owner table with its process. RemoveStale keeps the rules of a
+// running trace, and creates no table.
 func RemoveStale(ns *netns.NS) (removed bool, err error) {
 	table, err := trace.Remove(ns)
 	if nft.IsNotSupported(err) {

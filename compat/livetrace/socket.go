@@ -201,8 +201,8 @@ func readProcess(dir string) (p Process) {
 }
 
 // processDirs returns the directories of the visible processes, with the processes in the namespace
-// first. They must be searched first, because a process that sends one request may end before the
-// descriptors of all processes of a node are read.
+// first. These processes must be searched first, because a process that sends one request may end
+// before the descriptors of all processes of a node are read.
 func (n *Namespace) processDirs() []string {
 	dirs, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	var inside, outside []string

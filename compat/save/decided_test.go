@@ -80,8 +80,8 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 					MaxClasses: 3, Families: []rules.Family{familyOfFile(name)},
 				})
 				if got := r.Verdict(); got != tc.want || len(r.Undecided) > 0 {
-					t.Errorf("verdict %s, want %s without %d undecided conditions", got, tc.want,
-						len(r.Undecided))
+					t.Errorf("verdict %s and %d undecided conditions, want %s and none", got,
+						len(r.Undecided), tc.want)
 				}
 				for _, u := range r.Undecided {
 					t.Errorf("undecided: %s: %s", u.Text, u.Witness)

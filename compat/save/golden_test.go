@@ -50,7 +50,7 @@ func savedTables(t testing.TB, run, variant string) []rules.Table {
 	return tables
 }
 
-// onlyRules returns a ruleset without the empty chains and the tables without rules.
+// onlyRules returns the tables as a ruleset, without chains and tables that have no rules.
 func onlyRules(tables []rules.Table) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range tables {
@@ -105,7 +105,7 @@ func TestParseRecordedDryRuns(t *testing.T) {
 			}
 			l, err := save.ParseIstioLog("dryrun.txt",
 				strings.NewReader(recorded(t, run, "dryrun.txt")))
-			if results["legacy"][0] != 0.0 {
+			if exitCode := results["legacy"][0]; exitCode != 0.0 {
 				return
 			}
 			if err != nil {
@@ -119,7 +119,7 @@ func TestParseRecordedDryRuns(t *testing.T) {
 			}
 			wantSame(t, "dryrun.txt", onlyRules(savedTables(t, run, "legacy")), got)
 			if l.Redirect == nil && !strings.Contains(args, "cleanup-only") {
-				t.Error(l.NoRedirect)
+				t.Errorf("the parameters of the log are not usable: %v", l.NoRedirect)
 			}
 		})
 	}

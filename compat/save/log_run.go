@@ -25,14 +25,14 @@ type istioRun struct {
 type stage uint8
 
 const (
-	noStage stage = iota
-	stageBegin
-	stageEnvironment
-	stageConfig
-	stageInput
-	stageInputIPv6
-	stageFinal
-	stageFinalIPv6
+	noStage          stage = iota
+	stageBegin             // a message about a dry run or native nftables
+	stageEnvironment       // the environment variables
+	stageConfig            // the parameters
+	stageInput             // the input of iptables-restore
+	stageInputIPv6         // the input of ip6tables-restore
+	stageFinal             // the final state of IPv4
+	stageFinalIPv6         // the final state of IPv6
 )
 
 // stageOf returns the stage to which an entry belongs, or noStage. It recognizes the messages of

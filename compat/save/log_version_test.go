@@ -168,10 +168,10 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 }
 
 func TestParseOlderLogsOfFailedOrSeveralRuns(t *testing.T) {
-	v4, v9, v13 := fixture(t, "istio-1.4.log"), fixture(t, "istio-1.9.log"),
+	log4, log9, log13 := fixture(t, "istio-1.4.log"), fixture(t, "istio-1.9.log"),
 		fixture(t, "istio-1.13.log")
-	restored := upTo(v9, "iptables-save \n")
-	saved := v9[len(restored):]
+	restored := upTo(log9, "iptables-save \n")
+	saved := log9[len(restored):]
 	const panicked = "panic: exit status 1\n\ngoroutine 1 [running]:\nmain.main()\n"
 	const failedRestore = "Failed to execute: iptables-restore --noflush /tmp/x, exit status 1\n"
 	for _, tc := range []struct {
@@ -182,31 +182,31 @@ func TestParseOlderLogsOfFailedOrSeveralRuns(t *testing.T) {
 		want       string // suffix of the error
 	}{
 		{
-			"a failure with a final state", v9 + panicked, 8, false, "panic: exit status 1",
+			"a failure with a final state", log9 + panicked, 8, false, "panic: exit status 1",
 			"",
 		},
-		{"no state at the end", restored, 8, true, "", ""},
+		{"no final state", restored, 8, true, "", ""},
 		{
 			"a failure without a state", restored + failedRestore, 0, false, "",
 			"want the final state before it, because only this shows the rules after a failed run",
 		},
 		{
 			"a state before the rules were added",
-			upTo(v9, "Writing") + saved + restored[strings.Index(restored, "Writing"):], 8, true,
+			upTo(log9, "Writing") + saved + restored[strings.Index(restored, "Writing"):], 8, true,
 			"", "",
 		},
-		{"a failed run of an old version, then a newer one", v9 + panicked + v13, 8, false, "", ""},
+		{"a failed run of an old version, then a newer one", log9 + panicked + log13, 8, false, "", ""},
 		{
-			"a run of the newest version at the end", v4 + fixture(t, "applied.log"),
+			"a run of the newest version at the end", log4 + fixture(t, "applied.log"),
 			len(appliedRules), false, "", "",
 		},
 		{
 			"a state printed by another command",
-			v13 + "info\tRunning command: ip6tables -t nat -L\ninfo\tCommand output: \nnonsense\n",
+			log13 + "info\tRunning command: ip6tables -t nat -L\ninfo\tCommand output: \nnonsense\n",
 			8, false, "", "",
 		},
 		{
-			"only the environment", upTo(v9, "Variables"), 0, false, "",
+			"only the environment", upTo(log9, "Variables"), 0, false, "",
 			"want rules after it: the log ends before it shows any",
 		},
 	} {

@@ -2,9 +2,9 @@ package save
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// This file lists the matches that the package knows. The method that parses the match NAME is
-// matchNAME in one of the files match_*.go. For a match that the model represents, a method of
-// rulePrinter in the same file writes the match; see addModuleMatch.
+// This file lists the matches that the package knows. The methods that parse the matches are in the
+// files match_*.go, and their names begin with match. For a match that the model represents, a
+// method of rulePrinter in the same file writes the match; see addModuleMatch.
 
 // matchExtensions contains the matches that accept only the listed options.
 var matchExtensions = []extension{

@@ -2,9 +2,9 @@ package save
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// This file lists the targets that the package knows. The method that parses the target NAME is
-// targetNAME in one of the files target_*.go. The method addAction of rulePrinter writes the
-// targets.
+// This file lists the targets that the package knows. The functions that parse the targets are in
+// this file and in the files target_*.go, and their names begin with target. The method addAction
+// of rulePrinter writes the targets.
 
 // targetExtensions contains the targets that accept only the listed options.
 var targetExtensions = []extension{

@@ -52,9 +52,9 @@ func (c *conn) replaceInUserNamespace(b []byte) error {
 // failed. The other bits are the errno. The exit code is 0 if both succeeded.
 const failedOption = 0x80
 
-// setInClone clones the process. In the clone it enters the user namespace and sets the option. The
-// Go runtime does not work in the clone: setInClone must make only raw system calls, and must not
-// grow the stack or allocate memory.
+// setInClone clones the process. In the clone, setInClone enters the user namespace and sets the
+// option. The Go runtime does not work in the clone: setInClone must make only raw system calls,
+// and must not grow the stack or allocate memory.
 //
 //go:norace
 //go:nosplit
@@ -80,7 +80,7 @@ func setInClone(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall
 	}
 }
 
-// waitForClone waits until the clone exits, and returns the error of its system calls.
+// waitForClone waits until the clone exits, and returns the error of the clone's system calls.
 func waitForClone(pid int) error {
 	var status unix.WaitStatus
 	for {

@@ -118,7 +118,7 @@ func (c *conn) requireExisting() error {
 	return err
 }
 
-// read returns the table. The kernel creates it if it does not exist.
+// read returns the table. The kernel creates the table if it does not exist.
 func (c *conn) read() (*Table, error) {
 	b, err := c.readBlob()
 	if err != nil {

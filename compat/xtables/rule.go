@@ -22,8 +22,8 @@ type Rule struct {
 // A Verdict is a verdict in the kernel's numbers.
 type Verdict int32
 
-// The verdicts. Continue is the verdict of a rule without a target. Entries never contain it,
-// because non-negative numbers in entries are offsets.
+// The verdicts. Continue is the verdict of a rule without a target. The kernel's entries never
+// contain Continue, because non-negative numbers in entries are offsets.
 const (
 	Continue Verdict = 0
 	Drop     Verdict = -1 // -NF_DROP - 1
