@@ -35,7 +35,7 @@ func rejectedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	c := last.Chain("SLUICE_OUTPUT")
 	c.Rules = append(c.Rules, rules.Rule{
 		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-		// valid only in mangle
+		// The kernel accepts TPROXY only in mangle.
 		Actions: []rules.Action{rules.TProxyDrop{Port: 15006, Value: 1, Mask: 1}},
 	})
 	return l

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelNames returns the names in one of the kernel's lists of a family, "matches" or "targets".
+// kernelNames returns the names of the kernel's matches or targets of a family. list is "matches"
+// or "targets".
 func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, list string) []string {
 	t.Helper()
 	// A table makes a modular kernel create the file, and its rules load more extensions.
@@ -39,8 +40,8 @@ func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, list string) []stri
 	return names
 }
 
-// eachExtension calls check with every revision of every extension in the kernel's list, "matches"
-// or "targets", each with 100 random structures.
+// eachExtension calls check with every revision of every match or target of the kernel, each with
+// 100 random structures. list is "matches" or "targets".
 func eachExtension(
 	t *testing.T, list string, kind xtables.Kind, check func(f rules.Family, x xt.Extension),
 ) {

@@ -18,8 +18,8 @@ const maxAttempts = 20
 
 // RemoveLegacyIstio deletes the rules that istio-iptables added with iptables-legacy in the
 // namespace (nil: the current one). It changes each table atomically. Package [istio] describes how
-// it identifies the rules. Foreign rules keep their order and counters. RemoveLegacyIstio neither
-// creates tables nor deletes empty ones.
+// Istio's rules are identified. Foreign rules keep their order and counters. RemoveLegacyIstio
+// neither creates tables nor deletes empty ones.
 //
 // It returns one line for each deleted object, even if it also returns an error. If a table cannot
 // be replaced, RemoveLegacyIstio continues with the next table. It needs the privileges of
@@ -105,7 +105,7 @@ func removeFromTable(ns *netns.NS, id xtables.ID) (removed []string, err error) 
 	return removed, fmt.Errorf("gave up after %d attempts: %w", maxAttempts, err)
 }
 
-// deleteIstio deletes the rules and chains from t.
+// deleteIstio deletes the found rules and chains from t.
 func deleteIstio(t *xtables.Table, found istio.Leftovers) error {
 	// Delete backward, so that the remaining indexes stay valid.
 	for _, p := range slices.Backward(found.Rules) {

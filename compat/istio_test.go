@@ -135,7 +135,8 @@ func TestRemoveIstioDuringConcurrentWrites(t *testing.T) {
 	}
 }
 
-// addRule adds a rule. It retries, because iptables fails if another process changed the table.
+// addRule adds a rule to the chain PORTMAP. It retries, because iptables fails if another process
+// changed the table.
 func addRule(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	const resourceProblem = 4 // iptables(8): exit status when resources are busy
@@ -217,7 +218,7 @@ func restoreInside(t *testing.T, ns *netns.NS, save string) {
 	cmd := exec.Command(netnstest.RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3",
 		netnstest.RequireBinary(t, "iptables-legacy-restore"), "--noflush", "--counters")
 	cmd.ExtraFiles = []*os.File{users}
-	// root of the user namespace can open this file
+	// The root user of the user namespace can open this file.
 	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null")
 	cmd.Stdin = strings.NewReader(istiotest.WithCounters(save))
 	err = ns.Do(func() error {

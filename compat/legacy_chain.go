@@ -76,7 +76,7 @@ func (tr *translator) translateChain(next continuation) (string, error) {
 	return name, nil
 }
 
-// reserveChain adds an empty chain with an unused name.
+// reserveChain adds an empty chain with an unused name, and returns the name.
 func (tr *translator) reserveChain(source, suffix string) string {
 	stem := ChainPrefix + strings.Map(func(c rune) rune {
 		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {

@@ -37,8 +37,8 @@ func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 	return found, nil
 }
 
-// sluiceRules returns Sluice's chains of a table, and the rules of other chains that jump to
-// Sluice's chains, without policies. It returns nil if the table has none.
+// sluiceRules returns Sluice's chains of a table, and the rules of other chains that jump to them.
+// It omits policies, and returns nil if the table has no such chains and rules.
 func sluiceRules(t *rules.Table) *rules.Table {
 	return selectSluiceRules(t, func(list []rules.Rule) []rules.Rule {
 		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool {

@@ -41,7 +41,7 @@ func rule(matches []rules.Match, actions ...rules.Action) rules.Rule {
 	return rules.Rule{Matches: matches, Actions: actions}
 }
 
-// listing returns Sluice's chains in the family's tables, one rule per line.
+// listing returns the rules of the family's tables, each with its table and chain.
 func listing(l compat.Legacy, f rules.Family) []string {
 	var list []string
 	for _, table := range l.Tables {

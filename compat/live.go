@@ -17,10 +17,10 @@ import (
 type Origin string
 
 // The origins. A table of family ip or ip6 is assumed to belong to iptables-nft if it has the name
-// of an iptables table, and all its base chains have iptables' names, hooks and priorities. All
-// other tables of nf_tables have OriginNFT.
+// of an iptables table, and all its base chains have the names, types, hooks and priorities of
+// iptables. All other tables of nf_tables have OriginNFT.
 const (
-	OriginAll         Origin = ""
+	OriginAll         Origin = "" // all of the following origins
 	OriginNFT         Origin = "nft"
 	OriginIPTablesNFT Origin = "iptables-nft"
 	OriginLegacy      Origin = "legacy"
@@ -33,12 +33,12 @@ type Live struct {
 	// iptables names the variant. BaseChains returns the order of the kernel as far as it is known.
 	// Rules of nf_tables have their handles.
 	Ruleset rules.Ruleset
-	// Ambiguous contains the chains with rules whose order is unknown, by hook. For these
-	// BaseChains returns one possible order.
+	// Ambiguous contains the chains of unknown order, by hook. BaseChains returns one possible
+	// order of these chains. Chains without an effect are omitted.
 	Ambiguous []Ambiguity
-	// OtherFunctions contains functions other than chains and tables that the kernel calls at
-	// prerouting and output, such as BPF programs. It is empty if the kernel does not list hook
-	// functions ([nft.Hooks]). The effect of the functions on packets is unknown.
+	// OtherFunctions contains the functions of unknown effect on packets, such as BPF programs,
+	// that the kernel calls at prerouting, output and postrouting. It is empty if the kernel does
+	// not list hook functions ([nft.Hooks]).
 	OtherFunctions []nft.HookFunction
 	// UnmodeledChains describes the chains of nf_tables with rules that are not in Ruleset because
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect

@@ -28,7 +28,7 @@ type hookKey struct {
 var natFunction = chainID{nat: true}
 
 // conntrackFunction represents the kernel's conntrack function. The name of a chain contains no
-// zero byte. No chain therefore has this ID.
+// zero byte, so no chain has this ID.
 var conntrackFunction = chainID{table: "conntrack", chain: "\x00"}
 
 // newHookOrder returns an index of the lists.

@@ -52,7 +52,7 @@ type outputChain struct {
 	drop        bool // the policy is drop
 }
 
-// output returns the tables of the chains, those of nftables first, in the order of their first
+// output returns the tables of the chains, the nftables tables first, in the order of their first
 // chains.
 func output(chains []outputChain) (rs rules.Ruleset, firstLegacy int) {
 	for _, legacy := range []bool{false, true} {

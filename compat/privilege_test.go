@@ -72,6 +72,7 @@ func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 	return syscall.Exec(exe, []string{exe}, os.Environ())
 }
 
+// applyAsContainer applies a ruleset with several backends, and prints the results.
 func applyAsContainer(*netns.NS, *bufio.Reader) error {
 	rs := rules.MustCompile(sidecar(tproxy, dual))
 	apply := func(backendName compat.BackendName) (compat.Result, error) {
@@ -141,6 +142,7 @@ func TestApplyReportsAUserNamespaceThatCannotBeEntered(t *testing.T) {
 	wantNoRules(t, ns)
 }
 
+// applyWithoutEntering is the role of a process that cannot enter other user namespaces.
 func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETNS, -1, 1, unix.CLONE_NEWUSER, unix.EPERM)
 	_, err := compat.Backends()[1].Apply(ns, rules.MustCompile(sidecar(dual)), compat.Snapshot{})
@@ -179,6 +181,8 @@ func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 	wantNoRules(t, ns)
 }
 
+// applyWithoutNFT is the role of a process for which the kernel has no nfnetlink and, at the end,
+// no iptables-legacy either.
 func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 	rs := rules.MustCompile(sidecar(tproxy, dual))
 	auto, err := compat.Choose(compat.BackendAuto)

@@ -178,7 +178,7 @@ func checkArrival(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error
 	return nil
 }
 
-func TestLegacyTraffic(t *testing.T) {
+func TestLegacyDeliversCallsToTheExpectedListeners(t *testing.T) {
 	for _, tc := range []struct {
 		mode  rules.Mode
 		proxy rules.Owner
@@ -200,7 +200,7 @@ func TestLegacyTraffic(t *testing.T) {
 }
 
 // The rules contain users of the user namespace that owns the pod's network namespace.
-func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
+func TestLegacyDeliversCallsInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
 	network, b := startNetwork(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)

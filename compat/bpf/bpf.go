@@ -24,7 +24,7 @@ type Program struct {
 	// UID is the user ID of the process that loaded the program, or nil if it cannot be read.
 	UID *uint32
 	// Processes contains the processes that have the program open, as NAME[PID]. It may be empty,
-	// because a program stays attached if no process has it open.
+	// because a program stays attached even if no process has it open.
 	Processes []string
 	// SocketMap is the name of a sockmap or sockhash that the program uses, or empty.
 	SocketMap string

@@ -67,8 +67,8 @@ var testSets = []testSet{
 		"TestLegacyUndoesAllTablesWhenTheLastOneIsRejected",
 		"TestRemoveIstioCreatesNoTable",
 		"TestAutoSelectsLegacyIfNFTIsMissing",
-		"TestLegacyTraffic",
-		"TestLegacyTrafficInAnotherUserNamespace",
+		"TestLegacyDeliversCallsToTheExpectedListeners",
+		"TestLegacyDeliversCallsInAnotherUserNamespace",
 	}},
 	{pkg: "nft", nft: true, legacy: true, tests: []string{
 		"TestHooksAreListedInTheKernelsOrder",
