@@ -20,7 +20,7 @@ type Add struct {
 	Decision string `json:"decision"`
 	// Reason is the reason for the decision, one of [Reasons].
 	Reason string `json:"reason"`
-	// Backend is nft or legacy, and none if no rules were sent.
+	// Backend is nft or legacy, or none if no rules were sent.
 	Backend string `json:"backend"`
 	// Uncaptured are the address families of the pod that bypass the proxy: see [Families].
 	Uncaptured []string `json:"uncaptured,omitempty"`
@@ -37,7 +37,7 @@ type Add struct {
 // Reasons in addition to those of package decide.
 const (
 	PodUnreadable = "pod-unreadable" // the pod could not be read
-	Undecided     = "undecided"      // the call failed before the decision; also a decision
+	Undecided     = "undecided"      // the call failed before the decision; also used as Decision
 )
 
 // Reasons returns all reasons of an Add: the reasons for final decisions in package decide, and the

@@ -56,7 +56,7 @@ func TestAddValidate(t *testing.T) {
 			err := a.Validate()
 			if row.text == "" {
 				if err != nil {
-					t.Error(err)
+					t.Errorf("error %v, want none", err)
 				}
 				return
 			}

@@ -39,7 +39,7 @@ func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte,
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	// A deadline in the past interrupts the reading.
+	// When ctx is canceled, a deadline in the past interrupts the reading.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	head, err := ReadFrame(conn, MaxAnswer)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c Caller) send(ctx context.Context, r Request, ancillary []byte) (*net.Uni
 	return conn, nil
 }
 
-// errNotRunning is wrapped by the error if there is no listener.
+// errNotRunning is wrapped by the error of a request if nothing listens on the socket.
 var errNotRunning = errors.New("no agent listens")
 
 // IsNotRunning reports whether the error means that no agent is running.
@@ -168,7 +168,7 @@ type Refusal struct {
 // Error returns the agent's message on one line.
 func (r *Refusal) Error() string { return text.Printable(r.Text) }
 
-// IsNotFound reports whether the agent answered that there is no such object.
+// IsNotFound reports whether the error means that the agent knows no such object.
 func IsNotFound(err error) bool {
 	var r *Refusal
 	return errors.As(err, &r) && r.Kind == "not-found"

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The kinds of a refusal of [AskEnroll], in addition to those of package source: what is wrong with
-// the pod, or which step failed.
+// The kinds of a refusal of [AskEnroll], in addition to the kinds of package source.
 const (
 	KindParameters = "parameters" // an annotation of the pod is invalid
 	KindRules      = "rules"      // the rules cannot be installed in the pod
@@ -25,11 +24,11 @@ const (
 // EnrollKinds returns the kinds of a refusal of [AskEnroll] that package source does not define.
 func EnrollKinds() []string { return []string{KindParameters, KindRules, KindZtunnel, KindHost} }
 
-// An Enrollment is the answer to [AskEnroll]: what the agent has done for a pod in ambient mode,
-// which ztunnel has acknowledged.
+// An Enrollment is the answer to [AskEnroll]: the result of enrolling a pod in ambient mode.
+// ztunnel has acknowledged the pod.
 type Enrollment struct {
-	// Ambient has the parameters of the rules in the pod, and Backend is the backend that contains
-	// them: nft or legacy.
+	// Ambient has the parameters of the rules in the pod, and Backend is the backend of the rules:
+	// nft or legacy.
 	Ambient rules.Ambient `json:"ambient"`
 	Backend string        `json:"backend"`
 	// Outcome is the outcome of installing the rules: created, replaced or unchanged. Rules and
@@ -39,7 +38,7 @@ type Enrollment struct {
 	Rules   int    `json:"rules"`
 	Routes  int    `json:"routes"`
 	Bytes   int    `json:"bytes,omitempty"`
-	// Notes are hints for the owner of the pod, a line each.
+	// Notes are hints for the owner of the pod, one line each.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -57,8 +56,8 @@ func (e *Enrollment) Validate() error {
 }
 
 // Enroll asks the agent to enroll a pod in ambient mode. netns is a descriptor of the pod's network
-// namespace, and addresses are the addresses of the pod. Without an error, ztunnel has acknowledged
-// the pod when Enroll returns. The error may be a [Refusal]. ctx must have a deadline.
+// namespace, and addresses are the addresses of the pod. A nil error means that ztunnel has
+// acknowledged the pod. The error may be a [Refusal]. ctx must have a deadline.
 func (c Caller) Enroll(
 	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
 ) (*Enrollment, error) {

@@ -8,35 +8,34 @@ import (
 	"io"
 )
 
-// The maximum lengths of the messages in frames, in bytes. The limit of a body is the limit of an
-// answer of the API server to the plugin; see package source.
+// The maximum lengths of the messages in frames, in bytes. MaxBody is also the limit of package
+// source for an answer of the API server.
 const (
 	MaxRequest = 64 << 10
 	MaxAnswer  = 4 << 10
 	MaxBody    = 8 << 20
 )
 
-// headLength is the size in bytes of the number at the beginning of a frame, which is the length of
-// the content that follows.
+// headLength is the size in bytes of a frame's head. The head is the length of the content.
 const headLength = 4
 
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// ReadFrame reads a frame and returns its content of at most longest bytes. Before the content has
-// arrived, it allocates at most 32 KiB. If the stream ends before the first byte, the error is
-// [io.EOF]; if the stream ends later, the error is [io.ErrUnexpectedEOF].
-func ReadFrame(r io.Reader, longest int) ([]byte, error) {
+// ReadFrame reads a frame and returns its content. A content of more than limit bytes is an error.
+// Before the content has arrived, ReadFrame allocates at most 32 KiB. If the stream ends before the
+// first byte, the error is [io.EOF]; if the stream ends later, the error is [io.ErrUnexpectedEOF].
+func ReadFrame(r io.Reader, limit int) ([]byte, error) {
 	var head [headLength]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
 	length := binary.BigEndian.Uint32(head[:])
-	if uint64(length) > uint64(longest) {
+	if uint64(length) > uint64(limit) {
 		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length,
-			errTooLong, longest)
+			errTooLong, limit)
 	}
-	// The length is untrusted: allocate at most the size of a typical pod before data has arrived.
+	// The length is untrusted: before data has arrived, allocate only what most pods need.
 	const initialSize = 32 << 10
 	frame := make([]byte, min(int(length), initialSize))
 	if _, err := io.ReadFull(r, frame); err != nil {
@@ -69,15 +68,16 @@ func AppendFrame(b, content []byte) []byte {
 	return append(b, content...)
 }
 
-// AppendJSON appends a frame with the JSON of a value, which may have at most longest bytes.
-func AppendJSON(b []byte, value any, longest int) ([]byte, error) {
+// AppendJSON appends a frame with the JSON of a value to b. A JSON of more than limit bytes is an
+// error.
+func AppendJSON(b []byte, value any, limit int) ([]byte, error) {
 	content, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > longest {
+	if len(content) > limit {
 		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", len(content),
-			errTooLong, longest)
+			errTooLong, limit)
 	}
 	return AppendFrame(b, content), nil
 }

@@ -26,45 +26,48 @@ func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
 		for _, content := range contents {
 			if got, err := agent.ReadFrame(r, len(content)); err != nil ||
 				!bytes.Equal(got, content) {
-				t.Fatalf("%d bytes, want %d: %v", len(got), len(content), err)
+				t.Fatalf("content of %d bytes, error %v, want the %d bytes written", len(got), err,
+					len(content))
 			}
 		}
 		if _, err := agent.ReadFrame(r, 0); !errors.Is(err, io.EOF) {
-			t.Fatalf("at the end: %v", err)
+			t.Fatalf("error %v at the end of the stream, want io.EOF", err)
 		}
 	})
 }
 
-// TestAnnouncedLengthIsNotTrusted checks that the announced length alone allocates no memory.
+// TestAnnouncedLengthIsNotTrusted checks that a frame that announces 8 MiB but has one byte does
+// not allocate 8 MiB.
 func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
-	claim := []byte{0, 0x7f, 0xff, 0xff, 'x'}
+	incomplete := []byte{0, 0x7f, 0xff, 0xff, 'x'}
 	n := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := agent.ReadFrame(bytes.NewReader(claim), agent.MaxBody); !errors.Is(err,
-				io.ErrUnexpectedEOF) {
-				b.Fatal(err)
+			_, err := agent.ReadFrame(bytes.NewReader(incomplete), agent.MaxBody)
+			if !errors.Is(err, io.ErrUnexpectedEOF) {
+				b.Fatalf("error %v, want io.ErrUnexpectedEOF", err)
 			}
 		}
 	}).AllocedBytesPerOp()
 	if n > 64<<10 {
-		t.Errorf("%d bytes allocated for an announced frame", n)
+		t.Errorf("%d bytes allocated, want at most 64 KiB", n)
 	}
 }
 
-// FuzzReadFrame reads arbitrary streams: a frame equals the input, and is not longer than allowed.
+// FuzzReadFrame reads arbitrary streams: the frame of the returned content is the beginning of the
+// stream, and the content is not longer than allowed.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, locationJSON), 100)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, 1<<20)
 	f.Add([]byte{0, 0, 0}, 0)
-	f.Fuzz(func(t *testing.T, stream []byte, longest int) {
-		longest = max(0, min(longest, agent.MaxBody))
-		frame, err := agent.ReadFrame(bytes.NewReader(stream), longest)
+	f.Fuzz(func(t *testing.T, stream []byte, limit int) {
+		limit = max(0, min(limit, agent.MaxBody))
+		content, err := agent.ReadFrame(bytes.NewReader(stream), limit)
 		if err != nil {
 			return
 		}
-		if len(frame) > longest || !bytes.HasPrefix(stream, agent.AppendFrame(nil, frame)) {
-			t.Errorf("frame %q of stream %q", frame, stream)
+		if len(content) > limit || !bytes.HasPrefix(stream, agent.AppendFrame(nil, content)) {
+			t.Errorf("content %q of stream %q, with a limit of %d", content, stream, limit)
 		}
 	})
 }
@@ -98,8 +101,7 @@ func FuzzLocation(f *testing.F) {
 	})
 }
 
-// FuzzRequest decodes arbitrary requests like the agent: a supported request has a known version
-// and verb.
+// FuzzRequest checks arbitrary versions and verbs: a request is supported if both are known.
 func FuzzRequest(f *testing.F) {
 	f.Add(1, "pod")
 	f.Add(2, "pod")
@@ -108,7 +110,7 @@ func FuzzRequest(f *testing.F) {
 		r := agent.Request{Version: version, Verb: agent.Verb(verb)}
 		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog
 		if err := r.CheckSupported(); (err == nil) != (version == agent.Version && known) {
-			t.Error(err)
+			t.Errorf("version %d, verb %q: error %v", version, verb, err)
 		}
 	})
 }

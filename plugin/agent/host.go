@@ -15,8 +15,8 @@ type HostRules struct {
 	// the path of the node's /proc.
 	NetNS string `json:"netns"`
 	Proc  string `json:"proc"`
-	// Backend is the backend of the rules: nft or legacy, or empty if the rules were not written
-	// yet.
+	// Backend is the backend of the rules: nft or legacy, or empty if the rules have not been
+	// written yet.
 	Backend    string            `json:"backend,omitempty"`
 	Parameters rules.AmbientHost `json:"parameters"`
 }

@@ -18,7 +18,8 @@ type Location struct {
 	// NetNS is the path of the pod's network namespace in the agent's mount namespace, or empty if
 	// none was found.
 	NetNS string `json:"netns,omitempty"`
-	// Proc is the node's /proc in the agent's mount namespace, or empty if it is not mounted.
+	// Proc is the path of the node's /proc in the agent's mount namespace, or empty if it is not
+	// mounted there.
 	Proc string `json:"proc,omitempty"`
 	// Decision is redirect, ambient or skip. Reason is its reason, as in package decide. Message
 	// explains the reason in a lower-case sentence without a full stop; it may be empty.
@@ -67,7 +68,7 @@ func (l *Location) Validate() error {
 	return errors.Join(faults...)
 }
 
-// checkBackend returns an error unless the name is empty or a backend.
+// checkBackend returns an error unless the name is empty, nft or legacy.
 func checkBackend(name string) error {
 	if name != "" && name != "nft" && name != "legacy" {
 		return fmt.Errorf("backend: %q is neither nft nor legacy", text.Truncate(name, maxTextBytes))

@@ -38,7 +38,7 @@ func TestAPodIsLocated(t *testing.T) {
 		t.Errorf("location (-want +got)\n%s", d)
 	}
 	if want := `{"version":1,"verb":"locate","namespace":"default","name":"web"}`; requested != want {
-		t.Errorf("requested %s", requested)
+		t.Errorf("requested %s, want %s", requested, want)
 	}
 }
 
@@ -75,15 +75,15 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 			_, err := c.Locate(requestContext(t), "default", "web")
 			checkText(t, err, row.text)
 			if agent.IsNotFound(err) != row.notFound || agent.IsNotRunning(err) {
-				t.Errorf("not found: %v, want %v; error %#v", agent.IsNotFound(err), row.notFound, err)
+				t.Errorf("not found: %v, want %v; not running: %v, want false; error %#v",
+					agent.IsNotFound(err), row.notFound, agent.IsNotRunning(err), err)
 			}
 		})
 	}
 	t.Run("no agent", func(t *testing.T) {
-		if _, err := (agent.Caller{
-			Socket: "/nonexistent",
-		}).Locate(requestContext(t), "default", "web"); !agent.IsNotRunning(err) {
-			t.Error(err)
+		_, err := agent.Caller{Socket: "/nonexistent"}.Locate(requestContext(t), "default", "web")
+		if !agent.IsNotRunning(err) {
+			t.Errorf("error %v does not mean that no agent is running", err)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestLocationValidate(t *testing.T) {
 			if row.text != "" {
 				checkText(t, err, row.text)
 			} else if err != nil {
-				t.Error(err)
+				t.Errorf("error %v, want none", err)
 			}
 		})
 	}

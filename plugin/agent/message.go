@@ -23,7 +23,7 @@ const (
 	GetPod       Verb = "pod"       // the pod with Namespace, Name and UID
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
 	GetPolicy    Verb = "policy"    // the agent's current configuration for the plugin
-	GetReady     Verb = "ready"     // whether pods are available now
+	GetReady     Verb = "ready"     // no object, but an error if pods are not available now
 	// AskLocate requests the [Location] of the pod with Namespace and Name. Request.UID is ignored.
 	AskLocate Verb = "locate"
 	GetHost   Verb = "host"   // the [HostRules] of the node

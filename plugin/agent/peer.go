@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer returns the credentials of the process at the other end of a connection: the process that
-// connected, or for a client the process that called listen (unix(7), SO_PEERCRED). The process id
-// is 0 if the process is not visible in the PID namespace of the caller.
+// Peer returns the credentials of the process at the other end of a connection: for a server the
+// process that connected, and for a client the process that called listen (unix(7), SO_PEERCRED).
+// The process id is 0 if the process is not visible in the PID namespace of the caller.
 func Peer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

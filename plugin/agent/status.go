@@ -15,7 +15,7 @@ type Status struct {
 	Time    time.Time `json:"time"`
 	// Ready reports that an ADD on the node would succeed.
 	Ready bool `json:"ready"`
-	// Topics is in display order.
+	// Topics contains the parts of the status in display order.
 	Topics []Topic `json:"topics"`
 	// Pods counts the mesh pods of the node by the state of their redirection. Drifts counts the
 	// differences that audits have found since the agent started, by kind. ConflictingWriters
@@ -37,7 +37,7 @@ type Topic struct {
 	State TopicState `json:"state"`
 	// Facts contains sentences about the state.
 	Facts []string `json:"facts,omitempty"`
-	// Next describes what to do; it is empty if nothing is to be done.
+	// Next is the next step for the operator, or empty if there is none.
 	Next string `json:"next,omitempty"`
 }
 
@@ -49,11 +49,13 @@ const (
 	TopicOK      TopicState = "ok"
 	TopicProblem TopicState = "problem"
 	TopicUnknown TopicState = "unknown" // the state cannot be determined now
-	TopicOff     TopicState = "off"     // the configuration disables what the topic is about
+	TopicOff     TopicState = "off"     // the configuration disables the subject of the topic
 )
 
 // A LoggedError is a message of the agent's log.
 type LoggedError struct {
+	// First and Last are the times at which the message was logged first and last, and Count is the
+	// number of times that it was logged.
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
 	Count   int       `json:"count"`

@@ -26,11 +26,12 @@ const (
 
 // daemonSets is the state of requests about DaemonSets. The server's mutex guards it.
 type daemonSets struct {
-	code    int      // the status code that all requests get; 0 answers them normally
+	code    int      // the status code of the answer to every request; 0 for normal answers
 	deletes []string // the bodies of requests to delete the DaemonSet
 }
 
-// SetDaemonSet sets the DaemonSet, given as JSON without a name; empty for none.
+// SetDaemonSet sets the agent's DaemonSet to text, which is JSON without a name. An empty text
+// removes the DaemonSet.
 func (s *Server) SetDaemonSet(text string) {
 	s.tb.Helper()
 	if text == "" {
@@ -58,7 +59,7 @@ func (s *Server) AddNode(name string, labels map[string]any) {
 	})
 }
 
-// SetAgents adds pods of the agent with the names, and removes the agent's other pods.
+// SetAgents adds a pod of the agent for each name, and removes the agent's other pods.
 func (s *Server) SetAgents(names ...string) {
 	agents := map[string]bool{}
 	for _, name := range names {
@@ -70,15 +71,15 @@ func (s *Server) SetAgents(names ...string) {
 		s.change(objectPath, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 	}
 	s.mu.Lock()
-	var deleted []string
+	var others []string
 	for objectPath, object := range s.objects {
 		if path.Dir(objectPath) == podsPath && hasLabel(object, "k8s-app", DaemonSet) &&
 			!agents[objectPath] {
-			deleted = append(deleted, objectPath)
+			others = append(others, objectPath)
 		}
 	}
 	s.mu.Unlock()
-	for _, objectPath := range deleted {
+	for _, objectPath := range others {
 		s.change(objectPath, nil)
 	}
 }
@@ -92,7 +93,7 @@ func (s *Server) RefuseDaemonSets(code int) {
 	s.wake()
 }
 
-// daemonSetRefusal returns the status code that a request about DaemonSets is refused with, or 0.
+// daemonSetRefusal returns the status code with which a request about DaemonSets is refused, or 0.
 func (s *Server) daemonSetRefusal(r *http.Request) int {
 	if path.Base(r.URL.Path) != "daemonsets" && path.Base(path.Dir(r.URL.Path)) != "daemonsets" {
 		return 0
@@ -121,8 +122,8 @@ func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, s.object(r.URL.Path, nil))
 }
 
-// SetTaints sets the node's taints, given as a JSON list. conflicts is the number of following
-// patches of a node that get a conflict.
+// SetTaints sets the node's taints, given as a JSON list. The number conflicts says how many of the
+// next patches of nodes are refused as a conflict.
 func (s *Server) SetTaints(text string, conflicts int) {
 	s.tb.Helper()
 	var taints []any
@@ -148,7 +149,7 @@ func (s *Server) Taints() string {
 	return string(node.Spec.Taints)
 }
 
-// patchNode replaces the spec of a node.
+// patchNode replaces the spec of a node, or refuses the patch as a conflict.
 func (s *Server) patchNode(w http.ResponseWriter, r *http.Request) {
 	var patch struct{ Spec map[string]any }
 	if json.NewDecoder(r.Body).Decode(&patch) != nil {

@@ -15,7 +15,7 @@ import (
 // connections has both functions, because a client may send its request on a connection that is
 // open already.
 type Behavior struct {
-	// connection takes over a connection before TLS; nil serves it.
+	// connection takes over a connection before TLS. If it is nil, the connection is served.
 	connection func(*Server, net.Conn)
 	// request handles a request.
 	request func(*Server, http.ResponseWriter, *http.Request)
@@ -58,12 +58,12 @@ func OtherUID(uid string) Behavior {
 	})
 }
 
-// Reply answers with a status, a content type and a body of the caller's choice.
+// Reply replies with a status code, a content type and a body of the caller's choice.
 func Reply(code int, contentType, body string) Behavior {
 	return ReplyWith(code, http.Header{"Content-Type": {contentType}}, body)
 }
 
-// ReplyWith answers with a status, a header and a body of the caller's choice.
+// ReplyWith replies with a status code, a header and a body of the caller's choice.
 func ReplyWith(code int, header http.Header, body string) Behavior {
 	return onRequest(func(_ *Server, w http.ResponseWriter, _ *http.Request) {
 		maps.Copy(w.Header(), header)
@@ -72,27 +72,27 @@ func ReplyWith(code int, header http.Header, body string) Behavior {
 	})
 }
 
-// Status answers with a code and a message in the form of an API server.
+// Status replies with a code and a message in a metav1.Status, as an API server does.
 func Status(code int, message string) Behavior {
 	return Reply(code, "application/json", string(newStatus(code, message, "", "")))
 }
 
-// Unauthorized answers 401.
+// Unauthorized replies 401.
 func Unauthorized() Behavior { return Status(http.StatusUnauthorized, "Unauthorized") }
 
-// Forbidden answers 403.
+// Forbidden replies 403.
 func Forbidden() Behavior {
 	return Status(http.StatusForbidden,
 		`pods "web" is forbidden: User "system:serviceaccount:sluice-system:sluice-cni" `+
 			`cannot get resource "pods" in API group "" in the namespace "default"`)
 }
 
-// InternalError answers 500.
+// InternalError replies 500.
 func InternalError() Behavior {
 	return Status(http.StatusInternalServerError, "etcdserver: request timed out")
 }
 
-// TooManyRequests answers 429 with the header Retry-After, which has seconds or a date.
+// TooManyRequests replies 429. retryAfter is the header Retry-After: a number of seconds or a date.
 func TooManyRequests(retryAfter string) Behavior {
 	const code = http.StatusTooManyRequests
 	header := http.Header{"Content-Type": {"application/json"}, "Retry-After": {retryAfter}}
@@ -131,8 +131,8 @@ func HangUp() Behavior {
 	})
 }
 
-// ResetAnswer sends half of a normal reply, and resets the connection.
-func ResetAnswer() Behavior {
+// ResetReply sends half of a normal reply, and resets the connection.
+func ResetReply() Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
 		w.Header().Set("Content-Type", "application/json")
@@ -152,7 +152,7 @@ func Truncated() Behavior {
 	})
 }
 
-// Trickle sends a normal reply except its last byte, and then a blank at an interval without end.
+// Trickle sends a normal reply except its last byte, and then a space at each interval, forever.
 func Trickle(every time.Duration) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)

@@ -23,7 +23,8 @@ type certificates struct {
 	expiredPEM, expiredKey []byte
 }
 
-// authority signs the certificates of all servers of a process, otherAuthority of none.
+// authority signs the certificates of all servers of a process until RotateAuthority.
+// otherAuthority signs the certificate of no server.
 var authority, otherAuthority = sync.OnceValue(newCertificates), sync.OnceValue(newCertificates)
 
 // CA returns the certificate of the authority that signed the server's certificate, in PEM.

@@ -1,6 +1,6 @@
 // Package apiservertest is a fake Kubernetes API server for tests: an HTTPS server that stores pods
-// and namespaces, checks credentials, writes a kubeconfig for itself, and returns faults on
-// request.
+// and namespaces, checks credentials, writes a kubeconfig for itself, and simulates the faults that
+// a test sets.
 //
 //	server := apiservertest.Start(t)
 //	server.Put(pod)

@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// listener accepts connections and returns the ones to serve.
+// listener accepts connections. It returns those that are served, and passes the others to the
+// server's behavior.
 type listener struct {
 	net.Listener
 	server *Server

@@ -15,7 +15,7 @@ type memoryConn struct {
 	out      net.Conn // what the peer reads
 
 	mu      sync.Mutex
-	changed sync.Cond // of pending and closing
+	changed sync.Cond // signals a change of pending or closing
 	pending []byte    // written, and not yet sent
 	closing bool      // Close was called
 	err     error     // of sending

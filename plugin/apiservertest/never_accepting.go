@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NeverAccepting returns the URL of a server on 127.0.0.1 whose accept queue is full, so that the
-// kernel ignores further SYNs. The server ends with the test.
+// NeverAccepting returns the URL of a server on 127.0.0.1 with a full accept queue: the kernel
+// ignores further SYNs. The server ends with the test.
 func NeverAccepting(tb testing.TB) string {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

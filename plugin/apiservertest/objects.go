@@ -54,11 +54,11 @@ func podPath(namespace, name string) string {
 func (s *Server) object(objectPath string, change func(object map[string]any)) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept, ok := s.objects[objectPath]
+	stored, ok := s.objects[objectPath]
 	if !ok {
 		return nil
 	}
-	text := inJSON(kept)
+	text := inJSON(stored)
 	if change != nil {
 		var copied map[string]any
 		if err := json.Unmarshal(text, &copied); err != nil {
@@ -72,11 +72,11 @@ func (s *Server) object(objectPath string, change func(object map[string]any)) [
 
 // authorized reports whether the request has the token or a valid client certificate.
 func (s *Server) authorized(r *http.Request) bool {
-	if shown := r.TLS.PeerCertificates; len(shown) > 0 {
+	if peer := r.TLS.PeerCertificates; len(peer) > 0 {
 		options := x509.VerifyOptions{
 			Roots: authority().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}
-		if _, err := shown[0].Verify(options); err == nil {
+		if _, err := peer[0].Verify(options); err == nil {
 			return true
 		}
 	}
@@ -84,8 +84,8 @@ func (s *Server) authorized(r *http.Request) bool {
 	return ok && s.accepts(token)
 }
 
-// answer replies as an API server does. If change is not nil, it changes a copy of the object that
-// a request gets.
+// answer replies as an API server does. If change is not nil, the reply contains a copy of the
+// requested object that change has edited.
 func (s *Server) answer(
 	w http.ResponseWriter, r *http.Request, change func(object map[string]any),
 ) {

@@ -11,9 +11,9 @@ import (
 // pods is the state of requests about pods. The server's mutex guards it.
 type pods struct {
 	changes   []string                 // requests to delete or patch pods
-	code      int                      // the status code for changes; 0 for 200
+	code      int                      // the status code with which changes are refused; 0 for none
 	forbidden []string                 // forbidden verbs
-	held      map[string]chan struct{} // by verb; closed when requests are answered again
+	held      map[string]chan struct{} // by verb; closed when the requests may continue
 }
 
 // PodChanges returns the requests to delete or patch pods: method, path and body. The server only

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ProjectInto writes the files token and ca.crt, which a kubelet projects into a pod, into a
-// directory. From then on Project writes them there.
+// ProjectInto writes the files token and ca.crt into a directory, as a kubelet projects them into a
+// pod. Later calls of Project write into the same directory.
 func (s *Server) ProjectInto(dir string) {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -55,7 +55,7 @@ func (s *Server) projectedFile(name string) string {
 }
 
 // RotateAuthority gives the server a certificate of a new authority, and closes all connections.
-// The projected files stay.
+// The projected files do not change.
 func (s *Server) RotateAuthority() {
 	authority := newCertificates()
 	s.mu.Lock()

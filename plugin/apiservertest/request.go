@@ -15,7 +15,7 @@ type Request struct {
 	Header http.Header
 }
 
-// Kind returns the verb and the resource, as RBAC names them: "watch pods".
+// Kind returns the verb and the resource, as RBAC names them, such as "watch pods".
 func (r *Request) Kind() string {
 	// After the version, the path of an object consists of pairs of a resource and a name.
 	_, rest, _ := strings.Cut(r.Path, "/v1/")
@@ -30,7 +30,8 @@ func (r *Request) Kind() string {
 	return verb(r, isObject) + " " + resource
 }
 
-// verb returns the verb of a request for one object, or else for a collection.
+// verb returns the verb of a request. isObject reports that the path names one object, and not a
+// collection.
 func verb(r *Request, isObject bool) string {
 	switch {
 	case r.Method == http.MethodPost:

@@ -66,8 +66,8 @@ func StartInMemory(tb testing.TB) *Server {
 	return start(tb, network, &Server{url: "https://" + memoryName + ":443", network: network})
 }
 
-// StartForAgent starts a server on a free port of 127.0.0.1 that has the node agent's DaemonSet,
-// and the node with the label role=worker. The accepted token belongs to the agent's service
+// StartForAgent starts a server on a free port of 127.0.0.1 that has the node agent's DaemonSet and
+// its node, which has the label role=worker. The accepted token belongs to the agent's service
 // account. The server ends with the test.
 func StartForAgent(tb testing.TB) *Server {
 	tb.Helper()
@@ -145,7 +145,7 @@ func (s *Server) URL() string { return s.url }
 // Address returns the host and port of the server.
 func (s *Server) Address() string { return strings.TrimPrefix(s.url, "https://") }
 
-// Dial connects to the server, whatever the address.
+// Dial connects to the server. It ignores the network and the address.
 func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if s.network == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", s.Address())
@@ -153,22 +153,23 @@ func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return s.network.dial(ctx)
 }
 
-// Next adds behaviors for the next attempts, one for each connection or request. Later attempts get
-// the behavior of Always.
+// Next adds behaviors for the next connections or requests. Each behavior is applied once, in
+// order. Afterwards the behavior of Always applies.
 func (s *Server) Next(behaviors ...Behavior) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next = append(s.next, behaviors...)
 }
 
-// Always sets the behavior for all attempts that have none from Next; initially [Normal].
+// Always sets the behavior of all connections and requests for which Next has added none. It is
+// initially [Normal].
 func (s *Server) Always(b Behavior) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.always = b
 }
 
-// Fault is like Always, and closes all connections.
+// Fault is like Always, but also closes all connections.
 func (s *Server) Fault(b Behavior) {
 	s.Always(b)
 	s.CloseConnections()

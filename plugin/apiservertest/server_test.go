@@ -106,7 +106,8 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 			message, _ := body["message"].(string)
 			if code != row.code || body["kind"] != row.kind || body["apiVersion"] != "v1" ||
 				message != row.message {
-				t.Errorf("status code %d, body %v", code, body)
+				t.Errorf("status code %d, want %d; body %v, want kind %s and message %q", code,
+					row.code, body, row.kind, row.message)
 			}
 		})
 	}
@@ -131,12 +132,12 @@ func TestBehaviorsApplyInTurn(t *testing.T) {
 		t.Errorf("status codes and UIDs (-want +got)\n%s", d)
 	}
 	if n := s.Connections(); n != 1 || len(s.Requests()) != 4 {
-		t.Errorf("%d connections, %d requests", n, len(s.Requests()))
+		t.Errorf("%d connections and %d requests, want 1 and 4", n, len(s.Requests()))
 	}
 }
 
-// TestBehaviorsOfConnections applies behaviors of connections to open connections, where they
-// apply to requests.
+// TestBehaviorsOfConnections checks that a behavior for connections applies to a request on a
+// connection that is open already.
 func TestBehaviorsOfConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string
@@ -160,7 +161,8 @@ func TestBehaviorsOfConnections(t *testing.T) {
 					answer.Body.Close()
 				}
 				if (err == nil) != row.isAnswered || s.Connections() != row.connections {
-					t.Errorf("%d connections: %v", s.Connections(), err)
+					t.Errorf("%d connections, error %v, want %d, answered %v", s.Connections(), err,
+						row.connections, row.isAnswered)
 				}
 			})
 		})
@@ -200,7 +202,7 @@ func TestKubeconfigIsReplaced(t *testing.T) {
 		}
 		if got.Users[0].User["token"] != token ||
 			got.Clusters[0].Cluster["tls-server-name"] != "localhost" {
-			t.Errorf("the kubeconfig has other fields: %s", text)
+			t.Errorf("kubeconfig %s, want the token %s and the server name localhost", text, token)
 		}
 	}
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {

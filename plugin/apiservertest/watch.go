@@ -228,8 +228,10 @@ func requestedPart(r *http.Request, object map[string]any) map[string]any {
 }
 
 // watch streams events until the client disconnects, its timeout is over, or the server ends the
-// watch. objects are the objects of the collection at the version now.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[string]any, now int) {
+// watch. objects is the collection at the given version.
+func (s *Server) watch(
+	w http.ResponseWriter, r *http.Request, objects []map[string]any, version int,
+) {
 	send := func(kind string, object map[string]any) {
 		_, _ = w.Write(append(inJSON(event{Type: kind, Object: object}), '\n'))
 		_ = http.NewResponseController(w).Flush()
@@ -248,12 +250,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 		for _, object := range objects {
 			send("ADDED", object)
 		}
-		since, err = now, nil
-		send("BOOKMARK", bookmark(collectionKind(r), now,
+		since, err = version, nil
+		send("BOOKMARK", bookmark(collectionKind(r), version,
 			map[string]any{"k8s.io/initial-events-end": "true"}))
 	}
 	if err != nil {
-		since = now
+		since = version
 	}
 	end, stop := clientTimeout(r)
 	defer stop()

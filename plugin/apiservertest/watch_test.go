@@ -29,16 +29,16 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 			got += " " + item.(map[string]any)["metadata"].(map[string]any)["name"].(string)
 		}
 		if got != want || body["metadata"].(map[string]any)["resourceVersion"] != "3" {
-			t.Errorf("%s: body %v", path, body)
+			t.Errorf("%s: body %v, want %s at version 3", path, body, want)
 		}
 	}
 	const path = "/api/v1/namespaces/ns/serviceaccounts/a/token"
 	if code, _ := request(t, c, s, http.MethodPost, path, s.Token()); code != 403 {
-		t.Errorf("a token is issued by default: %d", code)
+		t.Errorf("a request for a token gets status code %d by default, want 403", code)
 	}
 	s.Issue(func(int64) (string, time.Time) { return "new", time.Now() })
 	if code, _ := request(t, c, s, http.MethodPost, path, s.Token()); code != 400 {
-		t.Errorf("a token is issued without a TokenRequest: %d", code)
+		t.Errorf("a request for a token without a TokenRequest gets status code %d, want 400", code)
 	}
 	s.AddToken("new")
 	for token, want := range map[string]int{"new": 200, s.Token(): 200, "other": 401} {
@@ -48,7 +48,7 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 	}
 	s.SetToken("only")
 	if code, _ := request(t, c, s, http.MethodGet, "/api/v1/pods", "new"); code != 401 {
-		t.Errorf("a token that SetToken has replaced: status code %d", code)
+		t.Errorf("a token that SetToken has replaced gets status code %d, want 401", code)
 	}
 }
 
@@ -107,6 +107,6 @@ func TestWatchesStreamEvents(t *testing.T) {
 	}
 	old := watch("resourceVersion=1")
 	if got := old(); got != "ERROR" {
-		t.Errorf("a version that is too old: %s", got)
+		t.Errorf("a watch from a version that is too old sends %s, want ERROR", got)
 	}
 }

@@ -56,7 +56,7 @@ var misbehaviors, rareMisbehaviors = []misbehavior{
 		"404 of a load balancer",
 		always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false,
 	},
-	{"answers are reset", always(apiservertest.ResetAnswer()), false, false},
+	{"answers are reset", always(apiservertest.ResetReply()), false, false},
 	{"answers are truncated", always(apiservertest.Truncated()), false, false},
 	{"no answer to the request", always(apiservertest.NoReply()), true, false},
 	{"an endless answer", always(apiservertest.Trickle(time.Millisecond)), true, false},

@@ -54,7 +54,7 @@ func TestMisbehavior(t *testing.T) {
 			"", "",
 		},
 		{
-			"a reset within the answer is retried", apiservertest.ResetAnswer(), 2,
+			"a reset within the answer is retried", apiservertest.ResetReply(), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
@@ -237,7 +237,7 @@ func TestLastingMisbehavior(t *testing.T) {
 			source.Unavailable, `ä\nä\n…" (`,
 		},
 		{
-			"half answers", apiservertest.ResetAnswer(), 9 * time.Second, source.Unavailable,
+			"half answers", apiservertest.ResetReply(), 9 * time.Second, source.Unavailable,
 			"its answer is incomplete: unexpected EOF",
 		},
 		{

@@ -51,7 +51,7 @@ func TestNetwork(t *testing.T) {
 			source.Unavailable, "connection reset by peer",
 		},
 		{
-			"a server that resets within the answer", unchanged, apiservertest.ResetAnswer(), long, long,
+			"a server that resets within the answer", unchanged, apiservertest.ResetReply(), long, long,
 			source.Unavailable, "its answer is incomplete",
 		},
 	} {

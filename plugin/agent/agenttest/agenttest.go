@@ -36,8 +36,8 @@ func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	return path
 }
 
-// Reply returns a function for [Listen] that reads a request and sends the bytes of answer, such as
-// [Frames] returns.
+// Reply returns a function for [Listen] that reads a request and sends the bytes of answer.
+// [Frames] encodes valid answers.
 func Reply(t testing.TB, answer []byte) func(*net.UnixConn) {
 	return func(c *net.UnixConn) {
 		if _, err := agent.ReadFrame(c, agent.MaxRequest); err != nil {

@@ -1,2 +1,2 @@
-// Package agenttest provides a node agent for tests, with replies that the test defines.
+// Package agenttest provides a fake node agent for tests. The tests define its answers.
 package agenttest

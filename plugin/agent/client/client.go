@@ -41,7 +41,7 @@ type Client struct {
 
 var _ source.Source = (*Client)(nil)
 
-// New returns a client, which connects to the agent for each request.
+// New returns a client. The client connects to the agent anew for each request.
 func New(o Options) *Client {
 	c := &Client{caller: agent.Caller{Socket: o.Socket, Owner: o.Owner}, timeout: o.Timeout}
 	if c.timeout <= 0 {
@@ -126,8 +126,8 @@ func (c *Client) request(ctx context.Context, r agent.Request, target any) error
 	return nil
 }
 
-// errorKind returns the kind of the error of a query: for a refusal the agent's kind if package
-// source has it, otherwise [source.Unavailable].
+// errorKind returns the kind of the error of a query: the kind of the agent's refusal if package
+// source defines it, otherwise [source.Unavailable].
 func errorKind(err error) source.Kind {
 	var refusal *agent.Refusal
 	if errors.As(err, &refusal) && slices.Contains(source.Kinds(), source.Kind(refusal.Kind)) {

@@ -52,7 +52,7 @@ func TestPodIsRequested(t *testing.T) {
 		t.Errorf("pod (-want +got)\n%s", d)
 	}
 	if want := `{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"556740d7"}`; requested != want {
-		t.Errorf("requested %s", requested)
+		t.Errorf("requested %s, want %s", requested, want)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	}
 	if policy, err := client(agenttest.Frames(`{"version":1}`,
 		`{}`)).Policy(t.Context()); err != nil || policy != nil {
-		t.Errorf("policy %s, error %v", policy, err)
+		t.Errorf("policy %s, error %v, want nil for an empty object", policy, err)
 	}
 	_, err = client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
 	checkText(t, err, "policy: node agent: hm")
@@ -203,8 +203,7 @@ func TestMissingAgent(t *testing.T) {
 	}
 }
 
-// TestUnresponsiveAgent checks that an agent that does not answer costs its timeout only once, for
-// all requests.
+// TestUnresponsiveAgent checks that only the first query waits for an agent that does not answer.
 func TestUnresponsiveAgent(t *testing.T) {
 	release, callers := make(chan struct{}), make(chan string, 10)
 	path := agenttest.Listen(t, func(c *net.UnixConn) {
@@ -225,7 +224,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 		t.Errorf("kind %q, want unavailable", source.KindOf(err))
 	}
 	close(release)
-	// Connections are accepted in order: the last one is the test's, identified by its name.
+	// Connections are accepted in order. The test's own connection, which has a name, is the last.
 	name := filepath.Join(t.TempDir(), "test")
 	last, err := net.DialUnix("unix", &net.UnixAddr{Name: name, Net: "unix"},
 		&net.UnixAddr{Name: path, Net: "unix"})
@@ -272,12 +271,12 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
 	if !source.IsUnavailable(err) || <-read != 0 {
-		t.Errorf("the socket was used, or the kind is %q", source.KindOf(err))
+		t.Errorf("the client has sent data, or kind %q, want unavailable", source.KindOf(err))
 	}
 	checkText(t, c.Report(added), "belongs to uid 65534")
 }
 
-// asNobody calls f with the effective uid of nobody, on the caller's thread.
+// asNobody calls f with the effective uid of nobody, on a new thread, which ends afterwards.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -294,9 +293,10 @@ func asNobody(t *testing.T, f func()) {
 	<-done
 }
 
-// TestAPIServerIsRequestedAfterTheAgent checks that the API server is requested if the agent is
-// unavailable.
+// TestAPIServerIsRequestedAfterTheAgent checks that the API server is requested only if the agent
+// is unavailable.
 func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
+	// A second agent replaces the API server: both are a source.Source.
 	apiServer := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
 	noAgent := client.New(client.Options{Socket: "/nonexistent"})
@@ -307,6 +307,6 @@ func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
 	withoutPod := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
 	if _, err := source.Fallback(withoutPod, apiServer).Pod(t.Context(), web); !source.IsNotFound(err) {
-		t.Errorf("the API server is requested although the agent has answered: %v", err)
+		t.Errorf("error %v, want the agent's answer that the pod does not exist", err)
 	}
 }

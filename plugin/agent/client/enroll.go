@@ -18,8 +18,9 @@ import (
 const EnrollTimeout = 35 * time.Second
 
 // Enroll enrolls a pod in ambient mode. netns is a descriptor of the pod's network namespace, and
-// addresses are the addresses of the pod. Enroll returns nil when ztunnel has acknowledged the pod.
-// [source.KindOf] returns the kind of an error: one of package source or of [agent.EnrollKinds].
+// addresses are the addresses of the pod. A nil error means that ztunnel has acknowledged the pod.
+// [source.KindOf] returns the kind of an error: a kind of package source, or one of
+// [agent.EnrollKinds].
 func (c *Client) Enroll(
 	ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
 ) (*agent.Enrollment, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// sendTimeout limits requests without an answer. Such a request fits into the socket's buffer, so
-// that sending takes longer only on an overloaded machine.
+// sendTimeout limits requests without an answer. Such a request fits into the socket's buffer:
+// sending takes longer only on an overloaded machine.
 const sendTimeout = 100 * time.Millisecond
 
 // Report sends the result of an ADD, in at most 100 ms. The agent does not answer: no error means
@@ -21,7 +21,8 @@ func (c *Client) Report(a agent.Add) error {
 	return c.send(agent.Request{Verb: agent.NotifyAdd, Add: &a})
 }
 
-// Write sends one line of the log. It never fails, so that a log continues with its other writers.
+// Write sends one line of the log. Write never fails, so that a log can continue with its other
+// writers.
 // If the agent is absent or the line is too long for a request, the line is lost.
 func (c *Client) Write(line []byte) (int, error) {
 	_ = c.send(agent.Request{Verb: agent.NotifyLog, Line: string(bytes.TrimRight(line, "\n"))})

@@ -23,9 +23,10 @@ var added = agent.Add{
 
 func lockThreadForGood() { runtime.LockOSThread() } // the thread ends with its goroutine
 
-// collect creates a socket that keeps the received reports.
+// collect listens on a socket. It returns the path of the socket and a channel of the received
+// requests.
 func collect(t *testing.T) (string, <-chan string) {
-	reported := make(chan string, 10)
+	requests := make(chan string, 10)
 	return agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
 		if err != nil {
@@ -34,32 +35,32 @@ func collect(t *testing.T) (string, <-chan string) {
 		if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
 			t.Errorf("after the request: %q, %v", rest, err)
 		}
-		reported <- string(text)
-	}), reported
+		requests <- string(text)
+	}), requests
 }
 
 func TestReportAndLogLineAreSent(t *testing.T) {
-	path, reported := collect(t)
+	path, requests := collect(t)
 	c := client.New(client.Options{Socket: path})
 	if err := c.Report(added); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Write([]byte("{\"msg\":\"ADD\"}\n")); n != 14 || err != nil {
-		t.Errorf("Write returns %d, %v", n, err)
+		t.Errorf("Write returns %d, %v, want 14 without an error", n, err)
 	}
 	want := []string{
 		`{"version":1,"verb":"add","add":{"result":"success","decision":"redirect","reason":"mesh-pod","backend":"nft","duration_ns":1500000,"bytes":4096,` +
 			`"namespace":"default","name":"web","uid":"556740d7"}}`,
 		`{"version":1,"verb":"log","line":"{\"msg\":\"ADD\"}"}`,
 	}
-	if d := cmp.Diff(want, []string{<-reported, <-reported}); d != "" {
+	if d := cmp.Diff(want, []string{<-requests, <-requests}); d != "" {
 		t.Errorf("requests (-want +got)\n%s", d)
 	}
 }
 
 // TestWriteNeverFails checks that logging continues if the agent does not receive the lines.
 func TestWriteNeverFails(t *testing.T) {
-	path, reported := collect(t)
+	path, requests := collect(t)
 	for _, c := range []*client.Client{
 		client.New(client.Options{Socket: "/nonexistent"}),
 		client.New(client.Options{Socket: path}),
@@ -67,21 +68,21 @@ func TestWriteNeverFails(t *testing.T) {
 		// With this line the request is longer than allowed, and is not sent.
 		line := []byte(strings.Repeat("x", agent.MaxRequest))
 		if n, err := c.Write(line); n != len(line) || err != nil {
-			t.Errorf("Write returns %d, %v", n, err)
+			t.Errorf("Write returns %d, %v, want %d without an error", n, err, len(line))
 		}
 	}
-	// The agent accepts connections in order: without an earlier request it receives this one
-	// first.
+	// The agent accepts connections in order: if Write had sent a request, the agent would receive
+	// it before this report.
 	if err := client.New(client.Options{Socket: path}).Report(added); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-reported; !strings.Contains(got, `"verb":"add"`) {
+	if got := <-requests; !strings.Contains(got, `"verb":"add"`) {
 		t.Errorf("received %q, want only the report", got)
 	}
 }
 
-// TestInvalidReportIsNotSent checks that an invalid report is an error of its own, although no
-// agent is running.
+// TestInvalidReportIsNotSent checks that the error of an invalid report is about the report, and
+// not about the missing agent.
 func TestInvalidReportIsNotSent(t *testing.T) {
 	a := added
 	a.Result = "hm"
