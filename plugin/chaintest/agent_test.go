@@ -61,7 +61,7 @@ func (n *node) serveAgent(t testing.TB, ag *nodeAgent) {
 	rulestest.Eventually(t, "the agent listens", server.Listening)
 }
 
-// Pod returns an injected pod with the name. The API server does not have it.
+// Pod returns an injected pod with the requested name. The API server does not have this pod.
 func (ag *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name +
 		`","uid":"` + ref.UID +
@@ -102,7 +102,8 @@ func receive(t testing.TB, from <-chan struct{}, description string) {
 	}
 }
 
-// TestPodsComeFromTheAgent starts pods that only the agent knows, and reads its reports.
+// TestPodsComeFromTheAgent adds pods that only the agent knows, and checks the reports and the log
+// that the agent receives.
 func TestPodsComeFromTheAgent(t *testing.T) {
 	t.Parallel()
 	n, ag := newNode(t), &nodeAgent{}
@@ -116,17 +117,18 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 	add, logs := ag.nextReport(t), ag.nextLines(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
-		t.Errorf("reported a duration of %v and %d bytes", add.Duration, add.Bytes)
+		t.Errorf("reported a duration of %v and %d bytes, want more than 0 and at least 1000",
+			add.Duration, add.Bytes)
 	}
 
 	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" ||
 		add.Backend != "nft" ||
 		!slices.Equal(add.Uncaptured, []string{"ipv6"}) || add.Name != p.name || add.UID != p.uid {
-		t.Errorf("reported %+v", add)
+		t.Errorf("reported %+v, want the redirected pod %s without IPv6", add, p.name)
 	}
 	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) ||
 		!strings.Contains(logs[0], `"ipv6-uncaptured":`) {
-		t.Errorf("logged %q", logs)
+		t.Errorf("logged %q, want one line of an ADD without IPv6", logs)
 	}
 	if err := n.status(t, chain{version: latest}); err != nil {
 		t.Errorf("STATUS: %v", err)
@@ -141,19 +143,19 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 	if add := ag.nextReport(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
 		add.Backend != "none" {
-		t.Errorf("reported %+v", add)
+		t.Errorf("reported %+v, want a skipped pod of an excluded namespace", add)
 	}
 	_, err := n.newSandbox(t).add(t, chain{
 		version: latest, fields: map[string]any{"backend": "ebpf"},
 	})
 	if add := ag.nextReport(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
 		add.Reason != "undecided" {
-		t.Errorf("reported %+v of %v", add, err)
+		t.Errorf("ADD: %v; reported %+v, want a failure before the decision", err, add)
 	}
 }
 
-// TestAnAgentThatFails starts pods on a node whose agent has ended or hangs: they lose its timeout
-// once, and keep the whole budget of the API server.
+// TestAnAgentThatFails checks ADD on a node whose agent is missing or hangs. ADD waits for the
+// agent's timeout at most once, and then has the whole budget for the API server.
 func TestAnAgentThatFails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -212,8 +214,8 @@ func TestAnAgentThatFails(t *testing.T) {
 			const budget = time.Second
 			if elapsed, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
 				elapsed < row.delay+budget {
-				t.Errorf("with an API server that does not answer, ADD took %v of %v: %v", elapsed,
-					row.delay+budget, err)
+				t.Errorf("with an API server that does not answer, ADD took %v, want at least %v and "+
+					"an error; got error %v", elapsed, row.delay+budget, err)
 			}
 		})
 	}

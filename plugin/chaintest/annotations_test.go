@@ -2,8 +2,8 @@ package chaintest_test
 
 import "testing"
 
-// TestSkippedPodCausesNoRequest checks that ADD does not request a pod from the API server that it
-// can skip because of its annotations, if the runtime passes them, or because of its namespace.
+// TestSkippedPodCausesNoRequest checks that ADD does not request a pod from the API server if it
+// can skip the pod because of its namespace, or because of annotations that the runtime passes.
 func TestSkippedPodCausesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

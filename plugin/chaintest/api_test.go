@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A misbehavior is a fault that prevents the plugin from reading a pod.
-type misbehavior struct {
+// A fault prevents the plugin from reading a pod.
+type fault struct {
 	name string
 	// apply applies the fault to the node or its API server.
 	apply func(t testing.TB, n *node)
@@ -24,10 +24,10 @@ type misbehavior struct {
 	hangs, onlyAttempt bool
 }
 
-// misbehaviors contains the faults that every run covers. rareMisbehaviors contains further faults,
-// which only long runs cover, because attempts are repeated until the budget is used up.
+// faults contains the faults that every run covers. slowFaults contains further faults, which only
+// long runs cover, because the plugin repeats its attempts until the budget is used up.
 // testdata/unreadable.txt contains the errors that users see.
-var misbehaviors, rareMisbehaviors = []misbehavior{
+var faults, slowFaults = []fault{
 	{"401", always(apiservertest.Unauthorized()), false, true},
 	{"403", always(apiservertest.Forbidden()), false, true},
 	{"404 of the pod", func(_ testing.TB, n *node) { n.unknownPods = true }, false, true},
@@ -51,7 +51,7 @@ var misbehaviors, rareMisbehaviors = []misbehavior{
 	{"an invalid kubeconfig", func(t testing.TB, n *node) {
 		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
 	}, false, false},
-}, []misbehavior{
+}, []fault{
 	{
 		"404 of a load balancer",
 		always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false,
@@ -62,12 +62,12 @@ var misbehaviors, rareMisbehaviors = []misbehavior{
 	{"an endless answer", always(apiservertest.Trickle(time.Millisecond)), true, false},
 	{"no connection", func(t testing.TB, n *node) {
 		n.in(t, func() error {
-			n.setServer(t, apiservertest.NeverAccepting(t))
+			n.setServer(apiservertest.NeverAccepting(t))
 			return nil
 		})
 	}, true, false},
-	{"no listener", func(t testing.TB, n *node) {
-		n.setServer(t, "https://127.0.0.1:1")
+	{"no listener", func(_ testing.TB, n *node) {
+		n.setServer("https://127.0.0.1:1")
 	}, false, false},
 	{
 		"a page of a proxy",
@@ -85,7 +85,7 @@ func always(b apiservertest.Behavior) func(testing.TB, *node) {
 }
 
 // setServer changes the server in the kubeconfig.
-func (n *node) setServer(_ testing.TB, server string) {
+func (n *node) setServer(server string) {
 	n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
 		cluster["server"] = server
 	})
@@ -102,9 +102,9 @@ func must(t testing.TB, err error) {
 // the node.
 func TestAnUnreadablePod(t *testing.T) {
 	t.Parallel()
-	rows := misbehaviors
+	rows := faults
 	if repetitions(0, 1) > 0 {
-		rows = append(rows, rareMisbehaviors...)
+		rows = append(rows, slowFaults...)
 	}
 	texts := openGolden(t, "unreadable.txt")
 	for _, c := range rows {
@@ -113,8 +113,7 @@ func TestAnUnreadablePod(t *testing.T) {
 			n := newNode(t)
 			c.apply(t, n)
 			fails, skips := n.unreadablePod(t), n.unreadablePod(t)
-			// An attempt that the end of the budget interrupts is not reported if there was an
-			// earlier one.
+			// If the end of the budget interrupts an attempt, the error is the earlier attempt's.
 			failing := chain{
 				version: latest,
 				fields:  map[string]any{"api_budget": "3s", "api_try_timeout": "3s"},
@@ -136,7 +135,7 @@ func TestAnUnreadablePod(t *testing.T) {
 				fmt.Sprintf("ADD: %s\nSTATUS: %s\n", n.formatError(err), n.formatError(n.status(t, failing))))
 
 			if remaining := fails.rules(t); err == nil || remaining != "" {
-				t.Errorf("ADD: %v; rules: %q", err, remaining)
+				t.Errorf("ADD: error %v, rules %q; want an error and no rules", err, remaining)
 			}
 			must(t, fails.del(t, failing))
 			if skipErr != nil {
@@ -158,8 +157,9 @@ func (n *node) unreadablePod(t testing.TB) *pod {
 	return n.newPod(t, "sidecar")
 }
 
-// TestASlowAPIServer covers a server that answers late, or not every time.
-func TestASlowAPIServer(t *testing.T) {
+// TestADDSucceedsDespiteTemporaryFaults adds pods while the API server answers late, with errors,
+// and with another pod.
+func TestADDSucceedsDespiteTemporaryFaults(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.api.Next(apiservertest.Slow(50*time.Millisecond), apiservertest.InternalError(),
@@ -173,8 +173,8 @@ func TestASlowAPIServer(t *testing.T) {
 	}
 }
 
-// varying matches the parts that differ between runs: addresses, ids, times, numbers of attempts,
-// and the operation during which a connection broke.
+// varying matches the parts of an error that differ between runs: addresses, ids, times, numbers of
+// attempts, and the operation during which a connection broke.
 var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}| \(\d+ attempts in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+| within [0-9.]+m?s`)
 
 // formatError formats an error as the kubelet puts it into an event, with placeholders for the

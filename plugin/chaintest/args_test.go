@@ -6,14 +6,15 @@ import (
 	"testing"
 )
 
-// TestArgsInAnyForm adds a mesh pod with valid and invalid CNI_ARGS.
+// TestArgsInAnyForm adds a mesh pod with valid and invalid CNI_ARGS. Whatever they contain, the
+// plugin requests only pods of the test from the API server.
 func TestArgsInAnyForm(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	for _, c := range []struct {
 		name, args string
-		// captured reports whether the pod is found and gets its rules. The error of a pod that
-		// cannot start contains failure.
+		// captured reports that the pod is found and gets its rules. failure is a part of the error
+		// of ADD, or empty if ADD succeeds.
 		captured bool
 		failure  string
 	}{
@@ -86,7 +87,7 @@ func TestArgsInAnyForm(t *testing.T) {
 				t.Errorf("the error has several lines: %q", err)
 			}
 			if got := p.rules(t) != ""; got != c.captured {
-				t.Errorf("rules: %v, want %v", got, c.captured)
+				t.Errorf("the pod has rules: %v, want %v", got, c.captured)
 			}
 		})
 	}
@@ -94,7 +95,7 @@ func TestArgsInAnyForm(t *testing.T) {
 		for _, r := range n.api.Requests() {
 			if !strings.HasPrefix(r.Path,
 				fmt.Sprintf("/api/v1/namespaces/%s/pods/orders-", namespace)) {
-				t.Errorf("the API server received a request for %q", r.Path)
+				t.Errorf("the API server received a request for %q, want only pods of the test", r.Path)
 			}
 		}
 	})

@@ -14,7 +14,7 @@ import (
 )
 
 // TestChain adds, checks and deletes a mesh pod in a real chain, with every version of the
-// specification and every plugin before sluice-cni.
+// specification, both backends and different first plugins.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -72,8 +72,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestADeletedAttachmentIsNoLongerCaptured deletes an attachment whose namespace remains, like
-// cnitool, which passes no Kubernetes sandbox.
+// TestADeletedAttachmentIsNoLongerCaptured deletes an attachment and keeps its network namespace.
+// Like cnitool, the test does not pass the id of a Kubernetes sandbox.
 func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	t.Parallel()
 	p := newNode(t).newPod(t, "tproxy")
@@ -92,27 +92,28 @@ func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	p.checkTraffic(t, false)
 }
 
-// TestAWrongPod checks the error that users see of a pod with invalid annotations.
-func TestAWrongPod(t *testing.T) {
+// TestInvalidAnnotationsAreReported checks the error that users see for a pod with invalid
+// annotations.
+func TestInvalidAnnotationsAreReported(t *testing.T) {
 	t.Parallel()
 	p := newNode(t).newPod(t, "wrong")
 	_, err := p.add(t, chain{version: latest})
 	openGolden(t, "wrong.txt").check(t, "invalid annotations", p.node.formatError(err))
 	if remaining := p.rules(t); err == nil || remaining != "" {
-		t.Errorf("ADD: %v; rules: %q", err, remaining)
+		t.Errorf("ADD: error %v, rules %q; want an error and no rules", err, remaining)
 	}
 	p.node.checkRecords(t)
 }
 
-// checkDrift runs CHECK. If the version supports CHECK, its error must name the drift; an empty
-// drift means no error.
+// checkDrift runs CHECK. If the version of the specification has CHECK, the error must contain
+// drift in upper case; if drift is empty, CHECK must succeed.
 func (p *pod) checkDrift(t testing.TB, c chain, drift string) {
 	t.Helper()
 	err := p.check(t, c)
 	switch {
 	case strings.HasPrefix(c.version, "0.3."):
 		if !errors.Is(err, libcni.ErrorCheckNotSupp) {
-			t.Errorf("CHECK in version %s: %v", c.version, err)
+			t.Errorf("CHECK in version %s: %v; want %v", c.version, err, libcni.ErrorCheckNotSupp)
 		}
 	case drift == "":
 		if err != nil {
@@ -125,8 +126,8 @@ func (p *pod) checkDrift(t testing.TB, c chain, drift string) {
 	}
 }
 
-// tamper lets the application's connections bypass the proxy, like a process in the pod with
-// CAP_NET_ADMIN.
+// tamper changes the rules: the application's connections then bypass the proxy. A process in the
+// pod with CAP_NET_ADMIN can do the same.
 func (p *pod) tamper(t testing.TB, c chain) {
 	t.Helper()
 	if c.fields["backend"] == "legacy" {
@@ -136,7 +137,7 @@ func (p *pod) tamper(t testing.TB, c chain) {
 	p.run(t, "nft", "insert", "rule", "inet", "sluice", "nat-output", "accept")
 }
 
-// run runs a program of the node in the pod's namespace.
+// run runs a program of the node in the pod's namespace, and returns its output.
 func (p *pod) run(t testing.TB, command ...string) string {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, command[0]), command[1:]...)
@@ -151,8 +152,8 @@ func (p *pod) run(t testing.TB, command ...string) string {
 	return string(out)
 }
 
-// removePath removes the path of the namespace. The sockets of its servers are closed at the end of
-// the test.
+// removePath removes the path of the pod's network namespace. The namespace remains, because the
+// pod's servers run until the end of the test.
 func (p *pod) removePath(t testing.TB) {
 	t.Helper()
 	if err := os.Remove(p.path); err != nil {

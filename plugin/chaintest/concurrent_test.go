@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestManyConcurrentADDs adds many pods at once, like a node that starts, and logs the time that
+// TestManyConcurrentADDs adds many pods at once, as on a node that starts, and logs the time that
 // each plugin takes.
 func TestManyConcurrentADDs(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestManyConcurrentADDs(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d concurrent ADDs: all complete after %v; medians per ADD: %v", len(pods),
+	t.Logf("%d concurrent ADDs: all complete after %v; median per plugin: %v", len(pods),
 		time.Since(begin), n.exec)
 	n.checkLines(t, "ADD", len(pods))
 	n.checkRecords(t, pods...)

@@ -17,18 +17,18 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// An execution is one execution of sluice-cni alone, as by a runtime.
+// An execution executes sluice-cni once, without the other plugins of the chain.
 type execution struct {
 	command string
-	// environment contains the variables of CNI, stdin the configuration.
+	// environment contains the variables of CNI, and stdin the configuration.
 	environment map[string]string
 	stdin       []byte
 
 	stdout, stderr bytes.Buffer
 }
 
-// execution returns an execution of the verb for the pod. previous is encoded in the chain's
-// version; nil for none.
+// execution returns an execution of the verb for the pod. previous is the previous result, or nil
+// if there is none; it is encoded in the chain's version.
 func (p *pod) execution(t testing.TB, verb string, c chain, previous *types100.Result) *execution {
 	t.Helper()
 	list := c.list(t, p.node)
@@ -65,7 +65,7 @@ func (p *pod) execution(t testing.TB, verb string, c chain, previous *types100.R
 	}
 }
 
-// cmd returns the process without starting it.
+// cmd returns the command of the execution. The caller starts it.
 func (x *execution) cmd() *exec.Cmd {
 	cmd := exec.Command(x.command)
 	cmd.Env = os.Environ()

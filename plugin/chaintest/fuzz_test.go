@@ -53,7 +53,7 @@ func separatePorts(n int) string {
 	return string(list[:len(list)-1])
 }
 
-// FuzzHostilePod passes ADD a pod with arbitrary annotations, labels, names, arguments and
+// FuzzHostilePod calls ADD for a pod with arbitrary annotations, labels, names, arguments and
 // variables. The only created files are the log, with lines of JSON, and the record of the
 // attachment. Rules are installed only in the pod's namespace, and contain only words of Sluice and
 // harmless interface names. An error is a short printable line.
@@ -113,7 +113,7 @@ func FuzzHostilePod(f *testing.F) {
 		}
 		if redirected := strings.Contains(stderr.String(),
 			`"outcome":"created"`); redirected != (len(backend.rulesets) > 0) {
-			t.Errorf("%d rulesets, and the log contains %q", len(backend.rulesets), &stderr)
+			t.Errorf("%d rulesets were installed, but the log is %q", len(backend.rulesets), &stderr)
 		}
 		for _, entered := range backend.entered {
 			if entered != ns.ID() {

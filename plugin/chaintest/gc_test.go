@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestGCRemovesStaleRecords runs GC by libcni, and by a runtime that has forgotten an attachment.
+// TestGCRemovesStaleRecords checks that GC removes the records of all attachments that are not
+// valid, even of an attachment that libcni has no record of.
 func TestGCRemovesStaleRecords(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -14,7 +14,7 @@ import (
 
 // TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD.
 // With nft a pod then has its complete ruleset or no part of it. With both backends the next ADD
-// completes the rules, and DEL leaves nothing.
+// completes the rules, and DEL leaves no record.
 func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
@@ -60,7 +60,7 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	}
 }
 
-// measureADD adds a pod, and returns its rules and the duration.
+// measureADD adds a pod, returns its rules and the duration of ADD, and deletes the pod.
 func (n *node) measureADD(t testing.TB, c chain) (whole string, elapsed time.Duration) {
 	t.Helper()
 	p := n.newPod(t, "tproxy")

@@ -21,20 +21,20 @@ import (
 // referencePlugins contains the other plugins of the chain; "make bin/cni/bridge" builds them.
 var referencePlugins = []string{"bridge", "ptp", "host-local", "portmap"}
 
-// outsideIPs contains an address of each family outside the pods' network. The node has them, and a
-// server on them answers as [outside].
+// outsideIPs contains an address of each family outside the pods' network. The node has these
+// addresses, and its server on them is named outside.
 var outsideIPs = []string{"10.9.9.9", "fd00:9::9"}
 
 // A node is the namespace of a host, with the directories of its container runtime and its API
-// server. The plugins change the host's network only in this namespace.
+// server. The plugins change the network only in this namespace and in the namespaces of the pods.
 type node struct {
 	ns  *netns.NS
 	api *apiservertest.Server
 	cni *libcni.CNIConfig
 	// exec executes the plugins for cni.
 	exec *timedExec
-	// bin contains the executables, run is the run directory of sluice-cni, and state is that of
-	// the other plugins.
+	// bin contains the executables, run is the run directory of sluice-cni, and state contains the
+	// files of libcni and the other plugins, and links to the pods' namespaces.
 	bin, run, state string
 	// unknownPods means that newPod does not add pods to the API server.
 	unknownPods bool
@@ -86,7 +86,7 @@ func newNode(t testing.TB) *node {
 // kubeconfig returns the path of the plugin's kubeconfig.
 func (n *node) kubeconfig() string { return filepath.Join(n.run, "sluice-cni-kubeconfig") }
 
-// in runs fn in the node's namespace, to which the processes that fn starts belong.
+// in runs fn in the node's namespace. Processes that fn starts run in this namespace too.
 func (n *node) in(t testing.TB, fn func() error) {
 	t.Helper()
 	if err := n.ns.Do(fn); err != nil {
@@ -94,8 +94,8 @@ func (n *node) in(t testing.TB, fn func() error) {
 	}
 }
 
-// linkExecutables creates the directory of plugins. sluice-cni is this test's executable, unless
-// SLUICE_CNI names another one.
+// linkExecutables creates links to the plugins in a directory. sluice-cni is this test's
+// executable, unless SLUICE_CNI names another one.
 func linkExecutables(t testing.TB, dir string) {
 	t.Helper()
 	executable := os.Getenv("SLUICE_CNI")

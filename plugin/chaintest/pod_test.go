@@ -33,7 +33,7 @@ type pod struct {
 // podNumber makes the names of pods unique.
 var podNumber atomic.Int64
 
-// newPod creates a sandbox, and adds the pod of a file of package decide to the API server.
+// newPod creates a sandbox, and adds its pod to the API server. file is a file of podObject.
 func (n *node) newPod(t testing.TB, file string) *pod {
 	t.Helper()
 	p := n.newSandbox(t)
@@ -72,7 +72,8 @@ func (n *node) newSandbox(t testing.TB) *pod {
 	return p
 }
 
-// podObject reads a pod in the form of the API server.
+// podObject reads a pod, as the API server returns it, from a file in the testdata of package
+// decide. file is the file's name without .yaml.
 func podObject(t testing.TB, file string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "decide", "testdata", file+".yaml"))

@@ -57,8 +57,8 @@ func TestResultEqualsThePreviousResult(t *testing.T) {
 	}
 }
 
-// TestHostNamespaceIsRejectedWithOneError runs ADD with the node's namespace, for pods of the
-// mesh and other pods.
+// TestHostNamespaceIsRejectedWithOneError runs ADD with the node's namespace, for a pod of the mesh
+// and for another pod.
 func TestHostNamespaceIsRejectedWithOneError(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -123,7 +123,7 @@ func (p *pod) add(t testing.TB, c chain) (*types100.Result, error) {
 	return converted, nil
 }
 
-// mustAdd is add, which must succeed.
+// mustAdd is like add, but fails the test if ADD fails.
 func (p *pod) mustAdd(t testing.TB, c chain) *types100.Result {
 	t.Helper()
 	result, err := p.add(t, c)
@@ -151,7 +151,7 @@ func (p *pod) del(t testing.TB, c chain) error {
 	})
 }
 
-// gc executes GC, with the given pods as the valid ones.
+// gc executes GC. The valid attachments are those of the given pods.
 func (n *node) gc(t testing.TB, c chain, pods ...*pod) error {
 	t.Helper()
 	list := c.list(t, n)

@@ -89,7 +89,7 @@ func dial(ns *netns.NS, uid int, address string) (name string, err error) {
 	return name, err
 }
 
-// asUser runs fn on this thread with the effective uid for files and sockets.
+// asUser runs fn on this thread with the given filesystem uid, which also owns new sockets.
 func asUser(uid int, fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -100,8 +100,8 @@ func asUser(uid int, fn func() error) error {
 	return fn()
 }
 
-// checkTraffic fails the test unless the pod's connections, except for the proxy's own, are
-// captured or not, as given.
+// checkTraffic checks that the pod's connections, except the connections of the proxy, are captured
+// if captured is true, and are not captured otherwise.
 func (p *pod) checkTraffic(t testing.TB, captured bool) {
 	t.Helper()
 	out, in := outside, application
@@ -122,10 +122,10 @@ func (p *pod) checkTraffic(t testing.TB, captured bool) {
 		},
 	}
 	for i, ip := range p.ips {
-		beyond := net.JoinHostPort(outsideIPs[i], "80")
+		remote := net.JoinHostPort(outsideIPs[i], "80")
 		connections = append(connections,
-			connection{"from the application to an outside address", p.ns, 0, beyond, out},
-			connection{"from the proxy to an outside address", p.ns, proxyUID, beyond, outside},
+			connection{"from the application to an outside address", p.ns, 0, remote, out},
+			connection{"from the proxy to an outside address", p.ns, proxyUID, remote, outside},
 			connection{
 				"from the node to the application", p.node.ns, 0, net.JoinHostPort(ip, "8080"), in,
 			})

@@ -1,6 +1,6 @@
 // Package faststart shortens the start of programs that run for a few milliseconds. Programs import
-// it for its effect: a program uses one processor, and the stack of its main goroutine need not
-// grow.
+// it for its effect: the program uses one processor, and the stack of its main goroutine has its
+// final size from the beginning.
 //
 //	import _ "github.com/sluice-mesh/sluice/plugin/faststart"
 //
@@ -12,8 +12,8 @@
 //
 //	//go:debug updatemaxprocs=0
 //
-// which turns off the goroutine, and its thread, that update GOMAXPROCS when the CPU limit changes.
-// Only a package main can have such a line.
+// which turns off the goroutine that updates GOMAXPROCS when the CPU limit changes, and the thread
+// of this goroutine. Only a package main can have such a line.
 package faststart
 
 import "runtime"
@@ -22,10 +22,10 @@ import "runtime"
 // takes a tenth of its time.
 var _ = runtime.GOMAXPROCS(1)
 
-// Packages are initialized by the main goroutine.
+// The main goroutine initializes all packages: this call grows its stack.
 var _ = growStack(false)
 
-// stackSize is more than a command, or a verb of the plugin, needs for all its calls.
+// stackSize is more than the main goroutine of a command, or of the plugin, needs.
 const stackSize = 96 << 10
 
 // growStack grows the stack of the goroutine to stackSize: the prologue of a function ensures that

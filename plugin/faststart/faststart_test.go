@@ -34,8 +34,8 @@ func TestGOMAXPROCSIsNotUpdatedAtRuntime(t *testing.T) {
 	}
 }
 
-// checkPlace checks that this package is initialized early. Packages that are initialized before it
-// run with a second processor and a growing stack.
+// checkPlace checks that this package is initialized early. It does not shorten the initialization
+// of the packages before it.
 func checkPlace(t *testing.T, order []initialization) {
 	t.Helper()
 	index := func(name string) int {
@@ -43,11 +43,13 @@ func checkPlace(t *testing.T, order []initialization) {
 	}
 	at := index(thisPackage)
 	if at < 0 || at > len(order)/2 {
-		t.Errorf("the package is number %d of %d:\n%v", at+1, len(order), order)
+		t.Errorf("the package is number %d of %d, want it in the first half:\n%v", at+1, len(order),
+			order)
 	}
 	for _, later := range []string{"os", "net", "go.yaml.in/yaml/v2"} {
 		if i := index(later); i < at {
-			t.Errorf("%s is number %d, and this package is number %d", later, i+1, at+1)
+			t.Errorf("%s is number %d, want it after this package, which is number %d", later, i+1,
+				at+1)
 		}
 	}
 }
@@ -56,9 +58,9 @@ func checkPlace(t *testing.T, order []initialization) {
 // allocates. Small tables and errors are below it, and take less than 1 % of the time of a command.
 const maxAllocated = 1024
 
-// checkOthers checks that no other package of Sluice allocates much when it is initialized, which
-// every command waits for. Large tables belong in a constant, or in a function that builds them at
-// the first call.
+// checkOthers checks that no other package of Sluice allocates much when it is initialized, because
+// every command waits for the initialization. Large tables belong in a constant, or in a function
+// that builds them at the first call.
 func checkOthers(t *testing.T, order []initialization) {
 	t.Helper()
 	for _, i := range order {
@@ -85,13 +87,13 @@ func TestOrderOfInitialization(t *testing.T) {
 
 const thisPackage = "github.com/sluice-mesh/sluice/plugin/faststart"
 
-// An initialization of a package happens before main.
+// An initialization is the initialization of one package, before main.
 type initialization struct {
 	name      string
 	allocated int // bytes
 }
 
-// initialized returns the packages that a program initializes, in order.
+// initialized returns the packages that a program initializes, in the order of initialization.
 func initialized(t *testing.T, program string) []initialization {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), program)

@@ -11,8 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestAFullDiskNeverTruncates uses the file sizes for which Istio's installer installed truncated
-// plugins without an error: those that exceed the disk by less than one buffer.
+// TestAFullDiskNeverTruncates checks that the file is either unchanged or complete after a write to
+// a disk that may be too small. Istio's installer has installed truncated plugins without an error
+// if their size exceeded the disk by less than one buffer.
 func TestAFullDiskNeverTruncates(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -39,15 +40,15 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 			changed, err := attempt()
 			switch got := readFile(t, path); {
 			case err == nil && got != string(content):
-				t.Errorf("%d bytes: no error, but the plugin has %d", size, len(got))
+				t.Errorf("%d bytes: no error, but the plugin has %d bytes", size, len(got))
 			case err != nil && got != before:
 				t.Errorf("%d bytes: the plugin was changed to %d bytes although %v", size, len(got),
 					err)
 			case err != nil && (!file.IsFull(err) ||
 				!strings.Contains(err.Error(), "the old file is untouched")):
-				t.Errorf("%d bytes: %v", size, err)
+				t.Errorf("%d bytes: error %v, want a full disk and an untouched file", size, err)
 			case err != nil && changed:
-				t.Errorf("%d bytes: the result is a change and an error", size)
+				t.Errorf("%d bytes: Copy reports a change although it returns the error %v", size, err)
 			}
 			checkNoTemporaryFile(t, dir)
 		}
@@ -57,7 +58,7 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyDirectory(t *testing.T) {
+func TestErrorsOfAReadOnlyDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -75,14 +76,15 @@ func TestAReadOnlyDirectory(t *testing.T) {
 		"remove unchanged": func() error { return file.RemoveIf(path, []byte("old")) },
 	} {
 		if err := attempt(); !file.IsReadOnly(err) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v", description, err)
+			t.Errorf("%s: error %v, want a read-only file system and the path", description, err)
 		}
 	}
 	if got := readFile(t, path); got != "old" {
-		t.Errorf("the file contains %q", got)
+		t.Errorf("the file contains %q, want it unchanged", got)
 	}
 	writable()
 	if err := write(path); err != nil || readFile(t, path) != "new" {
-		t.Errorf("writable again: %v, %q", err, readFile(t, path))
+		t.Errorf("after the directory is writable again: error %v, content %q, want the new content",
+			err, readFile(t, path))
 	}
 }

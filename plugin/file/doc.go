@@ -10,8 +10,8 @@
 // [WriteNoSync] only writes and renames, for state that need not survive a crash of the node.
 //
 // Write, Copy, Replace, [Remove] and [RemoveIf] return errors of type [*Error], which describe the
-// state of the file. All functions may be called concurrently and by several processes; but
-// [RemoveTemporary] must not run during a write.
+// state of the file. All functions may be called concurrently and by several processes, except
+// [RemoveTemporary], which must not run during a write.
 package file
 
 import "strings"

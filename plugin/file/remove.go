@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Remove removes the file at path, syncs the directory, and reports whether the file existed. If
-// the file cannot be removed, existed is true even if it is unknown whether the file existed.
-// Remove removes a symbolic link, not the link's target.
+// Remove removes the file at path, syncs the directory, and reports whether the file existed. After
+// an error existed is always true, although the file may not exist. Remove removes a symbolic link,
+// not the link's target.
 func Remove(path string) (existed bool, err error) {
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -27,8 +27,8 @@ func Remove(path string) (existed bool, err error) {
 }
 
 // RemoveIf removes a file that other processes write too, if its content equals old. If the content
-// differs, the error wraps [ErrChanged] and the file stays. If the file is missing when RemoveIf
-// starts, this is not an error.
+// differs, the error wraps [ErrChanged] and the file stays. A file that is missing when RemoveIf
+// starts is not an error.
 func RemoveIf(path string, old []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -10,12 +10,12 @@ import (
 )
 
 // Replace is like Write, but for a file that other processes write too. It writes content only if
-// the content of the file is old. If old is nil, the file must not exist; if it is empty but not
-// nil, the file must be empty. Otherwise the error wraps [ErrChanged], and the content of the other
-// process stays, even if it was written between the comparison and the replacement: Replace
-// exchanges the old and the new file, compares the old file, and exchanges the files again if it
-// differs. On file systems that cannot exchange two files, a change within some microseconds may be
-// lost.
+// the content of the file is old. If old is nil, the file must not exist; if old is empty but not
+// nil, the file must be empty. If this condition is not met, the error wraps [ErrChanged], and the
+// content of the other process stays. It stays even if it was written between the comparison and
+// the replacement: Replace exchanges the files, compares the content of the replaced file with old,
+// and exchanges the files again if it differs. On file systems that cannot exchange two files, a
+// change within some microseconds may be lost.
 func Replace(path string, old, content []byte, mode fs.FileMode) error {
 	target, info, err := followLinks(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (t *temporary) create(target string) error {
 func renameToNew(path, target string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
 	if isUnsupported(err) {
-		// Link fails if the target exists. RemoveTemporary removes a name that stays.
+		// Link fails if the target exists. If Remove fails, RemoveTemporary removes the name later.
 		if err = os.Link(path, target); err == nil {
 			_ = os.Remove(path)
 		}
@@ -79,9 +79,10 @@ func renameToNew(path, target string) error {
 	return err
 }
 
-// exchange exchanges the temporary file and the file at target, and then removes the replaced file.
-// If the content of the replaced file is not old, it undoes the exchange. Where files cannot be
-// exchanged, it renames the temporary file to target after comparing the content.
+// exchange exchanges the temporary file, which has the given content, and the file at target, and
+// then removes the replaced file. If the content of the replaced file is not old, exchange undoes
+// the exchange. If the file system cannot exchange files, it compares the content of the target
+// with old, and then renames the temporary file to target.
 func (t *temporary) exchange(target string, old, content []byte) error {
 	switch err := exchangeFiles(t.path, target); {
 	case isUnsupported(err):
@@ -114,7 +115,8 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 // writes the target meanwhile, its content must stay. Therefore putBack repeats the exchange until
 // the content that it takes out of the target is what the previous exchange has put there.
 func (t *temporary) putBack(target string, inTemporary, inTarget []byte) error {
-	const maxExchanges = 100 // no other process writes so often in a row between two exchanges
+	// Each repetition needs a write of another process between two exchanges.
+	const maxExchanges = 100
 	for range maxExchanges {
 		if err := exchangeFiles(t.path, target); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {

@@ -73,9 +73,9 @@ func testReplaceRow(t *testing.T, present *string, old []byte, want string, want
 	checkNoTemporaryFile(t, dir)
 }
 
-// TestReplaceKeepsConcurrentWrites has a conflicting writer that replaces the file with one version
-// after another. Each version must be detected or remain: none may be lost because of a concurrent
-// Replace.
+// TestReplaceKeepsConcurrentWrites checks that Replace loses no content of another process. A
+// conflicting writer replaces the file with one version after another, each time after the test has
+// read the previous version. The test meanwhile replaces the file continually.
 func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	versions := rulestest.Trials(200, os.Getenv)
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 			if err := os.Rename(tmp, path); err != nil {
 				t.Error(err)
 			}
-			for found := false; !found; { // until the version is accepted
+			for found := false; !found; { // until the test has read the version
 				mu.Lock()
 				found = seen[content]
 				mu.Unlock()
@@ -111,21 +111,17 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := string(data)
-		base, own := now, false
-		if len(now) > 5 && now[:5] == "own " {
-			base, own = now[5:], true
-		}
+		version, isOwn := strings.CutPrefix(string(data), "own ")
 		mu.Lock()
-		if !seen[base] {
+		if !seen[version] {
 			deadline = time.Now().Add(timeout)
 		}
-		seen[base] = true
-		done = base == fmt.Sprint(versions)
+		seen[version] = true
+		done = version == fmt.Sprint(versions)
 		mu.Unlock()
-		next := "own " + base
-		if own {
-			next = base
+		next := "own " + version
+		if isOwn {
+			next = version
 		}
 		if err := file.Replace(path, data, []byte(next), 0o600); err != nil &&
 			!errors.Is(err, file.ErrChanged) {
@@ -140,7 +136,7 @@ func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	path := createFile(t, filepath.Join(dir, "file"), "theirs")
 	if err := file.RemoveIf(path, []byte("old")); !errors.Is(err, file.ErrChanged) {
-		t.Errorf("another content: %v", err)
+		t.Errorf("RemoveIf of a file with other content: error %v, want ErrChanged", err)
 	}
 	if got := readFile(t, path); got != "theirs" {
 		t.Errorf("the file contains %q, want the content of the other process", got)
@@ -149,7 +145,7 @@ func TestRemove(t *testing.T) {
 		t.Error(err)
 	}
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
-		t.Errorf("removed already: %v", err)
+		t.Errorf("RemoveIf of a missing file: %v", err)
 	}
 	createFile(t, path, "again")
 	for _, want := range []bool{true, false} {
@@ -169,7 +165,7 @@ func TestRemoveReportsARemovedFileIfTheDirectoryCannotBeSynced(t *testing.T) {
 	_, err := file.Remove(path)
 	if _, statErr := os.Stat(path); !os.IsNotExist(statErr) || err == nil ||
 		!strings.Contains(err.Error(), "the file is removed, but a loss of power may undo it") {
-		t.Errorf("remove: %v; stat: %v", err, statErr)
+		t.Errorf("error %v, want a removed file that may reappear; stat: %v, want no file", err, statErr)
 	}
 }
 
@@ -181,12 +177,12 @@ func TestRemoveTemporary(t *testing.T) {
 	}
 	removed, err := file.RemoveTemporary(dir)
 	if err != nil || len(removed) != 1 || removed[0] != ".sluice-123.tmp" {
-		t.Errorf("removed %v, error %v", removed, err)
+		t.Errorf("removed %v, error %v, want only the temporary file", removed, err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
 		t.Errorf("%d of 3 foreign files remain", len(entries))
 	}
 	if removed, err := file.RemoveTemporary(filepath.Join(dir, "absent")); err != nil || removed != nil {
-		t.Errorf("no directory: %v, %v", removed, err)
+		t.Errorf("in a missing directory: removed %v, error %v, want neither", removed, err)
 	}
 }

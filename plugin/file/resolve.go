@@ -12,8 +12,9 @@ import (
 // (path_resolution(7)).
 const maxLinks = 40
 
-// ResolveIn resolves an absolute path as a process with the root directory root does. The result is
-// a path below root: absolute symbolic links are resolved below root, and ".." does not leave root.
+// ResolveIn resolves an absolute path like a process whose root directory is root. The result is
+// root or a path below it: absolute symbolic links are resolved below root, and ".." does not leave
+// root.
 // For a missing path the error wraps [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) {
 	resolved, remaining := "/", strings.Split(path, "/")

@@ -39,8 +39,8 @@ func createTemporary(
 	return t, nil
 }
 
-// fill writes the content to the temporary file f, sets the file's owner and mode, syncs the file
-// and reads it back.
+// fill writes the content to the temporary file f, sets the file's owner and mode, syncs the file,
+// and verifies its content.
 func (t *temporary) fill(
 	f *os.File, path string, content io.ReadSeeker, size int64, mode fs.FileMode,
 ) error {
@@ -61,7 +61,7 @@ func (t *temporary) fill(
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := readBack(f, content, size); err != nil {
+	if err := verify(f, content, size); err != nil {
 		return err
 	}
 	t.info, err = f.Stat()
@@ -100,8 +100,8 @@ func owner(info fs.FileInfo) ids {
 	return ids{int(stat.Uid), int(stat.Gid)}
 }
 
-// readBack compares the written file with content.
-func readBack(f *os.File, content io.ReadSeeker, size int64) error {
+// verify reads the written file, and returns an error unless it has the content.
+func verify(f *os.File, content io.ReadSeeker, size int64) error {
 	if _, err := content.Seek(0, io.SeekStart); err != nil {
 		return err
 	}

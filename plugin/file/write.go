@@ -126,9 +126,9 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 	return true, nil
 }
 
-// followLinks returns the path of the regular file that path leads to through symbolic links. The
-// info is nil if there is nothing at path. A link without a target is an error, and so is anything
-// but a regular file.
+// followLinks follows symbolic links from path, and returns the path and the info of the regular
+// file at their end. If nothing exists at path, it returns path itself and no info. A dangling link
+// is an error, and so is a file that is not regular.
 func followLinks(path string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,14 +152,13 @@ func followLinks(path string) (string, fs.FileInfo, error) {
 	return target, info, nil
 }
 
-// syncDirectory syncs a directory.
+// syncDirectory syncs a directory if its file system supports this.
 func syncDirectory(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	err = d.Sync()
-	// Some file systems do not support syncing a directory.
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		err = nil
 	}

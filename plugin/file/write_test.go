@@ -192,7 +192,7 @@ func TestAProgramIsReplacedWhileItRuns(t *testing.T) {
 	}
 }
 
-func TestAReaderSeesTheOldOrTheNew(t *testing.T) {
+func TestAReaderSeesTheOldOrTheNewContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	contents := []string{strings.Repeat("a", 100_000), strings.Repeat("b", 70_000)}
@@ -203,7 +203,8 @@ func TestAReaderSeesTheOldOrTheNew(t *testing.T) {
 		for {
 			data, err := os.ReadFile(path)
 			if err != nil || string(data) != contents[0] && string(data) != contents[1] {
-				t.Errorf("a reader finds %d bytes, error %v", len(data), err)
+				t.Errorf("a reader gets %d bytes, error %v, want the old or the new content", len(data),
+					err)
 			}
 			select {
 			case <-done:

@@ -6,6 +6,6 @@
 //	logger := zap.New(core)
 //
 // The plugin runs for milliseconds beside other instances of itself. All of them append to the same
-// file, and the one that finds it too big rotates it. Errors of the log never fail the plugin: a
-// line that cannot be written is lost, and the logger's error output says so.
+// file, and the first instance that finds the file too big rotates it. Errors of the log never fail
+// the plugin: a line that cannot be written is lost, and the logger's error output says so.
 package log

@@ -16,7 +16,7 @@ import (
 )
 
 // A file is a log file that several processes write and rotate. Every line is one write with
-// O_APPEND, so that no line is lost or torn. Packages that rotate for a single process open a new
+// O_APPEND, so that no line is lost or torn. Log packages that expect a single process open a new
 // file without O_APPEND, and overwrite lines of other processes.
 type file struct {
 	options options.Log
@@ -59,7 +59,8 @@ func (f *file) prepare(lineLength int64) error {
 	return f.rotate(info)
 }
 
-// reopen closes the file, and opens the file at the path, which it creates if it does not exist.
+// reopen closes the open file, and opens the file at the path. It creates a missing file and its
+// directory.
 func (f *file) reopen() error {
 	path := f.options.File
 	if err := errors.Join(f.Close(), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
@@ -100,7 +101,7 @@ func (f *file) rotate(opened os.FileInfo) error {
 	return errors.Join(err, f.reopen())
 }
 
-// rotatedName returns the name of a file that is rotated at a time.
+// rotatedName returns the path of a file that is rotated at the given time.
 func (f *file) rotatedName(at time.Time) string {
 	before, after := f.nameParts()
 	return before + at.UTC().Format(rotationTime) + after

@@ -66,7 +66,7 @@ func TestLines(t *testing.T) {
 	}
 	data, err := os.ReadFile(file)
 	if err != nil || string(data) != stderr.String() {
-		t.Errorf("file %q, %v; standard error %q", data, err, stderr.String())
+		t.Errorf("file %q, error %v, want the lines of standard error %q", data, err, stderr.String())
 	}
 	if n := strings.Count(string(data), "\n"); n != 2 {
 		t.Errorf("%d lines, want 2: %s", n, data)
@@ -79,7 +79,7 @@ func TestLines(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode of the file: %v, error %v", info, err)
+		t.Errorf("file: %v, error %v, want mode 0600", info, err)
 	}
 }
 
@@ -91,7 +91,8 @@ func TestRotation(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		backups, days int
-		// want are the expected older files. The file that is rotated now counts as one of backups.
+		// want contains the older files that remain. The file that is rotated now also counts as one
+		// of the backups.
 		want []string
 	}{
 		{"all are kept", 0, 0, []string{first, second, third}},
@@ -145,7 +146,7 @@ func TestRotation(t *testing.T) {
 				}
 			}
 			if !rotated || !slices.Equal(old, tc.want) {
-				t.Errorf("rotated: %t, older: %v, want %v", rotated, old, tc.want)
+				t.Errorf("rotated: %t, want true; older files %v, want %v", rotated, old, tc.want)
 			}
 		})
 	}
@@ -197,11 +198,11 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 }
 
 // TestConcurrentWriters checks that with concurrent writes and rotations each line is complete and
-// in exactly one file. A full file is rotated; other processes may write to it at that moment.
+// in exactly one file, and that only full files are rotated.
 func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
-	const writers, lines, longest = 8, 30, 21 << 10
+	const writers, lines, maxLine = 8, 30, 21 << 10
 	var group sync.WaitGroup
 	for w := range writers {
 		group.Go(func() {
@@ -216,13 +217,13 @@ func TestConcurrentWriters(t *testing.T) {
 	group.Wait()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) < 2 {
-		t.Errorf("files: %v, %v", files, err)
+		t.Errorf("files %v, error %v, want at least one rotated file", files, err)
 	}
 	seen := map[int]bool{}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil || file != o.File && len(data) <= 1<<20-longest {
-			t.Errorf("%s: %d bytes, %v", file, len(data), err)
+		if err != nil || file != o.File && len(data) <= 1<<20-maxLine {
+			t.Errorf("%s: %d bytes, error %v, want a full file", file, len(data), err)
 		}
 		for text := range strings.Lines(string(data)) {
 			var line struct{ Line int }
@@ -280,7 +281,7 @@ func TestLevelsAreThoseOfZap(t *testing.T) {
 	}
 }
 
-// TestLevels checks that the names of levels are Istio's.
+// TestLevels checks which lines each level logs. The names of the levels are Istio's.
 func TestLevels(t *testing.T) {
 	for word, lines := range map[string]int{
 		"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0,
@@ -302,7 +303,7 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s: %d lines, want %d", word, n, lines)
 		}
 		if _, err := os.Stat(file); (err == nil) != (lines > 0) {
-			t.Errorf("%s: file: %v", word, err)
+			t.Errorf("%s: file: error %v, want a file only if there are lines", word, err)
 		}
 	}
 	if _, err := options.ParseLevel("warning"); err == nil ||

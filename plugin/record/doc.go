@@ -1,5 +1,5 @@
 // Package record stores what the plugin knows about the attachments of a node's pods: one small
-// file per attachment, which ADD writes and DEL removes. CHECK and the node agent read it to
+// file per attachment, which ADD writes and DEL removes. CHECK and the node agent read the files to
 // determine the desired rules of a sandbox.
 //
 // A [Store] is the directory of the records in a run directory. A [Record] has a [Key], the pod,

@@ -58,8 +58,8 @@ func (x *Index) Refresh() error {
 	if info.ModTime().Equal(x.scanned) {
 		return nil
 	}
-	// If the directory changed just before, a file that is written during the scan may leave the
-	// modification time of the directory as it is. The next Refresh then reads the directory again.
+	// If the directory changed just now, a file that is written during the scan may not change the
+	// directory's modification time. The next Refresh must then read the directory again.
 	isSettled := time.Since(info.ModTime()) >= mtimeGranularity
 	err = x.scan()
 	if x.scanned = info.ModTime(); err != nil || !isSettled {
@@ -129,7 +129,7 @@ func (x *Index) readFile(name string) (indexedFile, error) {
 }
 
 // Of returns the records of a pod's attachments as of the last Refresh. Callers must not change
-// them. A record is the same value until its file is written again.
+// them. The pointer to a record stays the same until the record's file is written again.
 func (x *Index) Of(uid string) []*Record {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -145,9 +145,9 @@ func (x *Index) All() []*Record {
 }
 
 // Latest returns the time of the latest ADD whose record a Refresh has found, even if the record
-// was removed since. It returns the zero time if no record was found yet. Of several new records
-// that the same Refresh finds, the one with the latest time counts. A new record that a later
-// Refresh finds counts even if its time is earlier, because the node's clock may be set back.
+// has been removed since. It returns the zero time if no Refresh has found a record. If one Refresh
+// finds several new records, the latest time counts. If a later Refresh finds a new record, its
+// time counts even if it is earlier, because the node's clock may have been set back.
 func (x *Index) Latest() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()

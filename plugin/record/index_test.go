@@ -72,8 +72,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestLatestAfterTheClockWasSetBack checks that an ADD after the node's clock was set back is the
-// latest one, although its time is earlier.
+// TestLatestAfterTheClockWasSetBack checks that Latest returns the time of the last ADD even if the
+// node's clock was set back before this ADD.
 func TestLatestAfterTheClockWasSetBack(t *testing.T) {
 	s := record.In(t.TempDir())
 	x := s.Index()
@@ -89,9 +89,9 @@ func TestLatestAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestIndexMissesNothing covers a change within the same tick of the kernel's clock as the last
-// reading.
-func TestIndexMissesNothing(t *testing.T) {
+// TestIndexFindsAChangeInTheSameTick checks that Refresh finds a change that is made in the same
+// tick of the kernel's clock as the previous Refresh.
+func TestIndexFindsAChangeInTheSameTick(t *testing.T) {
 	s := record.In(t.TempDir())
 	x := s.Index()
 	for i := range 200 {
@@ -100,15 +100,16 @@ func TestIndexMissesNothing(t *testing.T) {
 		put(t, s, r)
 		refresh(t, x)
 		if got := x.Of("7d1e"); len(got) != 1 || got[0].Time.Unix() != int64(i) {
-			t.Fatalf("round %d: %v", i, got)
+			t.Fatalf("round %d: records %v, want the one that was just written", i, got)
 		}
 	}
 }
 
-// TestIndexMissesNothingOfALongReading covers a change during a long reading that does not change
-// the time of the directory. The time is ambiguous only for a few milliseconds, which may pass on a
-// busy machine before the reading begins: one round of many is sufficient.
-func TestIndexMissesNothingOfALongReading(t *testing.T) {
+// TestIndexFindsAChangeDuringARefresh writes a record during a Refresh without a change of the
+// directory's modification time, and checks that the next Refresh finds the record. Refresh expects
+// such a change only for some milliseconds after the modification time. On a busy machine they may
+// pass before the Refresh begins, and the round then fails: one successful round is sufficient.
+func TestIndexFindsAChangeDuringARefresh(t *testing.T) {
 	root := t.TempDir()
 	s := record.In(root)
 	for i := range 1500 {
@@ -143,7 +144,7 @@ func TestIndexMissesNothingOfALongReading(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Error("the last written record is missing")
+	t.Error("in no round the second Refresh has found the record")
 }
 
 // watchListing returns a function that waits until a process has listed the directory.

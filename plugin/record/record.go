@@ -60,8 +60,8 @@ type Record struct {
 // the pod.
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
-// Decided reports whether the record defines the desired state of the pod. It returns false if the
-// pod could not be read. Annotations that changed after the ADD do not matter.
+// Decided reports whether the record defines the desired state of the pod. It returns false if ADD
+// could not read the pod. Annotations that changed after the ADD do not matter.
 func (r *Record) Decided() bool { return r.Reason != agent.PodUnreadable }
 
 // Pod names a pod.
@@ -71,8 +71,8 @@ type Pod struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// version is the version of the format. A file without a version has the first version. Within a
-// version fields may be added, which older programs ignore.
+// version is the version of the format. A file without a version has version 1. New fields may be
+// added within a version; older programs ignore them.
 const version = 1
 
 // storedRecord is the format of the file.

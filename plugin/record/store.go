@@ -102,8 +102,8 @@ func decode(data []byte) (Record, error) {
 	return s.Record, err
 }
 
-// Remove deletes the record of an attachment, and the temporary files of killed processes that
-// wrote this record. A missing record is not an error.
+// Remove removes the record of an attachment, and the temporary files of processes that were killed
+// while they wrote this record. A missing record is not an error.
 func (s Store) Remove(k Key) error {
 	if err := k.Validate(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s Store) Remove(k Key) error {
 	return err
 }
 
-// remove deletes a file. A missing file is not an error.
+// remove removes a file. A missing file is not an error.
 func (s Store) remove(name string) error {
 	if err := os.Remove(filepath.Join(s.dir, name)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -181,13 +181,13 @@ func (s Store) names() ([]string, error) {
 	return names, err
 }
 
-// Prune deletes the records of all attachments to a network except the valid ones, and returns the
-// keys of the deleted records. It also deletes temporary and damaged files of all networks, but
+// Prune removes the records of all attachments to a network except the valid ones, and returns the
+// keys of the removed records. It also removes temporary and damaged files of all networks, but
 // keeps records of a newer program, because that program may be installed again. No ADD may run
 // meanwhile; CNI guarantees this for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
-	var deleted []Key
+	var removed []Key
 	for _, name := range names {
 		r, readErr := s.read(name)
 		switch {
@@ -204,8 +204,8 @@ func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 			continue
 		}
 		if readErr == nil {
-			deleted = append(deleted, r.Key)
+			removed = append(removed, r.Key)
 		}
 	}
-	return deleted, err
+	return removed, err
 }

@@ -59,7 +59,7 @@ func TestRecordsAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	s := record.In(dir)
 	if _, err := s.Get(key("a", "eth0")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before the first record: %v", err)
+		t.Errorf("before the first record: error %v, want fs.ErrNotExist", err)
 	}
 	want := sample(key("a", "eth0"))
 	put(t, s, record.Record{Key: want.Key, Outcome: "skip"})
@@ -74,11 +74,11 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil ||
 		info.Mode() != 0o600 {
-		t.Errorf("mode of the file: %v, error %v", info, err)
+		t.Errorf("file: %v, error %v, want mode 0600", info, err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "attachments")); err != nil ||
 		info.Mode().Perm() != 0o700 {
-		t.Errorf("mode of the directory: %v, error %v", info, err)
+		t.Errorf("directory: %v, error %v, want mode 0700", info, err)
 	}
 	list, err := recordtest.List(s)
 	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
@@ -100,14 +100,14 @@ func TestRecordsAreKept(t *testing.T) {
 		}
 	}
 	if _, err := s.Get(want.Key); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after removal: %v", err)
+		t.Errorf("after Remove: error %v, want fs.ErrNotExist", err)
 	}
 	if keys, err := s.Keys(); err != nil || len(keys) != 1 {
 		t.Errorf("Keys after Remove: %+v, %v", keys, err)
 	}
 }
 
-// TestEveryRedirectIsKept checks that all parameters of rules are equal after storing them.
+// TestEveryRedirectIsKept checks that Get returns the parameters that Put has stored.
 func TestEveryRedirectIsKept(t *testing.T) {
 	s := record.In(t.TempDir())
 	rapid.Check(t, func(t *rapid.T) {
@@ -146,8 +146,8 @@ func TestEveryRedirectIsKept(t *testing.T) {
 	})
 }
 
-// TestDamagedRecords checks that an invalid file, or one of another attachment, is reported as
-// damaged, and does not hide the other records.
+// TestDamagedRecords checks that an invalid file, or a file with the record of another attachment,
+// is reported as damaged, and does not hide the other records.
 func TestDamagedRecords(t *testing.T) {
 	for name, text := range map[string]string{
 		"an empty file": "", "a file that is not JSON": "{",
@@ -179,8 +179,8 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestVersionsOfRecords checks the version of the format. A record without a version has the first
-// one. A record of a newer program is reported as damaged, and GC keeps it.
+// TestVersionsOfRecords checks that a record without a version, or with additional fields, can be
+// read. A record of a newer program is reported as damaged, and Prune keeps it.
 func TestVersionsOfRecords(t *testing.T) {
 	dir := t.TempDir()
 	s, k := record.In(dir), key("a", "eth0")
@@ -231,8 +231,8 @@ func TestVersionsOfRecords(t *testing.T) {
 	}
 }
 
-// TestSecondAttachmentOfAPod checks that the list of a pod's other attachments does not depend on
-// the attachment's own record, which may be damaged.
+// TestSecondAttachmentOfAPod checks that Others does not read the record of the given attachment,
+// which may be damaged.
 func TestSecondAttachmentOfAPod(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -364,8 +364,8 @@ func TestPutFails(t *testing.T) {
 	}
 }
 
-// FuzzKey stores records with arbitrary names of attachments: there is one file in the directory,
-// or an error and no file.
+// FuzzKey stores records with arbitrary names of attachments: Put creates one file in the
+// directory, or returns an error and creates no file.
 func FuzzKey(f *testing.F) {
 	for _, id := range []string{
 		"a", "..", "../x", "/etc/passwd", "a/b", "a:b", "a\x00", "", strings.Repeat("a", 300), "ä",

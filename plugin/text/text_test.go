@@ -30,7 +30,7 @@ func TestTruncate(t *testing.T) {
 
 func TestPrintableIsOneLine(t *testing.T) {
 	if got := text.Printable("a\nb\x1b[1mß"); got != "a b\ufffd[1mß" {
-		t.Errorf("printable text %q", got)
+		t.Errorf("printable text %q, want one line with a replaced escape", got)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/sluice-mesh/sluice/plugin"
-	_ "github.com/sluice-mesh/sluice/plugin/faststart" // a verb is done in milliseconds
+	_ "github.com/sluice-mesh/sluice/plugin/faststart" // an execution takes only milliseconds
 )
 
 // version is set by the linker (-X main.version=...).

@@ -16,9 +16,9 @@ import (
 const env = "SLUICE_PRIVATE_MOUNTS"
 
 // Private reports whether the process has its own mount namespace. Otherwise it runs the test again
-// in a child process with its own mount namespace, fails if that run fails, and returns false: the
-// caller must then return. It does not support subtests. It needs no root where user namespaces are
-// permitted.
+// in a child process with its own mount namespace, fails the test if the child fails, and returns
+// false: the caller must then return. Private must not be called in a subtest. It needs no root
+// where user namespaces are permitted.
 func Private(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(env) == t.Name() {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Log contains the settings of the log. The zero value logs from [Info] on, without a file.
+// Log contains the settings of the log. The zero value logs lines of level [Info] and above,
+// without a file.
 type Log struct {
 	// Level is the lowest level that is logged. [None] logs nothing.
 	Level Level
@@ -27,7 +28,7 @@ const (
 	Warn  Level = 1
 	Error Level = 2
 	Fatal Level = 5
-	None  Level = Fatal + 1 // above all
+	None  Level = Fatal + 1 // above the level of every line
 )
 
 // LevelNames returns the names of the levels that [ParseLevel] accepts, the most verbose first.
