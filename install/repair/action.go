@@ -1,6 +1,6 @@
 package repair
 
-// An Action is an action on a pod. Its values are also the values of the metrics' label.
+// An Action is an action on a pod. Its values are also values of a metric label.
 type Action string
 
 // The actions. The empty string means that no action was or may be taken.

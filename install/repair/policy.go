@@ -71,8 +71,9 @@ func (p *Policy) Selects(pod Pod) bool {
 }
 
 // IsBroken reports whether the pod's validation container failed, with the exit code and the
-// message of the settings, in a run that began at or after since, and has not succeeded afterwards.
-// The zero time means any run. A failed run counts once the kubelet has restarted the container.
+// message of the settings, in a run that began at the time since or later, and has not succeeded
+// afterwards. The zero time means any run. IsBroken recognizes a failed run only after the kubelet
+// has restarted the container.
 func (p *Policy) IsBroken(status podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(status.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&
@@ -82,7 +83,7 @@ func (p *Policy) IsBroken(status podcache.PodStatus, since time.Time) bool {
 	})
 }
 
-// fieldsOf returns the values of [settings.SelectableFields].
+// fieldsOf returns the values of a pod's [settings.SelectableFields].
 func fieldsOf(pod Pod) fields.Set {
 	return fields.Set{
 		"metadata.name": pod.Name, "metadata.namespace": pod.Namespace,

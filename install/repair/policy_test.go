@@ -169,11 +169,11 @@ func TestActions(t *testing.T) {
 		p := mustPolicy(t, row.env)
 		if p.IsEnabled() != row.enabled || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
 			p.Fallback(labeled) != row.ifLabeled {
-			t.Errorf("%s: enabled %v, in place %v, fallback %q, fallback for a labeled pod %q", row.env, p.IsEnabled(), p.InPlace,
-				p.Fallback(pod), p.Fallback(labeled))
+			t.Errorf("%s: enabled %v, in place %v, fallback %q, fallback for a labeled pod %q, want %+v",
+				row.env, p.IsEnabled(), p.InPlace, p.Fallback(pod), p.Fallback(labeled), row)
 		}
 	}
 	if p := mustPolicy(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {
-		t.Errorf("label %s=%s", p.LabelKey, p.LabelValue)
+		t.Errorf("default label %s=%s, want Istio's", p.LabelKey, p.LabelValue)
 	}
 }

@@ -52,7 +52,7 @@ func (s Store) file(uid string) (string, error) {
 	return filepath.Join(s.dir, uid+suffix), nil
 }
 
-// Put stores an entry and replaces an earlier one.
+// Put stores an entry and replaces an earlier entry of the same pod.
 func (s Store) Put(e Entry) error {
 	if err := s.put(e); err != nil {
 		return fmt.Errorf("store the repair of pod %s/%s: %w", e.Namespace, e.Name, err)

@@ -64,7 +64,7 @@ func TestUIDsThatAreNotFileNames(t *testing.T) {
 	store := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
 		if err := store.Put(entry(uid)); err == nil {
-			t.Errorf("an entry with the UID %q is stored", uid)
+			t.Errorf("Put stores an entry with the UID %q, want an error", uid)
 		}
 		if err := store.Remove(uid); err != nil {
 			t.Errorf("Remove(%q): %v", uid, err)
@@ -117,7 +117,7 @@ func FuzzList(f *testing.F) {
 		}
 		list, err := store.List()
 		if e, ok := list["a"]; ok == (err != nil) || ok && e.Redirect.Validate() != nil {
-			t.Errorf("entries %+v, error %v", list, err)
+			t.Errorf("entries %+v, error %v, want either a valid entry or an error", list, err)
 		}
 	})
 }

@@ -45,7 +45,8 @@ func (c *candidates) newest(uid string) candidate {
 	return candidate{}
 }
 
-// canonicalPath returns a path of the node with /run in place of /var/run, which is a link to it.
+// canonicalPath returns a path of the node with /run in place of /var/run: on a node /var/run is a
+// link to /run.
 func canonicalPath(path string) string {
 	path = filepath.Clean(path)
 	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {

@@ -29,7 +29,7 @@ func podOf(cgroup string) (uid string) {
 	return uid
 }
 
-// podInPath returns the UID in the outermost level that belongs to a pod.
+// podInPath returns the UID in the outermost level that names a pod, or "" if there is none.
 func podInPath(path string) string {
 	for level := range strings.SplitSeq(path, "/") {
 		if uid, ok := strings.CutPrefix(level, "pod"); ok && isUID(uid) {
@@ -48,6 +48,7 @@ func podInPath(path string) string {
 	return ""
 }
 
+// cutLast is like [strings.Cut], but cuts around the last separator.
 func cutLast(s, sep string) (before, after string, ok bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true

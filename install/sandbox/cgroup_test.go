@@ -131,8 +131,9 @@ func TestNamespacePrecedence(t *testing.T) {
 	}
 }
 
-// TestAProcessThatEndsMeanwhileDoesNotCount covers a process id that is reused between two reads.
-func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
+// TestAReusedProcessIDIsDetected checks that a process is refused if its cgroup does not, or no
+// longer, name the pod: the process id may have been reused since it was listed.
+func TestAReusedProcessIDIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "7", "ns"), 0o700),
 		os.Symlink("/proc/self/ns/net", filepath.Join(dir, "7", "ns", "net")),
@@ -146,14 +147,15 @@ func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	s := search{Finder: New(Options{ProcDir: dir})}
 	none := func() map[netns.ID]string { return nil }
 	if c, err := s.netnsOf(7, other, none); err != nil || c.startTime != 4711 {
-		t.Errorf("process of the pod: %+v, %v", c, err)
+		t.Errorf("process of the pod: %+v, error %v, want start time 4711", c, err)
 	}
 	if c, err := s.netnsOf(7, uid, none); err == nil || err.Error() != "it has ended" {
-		t.Errorf("process of another pod: %+v, %v", c, err)
+		t.Errorf("process of another pod: %+v, error %v, want that it has ended", c, err)
 	}
 }
 
-// FuzzProcess parses arbitrary files of a process.
+// FuzzProcess parses arbitrary files and paths of a process: a UID is valid and part of the file,
+// and a path with a process ID is the path of this process.
 func FuzzProcess(f *testing.F) {
 	f.Add("0::/kubepods/pod"+uid+"/c\n",
 		"7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0", "/proc/7/ns/net")
@@ -165,12 +167,13 @@ func FuzzProcess(f *testing.F) {
 		}
 		_, _ = parseStartTime([]byte(stat))
 		if pid, ok := processOf(path); ok && procDir("/proc").netns(pid) != path {
-			t.Errorf("process %d of %q", pid, path)
+			t.Errorf("process %d in path %q, want only the path of this process", pid, path)
 		}
 	})
 }
 
-// FuzzResult parses arbitrary files of a runtime's cache.
+// FuzzResult parses arbitrary files of a runtime's cache: a candidate is complete, and its local
+// path is a file in the directory of network namespaces.
 func FuzzResult(f *testing.F) {
 	f.Add([]byte(`{"kind":"cniCacheV1","containerId":"c","ifName":"eth0","netns":"/var/run/netns/x","cniArgs":[["K8S_POD_UID","u"]],` +
 		`"result":{"interfaces":[{"name":"eth0","sandbox":"/x"}]}}`))
@@ -184,7 +187,7 @@ func FuzzResult(f *testing.F) {
 		}
 		if path, ok := d.localPath(c.path); ok && (!strings.HasPrefix(path, "/mounted/") ||
 			strings.Count(path, "/") != 2 || strings.HasSuffix(path, "/..")) {
-			t.Errorf("%q leads to %q", c.path, path)
+			t.Errorf("path %q becomes %q, want a file in /mounted", c.path, path)
 		}
 	})
 }

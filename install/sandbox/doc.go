@@ -30,7 +30,7 @@
 // ([Pod.Unproven]) is searched in /proc only for a network namespace with the pod's address.
 //
 // Pods are searched by UID, because names are reused. Of a cgroup's path only the outermost level
-// that belongs to a pod is used, because a pod may choose the names of cgroups below its own. The
+// that names a pod is used, because a pod may choose the names of cgroups below its own. The
 // network namespaces of the node and of the finder are never sandboxes, so a pod with hostNetwork
 // has none.
 package sandbox

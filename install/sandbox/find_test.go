@@ -30,7 +30,7 @@ func TestRecordIsFound(t *testing.T) {
 	for range 2 {
 		s := wantFound(t, f, p, ns, sandbox.Record)
 		if s.ContainerID != "c1" || s.Path != filepath.Join(n.netns, "cni-1") {
-			t.Errorf("found %+v", s)
+			t.Errorf("found %+v, want container c1 at the finder's path of cni-1", s)
 		}
 	}
 }
@@ -104,17 +104,18 @@ func TestRuntimeCacheIsRead(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			n, p, ns := newNode(t), newPod(), netnstest.New(t)
 			file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
-			edit(t, file, row.edit)
+			editResult(t, file, row.edit)
 			if row.reason != "" {
 				wantMissing(t, n.finder(), p, row.reason)
 			} else if s := wantFound(t, n.finder(), p, ns, sandbox.Runtime); s.ContainerID != "c1" {
-				t.Errorf("found %+v", s)
+				t.Errorf("found %+v, want container c1", s)
 			}
 		})
 	}
 }
 
-func edit(t *testing.T, file string, how func(map[string]any)) {
+// editResult calls change with the decoded file, and writes the result to the file.
+func editResult(t *testing.T, file string, change func(map[string]any)) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -124,7 +125,7 @@ func edit(t *testing.T, file string, how func(map[string]any)) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		t.Fatal(err)
 	}
-	how(m)
+	change(m)
 	if text, err = json.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,8 @@ func edit(t *testing.T, file string, how func(map[string]any)) {
 	}
 }
 
-// TestAResultIsReadAgainWhenItHasChanged covers a file that is read while it is written.
+// TestAResultIsReadAgainWhenItHasChanged checks that a file that was read while the runtime wrote it
+// is read again.
 func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	f := n.finder()
@@ -178,7 +180,7 @@ func TestSymbolicLinkIsNotAResult(t *testing.T) {
 	wantMissing(t, n.finder(), p, file)
 }
 
-func TestOnlyTheSamePodCounts(t *testing.T) {
+func TestOnlyTheSamePodIsFound(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	f := n.finder()
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
@@ -199,7 +201,7 @@ func TestOnlyTheSamePodCounts(t *testing.T) {
 	}
 }
 
-func TestNextSourceIsAskedAfterNotFound(t *testing.T) {
+func TestNextSourceIsSearchedIfASandboxIsGone(t *testing.T) {
 	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
 	f := n.finder()
 	path := n.link(t, old, "cni-1")
@@ -214,11 +216,11 @@ func TestNextSourceIsAskedAfterNotFound(t *testing.T) {
 	}
 	n.unlink(t, "cni-2")
 	if _, err := s.Open(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v, want the error of a missing sandbox", err)
+		t.Errorf("Open: error %v, want fs.ErrNotExist", err)
 	}
 }
 
-func TestOfTwoSandboxesTheLaterOneCounts(t *testing.T) {
+func TestOfTwoSandboxesTheNewerOneIsFound(t *testing.T) {
 	for _, source := range []sandbox.Source{sandbox.Record, sandbox.Runtime} {
 		t.Run(string(source), func(t *testing.T) {
 			n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
@@ -260,7 +262,7 @@ func TestCachedSandboxIsVerified(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Record)
 	if opened, err := s.Open(); err == nil ||
 		!strings.Contains(err.Error(), ", not "+old.ID().String()) {
-		t.Errorf("opened %v, %v", opened, err)
+		t.Errorf("Open: %v, error %v, want the error of another namespace", opened, err)
 	}
 	if err := record.In(n.run).Remove(k); err != nil {
 		t.Fatal(err)
@@ -278,8 +280,8 @@ func TestPathOfTwoPodsBelongsToTheLaterOne(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Record)
 }
 
-// TestHostNamespaceBelongsToNoPod has a finder with another network namespace than the node, like
-// the agent's pod.
+// TestHostNamespaceBelongsToNoPod checks that neither the node's network namespace nor the finder's
+// is a sandbox. The finder has its own network namespace, like an agent's pod.
 func TestHostNamespaceBelongsToNoPod(t *testing.T) {
 	n, own := newNode(t), netnstest.New(t)
 	host, err := netns.OpenPID(os.Getpid())
@@ -308,7 +310,7 @@ func TestHostNamespaceBelongsToNoPod(t *testing.T) {
 	}
 }
 
-// TestBrokenFiles checks that invalid files are reported, and hide nothing.
+// TestBrokenFiles checks that invalid files are reported, and do not hide the valid files.
 func TestBrokenFiles(t *testing.T) {
 	n, p, q, ns, other := newNode(t), newPod(), newPod(), netnstest.New(t), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
@@ -375,7 +377,7 @@ func TestADirectoryThatCannotBeRead(t *testing.T) {
 		"results: not a directory")
 }
 
-// TestEndedPodsAreRemoved checks that the cache keeps nothing of pods that are no longer searched.
+// TestEndedPodsAreRemoved checks that sandboxes and records of ended pods leave the cache.
 func TestEndedPodsAreRemoved(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
@@ -404,9 +406,40 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	cancel()
 	found, missing := f.Find(ctx, []sandbox.Pod{p})
 	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[0].Err, context.Canceled) {
-		t.Errorf("found %v, missing %v", found, missing)
+		t.Errorf("found %v, missing %v, want the pod missing because of the context", found, missing)
 	}
 	wantFound(t, f, p, ns, sandbox.Runtime)
+}
+
+// TestAnInterruptedSearchUsesNoResult checks that a search whose context ends after the first of two
+// results does not find the sandbox in this result: the second result shows that the sandbox belongs
+// to another pod.
+func TestAnInterruptedSearchUsesNoResult(t *testing.T) {
+	n, old, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
+	path := n.link(t, ns, "cni-1")
+	n.result(t, old, "c1", path)
+	f := n.finder()
+	n.cache = filepath.Join(n.cache, "cache") // the finder reads this cache last
+	n.result(t, p, "c2", path)
+	found, missing := f.Find(&endingContext{Context: t.Context(), remaining: 1}, []sandbox.Pod{old})
+	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[0].Err, context.Canceled) {
+		t.Errorf("found %v, missing %v, want the pod missing because of the context", found, missing)
+	}
+	wantMissing(t, f, old, "/run/netns/cni-1 belongs to pod "+p.String())
+	wantFound(t, f, p, ns, sandbox.Runtime)
+}
+
+// An endingContext is canceled after a number of calls of Err.
+type endingContext struct {
+	context.Context //nolint:containedctx // the type is a context
+	remaining       int
+}
+
+func (c *endingContext) Err() error {
+	if c.remaining--; c.remaining < 0 {
+		return context.Canceled
+	}
+	return nil
 }
 
 func TestFindLeavesNoDescriptorOpen(t *testing.T) {
@@ -419,23 +452,23 @@ func TestFindLeavesNoDescriptorOpen(t *testing.T) {
 		wantMissing(t, n.finder(), newPod())
 	}
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d open descriptors before, %d after", before, after)
+		t.Errorf("%d open descriptors before, %d after, want no more than before", before, after)
 	}
 }
 
-// TestSandboxCreationTime checks the creation time, which the kernel determines: of a mounted
-// namespace by its file, of the namespace of a process by the process. These clocks have ticks of
-// at most 10 ms.
+// TestSandboxCreationTime checks the creation time of a mounted namespace, which is the time of its
+// file, and of the namespace of a process, which is the start time of the process. The clocks of
+// both times have ticks of at most 10 ms.
 func TestSandboxCreationTime(t *testing.T) {
 	const tolerance = 20 * time.Millisecond // two ticks
 	n, p, q := newNode(t), newPod(), newPod()
 	before := time.Now().Add(-tolerance)
-	mounted, shown := netnstest.New(t), netnstest.New(t)
+	mounted, running := netnstest.New(t), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, mounted, "cni-1"))
-	n.start(t, shown, cgroup(t, anyHierarchy(t), group(q)))
+	n.start(t, running, cgroup(t, anyHierarchy(t), group(q)))
 	f := n.finder()
 	for _, s := range []sandbox.Sandbox{
-		wantFound(t, f, p, mounted, sandbox.Record), wantFound(t, f, q, shown, sandbox.Proc),
+		wantFound(t, f, p, mounted, sandbox.Record), wantFound(t, f, q, running, sandbox.Proc),
 		wantFound(t, f, p, mounted, sandbox.Record),
 	} {
 		if s.Created.Before(before) || s.Created.After(time.Now().Add(tolerance)) {
@@ -497,23 +530,23 @@ func TestUnprovenUIDNeedsTheName(t *testing.T) {
 			}
 			f := n.finder()
 			wantFound(t, f, p, ns, source)
-			claimed := p
-			claimed.Unproven = true
+			unproven := p
+			unproven.Unproven = true
 			if source == sandbox.Proc {
-				wantMissing(t, f, claimed,
+				wantMissing(t, f, unproven,
 					"proc: the UID may belong to another pod, and the pod's status has no address")
-				claimed.Address = netip.MustParseAddr("192.0.2.9")
-				wantMissing(t, f, claimed, "proc: its network namespace does not have the address in "+
+				unproven.Address = netip.MustParseAddr("192.0.2.9")
+				wantMissing(t, f, unproven, "proc: its network namespace does not have the address in "+
 					"the pod's status (192.0.2.9)")
 				addresses, err := route.Addresses(ns)
 				if err != nil || len(addresses) == 0 {
 					t.Fatalf("addresses %v, %v", addresses, err)
 				}
-				claimed.Address = addresses[0]
+				unproven.Address = addresses[0]
 			}
-			wantFound(t, f, claimed, ns, source)
-			claimed.Name, claimed.Address = "another", netip.Addr{}
-			wantMissing(t, f, claimed)
+			wantFound(t, f, unproven, ns, source)
+			unproven.Name, unproven.Address = "another", netip.Addr{}
+			wantMissing(t, f, unproven)
 			wantFound(t, f, p, ns, source)
 		})
 	}

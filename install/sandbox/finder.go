@@ -135,5 +135,5 @@ func (f *Finder) removeEnded() {
 	f.removeEndedAt = max(minCached, 2*len(f.cached))
 }
 
-// errorIn returns an error of a source.
+// errorIn adds the name of a source to an error of this source.
 func errorIn(s Source, err error) error { return fmt.Errorf("%s: %w", s, err) }

@@ -43,11 +43,11 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// process adds the process pid to the node's /proc, under the process id as.
-func (n *node) process(t testing.TB, as, pid int) {
+// process adds the process pid to the node's /proc, where its process id is pidOnNode.
+func (n *node) process(t testing.TB, pidOnNode, pid int) {
 	t.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),
-		filepath.Join(n.proc, strconv.Itoa(as))); err != nil {
+		filepath.Join(n.proc, strconv.Itoa(pidOnNode))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,8 +85,8 @@ func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 	return "/var/run/netns/" + name
 }
 
-// mount is like link, but with a mount like runtimes use. Only the calling thread has it; the
-// thread must not be reused.
+// mount is like link, but mounts the namespace as runtimes do. The mount exists only in a new mount
+// namespace of the calling thread, which must not be reused.
 func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 	t.Helper()
 	path := filepath.Join(n.netns, name)
@@ -123,7 +123,7 @@ func (n *node) unlink(t testing.TB, path string) {
 	}
 }
 
-// record stores a record like ADD, a second after the previous one.
+// record stores a record as ADD does. Its time is a second after the time of the previous record.
 func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
 	t.Helper()
 	n.now = n.now.Add(time.Second)
@@ -137,7 +137,7 @@ func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
 	return k
 }
 
-// result caches a result like a runtime, with libcni, and returns the file.
+// result caches a result with libcni, as a runtime does, and returns the path of the file.
 func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
 	t.Helper()
 	n.now = n.now.Add(time.Second)
@@ -167,7 +167,7 @@ func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
 	return file
 }
 
-// find searches for one pod.
+// find searches for one pod, and returns its sandbox, or the reason why it is missing.
 func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, reason string) {
 	t.Helper()
 	found, missing := f.Find(t.Context(), []sandbox.Pod{p})
@@ -207,7 +207,7 @@ func wantMissing(t testing.TB, f *sandbox.Finder, p sandbox.Pod, texts ...string
 	t.Helper()
 	s, reason := find(t, f, p)
 	if reason == "" {
-		t.Errorf("found %+v", s)
+		t.Errorf("found %+v, want no sandbox of pod %s", s, p)
 	}
 	for _, text := range texts {
 		if !strings.Contains(reason, text) {

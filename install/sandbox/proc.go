@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// procDir is the node's /proc; empty if it is not available.
+// procDir is the path of the node's /proc; empty if it is not available.
 type procDir string
 
 // netns returns the path of a process's network namespace.
@@ -23,7 +23,7 @@ func (d procDir) netns(pid int) string { return string(d) + "/" + strconv.Itoa(p
 // firstProcess is the PID of a process that is always in the node's network namespace.
 const firstProcess = 1
 
-// namespace returns the network namespace of a process.
+// namespace returns the identity of the network namespace of a process.
 func (d procDir) namespace(pid int) (netns.ID, error) {
 	id, err := identify(d.netns(pid))
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
@@ -71,8 +71,8 @@ func (d procDir) confirms(s Sandbox) bool {
 	return !ok || d.podOf(pid) == s.Pod.UID
 }
 
-// process returns the process ID in a path of the form ProcDir/PID/ns/net, where ProcDir is d. It
-// returns false for other paths.
+// process returns the process ID in a path of the form PID/ns/net below d. It returns false for
+// other paths.
 func (d procDir) process(path string) (pid int, ok bool) {
 	if rest, ok := strings.CutPrefix(path, string(d)+"/"); ok && d != "" {
 		return processOf("/proc/" + rest)

@@ -44,10 +44,10 @@ func TestAPodIsFoundByItsProcesses(t *testing.T) {
 				f := n.finder()
 				wantMissing(t, f, newPod(), "proc: the pod has no process")
 				for range 2 {
-					if s := wantFound(t, f, p, ns,
-						sandbox.Proc); s.Path != fmt.Sprintf("%s/%d/ns/net", n.proc, pid) ||
-						s.ContainerID != "" {
-						t.Errorf("found %+v", s)
+					s := wantFound(t, f, p, ns, sandbox.Proc)
+					want := fmt.Sprintf("%s/%d/ns/net", n.proc, pid)
+					if s.Path != want || s.ContainerID != "" {
+						t.Errorf("found %+v, want path %s and no container", s, want)
 					}
 				}
 				stop()
@@ -67,16 +67,16 @@ func TestPodCannotImpersonateAnother(t *testing.T) {
 	wantFound(t, f, hostile, ns, sandbox.Proc)
 }
 
-// TestProcessesInTheNodesNamespaceDoNotCount covers CRI-O's conmon, which is in the pod's cgroup
-// and in the node's namespace, and pods with hostNetwork.
-func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
+// TestProcessesInTheNodesNamespaceAreIgnored covers CRI-O's conmon, which is in the pod's cgroup and
+// in the node's network namespace, and pods with hostNetwork.
+func TestProcessesInTheNodesNamespaceAreIgnored(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))
 	n.start(t, nil, dir)
 	f := n.finder()
 	wantMissing(t, f, p, "it is in the namespace of the node or of this process")
 	n.start(t, ns, dir)
-	err := netnstest.New(t).Do(func() error { // in a finder's namespace that is not the node's
+	err := netnstest.New(t).Do(func() error { // the finder has its own network namespace
 		wantFound(t, f, p, ns, sandbox.Proc)
 		return nil
 	})
@@ -85,7 +85,7 @@ func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
 	}
 }
 
-func TestOfSeveralNamespacesTheOldestProcessCounts(t *testing.T) {
+func TestOfSeveralNamespacesTheOneOfTheOldestProcessIsFound(t *testing.T) {
 	n, p, ns, own := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))
 	n.start(t, ns, dir)
@@ -93,9 +93,9 @@ func TestOfSeveralNamespacesTheOldestProcessCounts(t *testing.T) {
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
 	// The other namespace takes precedence if the runtime created it.
 	path := n.link(t, own, "cni-1")
-	if s := wantFound(t, n.finder(), p, own, sandbox.Proc); s.Path != filepath.Join(n.netns,
-		"cni-1") {
-		t.Errorf("found %+v", s)
+	s, want := wantFound(t, n.finder(), p, own, sandbox.Proc), filepath.Join(n.netns, "cni-1")
+	if s.Path != want {
+		t.Errorf("found %+v, want path %s", s, want)
 	}
 	n.link(t, ns, "cni-0")
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
@@ -131,7 +131,8 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestANamespaceOfAPodThatHasEndedIsTaken covers reused inode numbers of namespaces.
+// TestANamespaceOfAPodThatHasEndedIsTaken checks that the cached sandbox of an ended pod does not
+// prevent that another pod's namespace with the same identity is found: inode numbers are reused.
 func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	n, ended, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	f := n.finder()
@@ -151,7 +152,7 @@ func TestAPathOfAProcess(t *testing.T) {
 	n.result(t, p, "c1", "/proc/7/ns/net")
 	f := n.finder()
 	if s := wantFound(t, f, p, ns, sandbox.Runtime); s.Path != n.proc+"/7/ns/net" {
-		t.Errorf("found %+v", s)
+		t.Errorf("found %+v, want the path of process 7", s)
 	}
 	wantMissing(t, f, other, "/proc/7/ns/net belongs to pod "+p.String()+" with UID "+p.UID)
 	// The process id is reused by another pod's process in the same namespace.
@@ -212,7 +213,7 @@ func TestFromACgroupNamespace(t *testing.T) {
 	enter := func() error { return errors.Join(move(own), unix.Unshare(unix.CLONE_NEWCGROUP)) }
 	onThread(t, enter, func() {
 		defer func() {
-			// otherwise the group could not be removed before the end of the thread
+			// A cgroup cannot be removed while a thread is in it.
 			if err := move(hierarchy); err != nil {
 				t.Error(err)
 			}

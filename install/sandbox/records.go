@@ -18,8 +18,8 @@ type records struct {
 	candidates candidates
 }
 
-// refresh reads new records. The error counts the records that cannot be read, and names one of
-// them; the next refresh tries again.
+// refresh reads new records. The error contains the number of records that cannot be read, and the
+// reason for one of them. The next refresh tries to read them again.
 func (r *records) refresh() error {
 	if r.disabled {
 		return nil

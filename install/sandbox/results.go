@@ -26,13 +26,14 @@ type result struct {
 	size      int64
 	time      time.Time
 	candidate candidate // its pod has no UID if the result does not belong to a pod
-	err       error     // why the file is not a valid result
+	err       error     // the reason if the file is not a valid result
 }
 
-// refresh reads new and changed files.
+// refresh reads new and changed files. If ctx ends, there are no candidates until the next refresh.
 func (r *results) refresh(ctx context.Context) error {
 	var errs fileErrors
-	known := make(map[string]result, len(r.known))
+	known, all := make(map[string]result, len(r.known)), newCandidates()
+	// If ctx ends, keep no candidates: without all files, a path may seem to belong to another pod.
 	r.candidates = newCandidates()
 	for _, dir := range r.dirs {
 		names, err := readNames(dir)
@@ -52,11 +53,11 @@ func (r *results) refresh(ctx context.Context) error {
 			if err != nil {
 				errs.add(err)
 			} else if c.candidate.pod.UID != "" {
-				r.candidates.add(c.candidate)
+				all.add(c.candidate)
 			}
 		}
 	}
-	r.known = known
+	r.known, r.candidates = known, all
 	return errs.in(Runtime)
 }
 
@@ -134,7 +135,7 @@ func parseResult(text []byte) (candidate, error) {
 		if !json.Valid(text) {
 			return candidate{}, err
 		}
-		return candidate{}, nil // some other JSON
+		return candidate{}, nil // the file is not a cached result
 	}
 	if c.Kind != "cniCacheV1" || c.ContainerID == "" || c.IfName == loopback {
 		return candidate{}, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// plugins represents all plugins of a chain. They return an interface of the container in the
-// namespace at this path.
+// plugins represents all plugins of a chain. Their result contains an interface in the network
+// namespace at the path that is the value.
 type plugins string
 
 var _ invoke.Exec = plugins("")

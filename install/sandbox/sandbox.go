@@ -17,10 +17,10 @@ type Pod struct {
 	// UID is the UID of the pod in the kubelet. For a static pod this is the annotation
 	// kubernetes.io/config.mirror.
 	UID string
-	// Unproven is set if the UID may belong to another pod because it is from an annotation, which
-	// users can set. A network namespace that is found in /proc, which does not contain the name of
-	// the pod, is then the pod's only if it has Address. Search for such a pod in a separate call,
-	// because the result of [Finder.Find] contains one sandbox for each UID.
+	// Unproven is set if the UID may belong to another pod because it comes from an annotation,
+	// which users can set. A network namespace in /proc, which does not contain the name of the
+	// pod, is then the pod's sandbox only if the namespace has Address. Search for such a pod in a
+	// separate call, because the result of [Finder.Find] contains one sandbox for each UID.
 	Unproven bool
 	// Address is an address in the pod's status, which only the kubelet sets. It is needed only if
 	// Unproven is set.
@@ -72,9 +72,9 @@ type Sandbox struct {
 	Created time.Time
 }
 
-// Open opens the network namespace. Close it soon, because an open namespace does not end. The
+// Open opens the network namespace. Close it soon, because the kernel keeps an open namespace. The
 // error wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another
-// namespace, Open returns another error; then find the pod again.
+// namespace, Open returns another error: find the pod again.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {
@@ -94,8 +94,8 @@ func (s Sandbox) exists() bool {
 	return err == nil && id == s.ID
 }
 
-// identify returns the identity that a network namespace at the path has. It does not check whether
-// the file is a network namespace.
+// identify returns the identity of the network namespace at a path. It does not check that the file
+// is a network namespace.
 func identify(path string) (netns.ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -17,7 +17,7 @@ type search struct {
 	found  map[string]Sandbox
 	wanted map[string]*Missing // pods that are not found yet, by UID
 	// own and host are the network namespaces of this process and of the node, which are not
-	// sandboxes. host is zero if /proc is not available.
+	// sandboxes. host is zero if the node's namespace is unknown.
 	own, host netns.ID
 	// err contains the errors that concern a whole source.
 	err error
@@ -84,7 +84,7 @@ type otherPodError struct{ error }
 // not the network namespace of the node or of this process.
 func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	proven := p
-	proven.Unproven, proven.Address = false, netip.Addr{} // candidates do not have these fields
+	proven.Unproven, proven.Address = false, netip.Addr{} // candidates never set these fields
 	if owner := all.byPath[a.path].pod; owner != proven {
 		return Sandbox{}, otherPodError{
 			fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID),

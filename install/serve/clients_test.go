@@ -31,7 +31,7 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 	c := make(chan net.Conn)
 	go func() {
 		runtime.LockOSThread() // the thread ends with its goroutine
-		// The uid of the file system remains root's, as for a process that ignores modes.
+		// The filesystem uid remains root's: the mode of the socket permits the connection.
 		const nobody = 65534
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
 			^uintptr(0)); errno != 0 {
@@ -54,7 +54,7 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 	_, _ = conn.Write(agent.AppendFrame(nil,
 		[]byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
 	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
-		t.Errorf("answer %q", answer)
+		t.Errorf("answer %q, want none", answer)
 	}
 	env.wait(t, "connection from uid 65534 rejected")
 }
@@ -78,9 +78,10 @@ func TestOtherUsersCannotReachTheSocket(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreBounded checks that callers wait beyond the limit, and that all are answered.
+// TestConnectionsAreBounded checks that callers wait while the limit of connections is reached, and
+// that all callers are answered.
 func TestConnectionsAreBounded(t *testing.T) {
-	var current, most atomic.Int32 // requests that are answered at a time
+	var current, most atomic.Int32 // numbers of requests that are being answered
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
 		n := current.Add(1)
 		defer current.Add(-1)
@@ -108,8 +109,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreClosed checks that a connection without a request is closed, so that
-// others are accepted.
+// TestSilentConnectionsAreClosed checks that connections without a request are closed, and that
+// further connections are then accepted.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	t.Parallel() // waits for the time limit
 	env := start(t, socket(t), serve.Options{Objects: echo})
@@ -127,8 +128,8 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	env.wait(t, "request: read unix")
 }
 
-// TestClientsThatDoNotReadAreClosed checks that a client that does not read its answer loses its
-// connection, so that others are accepted.
+// TestClientsThatDoNotReadAreClosed checks that the connections of clients that do not read their
+// answers are closed, and that further connections are then accepted.
 func TestClientsThatDoNotReadAreClosed(t *testing.T) {
 	t.Parallel()          // waits for the time limit
 	const large = 1 << 20 // more than the buffers of a socket

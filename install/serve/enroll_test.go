@@ -42,7 +42,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 	for range 5 {
 		e, err := env.client().Enroll(t.Context(), web, address, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
-			t.Fatalf("the enrollment is %+v, %v", e, err)
+			t.Fatalf("enrollment %+v, error %v, want backend nft with DNS", e, err)
 		}
 	}
 	// Descriptors of other requests are closed.
@@ -51,7 +51,7 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 	}
 	env.stop()
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d descriptors, before %d", after, before)
+		t.Errorf("%d open descriptors, want at most %d as before", after, before)
 	}
 }
 
@@ -94,13 +94,14 @@ func TestRefusedEnrollments(t *testing.T) {
 		defer cancel()
 		_, err := agent.Caller{Socket: env.path}.Query(ctx, agent.Request{Verb: agent.AskEnroll})
 		if err == nil || !strings.Contains(err.Error(), "0 descriptors") {
-			t.Error(err)
+			t.Errorf("error %v, want that the request has 0 descriptors", err)
 		}
 	})
 	t.Run("no agent listens", func(t *testing.T) {
 		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, address, ns.FD())
 		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "no agent listens") {
-			t.Errorf("error of kind %q: %v", source.KindOf(err), err)
+			t.Errorf("error of kind %q: %v, want unavailable, because no agent listens",
+				source.KindOf(err), err)
 		}
 	})
 }
@@ -138,7 +139,7 @@ func TestWaitingEnrollments(t *testing.T) {
 	env.stop()
 	for range waiting {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "the agent ends") {
-			t.Error(err)
+			t.Errorf("error %v, want that the agent ends", err)
 		}
 	}
 }

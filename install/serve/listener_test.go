@@ -15,7 +15,7 @@ import (
 )
 
 func TestObstructingFilesAreReplaced(t *testing.T) {
-	dead := func(path string) error {
+	createDeadSocket := func(path string) error {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err == nil {
 			l.SetUnlinkOnClose(false)
@@ -24,13 +24,13 @@ func TestObstructingFilesAreReplaced(t *testing.T) {
 		return err
 	}
 	for name, prepare := range map[string]func(path string) error{
-		"the socket of a dead agent": dead,
+		"the socket of a dead agent": createDeadSocket,
 		"a file": func(path string) error {
 			return os.WriteFile(path, nil, 0o644)
 		},
 		"a link": func(path string) error { return os.Symlink("/etc/passwd", path) },
 		"the unfinished socket of a dead agent": func(path string) error {
-			return dead(filepath.Join(filepath.Dir(path), ".new-X"))
+			return createDeadSocket(filepath.Join(filepath.Dir(path), ".new-X"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestObstructingFilesAreReplaced(t *testing.T) {
 				t.Error(err)
 			}
 			if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
-				t.Errorf("remaining: %v", entries)
+				t.Errorf("files %v, want only the socket", entries)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if reports := env.reported(); len(reports) != 1 {
-		t.Errorf("reported %q", reports)
+		t.Errorf("reported %q, want one failure", reports)
 	}
 	cancel()
 	<-done
@@ -113,7 +113,7 @@ func TestDirectoryOfAnotherOwner(t *testing.T) {
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+
 		" must be a directory of uid 0") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want one about the owner of the directory", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestAPathThatIsTooLong(t *testing.T) {
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(),
 		"the path of a socket has at most 107 bytes") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want one about the length of the path", err)
 	}
 }
 

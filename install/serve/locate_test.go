@@ -45,7 +45,7 @@ func TestPodsAreLocated(t *testing.T) {
 	}
 	if found.Redirect.LoopbackCIDR != redirect.LoopbackCIDR ||
 		found.Redirect.ProxyPort != redirect.ProxyPort {
-		t.Errorf("redirection %+v", found.Redirect)
+		t.Errorf("redirection %+v, want %+v", found.Redirect, redirect)
 	}
 	found.Redirect = want.Redirect
 	if d := cmp.Diff(want, *found, cmp.Comparer(func(a, b *rules.Redirect) bool {
@@ -84,7 +84,8 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 			_, _, err := locate(t, serve.Options{Locate: row.locate})
 			if err == nil || !strings.Contains(err.Error(), row.text) ||
 				agent.IsNotFound(err) != row.notFound {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, not found: %v; want %q, not found: %v", err, agent.IsNotFound(err),
+					row.text, row.notFound)
 			}
 		})
 	}

@@ -21,10 +21,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// startNode returns an API server, and a socket that answers from a cache of its pods.
-func startNode(t testing.TB, put ...string) (api source.Source, env *testEnv) {
+// startNode starts an API server with pods, and an agent's server that answers from a cache of these
+// pods. It returns a source that reads from the API server, and the agent's server.
+func startNode(t testing.TB, pods ...string) (api source.Source, env *testEnv) {
 	server := apiservertest.Start(t)
-	server.Put(put...)
+	server.Put(pods...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
 	t.Cleanup(api.Close)
 	client, err := apiclient.New(apiclient.Options{
@@ -33,7 +34,7 @@ func startNode(t testing.TB, put ...string) (api source.Source, env *testEnv) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := podcache.New(podcache.Options{Client: client, NodeName: "node-2", Fetch: api})
+	cache, err := podcache.New(podcache.Options{Client: client, NodeName: "node-2", Fetch: api})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,14 +42,14 @@ func startNode(t testing.TB, put ...string) (api source.Source, env *testEnv) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.Run(ctx)
+		cache.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-done
 	})
-	rulestest.Eventually(t, "the pods are listed", m.Synced)
-	return api, start(t, socket(t), serve.Options{Objects: m})
+	rulestest.Eventually(t, "the pods are listed", cache.Synced)
+	return api, start(t, socket(t), serve.Options{Objects: cache})
 }
 
 // TestAgentAndAPIServerAgree checks that the agent's answers equal the API server's in all
@@ -82,7 +83,7 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(fromAPI, fromAgent); d != "" {
-				t.Errorf("(-API server +agent)\n%s", d)
+				t.Errorf("pod (-API server +agent)\n%s", d)
 			}
 		})
 	}

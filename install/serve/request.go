@@ -31,14 +31,14 @@ const (
 	Failed   Outcome = "error"     // any other error
 )
 
-// serve reads one request, and replies to it unless it is a notification or cannot be parsed.
+// serve reads one request, and answers it unless it is a notification or cannot be parsed.
 func (s *Server) serve(conn *net.UnixConn) error {
 	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
 	receiver := agent.NewReceiver(conn)
 	defer receiver.Close()
 	text, err := agent.ReadFrame(receiver, agent.MaxRequest)
 	if errors.Is(err, io.EOF) {
-		return nil // an agent of an earlier version tested whether this one listens
+		return nil // agents of earlier versions connect to test that this agent listens
 	}
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
@@ -49,7 +49,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return fmt.Errorf("request: %w", err)
 	}
 	if err := r.CheckSupported(); err != nil {
-		return errors.Join(err, s.reply(conn, nil, err))
+		return errors.Join(err, s.answer(conn, nil, err))
 	}
 	if !r.Verb.IsQuery() {
 		return s.notify(&r)
@@ -57,14 +57,14 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	if r.Verb == agent.AskEnroll {
 		body, err := s.enroll(&r, receiver.TakeDescriptors())
 		s.options.Answered(outcomeOf(false, err), time.Since(start))
-		return s.reply(conn, body, err)
+		return s.answer(conn, body, err)
 	}
 	body, outcome, err := s.query(&r)
 	s.options.Answered(outcome, time.Since(start))
-	return s.reply(conn, body, err)
+	return s.answer(conn, body, err)
 }
 
-// notify handles requests without a reply: log lines and reports of ADD.
+// notify handles requests that are not answered: log lines and reports of ADD.
 func (s *Server) notify(r *agent.Request) error {
 	if r.Verb == agent.NotifyLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
@@ -84,7 +84,7 @@ func (s *Server) notify(r *agent.Request) error {
 	return nil
 }
 
-// query returns the reply to a query, and its outcome.
+// query returns the body of the answer to a query, and the outcome of the query.
 func (s *Server) query(r *agent.Request) ([]byte, Outcome, error) {
 	timeout := queryTimeout
 	if r.Verb == agent.AskLocate {
@@ -189,13 +189,13 @@ func outcomeOf(fetched bool, err error) Outcome {
 	return Failed
 }
 
-// reply sends a reply with one write: the body, or the error queryErr unless it is nil.
-func (s *Server) reply(conn net.Conn, body []byte, queryErr error) error {
-	answer := agent.Answer{Version: agent.Version}
+// answer sends an answer with one write: the body if queryErr is nil, and otherwise the error.
+func (s *Server) answer(conn net.Conn, body []byte, queryErr error) error {
+	head := agent.Answer{Version: agent.Version}
 	if queryErr != nil {
-		answer = agent.ErrorAnswer(string(source.KindOf(queryErr)), queryErr)
+		head = agent.ErrorAnswer(string(source.KindOf(queryErr)), queryErr)
 	}
-	message, err := agent.AppendJSON(make([]byte, 0, 64+len(body)), answer, agent.MaxAnswer)
+	message, err := agent.AppendJSON(make([]byte, 0, 64+len(body)), head, agent.MaxAnswer)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ import (
 // Objects provides the objects for the plugin. All methods are called concurrently; errors have a
 // [source.Kind].
 type Objects interface {
-	// Pod and Namespace return an object in JSON, and whether it was fetched from the API server.
+	// Pod and Namespace return an object in JSON. fetched reports that the object was fetched from
+	// the API server.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
 	// Ready returns nil if pods are available now.
@@ -41,11 +42,11 @@ type Options struct {
 	// done.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
 	// Host returns the rules that the node should have for pods in ambient mode. Its errors have a
-	// [source.Kind]. It is nil if ambient mode is disabled.
+	// [source.Kind]. Host is nil if ambient mode is disabled.
 	Host func() (agent.HostRules, error)
 	// Enroll enrolls a pod with the network namespace and the addresses in ambient mode, and
 	// returns when ztunnel has acknowledged the pod. The context ends when the server ends. The
-	// errors have a [source.Kind], or a kind of package agent. It is nil if ambient mode is
+	// errors have a [source.Kind], or a kind of package agent. Enroll is nil if ambient mode is
 	// disabled.
 	Enroll func(
 		ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
@@ -66,7 +67,7 @@ type Options struct {
 // Limits for clients.
 const (
 	maxConnections = 64
-	// ioTimeout is the time limit for receiving a request, and for sending a reply. It is longer
+	// ioTimeout is the time limit for receiving a request, and for sending an answer. It is longer
 	// than the plugin's timeout, because the agent may get no processor time for seconds after it
 	// has accepted a connection, and a request that has arrived meanwhile must not be rejected.
 	ioTimeout = 5 * time.Second

@@ -23,14 +23,14 @@ func TestRequestsAreAnswered(t *testing.T) {
 	c := env.client()
 	pod, err := c.Pod(t.Context(), web)
 	if err != nil || !pod.HasUID(web.UID) {
-		t.Errorf("the pod is %v, %v", pod, err)
+		t.Errorf("pod %v, error %v, want UID %s", pod, err, web.UID)
 	}
 	namespace, err := c.Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
-		t.Errorf("the namespace is %v, %v", namespace, err)
+		t.Errorf("namespace %v, error %v, want the label a=b", namespace, err)
 	}
 	if p, err := c.Policy(t.Context()); err != nil || string(p) != string(policy()) {
-		t.Errorf("the policy is %s, %v", p, err)
+		t.Errorf("policy %s, error %v, want %s", p, err, policy())
 	}
 	if err := c.Ready(t.Context()); err != nil {
 		t.Error(err)
@@ -67,10 +67,11 @@ func TestErrorsAreAnswered(t *testing.T) {
 			if source.KindOf(err) != kind ||
 				!strings.HasPrefix(err.Error(), "pod default/web: node agent: because ") ||
 				len(err.Error()) > 1000 {
-				t.Errorf("the pod: error of kind %q: %v", source.KindOf(err), err)
+				t.Errorf("Pod: error of kind %q: %v, want a short error of kind %q", source.KindOf(err),
+					err, kind)
 			}
 			if err := env.client().Ready(t.Context()); source.KindOf(err) != kind {
-				t.Errorf("Ready: error of kind %q: %v", source.KindOf(err), err)
+				t.Errorf("Ready: error of kind %q: %v, want kind %q", source.KindOf(err), err, kind)
 			}
 			want := fmt.Sprintf("answered %s true", result)
 			if d := cmp.Diff([]string{want, want}, env.reported()); d != "" {
@@ -88,7 +89,7 @@ func TestAnAnswerThatIsTooLong(t *testing.T) {
 	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
 	if !source.IsUnavailable(err) ||
 		!strings.Contains(err.Error(), "the answer has more than 8 MiB") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want that the answer is too long", err)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestAnAnswerThatTakesTooLong(t *testing.T) {
 	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
 	if !source.IsUnavailable(err) ||
 		!strings.Contains(err.Error(), "the API server does not answer") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want the server's reason", err)
 	}
 }
 
@@ -121,7 +122,8 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 	env.wait(t, "add web success redirect nft 1ms 7")
 }
 
-// TestInvalidRequests checks that invalid requests are only logged by the agent.
+// TestInvalidRequests checks that the only effects of an invalid request are an error for the
+// agent's log and, if the request can be parsed and is not a notification, an answer with the error.
 func TestInvalidRequests(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
 		{"invalid JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
@@ -159,18 +161,18 @@ func TestInvalidRequests(t *testing.T) {
 			env := start(t, socket(t), serve.Options{Objects: echo})
 			answer := exchange(t, env.path, agent.AppendFrame(nil, []byte(row.request)))
 			if !strings.Contains(answer, row.answer) || row.answer == "" && answer != "" {
-				t.Errorf("answer %q", answer)
+				t.Errorf("answer %q, want %q in it", answer, row.answer)
 			}
 			env.wait(t, strings.ReplaceAll(row.failed, "PATH", env.path))
 			if reports := env.reported(); len(reports) != 1 {
-				t.Errorf("reported %q", reports)
+				t.Errorf("reported %q, want one error", reports)
 			}
 		})
 	}
 	t.Run("a frame that is too long", func(t *testing.T) {
 		env := start(t, socket(t), serve.Options{Objects: echo})
 		if answer := exchange(t, env.path, []byte{0xff, 0xff, 0xff, 0xff}); answer != "" {
-			t.Errorf("answer %q", answer)
+			t.Errorf("answer %q, want none", answer)
 		}
 		env.wait(t, "request: a frame of 4294967295 bytes: too long")
 	})

@@ -51,12 +51,12 @@ func TestANewAgentTakesOver(t *testing.T) {
 	group.Wait()
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("remaining: %v, %v", entries, err)
+		t.Errorf("files %v, error %v, want only the socket", entries, err)
 	}
 }
 
-// TestSocketBelongsToTheRunningAgent checks that an old agent that still runs leaves the socket
-// to the new one, and creates it again when the new one ends.
+// TestSocketBelongsToTheRunningAgent checks that an old agent that still runs leaves the socket to
+// the new agent, and creates the socket again when the new agent ends.
 func TestSocketBelongsToTheRunningAgent(t *testing.T) {
 	path := socket(t)
 	old := start(t, path, serve.Options{Objects: echo})
@@ -72,7 +72,7 @@ func TestSocketBelongsToTheRunningAgent(t *testing.T) {
 	}
 	old.wait(t, "answered success")
 	if n := len(next.reported()); n != 1 {
-		t.Errorf("the new agent has reported %q", next.reported())
+		t.Errorf("the new agent has reported %q, want one answer", next.reported())
 	}
 }
 
@@ -94,9 +94,9 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// TestTwoAgentsShareTheSocketPath checks that an agent creates its socket again when the process
-// that has replaced it ends.
-func TestTwoAgentsShareTheSocketPath(t *testing.T) {
+// TestSocketIsCreatedAgainAfterAnotherProcess checks that an agent leaves its path to the socket of
+// another process, and creates its own socket again when the process ends.
+func TestSocketIsCreatedAgainAfterAnotherProcess(t *testing.T) {
 	env := start(t, socket(t), serve.Options{Objects: echo})
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: env.path + ".other", Net: "unix"})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reports := env.reported(); len(reports) > 0 || !env.Listening() {
-		t.Errorf("reported %q, listening %v", reports, env.Listening())
+		t.Errorf("reported %q, listening %v, want no reports and true", reports, env.Listening())
 	}
 	other.Close()
 	env.wait(t, "was removed, and is created again")
@@ -155,7 +155,7 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	close(release)
 	if answer, err := agent.ReadFrame(late, agent.MaxAnswer); err != nil ||
 		string(answer) != `{"version":1}` {
-		t.Errorf("the answer is %s, %v", answer, err)
+		t.Errorf("answer %s, error %v, want an answer without an error", answer, err)
 	}
 	group.Wait()
 }
@@ -186,7 +186,7 @@ func TestAKilledAgent(t *testing.T) {
 	}
 	if err := c().Ready(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "no agent listens") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want that no agent listens", err)
 	}
 	start(t, path, serve.Options{Objects: echo})
 	if err := c().Ready(t.Context()); err != nil {

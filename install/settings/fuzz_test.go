@@ -22,17 +22,17 @@ func FuzzAcceptedValues(f *testing.F) {
 			switch s.Kind.Want {
 			case settings.Bool.Want:
 				values.Bool(s.Env)
-			case settings.ExitCode.Want, settings.Port.Want:
+			case settings.ExitCode.Want, settings.PodCount.Want, settings.Port.Want:
 				if n := values.Int(s.Env); n < 0 || n > 65535 {
-					t.Errorf("%s: %q is %d", s.Env, value, n)
+					t.Errorf("%s: %q is %d, want 0 to 65535", s.Env, value, n)
 				}
 			case settings.Duration.Want, settings.PluginTime.Want:
 				if d := values.Duration(s.Env); d <= 0 {
-					t.Errorf("%s: %q is %s", s.Env, value, d)
+					t.Errorf("%s: %q is %s, want a positive duration", s.Env, value, d)
 				}
 			case settings.Mode.Want:
 				if m := values.Mode(s.Env); m&0o7007 != 0 {
-					t.Errorf("%s: %q is %o", s.Env, value, m)
+					t.Errorf("%s: %q is the mode %o, want no permissions for others", s.Env, value, m)
 				}
 			case settings.Names.Want:
 				for _, n := range values.Names(s.Env) {

@@ -37,12 +37,12 @@ var operateSettings = []Setting{
 	},
 	{
 		Env: "SLUICE_NODE_IP", Fixed: true, Kind: Text, Example: "10.0.0.7",
-		Help: "addresses of the node (downward API), whose connections to both ports have limits " +
-			"of their own",
+		Help: "addresses of the node (downward API); connections from them to both ports have " +
+			"separate limits",
 	},
 	{
 		Env: "SLUICE_DAEMONSET", Fixed: true, Kind: Text, Default: DaemonSet, Example: "mesh-node",
-		Help: "name of the agent's DaemonSet, whose pods are not redirected and whose deletion " +
+		Help: "name of the agent's DaemonSet; its pods are not redirected, and its deletion " +
 			"triggers uninstallation",
 	},
 }

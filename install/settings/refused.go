@@ -1,6 +1,7 @@
 package settings
 
-// A Refusal is a variable of Istio's installer that has no effect or another meaning in Sluice.
+// A Refusal is a variable of Istio's installer that Sluice rejects, because it has no effect or
+// another meaning in Sluice.
 type Refusal struct {
 	Env string
 	// Reason continues a sentence that begins with the variable's name.

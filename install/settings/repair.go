@@ -89,7 +89,7 @@ var repairSettings = []Setting{
 	{
 		Env: "SLUICE_COUNTER_METRICS_PODS", Helm: "counterMetrics.topPods", Kind: PodCount,
 		Default: "20", Example: "50",
-		Help: "number of pods of the node that have series if pods have series of their own",
+		Help: "maximum number of the node's pods with series, if SLUICE_COUNTER_METRICS=pod",
 	},
 	{
 		Env: "SLUICE_SEARCH_PROC", Helm: "searchProc", Kind: Bool, Default: "true",

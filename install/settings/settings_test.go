@@ -70,8 +70,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 }
 
-// TestTimesOfThePlugin checks that the agent rejects at its start what the plugin would reject, and
-// names the variable.
+// TestTimesOfThePlugin checks that the agent allows exactly the durations that the plugin allows.
 func TestTimesOfThePlugin(t *testing.T) {
 	for env, name := range map[string]string{
 		"SLUICE_API_BUDGET": "api_budget", "SLUICE_API_TRY_TIMEOUT": "api_try_timeout",
@@ -169,7 +168,8 @@ func TestReadRejectsInvalidParameters(t *testing.T) {
 		_, err := settings.Read(lookup(map[string]string{c.env: c.value}))
 		if err == nil || !strings.HasPrefix(err.Error(), "environment variable "+c.env+": "+
 			c.want) {
-			t.Errorf("%s=%s: %v", c.env, c.value, err)
+			t.Errorf("%s=%s: error %v, want one that begins with %q after the variable", c.env,
+				c.value, err, c.want)
 		}
 	}
 	v, err := settings.Read(
@@ -231,7 +231,7 @@ func TestKindAllows(t *testing.T) {
 		{"an empty text", settings.Text, "", false},
 	} {
 		if got := c.kind.Allows(c.value); got != c.want {
-			t.Errorf("%s: %q allowed: %v", c.reason, c.value, got)
+			t.Errorf("%s: %q allowed: %v, want %v", c.reason, c.value, got, c.want)
 		}
 	}
 }

@@ -118,6 +118,6 @@ var pluginSettings = []Setting{
 	}),
 	{
 		Env: "SLUICE_SERVE", Helm: "serve.enabled", Kind: Bool, Default: "true", Example: "false",
-		Help: "serve the node's pods to the plugin over a socket, so that it needs no API request",
+		Help: "serve the node's pods to the plugin over a socket, which saves API requests",
 	},
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestTokensThatAreNotPublished checks that an invalid token does not replace a valid one.
+// TestTokensThatAreNotPublished checks that the published token stays if the next token is invalid,
+// or cannot be obtained or checked.
 func TestTokensThatAreNotPublished(t *testing.T) {
 	for _, row := range []struct {
 		name       string
@@ -60,11 +61,11 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				env.checkProblem(row.problem)
 				if (s.Rejected > 0) != row.isRejected || (s.Failed > 0) == row.isRejected ||
 					!s.Usable(time.Now()) || s.Published != 1 {
-					t.Errorf("status %+v", s)
+					t.Errorf("status %+v, want the first token and one counted failure", s)
 				}
 				if after, err := os.ReadFile(env.options.Kubeconfig); err != nil ||
 					string(after) != string(before) {
-					t.Errorf("the kubeconfig was changed, or %v", err)
+					t.Errorf("the kubeconfig was changed, or cannot be read: %v", err)
 				}
 				// The next valid token is published.
 				env.server.Always(apiservertest.Normal())
@@ -74,7 +75,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				later(time.Minute)
 				env.checkProblem("")
 				if s := env.Status(); s.Published != 2 {
-					t.Errorf("status %+v", s)
+					t.Errorf("status %+v, want the second token", s)
 				}
 			})
 		})
@@ -86,7 +87,7 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.server.Always(apiservertest.InternalError()) })
 		if _, text := env.published(); text != "" || env.Status().Usable(time.Now()) ||
 			env.Status().Age(time.Now()) != 0 {
-			t.Errorf("status %+v", env.Status())
+			t.Errorf("published %q, status %+v, want no token", text, env.Status())
 		}
 		env.checkProblem("cannot be checked")
 		env.server.Always(apiservertest.Normal())
@@ -104,36 +105,36 @@ func TestATokenWithoutPermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.server.Always(apiservertest.Forbidden()) })
 		if _, text := env.published(); text == "" {
-			t.Error("not published")
+			t.Error("the token is not published")
 		}
 		env.checkProblem("")
 		s := env.Status()
 		if s.Usable(time.Now()) || s.Forbidden == nil ||
 			!strings.Contains(s.Forbidden.Error(), answer) {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want an unusable token and the API server's message", s)
 		}
 		// An outage of the API server does not mean that the permission was granted.
 		env.server.Always(apiservertest.Reset())
 		later(time.Minute)
 		if s := env.Status(); s.Usable(time.Now()) || s.Forbidden == nil {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v during an outage, want the missing permission", s)
 		}
 		env.server.Always(apiservertest.Normal())
 		later(5 * time.Second)
 		if s := env.Status(); !s.Usable(time.Now()) || s.Forbidden != nil || s.Published != 1 {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want the first token to be usable", s)
 		}
 		// The permission may be revoked too.
 		env.server.Always(apiservertest.Forbidden())
 		later(10 * time.Minute)
 		if s := env.Status(); s.Usable(time.Now()) {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want an unusable token", s)
 		}
 	})
 }
 
-// TestATokenWithoutThePermissionForNamespaces covers selectors that need the labels of namespaces:
-// then the permission for pods is not sufficient.
+// TestATokenWithoutThePermissionForNamespaces covers selectors that need the labels of namespaces.
+// With such a selector the permission to read pods is not sufficient.
 func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 	for _, needed := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -146,25 +147,25 @@ func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 			s := env.Status()
 			if s.Usable(time.Now()) == needed ||
 				needed && !strings.HasPrefix(s.Forbidden.Error(), "namespace default: ") {
-				t.Errorf("needed %v: %+v", needed, s)
+				t.Errorf("namespaces needed %v: status %+v, usable %v", needed, s, !needed)
 			}
 			later(5 * time.Second)
 			if s := env.Status(); !s.Usable(time.Now()) {
-				t.Errorf("needed %v: %+v", needed, s)
+				t.Errorf("namespaces needed %v: status %+v, want a usable token after 5 s", needed, s)
 			}
 		})
 	}
 }
 
-// TestUnavailableAPIServer checks that an API server that does not answer makes the kubeconfig
-// unusable, except during an outage of less than half a minute, which the start of a pod tolerates.
+// TestUnavailableAPIServer checks that the token is unusable while the API server does not answer.
+// Outages of less than half a minute are tolerated, because the start of a pod tolerates them too.
 func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.CheckInterval = 30 * time.Second })
-		checkUsable := func(when string, want bool) {
+		checkUsable := func(description string, want bool) {
 			t.Helper()
 			if s := env.Status(); s.Usable(time.Now()) != want {
-				t.Errorf("%s: usable %t, want %t: %+v", when, !want, want, s)
+				t.Errorf("%s: usable %t, want %t: %+v", description, !want, want, s)
 			}
 		}
 		for range 10 {
@@ -184,7 +185,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 			later(65 * time.Second)
 			checkUsable("a minute after it was "+name, false)
 			if s := env.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
-				t.Errorf("status %+v", s)
+				t.Errorf("status %+v, want the first token, unavailable and without a problem", s)
 			}
 			env.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
@@ -206,13 +207,13 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 			s := env.Status()
 			if after, _ := os.ReadFile(env.options.Kubeconfig); string(after) != string(before) ||
 				s.Usable(time.Now()) || !s.Revoked {
-				t.Errorf("status %+v", s)
+				t.Errorf("status %+v, want the same kubeconfig with a revoked token", s)
 			}
 			env.project(jwt(time.Hour))
 			later(time.Minute)
 			env.checkProblem("")
 			if s := env.Status(); !s.Usable(time.Now()) {
-				t.Errorf("status %+v", s)
+				t.Errorf("status %+v, want a usable token", s)
 			}
 		})
 	})
@@ -226,7 +227,7 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 			later(10 * time.Minute)
 			env.checkProblem("")
 			if s := env.Status(); !s.Usable(time.Now()) || s.Published != 2 {
-				t.Errorf("status %+v", s)
+				t.Errorf("status %+v, want a usable second token", s)
 			}
 		})
 	})
@@ -265,7 +266,7 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 		env := start(t, func(env *testEnv) { env.options.Kubeconfig += "/no/kubeconfig" })
 		env.checkProblem("write " + env.options.Kubeconfig)
 		if s := env.Status(); s.Usable(time.Now()) || s.Failed == 0 {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want no token and counted failures", s)
 		}
 	})
 }

@@ -15,7 +15,7 @@ func TestClaims(t *testing.T) {
 	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
 	if namespace, name := c.serviceAccount(); namespace != "mesh" || name != "sluice" ||
 		!c.issuedAt().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
-		t.Errorf("claims %+v", c)
+		t.Errorf("claims %+v, want account sluice in mesh and an hour from %s", c, at)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
 		c := claimsOf(text)
@@ -50,7 +50,7 @@ func FuzzClaims(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		namespace, name := claimsOf(text).serviceAccount()
 		if (namespace == "") != (name == "") || strings.ContainsAny(namespace+name, "/?#%") {
-			t.Errorf("namespace %q, name %q", namespace, name)
+			t.Errorf("namespace %q, name %q, want both valid or both empty", namespace, name)
 		}
 	})
 }
@@ -70,7 +70,7 @@ func FuzzIssued(f *testing.F) {
 		token, err := readTokenResponse(answer)
 		if (token == "") != (err != nil) || token != "" && (!isWellFormed(token) ||
 			code != http.StatusOK && code != http.StatusCreated) {
-			t.Errorf("token %q, error %v", token, err)
+			t.Errorf("token %q, error %v, want either a valid token or an error", token, err)
 		}
 		if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 2000) {
 			t.Errorf("error of several lines, or too long: %q", err)

@@ -70,13 +70,13 @@ func start(t *testing.T, prepare func(env *testEnv)) *testEnv {
 	return env
 }
 
-// project writes a token like the kubelet, and makes the API server accept it.
+// project writes a token as the kubelet does, and makes the API server accept the token.
 func (env *testEnv) project(text string) {
 	env.server.AddToken(text)
 	env.write(env.options.TokenFile, text+"\n")
 }
 
-// issueTokens makes the API server issue tokens with the lifetime, which it accepts.
+// issueTokens makes the API server issue and accept tokens with the lifetime.
 func (env *testEnv) issueTokens(lifetime time.Duration) {
 	env.server.Issue(func(int64) (string, time.Time) {
 		text := jwt(lifetime)
@@ -95,13 +95,13 @@ func (env *testEnv) write(path, text string) {
 	}
 }
 
-// later lets time pass.
+// later advances the virtual time of the bubble by d, and waits until all goroutines wait.
 func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// published returns what the plugin would use: cluster and token; empty if there is no kubeconfig.
+// published returns the cluster and the token in the published kubeconfig; empty if there is none.
 func (env *testEnv) published() (cluster map[string]any, text string) {
 	env.t.Helper()
 	content, err := os.ReadFile(env.options.Kubeconfig)
@@ -139,15 +139,15 @@ func (env *testEnv) checkProblem(text string) {
 	if text == "" || !strings.Contains(err.Error(), text) {
 		env.t.Errorf("problem %v, want %q", err, text)
 	}
-	_, now := env.published()
+	_, published := env.published()
 	projected, _ := os.ReadFile(env.options.TokenFile)
-	for _, secret := range []string{now, strings.TrimSpace(string(projected)), env.server.Token()} {
+	for _, secret := range []string{published, strings.TrimSpace(string(projected)), env.server.Token()} {
 		if secret != "" && strings.Contains(err.Error(), secret) {
-			env.t.Errorf("a token in %v", err)
+			env.t.Errorf("the problem contains a token: %v", err)
 		}
 	}
 	if strings.ContainsAny(err.Error(), "\r\n") {
-		env.t.Errorf("more than one line: %q", err)
+		env.t.Errorf("the problem has more than one line: %q", err)
 	}
 }
 

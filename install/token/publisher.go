@@ -26,16 +26,16 @@ type Options struct {
 	// kubelet projects into the agent's pod.
 	apiclient.Options
 	// Lifetime is the requested lifetime of a token; 24 h if it is 0. The API server may assign a
-	// shorter one. If the agent ends, or the API server issues no tokens, the published token is
-	// valid for at least half of the lifetime.
+	// shorter one. When the agent ends, or the API server stops issuing tokens, a published
+	// requested token remains valid for at least half of its lifetime.
 	Lifetime time.Duration
 	// CheckInterval is the longest interval for checking the published token while the checks
 	// succeed; 10 min if it is 0. Each interval is shortened by a random part of at most a quarter.
 	CheckInterval time.Duration
 	// Namespaces is set if the plugin also reads namespaces, which needs a further permission.
 	Namespaces bool
-	// Poll disables checks after changes of the files, so that the files are checked only at
-	// intervals of at most 10 s (30 s after failures). It is for file systems without inotify.
+	// Poll disables checks after changes of the files. The files are then checked only at intervals
+	// of at most 10 s (30 s after failures). It is for file systems without inotify.
 	Poll bool
 	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)
@@ -47,11 +47,10 @@ const (
 	// requestInterval is the longest interval for requesting a token while the projected token is
 	// published. It is shortened by a random part of at most a quarter.
 	requestInterval = 10 * time.Minute
-	// retryCheckAfter is the longest delay of the next check after a failed one, because a
-	// permission may have been granted, or the API server may be available again. Delays are
-	// shorter by a random part of at most a half. On 10,000 nodes without permissions the checks
-	// make about 2,700 connections per second, which are fewer than the connections for watching
-	// pods.
+	// retryCheckAfter is the longest delay between a failed check and the next one. It is short,
+	// because the permission may have been granted, or the API server may be available again.
+	// Delays are shorter by a random part of at most a half. On 10,000 nodes without permissions
+	// the checks make about 2,700 connections per second. The watches of pods make more.
 	retryCheckAfter = 5 * time.Second
 )
 
@@ -155,8 +154,8 @@ func (o *Options) readProjected() (string, error) {
 }
 
 // nextToken returns the token to publish: a requested token, or the projected token if requests are
-// not permitted. After another failure of the request it returns an error, so that the published
-// token stays, or the projected token if no token is published.
+// not permitted. After any other failure of the request it returns the projected token if no token
+// is published, and otherwise an error, so that the published token stays.
 func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.requestToken(ctx, projected)
 	switch {
@@ -169,7 +168,7 @@ func (p *Publisher) nextToken(ctx context.Context, projected string) (string, Or
 }
 
 // check checks the published token. If the API server rejects the token, check sets p.content to
-// nil, so that the reconciliation publishes another one.
+// nil, so that the reconciliation publishes a token again.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.verify(ctx, p.content)
 	if ctx.Err() != nil {

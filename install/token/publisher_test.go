@@ -107,20 +107,20 @@ func TestProjectedTokensAreFollowed(t *testing.T) {
 		_, second := env.published()
 		if s := env.Status(); first == second || s.Published != 2 || s.Problem != nil ||
 			!s.Usable(time.Now()) {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want a usable second token", s)
 		}
 	})
 }
 
-// TestTokensAreRequestedOnceThatIsPermitted covers a permission that is granted after the start of
-// the agent.
-func TestTokensAreRequestedOnceThatIsPermitted(t *testing.T) {
+// TestTokensAreRequestedAfterThePermissionIsGranted covers a permission to request tokens that is
+// granted after the start of the agent.
+func TestTokensAreRequestedAfterThePermissionIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t, nil)
 		env.issueTokens(24 * time.Hour)
 		later(11 * time.Minute)
 		if s := env.Status(); s.Origin != token.Requested || s.Problem != nil {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want a requested token", s)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 		env := start(t, func(env *testEnv) {
 			env.options.Changed = func(s token.Status) {
 				if s.Published > 0 && !s.Usable(time.Now()) {
-					t.Errorf("status %+v", s)
+					t.Errorf("status %+v, want a usable token", s)
 				}
 			}
 		})
@@ -142,7 +142,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 		}
 		later(time.Minute)
 		if s := env.Status(); s.Published != 21 || s.Failed+s.Rejected > 0 {
-			t.Errorf("status %+v", s)
+			t.Errorf("status %+v, want 21 published tokens without a failure", s)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestUsable(t *testing.T) {
 	if age := (token.Status{
 		Origin: token.Projected, PublishedAt: now,
 	}).Age(now.Add(time.Second)); age != time.Second {
-		t.Errorf("the age of a token without a time of issue is %v", age)
+		t.Errorf("the age of a token without a time of issue is %v, want 1s since publication", age)
 	}
 }
 
@@ -212,7 +212,8 @@ func TestServerURL(t *testing.T) {
 		url, err := token.ServerURL(func(name string) string { return variables[name] })
 		if url != row.url || (err != nil) != (row.text != "") ||
 			err != nil && !strings.Contains(err.Error(), row.text) {
-			t.Errorf("%v: URL %q, error %v", row, url, err)
+			t.Errorf("%v: URL %q, error %v, want URL %q, error with %q", variables, url, err, row.url,
+				row.text)
 		}
 	}
 }
@@ -221,9 +222,9 @@ func TestServerURL(t *testing.T) {
 // do not send their requests at the same time.
 func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many = 20
+		const agents = 20
 		var publishers []*testEnv
-		for range many {
+		for range agents {
 			publishers = append(publishers, start(t, func(env *testEnv) { env.issueTokens(4 * time.Hour) }))
 		}
 		later(time.Hour)
@@ -236,9 +237,9 @@ func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
 		for _, env := range publishers {
 			renewals[env.Status().IssuedAt.Truncate(time.Second)] = true
 		}
-		if len(checks) < many/2 || len(renewals) < many/2 {
-			t.Errorf("%d agents send requests in %d and renew tokens in %d different seconds", many,
-				len(checks), len(renewals))
+		if len(checks) < agents/2 || len(renewals) < agents/2 {
+			t.Errorf("%d agents check tokens in %d and renew tokens in %d different seconds, want %d",
+				agents, len(checks), len(renewals), agents/2)
 		}
 	})
 }

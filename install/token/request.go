@@ -8,18 +8,22 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
 	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // issueTimeout is the time limit of a request for a token.
 const issueTimeout = 10 * time.Second
 
-// errNotPermitted is the error for a request that the API server forbids or does not support.
+// maxMessageBytes limits the length of the API server's message in errors.
+const maxMessageBytes = 300
+
+// errNotPermitted is wrapped by the error if the API server forbids or does not support the request,
+// or the agent's token names no service account.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
 // requestToken requests a token for the service account of the given token. The new token is not
@@ -52,7 +56,7 @@ func (o *Options) requestToken(ctx context.Context, token string) (string, error
 
 // readTokenResponse reads the response to a request for a token.
 func readTokenResponse(response *http.Response) (string, error) {
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
 		return "", fmt.Errorf("read the API server's answer: %w", err)
 	}
@@ -61,18 +65,19 @@ func readTokenResponse(response *http.Response) (string, error) {
 		Status  json.RawMessage
 	}
 	// A response that is not JSON contains no token.
-	_ = json.Unmarshal(text, &issued)
+	_ = json.Unmarshal(body, &issued)
 	var status struct{ Token string }
 	switch code := response.StatusCode; {
 	case code == http.StatusForbidden, code == http.StatusNotFound,
 		code == http.StatusMethodNotAllowed:
 		return "", fmt.Errorf("%w: the API server answers %d: %s", errNotPermitted, code,
-			quote(issued.Message))
+			text.Quote(issued.Message, maxMessageBytes))
 	case code == http.StatusUnauthorized:
 		return "", source.WithKind(source.Unauthorized,
 			errors.New("the API server answers 401: it does not accept the projected token"))
 	case code != http.StatusCreated && code != http.StatusOK:
-		return "", fmt.Errorf("the API server answers %d: %s", code, quote(issued.Message))
+		return "", fmt.Errorf("the API server answers %d: %s", code,
+			text.Quote(issued.Message, maxMessageBytes))
 	}
 	if json.Unmarshal(issued.Status, &status) != nil || !isWellFormed(status.Token) {
 		return "", errors.New("the API server's answer contains no valid token")
@@ -85,13 +90,4 @@ func isWellFormed(token string) bool {
 	return token != "" && !strings.ContainsFunc(token, func(c rune) bool {
 		return c <= ' ' || c > '~'
 	})
-}
-
-// quote quotes untrusted text for a single line.
-func quote(text string) string {
-	const maxLen = 300
-	if len(text) > maxLen {
-		text = strings.ToValidUTF8(text[:maxLen], "") + "…"
-	}
-	return strconv.Quote(text)
 }

@@ -16,13 +16,13 @@ const (
 	initialBackoff = time.Second
 	maxBackoff     = 30 * time.Second
 	// minEventInterval is the minimum time between two reconciliations after changes of the
-	// directories. They may change often: the directory of the kubeconfig contains the plugin's
-	// log, which changes with each ADD.
+	// directories. The kubeconfig's directory may change often, because it also contains the
+	// plugin's log, which changes with each ADD.
 	minEventInterval = 100 * time.Millisecond
 )
 
 // Run publishes and renews the kubeconfig until the context ends. Failed attempts are repeated with
-// increasing delays; see [Publisher.Status]. The kubeconfig remains.
+// increasing delays; see [Publisher.Status]. The kubeconfig remains after Run.
 func (p *Publisher) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	watch := p.options.watch(changed)
@@ -30,8 +30,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	backoff := initialBackoff
 	for {
 		if !p.options.Poll {
-			// Renew before the reconciliation, so that no change is missed. The error is ignored,
-			// because the files are also checked every 10 s.
+			// Renew the watch before the reconciliation, so that no change is missed. The error is
+			// ignored, because the files are also checked every 10 s.
 			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
 		}
 		wait := resyncInterval

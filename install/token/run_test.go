@@ -76,7 +76,7 @@ func TestFilesAreWatched(t *testing.T) {
 					return
 				}
 			case <-deadline:
-				t.Fatal("no kubeconfig is published")
+				t.Fatalf("kubeconfig %d is not published in time", published)
 			}
 		}
 	}

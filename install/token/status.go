@@ -28,7 +28,7 @@ type Status struct {
 	// read pods, or namespaces if required; otherwise nil.
 	Forbidden error
 	// Unavailable is the error of the last check, on one line, if the API server neither accepted
-	// nor rejected the token, for example because it did not reply; otherwise nil.
+	// nor rejected the token, for example because it did not answer; otherwise nil.
 	Unavailable error
 	// UnavailableSince is the time since which Unavailable is set; zero if it is nil.
 	UnavailableSince time.Time
@@ -48,7 +48,7 @@ type Status struct {
 }
 
 // outageTolerance is the time for which the published token counts as usable although the API
-// server does not reply. Such short outages do not fail ADD: by default the plugin retries for a
+// server does not answer. Such short outages do not fail ADD: by default the plugin retries for a
 // third of this time, and the runtime calls the plugin again.
 const outageTolerance = 30 * time.Second
 
@@ -76,7 +76,7 @@ func (s Status) HasLastingProblem(at time.Time) bool {
 	return s.Problem != nil && at.Sub(s.ProblemSince) >= outageTolerance
 }
 
-// setProblem sets the problem at a time, or clears it if it is nil.
+// setProblem records a problem that occurred at a time, or clears the problem if problem is nil.
 func (s *Status) setProblem(problem error, at time.Time) {
 	switch {
 	case problem == nil:
@@ -87,7 +87,7 @@ func (s *Status) setProblem(problem error, at time.Time) {
 	s.Problem = problem
 }
 
-// setAvailable records that the API server replied to a check. forbidden is nil if no permission is
+// setAvailable records that the API server answered a check. forbidden is nil if no permission is
 // missing.
 func (s *Status) setAvailable(forbidden error) {
 	s.PermissionsKnown = true

@@ -12,16 +12,17 @@ import (
 
 // Options configure an [APIServer].
 type Options struct {
-	// Kubeconfig is the path of the kubeconfig file. Its current context is used, with certificate
-	// authority, token, token file and client certificate, embedded or in files. Credential
-	// plugins, passwords and impersonation are refused.
+	// Kubeconfig is the path of the kubeconfig file. The cluster and the user of its current
+	// context are used. The certificate authority, the token and the client certificate may be
+	// embedded or in files. Credential plugins, passwords and impersonation are refused.
 	Kubeconfig string
-	// Timeout limits all requests and backoff for one object. It is 10 s if it is not positive.
+	// Timeout limits the time of all requests and pauses for one object. A value that is not
+	// positive means 10 s.
 	Timeout time.Duration
-	// RequestTimeout limits one request. Half of it limits the connection. It is 4 s if it is not
-	// positive.
+	// RequestTimeout limits one request. Half of it limits connecting by TCP, and half of it limits
+	// the TLS handshake. A value that is not positive means 4 s.
 	RequestTimeout time.Duration
-	// Dial connects as [net.Dialer.DialContext] does. nil connects by TCP.
+	// Dial connects as [net.Dialer.DialContext] does. If it is nil, a [net.Dialer] connects.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -152,7 +153,7 @@ func (a *APIServer) connect() (*client, error) {
 	return a.client, nil
 }
 
-// discardClientLocked removes the client. The caller holds the mutex.
+// discardClientLocked discards the client and its idle connections. The caller holds the mutex.
 func (a *APIServer) discardClientLocked() {
 	if a.client != nil {
 		a.client.transport.CloseIdleConnections()

@@ -51,12 +51,12 @@ func TestPodIsDecoded(t *testing.T) {
 		header := server.Requests()[0].Header
 		if header.Get("User-Agent") != "sluice-cni" || header.Get("Accept") != "application/json" ||
 			header.Get("Accept-Encoding") != "" {
-			t.Errorf("the request has the header %v", header)
+			t.Errorf("request header %v, want User-Agent, Accept and no Accept-Encoding", header)
 		}
 	})
 }
 
-func TestWhichPodCounts(t *testing.T) {
+func TestWhichPodIsReturned(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		ref  source.Ref
@@ -125,7 +125,7 @@ func TestInvalidNamesAreNotRequested(t *testing.T) {
 				Namespace: name, Name: "web",
 			}).check(t, source.NotFound, "not names that Kubernetes allows")
 			if _, err := api.Namespace(t.Context(), name); !source.IsNotFound(err) {
-				t.Errorf("namespace %q: %v", name, err)
+				t.Errorf("namespace %q: error %v, want the kind not-found", name, err)
 			}
 		}
 		requestPod(t.Context(), api, source.Ref{
@@ -135,7 +135,7 @@ func TestInvalidNamesAreNotRequested(t *testing.T) {
 			Namespace: long[:64], Name: "web",
 		}).check(t, source.NotFound, "not names that Kubernetes allows")
 		if requested := paths(server); len(requested) > 0 {
-			t.Errorf("requests: %q", requested)
+			t.Errorf("requests %q, want none", requested)
 		}
 		requestPod(t.Context(), api, source.Ref{
 			Namespace: long[:63], Name: long[:253],
@@ -159,7 +159,7 @@ func TestNamespace(t *testing.T) {
 			t.Errorf("labels (-want +got)\n%s", d)
 		}
 		if _, err := api.Namespace(t.Context(), "gone"); !source.IsNotFound(err) {
-			t.Errorf("a namespace that does not exist: %v", err)
+			t.Errorf("a namespace that does not exist: error %v, want the kind not-found", err)
 		}
 		if d := cmp.Diff([]string{
 			"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone",
@@ -187,7 +187,7 @@ func TestPodAndNamespaceShareAConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := server.Connections(); n != 1 {
-			t.Errorf("%d connections", n)
+			t.Errorf("%d connections, want 1", n)
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestReady(t *testing.T) {
 					checkText(t, err, row.text)
 				}
 				if elapsed := time.Since(start); elapsed > 4*time.Second || len(server.Requests()) != 1 {
-					t.Errorf("%d tries in %v", len(server.Requests()), elapsed)
+					t.Errorf("%d requests in %v, want 1 in at most 4s", len(server.Requests()), elapsed)
 				}
 			})
 		})

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestMisbehavior covers an API server that misbehaves once and then answers normally, in virtual
-// time.
+// TestMisbehavior checks, in virtual time, the requests to an API server that has a behavior once
+// and then answers normally.
 func TestMisbehavior(t *testing.T) {
 	object := func(code int, format string, arguments ...any) apiservertest.Behavior {
 		return apiservertest.Reply(code, "application/json", fmt.Sprintf(format, arguments...))
@@ -23,8 +23,8 @@ func TestMisbehavior(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		behavior apiservertest.Behavior
-		tries    int           // requests that the server receives
-		least    time.Duration // the maximum is 100 ms more
+		requests int           // number of requests that the server receives
+		least    time.Duration // minimum of the elapsed time; the maximum is 100 ms more
 		kind     source.Kind
 		text     string
 	}{
@@ -109,7 +109,7 @@ func TestMisbehavior(t *testing.T) {
 			"",
 		},
 		{
-			"429 with seconds is retried after them", apiservertest.TooManyRequests("3"), 2,
+			"429 with seconds is retried after these seconds", apiservertest.TooManyRequests("3"), 2,
 			3050 * time.Millisecond, "", "",
 		},
 		{
@@ -173,24 +173,24 @@ func TestMisbehavior(t *testing.T) {
 				server.Next(row.behavior)
 				got := requestPod(t.Context(), api, web)
 				got.check(t, row.kind, row.text)
-				if n := len(server.Requests()); n != row.tries {
-					t.Errorf("%d requests, want %d", n, row.tries)
+				if n := len(server.Requests()); n != row.requests {
+					t.Errorf("%d requests, want %d", n, row.requests)
 				}
 				if got.elapsed < row.least || got.elapsed > row.least+100*time.Millisecond {
-					t.Errorf("took %v, want %v", got.elapsed, row.least)
+					t.Errorf("took %v, want %v to 100 ms more", got.elapsed, row.least)
 				}
 			})
 		})
 	}
 }
 
-// TestLastingMisbehavior covers an API server that always misbehaves, in virtual time: the budget
-// limits the attempts.
+// TestLastingMisbehavior checks, in virtual time, the error and the duration of the attempts if an
+// API server always misbehaves: the budget limits the attempts.
 func TestLastingMisbehavior(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		behavior apiservertest.Behavior
-		least    time.Duration // at most the budget of 10 s
+		least    time.Duration // minimum of the elapsed time; the maximum is the budget of 10 s
 		kind     source.Kind
 		text     string
 	}{

@@ -59,7 +59,7 @@ func parseClient(data []byte, o *Options) (*client, error) {
 	return c, nil
 }
 
-// newTransport prepares connections to the API server of a cluster.
+// newTransport returns a transport for connections to the API server of a cluster.
 func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
 	authority, err := dataOrFile(c.CertificateAuthorityData, dir, c.CertificateAuthority)
 	if err != nil {
@@ -86,8 +86,8 @@ func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
 	transport := &http.Transport{
 		DialContext:     o.Dial,
 		TLSClientConfig: trust,
-		// Half of the time, so that a server that accepts no connections is detected earlier than a
-		// server that replies slowly.
+		// Half of the time, so that a server that does not complete the handshake is detected
+		// earlier than a server that answers slowly.
 		TLSHandshakeTimeout: o.requestTimeout() / 2,
 		// A pod is small, and without compression a small answer cannot expand to a large object.
 		DisableCompression:     true,

@@ -23,12 +23,12 @@ func TestServerBelowAPath(t *testing.T) {
 		})
 		requestPod(t.Context(), got, web).check(t, source.NotFound, "404")
 		if want := "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web"; len(server.Requests()) != 1 || server.Requests()[0].Path != want {
-			t.Errorf("requests: %q", paths(server))
+			t.Errorf("requests %q, want only %q", paths(server), want)
 		}
 	})
 }
 
-func TestWhichProxyCounts(t *testing.T) {
+func TestWhichProxyIsUsed(t *testing.T) {
 	for _, row := range []struct{ name, proxy, dialed string }{
 		{"none, despite the environment", "", "memory.test:443"},
 		{"the proxy of the kubeconfig", "http://proxy.test:3128", "proxy.test:3128"},
@@ -50,7 +50,8 @@ func TestWhichProxyCounts(t *testing.T) {
 				return nil, net.ErrClosed
 			}})
 			if err := api.Ready(t.Context()); !source.IsUnavailable(err) || dialed != row.dialed {
-				t.Errorf("connects to %s, want %s: %v", dialed, row.dialed, err)
+				t.Errorf("connects to %s, want %s; error %v, want the kind unavailable", dialed,
+					row.dialed, err)
 			}
 		})
 	}

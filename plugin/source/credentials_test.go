@@ -128,7 +128,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-func TestNewCredentials(t *testing.T) {
+func TestRenewedCredentialsAreUsed(t *testing.T) {
 	t.Run("a token file is read for each request", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server, _ := startInMemory(t)

@@ -113,13 +113,15 @@ func TestFallback(t *testing.T) {
 				"a", row.a, &namespaces,
 			}, fixedSource{"b", row.b, &namespaces}).Namespace(t.Context(), "default")
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, namespaces) {
-				t.Errorf("namespaces differ from pods: %v from %q", err, namespaces)
+				t.Errorf("Namespace: error %v, requested sources %q, want the kind and the sources of Pod",
+					err, namespaces)
 			}
 			err = source.Fallback(fixedSource{
 				"a", row.a, &ready,
 			}, fixedSource{"b", row.b, &ready}).Ready(t.Context())
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, ready) {
-				t.Errorf("ready differs from pods: %v from %q", err, ready)
+				t.Errorf("Ready: error %v, requested sources %q, want the kind and the sources of Pod",
+					err, ready)
 			}
 		})
 	}
@@ -146,7 +148,8 @@ func TestFallbackStopsWithTheContext(t *testing.T) {
 	var requested []string
 	_, err := source.Fallback(fixedSource{"a", ctx.Err(), &requested}, fixedSource{"b", nil, &requested}).Pod(ctx, web)
 	if !errors.Is(err, context.Canceled) || len(requested) != 1 {
-		t.Errorf("requested %q: %v", requested, err)
+		t.Errorf("requested %q, error %v, want only the first source and context.Canceled", requested,
+			err)
 	}
 }
 

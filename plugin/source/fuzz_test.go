@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// FuzzKubeconfig parses arbitrary input as a kubeconfig. No connection succeeds, so that only the
-// text matters. Errors are short lines.
+// FuzzKubeconfig parses arbitrary input as a kubeconfig. No connection succeeds: only the text of
+// the kubeconfig matters. Errors are short lines.
 func FuzzKubeconfig(f *testing.F) {
 	server := apiservertest.StartInMemory(f)
 	for _, edit := range []func(cluster, user fields){
@@ -97,11 +97,12 @@ func FuzzAnswer(f *testing.F) {
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
 			case code != http.StatusOK || !got.pod.HasUID(web.UID) ||
 				got.pod.Metadata.Name != "web" || got.pod.Metadata.Namespace != "default":
-				t.Errorf("the pod of %d %q is %+v", code, body, got.pod)
+				t.Errorf("the pod from status code %d and body %q is %+v, want the requested pod", code,
+					body, got.pod)
 			}
 		})
 	})
 }
 
-// refuse is a network without servers.
+// refuse is a Dial function that never connects.
 func refuse(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }

@@ -17,7 +17,7 @@ const (
 	// Forbidden: the credentials do not permit the request.
 	Forbidden Kind = "forbidden"
 	// Misconfigured: no request can be sent because of the configuration. For example, the
-	// kubeconfig does not exist, or the server's certificate is not of its authority.
+	// kubeconfig does not exist, or its authority has not signed the server's certificate.
 	Misconfigured Kind = "misconfigured"
 	// Unavailable: the source was not reached, or its answer was late or invalid.
 	Unavailable Kind = "unavailable"

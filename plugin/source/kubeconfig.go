@@ -40,7 +40,7 @@ type namedAuthInfo struct {
 	User authInfo `json:"user"`
 }
 
-// cluster contains the address of the API server, and how to authenticate the server.
+// cluster contains the address of the API server, and the parameters to authenticate the server.
 type cluster struct {
 	Server                   string `json:"server"`
 	TLSServerName            string `json:"tls-server-name"`
@@ -67,13 +67,13 @@ type authInfo struct {
 	Exec                  json.RawMessage `json:"exec"`
 }
 
-// parseKubeconfig returns cluster and user of the current context. The file contains secrets.
-// Therefore errors quote only the names of contexts, clusters, users and fields.
+// parseKubeconfig returns the cluster and the user of the current context. The file contains
+// secrets. Therefore errors quote only the names of contexts, clusters, users and fields.
 func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	var k kubeconfig
-	// The node agent writes JSON. JSON is valid YAML, but the YAML parser needs four times as long
-	// for it as the JSON parser. A JSON file that the JSON parser refuses may still be valid as
-	// YAML, because the YAML parser accepts a number for a string.
+	// The node agent writes JSON. JSON is valid YAML, but the YAML parser takes four times as long
+	// as the JSON parser. A JSON file that the JSON parser refuses may still be valid as YAML,
+	// because the YAML parser accepts a number for a string.
 	if json.Unmarshal(text, &k) != nil {
 		k = kubeconfig{}
 		if err := yaml.Unmarshal(text, &k); err != nil {
@@ -113,15 +113,15 @@ func withoutSecrets(err error) error {
 		field := cmp.Or(wrong.Field, "the file")
 		return fmt.Errorf("it is not a kubeconfig: the type of %s is %s", field, found)
 	}
-	// Not a package variable, which would be compiled at every start of the program.
+	// As a package variable the expression would be compiled at every start of the program.
 	if position := regexp.MustCompile(`line \d+`).FindString(err.Error()); position != "" {
 		return fmt.Errorf("it is not a kubeconfig: %s is not YAML", position)
 	}
 	return errors.New("it is not a kubeconfig: it is not YAML, or contains data that is not base64")
 }
 
-// endpoint returns the URL of the API server. It must be https: the pod determines the redirection
-// and must not be changed in transit.
+// endpoint returns the URL of the API server. Its scheme must be https, because the pod determines
+// the redirection and must not be changed in transit.
 func (c *cluster) endpoint() (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {

@@ -69,7 +69,7 @@ func (c kubeconfigCase) check(t *testing.T, server *apiservertest.Server, path s
 	}
 	checkText(t, got.err, "kubeconfig "+path)
 	if strings.Contains(got.err.Error(), secret) {
-		t.Errorf("a secret in %v", got.err)
+		t.Errorf("the error contains a secret: %v", got.err)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestCluster(t *testing.T) {
 		{"the authority is another one", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = apiservertest.OtherCA()
 		}, source.Misconfigured, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"without an authority those of the system apply", func(
+		{"without an authority the system's authorities are used", func(
 			_ *apiservertest.Server, cluster, _ fields,
 		) {
 			delete(cluster, "certificate-authority-data")
@@ -189,11 +189,11 @@ func TestKubeconfigText(t *testing.T) {
 			got := requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web)
 			got.check(t, source.Misconfigured, "pod default/web: kubeconfig "+path+": "+row.want)
 			if strings.Contains(got.err.Error(), secret) {
-				t.Errorf("a secret in %v", got.err)
+				t.Errorf("the error contains a secret: %v", got.err)
 			}
 			if err := source.NewAPIServer(
 				source.Options{Kubeconfig: path}).Ready(t.Context()); !source.IsMisconfigured(err) {
-				t.Errorf("ready: %v", err)
+				t.Errorf("Ready: error %v, want the kind misconfigured", err)
 			}
 		})
 	}
@@ -207,8 +207,8 @@ func TestMissingKubeconfig(t *testing.T) {
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
-// TestNonRegularFiles checks that endless or blocking files are not read: the request would exceed
-// its budget.
+// TestNonRegularFiles checks that a pipe, a device, a directory and a huge file are refused: reading
+// them could block or not end.
 func TestNonRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -269,8 +269,8 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	})
 }
 
-// TestNumbersAreTextsInJSONAsInYAML checks that a kubeconfig has the same meaning in JSON and in
-// YAML: names and tokens need no quotes.
+// TestNumbersAreTextsInJSONAsInYAML checks that a name without quotes may be a number in JSON, as it
+// may be in YAML.
 func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)

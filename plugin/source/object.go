@@ -13,8 +13,8 @@ import (
 )
 
 // maxObject is the maximum size of an object in bytes. etcd accepts 1.5 MiB (--max-request-bytes)
-// of protobuf, and the API server accepts requests of 3 MiB. JSON with escapes, defaults and
-// managed fields is less than three times as large.
+// of protobuf, and the API server accepts requests of 3 MiB. The JSON of an object, with escapes,
+// defaults and managed fields, is less than three times as large as its protobuf.
 const maxObject = 8 << 20
 
 // readObject reads an answer of status 200.

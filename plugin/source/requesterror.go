@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// maxStatus limits the number of bytes that are read of an error answer.
+// maxStatus is the maximum number of bytes that are read from the body of an error.
 const maxStatus = 64 << 10
 
 // A requestError describes why a request failed.
@@ -26,7 +26,7 @@ type requestError struct {
 	final bool
 	// timedOut reports a timeout. client.get then adds the duration to the error.
 	timedOut bool
-	// retryAfter is the time to wait before a retry that the server has requested, or zero.
+	// retryAfter is the pause before a retry that the server has requested, or zero.
 	retryAfter time.Duration
 }
 

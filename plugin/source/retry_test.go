@@ -20,7 +20,7 @@ func TestEachAttemptHasItsOwnConnection(t *testing.T) {
 		server.Next(apiservertest.InternalError(), apiservertest.InternalError())
 		requestPod(t.Context(), api, web).check(t, "", "")
 		if n := server.Connections(); n != 3 {
-			t.Errorf("%d connections, want 3: behind a load balancer only another one finds another API server", n)
+			t.Errorf("%d connections, want 3: only a new connection may reach another API server", n)
 		}
 	})
 }
@@ -43,7 +43,8 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 			step = min(2*step, time.Second)
 		}
 		if len(requests) < 10 || atBound > 1 {
-			t.Errorf("%d requests, %d pauses that are not random", len(requests), atBound)
+			t.Errorf("%d requests, want at least 10; %d pauses are a bound, want at most 1", len(requests),
+				atBound)
 		}
 	})
 }
@@ -86,7 +87,8 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 				got := requestPod(ctx, api, web)
 				got.check(t, row.kind, "the runtime has no more time")
 				if got.elapsed != time.Second || !errors.Is(got.err, cause) {
-					t.Errorf("after %v: %v", got.elapsed, got.err)
+					t.Errorf("took %v, error %v, want 1s and the cause of the context", got.elapsed,
+						got.err)
 				}
 			})
 		})

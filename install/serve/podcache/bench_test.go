@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// injected returns a pod like the injector's, with the fields that an API server adds, under
-// another name.
+// injected returns an injected pod with the name, and with the fields that an API server adds.
 func injected(tb testing.TB, name string) string {
 	tb.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
@@ -37,7 +36,7 @@ func BenchmarkMemory(b *testing.B) {
 			options.Dial = nil
 			for b.Loop() {
 				before := heap()
-				m, err := podcache.New(podcache.Options{
+				cache, err := podcache.New(podcache.Options{
 					Client: client(b, options), NodeName: "node-2", Fetch: source.Fallback(),
 				})
 				if err != nil {
@@ -47,10 +46,10 @@ func BenchmarkMemory(b *testing.B) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					m.Run(ctx)
+					cache.Run(ctx)
 				}()
 				rulestest.Eventually(b, fmt.Sprintf("%d pods", pods), func() bool {
-					return len(m.Pods()) == pods
+					return len(cache.Pods()) == pods
 				})
 				b.ReportMetric(float64(heap()-before)/1024, "KiB")
 				b.ReportMetric(float64(heap()-before)/float64(pods), "B/pod")

@@ -52,7 +52,8 @@ type Cache struct {
 	fetches         chan struct{} // semaphore for requests to the API server
 }
 
-// New returns a cache that is empty until Run, and requests each object from the API server.
+// New returns a cache. Until Run is called, the cache is empty and requests each object from the API
+// server.
 func New(o Options) (*Cache, error) {
 	if o.NodeName == "" {
 		return nil, errors.New("pod cache: the node has no name")
@@ -115,7 +116,7 @@ func (c *Cache) Requested() bool { return c.Synced() || c.pods.watchError() != n
 // credentials or permissions, and otherwise nil. While it is not nil, the cache is not updated.
 func (c *Cache) Refused() error { return c.pods.refusedError() }
 
-// Ready returns nil if pods can be read now: the watch is established, or the API server replies.
+// Ready returns nil if pods can be read now: the watch is established, or pods can be fetched.
 func (c *Cache) Ready(ctx context.Context) error {
 	if c.Synced() && c.pods.watchError() == nil {
 		return nil
@@ -123,8 +124,8 @@ func (c *Cache) Ready(ctx context.Context) error {
 	return c.options.Fetch.Ready(ctx)
 }
 
-// Pod returns the JSON of a pod, which the caller must not change, and whether it was requested
-// from the API server. The errors are classified as for [source.Source].
+// Pod returns the JSON of a pod, which the caller must not change. fetched reports that the pod was
+// requested from the API server. The errors have a [source.Kind].
 func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	cached := c.pods.get(name{ref.Namespace, ref.Name})
 	if cached != nil && cached.hasUID(ref.UID) {
@@ -134,8 +135,8 @@ func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace returns the JSON of a namespace with its labels, and whether it was requested from the
-// API server, like [Cache.Pod]. The first call starts the watch of namespaces.
+// Namespace is like [Cache.Pod], but returns the JSON of a namespace with its labels. The first call
+// starts the watch of namespaces.
 func (c *Cache) Namespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {

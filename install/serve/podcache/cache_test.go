@@ -31,13 +31,14 @@ func TestPodsOfTheNodeAreCached(t *testing.T) {
 		}
 		if requests, failures := env.fetchedPaths(), env.takeFailures(); len(requests) > 0 || !env.Synced() ||
 			len(failures) > 0 {
-			t.Errorf("requests %v, synced %v, failures %v", requests, env.Synced(), failures)
+			t.Errorf("requests %v, synced %v, failures %v, want only that the cache is synced",
+				requests, env.Synced(), failures)
 		}
 		if err := env.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if got := names(env.Pods()); got != "default/web=556740d7 " {
-			t.Errorf("pods %s", got)
+			t.Errorf("pods %s, want only the pod of the node", got)
 		}
 	})
 }
@@ -74,7 +75,8 @@ func TestChangesAreFollowed(t *testing.T) {
 			got, fetched := env.pod(web)
 			if names(env.Pods()) != row.pods || fetched ||
 				got.Metadata.Annotations["sidecar.istio.io/status"] != row.status {
-				t.Errorf("%s: pods %s, web %v, fetched %v", row.name, names(env.Pods()), got, fetched)
+				t.Errorf("%s: pods %s, web %v, fetched %v; want cached pods %s, annotation %s", row.name,
+					names(env.Pods()), got, fetched, row.pods, row.status)
 			}
 		}
 	})
@@ -88,12 +90,12 @@ func TestAServerThatDoesNotStreamLists(t *testing.T) {
 				`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`))
 		})
 		if got := names(env.Pods()); got != "default/web=556740d7 " {
-			t.Errorf("pods %s", got)
+			t.Errorf("pods %s, want only the pod of the node", got)
 		}
 		env.server.DeletePod("default", "web")
 		synctest.Wait()
 		if got := names(env.Pods()); got != "" {
-			t.Errorf("pods %s", got)
+			t.Errorf("pods %s, want none after the deletion", got)
 		}
 	})
 }
@@ -167,10 +169,12 @@ func TestFetchedPods(t *testing.T) {
 				})
 				_, fetched, err := env.Pod(t.Context(), row.ref)
 				if fetched != row.fetched || source.KindOf(err) != row.kind {
-					t.Errorf("fetched %v: %v", fetched, err)
+					t.Errorf("fetched %v, error %v; want fetched %v, kind %q", fetched, err, row.fetched,
+						row.kind)
 				}
 				if n := len(env.fetchedPaths()); (n > 0) != row.fetched {
-					t.Errorf("requests for single objects: %v", env.fetchedPaths())
+					t.Errorf("requests for single objects %v, want some: %v", env.fetchedPaths(),
+						row.fetched)
 				}
 			})
 		})
@@ -210,23 +214,23 @@ func TestNamespacesAreWatchedFromTheFirstRequestOn(t *testing.T) {
 		}
 		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"enabled"`) || !fetched {
-			t.Errorf("the namespace is %s, fetched %v", text, fetched)
+			t.Errorf("namespace %s, fetched %v, want the fetched one", text, fetched)
 		}
 		synctest.Wait()
 		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"enabled"`) || fetched {
-			t.Errorf("the namespace is %s, fetched %v", text, fetched)
+			t.Errorf("namespace %s, fetched %v, want the cached one", text, fetched)
 		}
 		env.server.Put(
 			`{kind: Namespace, metadata: {name: default, labels: {istio-injection: disabled}}}`)
 		synctest.Wait()
 		if text, fetched := namespace("default"); !strings.Contains(text,
 			`"istio-injection":"disabled"`) || fetched {
-			t.Errorf("the namespace is %s, fetched %v", text, fetched)
+			t.Errorf("namespace %s, fetched %v, want the changed one from the cache", text, fetched)
 		}
 		if _, fetched, err := env.Namespace(t.Context(), "gone"); !source.IsNotFound(err) ||
 			!fetched {
-			t.Errorf("a missing namespace: fetched %v, %v", fetched, err)
+			t.Errorf("a missing namespace: fetched %v, error %v, want true and not found", fetched, err)
 		}
 	})
 }

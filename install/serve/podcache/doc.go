@@ -6,7 +6,7 @@
 // are requested from the API server. To limit the memory, the JSON of a pod is not cached if the
 // part that decisions need is larger than 32 KiB; such a pod is requested too.
 //
-// A pod is stored as the JSON of a [decide.Pod], in one block of memory without pointers, which is
-// sent to the plugin unchanged. Its [PodStatus] is stored separately, for the agent. 250 injected
-// pods take 1.0 MiB, and 1,000 take 3.8 MiB (BenchmarkMemory).
+// A pod is stored as the JSON of a [decide.Pod], in one block of memory without pointers. This JSON
+// is sent to the plugin unchanged. The pod's [PodStatus] is stored separately, for the agent. 250
+// injected pods take 1.0 MiB, and 1,000 take 3.8 MiB (BenchmarkMemory).
 package podcache

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCopiesAreDeep checks copies that client-go may make: trimming would change a copy with shared
-// memory.
+// TestCopiesAreDeep checks that a copy, which client-go may make, shares no memory with its
+// original: trim changes its argument.
 func TestCopiesAreDeep(t *testing.T) {
 	var l list
 	l.ResourceVersion = "7"
@@ -32,7 +32,7 @@ func TestCopiesAreDeep(t *testing.T) {
 
 func TestOnlyObjectsAreTrimmed(t *testing.T) {
 	if _, err := trim("x"); err == nil {
-		t.Error("a string is trimmed")
+		t.Error("trim accepts a string, want an error")
 	}
 }
 
@@ -51,14 +51,14 @@ func FuzzPodStatus(f *testing.F) {
 			}
 		}
 		if length > maxMessagesBytes {
-			t.Errorf("%d bytes of messages", length)
+			t.Errorf("%d bytes of messages, want at most %d", length, maxMessagesBytes)
 		}
 	})
 }
 
-// TestALongHashIsNotKept covers the annotation that identifies a static pod. In any other pod it is
-// arbitrary text.
-func TestALongHashIsNotKept(t *testing.T) {
+// TestALongHashIsNotCached covers the annotation that identifies a static pod. In other pods its
+// value is arbitrary text.
+func TestALongHashIsNotCached(t *testing.T) {
 	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
 		o := object{}
 		o.Name, o.Namespace, o.Annotations = "web", "shop",
@@ -68,7 +68,7 @@ func TestALongHashIsNotKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := len(trimmed.(*object).cached.hash); got != want {
-			t.Errorf("%[2]d of %[1]d bytes are cached", length, got)
+			t.Errorf("%d of %d bytes are cached, want %d", got, length, want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// client-go's error handlers limit their rate by the time since the last error of the process.
-	// The clock of a bubble of synctest is long before that time, so that they would wait.
+	// They would wait, because the clock of a bubble of synctest is long before that time.
 	utilruntime.ErrorHandlers = nil
 	goleak.VerifyTestMain(m)
 }
@@ -30,7 +30,7 @@ var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7"}
 const (
 	webPod = `{metadata: {name: web, uid: 556740d7, annotations: {sidecar.istio.io/status: "{}"}},
 		spec: {nodeName: here, containers: [{name: istio-proxy, args: [proxy, sidecar]}]}}`
-	elsewhere        = `{metadata: {name: other, uid: b}, spec: {nodeName: there}}`
+	otherNodePod     = `{metadata: {name: other, uid: b}, spec: {nodeName: there}}`
 	defaultNamespace = `{kind: Namespace, metadata: {name: default, labels: {istio-injection: enabled}}}`
 )
 
@@ -63,12 +63,12 @@ type testEnv struct {
 	reported []error
 }
 
-// start starts a cache, and returns when it is synced, unless the server misbehaves. It must be
+// start starts a cache, and returns when the cache is synced or waits for the server. It must be
 // called in a bubble of synctest.
 func start(t *testing.T, prepare ...func(*apiservertest.Server)) *testEnv {
 	t.Helper()
 	env := &testEnv{t: t, server: apiservertest.StartInMemory(t)}
-	env.server.Put(webPod, elsewhere, defaultNamespace)
+	env.server.Put(webPod, otherNodePod, defaultNamespace)
 	for _, f := range prepare {
 		f(env.server)
 	}
@@ -97,13 +97,13 @@ func start(t *testing.T, prepare ...func(*apiservertest.Server)) *testEnv {
 	return env
 }
 
-// run runs a cache until it is stopped.
-func run(t *testing.T, m *podcache.Cache) (stop func()) {
+// run runs a cache until stop is called.
+func run(t *testing.T, cache *podcache.Cache) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.Run(ctx)
+		cache.Run(ctx)
 	}()
 	return func() {
 		cancel()
@@ -145,6 +145,7 @@ func (env *testEnv) fetchedPaths() []string {
 	return paths
 }
 
+// names returns the names and the UIDs of pods.
 func names(items []podcache.Item) string {
 	text := ""
 	for _, i := range items {

@@ -41,8 +41,8 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim converts an object to its cached form. For an invalid or large object this form has no JSON,
-// so that the object is requested from the API server, which shows why it is invalid. trim returns
+// trim converts an object to its cached form. For an invalid or large object this form has no JSON:
+// the cache then fetches each requested object, and returns an error if it is invalid. trim returns
 // no error for an invalid object, because client-go would log the whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
@@ -95,7 +95,7 @@ func (o *object) encode() ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// unmarshal is json.Unmarshal, but does not change the value if the text is empty.
+// unmarshal is like [json.Unmarshal], but does not change the value if the text is empty.
 func unmarshal(text json.RawMessage, value any) error {
 	if len(text) == 0 {
 		return nil
@@ -121,7 +121,7 @@ func (l *list) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// group is the core API group, whose name is empty.
+// group is version v1 of the core API group. The name of this group is empty.
 var group = schema.GroupVersion{Version: "v1"}
 
 // codecs returns decoders of pods and namespaces to the types of this package.

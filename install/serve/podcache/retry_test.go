@@ -17,9 +17,9 @@ import (
 
 const newPod = `{metadata: {name: new, uid: c}, spec: {nodeName: here}}`
 
-// TestAPodIsKnownSoonAfterAnOutage checks that a pod created during an outage of any length is
-// known soon after its end.
-func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
+// TestAPodIsCachedSoonAfterAnOutage checks that a pod that was created during an outage of any
+// length is cached soon after the outage.
+func TestAPodIsCachedSoonAfterAnOutage(t *testing.T) {
 	for name, behavior := range map[string]apiservertest.Behavior{
 		"errors": apiservertest.InternalError(), "connections are reset": apiservertest.Reset(),
 		"too many requests": apiservertest.TooManyRequests("1"),
@@ -40,9 +40,9 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 	}
 }
 
-// TestAPodIsKnownSoonAfterConnectionsWereRefused covers a server that refuses connections while it
+// TestAPodIsCachedSoonAfterConnectionsWereRefused covers a server that refuses connections while it
 // restarts.
-func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
+func TestAPodIsCachedSoonAfterConnectionsWereRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
@@ -54,13 +54,13 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 			}
 			return server.Dial(ctx, network, address)
 		}
-		m, err := podcache.New(podcache.Options{
+		cache, err := podcache.New(podcache.Options{
 			Client: client(t, options), NodeName: "here", Fetch: source.Fallback(),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := run(t, m)
+		stop := run(t, cache)
 		defer stop()
 		synctest.Wait()
 		down.Store(true)
@@ -70,7 +70,7 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 		server.Put(newPod)
 		server.Always(apiservertest.Normal())
 		down.Store(false)
-		(&testEnv{Cache: m, t: t}).waitForNewPod()
+		(&testEnv{Cache: cache, t: t}).waitForNewPod()
 	})
 }
 
@@ -80,7 +80,7 @@ func (env *testEnv) waitForNewPod() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
 	if _, ok := env.Item("default", "new"); !ok {
-		env.t.Error("the pod is not known")
+		env.t.Error("the new pod is not cached after 5 s")
 	}
 }
 
@@ -111,7 +111,8 @@ func checkAttemptsAreSpread(t *testing.T, fault apiservertest.Behavior) {
 		}
 		if len(pauses) < 500 || slices.Min(pauses) < 500*time.Millisecond ||
 			slices.Max(pauses) > 5*time.Second {
-			t.Fatalf("%d pauses from %v to %v", len(pauses), slices.Min(pauses), slices.Max(pauses))
+			t.Fatalf("%d pauses from %v to %v, want at least 500 from 500ms to 5s", len(pauses),
+				slices.Min(pauses), slices.Max(pauses))
 		}
 		var spread [10]int
 		for _, p := range pauses {
@@ -119,7 +120,7 @@ func checkAttemptsAreSpread(t *testing.T, fault apiservertest.Behavior) {
 		}
 		for i, n := range spread[1:] {
 			if n < len(pauses)/18 || n > len(pauses)/4 {
-				t.Errorf("%d of %d pauses are about %v", n, len(pauses),
+				t.Errorf("%d of %d pauses begin with %v, want an eighteenth to a quarter", n, len(pauses),
 					time.Duration(i+1)*500*time.Millisecond)
 			}
 		}
@@ -138,14 +139,14 @@ func TestNamespacesAreRequestedRarely(t *testing.T) {
 		env.server.Always(apiservertest.InternalError())
 		env.server.ForgetHistory()
 		time.Sleep(time.Hour)
-		tries := 0
+		requests := 0
 		for _, r := range env.server.Requests() {
 			if r.Path == "/api/v1/namespaces" {
-				tries++
+				requests++
 			}
 		}
-		if tries > 1000 { // with the pauses for pods, there are more than 2000
-			t.Errorf("%d requests in an hour", tries)
+		if requests > 1000 { // with the pauses for pods, there would be more than 2000
+			t.Errorf("%d requests in an hour, want at most 1000", requests)
 		}
 	})
 }
@@ -161,19 +162,19 @@ func TestLastingProblemIsReportedRarely(t *testing.T) {
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
 			if n := len(env.takeFailures()); n != 1 {
-				t.Errorf("outage %d: reported %d times at its start", outage, n)
+				t.Errorf("outage %d: reported %d times at its start, want once", outage, n)
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			// A lasting problem is reported every 30 s.
 			if n := len(env.takeFailures()); n < 15 || n > 21 {
-				t.Errorf("outage %d: reported %d times in ten minutes", outage, n)
+				t.Errorf("outage %d: reported %d times in ten minutes, want 15 to 21 times", outage, n)
 			}
 			env.server.Always(apiservertest.Normal())
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
 			if n := len(env.takeFailures()); n > 0 {
-				t.Errorf("outage %d: reported %d times after its end", outage, n)
+				t.Errorf("outage %d: reported %d times after its end, want no report", outage, n)
 			}
 		}
 	})

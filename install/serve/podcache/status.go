@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// PodStatus contains the phase of a pod, and other fields for field selectors. It is not sent to
-// the plugin. The zero value describes an unknown pod.
+// PodStatus contains the fields of a pod that only the agent needs: for repairs and for field
+// selectors. It is not sent to the plugin. The zero value describes an unknown pod.
 type PodStatus struct {
 	// Deleted is set if the pod is being deleted, which is irreversible.
 	Deleted bool
@@ -25,7 +25,7 @@ func (s *PodStatus) HasEnded() bool { return s.Phase == "Succeeded" || s.Phase =
 // An InitContainer contains the results of an init container that has succeeded, or was restarted.
 type InitContainer struct {
 	Name string
-	// Succeeded reports whether the latest run has succeeded.
+	// Succeeded is set if the latest run has succeeded.
 	Succeeded bool
 	// Last is the result of the run before the latest one (lastState in the pod's status); nil if
 	// the container was not restarted.

@@ -86,7 +86,7 @@ func TestAPodThatIsBeingDeleted(t *testing.T) {
 		synctest.Wait()
 		if item, ok := env.Item("default", "new"); !ok || !item.PodStatus.Deleted ||
 			item.PodStatus.HasEnded() {
-			t.Errorf("found %v: %+v", ok, item)
+			t.Errorf("cached %v: %+v, want a pod that is being deleted and has not ended", ok, item)
 		}
 		if _, ok := env.Item("default", "gone"); ok {
 			t.Error("a missing pod is cached")
@@ -124,7 +124,7 @@ func TestChangesAreReported(t *testing.T) {
 		server.Put(webPod)
 		var mu sync.Mutex
 		var reported []string
-		m, err := podcache.New(podcache.Options{
+		cache, err := podcache.New(podcache.Options{
 			Client: client(t, optionsFor(server)), NodeName: "here", Fetch: source.Fallback(),
 			Changed: func(namespace, name string) {
 				mu.Lock()
@@ -135,7 +135,7 @@ func TestChangesAreReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := run(t, m)
+		stop := run(t, cache)
 		defer stop()
 		for _, step := range []struct {
 			change func()
@@ -159,9 +159,9 @@ func TestChangesAreReported(t *testing.T) {
 	})
 }
 
-// TestUnusedTexts checks that fields that decisions do not use do not increase the size of a cached
-// pod.
-func TestUnusedTexts(t *testing.T) {
+// TestLongTextsAreNotCached checks that texts that are too long to be valid do not increase the size
+// of a cached status.
+func TestLongTextsAreNotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env, long := start(t), strings.Repeat("x", 200<<10)
 		status := cachedStatus(t, env, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},

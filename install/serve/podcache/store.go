@@ -35,7 +35,8 @@ type cachedObject struct {
 	status PodStatus // of a pod
 }
 
-// hasUID reports whether the object has the UID in the kubelet. The empty UID matches every object.
+// hasUID reports whether the kubelet knows the object by the UID; see [decide.Pod.HasUID]. The empty
+// UID matches every object.
 func (o *cachedObject) hasUID(uid string) bool { return uid == "" || o.uid == uid || o.hash == uid }
 
 // get returns an object with its JSON, or nil if the store does not contain the object or its JSON.
@@ -102,7 +103,7 @@ func (s *store) refusedError() error {
 // more often.
 const reportInterval = 30 * time.Second
 
-// setWatchError records the result of the last request, and returns whether the error must be
+// setWatchError records the result of the last request. It returns true if the error must be
 // reported.
 func (s *store) setWatchError(err error) (report bool) {
 	s.mu.Lock()

@@ -30,14 +30,14 @@ func TestUnavailableAPIServer(t *testing.T) {
 		if _, _, err := env.Pod(ctx, source.Ref{
 			Namespace: "default", Name: "new", UID: "c",
 		}); !source.IsUnavailable(err) {
-			t.Errorf("error %v", err)
+			t.Errorf("Pod: error %v, want the kind unavailable", err)
 		}
 		if err := env.Ready(t.Context()); !source.IsUnavailable(err) {
-			t.Errorf("error %v", err)
+			t.Errorf("Ready: error %v, want the kind unavailable", err)
 		}
 		if failures := env.takeFailures(); len(failures) == 0 ||
 			!strings.Contains(failures[0].Error(), "watch pods: ") {
-			t.Errorf("failures %v", failures)
+			t.Errorf("failures %v, want the failure of the watch", failures)
 		}
 		env.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
@@ -53,15 +53,15 @@ func TestEndlessList(t *testing.T) {
 		env := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Trickle(time.Second)) })
 		time.Sleep(3 * time.Minute)
 		if env.Synced() || !env.Requested() {
-			t.Errorf("synced %v, requested %v", env.Synced(), env.Requested())
+			t.Errorf("synced %v, requested %v, want false and true", env.Synced(), env.Requested())
 		}
 		if n := len(env.server.Requests()); n < 2 || n > 6 {
-			t.Errorf("%d requests in three minutes", n)
+			t.Errorf("%d requests in three minutes, want 2 to 6", n)
 		}
 		env.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
 		if !env.Synced() {
-			t.Error("not synced")
+			t.Error("the cache is not synced two minutes after the fault")
 		}
 	})
 }
@@ -72,10 +72,10 @@ func TestBeforeTheFirstList(t *testing.T) {
 			s.Next(apiservertest.Forbidden(), apiservertest.Forbidden())
 		})
 		if env.Synced() || len(env.Pods()) > 0 {
-			t.Error("synced")
+			t.Error("the cache is synced before the first list")
 		}
 		if err := env.Refused(); err == nil || !env.Requested() {
-			t.Errorf("refused %v, requested %v", err, env.Requested())
+			t.Errorf("refused %v, requested %v, want an error and true", err, env.Requested())
 		}
 		if _, fetched := env.pod(web); !fetched {
 			t.Error("the pod was not fetched")
@@ -101,13 +101,13 @@ func TestRefused(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				env := start(t)
-				wantRefused := func(when string, after time.Duration, want string) {
+				wantRefused := func(description string, after time.Duration, want string) {
 					t.Helper()
 					time.Sleep(after)
 					synctest.Wait()
 					if err := env.Refused(); (err != nil) != (want != "") ||
 						err != nil && !strings.Contains(err.Error(), want) {
-						t.Errorf("%s: %v; want %q", when, err, want)
+						t.Errorf("%s: Refused returns %v, want %q", description, err, want)
 					}
 				}
 				wantRefused("before the fault", 6*time.Second, "")
@@ -133,28 +133,30 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 		server.Put(webPod)
 		server.ForbidPods("watch")
 		options := optionsFor(server)
-		var m *podcache.Cache
-		tries := 0
+		var cache *podcache.Cache
+		attempts := 0
 		options.Outcome = func(_ string, code int, _ error) {
 			if code != http.StatusForbidden {
 				return
 			}
-			if requested := tries > 0; m.Requested() != requested || (m.Refused() != nil) != requested {
-				t.Errorf("attempt %d: requested %v, rejected %v", tries+1, m.Requested(), m.Refused())
+			requested := attempts > 0
+			if cache.Requested() != requested || (cache.Refused() != nil) != requested {
+				t.Errorf("before the result of attempt %d: requested %v, refused %v, want %v",
+					attempts+1, cache.Requested(), cache.Refused(), requested)
 			}
-			tries++
+			attempts++
 		}
 		var err error
-		if m, err = podcache.New(podcache.Options{
+		if cache, err = podcache.New(podcache.Options{
 			Client: client(t, options), NodeName: "here", Fetch: source.Fallback(),
 		}); err != nil {
 			t.Fatal(err)
 		}
-		stop := run(t, m)
+		stop := run(t, cache)
 		time.Sleep(time.Minute)
 		stop()
-		if tries < 10 || !m.Synced() {
-			t.Errorf("%d attempts, want at least 10; synced %v", tries, m.Synced())
+		if attempts < 10 || !cache.Synced() {
+			t.Errorf("%d attempts, want at least 10; synced %v, want true", attempts, cache.Synced())
 		}
 	})
 }
@@ -173,7 +175,7 @@ func TestErrorsHaveNoToken(t *testing.T) {
 				_, _, err := env.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
 				if err := errors.Join(append(env.takeFailures(), err)...); err == nil ||
 					strings.Contains(err.Error(), env.server.Token()) {
-					t.Errorf("error %v", err)
+					t.Errorf("error %v, want one without the token", err)
 				}
 			})
 		})
@@ -183,6 +185,6 @@ func TestErrorsHaveNoToken(t *testing.T) {
 func TestNodeNameIsNeeded(t *testing.T) {
 	if _, err := podcache.New(podcache.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "the node has no name") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want one about the name of the node", err)
 	}
 }

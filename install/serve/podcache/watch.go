@@ -21,8 +21,8 @@ import (
 // During an outage an agent sends a request every 2.75 s on average. The agents of 10,000 nodes
 // then make 3,600 connections per second, which an unavailable server rejects. When the server is
 // available again, they send 2,200 requests for lists per second for five seconds. Each list
-// contains the pods of one node, for which API servers have an index, and API priority and fairness
-// ranks these requests after the requests of the nodes.
+// contains the pods of one node; API servers have an index of pods by node. API priority and
+// fairness ranks these requests after the requests of the nodes.
 var podPause = wait.Backoff{
 	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
 }
@@ -32,9 +32,10 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// listTimeout is the time limit for a list, and for the start of a watch, which would otherwise
+// listTimeout is the time limit for a list, and for the start of a watch. Without a limit both would
 // wait indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds.
-// If the API server does not end a watch in time, the watch is ended after this additional time.
+// If the API server does not end a watch in time, the cache ends the watch after this additional
+// time.
 const listTimeout = time.Minute
 
 // namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
@@ -66,7 +67,7 @@ func (c *Cache) watch(
 		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
 			MaxRetries(0)
 	}
-	// record records the result of a request, and reports an error if this is due.
+	// record records the result of a request, and reports an error at most every reportInterval.
 	record := func(err error) {
 		if err != nil {
 			err = fmt.Errorf("watch %s: %w", resource, err)
