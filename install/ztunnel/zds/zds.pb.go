@@ -5,8 +5,8 @@
 // source: zds.proto
 
 // The messages between a node agent and ztunnel. The encoding is that of Istio's package
-// istio.workload.zds. The name of the package is another one, which is not transmitted, so that a
-// program can contain both.
+// istio.workload.zds. The package has another name, so that a program can contain both packages;
+// names are not transmitted.
 
 package zds
 
@@ -176,7 +176,7 @@ func (x *WorkloadInfo) GetServiceAccount() string {
 	return ""
 }
 
-// AddWorkload adds a pod, or replaces the one of the same uid. The descriptor of its network
+// AddWorkload adds a pod, or replaces the pod with the same uid. The descriptor of its network
 // namespace is in the ancillary data of the packet.
 type AddWorkload struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -231,7 +231,7 @@ func (x *AddWorkload) GetWorkloadInfo() *WorkloadInfo {
 }
 
 // KeepWorkload is sent before SnapshotSent instead of AddWorkload if the network namespace of the
-// pod is unknown: ztunnel continues to serve the pod if it does already.
+// pod is unknown: if ztunnel already serves the pod, it continues to do so.
 type KeepWorkload struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -321,7 +321,7 @@ func (x *DelWorkload) GetUid() string {
 	return ""
 }
 
-// SnapshotSent follows the pods that exist when ztunnel connects. ztunnel stops serving all others.
+// SnapshotSent follows the pods that exist when ztunnel connects. ztunnel stops serving all other pods.
 type SnapshotSent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
