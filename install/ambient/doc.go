@@ -51,6 +51,6 @@
 // # The annotation
 //
 // The annotation is "enabled" after step 3, and "pending" while the rules are installed but step 2
-// or 3 has not succeeded. It is changed only if the pod has another value. If the rules are in the
-// kernel already when the agent starts, the annotation is not changed before ztunnel connects again.
+// or 3 has not succeeded. It is changed only if the pod has another value. If the rules are already
+// in the kernel when the agent starts, the annotation is unchanged until ztunnel connects again.
 package ambient

@@ -79,7 +79,7 @@ func (r *auditRun) auditAmbient(ctx context.Context, p *AmbientPod) {
 	r.auditNamespace(ctx, p.Namespace)
 }
 
-// reportRepaired reports differences that the agent has repaired when it enrolled the pod. If the
+// reportRepaired reports differences that the agent repaired when it enrolled the pod. If the
 // pod had Istio's rules and none of Sluice's, istio-cni had enrolled it, and there is nothing to
 // report. It also reports nothing if it cannot read whether the pod has Istio's rules.
 func (r *auditRun) reportRepaired(ns Namespace, found *compat.Comparison) {

@@ -141,8 +141,8 @@ func (a *Auditor) replacePods(ctx context.Context) {
 	a.addOrphans(ctx)
 }
 
-// updatePod updates a pod from the cache. If ok is false, or another pod has the name now, the pod
-// with the name was deleted.
+// updatePod updates a pod from the cache. If ok is false, or another pod has the name now, the
+// earlier pod with the name was deleted.
 func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -287,8 +287,8 @@ const auditTimes = 6
 // nextPeriodicAudit returns the time of the next audit without an event. A hash of the pod's UID
 // selects one of auditTimes times in the interval. The times are relative to the start of the
 // auditor on the monotonic clock, which is never set back. An orphaned pod is audited more often,
-// because nothing reports that its sandbox has ended. If comparisons are disabled, nextPeriodicAudit
-// returns the zero time.
+// because nothing reports that its sandbox has ended. If comparisons are disabled,
+// nextPeriodicAudit returns the zero time.
 func (r *auditRun) nextPeriodicAudit() time.Time {
 	if !r.Compare {
 		return time.Time{}

@@ -10,9 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAPodWithoutAnADDIsExplainedByItsSandbox checks that the time of the sandbox determines the
-// cause: it was created before the plugin was installed, or the runtime does not call the plugin. A
-// bypass is reported until the plugin is called for another pod.
+// TestAPodWithoutAnADDIsExplainedByItsSandbox checks that the creation time of the sandbox
+// determines the cause of the missing ADD: the sandbox was created before the plugin was installed,
+// or the runtime does not call the plugin. A bypass is reported until the plugin is called for
+// another pod.
 func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 	for name, row := range map[string]struct {
 		created time.Duration // relative to the time when the chain became complete
@@ -48,22 +49,22 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				}
 				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
 				if got := env.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
-					t.Errorf("counted %v repairs for %s", got, cause)
+					t.Errorf("counted %v repairs because of %s, want 1", got, cause)
 				}
 				b, bypassed := env.options.Bypass.Current()
 				if bypassed != row.bypass || bypassed && b.Pod != "shop/web" {
-					t.Fatalf("bypassed %t: %v", bypassed, b)
+					t.Fatalf("bypassed %t: %v, want %t", bypassed, b, row.bypass)
 				}
 				if !row.bypass {
 					return
 				}
 				if got := env.metric("sluice_bypassed_pods_total{}"); got != 1 {
-					t.Errorf("counted %v bypassed pods", got)
+					t.Errorf("counted %v bypassed pods, want 1", got)
 				}
 				advance(time.Hour) // time and audits alone do not end the bypass, and do not count it again
 				if _, bypassed := env.options.Bypass.Current(); !bypassed ||
 					env.metric("sluice_bypassed_pods_total{}") != 1 {
-					t.Errorf("bypassed %t, counted %v", bypassed,
+					t.Errorf("after an hour: bypassed %t, counted %v, want true and 1", bypassed,
 						env.metric("sluice_bypassed_pods_total{}"))
 				}
 				if err := env.options.Records.Put(record.Record{

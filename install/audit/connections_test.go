@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestConnectionsOfAGapAreEnded covers a connection that was opened while rules were missing.
-func TestConnectionsOfAGapAreEnded(t *testing.T) {
+// TestConnectionsOpenedWithoutRulesAreEnded covers a connection that was opened while rules were
+// missing. The repair ends it, or only counts it if the agent is configured to keep connections.
+func TestConnectionsOpenedWithoutRulesAreEnded(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		network := newNetwork(t)
 		r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})

@@ -147,7 +147,7 @@ func (a *Auditor) measureCounters() {
 	a.Metrics.Replace(metrics.RulePackets("", "", rules.NoRole).Name(), values)
 }
 
-// topPods returns the pods with the most packets.
+// topPods returns the n pods with the most packets. It sorts pods.
 func topPods(pods []*pod, n int) []*pod {
 	slices.SortFunc(pods, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(b.counters.total.sum(), a.counters.total.sum()),

@@ -38,7 +38,7 @@ func (s *fakeNamespace) setPacketsLocked(role rules.Role, packets uint64) {
 	s.env.t.Errorf("no rule has the role %s %s", role.Direction(), role.Outcome())
 }
 
-// checkCountersAfterAudit waits for the next audit, and verifies the series of
+// checkCountersAfterAudit waits for the next audit, and checks the series of
 // sluice_rule_packets_total that are not 0.
 func (env *testEnv) checkCountersAfterAudit(when string, want ...string) {
 	env.t.Helper()
@@ -178,7 +178,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 	})
 }
 
-// TestPacketsDuringARepairAreCounted verifies that the counters of the rules that a repair creates
+// TestPacketsDuringARepairAreCounted checks that the counters of the rules that a repair creates
 // are compared with 0, even if they are above the values of the removed rules when they are read.
 func TestPacketsDuringARepairAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,7 +36,8 @@ type desiredState struct {
 	redirection
 	backend    compat.BackendName
 	repairedAt time.Time // zero if the pod was not repaired
-	// sandboxPod is the pod as the runtime knows it; the API has another UID of a static pod.
+	// sandboxPod is the pod as the runtime knows it. A static pod has another UID in the API
+	// server.
 	sandboxPod sandbox.Pod
 	// addresses contains the addresses in the pod's status. If there are any, the pod has or had a
 	// sandbox.
@@ -66,7 +67,7 @@ func (r redirection) hasCounters() bool {
 	return r.redirect.Counters
 }
 
-// fetchPod returns the pod from the API server.
+// fetchPod returns the object of a pod, from the cache if possible.
 func (a *Auditor) fetchPod(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
 	data, _, err := a.Pods.Pod(ctx, item.Ref)
 	if err != nil {
@@ -253,7 +254,7 @@ func (r *auditRun) updateDesired(ctx context.Context) error {
 // isStatic reports whether the pod is a mirror pod, whose static pod has another UID.
 func (r *auditRun) isStatic() bool { return r.desired.sandboxPod.UID != r.uid }
 
-// recreation returns the instruction that creates the pod again.
+// recreation returns the instruction for creating the pod again.
 func (r *auditRun) recreation() string {
 	if r.isStatic() {
 		return "move its manifest out of the kubelet's directory and back"
@@ -261,7 +262,7 @@ func (r *auditRun) recreation() string {
 	return "delete it so that it is created again"
 }
 
-// object returns the pod from the API server. Of an orphaned pod it returns only the identity.
+// object returns the object of the pod. For an orphaned pod, it contains only the identity.
 func (r *auditRun) object(ctx context.Context) (*decide.Pod, error) {
 	if !r.orphaned {
 		return r.fetchPod(ctx, r.item)

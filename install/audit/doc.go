@@ -3,7 +3,7 @@
 // The desired state of a pod is taken from the record of its ADD. If there is none, it is taken
 // from the record of its repair (package repair), or decided as in ADD, with the pod and the
 // addresses of its network namespace. Pods that ADD skips are not audited, nor are pods that have
-// ended. A pod with a record that is being deleted is audited until its network namespace is
+// ended. A pod that is being deleted and has a record is audited until its network namespace is
 // removed, because it has traffic during its termination grace period. The actual state is read
 // completely from the kernel: a comparison takes about 0.3 ms with nftables and less than 1 ms with
 // iptables-legacy. If the two states were equal at the last comparison, the generation ID of
@@ -43,15 +43,15 @@
 // tables of iptables-legacy, which has no events, are read at each audit and compared by a digest.
 //
 // A pod whose network namespace has no address does not count as redirected either: a process of
-// the pod may have moved its interface to another namespace, in which there are no rules.
+// the pod may have moved the pod's interface to another namespace, in which there are no rules.
 //
 // A pod without rules and without a record of ADD started without the plugin, usually before the
 // plugin was installed: package repair decides about it. If its namespace contains rules of Istio,
 // istio-cni has redirected it. The agent does not change it, but evaluates these rules: the pod
 // counts as redirected only if they capture what Sluice's rules would capture. A pod whose sandbox
 // is known only from a process is not repaired while its ADD may be running, because its addresses
-// may not be assigned yet. A static pod is treated in the same way, by its mirror pod, but its mirror
-// pod is never deleted, because this does not create the static pod again.
+// may not be assigned yet. A static pod is treated in the same way, by its mirror pod. The mirror
+// pod is never deleted, because its deletion would not create the static pod again.
 //
 // # Sandboxes that end
 //
@@ -65,11 +65,11 @@
 //
 // A pod whose deletion was forced (kubectl delete --force) is removed from the API server while its
 // containers may still run. Such a pod is orphaned: it is audited and counted until its network
-// namespace is removed. Its desired state is taken from its records, by which the next agent also
-// finds it. A static pod whose mirror pod does not exist is audited in the same way. If the records
-// exist, but the network namespace cannot be entered, the pod counts as unknown. If there is no
-// record, the pod is not known. A pod in ambient mode leaves this mode with its deletion and is then
-// not audited: ztunnel no longer serves it, but its rules remain.
+// namespace is removed. Its desired state is taken from its records; the next agent finds the pod
+// by these records. A static pod whose mirror pod does not exist is audited in the same way. If the
+// records exist, but the network namespace cannot be entered, the pod counts as unknown. If there
+// is no record, the pod is not known. A pod in ambient mode leaves this mode when it is deleted,
+// and is not audited afterwards: ztunnel no longer serves the pod, but its rules remain.
 //
 // # Ambient mode
 //
@@ -77,8 +77,8 @@
 // ([Options.Ambient]). The desired state is the rules that the agent has installed, not the record
 // of ADD, because pods enter and leave ambient mode, and their annotations change, while they run.
 // The agent and the audit do not change the rules of a pod at the same time. The audit also reports
-// the differences that the agent has repaired when it enrolled a pod again, for example after its
-// own restart.
+// the differences that the agent repaired when it enrolled a pod again, for example after a restart
+// of the agent.
 //
 // # Counters
 //

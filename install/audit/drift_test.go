@@ -118,8 +118,8 @@ func TestMissedEvents(t *testing.T) {
 	})
 }
 
-// TestLossesWithoutEnd checks that continuous losses, which a pod can cause, lead to audits that
-// use at most 2 % of a core.
+// TestLossesWithoutEnd checks that continuous losses of events, which a pod can cause, lead to
+// audits that use at most 2 % of a core.
 func TestLossesWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
@@ -257,10 +257,10 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 	})
 }
 
-// TestRulesOfOthersByWhichTrafficBypassesTheProxy checks that foreign rules that let traffic bypass
-// the proxy are reported once and shown as a state, without a change. The decision is made again
-// when rules may have changed.
-func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
+// TestForeignRulesThatLetTrafficBypassTheProxy checks that such rules are reported once and shown
+// as a state, and that the agent does not change them. The decision is made again when rules may
+// have changed.
+func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
@@ -328,7 +328,7 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 }
 
 // TestADecisionOverBudgetIsMadeAgain checks that a decision that exceeded its budget is repeated
-// soon. Only if that fails too, an event reports it.
+// soon. An event reports it only if the repeated decision exceeds its budget too.
 func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace

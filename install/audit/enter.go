@@ -59,7 +59,7 @@ func (r *auditRun) discardSandbox() {
 // pod has started, it sets the state Unknown, and performs the actions that do not need the
 // sandbox. A sandbox that is missing for less than errorBackoff is not reported: the pod may have
 // ended, or the runtime may be replacing its sandbox. A deleted pod has ended if its sandbox does
-// not exist any more, or cannot be found and has no record of ADD.
+// not exist any more, or if the sandbox is not found and the pod has no record of ADD.
 func (r *auditRun) requestSandbox(ctx context.Context) {
 	missing := r.timeSince(&r.withoutSandboxSince)
 	r.mu.Lock()

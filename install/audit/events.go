@@ -136,7 +136,7 @@ func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration
 	case err == nil:
 		return 0
 	case cluster.IsPermanent(err), time.Since(e.Time) > maxEventAge:
-		q.log.Warn("the API server rejects an event",
+		q.log.Warn("an event cannot be delivered, and is dropped",
 			zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
 		return 0
 	}

@@ -26,7 +26,7 @@ func TestAnHourOfEvents(t *testing.T) {
 		env := startTestEnv(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
 		existing := map[string]*decide.Pod{}
-		known := map[string]bool{} // all UIDs that ever existed
+		deleted := map[string]bool{} // the UIDs of deleted pods
 		anyPod := func() *decide.Pod {
 			for _, p := range existing {
 				return p
@@ -34,7 +34,7 @@ func TestAnHourOfEvents(t *testing.T) {
 			return nil
 		}
 		deletePod := func(p *decide.Pod) {
-			known[p.Metadata.UID] = true
+			deleted[p.Metadata.UID] = true
 			env.mu.Lock()
 			delete(env.namespaces, env.netnsPaths[p.Metadata.UID])
 			delete(env.netnsPaths, p.Metadata.UID)
@@ -103,7 +103,7 @@ func TestAnHourOfEvents(t *testing.T) {
 		if held := env.Held(); held != 0 {
 			t.Errorf("%d entries of deleted pods are kept", held)
 		}
-		for uid := range known {
+		for uid := range deleted {
 			if n := env.Retries(uid); n > 0 {
 				t.Errorf("%d attempts of the deleted pod %s are kept", n, uid)
 			}

@@ -16,14 +16,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// flaky is an API server that rejects events with an error, unless the error is nil.
-type flaky struct {
+// rejectingCluster is an API server that rejects events with err, unless err is nil.
+type rejectingCluster struct {
 	*testEnv
 	err error
 	pod string // the pod whose events are rejected; all pods if empty
 }
 
-func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
+func (f *rejectingCluster) SendEvent(ctx context.Context, e cluster.Event) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
@@ -38,7 +38,7 @@ func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
-		f := &flaky{testEnv: env, err: errors.New("away")}
+		f := &rejectingCluster{testEnv: env, err: errors.New("away")}
 		env.options.Cluster = f
 		a, b := env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		env.start()
@@ -48,7 +48,7 @@ func TestEventsWait(t *testing.T) {
 		env.set(func() { f.err = nil })
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("events %q", reported)
+			t.Errorf("events %q, want RedirectRepaired once", reported)
 		}
 		env.set(func() { f.err = &cluster.StatusError{Code: 403} })
 		env.flush(b)
@@ -56,7 +56,7 @@ func TestEventsWait(t *testing.T) {
 		env.flush(a)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("events %q", reported)
+			t.Errorf("events %q, want RedirectRepaired once", reported)
 		}
 	})
 }
@@ -66,7 +66,7 @@ func TestEventsWait(t *testing.T) {
 func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
-		env.options.Cluster = &flaky{testEnv: env, err: &cluster.StatusError{Code: 500}, pod: "a"}
+		env.options.Cluster = &rejectingCluster{testEnv: env, err: &cluster.StatusError{Code: 500}, pod: "a"}
 		a, b := env.addRedirected(meshPod("a")), env.addRedirected(meshPod("b"))
 		env.start()
 		settle()
@@ -74,7 +74,7 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 		env.flush(b)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("events %q", reported)
+			t.Errorf("events %q, want RedirectRepaired once", reported)
 		}
 	})
 }

@@ -59,9 +59,9 @@ func TestAddressesThatComeLater(t *testing.T) {
 	})
 }
 
-// TestASandboxThatIsTakenDown checks that a pod whose record and addresses DEL has removed is not
-// reported.
-func TestASandboxThatIsTakenDown(t *testing.T) {
+// TestASandboxWithoutRecordAndAddress checks that a pod whose record and addresses DEL has removed
+// is not reported.
+func TestASandboxWithoutRecordAndAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil, func(env *testEnv) {

@@ -28,7 +28,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// errNoSandbox is the reason why a sandbox is not found if there is no record of it.
+// errNoSandbox is the reason why find does not find the sandbox of a pod that has none.
 var errNoSandbox = errors.New("nowhere")
 
 func (env *testEnv) Synced() bool { env.mu.Lock(); defer env.mu.Unlock(); return env.synced }
@@ -87,7 +87,7 @@ func (env *testEnv) find(
 	return found, missing
 }
 
-// belongsTo reports whether a sandbox of an unproven pod is found, as in package sandbox.
+// belongsTo reports whether the sandbox belongs to an unproven pod, as package sandbox decides.
 func (s *fakeNamespace) belongsTo(p sandbox.Pod) bool {
 	if s.env.source == sandbox.Proc {
 		return slices.Contains(s.addresses, p.Address)
@@ -180,8 +180,8 @@ func (s *fakeNamespace) CheckSince(last compat.Comparison, want rules.Ruleset) (
 func (s *fakeNamespace) Repair(
 	_ compat.BackendName, want rules.Ruleset, found compat.Comparison,
 ) (compat.Result, error) {
-	if s.duringCall != nil {
-		s.duringCall()
+	if s.duringRepair != nil {
+		s.duringRepair()
 	}
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
@@ -239,7 +239,8 @@ func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 	return nil
 }
 
-// checkLabels fails the test if package metrics does not define the metric or a value of its labels.
+// checkLabels fails the test if package metrics does not define the metric, or a value of the
+// metric's labels.
 func (env *testEnv) checkLabels(name string, labels []string) {
 	env.t.Helper()
 	m, found := metricstest.Find(name)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestPodThatKeepsChanging checks that a pod that changes continuously costs no more than one whose
-// rules change, and that its last change is processed.
+// TestPodThatKeepsChanging checks that the audits of a pod that changes continuously are limited,
+// and that its last change is processed.
 func TestPodThatKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -25,7 +25,7 @@ func TestPodThatKeepsChanging(t *testing.T) {
 		}
 		// After ten audits without delay, changes cause one every two seconds.
 		if s.checked > 30 {
-			t.Errorf("compared %d times in 30 s", s.checked)
+			t.Errorf("compared %d times in 30 s, want at most 30", s.checked)
 		}
 		web.Metadata.Annotations = nil
 		env.put(web, running)
@@ -37,7 +37,7 @@ func TestPodThatKeepsChanging(t *testing.T) {
 		env.put(web, running)
 		advance(3 * time.Second)
 		if s.applied != 1 {
-			t.Errorf("applied %d times", s.applied)
+			t.Errorf("after the last change: applied %d times, want 1", s.applied)
 		}
 	})
 }
@@ -61,10 +61,10 @@ func TestPodThatSlowsAudits(t *testing.T) {
 		}
 		// Audits of a pod may use 5 % of a core. One audit may exceed this limit.
 		if elapsed := time.Duration(s.checked) * s.slow; elapsed > 10*time.Minute*6/100 {
-			t.Errorf("audited for %v of 10 minutes", elapsed)
+			t.Errorf("audited for %v of 10 minutes, want at most 6 %%", elapsed)
 		}
 		if env.flush(other); other.applied != 1 {
-			t.Error("the other pod waits")
+			t.Error("the other pod is not repaired immediately")
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 		}
 		// A change causes a search at most every two seconds, in addition to the retries.
 		if env.searches > 60 {
-			t.Errorf("searched %d times in 30 s", env.searches)
+			t.Errorf("searched %d times in 30 s, want at most 60", env.searches)
 		}
 	})
 }
@@ -101,8 +101,8 @@ func TestChangesWithoutAudits(t *testing.T) {
 	})
 }
 
-// TestAttemptsOfAPodThatIsGone checks that the attempts that limit searches and repairs are removed
-// with a deleted pod, also if it is deleted during an audit.
+// TestAttemptsOfAPodThatIsGone checks that the counts of attempts that limit searches and repairs
+// are removed with a deleted pod, also if the pod is deleted during an audit.
 func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nowhere, refusing, leaving := meshPod("nowhere"), meshPod("refusing"), meshPod("leaving")
@@ -114,7 +114,7 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 			env.set(func() { s.refuse = errors.New("no memory") })
 		}
 		env.set(func() {
-			namespaces[1].duringCall = func() {
+			namespaces[1].duringRepair = func() {
 				env.delete(leaving)
 				time.Sleep(time.Millisecond)
 			}

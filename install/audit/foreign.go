@@ -128,9 +128,9 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 const teardownTime = time.Minute
 
 // isSandboxEnding reports whether the runtime removes the sandbox. DEL removes the record of ADD
-// before the runtime removes anything else; isSandboxEnding reads the records again, because DEL may
-// have run during the audit. The end of a deleted pod without a record is not known: isSandboxEnding
-// returns true for it if undecided, the time since its state has been unknown, is short.
+// before the runtime removes anything else. The records are read again, because DEL may have run
+// during the audit. If a deleted pod has no record, nothing shows that its sandbox ends. The result
+// is then true while undecided, the time for which the pod's state has been unknown, is short.
 func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	r.warn("the records of ADD cannot be read", r.Auditor.records.Refresh())
 	switch {

@@ -39,7 +39,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 				return false
 			})
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 1 {
-				t.Errorf("%v pods with a bypass", n)
+				t.Errorf("%v pods with a bypass, want 1", n)
 			}
 			if !hasRules(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules have changed")
@@ -47,7 +47,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 			istiotest.Run(t, network.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
 			rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 0 {
-				t.Errorf("%v pods with a bypass", n)
+				t.Errorf("%v pods with a bypass, want none", n)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
 	rulestest.Eventually(t, "the rule is reported", func() bool { return strings.Contains(r.takeEvents(), "RedirectUnknown") })
 	if n := r.metric("sluice_pods_foreign_rules{unknown}"); n != 1 {
-		t.Errorf("%v pods with unknown rules", n)
+		t.Errorf("%v pods with an unknown effect of foreign rules, want 1", n)
 	}
 }
 

@@ -68,15 +68,15 @@ func TestIstiosRulesAreInspected(t *testing.T) {
 				_, _ = r.add("web", network.Pod, "")
 				before := istiotest.Save(t, network.Pod, v, rules.IPv4)
 				r.start()
-				rulestest.Eventually(t, c.want, func() bool { return r.states() == c.want })
-				rulestest.Eventually(t, "the event", func() bool {
+				rulestest.Eventually(t, "the state is "+c.want, func() bool { return r.states() == c.want })
+				rulestest.Eventually(t, "an event reports the bypass", func() bool {
 					return c.event == "" || strings.Contains(r.takeEvents(), c.event)
 				})
 				if after := istiotest.Save(t, network.Pod, v, rules.IPv4); after != before {
 					t.Errorf("the rules have changed:\n%s", after)
 				}
 				if got := captured(t, network); got != (c.event == "") {
-					t.Errorf("captured: %t", got)
+					t.Errorf("captured: %t, want %t", got, c.event == "")
 				}
 			})
 		}

@@ -102,9 +102,9 @@ func TestAMovedInterfaceIsFound(t *testing.T) {
 	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
 }
 
-// TestATerminatingPodThatRenamesItsInterface covers a pod that renames its loopback interface in its
-// termination grace period. Whether its traffic is captured cannot be decided any more, and an event
-// reports this.
+// TestATerminatingPodThatRenamesItsInterface covers a pod that renames its loopback interface in
+// its termination grace period. It is then unknown whether the pod's traffic is captured, and an
+// event reports this.
 func TestATerminatingPodThatRenamesItsInterface(t *testing.T) {
 	network := newNetwork(t)
 	r, _, _ := startAuditor(t, network, compat.BackendNFT)
@@ -218,9 +218,9 @@ func TestRoutesAreRepaired(t *testing.T) {
 	rulestest.Eventually(t, "the repair is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
-// TestATableBeforeOurs covers a foreign table that translates addresses before Sluice's table does:
-// the foreign table is noticed and reported, but not removed.
-func TestATableBeforeOurs(t *testing.T) {
+// TestAForeignTableBeforeSluicesTable covers a foreign table that translates addresses before
+// Sluice's table does: the foreign table is noticed and reported, but not removed.
+func TestAForeignTableBeforeSluicesTable(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelTestEnv(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.NewPod(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Locate returns the location of a pod of the node and its desired redirection, whether or not it
-// is audited. Errors are classified as for [source.Source].
+// Locate returns the location of a pod of the node and its desired redirection, even if the pod is
+// not audited. Errors are classified as for [source.Source].
 func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Location, error) {
 	item, ok := a.Pods.Item(namespace, name)
 	if !ok {
@@ -72,7 +72,8 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 }
 
 // parametersWithoutRecord returns the parameters of a pod without a record of ADD. They are
-// determined from the addresses of its sandbox, or from its status if sb is nil.
+// determined from the addresses of the sandbox, or from the addresses in the pod's status if sb is
+// nil.
 func (a *Auditor) parametersWithoutRecord(
 	pod *decide.Pod, sb *sandbox.Sandbox,
 ) (*rules.Redirect, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLocate checks that the location and the desired state of every pod of the node are returned,
-// also for pods that are not audited, and without an audit.
+// also for pods that are not audited, and while audits are disabled.
 func TestLocate(t *testing.T) {
 	optOut := func(p *decide.Pod) {
 		p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
@@ -166,12 +166,12 @@ func TestAStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		static := meshPod("web")
 		static.Metadata.UID = "hash"
-		copied := meshPod("web")
-		copied.Metadata.Annotations["kubernetes.io/config.mirror"] = "hash"
+		mirror := meshPod("web")
+		mirror.Metadata.Annotations["kubernetes.io/config.mirror"] = "hash"
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s = env.addRedirected(static)
-			env.put(copied, running)
+			env.put(mirror, running)
 		})
 		env.flush(s)
 		if s.applied != 1 || env.states() != "1 redirected" {

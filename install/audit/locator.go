@@ -29,8 +29,8 @@ type locator struct {
 	wake    chan struct{} // buffered; there are pending requests
 
 	mu sync.Mutex
-	// pending contains the pods to find by their API UIDs. Pod.UID is the UID in the kubelet, which
-	// differs for static pods.
+	// pending contains the pods whose sandboxes are requested, by their UIDs in the API server.
+	// Pod.UID is the UID in the kubelet, which differs for static pods.
 	pending map[string]sandbox.Pod
 }
 
@@ -38,8 +38,8 @@ func newLocator(a *Auditor) *locator {
 	return &locator{auditor: a, wake: make(chan struct{}, 1), pending: map[string]sandbox.Pod{}}
 }
 
-// request queues a sandbox lookup for the pod with this API UID. The pod is audited once its
-// sandbox is found.
+// request queues a search for the sandbox of the pod with the UID in the API server. The pod is
+// audited once its sandbox is found.
 func (l *locator) request(uid string, p sandbox.Pod) {
 	l.mu.Lock()
 	l.pending[uid] = p
@@ -86,7 +86,7 @@ func (l *locator) search(ctx context.Context) {
 	}
 }
 
-// searchFor searches for the sandboxes of pods, by their API UIDs.
+// searchFor searches for the sandboxes of pods, by the pods' UIDs in the API server.
 func (l *locator) searchFor(ctx context.Context, pods map[string]sandbox.Pod) {
 	found, missing := l.auditor.FindSandboxes(ctx, slices.Collect(maps.Values(pods)))
 	results := make(map[string]sandbox.Missing, len(missing))
@@ -112,7 +112,8 @@ func (a *Auditor) onFound(uid string, sb sandbox.Sandbox) {
 	}
 }
 
-// onNotFound schedules a retry with exponential backoff.
+// onNotFound records the reason, and schedules another audit with exponential backoff. That audit
+// requests another search.
 func (a *Auditor) onNotFound(uid string, m sandbox.Missing) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -37,7 +37,7 @@ type Options struct {
 	// Connections selects the handling of connections that bypass the proxy because they were
 	// opened before a repair.
 	Connections established.Options
-	// Policy applies to pods that started before the plugin was installed.
+	// Policy applies to pods that started without the plugin.
 	Policy repair.Policy
 	// Decide and Backend are parts of the plugin's configuration.
 	Decide  *decide.Settings
@@ -51,7 +51,7 @@ type Options struct {
 	// TopPods is the number of pods with series if Counters is [PodCounters].
 	TopPods int
 	// Bypass records the time since which the node's CNI chain contains the plugin. The auditor
-	// reports pods to it that have started without the plugin since then.
+	// reports to it the pods that started without the plugin since then.
 	Bypass *bypass.Detector
 
 	Pods    Pods

@@ -59,8 +59,8 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 }
 
 // TestAStaticPodThatMayNotBeRepaired checks that a static pod without a record is reported if
-// repairs are disabled. Its mirror pod is not deleted, because this does not create the static pod
-// again, but it may be labeled.
+// repairs are disabled. Its mirror pod is not deleted, because this would not create the static pod
+// again, but the mirror pod may be labeled.
 func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
 	for _, row := range []struct{ name, env, requests string }{
 		{"reported", "REPAIR_REPAIR_PODS=false", ""},

@@ -179,11 +179,12 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 	})
 }
 
-// TestATerminatingPodIsExplained checks that a pod that escapes in its termination grace period is
-// reported like a running pod: its rules cannot be decided, or its network namespace has no address.
-// A repaired pod has no record whose removal shows that the runtime removes the sandbox: it is
-// reported if the sandbox stays.
-func TestATerminatingPodIsExplained(t *testing.T) {
+// TestATerminatingPodIsReported checks that a pod in its termination grace period is reported like
+// a running pod if it becomes unknown whether its traffic bypasses the proxy, because of foreign
+// rules or because its network namespace has no address. A repaired pod has no record, so no
+// removal of a record shows that the runtime removes the sandbox: it is reported if the sandbox
+// stays.
+func TestATerminatingPodIsReported(t *testing.T) {
 	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
 	moved := func(s *fakeNamespace) { s.addresses = nil }
 	add := func(env *testEnv, p *decide.Pod) *fakeNamespace { return env.addRedirected(p) }
@@ -194,7 +195,7 @@ func TestATerminatingPodIsExplained(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		add    func(*testEnv, *decide.Pod) *fakeNamespace
-		escape func(*fakeNamespace)
+		change func(*fakeNamespace)
 		within time.Duration // the time after which the pod is reported
 	}{
 		"a pod whose rules cannot be decided":          {add, undecided, 0},
@@ -210,7 +211,7 @@ func TestATerminatingPodIsExplained(t *testing.T) {
 				env.put(web, terminating)
 				settle()
 				env.takeEvents()
-				env.change(s, func() { row.escape(s) })
+				env.change(s, func() { row.change(s) })
 				advance(row.within)
 				if reported := env.takeEvents(); reported != "RedirectUnknown" ||
 					env.states() != "1 unknown" {

@@ -74,7 +74,7 @@ type fakeNamespace struct {
 	istio        []string
 	foreign      foreign.Effect // the effect of foreign rules
 	refuse       error          // the error of Repair
-	duringCall   func()         // called at the start of Repair, if not nil
+	duringRepair func()         // called at the start of Repair, if not nil
 	afterRepair  func()         // called after Repair has changed the rules, if not nil
 	// duringForeign is called during Foreign, if not nil.
 	duringForeign func()
@@ -91,7 +91,7 @@ type fakeNamespace struct {
 	open          int                // calls of Open minus calls of Close
 }
 
-// startTestEnv starts an auditor of a prepared environment.
+// startTestEnv starts an auditor in an environment that the functions have prepared.
 func startTestEnv(t *testing.T, environ map[string]string, prepare ...func(*testEnv)) *testEnv {
 	t.Helper()
 	env := newTestEnv(t, environ)
@@ -298,8 +298,8 @@ func (env *testEnv) change(s *fakeNamespace, do func()) {
 	synctest.Wait()
 }
 
-// metric returns the current value of a series. It fails the test if the metrics cannot have the
-// series, which would always be 0.
+// metric returns the current value of a series. It fails the test if package metrics does not
+// define the series: such a series would always be 0.
 func (env *testEnv) metric(series string) float64 {
 	env.t.Helper()
 	name, rest, _ := strings.Cut(series, "{")

@@ -74,7 +74,8 @@ func (r *auditRun) missingRecordCause() bypass.Cause {
 	return r.Bypass.Explain(created)
 }
 
-// noteBypass reports a pod that started without the plugin although the chain was complete.
+// noteBypass records and counts a pod that started without the plugin although the chain was
+// complete.
 func (r *auditRun) noteBypass() {
 	if len(r.pod.records) > 0 || r.missingRecordCause().Kind != bypass.Bypassed {
 		return

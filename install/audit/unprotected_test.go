@@ -218,7 +218,7 @@ func TestInvalidParametersAreReported(t *testing.T) {
 	})
 }
 
-// TestPolicies checks the action for a pod that started before the plugin, in istio-cni's order.
+// TestPolicies checks the action for a pod that started without the plugin, in istio-cni's order.
 // Deletion and labeling require a failed validation.
 func TestPolicies(t *testing.T) {
 	const inPlace, deleting, labeling, nothing = "repaired", "delete shop/web uid-web@1",
@@ -226,8 +226,8 @@ func TestPolicies(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		environment map[string]string
-		broken      string // the action for a pod that has failed
-		waits       string // the action for a pod that has not failed
+		failed      string // the action for a pod that has failed
+		notFailed   string // the action for a pod that has not failed
 	}{
 		{"the chart's defaults", nil, inPlace, inPlace},
 		{
@@ -254,9 +254,9 @@ func TestPolicies(t *testing.T) {
 		},
 	} {
 		for _, fails := range []bool{true, false} {
-			want := row.waits
+			want := row.notFailed
 			if fails {
-				want = row.broken
+				want = row.failed
 			}
 			t.Run(row.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -422,7 +422,7 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, nil, func(env *testEnv) {
-			env.addSandbox(web).duringCall = func() {
+			env.addSandbox(web).duringRepair = func() {
 				env.delete(web)
 				time.Sleep(time.Millisecond)
 			}
@@ -435,7 +435,7 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	})
 }
 
-// silent is an API server that accepts connections and never answers.
+// silent is an API server that never replies to requests that label pods.
 type silent struct{ *testEnv }
 
 func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
@@ -444,7 +444,7 @@ func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) 
 	return ctx.Err()
 }
 
-// TestActionsThatHang checks that an API server that does not answer does not delay repairs.
+// TestActionsThatHang checks that an API server that does not reply does not delay repairs.
 func TestActionsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -463,11 +463,11 @@ func TestActionsThatHang(t *testing.T) {
 		env.flush(s)
 		advance(10 * time.Second)
 		if s.applied != 1 {
-			t.Errorf("applied %d times", s.applied)
+			t.Errorf("applied %d times, want 1", s.applied)
 		}
-		// A request is abandoned after three seconds, and followed by a pause.
+		// A request is canceled after three seconds, and followed by a pause.
 		if acts := strings.Count(env.takeRequests(), "label"); acts < 2 || acts > 20 {
-			t.Errorf("%d labels were requested", acts)
+			t.Errorf("%d labels were requested, want 2 to 20", acts)
 		}
 	})
 }

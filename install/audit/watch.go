@@ -16,8 +16,8 @@ const (
 	// maxWatchBackoff is the maximum delay between attempts to subscribe to events.
 	maxWatchBackoff = 5 * time.Minute
 	// auditAllPeriodPerPod is multiplied by the number of pods to get the minimum time between two
-	// audits of all pods after lost events. An audit takes 2 ms including foreign rules, so that
-	// lost events cost at most 2 % of a core.
+	// audits of all pods after lost events. An audit takes 2 ms including foreign rules, so lost
+	// events cost at most 2 % of a core.
 	auditAllPeriodPerPod = 100 * time.Millisecond
 )
 

@@ -69,9 +69,9 @@ func TestLostEventsBeforeTheNextAudit(t *testing.T) {
 	})
 }
 
-// TestANumberOfANamespaceThatIsUsedAgain covers the inode number of a destroyed namespace, which
-// the kernel reuses.
-func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
+// TestInodeNumberOfANamespaceIsReused covers the inode number of a destroyed namespace, which the
+// kernel gives to the namespace of another pod.
+func TestInodeNumberOfANamespaceIsReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := meshPod("a"), meshPod("b")
 		var old *fakeNamespace

@@ -27,9 +27,9 @@ type Options struct {
 	// Network is "unix" for a stream socket or "unixpacket" for a socket that keeps the boundaries
 	// of messages.
 	Network string
-	// Path is the path of the socket. Neither this path nor the path of a temporary name of 13 bytes
-	// in the same directory may exceed 107 bytes. The directory is created if it does not exist,
-	// gets the mode 0700, and must belong to the user of the process.
+	// Path is the path of the socket. Neither this path nor the path of a temporary name of 13
+	// bytes in the same directory may exceed 107 bytes. The directory is created if it does not
+	// exist, gets the mode 0700, and must belong to the user of the process.
 	Path string
 	// MaxConnections is the maximum number of connections that are served at a time. Others wait in
 	// the queue of the socket.
