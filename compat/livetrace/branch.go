@@ -116,6 +116,7 @@ func sharedMatches(list []rules.Rule, branches []int) []rules.Match {
 	return shared
 }
 
+// contains reports whether the list contains an equal match.
 func contains(list []rules.Match, m rules.Match) bool {
 	return slices.ContainsFunc(list, func(other rules.Match) bool {
 		return reflect.DeepEqual(other, m)

@@ -163,6 +163,7 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	return r
 }
 
+// device draws a match of the input or the output interface.
 func (g *generator) device(t *rapid.T, out bool) rules.Match {
 	name := rules.InterfaceName{
 		Name:   rapid.StringMatching(`[a-z][a-z0-9.-]{0,13}`).Draw(t, "name"),
@@ -173,6 +174,7 @@ func (g *generator) device(t *rapid.T, out bool) rules.Match {
 	}
 }
 
+// addresses draws a match of a prefix or a range of addresses.
 func (g *generator) addresses(t *rapid.T, side rules.Side) rules.Match {
 	size := 4
 	if g.family == rules.IPv6 {
@@ -251,7 +253,7 @@ func (g *generator) target(
 		nil,
 	}
 	if g.table == "nat" {
-		list = list[:2] // iptables rejects the target DROP in the table nat
+		list = list[:2] // iptables rejects DROP in nat; other tables suffice for the marks
 	}
 	for _, to := range targets {
 		if odd := to.Name[len(to.Name)-1]%2 == 1; !odd {

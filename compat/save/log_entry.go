@@ -51,6 +51,7 @@ type lazyPattern struct {
 	compiled   *regexp.Regexp
 }
 
+// regexp returns the compiled pattern.
 func (p *lazyPattern) regexp() *regexp.Regexp {
 	p.once.Do(func() { p.compiled = regexp.MustCompile(p.expression) })
 	return p.compiled

@@ -86,6 +86,7 @@ type parser struct {
 	expandedSize int
 }
 
+// newParser returns a parser of a text with the name file in errors.
 func newParser(family rules.Family, file string) *parser {
 	return &parser{family: family, file: file, beginLines: map[string]int{}}
 }

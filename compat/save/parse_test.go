@@ -423,7 +423,7 @@ func TestParseRejectsFragmentsOfIPv6(t *testing.T) {
 	}
 }
 
-func TestParseReportsAllErrorsOfAText(t *testing.T) {
+func TestParseReportsTheFirstErrorsAndCountsTheOthers(t *testing.T) {
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+
 		strings.Repeat("-A OUTPUT -j\n-A OUTPUT -j DROP\n", 22)+"COMMIT\n"))
 	if err == nil {

@@ -57,6 +57,7 @@ func (e *encoder) computeFirstRules(t *Table) {
 	}
 }
 
+// write appends an entry to the blob.
 func (e *encoder) write(el element) {
 	e.blob.entries = append(e.blob.entries, el.entry...)
 	e.blob.count++

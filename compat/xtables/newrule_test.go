@@ -139,7 +139,7 @@ func TestNewRuleBytes(t *testing.T) {
 	}
 }
 
-func TestNewRuleRejects(t *testing.T) {
+func TestNewRuleRejectsInvalidRules(t *testing.T) {
 	long := Extension{Name: "comment", Data: make([]byte, 40000)}
 	for _, tc := range []struct {
 		name    string
@@ -198,7 +198,7 @@ func TestNewRuleRejects(t *testing.T) {
 	}
 }
 
-func TestAddChainRejects(t *testing.T) {
+func TestAddChainRejectsInvalidNames(t *testing.T) {
 	table := must(decode(&layouts[0], "nat", smallTable(&layouts[0])))
 	for name, want := range map[string]string{
 		"FULL":                  "iptables-legacy ip nat: chain FULL already exists",
