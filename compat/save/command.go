@@ -92,8 +92,8 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	return p.setPolicy(c, words[2])
 }
 
-// flushOrDelete parses "-F [CHAIN]", which deletes the rules of one chain or of all chains, and "-X
-// [CHAIN]", which deletes one user-defined chain or all user-defined chains.
+// flushOrDelete parses -F and -X, each with an optional chain. -F deletes the rules of the chain,
+// or of all chains. -X deletes the chain, or all user-defined chains.
 func (p *parser) flushOrDelete(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
 		return p.errorAt(words[1], "the line to end")

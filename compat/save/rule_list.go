@@ -14,7 +14,7 @@ import (
 type ruleList struct {
 	blocks []*ruleBlock
 	length int
-	// equal contains the rules by equalityKey. It is nil until a rule is first deleted by its
+	// equal contains the entries by equalityKey. It is nil until a rule is first deleted by its
 	// content.
 	equal map[string]*ruleQueue
 }
@@ -35,7 +35,7 @@ type ruleEntry struct {
 	rule  rules.Rule
 	block *ruleBlock
 	equal *ruleQueue // the queue that contains the entry, or nil
-	index int        // in the queue
+	index int        // the index of the entry in the queue
 }
 
 // insert inserts a rule at the index.

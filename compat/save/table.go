@@ -14,7 +14,7 @@ type table struct {
 	filled      []*chain // chains that may have rules; see flushAll
 }
 
-// A chain is a chain of a table.
+// A chain is a chain of a table under construction.
 type chain struct {
 	name    string
 	base    *rules.Base
