@@ -82,11 +82,11 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 			env.pod.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
 		})
 		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 || env.added == 0 {
-			t.Fatalf("before a change: %s, %d repairs, %d subscriptions", got, env.pod.applied, env.added)
+			t.Fatalf("before a change: %s, %d repairs, %d subscriptions; want 1 redirected", got, env.pod.applied, env.added)
 		}
 		env.flush(env.pod)
 		if len(rules.Compare(compileAmbient(t, *env.parameters), env.pod.rules)) > 0 || env.states() != "1 redirected" {
-			t.Errorf("not repaired: %s", env.states())
+			t.Errorf("not repaired: %s, want 1 redirected", env.states())
 		}
 		for name, n := range map[string]float64{
 			"sluice_drifts_total{absent}":                   1,
@@ -139,7 +139,7 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 		env.RulesChanged("uid-web")
 		synctest.Wait()
 		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 {
-			t.Errorf("after a change of annotations: %s, %d repairs", got, env.pod.applied)
+			t.Errorf("after a change of annotations: %s, %d repairs; want 1 redirected", got, env.pod.applied)
 		}
 		env.set(func() { env.parameters, env.pod.rules = nil, rules.Ruleset{} })
 		env.RulesChanged("uid-web")

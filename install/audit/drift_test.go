@@ -47,7 +47,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 				var s *fakeNamespace
 				env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(web) })
 				if got := env.states(); got != "1 redirected" || s.applied > 0 {
-					t.Fatalf("before: %s, applied %d times", got, s.applied)
+					t.Fatalf("before: %s, applied %d times; want 1 redirected, never", got, s.applied)
 				}
 				env.change(s, func() {
 					s.rules = rules.MustCompile(env.redirect(web)) // a deep copy
@@ -55,7 +55,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 				})
 				if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) || s.applied != 1 ||
 					env.states() != "1 redirected" {
-					t.Errorf("applied %d times, %s", s.applied, env.states())
+					t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 				}
 				// The rules that the audit has found need not be read again: see compat.Backend.
 				if len(s.repairedWith.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
@@ -174,7 +174,7 @@ func TestAHostilePod(t *testing.T) {
 		// The pod stops flushing.
 		advance(2 * time.Minute)
 		if env.states() != "2 redirected" {
-			t.Errorf("states: %s", env.states())
+			t.Errorf("states: %s, want 2 redirected", env.states())
 		}
 	})
 }
@@ -235,7 +235,7 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 		advance(time.Hour)
 		// The pauses between attempts double from a second to a minute.
 		if env.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
-			t.Errorf("%s, applied %d times in an hour", env.states(), s.applied)
+			t.Errorf("%s, applied %d times in an hour; want 1 drifted", env.states(), s.applied)
 		}
 		if len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, "the agent cannot repair these differences") ||
@@ -252,7 +252,7 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 		env.set(func() { s.foreignRoute = "" })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" {
-			t.Errorf("states: %s", env.states())
+			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 	})
 }
@@ -276,16 +276,16 @@ func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
 		advance(3 * time.Minute)
 		if env.states() != "1 drifted" || s.applied > 0 || len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, "rule of nft: ip evil out #1") {
-			t.Errorf("%s, applied %d times, events %+v", env.states(), s.applied, env.events)
+			t.Errorf("%s, applied %d times, events %+v; want 1 drifted, never", env.states(), s.applied, env.events)
 		}
 		if reported := env.takeEvents(); reported != "RedirectBypassed" ||
 			env.metric("sluice_pods_foreign_rules{bypass}") != 1 {
-			t.Errorf("events %q, counted %v", reported, env.counted)
+			t.Errorf("events %q, counted %v; want event RedirectBypassed", reported, env.counted)
 		}
 		env.change(s, func() { s.foreign.Bypasses = nil })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" || env.metric("sluice_pods_foreign_rules{bypass}") != 0 {
-			t.Errorf("%s, counted %v", env.states(), env.counted)
+			t.Errorf("%s, counted %v; want 1 redirected", env.states(), env.counted)
 		}
 	})
 }
@@ -307,7 +307,7 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 				s = env.addRedirected(pod)
 			})
 			if env.states() != "1 redirected" {
-				t.Errorf("states: %s", env.states())
+				t.Errorf("states: %s, want 1 redirected", env.states())
 			}
 			env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
 			advance(3 * time.Minute)
@@ -321,7 +321,7 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 			env.set(func() { s.addresses = s.addresses[:1] })
 			advance(2 * time.Minute)
 			if env.states() != "1 redirected" {
-				t.Errorf("states: %s", env.states())
+				t.Errorf("states: %s, want 1 redirected", env.states())
 			}
 		})
 	}
@@ -339,16 +339,16 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 			}
 		})
 		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "" {
-			t.Errorf("%s, events %s", env.states(), reported)
+			t.Errorf("%s, events %s; want 1 unknown, no event", env.states(), reported)
 		}
 		advance(20 * time.Second)
 		if reported := env.takeEvents(); env.states() != "1 unknown" || reported != "RedirectUnknown" {
-			t.Errorf("%s, events %s", env.states(), reported)
+			t.Errorf("%s, events %s; want 1 unknown, event RedirectUnknown", env.states(), reported)
 		}
 		env.set(func() { s.foreign = foreign.Effect{} })
 		advance(time.Minute)
 		if env.states() != "1 redirected" {
-			t.Errorf("states: %s", env.states())
+			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 	})
 }
@@ -366,7 +366,7 @@ func TestRepairThatFails(t *testing.T) {
 		failed := env.metric("sluice_repairs_total{drift,repair,error}")
 		if env.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
 			failed != float64(s.applied) {
-			t.Errorf("%s, tried %d times, counted %v", env.states(), s.applied, env.counted)
+			t.Errorf("%s, tried %d times, counted %v; want 1 unprotected", env.states(), s.applied, env.counted)
 		}
 		if reported := env.takeEvents(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
 			t.Errorf("events %q, want RedirectRepairFailed first", reported)
@@ -374,7 +374,7 @@ func TestRepairThatFails(t *testing.T) {
 		env.set(func() { s.refuse = nil })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" {
-			t.Errorf("states: %s", env.states())
+			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 	})
 }
@@ -389,7 +389,7 @@ func TestReportOnly(t *testing.T) {
 		env.flush(s)
 		advance(4 * time.Minute)
 		if s.applied > 0 || env.states() != "1 unprotected" || env.takeEvents() != "RedirectDrifted" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want never, 1 unprotected", s.applied, env.states())
 		}
 		if env.metric("sluice_drifts_total{absent}") != 1 {
 			t.Errorf("counted %v", env.counted)
@@ -408,7 +408,7 @@ func TestWithoutAudit(t *testing.T) {
 		env.set(func() { s.rules = rules.Ruleset{} })
 		advance(time.Hour)
 		if s.checked+s.applied+env.added > 0 || env.states() != "" {
-			t.Errorf("compared %d times, %s", s.checked, env.states())
+			t.Errorf("compared %d times, %s; want no state", s.checked, env.states())
 		}
 	})
 }
@@ -487,7 +487,7 @@ func TestRulesWithoutARecordHaveNoKnownCause(t *testing.T) {
 		})
 		if s.applied != 1 || len(env.events) != 1 ||
 			!strings.HasPrefix(env.events[0].Message, "the pod has no record of ADD, and its rules are not") {
-			t.Errorf("applied %d times, events %+v", s.applied, env.events)
+			t.Errorf("applied %d times, events %+v; want once", s.applied, env.events)
 		}
 	})
 }

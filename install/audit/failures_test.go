@@ -26,12 +26,12 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 		// A failed audit is repeated after 15 s.
 		if env.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
 			env.metric("sluice_audits_total{error}") != float64(s.checked) {
-			t.Errorf("%s, compared %d times, counted %v", env.states(), s.checked, env.counted)
+			t.Errorf("%s, compared %d times, counted %v; want 1 unknown", env.states(), s.checked, env.counted)
 		}
 		env.set(func() { s.unreadable = nil })
 		advance(time.Minute)
 		if env.states() != "1 redirected" {
-			t.Errorf("states: %s", env.states())
+			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 	})
 }
@@ -54,7 +54,7 @@ func TestAddressesThatComeLater(t *testing.T) {
 		env.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
 		advance(time.Minute)
 		if env.states() != "1 redirected" || s.applied != 1 {
-			t.Errorf("%s, applied %d times", env.states(), s.applied)
+			t.Errorf("%s, applied %d times; want 1 redirected, once", env.states(), s.applied)
 		}
 	})
 }
@@ -70,7 +70,7 @@ func TestASandboxWithoutRecordAndAddress(t *testing.T) {
 		})
 		advance(10 * time.Minute)
 		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
-			t.Errorf("%s, events %q", env.states(), reported)
+			t.Errorf("%s, events %q; want 1 unknown, no event", env.states(), reported)
 		}
 	})
 }
@@ -87,18 +87,18 @@ func TestMissingAddressIsReportedAfterAWhile(t *testing.T) {
 			advance(2 * time.Second)
 		}
 		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
-			t.Errorf("after 10 s: %s, reported %q", env.states(), reported)
+			t.Errorf("after 10 s: %s, reported %q; want 1 unknown, no event", env.states(), reported)
 		}
 		advance(20 * time.Second)
 		if reported := env.takeEvents(); reported != "RedirectUnknown" || env.states() != "1 unknown" {
-			t.Errorf("after 30 s: %s, reported %q", env.states(), reported)
+			t.Errorf("after 30 s: %s, reported %q; want 1 unknown, event RedirectUnknown", env.states(), reported)
 		}
 		env.change(s, func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
 		advance(time.Second)
 		env.change(s, func() { s.addresses = nil })
 		advance(10 * time.Second)
 		if reported := env.takeEvents(); reported != "" {
-			t.Errorf("10 s after the address was lost again: reported %q", reported)
+			t.Errorf("10 s after the address was lost again: reported %q, want no event", reported)
 		}
 	})
 }
@@ -116,7 +116,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			env.put(bare, running)
 		})
 		if env.states() != "1 redirected" {
-			t.Fatalf("states: %s", env.states())
+			t.Fatalf("states: %s, want 1 redirected", env.states())
 		}
 		attachments := filepath.Join(dir, "attachments")
 		if err := errors.Join(os.RemoveAll(attachments), os.WriteFile(attachments, nil, 0o600)); err != nil {
@@ -124,7 +124,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 		}
 		advance(10 * time.Minute)
 		if env.states() != "1 unknown" || env.metric("sluice_audits_total{error}") == 0 {
-			t.Errorf("%s, counted %v", env.states(), env.counted)
+			t.Errorf("%s, counted %v; want 1 unknown", env.states(), env.counted)
 		}
 	})
 }

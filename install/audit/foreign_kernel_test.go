@@ -81,7 +81,7 @@ func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 		return r.metric("sluice_audits_total{equal}") >= before+3
 	})
 	if reported := r.takeEvents(); r.states() != "1 redirected" || reported != "" {
-		t.Errorf("%s, events %q", r.states(), reported)
+		t.Errorf("%s, events %q; want 1 redirected, no event", r.states(), reported)
 	}
 }
 

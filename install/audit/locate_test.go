@@ -175,7 +175,7 @@ func TestAStaticPod(t *testing.T) {
 		})
 		env.flush(s)
 		if s.applied != 1 || env.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 		}
 	})
 }

@@ -48,7 +48,7 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 					reported := env.takeEvents()
 					if s.applied != applied+1 || env.states() != "1 redirected" ||
 						reported != "RedirectRepaired" {
-						t.Errorf("applied %d times, reported %q, %s", s.applied-applied, reported,
+						t.Errorf("applied %d times, reported %q, %s; want once, event RedirectRepaired, 1 redirected", s.applied-applied, reported,
 							env.states())
 					}
 					advance(10 * time.Minute)
@@ -56,19 +56,19 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 				env.change(s, func() { s.foreign = foreign.Effect{Bypasses: []foreign.Bypass{{}}} })
 				settle()
 				if env.states() != "1 drifted" || env.takeEvents() != "RedirectBypassed" {
-					t.Errorf("with a foreign rule: %s", env.states())
+					t.Errorf("with a foreign rule: %s, want 1 drifted", env.states())
 				}
 				env.removeRecord(web)
 				advance(10 * time.Second)
 				if env.states() != "1 drifted" {
-					t.Errorf("after DEL: %s", env.states())
+					t.Errorf("after DEL: %s, want 1 drifted", env.states())
 				}
 				env.removeSandbox(s)
 				advance(20 * time.Second)
 				kept, err := env.options.Repairs.List()
 				if env.states() != "" || env.Held() > 0 || len(kept) > 0 || err != nil ||
 					env.Retries("uid-web") > 0 {
-					t.Errorf("at the end: %s, %d entries, repairs %v, %v", env.states(), env.Held(), kept,
+					t.Errorf("at the end: %s, %d entries, repairs %v, %v; want no state", env.states(), env.Held(), kept,
 						err)
 				}
 			})
@@ -94,7 +94,7 @@ func TestANewPodWithTheNameOfAForceDeletedPod(t *testing.T) {
 			env.flush(s)
 			settle()
 			if s.applied != applied+1 || env.states() != "2 redirected" {
-				t.Errorf("applied %d times, %s", s.applied-applied, env.states())
+				t.Errorf("applied %d times, %s; want once, 2 redirected", s.applied-applied, env.states())
 			}
 		}
 	})
@@ -117,7 +117,7 @@ func TestADeletedMirrorPod(t *testing.T) {
 			env.flush(s)
 			settle()
 			if s.applied != applied+1 || env.states() != "1 redirected" {
-				t.Errorf("%s: applied %d times, %s", when, s.applied-applied, env.states())
+				t.Errorf("%s: applied %d times, %s; want once, 1 redirected", when, s.applied-applied, env.states())
 			}
 			advance(time.Minute)
 		}
@@ -135,7 +135,7 @@ func TestADeletedMirrorPod(t *testing.T) {
 		env.delete(static)
 		advance(20 * time.Second)
 		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("at the end: %s, %d entries", env.states(), env.Held())
+			t.Errorf("at the end: %s, %d entries; want no state", env.states(), env.Held())
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestAForgedMirrorPod(t *testing.T) {
 			settle()
 			if s.applied != applied+1 || env.states() != "1 redirected" ||
 				!rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) {
-				t.Errorf("applied %d times, %s", s.applied-applied, env.states())
+				t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied-applied, env.states())
 			}
 		}
 	})
@@ -215,7 +215,7 @@ func TestAnEndedPodIsDeleted(t *testing.T) {
 		env.forceDelete(web)
 		settle()
 		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("%s, %d entries", env.states(), env.Held())
+			t.Errorf("%s, %d entries; want no state", env.states(), env.Held())
 		}
 	})
 }
@@ -234,12 +234,12 @@ func TestAPodThatAppearsAfterItsRecord(t *testing.T) {
 		settle()
 		env.flush(s)
 		if s.applied != 1 || env.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 		}
 		env.delete(web)
 		advance(20 * time.Second)
 		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("at the end: %s, %d entries", env.states(), env.Held())
+			t.Errorf("at the end: %s, %d entries; want no state", env.states(), env.Held())
 		}
 	})
 }

@@ -39,11 +39,11 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 				})
 				if !rules.Equal(rules.MustCompile(env.redirect(mirror)), s.rules) ||
 					env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
-					t.Errorf("applied %d times, %s", s.applied, env.states())
+					t.Errorf("applied %d times, %s; want 1 redirected", s.applied, env.states())
 				}
 				env.flush(s)
 				if s.applied != 2 || env.states() != "1 redirected" {
-					t.Errorf("after a change: applied %d times, %s", s.applied, env.states())
+					t.Errorf("after a change: applied %d times, %s; want twice, 1 redirected", s.applied, env.states())
 				}
 				env.forceDelete(mirror)
 				advance(time.Second)
@@ -51,7 +51,7 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 				env.put(mirror, running)
 				advance(time.Second)
 				if s.applied != 2 || env.states() != "1 redirected" {
-					t.Errorf("with the next mirror pod: applied %d times, %s", s.applied, env.states())
+					t.Errorf("with the next mirror pod: applied %d times, %s; want twice, 1 redirected", s.applied, env.states())
 				}
 			})
 		})
@@ -80,7 +80,7 @@ func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
 				})
 				requests := env.takeRequests()
 				if s.applied > 0 || env.states() != "1 unprotected" || requests != row.requests {
-					t.Errorf("applied %d times, %s, requests %q", s.applied, env.states(), requests)
+					t.Errorf("applied %d times, %s, requests %q; want never, 1 unprotected", s.applied, env.states(), requests)
 				}
 				if len(env.events) == 0 || env.events[0].Reason != "NotRedirected" ||
 					!strings.Contains(env.events[0].Message, "manifest") {
@@ -107,7 +107,7 @@ func TestAForgedMirrorPodWithoutARecord(t *testing.T) {
 			})
 			advance(time.Minute)
 			if s.applied > 0 || env.states() != "1 unknown" {
-				t.Errorf("applied %d times, %s", s.applied, env.states())
+				t.Errorf("applied %d times, %s; want never, 1 unknown", s.applied, env.states())
 			}
 			env.stop()
 		}

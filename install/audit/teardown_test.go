@@ -91,7 +91,7 @@ func TestAPodThatEnds(t *testing.T) {
 				advance(time.Minute)
 				if reported := env.takeEvents(); reported != "" || s.applied > 0 || lines.Len() > 0 ||
 					env.states() != "" {
-					t.Errorf("reported %q, applied %d times, %s, logged %v", reported, s.applied,
+					t.Errorf("reported %q, applied %d times, %s, logged %v; want no event, never, no state", reported, s.applied,
 						env.states(), lines.All())
 				}
 			})
@@ -116,11 +116,11 @@ func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
 		var applied int
 		env.set(func() { applied = s.applied })
 		if reported := env.takeEvents(); reported != "" || applied > 0 {
-			t.Errorf("reported %q, applied %d times", reported, applied)
+			t.Errorf("reported %q, applied %d times; want no event", reported, applied)
 		}
 		advance(10 * time.Second) // the sandbox stays: a record was lost
 		if s.applied != 1 {
-			t.Errorf("after 20 s, applied %d times", s.applied)
+			t.Errorf("after 20 s, applied %d times; want once", s.applied)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 		settle()
 		if s.applied != 2 || env.states() != "1 redirected" ||
 			env.takeEvents() != "RedirectRepaired, RedirectRepaired" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want twice, 1 redirected", s.applied, env.states())
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 		}
 		advance(10 * time.Second)
 		if reported := env.takeEvents(); reported != "" || env.states() != "3 unknown" {
-			t.Errorf("after 10 s: reported %q, %s", reported, env.states())
+			t.Errorf("after 10 s: reported %q, %s; want no event, 3 unknown", reported, env.states())
 		}
 		env.removeSandbox(s[0])
 		env.removeSandbox(s[1])
@@ -215,7 +215,7 @@ func TestATerminatingPodIsReported(t *testing.T) {
 				advance(row.within)
 				if reported := env.takeEvents(); reported != "RedirectUnknown" ||
 					env.states() != "1 unknown" {
-					t.Errorf("reported %q, %s", reported, env.states())
+					t.Errorf("reported %q, %s; want event RedirectUnknown, 1 unknown", reported, env.states())
 				}
 			})
 		})
@@ -237,13 +237,13 @@ func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
 		env.put(web, terminating)
 		advance(time.Minute)
 		if env.states() != "1 unknown" || lines.Len() != 1 {
-			t.Errorf("%s, logged %v", env.states(), lines.All())
+			t.Errorf("%s, logged %v; want 1 unknown", env.states(), lines.All())
 		}
 		env.set(func() { env.findError = nil })
 		env.removeSandbox(s)
 		advance(2 * time.Minute)
 		if env.states() != "" {
-			t.Errorf("without a sandbox: %s", env.states())
+			t.Errorf("without a sandbox: %s, want no state", env.states())
 		}
 	})
 }
@@ -263,7 +263,7 @@ func TestARecordThatIsRemovedDuringAnAudit(t *testing.T) {
 		})
 		advance(10 * time.Second)
 		if reported := env.takeEvents(); reported != "" || env.states() != "1 unknown" {
-			t.Errorf("reported %q, %s", reported, env.states())
+			t.Errorf("reported %q, %s; want no event, 1 unknown", reported, env.states())
 		}
 	})
 }
@@ -307,13 +307,13 @@ func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
 		env.put(web, running)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "" || s.applied > 0 || env.states() != "1 unknown" {
-			t.Errorf("during ADD: reported %q, applied %d times, %s", reported, s.applied, env.states())
+			t.Errorf("during ADD: reported %q, applied %d times, %s; want no event, never, 1 unknown", reported, s.applied, env.states())
 		}
 		web.Status.PodIP = "10.0.0.8" // ADD has ended, without the plugin
 		env.put(web, running)
 		settle()
 		if s.applied != 1 || env.states() != "1 redirected" {
-			t.Errorf("after ADD: applied %d times, %s", s.applied, env.states())
+			t.Errorf("after ADD: applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 		}
 	})
 }
@@ -333,7 +333,7 @@ func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
 			env.put(web, running)
 		})
 		if old.applied != 1 {
-			t.Fatalf("applied %d times", old.applied)
+			t.Fatalf("applied %d times, want once", old.applied)
 		}
 		env.takeEvents()
 		advance(10 * time.Minute)
@@ -344,7 +344,7 @@ func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
 		advance(time.Second)
 		if b, bypassed := env.options.Bypass.Current(); s.applied != 1 || !bypassed ||
 			b.Pod != "shop/web" {
-			t.Errorf("applied %d times, bypassed %t: %v", s.applied, bypassed, b)
+			t.Errorf("applied %d times, bypassed %t: %v; want once", s.applied, bypassed, b)
 		}
 		if len(env.events) != 1 || !strings.Contains(env.events[0].Message, "without calling the plugin") {
 			t.Errorf("events %+v", env.events)
@@ -363,7 +363,7 @@ func TestMissingSandboxIsReportedAfterAWhile(t *testing.T) {
 		})
 		advance(10 * time.Second)
 		if lines.Len() > 0 || env.states() != "1 unknown" {
-			t.Errorf("after 10 s: %s, logged %v", env.states(), lines.All())
+			t.Errorf("after 10 s: %s, logged %v; want 1 unknown", env.states(), lines.All())
 		}
 		advance(time.Minute)
 		if lines.Len() == 0 {
@@ -405,7 +405,7 @@ func TestAPodThatCannotBeReadIsNotInvalid(t *testing.T) {
 				})
 				if reported := env.takeEvents(); reported != "" || s.applied > 0 ||
 					env.states() != want {
-					t.Errorf("reported %q, applied %d times, %s", reported, s.applied, env.states())
+					t.Errorf("reported %q, applied %d times, %s; want no event, never, %q", reported, s.applied, env.states(), want)
 				}
 			})
 		})
@@ -426,7 +426,7 @@ func TestChangesWhileARepairIsRetried(t *testing.T) {
 			settle()
 		}
 		if reported := env.takeEvents(); reported != "RedirectRepairFailed" {
-			t.Errorf("reported %q", reported)
+			t.Errorf("reported %q, want event RedirectRepairFailed", reported)
 		}
 	})
 }

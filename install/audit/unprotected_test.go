@@ -34,7 +34,7 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 		})
 		if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) ||
 			env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want 1 redirected", s.applied, env.states())
 		}
 		if env.metric("sluice_repairs_total{race,repair,success}") != 1 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
@@ -77,14 +77,14 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 		advance(10 * time.Minute)
 		// The pauses between searches double from a quarter of a second to a minute.
 		if env.states() != "" || env.searches > 25 {
-			t.Errorf("%s, %d searches", env.states(), env.searches)
+			t.Errorf("%s, %d searches; want no state", env.states(), env.searches)
 		}
 		s := env.addSandbox(web)
 		web.Status.PodIP = "10.0.0.7"
 		env.put(web, podcache.PodStatus{Phase: "Pending"})
 		settle()
 		if s.applied != 1 || env.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 		}
 		// The pauses between searches double from a quarter of a second to a minute.
 		if env.states() != "1 unknown" || env.searches > 80 || env.takeEvents() != "" {
-			t.Errorf("%s, %d searches", env.states(), env.searches)
+			t.Errorf("%s, %d searches; want 1 unknown", env.states(), env.searches)
 		}
 	})
 }
@@ -123,7 +123,7 @@ func TestANewSandbox(t *testing.T) {
 		env.set(func() { s.rules = rules.Ruleset{} })
 		advance(time.Second)
 		if s.applied != 1 || env.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 		}
 		env.flush(s)
 		if s.applied != 2 {
@@ -175,7 +175,7 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 				})
 				advance(10 * time.Minute)
 				if s.checked+s.applied > 0 || env.states() != "" || env.takeEvents() != "" {
-					t.Errorf("compared %d times, applied %d times, %s", s.checked, s.applied,
+					t.Errorf("compared %d times, applied %d times, %s; want never, no state", s.checked, s.applied,
 						env.states())
 				}
 			})
@@ -195,7 +195,7 @@ func TestAPodOfIstioCNI(t *testing.T) {
 		})
 		advance(10 * time.Minute)
 		if s.applied > 0 || env.states() != "1 redirected" || env.takeEvents()+env.takeRequests() != "" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want never, 1 redirected", s.applied, env.states())
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestInvalidParametersAreReported(t *testing.T) {
 		})
 		if s.applied > 0 || env.states() != "1 unprotected" || len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, `"80a"`) {
-			t.Errorf("%s, events %+v", env.states(), env.events)
+			t.Errorf("%s, events %+v; want 1 unprotected", env.states(), env.events)
 		}
 	})
 }
@@ -399,7 +399,7 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 		})
 		advance(10 * time.Second)
 		if s.applied > 0 || env.states() != "" || env.takeEvents() != "" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want never, no state", s.applied, env.states())
 		}
 		env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
 		web.Status.PodIP = "10.0.0.7"
@@ -411,7 +411,7 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 		}
 		if s.applied != 1 || !rules.Equal(rules.MustCompile(r), s.rules) ||
 			env.states() != "1 redirected" {
-			t.Errorf("applied %d times, %s", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want once, 1 redirected", s.applied, env.states())
 		}
 	})
 }
@@ -492,7 +492,7 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 		if s.applied != 1 || len(env.events) != 1 ||
 			!strings.HasPrefix(env.events[0].Message,
 				"the plugin could not read the pod when it started; ") {
-			t.Errorf("applied %d times, events %+v", s.applied, env.events)
+			t.Errorf("applied %d times, events %+v; want once", s.applied, env.events)
 		}
 	})
 }

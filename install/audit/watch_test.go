@@ -28,16 +28,16 @@ func TestListeningThatFails(t *testing.T) {
 		env.start()
 		settle()
 		if env.added > 0 || env.states() != "1 redirected" {
-			t.Errorf("%d namespaces were added to the watcher; %s", env.added, env.states())
+			t.Errorf("%d namespaces were added to the watcher; %s; want 1 redirected", env.added, env.states())
 		}
 		env.set(func() { s.rules = rules.Ruleset{} })
 		advance(2 * time.Minute)
 		if s.applied != 1 || tries != 4 || env.added == 0 {
-			t.Errorf("applied %d times, %d attempts, added %d", s.applied, tries, env.added)
+			t.Errorf("applied %d times, %d attempts, added %d; want once", s.applied, tries, env.added)
 		}
 		env.flush(s)
 		if s.applied != 2 || env.metric("sluice_events_lost_total{nftables}") != 3 {
-			t.Errorf("applied %d times, counted %v", s.applied, env.counted)
+			t.Errorf("applied %d times, counted %v; want twice", s.applied, env.counted)
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestLostEventsBeforeTheNextAudit(t *testing.T) {
 		env.ruleEvents <- watch.Event{Lost: true}
 		advance(2 * time.Second)
 		if s.applied != 1 {
-			t.Errorf("applied %d times", s.applied)
+			t.Errorf("applied %d times, want once", s.applied)
 		}
 	})
 }
