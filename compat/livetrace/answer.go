@@ -32,8 +32,8 @@ const (
 	// Connected means that a listener accepted the TCP connection.
 	Connected Result = "connected"
 	// Refused means that conntrack closed or deleted the entry of a TCP connection before a
-	// listener accepted the connection, and before the entry expired. Conntrack does so if the first
-	// answer is a reset. If a program deletes the entry, the result is also Refused.
+	// listener accepted the connection, and before the entry expired. Conntrack does so if the
+	// first answer is a reset. If a program deletes the entry, the result is also Refused.
 	Refused Result = "refused"
 	// Reset means that a TCP connection was accepted, and then reset before its regular end.
 	Reset Result = "reset"

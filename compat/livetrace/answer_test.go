@@ -25,8 +25,8 @@ type answerTest struct {
 	clockOffset time.Duration
 }
 
-// newAnswerTest starts to receive answers in the pod. A rule redirects the port 443 there to a local
-// port.
+// newAnswerTest starts to receive answers in the pod. A rule redirects port 443 to a local port of
+// the pod.
 func newAnswerTest(t *testing.T) *answerTest {
 	t.Helper()
 	a := &answerTest{Pair: netnstest.NewPair(t)}
