@@ -32,7 +32,7 @@ func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	store := repair.StoreIn(dir)
 	if list, err := store.List(); len(list) > 0 || err != nil {
-		t.Errorf("before the first entry: %v, %v", list, err)
+		t.Errorf("before the first entry: %v, error %v, want neither", list, err)
 	}
 	for _, uid := range []string{"a", "b", "a"} {
 		if err := store.Put(entry(uid)); err != nil {
@@ -54,7 +54,7 @@ func TestStore(t *testing.T) {
 		}
 	}
 	if list, err := store.List(); len(list) != 1 || err != nil {
-		t.Errorf("after removal: %v, %v", list, err)
+		t.Errorf("after Remove: %v, error %v, want one entry", list, err)
 	}
 }
 

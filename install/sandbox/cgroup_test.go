@@ -163,7 +163,7 @@ func FuzzProcess(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cgroup, stat, path string) {
 		if got := podOf(cgroup); got != "" && (!isUID(got) ||
 			!strings.Contains(strings.ReplaceAll(cgroup, "_", "-"), got)) {
-			t.Errorf("UID %q in %q", got, cgroup)
+			t.Errorf("UID %q in %q, want a valid one from the text", got, cgroup)
 		}
 		_, _ = parseStartTime([]byte(stat))
 		if pid, ok := processOf(path); ok && procDir("/proc").netns(pid) != path {

@@ -477,7 +477,8 @@ func TestSandboxCreationTime(t *testing.T) {
 	}
 }
 
-// TestEndedSandbox checks that a pod is reported as ended only if its records show it.
+// TestEndedSandbox checks that Ended is set only for a pod with records, and only if each record's
+// namespace has ended or its path belongs to another pod.
 func TestEndedSandbox(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -507,7 +508,7 @@ func TestEndedSandbox(t *testing.T) {
 			row.prepare(n, p)
 			_, missing := n.finder().Find(t.Context(), []sandbox.Pod{p})
 			if len(missing) != 1 || missing[0].Ended != row.want {
-				t.Errorf("missing %+v", missing)
+				t.Errorf("missing %+v, want one pod with Ended %v", missing, row.want)
 			}
 		})
 	}
@@ -540,7 +541,7 @@ func TestUnprovenUIDNeedsTheName(t *testing.T) {
 					"the pod's status (192.0.2.9)")
 				addresses, err := route.Addresses(ns)
 				if err != nil || len(addresses) == 0 {
-					t.Fatalf("addresses %v, %v", addresses, err)
+					t.Fatalf("addresses %v, error %v, want some", addresses, err)
 				}
 				unproven.Address = addresses[0]
 			}

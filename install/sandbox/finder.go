@@ -45,7 +45,7 @@ type Finder struct {
 	removeEndedAt int
 }
 
-// minCached is the number of sandboxes that are cached without checking whether they have ended.
+// minCached is the number of cached sandboxes below which ended sandboxes are not removed.
 const minCached = 128
 
 // New returns a finder.

@@ -52,7 +52,7 @@ func (n *node) process(t testing.TB, pidOnNode, pid int) {
 	}
 }
 
-// finder returns a finder whose directory of network namespaces is at another path than the node's.
+// finder returns a finder. Its directory of network namespaces has another path than on the node.
 func (n *node) finder() *sandbox.Finder {
 	return sandbox.New(sandbox.Options{
 		RunDir: n.run,

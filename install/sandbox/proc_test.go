@@ -57,8 +57,8 @@ func TestAPodIsFoundByItsProcesses(t *testing.T) {
 	}
 }
 
-// TestPodCannotImpersonateAnother checks that cgroups below a pod's own, whose names the pod
-// chooses, have no effect.
+// TestPodCannotImpersonateAnother checks that cgroups below a pod's own cgroup have no effect: the
+// pod chooses their names.
 func TestPodCannotImpersonateAnother(t *testing.T) {
 	n, hostile, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(hostile)+"/kubepods/pod"+p.UID))
@@ -196,8 +196,8 @@ func TestWithoutPermissionToReadProcesses(t *testing.T) {
 	})
 }
 
-// TestFromACgroupNamespace covers an agent's container with its own cgroup namespace, in which the
-// cgroups of other processes begin with /../.
+// TestFromACgroupNamespace covers an agent's container with its own cgroup namespace. There the
+// paths of other processes' cgroups begin with /../.
 func TestFromACgroupNamespace(t *testing.T) {
 	hierarchy, ok := hierarchies(t)["version 1"] // where threads can be moved separately
 	if !ok {

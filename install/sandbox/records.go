@@ -66,7 +66,7 @@ type fileErrors struct {
 	count int
 }
 
-// add adds an error, unless it means that the file was removed meanwhile.
+// add adds an error, unless it means that the file has been removed since it was listed.
 func (e *fileErrors) add(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -77,7 +77,7 @@ func (s *search) addFound(f Sandbox) {
 	s.cache(f)
 }
 
-// An otherPodError is the error for a candidate whose path belongs to another pod now, or to none.
+// An otherPodError means that the path of a candidate no longer belongs to the candidate's pod.
 type otherPodError struct{ error }
 
 // verify returns the sandbox of a candidate if it exists, does not belong to another pod, and is
@@ -105,7 +105,7 @@ func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	return Sandbox{Pod: p, Path: path, ID: ns.ID(), ContainerID: a.containerID}, nil
 }
 
-// isHostOrOwn reports whether a namespace is the node's or this process's.
+// isHostOrOwn reports whether a network namespace is the node's or this process's.
 func (s *search) isHostOrOwn(id netns.ID) bool { return id == s.own || id == s.host }
 
 // localPath returns the path at which this process finds a candidate, or an error that says why the

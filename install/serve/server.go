@@ -69,7 +69,7 @@ const (
 	maxConnections = 64
 	// ioTimeout is the time limit for receiving a request, and for sending an answer. It is longer
 	// than the plugin's timeout, because the agent may get no processor time for seconds after it
-	// has accepted a connection, and a request that has arrived meanwhile must not be rejected.
+	// has accepted a connection. A request that arrives in this time must not be rejected.
 	ioTimeout = 5 * time.Second
 	// queryTimeout is the time limit for answering the plugin. It is less than the plugin's
 	// timeout, so that the plugin receives an error.

@@ -52,7 +52,7 @@ const (
 	HealthPort     = "8000"
 )
 
-// All returns the settings in the order in which they are documented.
+// All returns the settings in the order of the documentation.
 func All() []Setting {
 	return slices.Concat(installSettings, pluginSettings, ambientSettings, repairSettings,
 		operateSettings, pathSettings)

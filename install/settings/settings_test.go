@@ -51,8 +51,8 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 		"REPAIR_INIT_CONTAINER_NAME": "validation_container",
 	} {
 		if s, _ := settings.Find(env); s.Default != config.FieldNamed(field).Default {
-			t.Errorf("%s has the default %q, the plugin's %s has %q", env, s.Default, field,
-				config.FieldNamed(field).Default)
+			t.Errorf("%s has the default %q, want %q of the plugin's field %s", env, s.Default,
+				config.FieldNamed(field).Default, field)
 		}
 	}
 	backend, _ := settings.Find("SLUICE_BACKEND")
@@ -83,7 +83,7 @@ func TestTimesOfThePlugin(t *testing.T) {
 			_, err := config.Parse(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"n",%q:%q}`, name,
 				value))
 			if accepted := err == nil; s.Kind.Allows(value) != accepted {
-				t.Errorf("%s=%s allowed by the agent: %t, by the plugin: %t", env, value, !accepted,
+				t.Errorf("%s=%s: the agent allows it: %t, want %t as the plugin", env, value, !accepted,
 					accepted)
 			}
 		}

@@ -93,7 +93,7 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 		env.server.Always(apiservertest.Normal())
 		later(time.Second)
 		if !env.Status().Usable(time.Now()) {
-			t.Errorf("no retry within a second: %+v", env.Status())
+			t.Errorf("status %+v, want a published token after a second", env.Status())
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 			env.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
 			if err := env.Status().Unavailable; err != nil {
-				t.Errorf("5 s after the outage: %v", err)
+				t.Errorf("5 s after the outage: error %v of the last check, want none", err)
 			}
 		}
 		for name, behavior := range map[string]apiservertest.Behavior{

@@ -128,7 +128,7 @@ func (env *testEnv) checkProblem(text string) {
 	s := env.Status()
 	err := s.Problem
 	if s.ProblemSince.IsZero() != (err == nil) {
-		env.t.Errorf("problem %v since %s", err, s.ProblemSince)
+		env.t.Errorf("problem %v since %s, want both or neither", err, s.ProblemSince)
 	}
 	if err == nil {
 		if text != "" {

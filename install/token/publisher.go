@@ -217,7 +217,7 @@ func (p *Publisher) publish(
 		return p.setProblem(
 			fmt.Errorf("token not published, because it cannot be checked: %w", err))
 	}
-	// An accepted token whose owner lacks a permission is still published: the permission may be
+	// An accepted token is published even if its owner lacks a permission: the permission may be
 	// granted later, and the old token expires.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {

@@ -25,7 +25,7 @@ func TestPublishedKubeconfig(t *testing.T) {
 			t.Errorf("token %q; cluster (-want +got)\n%s", text, d)
 		}
 		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o600 {
-			t.Errorf("mode of the kubeconfig: %v, error %v", info, err)
+			t.Errorf("kubeconfig: %v, error %v, want mode 0600", info, err)
 		}
 		wantStatus := token.Status{
 			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(),
@@ -57,7 +57,7 @@ func TestModeAndUnverifiedServers(t *testing.T) {
 			t.Errorf("cluster (-want +got)\n%s", d)
 		}
 		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o640 {
-			t.Errorf("mode of the kubeconfig: %v, error %v", info, err)
+			t.Errorf("kubeconfig: %v, error %v, want mode 0640", info, err)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 			s := env.Status()
 			if s.Origin != token.Requested || s.Problem != nil ||
 				s.Expiry.Sub(s.IssuedAt) != 4*time.Hour {
-				t.Fatalf("status %+v", s)
+				t.Fatalf("status %+v, want a requested token with a lifetime of 4h", s)
 			}
 			later(time.Until(s.IssuedAt.Add(90*time.Minute - time.Second)))
 			if got := env.Status(); got != s || got.Age(time.Now()) != 90*time.Minute-time.Second {

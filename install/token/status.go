@@ -21,8 +21,8 @@ type Status struct {
 	IssuedAt, Expiry time.Time
 	// Revoked is set if the API server rejects the published token, and there is no other token.
 	Revoked bool
-	// PermissionsKnown is set once the API server has accepted a token, so that the permissions of
-	// the token's owner are known.
+	// PermissionsKnown is set once the API server has accepted a token: the permissions of the
+	// token's owner are then known.
 	PermissionsKnown bool
 	// Forbidden is the API server's error, on one line, if the owner of the valid token may not
 	// read pods, or namespaces if required; otherwise nil.

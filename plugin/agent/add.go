@@ -34,7 +34,7 @@ type Add struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// Reasons in addition to those of package decide.
+// Reasons in addition to the reasons of package decide.
 const (
 	PodUnreadable = "pod-unreadable" // the pod could not be read
 	Undecided     = "undecided"      // the call failed before the decision; also used as Decision

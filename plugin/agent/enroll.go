@@ -32,8 +32,8 @@ type Enrollment struct {
 	Ambient rules.Ambient `json:"ambient"`
 	Backend string        `json:"backend"`
 	// Outcome is the outcome of installing the rules: created, replaced or unchanged. Rules and
-	// Routes are the numbers of rules and of changed routes. Bytes is the size of the transaction;
-	// 0 if the backend has none.
+	// Routes are the numbers of rules and of changed routes. Bytes is the size of the transaction,
+	// or 0 if the backend has no transactions.
 	Outcome string `json:"outcome"`
 	Rules   int    `json:"rules"`
 	Routes  int    `json:"routes"`

@@ -67,7 +67,8 @@ func FuzzReadFrame(f *testing.F) {
 			return
 		}
 		if len(content) > limit || !bytes.HasPrefix(stream, agent.AppendFrame(nil, content)) {
-			t.Errorf("content %q of stream %q, with a limit of %d", content, stream, limit)
+			t.Errorf("content %q of stream %q, want the first frame's, and at most %d bytes", content,
+				stream, limit)
 		}
 	})
 }
@@ -89,14 +90,14 @@ func FuzzLocation(f *testing.F) {
 		found, err := c.Locate(requestContext(t), "default", "web")
 		if err == nil {
 			if found.Namespace != "default" || found.Name != "web" || found.Validate() != nil {
-				t.Errorf("invalid location, or another pod: %+v", found)
+				t.Errorf("location %+v, want a valid one of the requested pod", found)
 			}
 			return
 		}
 		if strings.ContainsFunc(err.Error(), func(c rune) bool {
 			return !unicode.IsPrint(c) && c != '\n'
 		}) {
-			t.Errorf("control characters in the error %q", err)
+			t.Errorf("error %q, want no control characters except line breaks", err)
 		}
 	})
 }
@@ -110,7 +111,8 @@ func FuzzRequest(f *testing.F) {
 		r := agent.Request{Version: version, Verb: agent.Verb(verb)}
 		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog
 		if err := r.CheckSupported(); (err == nil) != (version == agent.Version && known) {
-			t.Errorf("version %d, verb %q: error %v", version, verb, err)
+			t.Errorf("version %d, verb %q: error %v, want one only if either is unknown", version, verb,
+				err)
 		}
 	})
 }

@@ -206,6 +206,6 @@ func TestKubeconfigIsReplaced(t *testing.T) {
 		}
 	}
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
-		t.Errorf("other files than the kubeconfig: %v", files)
+		t.Errorf("files %v, want only the kubeconfig", files)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // TestGCRemovesStaleRecords checks that GC removes the records of all attachments that are not
-// valid, even of an attachment that libcni has no record of.
+// valid, even if libcni has no cached result of the attachment.
 func TestGCRemovesStaleRecords(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -19,7 +19,7 @@ func TestGCRemovesStaleRecords(t *testing.T) {
 	}
 	cached, err := filepath.Glob(filepath.Join(n.state, "cache", "results", "*"+forgotten.id+"*"))
 	if err != nil || len(cached) != 1 {
-		t.Fatalf("libcni's record of the pod: %q, %v", cached, err)
+		t.Fatalf("libcni's cached results of the pod: %q, error %v, want one", cached, err)
 	}
 	if err := os.Remove(cached[0]); err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func TestResultEqualsThePreviousResult(t *testing.T) {
 					t.Fatalf("standard output is not the result alone: %v: %q", err, &x.stdout)
 				}
 				if diff := cmp.Diff(given.PrevResult, printed); diff != "" {
-					t.Errorf("-previous +printed:\n%s", diff)
+					t.Errorf("result (-previous +printed):\n%s", diff)
 				}
 				for _, verb := range []string{"CHECK", "DEL"} {
 					if verb == "CHECK" && version < "0.4.0" {

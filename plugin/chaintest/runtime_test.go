@@ -151,7 +151,7 @@ func (p *pod) del(t testing.TB, c chain) error {
 	})
 }
 
-// gc executes GC. The valid attachments are those of the given pods.
+// gc executes GC. The given pods have the valid attachments.
 func (n *node) gc(t testing.TB, c chain, pods ...*pod) error {
 	t.Helper()
 	list := c.list(t, n)

@@ -38,7 +38,7 @@ func checkNoTemporaryFile(t *testing.T, dir string) {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
-			t.Errorf("%s remains", filepath.Join(dir, e.Name()))
+			t.Errorf("the temporary file %s remains", filepath.Join(dir, e.Name()))
 		}
 	}
 }

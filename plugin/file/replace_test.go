@@ -75,7 +75,7 @@ func testReplaceRow(t *testing.T, present *string, old []byte, want string, want
 
 // TestReplaceKeepsConcurrentWrites checks that Replace loses no content of another process. A
 // conflicting writer replaces the file with one version after another, each time after the test has
-// read the previous version. The test meanwhile replaces the file continually.
+// read the previous version. At the same time the test calls Replace in a loop.
 func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	versions := rulestest.Trials(200, os.Getenv)
 	dir := t.TempDir()
@@ -145,7 +145,7 @@ func TestRemove(t *testing.T) {
 		t.Error(err)
 	}
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
-		t.Errorf("RemoveIf of a missing file: %v", err)
+		t.Errorf("RemoveIf of a missing file: error %v, want none", err)
 	}
 	createFile(t, path, "again")
 	for _, want := range []bool{true, false} {

@@ -12,7 +12,7 @@ import (
 // (path_resolution(7)).
 const maxLinks = 40
 
-// ResolveIn resolves an absolute path like a process whose root directory is root. The result is
+// ResolveIn resolves an absolute path like a process with the root directory root. The result is
 // root or a path below it: absolute symbolic links are resolved below root, and ".." does not leave
 // root.
 // For a missing path the error wraps [fs.ErrNotExist].

@@ -182,10 +182,10 @@ func TestAProgramIsReplacedWhileItRuns(t *testing.T) {
 	next := createFile(t, filepath.Join(dir, "next"), strings.Repeat("another program\n", 10_000))
 	changed, err := file.Copy(path, next, 0o755)
 	if err != nil || !changed {
-		t.Fatalf("changed %t, %v", changed, err)
+		t.Fatalf("Copy over a running program: changed %t, error %v, want true", changed, err)
 	}
 	if same, err := file.Same(path, next); err != nil || !same {
-		t.Errorf("same %t, %v", same, err)
+		t.Errorf("Same: %t, error %v, want the new program", same, err)
 	}
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the old program is no longer running: %v", err)

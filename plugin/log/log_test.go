@@ -42,7 +42,8 @@ func TestOtherWritersGetEveryLine(t *testing.T) {
 	logger.Debug("left out")
 	logger.Info("DEL")
 	if len(copied) != 2 || strings.Join(copied, "") != stderr.String() {
-		t.Errorf("the other writer got %q, standard error %q", copied, stderr.String())
+		t.Errorf("the other writer got %q, want the two lines of standard error %q", copied,
+			stderr.String())
 	}
 }
 
@@ -75,7 +76,7 @@ func TestLines(t *testing.T) {
 		var line struct{ Time, Level, Msg, Pod string }
 		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Time == "" ||
 			line.Level != "info" || line.Msg != "ADD" || line.Pod != "a\nb" {
-			t.Errorf("line %q: decoded %+v, error %v", text, line, err)
+			t.Errorf("line %q: decoded %+v, error %v, want the logged line", text, line, err)
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
@@ -238,8 +239,8 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 }
 
-// TestFilesThatCannotBeUsed checks that a file that cannot be written, or whose writes would block,
-// is skipped, with a message on standard error.
+// TestFilesThatCannotBeUsed checks that a file is skipped, with a message on standard error, if it
+// cannot be written or a write could block.
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	pipe, plain := filepath.Join(dir, "pipe"), filepath.Join(dir, "plain")
@@ -260,7 +261,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 			closeFile()
 			if text := stderr.String(); strings.Count(text, "\n") != 2 ||
 				!strings.Contains(text, `"msg":"ADD"`) || !strings.Contains(text, "log file: ") {
-				t.Errorf("standard error: %q", text)
+				t.Errorf("standard error %q, want the line and the error of the file", text)
 			}
 		})
 	}

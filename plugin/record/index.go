@@ -27,8 +27,8 @@ type Index struct {
 	latest  time.Time // see Latest
 }
 
-// An indexedFile is a file at the time of a scan. inode and changed show whether it was replaced or
-// written since.
+// An indexedFile is a file at the time of a scan. inode and changed differ from the file's current
+// values if the file has been replaced or written since.
 type indexedFile struct {
 	inode   uint64
 	changed syscall.Timespec

@@ -28,7 +28,7 @@ func TestIndex(t *testing.T) {
 	x := s.Index()
 	refresh(t, x)
 	if got := x.Of("7d1e"); len(got) > 0 {
-		t.Errorf("of an empty store: %v", got)
+		t.Errorf("records %v of an empty store, want none", got)
 	}
 	put(t, s, sample(key("a", "eth0")))
 	put(t, s, sample(key("b", "eth0")))
@@ -39,7 +39,7 @@ func TestIndex(t *testing.T) {
 	refresh(t, x)
 	first := x.Of("7d1e")
 	if len(first) != 2 || first[0].ContainerID != "a" || first[1].ContainerID != "b" {
-		t.Fatalf("records of the pod: %v", first)
+		t.Fatalf("records %v, want those of the containers a and b", first)
 	}
 	changed := sample(key("b", "eth0"))
 	changed.Netns = "/run/netns/other"
@@ -47,14 +47,14 @@ func TestIndex(t *testing.T) {
 	refresh(t, x)
 	if got := x.Of("7d1e"); got[0] != first[0] || got[1] == first[1] ||
 		got[1].Netns != changed.Netns {
-		t.Errorf("after a change of one record: %+v", got)
+		t.Errorf("after a change of one record: %+v, want the same first and a new second record", got)
 	}
 	if err := s.Remove(key("a", "eth0")); err != nil {
 		t.Fatal(err)
 	}
 	refresh(t, x)
 	if got := x.Of("7d1e"); len(got) != 1 || got[0].ContainerID != "b" {
-		t.Errorf("after a removal: %v", got)
+		t.Errorf("after a removal: %v, want the other record", got)
 	}
 	late := sample(key("b", "eth0"))
 	late.Time = late.Time.Add(time.Hour)
@@ -68,7 +68,7 @@ func TestIndex(t *testing.T) {
 		t.Errorf("the latest record is from %s, want %s", got, late.Time)
 	}
 	if got := x.Of("7d1e"); len(got) > 0 {
-		t.Errorf("after the removal of all records: %v", got)
+		t.Errorf("after the removal of all records: %v, want none", got)
 	}
 }
 

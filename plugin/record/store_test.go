@@ -82,9 +82,9 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 	list, err := recordtest.List(s)
 	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
-		t.Errorf("List: %+v, %v", list, err)
+		t.Errorf("List: %+v, error %v, want both records", list, err)
 	}
-	// A file whose name is not the name of a record has no key.
+	// Keys ignores files with other names.
 	for _, name := range []string{".a:eth0.json.1", "a:eth0", "a.json", "a:.json", ":eth0.json"} {
 		if err := os.WriteFile(filepath.Join(dir, "attachments", name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestRecordsAreKept(t *testing.T) {
 		t.Errorf("after Remove: error %v, want fs.ErrNotExist", err)
 	}
 	if keys, err := s.Keys(); err != nil || len(keys) != 1 {
-		t.Errorf("Keys after Remove: %+v, %v", keys, err)
+		t.Errorf("Keys after Remove: %+v, error %v, want one key", keys, err)
 	}
 }
 
@@ -163,17 +163,17 @@ func TestDamagedRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := s.Get(key("a", "eth0")); !record.IsDamaged(err) {
-				t.Errorf("Get: %v", err)
+				t.Errorf("Get: error %v, want a damaged record", err)
 			}
 			if list, err := recordtest.List(s); len(list) != 1 || !record.IsDamaged(err) {
-				t.Errorf("List: %+v, %v", list, err)
+				t.Errorf("List: %+v, error %v, want the other record and a damaged one", list, err)
 			}
 			if pruned, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(pruned) > 0 ||
 				err != nil {
-				t.Errorf("Prune: %v, %v", pruned, err)
+				t.Errorf("Prune: %v, error %v, want neither", pruned, err)
 			}
 			if list, err := recordtest.List(s); len(list) != 1 || err != nil {
-				t.Errorf("List after Prune: %+v, %v", list, err)
+				t.Errorf("List after Prune: %+v, error %v, want only the other record", list, err)
 			}
 		})
 	}
@@ -203,21 +203,21 @@ func TestVersionsOfRecords(t *testing.T) {
 	}
 	write(`{`)
 	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), compareAddrs) {
-		t.Errorf("without a version: %+v, %v", r, err)
+		t.Errorf("without a version: %+v, error %v, want the stored record", r, err)
 	}
 	write(`{"version":1,"added":{"later":true},`)
 	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), compareAddrs) {
-		t.Errorf("with an added field: %+v, %v", r, err)
+		t.Errorf("with an added field: %+v, error %v, want the stored record", r, err)
 	}
 	for _, newer := range []string{`{"version":2,`, `{"version":2,"outcome":{"of":"another type"},`} {
 		write(newer)
 		_, err := s.Get(k)
 		if !record.IsDamaged(err) ||
 			!strings.HasSuffix(err.Error(), "version 2 was written by a newer program; this one understands 1") {
-			t.Errorf("a record that begins with %s: error %v", newer, err)
+			t.Errorf("a record that begins with %s: error %v, want a newer version", newer, err)
 		}
 		if pruned, err := s.Prune("e2e", nil); len(pruned) > 0 || err != nil {
-			t.Errorf("Prune: %v, %v", pruned, err)
+			t.Errorf("Prune: %v, error %v, want neither", pruned, err)
 		}
 		if _, err := os.Stat(file); err != nil {
 			t.Error(err)
@@ -227,7 +227,7 @@ func TestVersionsOfRecords(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := s.Get(k); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after Remove: %v", err)
+		t.Errorf("after Remove: error %v, want fs.ErrNotExist", err)
 	}
 }
 
@@ -245,10 +245,10 @@ func TestSecondAttachmentOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list, err := s.Others(own); len(list) != 1 || err != nil || list[0].Key != other {
-		t.Errorf("other attachments than %s: %+v, %v", own, list, err)
+		t.Errorf("other attachments than %s: %+v, error %v, want %s", own, list, err, other)
 	}
 	if list, err := s.Others(other); len(list) != 0 || !record.IsDamaged(err) {
-		t.Errorf("other attachments than %s: %+v, %v", other, list, err)
+		t.Errorf("other attachments than %s: %+v, error %v, want a damaged record", other, list, err)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		if list, err := recordtest.List(s); len(list) != 1 || err != nil {
-			t.Errorf("List: %+v, %v", list, err)
+			t.Errorf("List: %+v, error %v, want one record", list, err)
 		}
 		if err := clean(); err != nil {
 			t.Error(err)
@@ -294,11 +294,11 @@ func TestNonFilesAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if all, err := recordtest.List(s); err != nil || len(all) != 1 {
-		t.Errorf("List: %v, %v", all, err)
+		t.Errorf("List: %v, error %v, want one record", all, err)
 	}
 	pruned, err := s.Prune("e2e", nil)
 	if err != nil || len(pruned) != 1 || pruned[0] != key("b", "eth0") {
-		t.Errorf("Prune: %v, %v", pruned, err)
+		t.Errorf("Prune: %v, error %v, want the only record", pruned, err)
 	}
 	for _, name := range []string{subdir, link} {
 		if _, err := os.Lstat(name); err != nil {
@@ -393,7 +393,7 @@ func FuzzKey(f *testing.F) {
 			t.Errorf("Remove: %v", err)
 		}
 		if others, err := os.ReadDir(top); err != nil || len(others) > 1 {
-			t.Errorf("files outside of the directory: %v, %v", others, err)
+			t.Errorf("files %v, error %v, want only the run directory", others, err)
 		}
 	})
 }

@@ -1,6 +1,6 @@
 // Package source provides the pods that the plugin decides about.
 //
-// A [Source] returns the pod of a sandbox, or an error whose [Kind] classifies the cause.
+// A [Source] returns the pod of a sandbox, or an error with a [Kind].
 // [APIServer] reads from the API server: one GET with the credentials of a kubeconfig, repeated
 // until a timeout. [Fallback] calls several sources in order.
 //

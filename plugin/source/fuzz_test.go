@@ -55,7 +55,7 @@ func FuzzKubeconfig(f *testing.F) {
 			t.Fatal("ready without an API server")
 		}
 		if !source.IsMisconfigured(err) && !source.IsUnavailable(err) {
-			t.Errorf("kind %q of error %v", source.KindOf(err), err)
+			t.Errorf("error %v has kind %q, want misconfigured or unavailable", err, source.KindOf(err))
 		}
 		checkText(t, err, "")
 	})
@@ -92,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 			got := requestPod(t.Context(), api, web)
 			switch {
 			case got.elapsed > budget:
-				t.Errorf("took %v of a budget of %v", got.elapsed, budget)
+				t.Errorf("took %v, want at most the budget of %v", got.elapsed, budget)
 			case got.err != nil:
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
 			case code != http.StatusOK || !got.pod.HasUID(web.UID) ||

@@ -70,6 +70,6 @@ func IsRefused(err error) bool {
 // IsMisconfigured reports whether the configuration must be changed before the source can be used.
 func IsMisconfigured(err error) bool { return KindOf(err) == Misconfigured }
 
-// IsUnavailable reports whether the source was not reached or gave no valid answer, which may
-// change without a change of the configuration.
+// IsUnavailable reports whether the source was not reached or gave no valid answer. A later request
+// may succeed without a change of the configuration.
 func IsUnavailable(err error) bool { return KindOf(err) == Unavailable }

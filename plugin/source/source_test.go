@@ -98,7 +98,7 @@ func (o outcome) check(t *testing.T, kind source.Kind, text string) {
 		return
 	}
 	if o.pod != nil {
-		t.Errorf("a pod in addition to the error %v", o.err)
+		t.Errorf("the result is a pod and the error %v, want only the error", o.err)
 	}
 	checkText(t, o.err, text)
 }

@@ -88,7 +88,7 @@ func (o *Options) notifyPod(n name) {
 
 // Run keeps the cache up to date until the context ends. A failed watch of the pods is repeated
 // after at most five seconds, a failed watch of the namespaces with delays that grow to a minute.
-// The last state remains in the cache meanwhile.
+// While a watch is interrupted, its last state remains in the cache.
 func (c *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {

@@ -26,7 +26,7 @@ func TestCopiesAreDeep(t *testing.T) {
 			c.ResourceVersion, d)
 	}
 	if got := string(l.Items[0].Spec) + string(l.Items[0].Status); got != `{"a":1}{"b":2}` {
-		t.Errorf("the specification and the status of the original are %s", got)
+		t.Errorf("specification and status of the original: %s, want them unchanged", got)
 	}
 }
 

@@ -120,7 +120,7 @@ func (env *testEnv) takeFailures() []error {
 	return reported
 }
 
-// pod requests a pod, and reports whether it was fetched.
+// pod requests a pod from the cache, and reports whether the cache fetched the pod.
 func (env *testEnv) pod(ref source.Ref) (*decide.Pod, bool) {
 	env.t.Helper()
 	text, fetched, err := env.Pod(env.t.Context(), ref)

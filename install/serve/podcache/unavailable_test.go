@@ -81,7 +81,7 @@ func TestBeforeTheFirstList(t *testing.T) {
 			t.Error("the pod was not fetched")
 		}
 		if err := env.Ready(t.Context()); err != nil {
-			t.Errorf("not ready although pods can be fetched: %v", err)
+			t.Errorf("Ready: error %v, want none, because pods can be fetched", err)
 		}
 	})
 }

@@ -40,7 +40,7 @@ const listTimeout = time.Minute
 
 // namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
 // the list of all namespaces of the cluster is too large to be requested by every node every few
-// seconds. A namespace that is not cached is requested singly meanwhile.
+// seconds. A namespace that is not cached is requested as a single object.
 var namespacePause *wait.Backoff
 
 // A boundedWatch is a watch that cancels its context when it is stopped.

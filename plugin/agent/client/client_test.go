@@ -150,7 +150,7 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	namespace, err := client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
-		t.Errorf("namespace %v, error %v", namespace, err)
+		t.Errorf("namespace %v, error %v, want the label a=b", namespace, err)
 	}
 	_, err = client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
@@ -158,7 +158,7 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	policy, err := client(agenttest.Frames(`{"version":1}`,
 		`{"unreadable_pods":"skip"}`)).Policy(t.Context())
 	if err != nil || string(policy) != `{"unreadable_pods":"skip"}` {
-		t.Errorf("policy %s, error %v", policy, err)
+		t.Errorf("policy %s, error %v, want the agent's policy", policy, err)
 	}
 	if policy, err := client(agenttest.Frames(`{"version":1}`,
 		`{}`)).Policy(t.Context()); err != nil || policy != nil {
@@ -199,7 +199,7 @@ func TestMissingAgent(t *testing.T) {
 		if !source.IsUnavailable(err) {
 			t.Errorf("kind %q, want unavailable", source.KindOf(err))
 		}
-		checkText(t, c.Report(added), path)
+		checkText(t, c.Report(sampleAdd), path)
 	}
 }
 
@@ -273,7 +273,7 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	if !source.IsUnavailable(err) || <-read != 0 {
 		t.Errorf("the client has sent data, or kind %q, want unavailable", source.KindOf(err))
 	}
-	checkText(t, c.Report(added), "belongs to uid 65534")
+	checkText(t, c.Report(sampleAdd), "belongs to uid 65534")
 }
 
 // asNobody calls f with the effective uid of nobody, on a new thread, which ends afterwards.
@@ -302,7 +302,7 @@ func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
 	noAgent := client.New(client.Options{Socket: "/nonexistent"})
 	if pod, err := source.Fallback(noAgent, apiServer).Pod(t.Context(), web); err != nil ||
 		pod.Metadata.Name != "web" {
-		t.Errorf("without an agent: pod %v, error %v", pod, err)
+		t.Errorf("without an agent: pod %v, error %v, want the API server's pod", pod, err)
 	}
 	withoutPod := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// EnrollTimeout limits an enrollment. It is longer than the 30 s for which the agent waits for
-// ztunnel before it answers with an error, and shorter than the two minutes for which a kubelet
-// waits for a runtime.
+// EnrollTimeout limits an enrollment. It is longer than the time that the agent waits for ztunnel
+// before it answers with an error (30 s), and shorter than the time that a kubelet waits for a
+// runtime (two minutes).
 const EnrollTimeout = 35 * time.Second
 
 // Enroll enrolls a pod in ambient mode. netns is a descriptor of the pod's network namespace, and

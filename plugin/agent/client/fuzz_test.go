@@ -29,16 +29,16 @@ func FuzzAnswer(f *testing.F) {
 		if err == nil {
 			if pod.Metadata.Name != web.Name || pod.Metadata.Namespace != web.Namespace ||
 				!pod.HasUID(web.UID) {
-				t.Errorf("another pod than the requested one: %+v", pod)
+				t.Errorf("pod %+v, want the requested one", pod)
 			}
 			return
 		}
 		if kind := source.KindOf(err); kind == "" {
-			t.Errorf("no kind: %v", err)
+			t.Errorf("error %v has no kind", err)
 		}
 		for _, c := range err.Error() {
 			if !unicode.IsPrint(c) {
-				t.Errorf("character %q in the error %q", c, err)
+				t.Errorf("character %q in the error %q is not printable", c, err)
 			}
 		}
 	})

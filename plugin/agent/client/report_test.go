@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/client"
 )
 
-var added = agent.Add{
+var sampleAdd = agent.Add{
 	Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
 	Duration: 1500 * time.Microsecond, Bytes: 4096,
 	Namespace: "default", Name: "web", UID: "556740d7",
@@ -33,7 +33,7 @@ func collect(t *testing.T) (string, <-chan string) {
 			t.Error(err)
 		}
 		if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
-			t.Errorf("after the request: %q, %v", rest, err)
+			t.Errorf("after the request: data %q, error %v, want neither", rest, err)
 		}
 		requests <- string(text)
 	}), requests
@@ -42,7 +42,7 @@ func collect(t *testing.T) (string, <-chan string) {
 func TestReportAndLogLineAreSent(t *testing.T) {
 	path, requests := collect(t)
 	c := client.New(client.Options{Socket: path})
-	if err := c.Report(added); err != nil {
+	if err := c.Report(sampleAdd); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Write([]byte("{\"msg\":\"ADD\"}\n")); n != 14 || err != nil {
@@ -58,7 +58,7 @@ func TestReportAndLogLineAreSent(t *testing.T) {
 	}
 }
 
-// TestWriteNeverFails checks that logging continues if the agent does not receive the lines.
+// TestWriteNeverFails checks that Write returns no error even if the agent does not receive the line.
 func TestWriteNeverFails(t *testing.T) {
 	path, requests := collect(t)
 	for _, c := range []*client.Client{
@@ -73,7 +73,7 @@ func TestWriteNeverFails(t *testing.T) {
 	}
 	// The agent accepts connections in order: if Write had sent a request, the agent would receive
 	// it before this report.
-	if err := client.New(client.Options{Socket: path}).Report(added); err != nil {
+	if err := client.New(client.Options{Socket: path}).Report(sampleAdd); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-requests; !strings.Contains(got, `"verb":"add"`) {
@@ -84,7 +84,7 @@ func TestWriteNeverFails(t *testing.T) {
 // TestInvalidReportIsNotSent checks that the error of an invalid report is about the report, and
 // not about the missing agent.
 func TestInvalidReportIsNotSent(t *testing.T) {
-	a := added
+	a := sampleAdd
 	a.Result = "hm"
 	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),
 		`result: "hm" is not one of`)
