@@ -49,10 +49,10 @@ func TestAddEnrollsInOrder(t *testing.T) {
 		t.Error("the pod is not enrolled at the end of ADD")
 	}
 	if got := env.probed("web"); !slices.Equal(got, addresses("10.0.0.7")) {
-		t.Errorf("the node's rules allow probes of %v", got)
+		t.Errorf("the node's rules allow probes of %v, want of 10.0.0.7", got)
 	}
 	if err := e.Validate(); err != nil || e.Outcome != "created" || e.Rules == 0 || e.Backend != "nft" {
-		t.Errorf("the enrollment is %+v; Validate returns %v", e, err)
+		t.Errorf("the enrollment is %+v, want created with nft; Validate returns %v", e, err)
 	}
 	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })
 	if got := env.patched(); got != "web=enabled" {
@@ -109,7 +109,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 		_, err := env.add("web", ns)
 		if source.KindOf(err) != agent.KindZtunnel || !strings.Contains(err.Error(), "no ztunnel is connected") ||
 			!strings.Contains(err.Error(), "waited ") {
-			t.Errorf("error of kind %q: %v", source.KindOf(err), err)
+			t.Errorf("error of kind %q: %v, want that no ztunnel is connected, and the time waited", source.KindOf(err), err)
 		}
 		_ = ns.Close()
 	}
@@ -149,7 +149,7 @@ func TestAddFailsIfZtunnelRefuses(t *testing.T) {
 	}).Wait(t, "snapshot")
 	_, err := env.add("web", ns)
 	if source.KindOf(err) != agent.KindZtunnel || !strings.Contains(err.Error(), "too many open files") {
-		t.Errorf("error of kind %q: %v", source.KindOf(err), err)
+		t.Errorf("error of kind %q: %v, want the error of ztunnel", source.KindOf(err), err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestAddFailsIfTheNodesRulesCannotBeWritten(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	_, err := env.add("web", ns)
 	if source.KindOf(err) != agent.KindHost || !strings.Contains(err.Error(), "no space") {
-		t.Errorf("error of kind %q: %v", source.KindOf(err), err)
+		t.Errorf("error of kind %q: %v, want the error of the node's rules", source.KindOf(err), err)
 	}
 	z.Wait(t, "del uid-web")
 }

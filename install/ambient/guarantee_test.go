@@ -35,7 +35,7 @@ func TestLegacyBackend(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	e, err := env.add("started", started)
 	if err != nil || e.Backend != "legacy" || e.Outcome != "created" || e.Rules == 0 || e.Validate() != nil {
-		t.Fatalf("the enrollment is %+v, %v; Validate returns %v", e, err, e.Validate())
+		t.Fatalf("the enrollment is %+v, %v, want created with legacy; Validate returns %v", e, err, e.Validate())
 	}
 	env.addSandbox("started", started)
 	env.put("started", running("10.0.0.7"))
@@ -138,7 +138,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	second.Wait(t, "del uid-web")
 	next.Wait(t, "del uid-web")
 	if !slices.Contains(next.Messages(), "add uid-web") {
-		t.Errorf("the new ztunnel received %v", next.Messages())
+		t.Errorf("the new ztunnel received %v, want the enrolled pod", next.Messages())
 	}
 }
 

@@ -26,7 +26,7 @@ func (n *Node) restore(ctx context.Context) bool {
 		case <-ticker.C:
 		}
 	}
-	inAmbient, others := n.runningPods(ctx)
+	inAmbient, others := n.podsByMode(ctx)
 	// The reconciliation searches again for the sandboxes that are not found now.
 	found, _ := n.sandboxes(ctx, inAmbient)
 	reported := make([]ztunnel.Pod, len(inAmbient))
@@ -65,10 +65,10 @@ func (n *Node) restore(ctx context.Context) bool {
 	return true
 }
 
-// runningPods returns the pods of the node that should be in ambient mode, and the others that have
+// podsByMode returns the pods of the node that should be in ambient mode, and the others that have
 // a network namespace of their own. inAmbient includes pods whose mode or parameters are unknown,
 // for example because of an invalid annotation: they may be enrolled.
-func (n *Node) runningPods(ctx context.Context) (inAmbient, others []*decide.Pod) {
+func (n *Node) podsByMode(ctx context.Context) (inAmbient, others []*decide.Pod) {
 	for _, item := range n.Pods.Pods() {
 		if item.PodStatus.HasEnded() {
 			continue

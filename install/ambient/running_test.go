@@ -216,7 +216,7 @@ func TestAgentRestarts(t *testing.T) {
 	at := slices.Index(messages, "snapshot")
 	slices.Sort(messages[:at])
 	if got := strings.Join(messages[:at], ", "); got != "add uid-web, keep uid-lost, keep uid-starting" {
-		t.Errorf("before the end of the snapshot: %s", got)
+		t.Errorf("before the end of the snapshot: %s, want add uid-web, keep uid-lost, keep uid-starting", got)
 	}
 	if z.Pods()["uid-web"] != ns.ID() || !env.hasRules(ns) {
 		t.Error("the pod is no longer enrolled")
@@ -254,7 +254,7 @@ func TestPodsAreNotListedYet(t *testing.T) {
 	env.put("web")
 	env.start()
 	if _, err := env.add("web", netnstest.New(t)); err == nil || !strings.Contains(err.Error(), "has not listed") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want that the pods are not listed yet", err)
 	}
 	if env.ztunnels.State().Restored {
 		t.Error("a ztunnel was accepted")
@@ -322,7 +322,7 @@ func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
 		t.Error("the pod is enrolled before its ADD")
 	}
 	if _, err := env.add("web", ns); err != nil || !env.hasRules(ns) {
-		t.Errorf("ADD: %v", err)
+		t.Errorf("ADD returns %v, want no error and the rules", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // parameters is nil.
 type ambientTestEnv struct {
 	*testEnv
-	pod        *fakeNamespace
+	ns         *fakeNamespace // of the pod
 	parameters *rules.Ambient
 	repaired   *compat.Comparison // the differences that the next call of ambient returns
 	held       int                // AmbientPods that were not released
@@ -35,7 +35,7 @@ func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
 	}
 	env.held++
 	p := &audit.AmbientPod{
-		Namespace: env.pod, NetNS: env.pod.id, Parameters: *env.parameters, Backend: compat.BackendNFT,
+		Namespace: env.ns, NetNS: env.ns.id, Parameters: *env.parameters, Backend: compat.BackendNFT,
 		Repaired: env.repaired, Release: func() { env.set(func() { env.held-- }) },
 	}
 	env.repaired = nil
@@ -62,9 +62,9 @@ func newAmbientTestEnv(t *testing.T, prepare ...func(*ambientTestEnv)) *ambientT
 		Namespace: "shop", Name: "web", UID: "uid-web",
 		Labels: map[string]string{"istio.io/dataplane-mode": "ambient"},
 	}, Status: decide.PodStatus{PodIP: "10.0.0.7"}}
-	env.pod = env.addSandbox(p)
+	env.ns = env.addSandbox(p)
 	a := rules.DefaultAmbient()
-	env.parameters, env.pod.rules = &a, compileAmbient(t, a)
+	env.parameters, env.ns.rules = &a, compileAmbient(t, a)
 	env.put(p, running)
 	for _, f := range prepare {
 		f(env)
@@ -79,13 +79,13 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		log, lines := observer.New(zap.InfoLevel)
 		env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
 			env.options.Log = zap.New(log)
-			env.pod.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
+			env.ns.bypassing = established.Report{Ended: 2, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
 		})
-		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 || env.added == 0 {
-			t.Fatalf("before a change: %s, %d repairs, %d subscriptions; want 1 redirected", got, env.pod.applied, env.added)
+		if got := env.states(); got != "1 redirected" || env.ns.applied != 0 || env.added == 0 {
+			t.Fatalf("before a change: %s, %d repairs, %d subscriptions; want 1 redirected", got, env.ns.applied, env.added)
 		}
-		env.flush(env.pod)
-		if len(rules.Compare(compileAmbient(t, *env.parameters), env.pod.rules)) > 0 || env.states() != "1 redirected" {
+		env.flush(env.ns)
+		if len(rules.Compare(compileAmbient(t, *env.parameters), env.ns.rules)) > 0 || env.states() != "1 redirected" {
 			t.Errorf("not repaired: %s, want 1 redirected", env.states())
 		}
 		for name, n := range map[string]float64{
@@ -105,12 +105,12 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
 			!strings.Contains(env.events[0].Message, `process "nft", pid 4711`) ||
 			!strings.Contains(env.events[0].Message, "or may: 2 ended") {
-			t.Errorf("events %+v", env.events)
+			t.Errorf("events %+v, want one with the process and the ended connections", env.events)
 		}
 		repaired := lines.FilterMessage("pod repaired").FilterField(zap.String("mode", "ambient"))
-		if repaired.Len() != 1 || env.held != 0 || env.pod.open != 0 {
-			t.Errorf("%d log lines of the repair; %d pods are not released; %d namespaces are open",
-				repaired.Len(), env.held, env.pod.open)
+		if repaired.Len() != 1 || env.held != 0 || env.ns.open != 0 {
+			t.Errorf("%d log lines of the repair, want 1; %d pods are not released; %d namespaces are open",
+				repaired.Len(), env.held, env.ns.open)
 		}
 	})
 }
@@ -120,10 +120,10 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newAmbientTestEnv(t)
-		env.set(func() { env.pod.rules = rules.Ruleset{} })
+		env.set(func() { env.ns.rules = rules.Ruleset{} })
 		advance(env.options.Interval)
-		if reported := env.takeEvents(); env.pod.applied != 1 || reported != "RedirectRepaired" {
-			t.Errorf("%d repairs, want 1; events %q", env.pod.applied, reported)
+		if reported := env.takeEvents(); env.ns.applied != 1 || reported != "RedirectRepaired" {
+			t.Errorf("%d repairs, want 1; events %q", env.ns.applied, reported)
 		}
 	})
 }
@@ -135,21 +135,22 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 		env := newAmbientTestEnv(t)
 		a := rules.DefaultAmbient()
 		a.DNS = false
-		env.set(func() { env.parameters, env.pod.rules = &a, compileAmbient(t, a) })
+		env.set(func() { env.parameters, env.ns.rules = &a, compileAmbient(t, a) })
 		env.RulesChanged("uid-web")
 		synctest.Wait()
-		if got := env.states(); got != "1 redirected" || env.pod.applied != 0 {
-			t.Errorf("after a change of annotations: %s, %d repairs; want 1 redirected", got, env.pod.applied)
+		if got := env.states(); got != "1 redirected" || env.ns.applied != 0 {
+			t.Errorf("after a change of annotations: %s, %d repairs; want 1 redirected", got, env.ns.applied)
 		}
-		env.set(func() { env.parameters, env.pod.rules = nil, rules.Ruleset{} })
+		env.set(func() { env.parameters, env.ns.rules = nil, rules.Ruleset{} })
 		env.RulesChanged("uid-web")
 		settle()
-		if got := env.states(); got != "" || env.pod.applied != 0 || env.takeEvents() != "" {
-			t.Errorf("after the pod has left ambient mode: %q, %d repairs", got, env.pod.applied)
+		if got := env.states(); got != "" || env.ns.applied != 0 || env.takeEvents() != "" {
+			t.Errorf("after the pod has left ambient mode: %q, %d repairs; want no state, no repair and no event",
+				got, env.ns.applied)
 		}
 		env.RulesChanged("uid-unknown")
-		env.flush(env.pod) // an event of a pod that has left
-		if env.pod.applied != 0 {
+		env.flush(env.ns) // an event of a pod that has left
+		if env.ns.applied != 0 {
 			t.Error("a pod that left is redirected")
 		}
 	})
@@ -162,13 +163,13 @@ func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 	for want, istio := range map[string][]string{"RedirectRepaired": nil, "": {"table inet istio-ambient"}} {
 		synctest.Test(t, func(t *testing.T) {
 			env := newAmbientTestEnv(t, func(env *ambientTestEnv) {
-				env.pod.istio = istio
+				env.ns.istio = istio
 				env.repaired = &compat.Comparison{
-					Differences: rules.Compare(env.pod.rules, rules.Ruleset{}), Backend: compat.BackendNFT,
+					Differences: rules.Compare(env.ns.rules, rules.Ruleset{}), Backend: compat.BackendNFT,
 				}
 			})
-			if got := env.takeEvents(); got != want || (env.pod.ended > 0) != (want != "") {
-				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times", istio, got, want, env.pod.ended)
+			if got := env.takeEvents(); got != want || (env.ns.ended > 0) != (want != "") {
+				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times", istio, got, want, env.ns.ended)
 			}
 			env.RulesChanged("uid-web")
 			settle()
@@ -187,12 +188,12 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		l, err := env.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
 			l.Backend != "nft" || l.NetNS == "" || env.held != 0 {
-			t.Errorf("of an enrolled pod: %+v, %v; %d pods are not released", l, err, env.held)
+			t.Errorf("the location of an enrolled pod: %+v, %v; %d pods are not released", l, err, env.held)
 		}
 		env.set(func() { env.parameters = nil })
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||
 			!l.Ambient.DNS || l.Backend != "" {
-			t.Errorf("before the pod is enrolled: %+v, %v", l, err)
+			t.Errorf("the location before the pod is enrolled: %+v, %v", l, err)
 		}
 		a := rules.DefaultAmbient()
 		if err := env.options.Records.Put(record.Record{
@@ -206,7 +207,7 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		env.put(plain, running)
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "skip" ||
 			!strings.HasPrefix(l.Message, "the pod has left ambient mode: ") {
-			t.Errorf("after the pod's label was removed: %+v, %v", l, err)
+			t.Errorf("the location after the pod's label was removed: %+v, %v, want skip", l, err)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestHostileAnnotations(t *testing.T) {
 					env.put(good, running)
 				})
 				if badNS.applied > 0 || goodNS.applied != 1 {
-					t.Errorf("applied %d and %d times: %s", badNS.applied, goodNS.applied,
+					t.Errorf("applied %d and %d times, want never and once: %s", badNS.applied, goodNS.applied,
 						env.states())
 				}
 				unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
@@ -46,16 +46,16 @@ func TestHostileAnnotations(t *testing.T) {
 					}
 					if !utf8.ValidString(e.Message) ||
 						strings.ContainsFunc(e.Message, unprintable) || len(e.Message) > maxLen {
-						t.Errorf("an event of %d bytes: %.200q", len(e.Message), e.Message)
+						t.Errorf("an event that is too long or not printable, of %d bytes: %.200q", len(e.Message), e.Message)
 					}
 				}
 				for _, line := range lines.All() {
 					if strings.ContainsFunc(line.Message, unicode.IsControl) {
-						t.Errorf("a line of the log: %.200q", line.Message)
+						t.Errorf("a line of the log with control characters: %.200q", line.Message)
 					}
 				}
 				if reported == 0 {
-					t.Errorf("not reported: %+v", env.events)
+					t.Errorf("no event names the annotation: %+v", env.events)
 				}
 			})
 		})

@@ -76,7 +76,7 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 			"3 ended, 2 could not be ended, 4 kept, because it is unknown whether they bypass it; " +
 			"a connection that bypassed the proxy: tcp 10.0.0.7:40000 > 10.9.9.9:80"
 		if s.ended != 1 || len(env.events) != 1 || !strings.HasSuffix(env.events[0].Message, want) {
-			t.Errorf("ended connections %d times, events %+v", s.ended, env.events)
+			t.Errorf("ended connections %d times, want once; events %+v", s.ended, env.events)
 		}
 		for result, n := range map[string]float64{"ended": 3, "failed": 2, "undecided": 4} {
 			if got := env.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {

@@ -134,7 +134,7 @@ func TestPodWithoutCountersHasNoSeries(t *testing.T) {
 			env.addRedirected(meshPod("without"))
 			advance(time.Minute)
 			if n := env.countSeries(); n != 0 {
-				t.Errorf("%s: %d series", per, n)
+				t.Errorf("%s: %d series, want none", per, n)
 			}
 			env.stop()
 		}

@@ -67,7 +67,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 				}
 				if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
 					env.events[0].About.UID != "uid-web" {
-					t.Fatalf("events %+v", env.events)
+					t.Fatalf("events %+v, want RedirectRepaired on the pod", env.events)
 				}
 				for _, want := range []string{
 					row.text, `process "nft", pid 4711`, "the redirection is restored",
@@ -104,16 +104,16 @@ func TestMissedEvents(t *testing.T) {
 		env.ruleEvents <- watch.Event{Lost: true}
 		synctest.Wait()
 		if a.applied != 1 || b.applied != 1 {
-			t.Errorf("after a loss: repaired %d and %d times", a.applied, b.applied)
+			t.Errorf("after a loss: repaired %d and %d times, want once each", a.applied, b.applied)
 		}
 		env.set(func() { a.rules = rules.Ruleset{} })
 		advance(time.Minute)
 		if a.applied != 2 || b.applied != 1 {
-			t.Errorf("after the interval: repaired %d and %d times", a.applied, b.applied)
+			t.Errorf("after the interval: repaired %d and %d times, want twice and once", a.applied, b.applied)
 		}
 		if env.metric("sluice_events_lost_total{nftables}") != 1 ||
 			env.metric("sluice_repairs_total{drift,repair,success}") != 3 {
-			t.Errorf("counted %v", env.counted)
+			t.Errorf("counted %v, want one loss and three repairs", env.counted)
 		}
 	})
 }
@@ -157,10 +157,10 @@ func TestAHostilePod(t *testing.T) {
 			advance(50 * time.Millisecond)
 		}
 		if s.applied > 10*60+5 || s.applied < 10*60-5 {
-			t.Errorf("repaired %d times in ten minutes", s.applied)
+			t.Errorf("repaired %d times in ten minutes, want about once a second", s.applied)
 		}
 		if s.checked > 2*s.applied+20 {
-			t.Errorf("compared %d times in ten minutes", s.checked)
+			t.Errorf("compared %d times in ten minutes, want about twice for each repair", s.checked)
 		}
 		if other.applied > 0 {
 			t.Error("the other pod was repaired")
@@ -169,7 +169,7 @@ func TestAHostilePod(t *testing.T) {
 		reported := env.takeEvents()
 		if !strings.HasPrefix(reported, "RedirectRepaired, RedirectDrifted") ||
 			strings.Count(reported, ",") > 6 {
-			t.Errorf("events %s", reported)
+			t.Errorf("events %s, want RedirectRepaired and RedirectDrifted first, and at most seven", reported)
 		}
 		// The pod stops flushing.
 		advance(2 * time.Minute)
@@ -212,11 +212,11 @@ func TestRepairWithinASecond(t *testing.T) {
 						advance(10 * time.Millisecond)
 					}
 					if elapsed := time.Since(begin); elapsed > 1100*time.Millisecond {
-						t.Fatalf("removal %d is repaired after %v", i+4, elapsed)
+						t.Fatalf("removal %d is repaired after %v, want within a second", i+4, elapsed)
 					}
 				}
 				if n, elapsed := s.applied-before, time.Since(start); n > int(elapsed/time.Second)+3 {
-					t.Errorf("repaired %d times in %v", n, elapsed)
+					t.Errorf("repaired %d times in %v, want at most once a second", n, elapsed)
 				}
 			})
 		})
@@ -240,7 +240,7 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 		if len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, "the agent cannot repair these differences") ||
 			!strings.Contains(env.events[0].Message, "lookup 7") {
-			t.Errorf("events %+v", env.events)
+			t.Errorf("events %+v, want one that names the route", env.events)
 		}
 		// Other rules are repaired nevertheless.
 		applied := s.applied
@@ -266,7 +266,7 @@ func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
 		advance(10 * time.Minute)
 		if s.inspected > 2 {
-			t.Errorf("decided %d times although nothing has changed", s.inspected)
+			t.Errorf("decided %d times although nothing has changed, want at most twice", s.inspected)
 		}
 		env.change(s, func() {
 			s.foreign.Bypasses = []foreign.Bypass{{
@@ -392,7 +392,7 @@ func TestReportOnly(t *testing.T) {
 			t.Errorf("applied %d times, %s; want never, 1 unprotected", s.applied, env.states())
 		}
 		if env.metric("sluice_drifts_total{absent}") != 1 {
-			t.Errorf("counted %v", env.counted)
+			t.Errorf("counted %v, want one drift", env.counted)
 		}
 	})
 }
@@ -421,7 +421,8 @@ func TestEqualRulesAreOnlyCheckedForChanges(t *testing.T) {
 		env := startTestEnv(t, nil, func(env *testEnv) { s = env.addRedirected(meshPod("web")) })
 		advance(10 * time.Minute) // ten audits
 		if s.checked < 9 || s.checkedSince != s.checked-1 {
-			t.Errorf("compared %d times, of which %d by checking for changes", s.checked, s.checkedSince)
+			t.Errorf("compared %d times, of which %d by checking for changes; want all but the first",
+				s.checked, s.checkedSince)
 		}
 		env.set(func() { s.rules = rules.Ruleset{}; s.checked, s.checkedSince = 0, 0 })
 		advance(2 * time.Minute)

@@ -118,6 +118,6 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 	})
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after; want not more", before, after)
 	}
 }

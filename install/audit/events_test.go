@@ -117,7 +117,7 @@ func TestRepetitionsAreCounted(t *testing.T) {
 		env.flush(s)
 		advance(time.Second)
 		if len(env.events) != 2 || env.events[0].Count != 1 || env.events[1].Count != 3 {
-			t.Errorf("events %+v", env.events)
+			t.Errorf("events %+v, want two with the counts 1 and 3", env.events)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestPodThatKeepsChanging(t *testing.T) {
 		env.put(web, running)
 		advance(3 * time.Second)
 		if env.states() != "1 redirected" { // according to its record
-			t.Errorf("states: %s", env.states())
+			t.Errorf("states: %s, want 1 redirected", env.states())
 		}
 		env.set(func() { s.rules = rules.Ruleset{} })
 		env.put(web, running)
@@ -96,7 +96,7 @@ func TestChangesWithoutAudits(t *testing.T) {
 			env.delete(p)
 		}
 		if held := env.Held(); held > 0 {
-			t.Errorf("%d entries are kept", held)
+			t.Errorf("%d entries are kept, want none", held)
 		}
 	})
 }

@@ -128,13 +128,13 @@ func TestLocateFails(t *testing.T) {
 			env.put(wrong, running)
 		})
 		if _, err := env.Locate(t.Context(), "shop", "gone"); !source.IsNotFound(err) {
-			t.Errorf("a missing pod: %v", err)
+			t.Errorf("a missing pod: error %v, want NotFound", err)
 		}
 		if _, err := env.Locate(t.Context(), "shop", "web"); !source.IsUnavailable(err) {
-			t.Errorf("a pod without addresses: %v", err)
+			t.Errorf("a pod without addresses: error %v, want Unavailable", err)
 		}
 		if _, err := env.Locate(t.Context(), "shop", "wrong"); !source.IsUnavailable(err) {
-			t.Errorf("a pod with invalid parameters: %v", err)
+			t.Errorf("a pod with invalid parameters: error %v, want Unavailable", err)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 			t.Error("the rules of the other pod have changed")
 		}
 		if l, err := env.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
-			t.Errorf("the location is %+v, %v", l, err)
+			t.Errorf("the location is %+v, %v, want no network namespace", l, err)
 		}
 	})
 }

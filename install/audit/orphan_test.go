@@ -48,7 +48,8 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 					reported := env.takeEvents()
 					if s.applied != applied+1 || env.states() != "1 redirected" ||
 						reported != "RedirectRepaired" {
-						t.Errorf("applied %d times, reported %q, %s; want once, event RedirectRepaired, 1 redirected", s.applied-applied, reported,
+						t.Errorf("applied %d times, reported %q, %s; "+
+							"want once, event RedirectRepaired, 1 redirected", s.applied-applied, reported,
 							env.states())
 					}
 					advance(10 * time.Minute)

@@ -51,7 +51,8 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 				env.put(mirror, running)
 				advance(time.Second)
 				if s.applied != 2 || env.states() != "1 redirected" {
-					t.Errorf("with the next mirror pod: applied %d times, %s; want twice, 1 redirected", s.applied, env.states())
+					t.Errorf("with the next mirror pod: applied %d times, %s; want twice, 1 redirected",
+						s.applied, env.states())
 				}
 			})
 		})
@@ -80,11 +81,12 @@ func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
 				})
 				requests := env.takeRequests()
 				if s.applied > 0 || env.states() != "1 unprotected" || requests != row.requests {
-					t.Errorf("applied %d times, %s, requests %q; want never, 1 unprotected", s.applied, env.states(), requests)
+					t.Errorf("applied %d times, %s, requests %q; want never, 1 unprotected, requests %q",
+						s.applied, env.states(), requests, row.requests)
 				}
 				if len(env.events) == 0 || env.events[0].Reason != "NotRedirected" ||
 					!strings.Contains(env.events[0].Message, "manifest") {
-					t.Errorf("events %+v", env.events)
+					t.Errorf("events %+v, want NotRedirected with the remedy", env.events)
 				}
 			})
 		})

@@ -174,7 +174,7 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 		advance(3 * time.Minute)
 		if len(env.events) != 1 || env.events[0].Reason != "RedirectUnknown" ||
 			env.events[0].About.Name != "lost" {
-			t.Errorf("after three minutes: %+v", env.events)
+			t.Errorf("after three minutes: events %+v, want RedirectUnknown of the pod lost", env.events)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestATerminatingPodIsNotDeleted(t *testing.T) {
 		env.put(web, status)
 		advance(time.Minute)
 		if requests := env.takeRequests(); requests != "" || env.takeEvents() != "RedirectRepaired" {
-			t.Errorf("requests %q", requests)
+			t.Errorf("requests %q, want none, and only the event RedirectRepaired", requests)
 		}
 	})
 }
@@ -307,7 +307,8 @@ func TestAReplacedSandboxWhoseADDIsUnderWay(t *testing.T) {
 		env.put(web, running)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "" || s.applied > 0 || env.states() != "1 unknown" {
-			t.Errorf("during ADD: reported %q, applied %d times, %s; want no event, never, 1 unknown", reported, s.applied, env.states())
+			t.Errorf("during ADD: reported %q, applied %d times, %s; want no event, never, 1 unknown",
+				reported, s.applied, env.states())
 		}
 		web.Status.PodIP = "10.0.0.8" // ADD has ended, without the plugin
 		env.put(web, running)
@@ -347,7 +348,7 @@ func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
 			t.Errorf("applied %d times, bypassed %t: %v; want once", s.applied, bypassed, b)
 		}
 		if len(env.events) != 1 || !strings.Contains(env.events[0].Message, "without calling the plugin") {
-			t.Errorf("events %+v", env.events)
+			t.Errorf("events %+v, want one that names the bypass", env.events)
 		}
 	})
 }
@@ -405,7 +406,8 @@ func TestAPodThatCannotBeReadIsNotInvalid(t *testing.T) {
 				})
 				if reported := env.takeEvents(); reported != "" || s.applied > 0 ||
 					env.states() != want {
-					t.Errorf("reported %q, applied %d times, %s; want no event, never, %q", reported, s.applied, env.states(), want)
+					t.Errorf("reported %q, applied %d times, %s; want no event, never, %q",
+						reported, s.applied, env.states(), want)
 				}
 			})
 		})

@@ -48,7 +48,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 				"iptables-legacy-restore", "--noflush")
 			rulestest.Eventually(t, "the rules of a killed trace are removed", func() bool { return !traced() })
 			if reported := r.takeEvents(); reported != "" {
-				t.Errorf("events: %s", reported)
+				t.Errorf("events %s, want none", reported)
 			}
 			if !hasRules(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules have changed")

@@ -101,7 +101,7 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 		})
 		advance(time.Hour)
 		if n := lines.FilterField(zap.Error(errNoSandbox)).Len(); n < 1 || n > 12 {
-			t.Errorf("the reason is logged %d times in an hour", n)
+			t.Errorf("the reason is logged %d times in an hour, want 1 to 12", n)
 		}
 		// The pauses between searches double from a quarter of a second to a minute.
 		if env.states() != "1 unknown" || env.searches > 80 || env.takeEvents() != "" {
@@ -312,7 +312,7 @@ func TestRepairWithoutEffect(t *testing.T) {
 				env.put(web, broken(time.Now().Add(-20*time.Second))) // the earlier failed run
 				settle()
 				if done := env.takeRequests(); done != "" {
-					t.Fatalf("too early: %s", done)
+					t.Fatalf("requests %s because of the failure before the repair, want none", done)
 				}
 				env.put(web, broken(time.Now()))
 				settle()
@@ -320,7 +320,7 @@ func TestRepairWithoutEffect(t *testing.T) {
 					t.Errorf("requests %q, want %q", got, want)
 				}
 				if reported := env.takeEvents(); (want == "") != (reported == "RedirectRepairFailed") {
-					t.Errorf("events %s", reported)
+					t.Errorf("events %s, want RedirectRepairFailed only if no action follows", reported)
 				}
 			})
 		})
@@ -340,11 +340,11 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 		advance(time.Second)
 		if got := env.takeRequests(); strings.Contains(got, "delete shop/lost") ||
 			!strings.Contains(got, "delete shop/refused") {
-			t.Errorf("after a second: %s", got)
+			t.Errorf("after a second: requests %s, want the deletion of refused only", got)
 		}
 		advance(time.Minute)
 		if got := env.takeRequests(); !strings.Contains(got, "delete shop/lost") {
-			t.Errorf("after a minute: %s", got)
+			t.Errorf("after a minute: requests %s, want the deletion of lost", got)
 		}
 		if env.metric("sluice_repairs_total{race,delete,success}") < 2 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
@@ -366,7 +366,7 @@ func TestActionsThatFail(t *testing.T) {
 		advance(5 * time.Minute)
 		// The pauses between attempts double from a second to a minute.
 		if n := strings.Count(env.takeRequests(), "delete"); n < 5 || n > 15 {
-			t.Errorf("%d deletions were attempted", n)
+			t.Errorf("%d deletions were attempted, want 5 to 15", n)
 		}
 		env.set(func() { env.refuse = &cluster.StatusError{Code: 409} })
 		advance(5 * time.Minute)

@@ -103,12 +103,12 @@ func TestLongAuditDoesNotDelayOtherPods(t *testing.T) {
 		a.scheduleAudit("long", time.Now())
 		a.scheduleAudit("next", time.Now().Add(time.Millisecond))
 		if first := <-audited; first != "long" {
-			t.Errorf("%s is first", first)
+			t.Errorf("%s is audited first, want long", first)
 		}
 		begin := time.Now()
 		<-audited
 		if waited := time.Since(begin); waited > time.Millisecond {
-			t.Errorf("the other pod is audited after %v", waited)
+			t.Errorf("the other pod is audited after %v, want at most 1 ms", waited)
 		}
 		cancel()
 		<-done
@@ -127,7 +127,7 @@ func TestSearchesAreCombined(t *testing.T) {
 		}
 		for _, at := range moments {
 			if !at.Equal(moments[0]) || !at.Equal(searches.begin.Add(initialSearchBackoff)) {
-				t.Errorf("searches at %v", moments)
+				t.Errorf("searches at %v, want all at the first multiple of initialSearchBackoff", moments)
 			}
 		}
 	})
@@ -156,7 +156,7 @@ func TestBackoffDoubles(t *testing.T) {
 		pauses = append(pauses, a.next.Sub(now).String())
 	}
 	if got := fmt.Sprint(pauses); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
-		t.Errorf("pauses %s", got)
+		t.Errorf("pauses %s, want doubled pauses of 1 s to 1 min", got)
 	}
 	now = now.Add(backoffReset + time.Second)
 	b.recordAttempt("web", &a, now)
@@ -174,10 +174,10 @@ func TestScheduledTimesAreMonotonic(t *testing.T) {
 	next := (&auditRun{Auditor: a, uid: "web", now: now}).nextPeriodicAudit()
 	if wait := next.Sub(now); !strings.Contains(next.String(), " m=") || wait <= 0 ||
 		wait > time.Minute {
-		t.Errorf("the next audit is at %v, %v from now", next, wait)
+		t.Errorf("the next audit is at %v, %v from now, want a monotonic time within the interval", next, wait)
 	}
 	searches := newAlignedDelays(a.begin)
 	if wait := searches.When("web"); wait <= 0 || wait > initialSearchBackoff {
-		t.Errorf("the next search is %v from now", wait)
+		t.Errorf("the next search is %v from now, want within initialSearchBackoff", wait)
 	}
 }

@@ -110,7 +110,7 @@ func TestStandalone(t *testing.T) {
 	}
 	for _, bad := range []string{``, `[]`, `{}`, `{"type":1}`} {
 		if got, err := chain.Standalone(json.RawMessage(bad), "0.3.1", "n"); err == nil {
-			t.Errorf("%q became %s", bad, got)
+			t.Errorf("%q became %s, want an error", bad, got)
 		}
 	}
 	if _, err := chain.Standalone(json.RawMessage(`{"type":"a"}`), "0.3.1", ""); err == nil {

@@ -35,7 +35,7 @@ func FuzzInsertRemove(f *testing.F) {
 		with, err := list.Insert(json.RawMessage(element))
 		if err != nil {
 			if ours != "" && len(others) > 0 {
-				t.Fatalf("%v: %s into %s", err, element, data)
+				t.Fatalf("error %v for inserting %s into %s", err, element, data)
 			}
 			return
 		}
@@ -47,13 +47,13 @@ func FuzzInsertRemove(f *testing.F) {
 		if !slices.Equal(after.Types(), append(slices.DeleteFunc(list.Types(), func(p string) bool {
 			return p == inserted
 		}), inserted)) {
-			t.Fatalf("%v became %v", list.Types(), after.Types())
+			t.Fatalf("the types %v became %v", list.Types(), after.Types())
 		}
 		for i, p := range slices.DeleteFunc(slices.Clone(list.Plugins), func(p chain.Plugin) bool {
 			return p.Type == inserted
 		}) {
 			if string(after.Plugins[i].Raw) != string(p.Raw) {
-				t.Fatalf("%s became %s", p.Raw, after.Plugins[i].Raw)
+				t.Fatalf("the plugin %s became %s", p.Raw, after.Plugins[i].Raw)
 			}
 		}
 		if !list.Has(inserted) && string(after.Remove(inserted)) != string(original) {

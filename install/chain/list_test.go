@@ -90,7 +90,7 @@ func TestInsertThenRemoveLeavesNoTrace(t *testing.T) {
 				t.Errorf("types (-want +got):\n%s", diff)
 			}
 			if d := list.Inspect("sluice-cni", json.RawMessage(element)); d != chain.None {
-				t.Errorf("the plugin %s", d)
+				t.Errorf("after insertion, the plugin %s", d)
 			}
 			if diff := cmp.Diff(text, string(list.Remove("sluice-cni"))); diff != "" {
 				t.Errorf("not the original bytes (-want +got):\n%s", diff)
@@ -203,7 +203,7 @@ func TestInsertRefuses(t *testing.T) {
 	_, err := parse(t,
 		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x")
 	if err == nil || !strings.Contains(err.Error(), "no plugin besides x, sluice-cni: ") {
-		t.Errorf("a chain with only the replaced plugin: error %v", err)
+		t.Errorf("a chain with only the replaced plugin: error %v, want that no other plugin remains", err)
 	}
 }
 
@@ -218,11 +218,11 @@ func TestParseRejectsWhatLibcniRejects(t *testing.T) {
 	} {
 		_, err := chain.Parse([]byte(bad))
 		if _, libcniErr := libcni.NetworkConfFromBytes([]byte(bad)); err == nil || libcniErr == nil {
-			t.Errorf("%s: %v; libcni: %v", bad, err, libcniErr)
+			t.Errorf("%s: error %v; libcni's error %v; want two errors", bad, err, libcniErr)
 		}
 	}
 	if _, err := chain.Parse([]byte(`{"name":"n"}`)); !errors.Is(err, chain.ErrNoPlugins) {
-		t.Errorf("a list without plugins: %v", err)
+		t.Errorf("a list without plugins: error %v, want ErrNoPlugins", err)
 	}
 }
 

@@ -462,7 +462,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 		t.Error(err)
 	}
 	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-		t.Errorf("after uninstallation: %v, %v", installed, err)
+		t.Errorf("rules remain after uninstallation: %v, %v", installed, err)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestFindKubelet(t *testing.T) {
 	host, other := netnstest.New(t), netnstest.New(t)
 	if _, err := hostrules.FindKubelet("/proc", host.ID()); err == nil ||
 		!strings.Contains(err.Error(), "kubelite") {
-		t.Errorf("without a kubelet: %v", err)
+		t.Errorf("without a kubelet: error %v, want the searched names", err)
 	}
 	start(t, "kubelet", other, "", 0)
 	start(t, "kubelet-proxy", host, "", 0)

@@ -59,16 +59,16 @@ func TestJournalEntriesAreOnDisk(t *testing.T) {
 	}
 	must(t, j.Forget("conf/a", "conf/none"))
 	if got := open(t, dir).Paths(); len(got) != 1 || got[0] != "conf/b" {
-		t.Errorf("remaining entries: %v", got)
+		t.Errorf("remaining entries: %v, want conf/b", got)
 	}
 	must(t, j.Forget("conf/b"))
 	must(t, j.Discard())
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("after Discard the directory contains %v, error %v", entries, err)
+		t.Errorf("after Discard the directory contains %v, want nothing; error %v", entries, err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("mode of the state directory %v, error %v", info.Mode(), err)
+		t.Errorf("mode of the state directory %v, want 0700; error %v", info.Mode(), err)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestFailedRecordIsNotCached(t *testing.T) {
 		if err := j.Record(path, journal.Entry{
 			Kind: journal.Edited, Original: make([]byte, 8<<10),
 		}); !file.IsFull(err) {
-			t.Errorf("record %s on a full disk: error %v", path, err)
+			t.Errorf("record %s on a full disk: error %v, want that the disk is full", path, err)
 		}
 	}
 	for _, j := range []*journal.Journal{j, open(t, dir)} {
@@ -104,14 +104,14 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 		}
 		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil ||
 			string(kept) != damage {
-			t.Errorf("journal.damaged contains %q, error %v", kept, err)
+			t.Errorf("journal.damaged contains %q, want the damaged journal; error %v", kept, err)
 		}
 		must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
 		open(t, dir)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(`{"version":2}`), 0o600))
 	if j, err := journal.Open(dir); err == nil || errors.Is(err, journal.ErrDamaged) || j != nil {
-		t.Errorf("a journal of a newer version: %v, %v", j, err)
+		t.Errorf("a journal of a newer version: %v, %v, want only an error other than ErrDamaged", j, err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestLockExcludesOtherProcesses(t *testing.T) {
 	defer cancel()
 	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) ||
 		!strings.Contains(err.Error(), "which process ") {
-		t.Errorf("a second lock: error %v", err)
+		t.Errorf("a second lock: error %v, want a timeout that names the process", err)
 	}
 	acquired := make(chan error, 1)
 	go func() { // waits for the first holder, with the file that the holder removes
@@ -203,7 +203,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("locked twice: %v", err)
+		t.Errorf("a second lock: error %v, want a timeout", err)
 	}
 	j := open(t, dir)
 	must(t, j.Record("a", entry))
@@ -213,7 +213,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	present, err := journal.RegisterAgent(dir)
 	must(t, err)
 	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
-		t.Errorf("CheckNoAgent with a registered agent: %v", err)
+		t.Errorf("CheckNoAgent with a registered agent returns %v, want ErrAgentRunning", err)
 	}
 	must(t, present.Unregister())
 	must(t, lock.Release())
@@ -235,7 +235,7 @@ func TestCheckNoAgent(t *testing.T) {
 	must(t, err)
 	must(t, one.Unregister())
 	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
-		t.Errorf("CheckNoAgent with a registered agent: %v", err)
+		t.Errorf("CheckNoAgent with a registered agent returns %v, want ErrAgentRunning", err)
 	}
 	must(t, two.Unregister())
 	must(t, journal.CheckNoAgent(dir))

@@ -55,7 +55,7 @@ func TestSeriesAreFew(t *testing.T) {
 			series *= max(1, len(l.Values))
 		}
 		if series > 180 {
-			t.Errorf("%s: up to %d series on every node", m.Name, series)
+			t.Errorf("%s: up to %d series on every node, want at most 180", m.Name, series)
 		}
 	}
 }
@@ -63,9 +63,9 @@ func TestSeriesAreFew(t *testing.T) {
 func TestFind(t *testing.T) {
 	m, found := metricstest.Find("sluice_adds_total")
 	if !found || !slices.Equal(m.LabelNames(), []string{"result", "decision", "backend"}) {
-		t.Errorf("found %v: %v", found, m)
+		t.Errorf("found %v: %v, want the labels result, decision and backend", found, m)
 	}
 	if m, found := metricstest.Find("sluice_add_total"); found {
-		t.Errorf("found %v", m)
+		t.Errorf("found %v, want no metric sluice_add_total", m)
 	}
 }

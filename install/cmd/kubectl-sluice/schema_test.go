@@ -35,7 +35,7 @@ func TestSchema(t *testing.T) {
 func TestHelpPrintsTheSchema(t *testing.T) {
 	code, stdout, stderr := newFakeCluster().sluice(t.Context(), t, nil, "help", "json-schema")
 	if code != 0 || stdout != jsonSchema || stderr != "" {
-		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
+		t.Errorf("exit code %d, want 0 and the schema: %s%s", code, stdout, stderr)
 	}
 }
 

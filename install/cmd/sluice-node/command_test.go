@@ -27,7 +27,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Logf("resident: %s", strings.TrimSpace(line))
 	}
 	if code, text := node.ask("PUT", "/log-level", "debug"); code != 200 || text != "debug\n" {
-		t.Errorf("PUT /log-level: %d %s", code, text)
+		t.Errorf("PUT /log-level: %d %q, want 200 and the level", code, text)
 	}
 	if out, err := start(t, node.env, "", "uninstall").wait(); err == nil ||
 		!strings.Contains(out, "an agent is running on this node") {
@@ -89,11 +89,11 @@ func TestUninstallCluster(t *testing.T) {
 	node.RefuseDaemonSets(403)
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil ||
 		!strings.Contains(out, "403") {
-		t.Errorf("without the permission: %v: %s", err, out)
+		t.Errorf("without the permission: error %v, want 403: %s", err, out)
 	}
 	if out, err := start(t, env[:3], "", "uninstall", "--cluster").wait(); err == nil ||
 		!strings.Contains(out, "POD_NAMESPACE") {
-		t.Errorf("without the namespace: %v: %s", err, out)
+		t.Errorf("without the namespace: error %v, want that POD_NAMESPACE is not set: %s", err, out)
 	}
 }
 
@@ -125,10 +125,10 @@ func TestNoopPlugin(t *testing.T) {
 	}
 	for _, verb := range []string{"DEL", "CHECK", "GC", "STATUS"} {
 		if out, err := call(verb); err != nil || out != "" {
-			t.Errorf("%s: %v: %s", verb, err, out)
+			t.Errorf("%s: error %v, want none and no output: %s", verb, err, out)
 		}
 	}
 	if out, err := call("ADD"); err == nil || !strings.Contains(out, `"code": 11`) {
-		t.Errorf("ADD: %v: %s", err, out)
+		t.Errorf("ADD: error %v, want code 11: %s", err, out)
 	}
 }

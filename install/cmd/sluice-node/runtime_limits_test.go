@@ -14,7 +14,7 @@ func TestLimitRuntime(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(256 << 20))
 	limitRuntime()
 	if got := debug.SetMemoryLimit(-1); got != 256<<20/100*90 {
-		t.Errorf("with a limit of 256 MiB: %d bytes", got)
+		t.Errorf("with a limit of 256 MiB: %d bytes, want 90 %%", got)
 	}
 	for _, row := range []struct {
 		name                     string
