@@ -12,8 +12,8 @@ const (
 
 // Fallback returns the action for a broken pod that is not repaired in place: Delete, or Label if
 // deletion is not allowed. It returns an empty string if neither is allowed, or if only labeling is
-// allowed and the pod has the label already. A mirror pod is not deleted, because this does not
-// create its static pod again.
+// allowed and the pod has the label already. A mirror pod is not deleted, because the kubelet would
+// not create its static pod again.
 func (p *Policy) Fallback(pod Pod) Action {
 	_, labeled := pod.Metadata.Labels[p.LabelKey]
 	switch {

@@ -29,12 +29,12 @@ func BenchmarkFind(b *testing.B) {
 		for name, pods := range map[string][]sandbox.Pod{
 			"recorded": recorded, "cached by the runtime": cached, "running": running,
 		} {
-			b.Run(fmt.Sprintf("%d pods, %s, new", len(pods), name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%d pods, %s, new finder", len(pods), name), func(b *testing.B) {
 				benchmark(b, pods, n.finder)
 			})
 			f := n.finder()
 			f.Find(b.Context(), pods)
-			b.Run(fmt.Sprintf("%d pods, %s, remembered", len(pods), name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%d pods, %s, cached by the finder", len(pods), name), func(b *testing.B) {
 				benchmark(b, pods, func() *sandbox.Finder { return f })
 			})
 		}
@@ -50,6 +50,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
+// benchmark measures Find for all pods. It calls finder before each call of Find.
 func benchmark(b *testing.B, pods []sandbox.Pod, finder func() *sandbox.Finder) {
 	b.Helper()
 	start := processorTime(b)

@@ -26,8 +26,8 @@
 // the directory is not mounted, a new sandbox may not be found while processes of the old one still
 // exist.
 //
-// The first two sources contain the name of the pod too. A UID that is not proven to be the pod's
-// ([Pod.Unproven]) is searched in /proc only for a network namespace with the pod's address.
+// The first two sources contain the name of the pod too; /proc does not. If a UID is not proven to
+// be the pod's ([Pod.Unproven]), only a network namespace with the pod's address is accepted there.
 //
 // Pods are searched by UID, because names are reused. Of a cgroup's path only the outermost level
 // that names a pod is used, because a pod may choose the names of cgroups below its own. The

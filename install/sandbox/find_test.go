@@ -134,8 +134,8 @@ func editResult(t *testing.T, file string, change func(map[string]any)) {
 	}
 }
 
-// TestAResultIsReadAgainWhenItHasChanged checks that a file that was read while the runtime wrote it
-// is read again.
+// TestAResultIsReadAgainWhenItHasChanged checks that a file that was read while the runtime wrote
+// it is read again.
 func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	f := n.finder()
@@ -392,7 +392,7 @@ func TestEndedPodsAreRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if sandboxes, records := sandbox.Remembered(f); sandboxes > 128 || records > 2 {
+	if sandboxes, records := sandbox.CacheSizes(f); sandboxes > 128 || records > 2 {
 		t.Errorf("%d sandboxes and %d records in the cache, want at most 128 and 2", sandboxes, records)
 	}
 	wantFound(t, f, p, ns, sandbox.Record)
@@ -411,9 +411,9 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Runtime)
 }
 
-// TestAnInterruptedSearchUsesNoResult checks that a search whose context ends after the first of two
-// results does not find the sandbox in this result: the second result shows that the sandbox belongs
-// to another pod.
+// TestAnInterruptedSearchUsesNoResult checks that a search whose context ends after the first of
+// two results does not find the sandbox in this result: the second result shows that the sandbox
+// belongs to another pod.
 func TestAnInterruptedSearchUsesNoResult(t *testing.T) {
 	n, old, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	path := n.link(t, ns, "cni-1")

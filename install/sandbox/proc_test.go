@@ -67,8 +67,8 @@ func TestPodCannotImpersonateAnother(t *testing.T) {
 	wantFound(t, f, hostile, ns, sandbox.Proc)
 }
 
-// TestProcessesInTheNodesNamespaceAreIgnored covers CRI-O's conmon, which is in the pod's cgroup and
-// in the node's network namespace, and pods with hostNetwork.
+// TestProcessesInTheNodesNamespaceAreIgnored covers CRI-O's conmon, which is in the pod's cgroup
+// and in the node's network namespace, and pods with hostNetwork.
 func TestProcessesInTheNodesNamespaceAreIgnored(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))

@@ -14,8 +14,8 @@ import (
 // Pod identifies a pod.
 type Pod struct {
 	Namespace, Name string
-	// UID is the UID of the pod in the kubelet. For a static pod this is the annotation
-	// kubernetes.io/config.mirror.
+	// UID is the UID of the pod in the kubelet. For a static pod this is the value of the
+	// annotation kubernetes.io/config.mirror.
 	UID string
 	// Unproven is set if the UID may belong to another pod because it comes from an annotation,
 	// which users can set. A network namespace in /proc, which does not contain the name of the
@@ -27,7 +27,7 @@ type Pod struct {
 	Address netip.Addr
 }
 
-// PodOf returns a pod of the API server. If it is a mirror pod, PodOf returns its static pod.
+// PodOf returns the pod of an object of the API server. For a mirror pod this is its static pod.
 func PodOf(object *decide.Pod) Pod {
 	p := Pod{
 		Namespace: object.Metadata.Namespace, Name: object.Metadata.Name, UID: object.Metadata.UID,

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// startNode starts an API server with pods, and an agent's server that answers from a cache of these
-// pods. It returns a source that reads from the API server, and the agent's server.
+// startNode starts an API server with pods, and an agent's server that answers from a cache of
+// these pods. It returns a source that reads from the API server, and the agent's server.
 func startNode(t testing.TB, pods ...string) (api source.Source, env *testEnv) {
 	server := apiservertest.Start(t)
 	server.Put(pods...)

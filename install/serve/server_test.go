@@ -123,7 +123,8 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 }
 
 // TestInvalidRequests checks that the only effects of an invalid request are an error for the
-// agent's log and, if the request can be parsed and is not a notification, an answer with the error.
+// agent's log and, if the request can be parsed and is not a notification, an answer with the
+// error.
 func TestInvalidRequests(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
 		{"invalid JSON", "HTTP", "failed socket PATH: request: invalid character", ""},

@@ -67,7 +67,7 @@ func TestFilesAreWatched(t *testing.T) {
 	// take three times as long.
 	const soon = 25 * time.Second
 	began := time.Now()
-	next := func(published uint64) {
+	waitForPublication := func(published uint64) {
 		t.Helper()
 		for deadline := time.After(soon - time.Since(began)); ; {
 			select {
@@ -80,10 +80,10 @@ func TestFilesAreWatched(t *testing.T) {
 			}
 		}
 	}
-	next(1)
+	waitForPublication(1)
 	for i := range 8 {
 		project(fmt.Sprint("..", 2+i), fmt.Sprint("token-", 2+i))
-		next(uint64(2 + i))
+		waitForPublication(uint64(2 + i))
 	}
 	before, err := os.ReadFile(o.Kubeconfig)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // Version is the version of the protocol.
 const Version = 1
 
-// SocketIn returns the path of the socket in the directory that plugin and agent share. The socket
-// has its own directory, which only root may enter.
+// SocketIn returns the path of the socket below the run directory that the plugin and the agent
+// share. The socket has its own directory, which only root may enter.
 func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plugin.sock") }
 
 // A Verb is the kind of a request.

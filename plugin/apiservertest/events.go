@@ -12,7 +12,7 @@ import (
 type events struct {
 	list    []Event
 	updates int // number of successful patches
-	code    int // status code with which patches are rejected; 0 accepts them
+	code    int // status code with which patches are refused; 0 for none
 }
 
 // An Event is an event that a client created, with all later patches applied.
@@ -39,8 +39,8 @@ func (s *Server) EventUpdates() int {
 	return s.events.updates
 }
 
-// RefuseEventUpdates makes the server reject patches of events with a status code. A code of 0
-// restores normal handling.
+// RefuseEventUpdates makes the server refuse patches of events with a status code. A code of 0
+// accepts them again.
 func (s *Server) RefuseEventUpdates(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// listener accepts connections. It returns those that are served, and passes the others to the
-// server's behavior.
+// listener accepts connections. Accept returns the connections to serve. The server's behavior
+// takes over the other connections.
 type listener struct {
 	net.Listener
 	server *Server

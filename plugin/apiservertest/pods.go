@@ -24,7 +24,7 @@ func (s *Server) PodChanges() []string {
 	return append([]string(nil), s.pods.changes...)
 }
 
-// RefusePodChanges makes the server reply to requests to delete or patch pods with a status code. A
+// RefusePodChanges makes the server refuse requests to delete or patch pods with a status code. A
 // code of 0 accepts them again.
 func (s *Server) RefusePodChanges(code int) {
 	s.mu.Lock()

@@ -193,7 +193,7 @@ func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// bookmarkEvery is the interval of bookmarks, which is about a minute in an API server.
+// bookmarkEvery is the interval of bookmarks. An API server sends one about every minute.
 const bookmarkEvery = time.Minute
 
 // clientTimeout returns a channel that receives after the client's timeout for a watch; it is nil

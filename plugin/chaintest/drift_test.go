@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// TestCheckNamesTheDrift makes one change after ADD. CHECK names it, and the next ADD repairs it.
+// TestCheckNamesTheDrift checks that CHECK names a change that is made after ADD, and that the next
+// ADD repairs the rules.
 func TestCheckNamesTheDrift(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

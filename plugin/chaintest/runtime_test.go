@@ -21,13 +21,13 @@ type chain struct {
 	first string
 	// dualStack gives pods an address of each family.
 	dualStack bool
-	// fields contains the plugin's own fields.
+	// fields contains further fields of sluice-cni's configuration.
 	fields map[string]any
 	// annotations makes the runtime pass the pod's annotations.
 	annotations bool
 }
 
-// latest is the newest version of the specification.
+// latest is the newest version of the CNI specification.
 const latest = "1.1.0"
 
 // list returns the configuration for libcni.

@@ -8,7 +8,7 @@
 // imports. This package imports so little that most others are initialized after it. Its effect
 // therefore also applies to their initialization, unlike the effect of a call in the function main.
 //
-// A package main that imports it should also have the line
+// A package main that imports this package should also have the line
 //
 //	//go:debug updatemaxprocs=0
 //

@@ -14,8 +14,7 @@ const maxLinks = 40
 
 // ResolveIn resolves an absolute path like a process with the root directory root. The result is
 // root or a path below it: absolute symbolic links are resolved below root, and ".." does not leave
-// root.
-// For a missing path the error wraps [fs.ErrNotExist].
+// root. For a missing path the error wraps [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) {
 	resolved, remaining := "/", strings.Split(path, "/")
 	for links := 0; len(remaining) > 0; {

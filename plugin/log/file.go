@@ -83,7 +83,7 @@ func (f *file) reopen() error {
 	return nil
 }
 
-// rotate renames the open file, deletes old rotated files and opens a new file. If another process
+// rotate renames the open file, removes old rotated files and opens a new file. If another process
 // has renamed the open file, rotate only opens the new one. If another process is just renaming it,
 // rotate does nothing.
 func (f *file) rotate(opened os.FileInfo) error {

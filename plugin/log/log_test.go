@@ -92,8 +92,8 @@ func TestRotation(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		backups, days int
-		// want contains the older files that remain. The file that is rotated now also counts as one
-		// of the backups.
+		// want contains the older files that remain. The file that is rotated now also counts as
+		// one of the backups.
 		want []string
 	}{
 		{"all are kept", 0, 0, []string{first, second, third}},

@@ -46,8 +46,8 @@ type Record struct {
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
 	// Redirect has the parameters of the pod's rules, and is nil if the pod is not redirected or is
-	// in ambient mode. Backend names the backend of the rules, and is empty without rules. Backend's
-	// key in the file is "engine", as earlier versions wrote it.
+	// in ambient mode. Backend names the backend of the rules, and is empty without rules.
+	// Backend's key in the file is "engine", as earlier versions wrote it.
 	Redirect *rules.Redirect    `json:"redirect,omitempty"`
 	Backend  compat.BackendName `json:"engine,omitempty"`
 	// Ambient has the parameters of the rules of a pod in ambient mode, and is nil for other pods.

@@ -207,8 +207,8 @@ func TestMissingKubeconfig(t *testing.T) {
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
-// TestNonRegularFiles checks that a pipe, a device, a directory and a huge file are refused: reading
-// them could block or not end.
+// TestNonRegularFiles checks that a pipe, a device, a directory and a huge file are refused:
+// reading them could block or not end.
 func TestNonRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -269,8 +269,8 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	})
 }
 
-// TestNumbersAreTextsInJSONAsInYAML checks that a name without quotes may be a number in JSON, as it
-// may be in YAML.
+// TestNumbersAreTextsInJSONAsInYAML checks that a name without quotes may be a number in JSON, as
+// it may be in YAML.
 func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)

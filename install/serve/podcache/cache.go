@@ -31,9 +31,9 @@ type Options struct {
 	// NamespaceChanged, unless nil, is called with the name of each namespace that was added,
 	// changed or removed, or with an empty name after a new list. It must not block.
 	NamespaceChanged func(name string)
-	// WatchFailed, unless nil, is called with the error if a watch fails, and then with the error of
-	// a failed retry at most every half minute, until the watch is established again. Events may be
-	// lost meanwhile.
+	// WatchFailed, unless nil, is called with the error if a watch fails, and then with the error
+	// of a failed retry at most every half minute, until the watch is established again. Events may
+	// be lost meanwhile.
 	WatchFailed func(error)
 }
 
@@ -52,8 +52,8 @@ type Cache struct {
 	fetches         chan struct{} // semaphore for requests to the API server
 }
 
-// New returns a cache. Until Run is called, the cache is empty and requests each object from the API
-// server.
+// New returns a cache. Until Run is called, the cache is empty and requests each object from the
+// API server.
 func New(o Options) (*Cache, error) {
 	if o.NodeName == "" {
 		return nil, errors.New("pod cache: the node has no name")
@@ -135,8 +135,8 @@ func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace is like [Cache.Pod], but returns the JSON of a namespace with its labels. The first call
-// starts the watch of namespaces.
+// Namespace is like [Cache.Pod], but returns the JSON of a namespace with its labels. The first
+// call starts the watch of namespaces.
 func (c *Cache) Namespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {

@@ -159,8 +159,8 @@ func TestChangesAreReported(t *testing.T) {
 	})
 }
 
-// TestLongTextsAreNotCached checks that texts that are too long to be valid do not increase the size
-// of a cached status.
+// TestLongTextsAreNotCached checks that texts that are too long to be valid do not increase the
+// size of a cached status.
 func TestLongTextsAreNotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env, long := start(t), strings.Repeat("x", 200<<10)

@@ -35,8 +35,8 @@ type cachedObject struct {
 	status PodStatus // of a pod
 }
 
-// hasUID reports whether the kubelet knows the object by the UID; see [decide.Pod.HasUID]. The empty
-// UID matches every object.
+// hasUID reports whether the kubelet knows the object by the UID; see [decide.Pod.HasUID]. The
+// empty UID matches every object.
 func (o *cachedObject) hasUID(uid string) bool { return uid == "" || o.uid == uid || o.hash == uid }
 
 // get returns an object with its JSON, or nil if the store does not contain the object or its JSON.

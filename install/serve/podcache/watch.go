@@ -32,10 +32,10 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// listTimeout is the time limit for a list, and for the start of a watch. Without a limit both would
-// wait indefinitely for a slow response. A list of the namespaces of a large cluster takes seconds.
-// If the API server does not end a watch in time, the cache ends the watch after this additional
-// time.
+// listTimeout is the time limit for a list, and for the start of a watch. Without a limit both
+// would wait indefinitely for a slow response. A list of the namespaces of a large cluster takes
+// seconds. If the API server does not end a watch in time, the cache ends the watch after this
+// additional time.
 const listTimeout = time.Minute
 
 // namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
@@ -59,7 +59,7 @@ func (w boundedWatch) Stop() {
 func (c *Cache) watch(
 	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
 ) {
-	// Retries of client-go are disabled: after the reset of a connection it would repeat the
+	// Retries of client-go are disabled: after the reset of a connection client-go would repeat the
 	// request up to ten times, each time after exactly a second. All agents of a cluster would do
 	// so at the same time, without the random delay of pause.
 	request := func(o metav1.ListOptions) *rest.Request {

@@ -22,8 +22,7 @@ func (c *Client) Report(a agent.Add) error {
 }
 
 // Write sends one line of the log. Write never fails, so that a log can continue with its other
-// writers.
-// If the agent is absent or the line is too long for a request, the line is lost.
+// writers. If the agent is absent or the line is too long for a request, the line is lost.
 func (c *Client) Write(line []byte) (int, error) {
 	_ = c.send(agent.Request{Verb: agent.NotifyLog, Line: string(bytes.TrimRight(line, "\n"))})
 	return len(line), nil

@@ -58,7 +58,8 @@ func TestReportAndLogLineAreSent(t *testing.T) {
 	}
 }
 
-// TestWriteNeverFails checks that Write returns no error even if the agent does not receive the line.
+// TestWriteNeverFails checks that Write returns no error even if the agent does not receive the
+// line.
 func TestWriteNeverFails(t *testing.T) {
 	path, requests := collect(t)
 	for _, c := range []*client.Client{
