@@ -85,7 +85,7 @@ func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 	env, ns, _ := startEnrolled(t, nil)
 	enrollByIstio(t, ns, "nftables")
-	closeNode := env.halt()
+	env.endRun()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -95,7 +95,7 @@ func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 	if !hasNoRules(t, ns) || env.annotation("web") != "" {
 		t.Error("the pod is still in ambient mode")
 	}
-	closeNode()
+	env.Close()
 }
 
 // TestIstioCNITakesPodsOver covers an istio-cni that runs when the agent is uninstalled: a pod with
@@ -107,7 +107,7 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 			enrollByIstio(t, ns, backend)
 			listenAsIstio(t, env)
 			before := istioObjects(t, ns)
-			closeNode := env.halt()
+			env.endRun()
 			if err := env.Uninstall(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -123,7 +123,7 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 			if got := env.patched(); got != "" || len(z.Pods()) != 1 {
 				t.Errorf("patches %s, want none; ztunnel has %v, want one pod", got, z.Pods())
 			}
-			closeNode()
+			env.Close()
 		})
 	}
 }
@@ -133,14 +133,14 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
 	env, ns, _ := startEnrolled(t, nil)
 	listenAsIstio(t, env)
-	closeNode := env.halt()
+	env.endRun()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if !hasNoRules(t, ns) || env.annotation("web") != "" {
 		t.Error("the pod is still in ambient mode")
 	}
-	closeNode()
+	env.Close()
 }
 
 // listenAsIstio replaces the agent's socket, like istio-cni when it starts.

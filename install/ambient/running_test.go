@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
@@ -176,7 +177,7 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 	rulestest.Eventually(t, "an event names the annotation", func() bool {
 		env.mu.Lock()
 		defer env.mu.Unlock()
-		return slices.ContainsFunc(env.events, func(e event) bool {
+		return slices.ContainsFunc(env.events, func(e cluster.Event) bool {
 			return strings.Contains(e.Message, "istio.io/reroute-virtual-interfaces") &&
 				strings.Contains(e.Message, "keeps its rules: ") &&
 				e.Warning && e.Reason == "AmbientNotUpdated"
@@ -395,12 +396,12 @@ func TestFailedAnnotationIsRetried(t *testing.T) {
 // would send them to a ztunnel that is restarted.
 func TestUninstall(t *testing.T) {
 	env, ns, z := startEnrolled(t, nil)
-	closeNode := env.halt()
+	env.endRun()
 	if err := env.Uninstall(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if !hasNoRules(t, ns) || env.annotation("web") != "" || env.probed("web") != nil || len(z.Pods()) > 0 {
 		t.Error("the pod is still in ambient mode")
 	}
-	closeNode()
+	env.Close()
 }

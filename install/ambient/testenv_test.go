@@ -47,8 +47,8 @@ type testEnv struct {
 	ztunnels *ztunnel.Server
 	socket   string
 	host     netns.ID // the network namespace that counts as the node's
-	stop     func()
-	halt     func() func() // ends Run, and returns Close
+	endRun   func()
+	stop     func() // ends Run, and closes the node
 
 	mu         sync.Mutex
 	synced     bool
@@ -60,7 +60,7 @@ type testEnv struct {
 	probes     map[string][]netip.Addr    // by UID
 	replaced   map[string][]netip.Addr    // passed to the node's rules at the start
 	patches    []string                   // name=value
-	events     []event
+	events     []cluster.Event
 	searches   int   // calls of find
 	patchErr   error // returned by AnnotatePod
 	hostErr    error // returned by the methods of probes
@@ -90,8 +90,6 @@ func newTestEnv(t testing.TB) *testEnv {
 	return env
 }
 
-type event = cluster.Event
-
 // newServer replaces the server for ztunnel, as a restart of the agent does, and returns its
 // socket.
 func newServer(t testing.TB, env *testEnv) string {
@@ -112,12 +110,14 @@ func (env *testEnv) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); env.Run(ctx) }()
-	env.halt = func() func() {
+	env.endRun = func() {
 		cancel()
 		<-done
-		return env.Close
 	}
-	env.stop = sync.OnceFunc(func() { env.halt()() })
+	env.stop = sync.OnceFunc(func() {
+		env.endRun()
+		env.Close()
+	})
 	env.t.Cleanup(env.stop)
 }
 

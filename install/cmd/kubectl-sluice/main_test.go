@@ -42,7 +42,7 @@ type fakeCluster struct {
 
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	answer := func(o any) {
+	reply := func(o any) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(o)
 	}
@@ -61,7 +61,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, name := range f.nodes {
 			list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
-		answer(list)
+		reply(list)
 	case len(parts) == 3 && parts[2] == "pods", len(parts) == 5 && parts[4] == "pods":
 		namespace := ""
 		if len(parts) == 5 {
@@ -72,16 +72,16 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 			return
 		}
-		_, node, onNode := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
+		_, node, hasNode := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
 		for _, p := range f.pods {
-			if (namespace == "" ||
-				p.Namespace == namespace) && selector.Matches(labels.Set(p.Labels)) && (!onNode ||
-				p.Spec.NodeName == node) {
+			isInNamespace := namespace == "" || p.Namespace == namespace
+			isOnNode := !hasNode || p.Spec.NodeName == node
+			if isInNamespace && isOnNode && selector.Matches(labels.Set(p.Labels)) {
 				list.Items = append(list.Items, p)
 			}
 		}
-		answer(list)
+		reply(list)
 	case len(parts) == 6 && parts[4] == "pods":
 		i := slices.IndexFunc(f.pods, func(p corev1.Pod) bool {
 			return p.Namespace == parts[3] && p.Name == parts[5]
@@ -92,13 +92,13 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		pod := f.pods[i]
 		pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
-		answer(pod)
+		reply(pod)
 	case len(parts) == 3 && parts[2] == "namespaces":
 		list := corev1.NamespaceList{TypeMeta: metav1.TypeMeta{Kind: "NamespaceList", APIVersion: "v1"}}
 		for _, name := range []string{"default", "istio-system", "shop"} {
 			list.Items = append(list.Items, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
-		answer(list)
+		reply(list)
 	case len(parts) == 6 && parts[0] == "apis":
 		list := metav1.PartialObjectMetadataList{}
 		for _, o := range f.workloads(parts[5]) {
@@ -108,7 +108,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				})
 			}
 		}
-		answer(list)
+		reply(list)
 	case len(parts) == 7 && parts[0] == "apis":
 		all := f.workloads(parts[5])
 		i := slices.IndexFunc(all, func(o metav1.Object) bool {
@@ -118,7 +118,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 			return
 		}
-		answer(all[i])
+		reply(all[i])
 	case len(parts) == 7 && parts[6] == "exec":
 		f.exec(w, r, parts[5])
 	default:
