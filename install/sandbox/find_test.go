@@ -350,7 +350,7 @@ func TestARealMount(t *testing.T) {
 	})
 }
 
-func TestDirectoriesThatAreNotGiven(t *testing.T) {
+func TestUnsetDirectories(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.link(t, ns, "cni-1")
 	n.record(t, p, "c1", filepath.Join(n.netns, "cni-1"))

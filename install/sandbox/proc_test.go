@@ -131,8 +131,8 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestANamespaceOfAPodThatHasEndedIsTaken checks that the cached sandbox of an ended pod does not
-// prevent that another pod's namespace with the same identity is found: inode numbers are reused.
+// TestANamespaceOfAPodThatHasEndedIsTaken checks that another pod's namespace is found although the
+// cached sandbox of an ended pod has the same identity: inode numbers are reused.
 func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	n, ended, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	f := n.finder()

@@ -73,8 +73,8 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzLocation returns arbitrary answers to a request for a location: the result is valid and about
-// the requested pod, or an error without control characters other than line breaks.
+// FuzzLocation sends arbitrary answers to a request for a location: the result is a valid location
+// of the requested pod, or an error without control characters other than line breaks.
 func FuzzLocation(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, locationJSON))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))

@@ -43,7 +43,7 @@ func openGolden(t testing.TB, name string) *goldenFile {
 	return g
 }
 
-// check compares the text with the one that the file has for the name.
+// check compares got with the file's text of the name.
 func (g *goldenFile) check(t testing.TB, name, got string) {
 	t.Helper()
 	g.mu.Lock()

@@ -253,7 +253,7 @@ func TestSecondAttachmentOfAPod(t *testing.T) {
 }
 
 // TestLeftoversOfAKilledProcess checks that the incomplete file of a killed process is not a
-// record, and that the next Remove or Prune deletes it.
+// record, and that the next Remove or Prune removes the file.
 func TestLeftoversOfAKilledProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -320,7 +320,7 @@ func TestConcurrentReadersAndWriters(t *testing.T) {
 						t.Error(err)
 					}
 				} else if err := s.Put(sample(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Error(err) // Remove may delete an incomplete file
+					t.Error(err) // fs.ErrNotExist: Remove has removed the incomplete file
 				}
 			}
 		})

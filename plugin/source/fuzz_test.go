@@ -61,8 +61,8 @@ func FuzzKubeconfig(f *testing.F) {
 	})
 }
 
-// FuzzAnswer returns arbitrary answers of an API server: the result is the requested pod, or an
-// error in a short line. The budget is sufficient for one attempt.
+// FuzzAnswer sends arbitrary answers of an API server: the result is the requested pod, or an error
+// in a short line. The budget is sufficient for one attempt.
 func FuzzAnswer(f *testing.F) {
 	for _, body := range []string{
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"default","uid":"556740d7-0403-486a-8758-b92ee8a08100"}}`,

@@ -37,8 +37,8 @@ spec:
     securityContext: {runAsUser: 1337}
 `
 
-// staticPod is the mirror pod of a static pod.
-const staticPod = `
+// mirrorPod is the mirror pod of a static pod.
+const mirrorPod = `
 metadata:
   name: static
   uid: 0e1b6c52-6a7c-4a3f-9a53-3a2f6a7b9a10
@@ -60,7 +60,7 @@ var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7-0403-486a
 func startInMemory(t *testing.T) (*apiservertest.Server, *source.APIServer) {
 	t.Helper()
 	server := apiservertest.StartInMemory(t)
-	server.Put(webPod, staticPod, defaultNamespace)
+	server.Put(webPod, mirrorPod, defaultNamespace)
 	return server, newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial})
 }
 

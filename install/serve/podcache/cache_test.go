@@ -100,7 +100,7 @@ func TestAServerThatDoesNotStreamLists(t *testing.T) {
 	})
 }
 
-func TestFetchedPods(t *testing.T) {
+func TestWhichPodsAreFetched(t *testing.T) {
 	const large = 40 << 10
 	for _, row := range []struct {
 		name    string

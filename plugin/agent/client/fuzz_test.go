@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// FuzzAnswer returns arbitrary answers: the result is the requested pod, or a one-line error with a
-// known kind.
+// FuzzAnswer sends arbitrary answers to a request for a pod: the result is the requested pod, or a
+// one-line error with a kind.
 func FuzzAnswer(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, webPod))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))
