@@ -140,7 +140,7 @@ func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			env := start(t, func(env *testEnv) {
 				env.options.Namespaces = needed
-				// requests for a token, pods, namespaces
+				// The first requests are for a token, for pods and for namespaces.
 				env.server.Next(apiservertest.Forbidden(), apiservertest.Normal(),
 					apiservertest.Forbidden())
 			})
@@ -183,13 +183,13 @@ func TestUnavailableAPIServer(t *testing.T) {
 		} {
 			env.server.Always(behavior)
 			later(65 * time.Second)
-			checkUsable("a minute after it was "+name, false)
+			checkUsable("a minute after the API server was "+name, false)
 			if s := env.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
 				t.Errorf("status %+v, want the first token, unavailable and without a problem", s)
 			}
 			env.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
-			checkUsable("when it is available again", true)
+			checkUsable("when the API server is available again", true)
 		}
 	})
 }

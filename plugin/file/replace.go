@@ -115,7 +115,8 @@ func (t *temporary) exchange(target string, old, content []byte) error {
 // writes the target meanwhile, its content must stay. Therefore putBack repeats the exchange until
 // the content that it takes out of the target is what the previous exchange has put there.
 func (t *temporary) putBack(target string, inTemporary, inTarget []byte) error {
-	// Each repetition needs a write of another process between two exchanges.
+	// Each repetition needs a write of another process between two exchanges. So many repetitions
+	// do not happen in practice.
 	const maxExchanges = 100
 	for range maxExchanges {
 		if err := exchangeFiles(t.path, target); err != nil {

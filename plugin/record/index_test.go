@@ -107,8 +107,8 @@ func TestIndexFindsAChangeInTheSameTick(t *testing.T) {
 
 // TestIndexFindsAChangeDuringARefresh writes a record during a Refresh without a change of the
 // directory's modification time, and checks that the next Refresh finds the record. Refresh expects
-// such a change only for some milliseconds after the modification time. On a busy machine they may
-// pass before the Refresh begins, and the round then fails: one successful round is sufficient.
+// such a change only for some milliseconds after the modification time. On a busy machine this time
+// may pass before the Refresh begins, and the round then fails: one successful round is sufficient.
 func TestIndexFindsAChangeDuringARefresh(t *testing.T) {
 	root := t.TempDir()
 	s := record.In(root)
@@ -144,7 +144,7 @@ func TestIndexFindsAChangeDuringARefresh(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Error("in no round the second Refresh has found the record")
+	t.Error("the second Refresh has found the record in none of the rounds")
 }
 
 // watchListing returns a function that waits until a process has listed the directory.

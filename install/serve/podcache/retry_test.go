@@ -85,7 +85,7 @@ func (env *testEnv) waitForNewPod() {
 }
 
 // TestAttemptsAreSpread covers an outage that all agents of a cluster notice at the same time.
-// Their requests to the next API server must be spread from the first attempt on.
+// Their requests to another API server must be spread from the first attempt on.
 func TestAttemptsAreSpread(t *testing.T) {
 	for fault, behavior := range map[string]apiservertest.Behavior{
 		"500": apiservertest.InternalError(), "429": apiservertest.TooManyRequests("1"),
@@ -128,7 +128,7 @@ func checkAttemptsAreSpread(t *testing.T, fault apiservertest.Behavior) {
 }
 
 // TestNamespacesAreRequestedRarely checks that failed requests for the namespaces of the cluster
-// are retried rarely: every node makes them.
+// are retried rarely: every node sends these requests.
 func TestNamespacesAreRequestedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := start(t)
