@@ -78,7 +78,7 @@ func applyAndCheck(
 		t.Fatal(err)
 	}
 	if result.Outcome != want {
-		t.Fatalf("%s: %s, want %s", b.Name(), result.Outcome, want)
+		t.Fatalf("%s: outcome %s, want %s", b.Name(), result.Outcome, want)
 	}
 	wantInSync(t, b, ns, rs)
 	return result

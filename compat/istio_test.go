@@ -43,7 +43,7 @@ func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 			}
 			want := istiotest.Remaining(t, istiotest.Legacy, c)
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
-				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
+				t.Errorf("remaining rules, -want +got:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
 			if hasIstio := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_"); hasIstio != (len(removed) > 0) {
 				t.Errorf("removed %q, want rules to be removed: %t", removed, hasIstio)

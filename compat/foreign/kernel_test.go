@@ -30,7 +30,8 @@ func nftables(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, text, "nft", "-f", "-")
 }
 
-// nameInterfaces gives the loopback interface and eth0 the names, which a space separates.
+// nameInterfaces renames the loopback interface and eth0. names contains the two new names,
+// separated by a space.
 func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
 	t.Helper()
 	loopback, device, _ := strings.Cut(names, " ")
@@ -90,7 +91,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
 		},
 		{
-			name: "a translation before Sluice's rules", load: nftables, rules: `table ip own {
+			name: "destination NAT before Sluice's rules", load: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
 			}`,
 			verdict: foreign.Bypassed, contains: "10.9.9.8", owner: foreign.OwnerNFT,
@@ -207,8 +208,8 @@ func compiled() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestSnapshotIsValidUntilALegacyTableChanges also covers a change that the kernel does not report:
-// other content of a rule with the same size.
+// TestSnapshotIsValidUntilALegacyTableChanges includes a change that keeps the size of the table: a
+// rule is replaced with a rule of the same size.
 func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	for _, backendName := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backendName), func(t *testing.T) {
