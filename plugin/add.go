@@ -89,9 +89,9 @@ func (c *call) skipPod(r record.Record) error {
 		}
 		return nil
 	}
-	// If the removal fails, the earlier record stays, so that the next ADD removes the rules. A
-	// sandbox that does not belong to Kubernetes needs no record, unless its rules were removed:
-	// the new record then replaces the record of these rules.
+	// If the removal fails, the earlier record stays, and the next ADD tries again. A sandbox that
+	// does not belong to Kubernetes needs no record, unless its rules were removed: the new record
+	// then replaces the record of these rules.
 	removed, err := c.unredirect()
 	if err == nil && (reason != decide.NotKubernetes || removed) {
 		c.putRecord(r)

@@ -39,7 +39,7 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 			env, ns := newTestEnv(t, file), netnstest.New(t)
 			c := newCall(t, ns)
 			if got := env.add(t, c); got != c.prevResult {
-				t.Errorf("result: %s", got)
+				t.Errorf("result: %s, want the previous one", got)
 			}
 			checkNoRules(t, ns)
 			if r := c.record(t); r.Outcome != "skip" || r.Reason != string(reason) ||
@@ -49,7 +49,7 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 			line := env.logLines(t)[0]
 			if line["msg"] != "ADD" || line["decision"] != "skip" ||
 				line["reason"] != string(reason) || line["why"] == "" {
-				t.Errorf("log: %v", line)
+				t.Errorf("log: %v, want a line about ADD with skip (%s) and an explanation", line, reason)
 			}
 			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
@@ -82,7 +82,7 @@ func TestADDWithoutRequests(t *testing.T) {
 			c := newCall(t, nil)
 			change(&c)
 			if got := env.add(t, c); got != c.prevResult {
-				t.Errorf("result: %s", got)
+				t.Errorf("result: %s, want the previous one", got)
 			}
 			if len(env.source.requested) > 0 {
 				t.Errorf("requests: %v, want none", env.source.requested)
@@ -191,24 +191,24 @@ func TestUnreadablePods(t *testing.T) {
 				t.Fatalf("got %+v\nwant %+v", e, want)
 			}
 			if env.stdout.Len() > 0 {
-				t.Errorf("standard output: %q", env.stdout.String())
+				t.Errorf("standard output: %q, want none", env.stdout.String())
 			}
 			c.checkNoRecord(t)
 			line := env.logLines(t)[0]
 			if line["level"] != "error" || line["code"] != float64(tc.code) ||
 				line["error"] != want.Msg || line["details"] != want.Details ||
 				line["decision"] != "unreadable" || line["reason"] != "pod-unreadable" {
-				t.Errorf("log: %v", line)
+				t.Errorf("log: %v, want the error with the decision unreadable", line)
 			}
 
 			c.stdin = c.configuration(`"unreadable_pods":"skip"`)
 			env.stderr.Reset()
 			if got := env.add(t, c); got != c.prevResult {
-				t.Errorf("result: %s", got)
+				t.Errorf("result: %s, want the previous one", got)
 			}
 			if line := env.logLines(t)[0]; line["level"] != "error" ||
 				line["reason"] != "pod-unreadable" || line["unreadable"] == nil {
-				t.Errorf("log: %v", line)
+				t.Errorf("log: %v, want an error with the reason pod-unreadable", line)
 			}
 			checkNoRules(t, ns)
 			// CHECK requests the pod again, and fails, because this pod of the mesh has no rules.
@@ -231,7 +231,7 @@ func TestAMessageAboutALongName(t *testing.T) {
 	const end = "… cannot be read, so it is not known whether it is in the mesh (misconfigured)"
 	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) ||
 		len(e.Msg) > 160 {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want a message of at most 160 bytes that ends in %q", e, end)
 	}
 	env.Source = plugin.System().Source
 	if e := env.call("ADD", c); e == nil ||
@@ -249,7 +249,7 @@ func TestUnreadableNamespace(t *testing.T) {
 	c.stdin = c.configuration(`"enablement_selectors":[{"namespaceSelector":{}}]`)
 	if e := env.call("ADD", c); e == nil || e.Code != 100 ||
 		e.Details != "namespace shop: not allowed" {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want code 100 and the cause", e)
 	}
 	checkNoRules(t, ns)
 }
@@ -269,7 +269,7 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	line := env.logLines(t)[0]
 	if text, _ := line["configuration"].(string); line["level"] != "error" ||
 		!strings.Contains(text, "want exclude_namespaces") {
-		t.Errorf("log: %v", line)
+		t.Errorf("log: %v, want an error about the configuration", line)
 	}
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
@@ -277,7 +277,7 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 }
 
 // TestADDThatFailsAfterASuccessfulOne checks that a failed ADD keeps the rules and the record of an
-// earlier ADD, so that the rules are removed when the pod is no longer redirected.
+// earlier ADD, and that a later ADD that skips the pod removes the rules.
 func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
@@ -318,7 +318,7 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") ||
 		!strings.HasSuffix(e.Msg, " invalid settings") {
-		t.Fatalf("error %+v", e)
+		t.Fatalf("ADD: %+v, want code 101 and the number of invalid settings", e)
 	}
 	for _, text := range []string{
 		"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT",
@@ -360,7 +360,7 @@ func TestLogLineOfAPodWithLongSettings(t *testing.T) {
 		proxy.Env = append(proxy.Env, decide.EnvVar{Name: name, Value: longest})
 	}
 	if e := env.call("ADD", newCall(t, netnstest.New(t))); e == nil || e.Code != 101 {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want code 101", e)
 	}
 	line := strings.TrimRight(env.agent.lines[0], "\n")
 	if _, err := agent.AppendJSON(nil,
@@ -433,11 +433,11 @@ func TestADDRejects(t *testing.T) {
 				t.Errorf("%+v, want code %d and %q", e, tc.code, tc.text)
 			}
 			if env.stdout.Len() > 0 {
-				t.Errorf("standard output: %q", env.stdout.String())
+				t.Errorf("standard output: %q, want none", env.stdout.String())
 			}
 			if lines := env.logLines(t); len(lines) != 1 || lines[0]["msg"] != "ADD" ||
 				lines[0]["code"] != float64(tc.code) || lines[0]["decision"] == nil {
-				t.Errorf("log: %v", lines)
+				t.Errorf("log: %v, want one line with code %d and a decision", lines, tc.code)
 			}
 		})
 	}
@@ -457,11 +457,11 @@ func TestADDWithoutAWritableDirectory(t *testing.T) {
 		c.stdin = c.configuration()
 		env.stderr.Reset()
 		if got := env.add(t, c); got != c.prevResult {
-			t.Errorf("result: %s", got)
+			t.Errorf("result: %s, want the previous one", got)
 		}
 		checkHasRules(t, ns)
 		if text := env.stderr.String(); !strings.Contains(text, "record_error") {
-			t.Errorf("log: %s", text)
+			t.Errorf("the log does not contain record_error: %s", text)
 		}
 	}
 }
@@ -482,7 +482,7 @@ func TestManyADDsAtOnce(t *testing.T) {
 				t.Errorf("ADD %d: %v", i, e)
 			}
 			if got := env.stdout.String(); got != c.prevResult {
-				t.Errorf("ADD %d: result %s", i, got)
+				t.Errorf("ADD %d: result %s, want the previous one", i, got)
 			}
 			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK %d: %v", i, e)

@@ -68,20 +68,20 @@ func installRules(fd int) (*agent.Enrollment, error) {
 func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 	env, ns, c := newAmbientTestEnv(t)
 	if got := env.add(t, c); got != c.prevResult {
-		t.Errorf("result: %s", got)
+		t.Errorf("result: %s, want the previous one", got)
 	}
 	r := c.record(t)
 	if r.Outcome != "ambient" || r.Reason != "ambient-pod" || r.Ambient == nil || r.Redirect != nil ||
 		r.Backend != compat.BackendNFT {
-		t.Errorf("record: %+v", r)
+		t.Errorf("record: %+v, want ambient (ambient-pod) with parameters and the backend nft", r)
 	}
 	line := env.logLines(t)[0]
 	if line["decision"] != "ambient" || line["backend"] != "nft" || line["outcome"] != "created" ||
 		line["notes"] != "annotation-ignored: x" {
-		t.Errorf("log: %v", line)
+		t.Errorf("log: %v, want the decision ambient and what the agent returned", line)
 	}
 	if a := env.agent.last(t); a.Decision != "ambient" || a.Result != "success" || a.Backend != "nft" {
-		t.Errorf("report: %+v", a)
+		t.Errorf("report: %+v, want ambient, success and nft", a)
 	}
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
@@ -135,7 +135,7 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 			c.checkNoRecord(t)
 			checkNoRules(t, ns)
 			if a := env.agent.last(t); a.Decision != "ambient" || a.Result != "error" {
-				t.Errorf("report: %+v", a)
+				t.Errorf("report: %+v, want ambient and error", a)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestNamespaceInAmbientMode(t *testing.T) {
 	}}
 	env.add(t, c)
 	if r := c.record(t); r.Outcome != "ambient" {
-		t.Errorf("record: %+v", r)
+		t.Errorf("record: %+v, want ambient", r)
 	}
 	env.source.requested = nil
 	c.stdin = c.configuration()

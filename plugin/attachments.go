@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod may be attached to several networks whose chains have this plugin. All its attachments are
-// in one namespace, which has one set of rules.
+// A pod may be attached to several networks whose plugin chains contain this plugin. All its
+// attachments are in one namespace, which has one set of rules.
 
 // otherAttachments returns the records of the pod's other attachments in the same namespace that
 // are redirected. Records of another namespace belong to an earlier sandbox with the same container

@@ -59,8 +59,8 @@ func (c *call) check() (err error) {
 	return c.differencesError(CodeDrift, message, differences)
 }
 
-// expectation is the expected content of a namespace, and its backend. For a pod that is not
-// redirected it contains only the reason.
+// expectation is the expected content of a namespace. redirect and ambient are nil for a pod that
+// is not redirected.
 type expectation struct {
 	reason   decide.Reason
 	redirect *rules.Redirect
@@ -109,8 +109,8 @@ func (c *call) expectation() (expectation, error) {
 	return e, err
 }
 
-// decidedRecord returns the record of the attachment, and whether it defines the desired state of
-// the pod.
+// decidedRecord returns the record of the attachment, and reports whether the record defines the
+// desired state of the pod.
 func (c *call) decidedRecord() (record.Record, bool) {
 	r, err := c.store.Get(attachmentKey(c.args))
 	if err != nil {

@@ -38,7 +38,8 @@ func TestDELWithoutState(t *testing.T) {
 	c := newCall(t, nil)
 	c.id = "../../etc/passwd"
 	if e := execute(t, host, "DEL", c).mustFail(t); e.Code != types.ErrInvalidEnvironmentVariables {
-		t.Errorf("DEL of an invalid container id: %+v", e)
+		t.Errorf("DEL of an invalid container id: %+v, want code %d", e,
+			types.ErrInvalidEnvironmentVariables)
 	}
 }
 
@@ -64,7 +65,7 @@ func TestRejectedDELRemovesTheRecord(t *testing.T) {
 			out := execute(t, host, "DEL", c)
 			out.checkSilent(t)
 			if !strings.Contains(out.stderr, "DEL continues although it is rejected: ") {
-				t.Errorf("standard error: %q", out.stderr)
+				t.Errorf("standard error: %q, want the reason of the rejection", out.stderr)
 			}
 			c.checkNoRecord(t)
 			checkNoRules(t, ns)
@@ -151,7 +152,7 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 		out.checkSilent(t)
 		if !strings.Contains(out.stderr,
 			"DEL continues without its configuration: standard input has not ended after 1s") {
-			t.Errorf("standard error: %q", out.stderr)
+			t.Errorf("standard error: %q, want a timeout after 1s", out.stderr)
 		}
 	})
 }
@@ -191,7 +192,7 @@ func TestDELWithALongConfiguration(t *testing.T) {
 			ended.checkSilent(t)
 			if (ended.stderr == "") != (tc.stderr == "") ||
 				!strings.Contains(ended.stderr, tc.stderr) {
-				t.Errorf("standard error: %q", ended.stderr)
+				t.Errorf("standard error: %q, want %q", ended.stderr, tc.stderr)
 			}
 			_, err = os.Stat(filepath.Join(c.runDir, "attachments", c.id+":eth0.json"))
 			if kept := !errors.Is(err, fs.ErrNotExist); kept != tc.kept {

@@ -63,8 +63,8 @@ func configError(err error) *types.Error {
 	return cniError(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
 }
 
-// podError returns the error for a pod that could not be read. Its code tells the runtime whether
-// to try again.
+// podError returns the error for a pod that could not be read. The error has the code
+// [types.ErrTryAgainLater] if the pod may be readable later without a change by a user.
 func podError(ref source.Ref, err error) *types.Error {
 	code := CodePod
 	if source.IsUnavailable(err) || source.IsReplaced(err) {

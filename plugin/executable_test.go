@@ -105,11 +105,11 @@ func TestTheExecutable(t *testing.T) {
 		func(_, _ map[string]any) {})
 
 	if out := execute(t, host, "STATUS", c); out.status != 0 || out.stdout != "" {
-		t.Errorf("STATUS: %+v", out)
+		t.Errorf("STATUS: %+v, want success without output", out)
 	}
 	out := execute(t, host, "ADD", c)
 	if out.status != 0 || out.stdout != c.prevResult {
-		t.Fatalf("ADD: %+v", out)
+		t.Fatalf("ADD: %+v, want success and the previous result", out)
 	}
 	checkHasRules(t, pod)
 	var line struct {
@@ -124,7 +124,7 @@ func TestTheExecutable(t *testing.T) {
 		line.Decision != "redirect" ||
 		line.Reason != "mesh-pod" || line.Backend != "nft" || line.DurationMS <= 0 ||
 		line.TransactionBytes == 0 {
-		t.Errorf("log line: %s", out.stderr)
+		t.Errorf("log line: %s, want the pod, its decision and the rules that were installed", out.stderr)
 	}
 	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||
 		string(file) != out.stderr {

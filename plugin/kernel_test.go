@@ -71,7 +71,7 @@ func TestADDThatTheKernelRejects(t *testing.T) {
 	if e == nil || e.Code != 102 ||
 		e.Msg != "the rules of pod shop/"+podName+" cannot be installed" ||
 		e.Details != "add rule inet sluice nat-output: operation not supported; load nft_redir" {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want code 102 and the error of the kernel", e)
 	}
 	c.checkNoRecord(t)
 }
@@ -86,7 +86,7 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 103 ||
 		!strings.Contains(e.Details, "missing in chain inet sluice nat-output: redirect") {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want code 103 and the difference", e)
 	}
 	checkNoRules(t, ns)
 	c.checkNoRecord(t)
@@ -119,7 +119,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 		e := env.call("ADD", c)
 		if e == nil || e.Code != 102 ||
 			e.Details != "the rules are in place, but not all old routes are gone: busy" {
-			t.Errorf("error %+v", e)
+			t.Errorf("ADD: %+v, want code 102 and the error of the backend", e)
 		}
 		checkNoRules(t, ns)
 		c.checkNoRecord(t)
@@ -177,7 +177,7 @@ func TestADDByLegacy(t *testing.T) {
 	c.stdin = c.configuration(`"backend":"legacy"`)
 	env.add(t, c)
 	if r := c.record(t); r.Backend != compat.BackendLegacy {
-		t.Errorf("record: %+v", r)
+		t.Errorf("record: %+v, want the backend legacy", r)
 	}
 	c.stdin = c.configuration(`"backend":"nft"`)
 	if e := env.call("CHECK", c); e != nil {
@@ -202,20 +202,20 @@ func TestPanics(t *testing.T) {
 			e := env.call("ADD", newCall(t, ns))
 			if e == nil || e.Code != 999 || e.Msg != "a defect of the plugin: impossible value" ||
 				!strings.Contains(e.Details, "kernel_test.go:") {
-				t.Errorf("error %+v", e)
+				t.Errorf("ADD: %+v, want code 999, the value and the location of the panic", e)
 			}
 			if env.stdout.Len() > 0 || !strings.Contains(env.stderr.String(), "goroutine ") {
-				t.Errorf("standard output %q, standard error %q", env.stdout.String(),
-					env.stderr.String())
+				t.Errorf("standard output %q, standard error %q; want no output, and a stack trace",
+					env.stdout.String(), env.stderr.String())
 			}
 			if reported := env.agent.last(t); reported.Result != "error" ||
 				reported.Decision != "redirect" || reported.Name != podName {
-				t.Errorf("reported %+v", reported)
+				t.Errorf("report: %+v, want the error of a pod that is redirected", reported)
 			}
 			if lines := env.agent.lines; len(lines) != 1 ||
 				!strings.Contains(lines[0], `"error":"a defect of the plugin: impossible value"`) ||
 				!strings.Contains(lines[0], `"pod":"`+podName+`"`) {
-				t.Errorf("logged %q", lines)
+				t.Errorf("log lines: %q, want one with the panic and the pod", lines)
 			}
 		})
 	}
@@ -236,6 +236,6 @@ func TestPanics(t *testing.T) {
 		t.Errorf("DEL that panics: %+v, want success", e)
 	}
 	if !strings.Contains(env.stderr.String(), "impossible") {
-		t.Errorf("log: %s", env.stderr.String())
+		t.Errorf("the log does not contain the panic: %s", env.stderr.String())
 	}
 }

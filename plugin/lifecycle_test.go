@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// newPod returns a running pod with an application and a proxy, and a neighbor.
+// newPod returns the network of a running pod, with an application and a proxy in the pod, and with
+// a neighbor.
 func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -41,8 +42,8 @@ func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	return network
 }
 
-// checkAnswers fails the test unless these servers answer outbound and inbound connections of the
-// pod.
+// checkAnswers fails the test unless the server out answers an outbound connection of the pod, and
+// the server in an inbound one.
 func checkAnswers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
 	t.Helper()
 	for _, tc := range []struct {

@@ -17,7 +17,7 @@ var results = map[string]string{
 		`"ips":[{"interface":0,"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 }
 
-// resultVersion returns the key in results of the format that a version of the specification uses.
+// resultVersion returns the version in results that has the same format as the given version.
 func resultVersion(version string) string {
 	if version[0] == '0' {
 		return "0.3.0"

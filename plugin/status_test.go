@@ -108,7 +108,7 @@ func TestStatus(t *testing.T) {
 				t.Error("the log is empty")
 			}
 			if env.stdout.Len() > 0 {
-				t.Errorf("standard output: %q", env.stdout.String())
+				t.Errorf("standard output: %q, want none", env.stdout.String())
 			}
 		})
 	}

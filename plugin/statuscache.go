@@ -113,8 +113,8 @@ func bootID() string {
 // programID returns an id of this version of the program, or an empty string if it is unknown.
 func programID() string { return fileID("/proc/self/exe") }
 
-// fileID returns an id made from the file's size and modification time, so that the id changes when
-// the file is written. It is empty if the file does not exist or cannot be inspected.
+// fileID returns an id made from the file's size and modification time, which change when the file
+// is written. The id is empty if the file does not exist or cannot be inspected.
 func fileID(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

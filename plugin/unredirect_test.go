@@ -44,7 +44,7 @@ func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 			row.change(env, &c)
 			env.stderr.Reset()
 			if got := env.add(t, c); got != c.prevResult {
-				t.Errorf("result: %s", got)
+				t.Errorf("result: %s, want the previous one", got)
 			}
 			checkNoRules(t, ns)
 			if r := c.record(t); r.Outcome != "skip" || r.Reason != row.reason ||
@@ -72,7 +72,7 @@ func TestRepeatedADDOfAPodThatCannotBeRead(t *testing.T) {
 	env.add(t, c)
 	checkHasRules(t, ns)
 	if r := c.record(t); r.Redirect == nil || r.Reason != "mesh-pod" {
-		t.Errorf("record: %+v", r)
+		t.Errorf("record: %+v, want the record of the first ADD", r)
 	}
 	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
@@ -88,11 +88,11 @@ func TestCHECKOfAPodThatCannotBeRead(t *testing.T) {
 	c := newCall(t, ns) // another run directory without a record
 	c.stdin = c.configuration(`"unreadable_pods":"skip"`)
 	if e := env.call("CHECK", c); e != nil {
-		t.Errorf("without a record: %+v", e)
+		t.Errorf("without a record: %+v, want success", e)
 	}
 	env.add(t, c)
 	if e := env.call("CHECK", c); e != nil {
-		t.Errorf("with an inconclusive record: %+v", e)
+		t.Errorf("with an inconclusive record: %+v, want success", e)
 	}
 }
 
@@ -109,11 +109,11 @@ func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
 	e := env.call("ADD", c)
 	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, " cannot be removed") ||
 		e.Details != "the kernel rejects it" {
-		t.Errorf("error %+v", e)
+		t.Errorf("ADD: %+v, want code 102 and the error of the kernel", e)
 	}
 	// Only the first ADD printed its result.
 	if env.stdout.String() != c.prevResult {
-		t.Errorf("standard output: %q", env.stdout.String())
+		t.Errorf("standard output: %q, want only the first result", env.stdout.String())
 	}
 	env.Backend = compat.Choose
 	env.add(t, c)
@@ -197,6 +197,6 @@ func TestCHECKOfASkippedPodFailsIfRulesCannotBeRead(t *testing.T) {
 	e := run(t, host, cmd).mustFail(t)
 	if e.Code != 103 || e.Msg != "the rules of pod shop/"+podName+" cannot be read" ||
 		!strings.Contains(e.Details, "CAP_NET_ADMIN") {
-		t.Errorf("error %+v", e)
+		t.Errorf("CHECK: %+v, want code 103 and the missing capability", e)
 	}
 }

@@ -74,7 +74,7 @@ func mapsOf(many int, rule string) string {
 		elements.String() + "}\n\t}\n\tchain c {\n" + strings.Repeat(rule, many) + "\t}\n}\n"
 }
 
-// FuzzTextWithinBudget verifies that there is no panic, that errors contain a position, and that
+// FuzzTextWithinBudget verifies that there is no panic, that errors name the file, and that
 // decisions end within their budget.
 func FuzzTextWithinBudget(f *testing.F) {
 	files, err := filepath.Glob("../../nft/testdata/programs/*.nft")
@@ -98,7 +98,7 @@ func FuzzTextWithinBudget(f *testing.F) {
 		})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "file:") {
-				t.Errorf("no position: %v", err)
+				t.Errorf("the error does not begin with the name of the file: %v", err)
 			}
 			return
 		}

@@ -266,8 +266,8 @@ func compileRule(family string, sets *setBuilder, statements []statement) [][]an
 	return byFamily
 }
 
-// omittedFamilyCondition returns an unknown condition for the condition on the family of a packet
-// that nft may have omitted.
+// omittedFamilyCondition returns an unknown condition. It represents the condition on the family of
+// packets that nft may have omitted.
 func omittedFamilyCondition() rules.Unknown {
 	return rules.Unknown{Text: "meta nfproto, which nft may leave out", Effect: rules.Reads}
 }

@@ -29,7 +29,7 @@ func (r *ruleTable) add(base, rule string) {
 	fmt.Fprintf(&r.text, "\tchain %s {\n\t\t%s\n\t\t%s\n\t}\n", name, base, rule)
 }
 
-// ruleTableOf returns a table of a family with all rules.
+// ruleTableOf returns a table of a family with all rules that such a table can contain.
 func ruleTableOf(family string) *ruleTable {
 	r := &ruleTable{rules: map[string]string{}}
 	r.text.WriteString("table " + family + " t {" + objectDeclarations)

@@ -21,9 +21,8 @@ const (
 var evaluatedHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 
 // undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
-// about each chain at the position of conntrack. It omits the sentences after the first
-// maxSentences or maxSentences+1. It returns an error if there are more base chains than the kernel
-// allows.
+// about each chain at the position of conntrack, but at most maxSentences. It returns an error if
+// there are more base chains than the kernel allows.
 func undecidedOrder(tables []rules.Table) ([]string, error) {
 	chains, err := baseChains(tables)
 	if err != nil {
@@ -48,7 +47,7 @@ func undecidedOrder(tables []rules.Table) ([]string, error) {
 						nameOf(b)))
 			}
 			if len(sentences) >= maxSentences {
-				return sentences, nil
+				return sentences[:maxSentences], nil
 			}
 		}
 	}

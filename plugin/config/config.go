@@ -30,7 +30,7 @@ type Config struct {
 	// ValidAttachments is the list for GC, or nil if the runtime passes none.
 	ValidAttachments []types.GCAttachment
 
-	// RunDir is the directory of the records, which the plugin shares with the node agent.
+	// RunDir is the directory of the plugin's files, which the plugin shares with the node agent.
 	RunDir string
 	// Kubeconfig is the path of the file with the address of the API server and the credentials.
 	Kubeconfig string

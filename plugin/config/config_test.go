@@ -306,7 +306,7 @@ func TestMisspelledFields(t *testing.T) {
 	}
 	if _, err := config.Parse(configuration(`"kubernetes":{"exclude_namespace":[]}`)); err == nil ||
 		!strings.Contains(err.Error(), "want kubernetes.exclude_namespaces") {
-		t.Errorf("a misspelled field of the object kubernetes: %v", err)
+		t.Errorf("a misspelled field of the object kubernetes: %v, want its name", err)
 	}
 }
 
@@ -325,7 +325,7 @@ func TestForeignFieldsAreNotMisspellings(t *testing.T) {
 	}
 	for _, other := range others {
 		if _, err := config.Parse(configuration(nullField(other))); err != nil {
-			t.Errorf("%s: %v", other, err)
+			t.Errorf("%s is rejected: %v", other, err)
 		}
 	}
 }
@@ -447,7 +447,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","prevResult":null,"cni.dev/valid-attachments":null,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if dir := config.ParseLenient(data).RunDir; !strings.HasPrefix(dir, "/") {
-			t.Errorf("run directory %q", dir)
+			t.Errorf("run directory %q, want an absolute path", dir)
 		}
 		c, err := config.Parse(data)
 		if err != nil {

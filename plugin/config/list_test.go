@@ -31,7 +31,8 @@ func TestParseList(t *testing.T) {
 		}
 		if c.CNIVersion != row.version || c.Network != row.network ||
 			len(c.Decide.ExcludeNamespaces) != 1 {
-			t.Errorf("%s: configuration %+v", row.name, c)
+			t.Errorf("%s: %+v, want version %s, network %q and one excluded namespace", row.name, c,
+				row.version, row.network)
 		}
 	}
 }

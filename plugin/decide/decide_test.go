@@ -363,7 +363,7 @@ func TestEarlyAgreesWithThePod(t *testing.T) {
 		early := decide.Early(a, &settings)
 		late := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
 		if early.Outcome == decide.Skip && late.Outcome != decide.Skip {
-			t.Errorf("%s: early decision %v, final decision %v", name, early, late)
+			t.Errorf("%s: early decision %v, final decision %v, want skip", name, early, late)
 		}
 	}
 }

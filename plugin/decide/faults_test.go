@@ -59,8 +59,8 @@ func TestAllErrorsAreListed(t *testing.T) {
 	}
 }
 
-// TestValuesTheInjectorRejects checks that [decide.Parameters] rejects the values that the
-// injector's validation rejects, except for the mode NONE, which the injector accepts.
+// TestValuesTheInjectorRejects checks that Parameters rejects the values that the injector's
+// validation rejects, and the mode NONE, for which it must not be called.
 func TestValuesTheInjectorRejects(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"

@@ -26,7 +26,7 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	in.Annotations = pod.Metadata.Annotations
 	if early := decide.Early(in.Attachment, &s); early.Outcome == decide.Skip &&
 		decide.Decide(in, &s).Outcome != decide.Skip {
-		t.Fatalf("early decision %v, final decision %v", early, decision)
+		t.Fatalf("early decision %v, final decision %v, want skip", early, decision)
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &s)
 	for _, n := range notes {
@@ -47,7 +47,7 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	}
 	second, _, err := decide.Parameters(pod, addresses, &s)
 	if d := diff(r, second); d != "" || err != nil {
-		t.Fatalf("not reproducible: %v\n%s", err, d)
+		t.Fatalf("the second call returns another redirection (-first +second), error %v:\n%s", err, d)
 	}
 	if !rules.Equal(rules.MustCompile(r), rules.MustCompile(second)) {
 		t.Fatal("equal parameters give different rulesets")

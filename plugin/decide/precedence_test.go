@@ -30,7 +30,7 @@ func (p place) set(pod *decide.Pod, text string) {
 }
 
 // places returns the places that can set a parameter, in order of precedence. annotations and
-// variables contain names separated by blanks. Empty arguments add no place.
+// variables contain names separated by blanks. An empty string adds no place.
 func places(annotations, argument, letter, variables string) []place {
 	var all []place
 	for name := range strings.FieldsSeq(annotations) {

@@ -70,7 +70,7 @@ func TestLabelSelectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := selector.Validate(); err != nil {
-				t.Errorf("not valid: %v", err)
+				t.Errorf("a valid selector is rejected: %v", err)
 			}
 			if got := selector.Matches(labels); got != test.want {
 				t.Errorf("matches: %v, want %v", got, test.want)
@@ -254,7 +254,7 @@ func TestNamespaceOfASkippedPodIsNotRequested(t *testing.T) {
 		in := decide.Input{Attachment: attachment(pod), Pod: pod}
 		if without := decide.Decide(in, &decide.Settings{}); without.Outcome == decide.Skip {
 			if got := decide.Decide(in, &s); got != without {
-				t.Errorf("%s: %v, and %v with a selector", name, without, got)
+				t.Errorf("%s: %v with a selector, want %v as without", name, got, without)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 			continue
 		}
 		if m := pod.Metadata; m.Name != "web" || m.Namespace != "shop" || !pod.Spec.HostNetwork {
-			t.Errorf("%s: %+v", name, pod)
+			t.Errorf("%s: %+v, want the pod shop/web in the host's network", name, pod)
 		}
 	}
 }
@@ -66,26 +66,26 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 	validation, proxy := pod.Spec.InitContainers[0], pod.Spec.InitContainers[1]
 	if pod.Metadata.UID == "" || pod.Metadata.Labels["app"] != "billing" ||
 		pod.Metadata.Annotations["openshift.io/scc"] == "" {
-		t.Errorf("metadata %+v", pod.Metadata)
+		t.Errorf("metadata %+v, want a UID, labels and annotations", pod.Metadata)
 	}
 	if validation.Name != "istio-validation" || len(validation.Args) < 18 ||
 		validation.Args[10] != "*" {
-		t.Errorf("validation %+v", validation)
+		t.Errorf("container %+v, want istio-validation with its arguments", validation)
 	}
 	const id = 1000669999
 	if c := proxy.SecurityContext; proxy.RestartPolicy != "Always" || *c.RunAsUser != id ||
 		*c.RunAsGroup != id {
-		t.Errorf("proxy %+v", proxy)
+		t.Errorf("container %+v, want a native sidecar with the user and group %d", proxy, id)
 	}
 	if v := proxy.Env[0]; v.Name != "PILOT_CERT_PROVIDER" || v.Value != "istiod" ||
 		v.ValueFrom != nil {
-		t.Errorf("variable %+v", v)
+		t.Errorf("variable %+v, want PILOT_CERT_PROVIDER=istiod", v)
 	}
 	if v := proxy.Env[2]; v.Name != "POD_NAME" || v.Value != "" || v.ValueFrom == nil {
-		t.Errorf("variable %+v", v)
+		t.Errorf("variable %+v, want POD_NAME from another source", v)
 	}
 	if pod.Spec.SecurityContext == nil || pod.Spec.SecurityContext.RunAsUser != nil {
-		t.Errorf("security context %+v", pod.Spec.SecurityContext)
+		t.Errorf("security context of the pod: %+v, want one without a user", pod.Spec.SecurityContext)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestInputThatIsNotAPod(t *testing.T) {
 	broken := errors.New("broken")
 	if _, err := podfile.Read(io.MultiReader(strings.NewReader("kind: Pod"),
 		iotest.ErrReader(broken))); !errors.Is(err, broken) {
-		t.Errorf("a reader that fails: %v", err)
+		t.Errorf("a reader that fails: %v, want %v", err, broken)
 	}
 }
 
@@ -196,7 +196,8 @@ func TestPodAndItsNamespace(t *testing.T) {
 		if w.Pod.Metadata.Name != "web" || w.Template || w.Source != "Pod shop/web" ||
 			len(w.Ignored) > 0 ||
 			(n != nil) != (row.label != "") || n != nil && n.Metadata.Labels["mesh"] != row.label {
-			t.Errorf("%s: %+v", row.name, w)
+			t.Errorf("%s: %+v, want the pod shop/web and the label %q of its namespace", row.name, w,
+				row.label)
 		}
 	}
 }
@@ -224,7 +225,7 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 			m.Name != "web" || m.Labels["app"] != "web" ||
 			m.Annotations["a"] != "b" || len(w.Pod.Spec.Containers) != 1 ||
 			!slices.Equal(w.Ignored, []string{"Service web", "Pod web-"}) {
-			t.Errorf("%s: %+v, pod %+v", kind, w, w.Pod)
+			t.Errorf("%s: %+v, pod %+v; want the template with the name of the workload", kind, w, w.Pod)
 		}
 	}
 	for text, want := range map[string]string{
@@ -257,8 +258,8 @@ func FuzzRead(f *testing.F) {
 		}
 		if workloadErr == nil && w.Namespace != nil &&
 			w.Namespace.Metadata.Name != w.Pod.Metadata.Namespace {
-			t.Errorf("a pod of %q with namespace %q", w.Pod.Metadata.Namespace,
-				w.Namespace.Metadata.Name)
+			t.Errorf("the pod is in namespace %q, but ReadWorkload returns namespace %q",
+				w.Pod.Metadata.Namespace, w.Namespace.Metadata.Name)
 		}
 		pod, err := podfile.Read(strings.NewReader(text))
 		if err == nil && (workloadErr != nil || w.Template) {
