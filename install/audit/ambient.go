@@ -93,7 +93,7 @@ func (r *auditRun) reportRepaired(ns Namespace, found *compat.Comparison) {
 	description := r.describe(found.Differences, !found.HasRules)
 	r.Log.Info("pod repaired", zap.Stringer("pod", r.item.Ref), zap.String("reason", description),
 		r.modeField())
-	r.recordEvent(redirectRepaired,
+	r.recordEvent(reasonRepaired,
 		description+"; the redirection is restored"+r.endConnections(ns))
 }
 

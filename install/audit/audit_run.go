@@ -276,7 +276,7 @@ func (r *auditRun) logUnknownState(cause error) {
 func (r *auditRun) onInvalidPod(err error) {
 	r.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	r.state, r.hasCompared, r.nextAuditAt = Unprotected, true, r.now.Add(errorBackoff)
-	r.recordEvent(notRedirected, "the pod cannot be redirected: "+err.Error())
+	r.recordEvent(reasonNotRedirected, "the pod cannot be redirected: "+err.Error())
 }
 
 // auditTimes is the number of times in an interval at which pods are audited without an event.

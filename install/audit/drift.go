@@ -45,13 +45,13 @@ func (r *auditRun) onDifferences(ctx context.Context, ns Namespace, found compat
 	}
 	description := r.describe(found.Differences, noRules)
 	if !r.Compare || !r.Repair {
-		r.recordEvent(drifted, description+"; it is not repaired, because repairs are disabled")
+		r.recordEvent(reasonDrifted, description+"; it is not repaired, because repairs are disabled")
 		return
 	}
 	if at, limited := r.unrepaired.nextRepair(text, r.now); at.After(r.now) {
 		r.nextAuditAt = at
 		if limited && r.unrepaired.unrepairable != text {
-			r.recordEvent(drifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
+			r.recordEvent(reasonDrifted, fmt.Sprintf("%s; another program changes the rules repeatedly; "+
 				"the next repair is in %s: find the program that changes them",
 				description, at.Sub(r.now).Round(time.Millisecond)))
 		}
@@ -70,7 +70,7 @@ func (r *auditRun) repair(
 	if err != nil {
 		r.Metrics.Count(failure, 1)
 		r.onFailedRepair()
-		r.recordEvent(repairFailed, description+"; the repair failed: "+err.Error())
+		r.recordEvent(reasonRepairFailed, description+"; the repair failed: "+err.Error())
 		return
 	}
 	if text := identify(unrepairable); text != "" {
@@ -80,7 +80,7 @@ func (r *auditRun) repair(
 		r.unrepaired.text = text
 		if r.unrepaired.unrepairable != text {
 			r.unrepaired.unrepairable = text
-			r.recordEvent(drifted,
+			r.recordEvent(reasonDrifted,
 				"the agent cannot repair these differences: "+joinDifferences(unrepairable))
 		}
 		return
@@ -90,7 +90,7 @@ func (r *auditRun) repair(
 		time.Since(r.unrepaired.since).Seconds())
 	r.Log.Info("pod repaired", zap.Stringer("pod", r.item.Ref), zap.String("reason", description),
 		zap.Duration("after", time.Since(r.unrepaired.since)), r.modeField())
-	r.recordEvent(redirectRepaired,
+	r.recordEvent(reasonRepaired,
 		description+"; the redirection is restored"+r.endConnections(ns))
 	r.unrepaired.reset()
 	r.inspectForeign(ctx, ns)

@@ -13,12 +13,12 @@ import (
 
 // Reasons of events on pods, in addition to those of istio-cni.
 const (
-	redirectRepaired = "RedirectRepaired"
-	drifted          = "RedirectDrifted"
-	repairFailed     = "RedirectRepairFailed"
-	notRedirected    = "NotRedirected"
-	bypassed         = "RedirectBypassed"
-	effectUnknown    = "RedirectUnknown"
+	reasonRepaired      = "RedirectRepaired"
+	reasonDrifted       = "RedirectDrifted"
+	reasonRepairFailed  = "RedirectRepairFailed"
+	reasonNotRedirected = "NotRedirected"
+	reasonBypassed      = "RedirectBypassed"
+	reasonUnknown       = "RedirectUnknown"
 	// auditFailed is not a reason of events. It limits the rate of a log message.
 	auditFailed = "AuditFailed"
 )
@@ -47,7 +47,7 @@ func (r *auditRun) countOccurrence(reason string) (count int, due bool) {
 }
 
 // recordEvent queues an event on the pod, unless the last event with the same reason was less than
-// eventInterval ago. It logs the event, except for redirectRepaired, which the callers log.
+// eventInterval ago. It logs the event, except for reasonRepaired, which the callers log.
 func (r *auditRun) recordEvent(reason, message string) {
 	count, due := r.countOccurrence(reason)
 	if !due {
@@ -57,7 +57,7 @@ func (r *auditRun) recordEvent(reason, message string) {
 		message += " (the API server does not have the pod any more, but its sandbox exists)"
 	}
 	message = text.Printable(message) // table names are untrusted
-	if reason != redirectRepaired {
+	if reason != reasonRepaired {
 		r.Log.Warn(message, zap.Stringer("pod", r.item.Ref), zap.String("reason", reason),
 			r.modeField())
 	}

@@ -50,9 +50,10 @@ func (r *auditRun) inspectIstio(ctx context.Context, ns Namespace) {
 
 // inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
 // rules in the network namespace, and sets the state of the pod. The decision is repeated when
-// rules have changed. situation and culprit are the beginning and the subject of messages.
+// rules have changed. A message is situation, followed by a clause about subject: the rules that
+// affect the traffic.
 func (r *auditRun) inspect(
-	ctx context.Context, ns Namespace, rs rules.Ruleset, situation, culprit string,
+	ctx context.Context, ns Namespace, rs rules.Ruleset, situation, subject string,
 ) {
 	r.state = Redirected
 	generation := r.lastEqual.found.Snapshot.Generation
@@ -79,7 +80,7 @@ func (r *auditRun) inspect(
 		r.inspectAddresses(ctx, ns, situation)
 	case foreign.Bypassed:
 		r.state, r.undecidedSince = Drifted, time.Time{}
-		r.recordEvent(bypassed, situation+", but "+culprit+" let traffic bypass the proxy: "+
+		r.recordEvent(reasonBypassed, situation+", but "+subject+" let traffic bypass the proxy: "+
 			strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		r.state = Unknown
@@ -95,7 +96,7 @@ func (r *auditRun) inspect(
 		if r.isSandboxEnding(undecided) {
 			return
 		}
-		r.recordEvent(effectUnknown, situation+", but whether "+culprit+
+		r.recordEvent(reasonUnknown, situation+", but whether "+subject+
 			" let traffic bypass the proxy cannot be decided: "+strings.Join(found.Messages(), "; "))
 	}
 }
@@ -118,7 +119,7 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 	r.state, r.nextAuditAt = Unknown, earliest(r.nextAuditAt, r.now.Add(errorBackoff))
 	undecided := r.timeSince(&r.undecidedSince)
 	if undecided >= errorBackoff && !r.isSandboxEnding(undecided) {
-		r.recordEvent(effectUnknown, situation+", but its network namespace has no address: "+
+		r.recordEvent(reasonUnknown, situation+", but its network namespace has no address: "+
 			"if its interface was moved to another namespace, its traffic bypasses the proxy")
 	}
 }
@@ -153,7 +154,7 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 	if r.ipv6.version != r.version || !slices.Equal(r.ipv6.addresses, addresses) {
 		if r.orphaned {
 			r.state = Unknown
-			r.recordEvent(effectUnknown, fmt.Sprintf("%s, but whether they should capture IPv6 traffic of "+
+			r.recordEvent(reasonUnknown, fmt.Sprintf("%s, but whether they should capture IPv6 traffic of "+
 				"%s is unknown, because the pod had no IPv6 address when they were made", situation,
 				addresses[i]))
 			return
@@ -170,7 +171,7 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 	}
 	if r.ipv6.captured {
 		r.state = Drifted
-		r.recordEvent(bypassed, fmt.Sprintf("%s, but they do not capture IPv6, because the pod had no "+
+		r.recordEvent(reasonBypassed, fmt.Sprintf("%s, but they do not capture IPv6, because the pod had no "+
 			"IPv6 address when they were made: IPv6 traffic of %s bypasses the proxy; %s",
 			situation, addresses[i], r.recreation()))
 	}

@@ -43,7 +43,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	if !r.Policy.InPlace || !r.Policy.Selects(pod) {
-		r.recordEvent(notRedirected, r.cause()+", and it has no redirection: "+
+		r.recordEvent(reasonNotRedirected, r.cause()+", and it has no redirection: "+
 			r.recreation()+", or let the agent repair it (repair.repairPods)")
 		r.applyPolicy(ctx, time.Time{})
 		return
@@ -81,7 +81,7 @@ func (r *auditRun) noteBypass() {
 		return
 	}
 	isNew, err := r.Bypass.NoteBypass(r.item.Namespace+"/"+r.item.Name, r.uid, r.sandbox.Created)
-	r.warn("the state \"bypassed\" of the runtime cannot be stored", err)
+	r.warn("the bypass of the plugin cannot be stored", err)
 	if isNew {
 		r.Metrics.Count(metrics.BypassedPods(), 1)
 	}
@@ -98,14 +98,14 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 		if err != nil {
 			reason = err.Error()
 		}
-		r.recordEvent(repairFailed, r.cause()+
+		r.recordEvent(reasonRepairFailed, r.cause()+
 			", and its rules cannot be applied; "+r.recreation()+": "+reason)
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
 	r.countUnprotected(repair.InPlace, metrics.Success)
 	r.Metrics.Observe(metrics.RepairDuration(r.repairCause()), time.Since(r.now).Seconds())
-	r.recordEvent(redirectRepaired, r.cause()+"; it is redirected now"+r.endConnections(ns))
+	r.recordEvent(reasonRepaired, r.cause()+"; it is redirected now"+r.endConnections(ns))
 	r.Log.Info("a pod that started without the plugin is redirected",
 		zap.Stringer("pod", r.item.Ref), zap.String("reason", r.cause()))
 	entry := repair.Entry{
@@ -140,7 +140,7 @@ func (r *auditRun) applyPolicy(ctx context.Context, since time.Time) {
 	action := r.Policy.Fallback(pod)
 	if action == "" {
 		if r.desired.origin == fromRepair {
-			r.recordEvent(repairFailed,
+			r.recordEvent(reasonRepairFailed,
 				"the pod was redirected and still fails: check its validation container")
 		}
 		return

@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +9,7 @@ import (
 // Mentions returns the sorted types of all plugins in a configuration, including nested plugins,
 // for example in the copies to which Multus delegates. It returns nil for invalid JSON.
 func Mentions(data []byte) []string {
-	v, err := decodeValue(json.RawMessage(data))
+	v, err := decodeValue(data)
 	if err != nil {
 		return nil
 	}
