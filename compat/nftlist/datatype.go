@@ -287,7 +287,7 @@ func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) 
 	return value, *p.Prefix.Len, ok
 }
 
-// mask returns a mask with the highest bits set.
+// mask returns a mask with the given number of highest bits set.
 func (t datatype) mask(bits int) []byte {
 	mask := make([]byte, t.size)
 	for i := range bits {

@@ -15,7 +15,7 @@ type setElement struct {
 }
 
 // decodeKey decodes the key of an element, with its attributes. It returns false if the element has
-// statements that may affect whether it matches.
+// other statements than a counter, such as a limit, which may prevent a match.
 func decodeKey(e json.RawMessage) (setElement, bool) {
 	kind, body := onlyMember(e)
 	if kind != "elem" {

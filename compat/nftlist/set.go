@@ -31,9 +31,9 @@ func newSetBuilder(in *reader, id objectID) *setBuilder {
 	return &setBuilder{in: in, id: id, named: map[string]builtSet{}}
 }
 
-// get returns a set or, if isMap is set, a map. e contains its name or its elements. values are the
-// types of the values of a map, and empty for a verdict map. get returns false if there is no such
-// set, or if another rule uses it with other types.
+// get returns a set or, if isMap is set, a map. e contains the name or the elements of the set.
+// values are the types of the values of a map, and empty for a verdict map. get returns false if
+// there is no such set, or if another rule uses the set with other types.
 func (b *setBuilder) get(
 	e json.RawMessage, fields []field, values []datatype, isMap bool,
 ) (*nft.Set, bool) {
@@ -69,7 +69,7 @@ func (b *setBuilder) get(
 	return &s, true
 }
 
-// getNamed returns the set with the name. It returns false if another rule uses it with other
+// getNamed returns the set with the name. It returns false if another rule uses the set with other
 // types.
 func (b *setBuilder) getNamed(
 	name string, object setObject, keys, values []datatype,

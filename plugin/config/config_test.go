@@ -354,7 +354,8 @@ func nullField(name string) string {
 	return fmt.Sprintf("%q:null", name)
 }
 
-// TestFilesThatAreNotConfigurations checks that the error of such a file is not a [rules.Faults].
+// TestFilesThatAreNotConfigurations checks that the error of such a file is not a [rules.Faults],
+// except for null, which counts as an object without fields.
 func TestFilesThatAreNotConfigurations(t *testing.T) {
 	for _, data := range []string{
 		"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`,
