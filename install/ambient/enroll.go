@@ -167,7 +167,7 @@ func (n *Node) enroll(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr,
 	isADD, rulesExpected bool,
 ) (applied compat.Result, err error) {
-	p.enrolled, p.setsAnnotation = false, true
+	p.enrolled, p.shouldAnnotate = false, true
 	p.annotation = annotationPending
 	defer func() {
 		if p.err = err; err == nil {
@@ -175,7 +175,7 @@ func (n *Node) enroll(
 		}
 	}()
 	if applied, err = n.install(p, desired.ambient, rulesExpected); err != nil {
-		p.setsAnnotation = false // a pod without rules is not pending, as in Istio
+		p.shouldAnnotate = false // a pod without rules is not pending, as in Istio
 		return applied, source.WithKind(agent.KindRules, err)
 	}
 	reported := ztunnel.Pod{
@@ -188,7 +188,7 @@ func (n *Node) enroll(
 	if err = n.notifyZtunnel(ctx, reported, isADD); err != nil {
 		// If the rules existed already, the pod is enrolled: the agent was restarted, and ztunnel
 		// has not connected again yet. The annotation then stays.
-		p.setsAnnotation = p.awaitsZtunnel || !errors.Is(err, ztunnel.ErrNotConnected)
+		p.shouldAnnotate = p.awaitsZtunnel || !errors.Is(err, ztunnel.ErrNotConnected)
 		return applied, source.WithKind(agent.KindZtunnel, err)
 	}
 	p.awaitsZtunnel = false

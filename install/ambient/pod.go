@@ -73,8 +73,8 @@ type pod struct {
 
 	// annotation is the desired value of the annotation; empty if the pod should not have it.
 	annotation string
-	// setsAnnotation is set if the annotation should be changed to this value.
-	setsAnnotation bool
+	// shouldAnnotate is set if the annotation should be changed to this value.
+	shouldAnnotate bool
 	// patchedVersion is the resourceVersion before the last patch. While the object still has this
 	// version, the event of the patch has not arrived.
 	patchedVersion string

@@ -237,7 +237,7 @@ func (n *Node) leaveUnwanted(
 		n.Log.Warn("a pod cannot leave ambient mode yet", podField(item.Ref), zap.Error(err))
 		return 0, err
 	}
-	p.setsAnnotation, p.annotation = true, ""
+	p.shouldAnnotate, p.annotation = true, ""
 	if err := n.annotate(ctx, p, item, object); err != nil {
 		// The pod stays in n.pods, so that its annotation is removed later.
 		n.mu.Lock()
@@ -271,13 +271,13 @@ func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 }
 
 // annotate sets the annotation of a pod to p.annotation, or removes the annotation if p.annotation
-// is empty. It does nothing if p.setsAnnotation is not set, if the pod has this value already, or
+// is empty. It does nothing if p.shouldAnnotate is not set, if the pod has this value already, or
 // if the cache has not received the pod's last patch yet.
 func (n *Node) annotate(
 	ctx context.Context, p *pod, item podcache.Item, object *decide.Pod,
 ) error {
 	value, isAnnotated := object.Metadata.Annotations[annotationName]
-	if !p.setsAnnotation || isAnnotated == (p.annotation != "") && value == p.annotation ||
+	if !p.shouldAnnotate || isAnnotated == (p.annotation != "") && value == p.annotation ||
 		p.patchedVersion == item.ResourceVersion {
 		return nil
 	}

@@ -2,9 +2,12 @@ package ambient_test
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/ambient"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -109,4 +112,93 @@ func TestStaticPodAfterARestart(t *testing.T) {
 		t.Error("ztunnel gets another network namespace")
 	}
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.hasRules(ns) })
+}
+
+// TestZtunnelRestarts checks that a ztunnel that starts receives all pods with their network
+// namespaces. Nothing else changes, and a pod that starts between two ztunnels waits for the
+// second.
+func TestZtunnelRestarts(t *testing.T) {
+	env, ns, z := startEnrolled(t, nil)
+	z.Stop()
+	fresh := netnstest.New(t)
+	env.put("fresh")
+	added := make(chan error, 1)
+	go func() {
+		_, err := env.add("fresh", fresh)
+		added <- err
+	}()
+	rulestest.Eventually(t, "the pod that starts has rules", func() bool { return env.hasRules(fresh) })
+	select {
+	case err := <-added:
+		t.Fatalf("the pod starts without ztunnel: %v", err)
+	default:
+	}
+	second := ztunneltest.Start(t, env.socket, nil)
+	if err := <-added; err != nil {
+		t.Fatal(err)
+	}
+	second.Wait(t, "snapshot")
+	if p := second.Pods(); p["uid-web"] != ns.ID() || p["uid-fresh"] != fresh.ID() {
+		t.Errorf("ztunnel has %v, want both pods with their network namespaces", p)
+	}
+	if got := env.patched(); strings.Contains(got, "web=") || !env.hasRules(ns) {
+		t.Errorf("the enrolled pod has changed: patches %s", got)
+	}
+	// During an upgrade two ztunnels have the pods.
+	next := ztunneltest.Start(t, env.socket, nil)
+	next.Wait(t, "snapshot")
+	env.put("web", labeled(modeLabel, "none"))
+	second.Wait(t, "del uid-web")
+	next.Wait(t, "del uid-web")
+	if !slices.Contains(next.Messages(), "add uid-web") {
+		t.Errorf("the new ztunnel received %v, want the enrolled pod", next.Messages())
+	}
+}
+
+// TestRepairsAreKeptForTheAudit checks that Rules returns a repair that happened during the
+// enrollment of a pod, and returns it only once. A pod that starts, and a pod that enters ambient
+// mode, have nothing to repair.
+func TestRepairsAreKeptForTheAudit(t *testing.T) {
+	env, ns, z := startEnrolled(t, nil)
+	// takeRepaired reports whether the pod was repaired since the last call.
+	takeRepaired := func(uid string) (has bool) {
+		r := env.Rules(uid)
+		if r == nil {
+			t.Fatalf("no rules of %s", uid)
+		}
+		defer r.Release()
+		return r.Repaired != nil
+	}
+	if takeRepaired("uid-web") {
+		t.Error("a pod that enters ambient mode is repaired")
+	}
+	env.stop()
+	z.Stop()
+	if err := removeAllRules(ns); err != nil {
+		t.Fatal(err)
+	}
+	env.socket = newServer(t, env)
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	rulestest.Eventually(t, "the pod is enrolled again", func() bool { return env.Count()[ambient.Enrolled] == 1 })
+	if !takeRepaired("uid-web") || takeRepaired("uid-web") {
+		t.Error("the repair is not returned exactly once")
+	}
+	fresh := netnstest.New(t)
+	env.put("fresh", annotated(redirection, "enabled")) // from before the last boot
+	if _, err := env.add("fresh", fresh); err != nil || takeRepaired("uid-fresh") {
+		t.Errorf("a pod that starts is repaired: %v", err)
+	}
+	if env.Rules("uid-unknown") != nil {
+		t.Error("rules of an unknown pod")
+	}
+}
+
+func removeAllRules(ns *netns.NS) error {
+	for _, b := range compat.Backends() {
+		if _, err := b.Remove(ns); err != nil {
+			return err
+		}
+	}
+	return nil
 }

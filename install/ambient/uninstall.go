@@ -66,6 +66,6 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	if desired.object == nil {
 		return errors.Join(err, desiredErr)
 	}
-	p.setsAnnotation, p.annotation, p.patchedVersion = true, "", ""
+	p.shouldAnnotate, p.annotation, p.patchedVersion = true, "", ""
 	return errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }
