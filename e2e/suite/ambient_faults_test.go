@@ -71,7 +71,7 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 
 	ztunnels, err := tc.ztunnels(t.Context())
 	if err != nil || len(ztunnels) != len(tc.Nodes()) {
-		t.Fatalf("%d pods of ztunnel: %v", len(ztunnels), err)
+		t.Fatalf("%d pods of ztunnel, want %d: %v", len(ztunnels), len(tc.Nodes()), err)
 	}
 	pid, err := tc.containerPID(t.Context(), &ztunnels[0], mesh.ProxyContainer)
 	if err != nil {
@@ -124,8 +124,8 @@ type requestLoop struct {
 	errs  []error
 }
 
-// startRequests starts to send requests from a pod to another. It stops when end is called or the
-// test ends.
+// startRequests starts a loop that sends requests from one pod to another. The loop stops when end
+// is called or the test ends.
 func (tc *testCluster) startRequests(t *testing.T, from, to *corev1.Pod, want path.Expected) *requestLoop {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -185,7 +185,7 @@ func (l *requestLoop) waitForMore(t *testing.T, n int) {
 	})
 }
 
-// end stops the requests, and fails the test if one took another path or had no response.
+// end stops the loop, and fails the test if a request took another path or had no response.
 func (l *requestLoop) end(t *testing.T) {
 	t.Helper()
 	l.stop()

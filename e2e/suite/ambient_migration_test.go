@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// checkAmbientMigration replaces the real istio-cni in ambient mode by Sluice, and Sluice by
+// checkAmbientMigration replaces istio-cni in ambient mode with Sluice, and then Sluice with
 // istio-cni. Meanwhile a pod continuously sends requests to another one. The pods are not
 // restarted.
 func checkAmbientMigration(t *testing.T, tc *testCluster) {
@@ -29,7 +29,7 @@ func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	tc.waitAnnotated(t, "enabled", pods...)
 	tc.helmIstio(t, "uninstall", "--wait")
 	tc.waitUntilAloneInChain(t)
-	pods = append(pods, tc.run(t, mesh.Pod(ns, "ours"))...)
+	pods = append(pods, tc.run(t, mesh.Pod(ns, "sluice"))...)
 	requests.waitForMore(t, 3)
 	tc.waitAnnotated(t, "enabled", pods...)
 	tc.mustReachEachOther(t, pods)
@@ -38,7 +38,7 @@ func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	requests.waitForMore(t, 3)
 	tc.mustUninstall(t)
 	requests.waitForMore(t, 3)
-	pods = append(pods, tc.run(t, mesh.Pod(ns, "theirs"))...)
+	pods = append(pods, tc.run(t, mesh.Pod(ns, "istio"))...)
 	tc.waitAnnotated(t, "enabled", pods...)
 	requests.end(t)
 	tc.mustReachEachOther(t, pods)

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// checkAmbientReboot reboots the node with running pods. An init container sends a request as early
-// as possible, which must be captured.
+// checkAmbientReboot reboots the node with running pods. An init container sends the pod's first
+// request as early as possible; the request must be captured.
 func checkAmbientReboot(t *testing.T, tc *testCluster) {
 	tc.mustBeAmbient(t)
 	tc.mustRunZtunnel(t)
@@ -121,8 +121,7 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 		t.Fatal(err)
 	}
 	t.Logf("the node's rules were restored after %s ms", strings.TrimSpace(milliseconds))
-	// kube-proxy restores its rules only after a while. When it is restarted, it restores them at
-	// once.
+	// kube-proxy restores its rules only after a while, but immediately after a restart.
 	if err := tc.node().KillService(t.Context(), cluster.Proxy); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +226,8 @@ func checkAmbientDisabled(t *testing.T, tc *testCluster) {
 	tc.waitAnnotated(t, "enabled", a, b)
 	_, err := tc.helm(t.Context(), append([]string{"upgrade"}, tc.chartArgs()...)...)
 	if err == nil || !strings.Contains(err.Error(), "enablementSelectors") {
-		t.Errorf("an upgrade that disables ambient mode while pods are selected: %v", err)
+		t.Errorf("an upgrade that disables ambient mode while pods are selected, want an error that names "+
+			"enablementSelectors: %v", err)
 	}
 	tc.mustUpgrade(t, append(ambientArgs(), "--set-json", "ambient.enablementSelectors=[]")...)
 	tc.waitAnnotated(t, "", a, b)
@@ -264,7 +264,7 @@ func (tc *testCluster) mustHaveNoRules(t *testing.T, pod *corev1.Pod) {
 		out, err := tc.inNetns(t.Context(), s, command...)
 		if err != nil || strings.Contains(out, "sluice") || strings.Contains(out, "fwmark") ||
 			strings.Contains(out, "default") && strings.HasPrefix(strings.Join(command, " "), "ip route") {
-			t.Errorf("%s in %s: %v\n%s", strings.Join(command, " "), pod.Name, err, out)
+			t.Errorf("%s in %s, want no rule or route of Sluice: %v\n%s", strings.Join(command, " "), pod.Name, err, out)
 		}
 	}
 }

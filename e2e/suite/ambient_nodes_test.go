@@ -17,13 +17,13 @@ import (
 // ambientNodes contains the tests of ambient mode that require two nodes.
 var ambientNodes = testGroup{name: "ambient nodes", nodes: 2, tests: []groupTest{
 	{
-		"pods in ambient mode and pods with sidecars reach each other across two nodes, and pods in ambient mode only by HBONE",
+		"pods in ambient mode and pods with sidecars reach each other across two nodes, and pods in ambient mode use only HBONE between each other",
 		checkAmbientTwoNodes,
 	},
 }}
 
-// onlyHBONE is a ruleset that drops new TCP connections from one address to another. It accepts
-// HBONE connections, and counts their packets.
+// onlyHBONE is a ruleset for the TCP connections from one IPv4 address to another. It accepts and
+// counts the packets of HBONE connections, and drops all other connections.
 const onlyHBONE = `table inet e2e {
 	chain forward {
 		type filter hook forward priority 0
@@ -67,9 +67,9 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 		{sidecar, b, throughZtunnel(b.Name)},
 		{sidecar, otherSidecar, path.Captured(otherSidecar.Name)},
 	} {
-		four, six := addresses(c.to)
-		tc.mustReach(t, c.from, url(four.String(), mesh.Port), c.want)
-		tc.mustReach(t, c.from, url(six.String(), mesh.Port), c.want)
+		ipv4, ipv6 := addresses(c.to)
+		tc.mustReach(t, c.from, url(ipv4.String(), mesh.Port), c.want)
+		tc.mustReach(t, c.from, url(ipv6.String(), mesh.Port), c.want)
 	}
 	out, err := tc.onNode(t.Context(), "nft", "list", "table", "inet", "e2e")
 	if err != nil || strings.Contains(out, "counter packets 0 ") {
@@ -78,14 +78,14 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	tc.mustStopZtunnel(t)
 }
 
-// mustConfigureZtunnel restarts ztunnel with the addresses of the pods, because this module's
-// ztunnel does not learn the addresses of pods on other nodes.
+// mustConfigureZtunnel restarts ztunnel with the addresses of the pods, because package
+// mesh's ztunnel does not learn the addresses of pods on other nodes.
 func (tc *testCluster) mustConfigureZtunnel(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	var prefixes []string
 	for _, p := range pods {
-		four, six := addresses(p)
-		for _, a := range []netip.Addr{four, six} {
+		ipv4, ipv6 := addresses(p)
+		for _, a := range []netip.Addr{ipv4, ipv6} {
 			prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()).String())
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // ambient mode if necessary.
 var ambient = testGroup{name: "ambient", tests: []groupTest{
 	{
-		"after an upgrade to ambient mode, a pod waits for ztunnel, reports this in an event, and then starts",
+		"after an upgrade to ambient mode, a pod waits for ztunnel, an event reports this, and then the pod starts",
 		checkWaitForZtunnel,
 	},
 	{"pods use HBONE between each other, and reach sidecars and other pods in both directions", checkAmbientTraffic},
@@ -30,7 +30,7 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 	{"running pods are enrolled and removed with the label of their namespace", checkAmbientLabel},
 	{"deleted rules of the node and of a pod are restored", checkAmbientRepair},
 	{
-		"no connection bypasses ztunnel while agent and ztunnel are killed and replaced",
+		"no connection bypasses ztunnel while the agent and ztunnel are killed and replaced",
 		checkAmbientReplacement,
 	},
 	{
@@ -42,24 +42,24 @@ var ambient = testGroup{name: "ambient", tests: []groupTest{
 		checkAmbientReboot,
 	},
 	{
-		"no connection bypasses ztunnel while the rules of pods and node move to another backend and back",
+		"no connection bypasses ztunnel while the rules of the pods and of the node move to another backend and back",
 		checkAmbientBackend,
 	},
 	{
-		"after ambient mode is disabled, neither pods nor node have rules, and connections are direct",
+		"after ambient mode is disabled, neither the pods nor the node have rules, and connections are direct",
 		checkAmbientDisabled,
 	},
 	{
-		"after helm uninstall, neither pods nor node have rules, and connections are direct",
+		"after helm uninstall, neither the pods nor the node have rules, and connections are direct",
 		checkAmbientUninstall,
 	},
 }}
 
-// ambientMigration contains the migration of pods in ambient mode. It begins without Sluice's
+// ambientMigration contains the test of migrations in ambient mode. It begins without Sluice's
 // chart.
 var ambientMigration = testGroup{name: "ambient migration", withoutChart: true, tests: []groupTest{
 	{
-		"between istio-cni and Sluice, requests of pods in ambient mode are answered, and none bypasses ztunnel",
+		"during migrations from istio-cni to Sluice and back, no request between pods in ambient mode fails or bypasses ztunnel",
 		checkAmbientMigration,
 	},
 }}
@@ -193,7 +193,7 @@ func checkWaitForZtunnel(t *testing.T, tc *testCluster) {
 		return nil
 	})
 	if found, err := tc.get(t.Context(), a); err != nil || found.Status.Phase != corev1.PodPending {
-		t.Errorf("without ztunnel the pod is %s: %v", found.Status.Phase, err)
+		t.Errorf("without ztunnel the pod is %s, want Pending: %v", found.Status.Phase, err)
 	}
 	tc.mustRunZtunnel(t)
 	a = tc.waitReady(t, a)
@@ -216,7 +216,7 @@ func checkAmbientUninstall(t *testing.T, tc *testCluster) {
 		tc.mustHaveNoRules(t, p)
 	}
 	if err := tc.checkHostRules(t.Context()); err == nil {
-		t.Error("the node has rules for probes")
+		t.Error("the node has rules for probes after helm uninstall")
 	}
 	ipv4, _ := addresses(pods[1])
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b"})

@@ -54,7 +54,7 @@ func checkAmbientTraffic(t *testing.T, tc *testCluster) {
 	out, err := tc.rules(t.Context(), t, "validate", "--pod", ns+"/a", "--probe-timeout", wait)
 	if err != nil || !strings.Contains(out, "with the proxy that runs") ||
 		!strings.Contains(out, "ok           ztunnel calls the application as a client") {
-		t.Errorf("rules validate: %v\n%s", err, out)
+		t.Errorf("rules validate, want a successful validation with ztunnel: %v\n%s", err, out)
 	}
 }
 
@@ -75,7 +75,7 @@ func checkAmbientProbes(t *testing.T, tc *testCluster) {
 		tc.execJSON(t, a, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, extra...),
 			"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
-			t.Errorf("lookup %v: %+v, want proxy a", extra, r)
+			t.Errorf("lookup %v: %+v, want proxy a and at least one address", extra, r)
 		}
 	}
 }
@@ -107,8 +107,7 @@ func (tc *testCluster) checkReady(ctx context.Context, pod *corev1.Pod) error {
 	return tc.checkReadySince(ctx, pod, time.Now())
 }
 
-// checkReadySince returns an error unless the pod became ready before the time and has been ready
-// since.
+// checkReadySince returns an error unless the pod is ready and became ready before the time since.
 func (tc *testCluster) checkReadySince(ctx context.Context, pod *corev1.Pod, since time.Time) error {
 	found, err := tc.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // beforeInstall contains the tests before the installation.
 var beforeInstall = testGroup{name: "before the installation", withoutChart: true, tests: []groupTest{
-	{"without the plugin, requests bypass the sidecar, and the check fails", checkBypassIsDetected},
+	{"without the plugin, requests bypass the sidecar, and the checks for captured requests fail", checkBypassIsDetected},
 	{
 		"validation of a pod fails with exit code 126, and after the installation the pod is repaired in place",
 		checkRepair,
@@ -62,8 +62,8 @@ func checkRepair(t *testing.T, tc *testCluster) {
 	}
 }
 
-// checkFailed returns an error unless the container's last exit had the code. The container may run
-// again.
+// checkFailed returns an error unless the container last exited with the code. The container may
+// run again.
 func checkFailed(pod *corev1.Pod, container string, code int32) error {
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if c.Name != container {

@@ -33,7 +33,7 @@ type podChurn struct {
 // churnTimeout is the time limit for a pod from its creation to its end.
 var churnTimeout = timeFactor * 2 * time.Minute
 
-// startChurn starts pods in the background until end is called. Each pod sends its request to the
+// startChurn starts pods in the background until end is called. Each of them sends a request to the
 // pod server. parallel is the number of pods that run at the same time.
 func (tc *testCluster) startChurn(t *testing.T, ns string, server *corev1.Pod, parallel int) *podChurn {
 	t.Helper()

@@ -16,15 +16,15 @@ import (
 )
 
 var exceptions = testGroup{name: "exceptions", parallel: true, tests: []groupTest{
-	{"connections to excluded ports bypass the proxies, others do not", checkExcludedPorts},
-	{"connections to excluded prefixes bypass the proxy, others do not", checkExcludedPrefixes},
+	{"connections to excluded ports bypass the proxies, and others do not", checkExcludedPorts},
+	{"connections to excluded prefixes bypass the proxy, and others do not", checkExcludedPrefixes},
 	{"only connections to included prefixes are captured", checkIncludedPrefixes},
 	{"UDP other than DNS bypasses the proxy", checkUDP},
 	{"a pod that opts out with its label is not redirected", checkOptOut},
 	{"a pod in an excluded namespace is not redirected", checkExcludedNamespaces},
 	{"a pod in the host network and the node are not redirected", checkHostNetwork},
 	{
-		"connections of an init container before the proxy are refused, unless it runs as the proxy's user",
+		"connections of an init container that runs before the proxy are refused, unless its user is the proxy's",
 		checkInitContainers,
 	},
 	{
@@ -158,7 +158,7 @@ func checkInitContainers(t *testing.T, tc *testCluster) {
 	tc.mustCapture(t, a, b)
 }
 
-// containerReport returns the report that a container has printed.
+// containerReport waits until a container has printed a report, and returns the report.
 func (tc *testCluster) containerReport(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
 	t.Helper()
 	eventually(t, readyTimeout, container+" has printed a report", func(ctx context.Context) error {

@@ -62,7 +62,7 @@ func checkAgentKilled(t *testing.T, tc *testCluster) {
 }
 
 // newAgentSignaler returns a function that sends signals to the agent process that runs now. The
-// function also works while the API server, which newAgentSignaler requires, is unavailable.
+// function also works while the API server is unavailable; newAgentSignaler itself does not.
 func (tc *testCluster) newAgentSignaler(t *testing.T) func(name string) {
 	t.Helper()
 	pid, err := tc.containerPID(t.Context(), tc.agentPod(t), agent)
@@ -152,7 +152,7 @@ func checkReboot(t *testing.T, tc *testCluster) {
 
 // waitRestarted waits until all containers of a pod are ready and have started after since. The
 // start times are compared because, for some time after a reboot, the API server still reports the
-// status before it.
+// status from before the reboot.
 func (tc *testCluster) waitRestarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod

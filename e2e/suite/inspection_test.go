@@ -48,7 +48,7 @@ func checkKubectlPlugin(t *testing.T, tc *testCluster) {
 	pods := tc.run(t, meshPod(ns, "a"), meshPod(ns, "b"))
 	a, b := pods[0], pods[1]
 	kubectl := func(args ...string) *exec.Cmd {
-		search := "PATH=" + peerDir +
+		search := "PATH=" + programDir +
 			":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 		return tc.node().Command(t.Context(),
 			append([]string{"env", search, "kubectl", "sluice"}, args...)...)
@@ -75,7 +75,7 @@ func checkKubectlPlugin(t *testing.T, tc *testCluster) {
 	}
 	if out, err := kubectl("check", ns+"/nobody").CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "not found") {
-		t.Errorf("nonexistent pod: %v: %s", err, out)
+		t.Errorf("check of a nonexistent pod, want \"not found\": %v: %s", err, out)
 	}
 	schema, err := os.ReadFile("../../install/cmd/kubectl-sluice/schema.json")
 	if err != nil {
@@ -83,16 +83,16 @@ func checkKubectlPlugin(t *testing.T, tc *testCluster) {
 	}
 	status, err := kubectl("status", "--output", "json").Output()
 	if err != nil || len(status) == 0 {
-		t.Errorf("status: %v: %s", err, status)
+		t.Errorf("kubectl sluice status, want a JSON document: %v: %s", err, status)
 	}
 	if err := schematest.Validate(string(schema), bytes.NewReader(status)); err != nil {
-		t.Errorf("status: %v", err)
+		t.Errorf("the output of kubectl sluice status does not match its schema: %v", err)
 	}
 	tc.checkTrace(t, a, b, kubectl)
 }
 
 // checkTrace traces a connection from a to b. The client keeps the connection open until the trace
-// ends, because the container of an exited process is unknown.
+// ends, because trace cannot name the container of a process that has exited.
 func (tc *testCluster) checkTrace(
 	t *testing.T, a, b *corev1.Pod, kubectl func(args ...string) *exec.Cmd,
 ) {
@@ -150,7 +150,7 @@ func (w *firstWrite) Write(p []byte) (int, error) {
 
 func checkNoDifference(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	sluicePod := mesh.Pod(ns, "ours")
+	sluicePod := mesh.Pod(ns, "sluice")
 	sluicePod.Annotations[mesh.ExcludeOutboundPorts] = "5432,6379"
 	sluicePod.Annotations[mesh.ExcludeRanges] = "10.1.0.0/16"
 	env := map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true"}
@@ -176,12 +176,13 @@ func checkKnownDeviations(t *testing.T, tc *testCluster) {
 		return string(out), err
 	}
 	if out, err := diff(); err != nil || !strings.Contains(out, "equivalent") {
-		t.Errorf("running pod: %v: %s", err, out)
+		t.Errorf("rules diff of the running pod, want equivalent rules: %v: %s", err, out)
 	}
 	out, err := diff("--istio-log", "-")
 	if err != nil || !strings.Contains(out, "equivalent") ||
 		!strings.Contains(out, string(rules.TunnelPortTProxy)) {
-		t.Errorf("istio-init: %v: %s", err, out)
+		t.Errorf("rules diff with istio-init, want equivalent rules and the deviation %s: %v: %s",
+			rules.TunnelPortTProxy, err, out)
 	}
 	if out, err := diff("--istio-log", "-", "--strict"); err == nil ||
 		!strings.Contains(out, "different") {
@@ -205,7 +206,7 @@ func checkNoDeviation(t *testing.T, tc *testCluster) {
 
 // tproxyPod returns a dual-stack pod with TPROXY.
 func tproxyPod(ns string) *corev1.Pod {
-	return mesh.Inject(mesh.Pod(ns, "ours"), mesh.Sidecar{TProxy: true, Env: dualStackEnv})
+	return mesh.Inject(mesh.Pod(ns, "sluice"), mesh.Sidecar{TProxy: true, Env: dualStackEnv})
 }
 
 // tproxyArgs are the arguments of istio-iptables for tproxyPod. They exclude outbound port 15020,

@@ -58,7 +58,7 @@ func checkManifests(t *testing.T, tc *testCluster) {
 		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
 		out, err := apply.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "daemonset.apps/"+agent) {
-			t.Errorf("%s: %v\n%s", filepath.Base(file), err, out)
+			t.Errorf("kubectl apply of %s: %v\n%s", filepath.Base(file), err, out)
 		}
 	}
 }

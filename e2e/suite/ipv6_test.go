@@ -68,7 +68,7 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 }
 
 // waitForConfiguration waits until the runtime has loaded a CNI configuration that contains
-// Sluice's plugin and for which matches returns true.
+// Sluice's plugin and satisfies matches.
 func (tc *testCluster) waitForConfiguration(t *testing.T, matches func(list string) bool) {
 	t.Helper()
 	eventually(t, readyTimeout, "the runtime has loaded the configuration", func(ctx context.Context) error {
@@ -93,13 +93,12 @@ func (tc *testCluster) waitForConfiguration(t *testing.T, matches func(list stri
 	})
 }
 
-// mustHaveOnlyIPv6 fails the test unless the pod has only an IPv6 address, and returns the
-// address.
+// mustHaveOnlyIPv6 fails the test unless the pod has a single address, of IPv6, and returns it.
 func mustHaveOnlyIPv6(t *testing.T, pod *corev1.Pod) netip.Addr {
 	t.Helper()
 	ipv4, ipv6 := addresses(pod)
 	if ipv4.IsValid() || !ipv6.IsValid() || len(pod.Status.PodIPs) != 1 {
-		t.Fatalf("%s has the addresses %v", pod.Name, pod.Status.PodIPs)
+		t.Fatalf("%s has the addresses %v, want a single IPv6 address", pod.Name, pod.Status.PodIPs)
 	}
 	return ipv6
 }

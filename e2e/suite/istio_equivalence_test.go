@@ -11,13 +11,13 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// peerDir is the directory of the node with the programs that copyPeerPrograms copies.
-const peerDir = "/opt/sluice-e2e/"
+// programDir is the directory on the node for the programs of copyPrograms.
+const programDir = "/opt/sluice-e2e/"
 
-// copyPeerPrograms copies istio-iptables and Sluice's commands to the node.
-func (tc *testCluster) copyPeerPrograms(t *testing.T) {
+// copyPrograms copies istio-iptables and Sluice's commands to the node.
+func (tc *testCluster) copyPrograms(t *testing.T) {
 	t.Helper()
-	dir := tc.node().Path(peerDir)
+	dir := tc.node().Path(programDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +36,9 @@ func (tc *testCluster) copyPeerPrograms(t *testing.T) {
 // returns its log.
 func (tc *testCluster) istioLog(t *testing.T, ns string, extra ...string) string {
 	t.Helper()
-	istioPod := tc.run(t, mesh.Pod(ns, "theirs"))[0]
+	istioPod := tc.run(t, mesh.Pod(ns, "istio"))[0]
 	argv := []string{
-		"env", "ISTIO_DUAL_STACK=true", peerDir + "istio-iptables",
+		"env", "ISTIO_DUAL_STACK=true", programDir + "istio-iptables",
 		"-p", "15001", "-z", "15006", "-u", "1337", "-g", "1337", "-i", "*", "-b", "*", "-d",
 		"15020,15021,15090",
 	}
@@ -54,12 +54,12 @@ func (tc *testCluster) istioLog(t *testing.T, ns string, extra ...string) string
 func (tc *testCluster) mustBeEquivalent(t *testing.T, sluicePod *corev1.Pod, log string, extra ...string) {
 	t.Helper()
 	diff := tc.node().Command(t.Context(), append([]string{
-		peerDir + "rules", "diff", "--left", "netns:" + tc.mustSandbox(t, sluicePod).netns, "--right",
+		programDir + "rules", "diff", "--left", "netns:" + tc.mustSandbox(t, sluicePod).netns, "--right",
 		"log:-",
 	}, extra...)...)
 	diff.Stdin = strings.NewReader(log)
 	if out, err := diff.CombinedOutput(); err != nil ||
 		!strings.Contains(string(out), "equivalent") {
-		t.Errorf("rules diff: %v: %s", err, out)
+		t.Errorf("rules diff, want equivalent rules: %v: %s", err, out)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // nodes contains the tests of pods with sidecars that require two nodes.
 var nodes = testGroup{name: "nodes", nodes: 2, tests: []groupTest{
 	{
-		"pods on two nodes reach each other with both families and through a Service, captured at both ends",
+		"pods on two nodes reach each other by both address families and through a Service, and both proxies capture the requests",
 		checkTwoNodes,
 	},
 	{"the agent of each node serves only the node's pods", checkOwnNode},
@@ -49,7 +49,7 @@ func checkTwoNodes(t *testing.T, tc *testCluster) {
 // checkOwnNode starts pods on each node, and verifies that only the agent of the pods' node counts
 // their ADDs and can check their rules.
 func checkOwnNode(t *testing.T, tc *testCluster) {
-	// Wait until no pods are left, because retries of ADD would be counted.
+	// The agents would count retries of ADD for pods of earlier tests.
 	tc.mustHaveNoPods(t)
 	ns := tc.newNamespace(t)
 	for i, own := range tc.Nodes() {
@@ -67,7 +67,8 @@ func checkOwnNode(t *testing.T, tc *testCluster) {
 			// On a busy machine, some reports of ADDs to the agent may be lost.
 			if serves := n.Name() == own.Name(); serves != (adds > 0) || adds > len(pods) ||
 				serves != (err == nil) {
-				t.Errorf("%d pods on %s: the agent of %s counts %d ADDs; rules check of a pod: %v",
+				t.Errorf("%d pods on %s: the agent of %s counts %d ADDs, and rules check of a pod returns %v; "+
+					"only the agent of %[2]s must know the pods",
 					len(pods), own.Name(), n.Name(), adds, err)
 			}
 		}

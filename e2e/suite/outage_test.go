@@ -34,8 +34,8 @@ func (tc *testCluster) newOutage(t *testing.T) *outage {
 }
 
 // mustBeKnown waits until the agent's cache contains the pod a. After an earlier outage, the agent
-// may reconnect to the API server only after five seconds. A pod that is not in the cache is
-// requested from the API server, which fails during the outage.
+// may reconnect to the API server only after five seconds. During an outage, the agent cannot read
+// a pod that is not in the cache.
 func (o *outage) mustBeKnown(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTimeout, "the agent knows the pod", func(ctx context.Context) error {

@@ -71,7 +71,7 @@ func (tc *testCluster) newLabeledNamespace(t *testing.T, labels map[string]strin
 // meshPod returns a pod with a regular sidecar.
 func meshPod(ns, name string) *corev1.Pod { return mesh.Inject(mesh.Pod(ns, name), mesh.Sidecar{}) }
 
-// dualStackEnv is the proxy environment that enables capture of both families.
+// dualStackEnv is the proxy environment that enables capture of both address families.
 var dualStackEnv = map[string]string{"ISTIO_DUAL_STACK": "true"}
 
 // create creates pods on their nodes, by default the first node, without waiting.
@@ -97,7 +97,7 @@ func (tc *testCluster) run(t *testing.T, pods ...*corev1.Pod) []*corev1.Pod {
 	return ready
 }
 
-// waitReady waits until a pod is ready.
+// waitReady waits until a pod is ready, and returns its current object.
 func (tc *testCluster) waitReady(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod

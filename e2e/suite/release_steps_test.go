@@ -130,15 +130,16 @@ func (r *releaseTest) run(t *testing.T, command string) {
 // begin installs istio-cni and starts mesh pods.
 func (r *releaseTest) begin(t *testing.T) {
 	t.Helper()
-	r.tc.installIstioCNI(t, "--create-namespace", "-f", r.values)
+	r.tc.installIstioCNI(t, "-f", r.values)
 	r.ns = r.tc.newNamespace(t)
 	r.startPod(t)
 	r.churn = r.tc.startChurn(t, r.ns, r.pods[0], 2)
-	r.startPods(t)
+	r.startPodDuringChurn(t)
 }
 
-// startPods starts a permanent pod, and waits until some pods of churn have started and ended.
-func (r *releaseTest) startPods(t *testing.T) {
+// startPodDuringChurn starts a permanent pod, and waits until some pods of churn have started and
+// ended.
+func (r *releaseTest) startPodDuringChurn(t *testing.T) {
 	t.Helper()
 	r.startPod(t)
 	r.churn.waitForMore(t, 5)
@@ -154,8 +155,8 @@ func (r *releaseTest) startPod(t *testing.T) {
 	r.pods = append(r.pods, pod)
 }
 
-// mustRunRelease fails the test unless the agents are ready, with an image of the registry and the
-// values file. It returns the image.
+// mustRunRelease fails the test unless the agents are ready, run an image of the registry, and use
+// the values file. It returns the image.
 func (r *releaseTest) mustRunRelease(t *testing.T) string {
 	t.Helper()
 	if err := r.tc.checkAgentsReady(t.Context(), agent); err != nil {
@@ -191,6 +192,6 @@ func (r *releaseTest) mustHaveNoFailedSandbox(t *testing.T) {
 		if isFailureOfIstioCNI(e.Message) {
 			report = t.Logf
 		}
-		report("%s/%s: %s", e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Message)
+		report("the sandbox of %s/%s was not created: %s", e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Message)
 	}
 }

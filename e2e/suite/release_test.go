@@ -80,19 +80,19 @@ func commandsOfSteps(t *testing.T) []string {
 
 func (r *releaseTest) checkInstallation(t *testing.T) {
 	r.firstImage = r.mustRunRelease(t)
-	r.startPods(t)
+	r.startPodDuringChurn(t)
 }
 
 func (r *releaseTest) checkMigrated(t *testing.T) {
 	r.tc.waitUntilAloneInChain(t)
-	r.startPods(t)
+	r.startPodDuringChurn(t)
 }
 
 // checkHelmTestOutput reads the output, because helm test also succeeds if the chart renders no
 // test.
 func (r *releaseTest) checkHelmTestOutput(t *testing.T) {
 	if !strings.Contains(r.output, "Succeeded") {
-		t.Errorf("no successful test: %s", r.output)
+		t.Errorf("helm test reports no successful test: %s", r.output)
 	}
 }
 
@@ -100,14 +100,14 @@ func (r *releaseTest) checkUpgrade(t *testing.T) {
 	if image := r.mustRunRelease(t); image == r.firstImage {
 		t.Errorf("the upgrade did not change the image %s", image)
 	}
-	r.startPods(t)
+	r.startPodDuringChurn(t)
 }
 
 func (r *releaseTest) checkRollback(t *testing.T) {
 	if image := r.mustRunRelease(t); image != r.firstImage {
 		t.Errorf("image after the rollback: %s, want %s", image, r.firstImage)
 	}
-	r.startPods(t)
+	r.startPodDuringChurn(t)
 	r.churn.end(t)
 	number, _ := r.churn.count()
 	t.Logf("%d pods have started and ended", number)

@@ -24,16 +24,16 @@ var scale = testGroup{name: "scale", tests: []groupTest{
 	},
 }}
 
-// plainBurst measures the burst of scale without the plugin, for comparison.
+// plainBurst contains the test of scale without the plugin, for comparison.
 var plainBurst = testGroup{name: "scale without the plugin", withoutChart: true, long: true, tests: []groupTest{
 	{"a hundred pods that start at the same time", checkPlainBurst},
 }}
 
 // checkBurst starts a burst of pods with the plugin, and logs how long it takes. If checkPlainBurst
-// ran before, the log also contains the difference for each pod.
+// ran before, the log also contains the difference per pod.
 func checkBurst(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
-	tc.mustHaveNoPods(t) // retries of ADD would be counted
+	tc.mustHaveNoPods(t) // the agent would count retries of ADD for other pods
 	countBefore, timeBefore := tc.addDuration(t, tc.node())
 	elapsed := tc.startBurst(t, ns, func(p *corev1.Pod) { p.Annotations[mesh.StatusAnnotation] = "{}" })
 	count, totalTime := tc.addDuration(t, tc.node())
@@ -98,9 +98,9 @@ func (tc *testCluster) mustHaveNoPods(t *testing.T) {
 	})
 }
 
-// startBurst creates burstSize pods, which change can modify, and returns the time until all are
-// running. Each pod has one container, with the proxy's name, because the plugin redirects only
-// pods with a proxy.
+// startBurst creates burstSize pods, and returns the time until all are running. change may modify
+// each pod before its creation. The pods' only container has the proxy's name, because the plugin
+// redirects only pods with a proxy.
 func (tc *testCluster) startBurst(t *testing.T, ns string, change func(p *corev1.Pod)) time.Duration {
 	t.Helper()
 	tc.mustHaveNoPods(t)

@@ -39,8 +39,7 @@ type testCluster struct {
 	logs string // directory for the states that saveOnFailure saves
 }
 
-// maxCollected is the maximum number of failures for which the cluster's state is saved. Saving
-// takes seconds.
+// maxCollected limits how often saveOnFailure saves the cluster's state. Saving takes seconds.
 const maxCollected = 3
 
 // newTestCluster starts a cluster with Sluice's image.
@@ -93,7 +92,7 @@ func startTestCluster(t *testing.T, archives ...string) *testCluster {
 		tc.chains[n.Name()] = conflist(t, n)
 	}
 	if !onVM() {
-		tc.copyPeerPrograms(t)
+		tc.copyPrograms(t)
 	}
 	t.Logf("cluster started in %s", time.Since(begin).Round(time.Millisecond))
 	return tc
@@ -117,8 +116,8 @@ func (tc *testCluster) onNode(ctx context.Context, argv ...string) (string, erro
 	return string(out), nil
 }
 
-// saveOnFailure saves the state of the cluster when the test has failed, but not more than
-// maxCollected times.
+// saveOnFailure saves the state of the cluster at the end of the test if the test has failed. The
+// state is saved for the first maxCollected failed tests.
 func (tc *testCluster) saveOnFailure(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {

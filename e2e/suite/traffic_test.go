@@ -40,7 +40,7 @@ func checkServices(t *testing.T, tc *testCluster) {
 	tc.mustReach(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
-// newService creates a Service, and returns it with its address.
+// newService creates a Service, and returns the created object, which contains its address.
 func (tc *testCluster) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	t.Helper()
 	made, err := tc.client.CoreV1().Services(s.Namespace).Create(t.Context(), s,
@@ -55,7 +55,7 @@ func checkDualStack(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	dual := mesh.Sidecar{Env: dualStackEnv}
 	pods := tc.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual),
-		meshPod(ns, "four"))
+		meshPod(ns, "only-ipv4"))
 	ipv4, ipv6 := addresses(pods[1])
 	if !ipv4.IsValid() || !ipv6.IsValid() {
 		t.Fatalf("addresses %s and %s, want both families", ipv4, ipv6)

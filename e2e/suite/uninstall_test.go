@@ -56,8 +56,7 @@ func (tc *testCluster) mustBeAsBefore(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(tc.initialFiles, now); diff != "" {
-		t.Errorf("CNI configuration and plugins of the nodes differ (-before +now): %s",
-			diff)
+		t.Errorf("CNI configuration or plugins of the nodes differ (-before +now):\n%s", diff)
 	}
 }
 
@@ -72,11 +71,12 @@ func checkMigration(t *testing.T, tc *testCluster) {
 	tc.mustUninstall(t)
 	if list := pluginObjects(t, conflist(t, tc.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
 		len(list) != len(pluginObjects(t, tc.chain()))+1 {
-		t.Errorf("chain after the uninstallation of Sluice: %s", conflist(t, tc.node()))
+		t.Errorf("chain after the uninstallation of Sluice, want the initial plugins and istio-cni: %s",
+			conflist(t, tc.node()))
 	}
-	istioPod := tc.run(t, meshPod(ns, "theirs"))[0]
+	istioPod := tc.run(t, meshPod(ns, "istio"))[0]
 	tc.mustCapture(t, first, istioPod)
-	tc.mustRefuseToReplace(t, "istio-cni")
+	tc.mustRejectReplacement(t)
 
 	tc.mustInstall(t)
 	bothAgain := tc.run(t, meshPod(ns, "both-again"))[0]
@@ -100,8 +100,8 @@ func (tc *testCluster) installIstioCNI(t *testing.T, extra ...string) {
 }
 
 // isFailureOfIstioCNI reports whether a warning is an error of istio-cni's plugin. The plugin fails
-// during the uninstallation of istio-cni, which removes its kubeconfig before the chain's entry.
-// The kubelet retries.
+// during the uninstallation of istio-cni, because istio-cni removes the plugin's kubeconfig before
+// it removes the plugin from the chain. The kubelet retries.
 func isFailureOfIstioCNI(warning string) bool {
 	return strings.Contains(warning, `plugin type="istio-cni"`) ||
 		strings.Contains(warning, `failed to find plugin "istio-cni"`)
@@ -121,20 +121,21 @@ func (tc *testCluster) waitUntilAloneInChain(t *testing.T) {
 	})
 }
 
-// mustRefuseToReplace fails the test unless an upgrade of istio-cni's release to Sluice's chart
+// mustRejectReplacement fails the test unless an upgrade of istio-cni's release to Sluice's chart
 // fails without changes on the nodes. Such an upgrade would leave the nodes without a plugin for
 // some time.
-func (tc *testCluster) mustRefuseToReplace(t *testing.T, istioRelease string) {
+func (tc *testCluster) mustRejectReplacement(t *testing.T) {
 	t.Helper()
 	before := conflist(t, tc.node())
 	if !lastPluginIs(t, before, "istio-cni") {
 		t.Fatalf("istio-cni is not in the chain: %s", before)
 	}
 	args := append([]string{"upgrade"}, tc.chartArgs()...)
-	args[1] = istioRelease
+	args[1] = "istio-cni"
 	if _, err := tc.helm(t.Context(), args...); err == nil ||
 		!strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
-		t.Errorf("upgrade of istio-cni's release to Sluice's chart: %v", err)
+		t.Errorf("upgrade of istio-cni's release to Sluice's chart, want an error with the name of "+
+			"istio-cni's DaemonSet: %v", err)
 	}
 	if diff := cmp.Diff(string(before), string(conflist(t, tc.node()))); diff != "" {
 		t.Errorf("the rejected upgrade changed the chain:\n%s", diff)

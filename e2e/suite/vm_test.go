@@ -90,7 +90,7 @@ func checkSystem(t *testing.T, tc *testCluster) {
 
 func checkNoDenials(t *testing.T, tc *testCluster) {
 	// Go's scheduler interrupts threads by SIGURG. CRI-O's profile permits signals between its
-	// processes, but Debian's profile of crun, which is stacked on it, does not.
+	// processes. Debian's profile of crun is stacked on CRI-O's profile, and denies them.
 	const list = `journalctl --quiet --no-pager --boot --dmesg --grep='apparmor="DENIED"' |
 		grep -v signal=urg || true`
 	if denials := mustPrint(t, tc.node(), "sh", "-c", list); denials != "" {
