@@ -22,7 +22,7 @@ type AmbientHostConfiguration struct {
 	IPv4Source, IPv6Source netip.Addr
 	Kubelet                string // name of the kubelet's process
 	KubeletUID             uint32
-	// Changes are the pods that are added to the mesh and removed, in this order.
+	// Changes are the additions and removals of pods, in this order.
 	Changes []PodChange
 }
 

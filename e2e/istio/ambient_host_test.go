@@ -139,7 +139,7 @@ func readIPSets(t *testing.T, ns *netns.NS) map[string][]netip.Addr {
 			for _, entry := range set.Entries {
 				a, ok := netip.AddrFromSlice(entry.IP)
 				if !ok {
-					return errors.New("ipset " + set.SetName + ": an entry without address")
+					return errors.New("ipset " + set.SetName + ": an entry without an address")
 				}
 				members[set.SetName] = append(members[set.SetName], a)
 			}

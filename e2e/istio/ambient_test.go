@@ -64,7 +64,7 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 }
 
 // compareAmbient reports whether Sluice's rules and the namespace's rules are equivalent. It fails
-// the test if they differ by anything else than the deviation ambient-ipv6.
+// the test if they differ by anything other than the deviation ambient-ipv6.
 func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) bool {
 	t.Helper()
 	sluiceRules, err := rules.CompileAmbient(a)

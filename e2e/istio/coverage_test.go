@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio/matrix"
 )
 
-// excludedFlags maps the flags that the matrix does not vary to the reason.
+// excludedFlags maps each flag that the matrix does not vary to the reason.
 var excludedFlags = map[string]string{
 	"--help":            "prints help",
 	"--native-nftables": "used with every configuration",
@@ -41,8 +41,8 @@ func TestMatrixVariesEveryFlag(t *testing.T) {
 			values[c.Args[i]] = true
 		}
 		if _, ok := excludedFlags[flag]; ok == (len(values) > 1) {
-			t.Errorf("%s: %d values in the matrix, excluded: %t", flag,
-				len(values), ok)
+			t.Errorf("%s: %d values in the matrix, excluded: %t, want an excluded flag or several values",
+				flag, len(values), ok)
 		}
 	}
 }

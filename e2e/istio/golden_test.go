@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers contains the recorded runs that did not remove rules of an earlier run. Their
-// parameters do not describe these rules.
+// leftovers maps the recorded runs that did not remove all rules of an earlier run to a description
+// of the remaining rules. The parameters of these runs do not describe the remaining rules.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "rules for TPROXY and DNS are not removed",
 	"12a-rerun-dns-to-nodns-reconcile": "conntrack zones for DNS are not removed",

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// The programs to compare with. "make test-peers" builds them.
+// The compared programs. "make test-peers" builds them.
 const (
 	istioIptables istio.Program = "istio-iptables"
 	sluiceCommand istio.Program = "rules"
@@ -70,6 +70,7 @@ type counter struct {
 	total int
 }
 
+// counterStep is the number of configurations after which a message is printed.
 const counterStep = 50
 
 // step counts a configuration.

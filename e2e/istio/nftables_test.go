@@ -10,14 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A differenceCounter counts the configurations in which each finding occurs.
+// A differenceCounter counts the configurations with each finding and each rejection.
 type differenceCounter struct {
 	mu       sync.Mutex
 	compared int
-	seen     map[string]*occurrence // by id of the finding
+	seen     map[string]*occurrence // by id of the finding or rejection
 }
 
-// An occurrence counts the configurations with a finding, and contains the first one.
+// An occurrence counts the configurations with a finding or a rejection, and contains the first one
+// in alphabetical order.
 type occurrence struct {
 	configurations int
 	first          string     // name of the first configuration
@@ -35,7 +36,7 @@ func (n *differenceCounter) count() {
 	n.compared++
 }
 
-// add adds a configuration with a finding.
+// add counts a configuration with a finding or a rejection. c is empty for a rejection.
 func (n *differenceCounter) add(id, name string, c diff.Class) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,7 +49,7 @@ func (n *differenceCounter) add(id, name string, c diff.Class) {
 	}
 }
 
-// print prints the findings, each with a witness.
+// print prints the rejections, and the findings with a witness each.
 func (n *differenceCounter) print() {
 	fmt.Printf("istio-nftables compared with istio-iptables, in %d configurations:\n", n.compared)
 	for _, r := range nativeRefusals {
@@ -81,7 +82,7 @@ func (n *differenceCounter) checkNative(t *testing.T, s testCase, legacy rules.R
 			diff.Options{MaxClasses: 3})
 	}
 	if r := compare(""); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nistio-nftables and istio-iptables differ without a known finding:\n%s", s,
+		t.Errorf("%s\nistio-nftables and istio-iptables differ after all known repairs:\n%s", s,
 			describe(r, "istio-nftables", "istio-iptables"))
 		return
 	}

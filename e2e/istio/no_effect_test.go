@@ -13,7 +13,8 @@ import (
 // dryRun is the finding that istio-nftables programs rules in a dry run.
 var dryRun = finding{id: "dry-run", description: "a dry run programs the rules"}
 
-// checkIdle runs the programs, and checks that only istio-nftables leaves rules, in a dry run.
+// checkIdle runs the programs, and checks that they leave no rules, except istio-nftables in a dry
+// run.
 func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
 	t.Helper()
 	for _, variant := range []string{byLegacy, byNative} {

@@ -24,8 +24,8 @@ import (
 // confirmByOrphan creates an orphaned TCP connection inside the pod: the sender sends more data
 // than the receiver reads, and closes its socket. The kernel then probes the receiver's window
 // every few hundred milliseconds. After the conntrack entry is deleted, the next probe is the
-// witness: the first packet of a new conntrack entry, over lo and without an owner. If it is not
-// captured, the remaining data arrives.
+// witness: the first packet of a new conntrack entry, over lo and without an owner. If the probe is
+// not captured, the remaining data arrives.
 func confirmByOrphan(t *testing.T, w witnessPods) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Owner != nil || p.Protocol != rules.TCP || p.Destination.Addr() != testbed.PodIP4 {
@@ -33,16 +33,16 @@ func confirmByOrphan(t *testing.T, w witnessPods) diff.Pair[string] {
 	}
 	broken := deliver(t, w.native, p.Destination)
 	if broken == nil {
-		t.Fatal("with istio-nftables' rules the connection survives")
+		t.Fatal("with istio-nftables' rules all data arrives, want a broken connection")
 	}
 	if err := deliver(t, w.legacy, p.Destination); err != nil {
-		t.Errorf("with istio-iptables' rules the connection does not survive: %v", err)
+		t.Errorf("with istio-iptables' rules the connection is broken: %v, want all data", err)
 	}
 	return diff.Pair[string]{Left: broken.Error(), Right: "all data arrives"}
 }
 
-// deliver creates an orphaned connection, and deletes its conntrack entry. It returns nil if the
-// receiver then receives all data, and otherwise the reason why not.
+// deliver creates an orphaned connection, and flushes the pod's conntrack table. It returns nil if
+// the receiver then receives all data, and otherwise an error.
 func deliver(t *testing.T, l loadedPod, to netip.AddrPort) error {
 	t.Helper()
 	var client, server *net.TCPConn

@@ -56,8 +56,8 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	check("rules", sluiceResult, c.Refused.BySluice)
 }
 
-// checkCommand compares the ruleset of the rules command, run with the same arguments in the same
-// kind of pod, with the compiled ruleset.
+// checkCommand runs rules show with the arguments of the configuration in the same kind of pod, and
+// compares the output with the compiled ruleset.
 func (s testCase) checkCommand(t *testing.T) {
 	t.Helper()
 	for _, side := range []struct {

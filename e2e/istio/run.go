@@ -24,8 +24,8 @@ type Result struct {
 type Program string
 
 // Run runs the program with the arguments in the namespace, with the resolv.conf and the
-// environment of the configuration, and with its own lock of iptables. An exit status other than 0
-// is not an error.
+// environment of the configuration, and with its own iptables lock. An exit status other than 0 is
+// not an error.
 func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-iptables-")
 	if err != nil {

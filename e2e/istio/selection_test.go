@@ -14,8 +14,8 @@ import (
 // randomPods is the number of compared pods, each with its own selectors.
 const randomPods = 20000
 
-// TestAmbientSelectorsMatchIstios compares whether a pod is in ambient mode according to Sluice and
-// to istio-cni, for random selectors, pods and namespaces.
+// TestAmbientSelectorsMatchIstios checks that Sluice and istio-cni select the same pods for ambient
+// mode, for random selectors, pods and namespaces.
 func TestAmbientSelectorsMatchIstios(t *testing.T) {
 	s := selectionGenerator{rand.New(rand.NewPCG(randomSeed(t), 1))}
 	standard, err := json.Marshal(decide.DefaultAmbientSettings().Selectors)
@@ -44,8 +44,8 @@ func TestAmbientSelectorsMatchIstios(t *testing.T) {
 	}
 }
 
-// inAmbientIstio returns the decision of istio-cni's code whether the pod is in ambient mode, and
-// inAmbientSluice the plugin's.
+// inAmbientIstio reports whether istio-cni's code selects the pod for ambient mode. inAmbientSluice
+// reports whether the plugin's code does.
 func inAmbientIstio(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
 	t.Helper()
 	var list []util.EnablementSelector

@@ -129,7 +129,8 @@ func configurationNamed(t *testing.T, name string) istio.Configuration {
 	return all[i]
 }
 
-// load creates a pod with a neighbor and runs istio-iptables in it.
+// load creates a pod with a neighbor, runs istio-iptables in the pod, and starts an application
+// and, if proxy is true, a proxy.
 func load(t *testing.T, s testCase, variant string, proxy bool) loadedPod {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
@@ -179,7 +180,7 @@ func confirmByCall(t *testing.T, w witnessPods) diff.Pair[string] {
 			t.Fatal(err)
 		}
 		packet := l.Packet(&l.rules, call, answer.Source)
-		// Rules without tproxy do not depend on whether a proxy listens. Their witness ignores it.
+		// Rules without tproxy do not depend on the proxy's listener, and their witness ignores it.
 		dependsOnListener := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool {
 			return c.Field == "listener"
 		})
@@ -194,7 +195,7 @@ func confirmByCall(t *testing.T, w witnessPods) diff.Pair[string] {
 		answers = append(answers, answer)
 	}
 	if answers[0].Agrees(answers[1]) {
-		t.Errorf("%s: same outcome with both rulesets: %s", call, answers[0])
+		t.Errorf("%s: %s with both rulesets, want different outcomes", call, answers[0])
 	}
 	return diff.Pair[string]{Left: answers[0].String(), Right: answers[1].String()}
 }

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkPeak fails the test if the busiest second has too many requests.
+// checkPeak fails the test if the busiest second has more than maximum requests or connections.
 func checkPeak(t *testing.T, got, maximum int, description string) {
 	t.Helper()
 	if got > maximum {

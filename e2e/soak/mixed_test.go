@@ -20,8 +20,8 @@ import (
 const previousRelease = "../../.ci/release-before"
 
 // TestMixedVersions combines agents and plugins of this version and of the previous release. A pod
-// that one pair of agent and plugin has started stays captured, and another pair can check and
-// remove the pod.
+// that one pair of agent and plugin has set up stays captured, and another pair can check, repair
+// and remove the pod's rules.
 func TestMixedVersions(t *testing.T) {
 	netnstest.RequireRoot(t)
 	commit, err := os.ReadFile(previousRelease)
@@ -66,7 +66,7 @@ func TestMixedVersions(t *testing.T) {
 			must(t, errors.Join(n.remove(old), n.remove(next)))
 			remaining, err := filepath.Glob(n.path("run/attachments/*"))
 			if err != nil || len(remaining) > 0 {
-				t.Errorf("records are left: %v, %v", remaining, err)
+				t.Errorf("records after DEL: %v, %v, want none", remaining, err)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func programsOf(t *testing.T, commit string) string {
 	return dir
 }
 
-// mustRun runs a command.
+// mustRun runs a command, and fails the test immediately if the command fails.
 func mustRun(t *testing.T, c *exec.Cmd) {
 	t.Helper()
 	if out, err := c.CombinedOutput(); err != nil {

@@ -59,7 +59,7 @@ type node struct {
 	client  http.Client
 }
 
-// newNode starts a node. agent and plugin are the directories of the programs of its agent and its
+// newNode starts a node with the agent in the directory agent and the plugin in the directory
 // plugin. It returns when the agent is ready and has installed the plugin.
 func newNode(t testing.TB, agent, plugin string) *node {
 	t.Helper()
@@ -152,7 +152,8 @@ func lastLines(text string) string {
 	return text[strings.IndexByte(text, '\n')+1:]
 }
 
-// timeout is the time limit of calls and connections, for a busy machine.
+// timeout is the time limit of a plugin call and of a repair. It is long, because the machine may
+// be busy.
 const timeout = 30 * time.Second
 
 // must fails the test immediately if err is not nil.

@@ -34,8 +34,8 @@ type sandbox struct {
 	ns       *netns.NS
 	listener net.Listener
 	accepted atomic.Int64
-	// busy is write-locked while rules are deleted and restored, and read-locked during
-	// connections.
+	// busy is write-locked while rules are deleted and restored and while the sandbox is removed,
+	// and read-locked during connections.
 	busy    sync.RWMutex
 	removed bool
 }
@@ -48,7 +48,7 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	if s.ns, err = netns.New(); err != nil {
 		return nil, err
 	}
-	if err := s.ns.Do(s.connect); err != nil {
+	if err := s.ns.Do(s.createNetwork); err != nil {
 		return nil, errors.Join(fmt.Errorf("create the network: %w", err), s.ns.Close())
 	}
 	go s.accept()
@@ -71,9 +71,9 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	return s, nil
 }
 
-// connect creates an interface with the address and the default route, and a listener. The other
+// createNetwork creates an interface with an address and a default route, and a listener. The other
 // end of the interface discards packets, so a connection that is not captured fails.
-func (s *sandbox) connect() error {
+func (s *sandbox) createNetwork() error {
 	if err := netlink.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer",
 	}); err != nil {
@@ -178,11 +178,13 @@ func (s *sandbox) connectCaptured() (bool, error) {
 		_, _ = c.Read(make([]byte, 1))
 		return c.Close()
 	})
-	if err != nil || s.accepted.Load() == before {
-		return true, fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), externalAddress,
-			err)
+	if err == nil && s.accepted.Load() == before {
+		err = errors.New("the listener did not accept a connection")
 	}
-	return true, nil
+	if err != nil {
+		err = fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), externalAddress, err)
+	}
+	return true, err
 }
 
 // measureRepair deletes the rules, waits until they are restored, and returns the elapsed time. It

@@ -145,8 +145,8 @@ func TestSoak(t *testing.T) {
 		open, err := r.namespaces()
 		// The only new file is the plugin's log.
 		if err == nil && (len(files) > len(before)+1 || open > 1) {
-			err = fmt.Errorf("%d open namespaces, files %v, want %v", int(open),
-				files, before)
+			err = fmt.Errorf("%d open namespaces, want at most 1; files %v, want %v and one log",
+				int(open), files, before)
 		}
 		return err
 	})

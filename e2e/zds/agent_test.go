@@ -35,7 +35,7 @@ type pod struct {
 
 func (p pod) uid() string { return "00000000-0000-4000-8000-" + fmt.Sprintf("%012x", p.name) }
 
-// An agent is a node agent with a ZDS server.
+// An agent is a node agent with a ZDS server, or only the ZDS server.
 type agent interface {
 	socket() string // path of the ZDS socket
 	// add runs a CNI ADD of a pod, and remove deletes the pod.
@@ -52,27 +52,27 @@ type sluice struct {
 // startSluice starts the server. The pod orphan is known to the server, but its network namespace
 // is not.
 func startSluice(t testing.TB, orphan pod) agent {
-	o := sluice{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
-	o.server = agentserver.New(zaptest.NewLogger(t), agentserver.Options{})
+	s := sluice{filepath.Join(t.TempDir(), "run", "ztunnel.sock"), nil}
+	s.server = agentserver.New(zaptest.NewLogger(t), agentserver.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- o.server.Serve(ctx, o.path) }()
+	go func() { done <- s.server.Serve(ctx, s.path) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	o.server.Restore([]agentserver.Pod{{
+	s.server.Restore([]agentserver.Pod{{
 		UID: orphan.uid(), Name: orphan.name, Namespace: "app", ServiceAccount: "sa-" + orphan.name,
 	}})
 	rulestest.EventuallySucceeds(t, "the server listens", func() error {
-		if !o.server.State().Listening {
+		if !s.server.State().Listening {
 			return errors.New("the server does not listen")
 		}
 		return nil
 	})
-	return o
+	return s
 }
 
 func (s sluice) socket() string { return s.path }

@@ -25,7 +25,7 @@ type ztunnel struct {
 	hold   atomic.Pointer[chan struct{}]
 	record func(line string) // called for each message
 	synced chan struct{}     // closed after the snapshot
-	done   chan struct{}
+	done   chan struct{}     // closed when no more messages are received
 }
 
 // connect connects a ztunnel and waits until it has received the snapshot.
@@ -81,7 +81,7 @@ func (z *ztunnel) next() (snapshot bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	space, err := z.namespace(rights[:m])
+	podName, err := z.namespace(rights[:m])
 	if err != nil {
 		return false, err
 	}
@@ -94,7 +94,7 @@ func (z *ztunnel) next() (snapshot bool, err error) {
 	case *zdsapi.WorkloadRequest_Add:
 		info := p.Add.GetWorkloadInfo()
 		line = fmt.Sprintf("add %s %s/%s %s, namespace of %s", p.Add.GetUid(), info.GetNamespace(),
-			info.GetName(), info.GetServiceAccount(), space)
+			info.GetName(), info.GetServiceAccount(), podName)
 		if p.Add.GetUid() == z.refuse {
 			ack.Error = "cannot listen"
 		}
@@ -105,7 +105,7 @@ func (z *ztunnel) next() (snapshot bool, err error) {
 	case *zdsapi.WorkloadRequest_SnapshotSent:
 		line, snapshot = "snapshot sent", true
 	}
-	if space != "" && request.GetAdd() == nil {
+	if podName != "" && request.GetAdd() == nil {
 		line += ", with a descriptor"
 	}
 	// The encoding is deterministic, so a different encoding shows unknown fields.

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// closeTimeout is the time limit until istio-cni closes a connection. istio-cni checks connections
+// closeTimeout is the time in which istio-cni must close a connection. istio-cni checks connections
 // every 5 seconds.
 const closeTimeout = time.Minute
 
@@ -57,7 +57,7 @@ func testConnectionWithoutHello(t *testing.T, env *testEnv, name string) {
 	}
 	err = env.add("p1")
 	if (err == nil) != (name == "sluice") {
-		t.Errorf("ADD with a connection without a hello: %v", err)
+		t.Errorf("ADD with a connection without a hello: error %v, want an error of istio-cni only", err)
 	}
 }
 
@@ -65,19 +65,19 @@ func testConnectionWithoutHello(t *testing.T, env *testEnv, name string) {
 func testLateAcknowledgement(t *testing.T, env *testEnv, name string) {
 	hold := make(chan struct{})
 	env.a.hold.Store(&hold)
-	if o, isSluice := env.agent.(sluice); isSluice {
+	if s, isSluice := env.agent.(sluice); isSluice {
 		ctx, cancel := context.WithCancel(t.Context())
 		added := make(chan error)
-		go func() { added <- o.addUntil(ctx, env.pods["p2"]) }()
+		go func() { added <- s.addUntil(ctx, env.pods["p2"]) }()
 		rulestest.EventuallySucceeds(t, "the pod is sent", func() error {
-			if got := o.server.State().Connections[0]; got.Unacknowledged == "" {
-				return fmt.Errorf("connection %+v", got)
+			if got := s.server.State().Connections[0]; got.Unacknowledged == "" {
+				return fmt.Errorf("connection %+v, want an unacknowledged pod", got)
 			}
 			return nil
 		})
 		cancel()
 		if err := <-added; !errors.Is(err, context.Canceled) {
-			t.Errorf("ADD without an acknowledgement: %v", err)
+			t.Errorf("ADD without an acknowledgement: error %v, want %v", err, context.Canceled)
 		}
 	} else if err := env.add("p2"); err == nil {
 		t.Error("ADD succeeded without an acknowledgement")

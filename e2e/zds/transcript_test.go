@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A testStep is the action do and the messages that the ztunnels must then receive. istio contains
-// the messages of istio-cni. If Sluice sends other messages by design, sluice contains them, and
-// reason gives the reason.
+// A testStep is an action, do, and the messages that the ztunnels must receive after the action.
+// istio contains the messages of istio-cni. If Sluice sends other messages by design, sluice
+// contains them, and reason says why.
 type testStep struct {
 	do     func(env *testEnv) error
 	name   string
@@ -201,11 +201,11 @@ func TestTranscripts(t *testing.T) {
 					t.Fatalf("%s: %v", s.name, err)
 				}
 				if got := env.take(len(want)); !slices.Equal(got, want) {
-					t.Errorf("%s:\n%s", s.name, cmp.Diff(want, got))
+					t.Errorf("%s: messages (-want +got)\n%s", s.name, cmp.Diff(want, got))
 				}
 			}
 			if rest := env.take(0); len(rest) > 0 {
-				t.Errorf("more messages: %q", rest)
+				t.Errorf("messages after the last step: %q, want none", rest)
 			}
 		})
 	}

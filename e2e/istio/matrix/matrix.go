@@ -22,7 +22,7 @@ func (s setting) name() string {
 	return name
 }
 
-// A parameter is a row of the matrix: a parameter that is varied, and its values.
+// A parameter is a row of the matrix: flags or environment variables, and their values.
 type parameter struct {
 	group string // name of the row
 	// values contains the values, which are tested separately.
