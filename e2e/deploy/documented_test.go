@@ -30,8 +30,8 @@ func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 				"  -f your-istio-cni-values.yaml")
 		istioIndex := strings.Index(text, "helm uninstall istio-cni -n istio-system")
 		if sluiceIndex < 0 || istioIndex < sluiceIndex || strings.Contains(text, "helm upgrade istio-cni") {
-			t.Errorf("%s: installation of Sluice at %d, uninstallation of istio-cni at %d", path, sluiceIndex,
-				istioIndex)
+			t.Errorf("%s: installation of Sluice at %d, uninstallation of istio-cni at %d, want this order "+
+				"and no upgrade of istio-cni", path, sluiceIndex, istioIndex)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 	}
 	// The image's default user cannot change the node's directories.
 	if user := custom.SecurityContext.RunAsUser; user == nil || *user != 0 {
-		t.Errorf("container does not run as root: %s", container)
+		t.Errorf("container %s, want runAsUser 0", container)
 	}
 	given := map[string]string{}
 	for _, env := range regexp.MustCompile(`--env=(\w+)=(\S+)`).FindAllStringSubmatch(command, -1) {

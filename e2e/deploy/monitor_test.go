@@ -57,8 +57,8 @@ func TestMetricsPassPrometheusLint(t *testing.T) {
 // external contains labels that no metric declares: Prometheus or a histogram adds them.
 var external = []string{"instance", "node", "le", model.MetricNameLabel}
 
-// checkQuery checks that a query uses existing metrics, with labels and values that they can have.
-// It returns the names of these metrics.
+// checkQuery checks that a query uses existing metrics with possible labels and values, and returns
+// the names of these metrics.
 func checkQuery(t *testing.T, where, query string) (used []string) {
 	t.Helper()
 	// Replace Grafana's variables.

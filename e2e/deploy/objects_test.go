@@ -52,7 +52,7 @@ func TestScopesContainAllObjects(t *testing.T) {
 		}
 	}
 	if len(inScopes) != len(all) {
-		t.Errorf("%d objects, %d in the scopes", len(all), len(inScopes))
+		t.Errorf("%d objects in the scopes, want all %d objects", len(inScopes), len(all))
 	}
 }
 
@@ -71,7 +71,8 @@ func TestNamespacesLabelsAndSubjects(t *testing.T) {
 			want = "default"
 		}
 		if m.GetNamespace() != want || m.GetLabels()["app.kubernetes.io/instance"] != "sluice" {
-			t.Errorf("%s: namespace %q, labels %v", key, m.GetNamespace(), m.GetLabels())
+			t.Errorf("%s: namespace %q, labels %v, want namespace %q and the release sluice", key,
+				m.GetNamespace(), m.GetLabels(), want)
 		}
 	}
 	for key, o := range all {
@@ -119,7 +120,7 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 		ds.Spec.Template.Annotations["prometheus.io/scrape"],
 	}
 	if diff := cmp.Diff([]string{"mesh", "net", "canary", "false"}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("labels and annotations (-want +got)\n%s", diff)
 	}
 }
 
@@ -179,7 +180,7 @@ func TestPodOfHelmTest(t *testing.T) {
 		ExcludeNamespaces: []string{"kube-system"},
 	}
 	if d := decide.Decide(in, s); d.Outcome != decide.Redirect {
-		t.Errorf("decision: %+v", d)
+		t.Errorf("decision %+v, want redirection", d)
 	}
 	var users []int64
 	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
@@ -187,12 +188,13 @@ func TestPodOfHelmTest(t *testing.T) {
 		args := strings.Join(c.Args, " ")
 		if !strings.HasPrefix(args, "validate ") ||
 			!strings.HasSuffix(args, " --strict-istio --without=nat-first") {
-			t.Errorf("container %s: %s", c.Name, args)
+			t.Errorf("container %s: arguments %s, want validate with the release's deviations", c.Name, args)
 		}
 	}
 	if !slices.Equal(users, []int64{1000, 1337}) ||
 		pod.Annotations["k8s.v1.cni.cncf.io/networks"] != "default/istio-cni" {
-		t.Errorf("users %v, annotations %v", users, pod.Annotations)
+		t.Errorf("users %v, annotations %v, want the users 1000 and 1337 and the network of Multus", users,
+			pod.Annotations)
 	}
 	for _, values := range []string{
 		"excludeNamespaces: [kube-system, " + deploy.Namespace + "]",
@@ -224,10 +226,11 @@ func TestPodsOfTheAgent(t *testing.T) {
 		"netns": settings.MountedNetns, "proc": settings.MountedProc,
 		"identity": "/var/run/secrets/kubernetes.io/serviceaccount",
 	}, mounts); diff != "" {
-		t.Error(diff)
+		t.Errorf("mounts (-want +got)\n%s", diff)
 	}
 	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" {
-		t.Errorf("readiness probe %v, liveness probe %v", c.ReadinessProbe, c.LivenessProbe)
+		t.Errorf("readiness probe %v, liveness probe %v, want the paths /readyz and /healthz",
+			c.ReadinessProbe, c.LivenessProbe)
 	}
 	// These directories must have the same path in the container and on the node, where the plugin
 	// uses them.
@@ -240,7 +243,7 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) != 3 ||
 		*pod.TerminationGracePeriodSeconds != 30 ||
 		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 1 {
-		t.Errorf("priority class, tolerations, grace period or update strategy: %+v", ds.Spec)
+		t.Errorf("unexpected priority class, tolerations, grace period or update strategy: %+v", ds.Spec)
 	}
 }
 
@@ -251,13 +254,13 @@ func TestEitherAnnotationOrMonitorAnnouncesMetrics(t *testing.T) {
 		return annotated, deployed["PodMonitor/sluice-node"] != nil
 	}
 	if a, m := scrape("{}"); !a || m {
-		t.Errorf("default: annotation %v, monitor %v", a, m)
+		t.Errorf("default: annotation %v, monitor %v, want only the annotation", a, m)
 	}
 	if a, m := scrape("podMonitor: {enabled: true}"); a || !m {
-		t.Errorf("with a monitor: annotation %v, monitor %v", a, m)
+		t.Errorf("podMonitor.enabled: annotation %v, monitor %v, want only the monitor", a, m)
 	}
 	if a, m := scrape("monitoringPort: 0"); a || m {
-		t.Errorf("without metrics: annotation %v, monitor %v", a, m)
+		t.Errorf("without metrics: annotation %v, monitor %v, want neither", a, m)
 	}
 }
 
@@ -301,12 +304,12 @@ func TestUninstallHookRunsBeforeDeletion(t *testing.T) {
 		"ServiceAccount/sluice-uninstall": "-10", "Role/sluice-uninstall": "-10",
 		"RoleBinding/sluice-uninstall": "-9", "Job/sluice-node": "0",
 	}, weights); diff != "" {
-		t.Error(diff)
+		t.Errorf("weights of the hooks (-want +got)\n%s", diff)
 	}
 	if c := job(t, hooks).Spec.Template.Spec.Containers[0]; !cmp.Equal(c.Args, []string{
 		"uninstall", "--cluster",
 	}) {
-		t.Errorf("job command %v", c.Args)
+		t.Errorf("arguments of the job %v, want uninstall --cluster", c.Args)
 	}
 	if deployed["Job/sluice-node"] != nil {
 		t.Error("the job runs at installation")

@@ -50,7 +50,7 @@ func TestValuesAreCopiedToObjects(t *testing.T) {
 		"OnDelete", true, int64(99), "180Mi",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("fields of the objects (-want +got)\n%s", diff)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestRightsOfTheHook(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 	}
 	if diff := cmp.Diff(want, hooks["Role/sluice-uninstall"].(*rbac.Role).Rules); diff != "" {
-		t.Error(diff)
+		t.Errorf("rules of the role (-want +got)\n%s", diff)
 	}
 }
 

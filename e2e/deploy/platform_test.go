@@ -124,7 +124,7 @@ func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 		Kinds: []string{"ResourceQuota", "SecurityContextConstraints"},
 	}
 	if diff := cmp.Diff(want, settingsOf(t, deployed)); diff != "" {
-		t.Error(diff)
+		t.Errorf("settings of the platform (-want +got)\n%s", diff)
 	}
 	deployed, _ = render(t, "{platform: gke, resourceQuotas: {enabled: false}}", deploy.Options{})
 	if deployed["ResourceQuota/sluice"] != nil {
@@ -136,11 +136,11 @@ func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 func TestGKEIsRecognized(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
 	if got := settingsOf(t, deployed).Bin; got != "/home/kubernetes/bin" {
-		t.Errorf("plugin directory %s", got)
+		t.Errorf("plugin directory %s, want that of GKE", got)
 	}
 	deployed, _ = render(t, "{platform: k3s}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
 	if got := settingsOf(t, deployed).Bin; got != "/var/lib/rancher/k3s/data/cni" {
-		t.Errorf("plugin directory %s, although the platform is set", got)
+		t.Errorf("plugin directory %s, want that of k3s, because the platform is set", got)
 	}
 }
 

@@ -228,7 +228,8 @@ func TestConfinementIsConfigurable(t *testing.T) {
 	}
 }
 
-// AppArmor's default profile prevents nothing but the search of /proc and ambient mode.
+// Of the agent's features, AppArmor's default profile prevents only the search of /proc and ambient
+// mode.
 func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 	const annotation = "container.apparmor.security.beta.kubernetes.io/sluice-node"
 	for _, c := range []struct {
@@ -246,7 +247,8 @@ func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 		_, annotated := pod.Annotations[annotation]
 		field := pod.Spec.Containers[0].SecurityContext.AppArmorProfile != nil
 		if annotated != c.annotation || field != c.field {
-			t.Errorf("%s: annotation %v, field %v", c.values, annotated, field)
+			t.Errorf("%s: annotation %v, field %v, want annotation %v, field %v", c.values, annotated, field,
+				c.annotation, c.field)
 		}
 	}
 }
@@ -268,7 +270,7 @@ func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 		t.Fatalf("policy %+v, want one rule for each direction", p.Spec)
 	}
 	if diff := cmp.Diff([]int{8001, 15014}, ports(p.Spec.Ingress[0].Ports)); diff != "" {
-		t.Error(diff)
+		t.Errorf("ports of the ingress rule (-want +got)\n%s", diff)
 	}
 	out := p.Spec.Egress[0]
 	if diff := cmp.Diff([]int{6443}, ports(out.Ports)); diff != "" || len(out.To) != 1 ||

@@ -34,7 +34,8 @@ type Options struct {
 	// UpgradedRelease is the name of the release to upgrade. If it is empty, the release sluice is
 	// installed.
 	UpgradedRelease string
-	// Cluster answers the function lookup of templates. If it is nil, lookup finds nothing.
+	// Cluster contains the objects that the template function lookup finds. If it is nil, lookup
+	// finds nothing.
 	Cluster engine.ClientProvider
 }
 
@@ -85,7 +86,7 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 	return newRendering(files)
 }
 
-// newRendering sorts the objects of rendered files.
+// newRendering separates the objects, hooks and notes of rendered files, and sorts the objects.
 func newRendering(files map[string]string) (Rendering, error) {
 	var r Rendering
 	for _, name := range slices.Collect(maps.Keys(files)) {

@@ -94,7 +94,8 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 				continue
 			}
 			if got := decodeAll(t, r.Objects).environment(t)[s.Env]; got != s.Example {
-				t.Errorf("%s%s=%s: %s is %q", prefix, s.Helm, s.Example, s.Env, got)
+				t.Errorf("%s%s=%s: %s is %q, want the value of the key", prefix, s.Helm, s.Example, s.Env,
+					got)
 			}
 		}
 	}
@@ -479,7 +480,7 @@ func TestErrorsContainTheKey(t *testing.T) {
 			byTemplate, bySchema := "values."+strings.Join(path, "."), "/"+strings.Join(path, "/")
 			if err != nil && !strings.Contains(err.Error(), byTemplate) &&
 				!strings.Contains(err.Error(), bySchema) {
-				t.Errorf("%s: null: %v", strings.Join(path, "."), err)
+				t.Errorf("%s: null: error %v, want the key in the error", strings.Join(path, "."), err)
 			}
 			if inner, ok := property.(map[string]any); ok {
 				walk(inner, path)

@@ -119,8 +119,8 @@ func WriteLayout(w io.Writer, ref string, image v1.Image) error {
 }
 
 // writeLayout writes an archive with an OCI image layout. appendTo adds an image or an index to the
-// layout, with the layout option that it gets. The option adds annotations with the name of the
-// image for containerd and other programs.
+// layout with the given option. The option adds annotations with the name of the image for
+// containerd and other programs.
 func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Option) error) error {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {

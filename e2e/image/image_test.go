@@ -180,7 +180,7 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"sha256:" + sum(plain)}, diffIDs); diff != "" {
-		t.Error(diff)
+		t.Errorf("digests of the layers (-want +got)\n%s", diff)
 	}
 	got := map[string]int64{}
 	for r := tar.NewReader(bytes.NewReader(plain)); ; {
@@ -199,7 +199,7 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 		"usr/": 0, "usr/local/": 0, "usr/local/bin/": 0, "usr/local/bin/p": size,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("files and sizes (-want +got)\n%s", diff)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	digest, archive := write(time.Unix(1, 0), 0o600)
 	otherDigest, otherArchive := write(time.Unix(2_000_000_000, 7), 0o755)
 	if digest != otherDigest || !bytes.Equal(archive, otherArchive) {
-		t.Errorf("digests %s and %s, archives equal: %v", digest, otherDigest,
+		t.Errorf("digests %s and %s, archives equal: %v, want equal ones", digest, otherDigest,
 			bytes.Equal(archive, otherArchive))
 	}
 }

@@ -27,7 +27,8 @@ func (s ModuleSet) auto() compat.BackendName {
 	return compat.BackendLegacy
 }
 
-// supports reports whether a machine with these modules supports the backend. It is true for auto.
+// supports reports whether a machine with these modules supports the backend. Every machine
+// supports auto.
 func (s ModuleSet) supports(name compat.BackendName) bool {
 	switch name {
 	case compat.BackendNFT:

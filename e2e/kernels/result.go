@@ -29,7 +29,7 @@ type Result struct {
 	Tests, Passed int
 }
 
-// Facts describes the optional features of a kernel and its modules.
+// Facts describes features of a kernel and its modules.
 type Facts struct {
 	// Hooks reports whether the kernel lists registered hooks (CONFIG_NETFILTER_NETLINK_HOOK).
 	Hooks bool

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// successful returns the console of a machine with the modules on which everything passed.
+// successful returns the console of a machine with the modules, after all steps have succeeded.
 func successful(s ModuleSet) *console {
 	c := newConsole()
 	c.add(guest.Event{Kernel: "5.10.0"})
@@ -61,7 +61,7 @@ func TestExpectedResultsAreAccepted(t *testing.T) {
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
 		for _, e := range backends {
 			if got := result.Refused[e]; (got == words) == s.supports(e) {
-				t.Errorf("%s: %s rejected with %q", s.Name, e, got)
+				t.Errorf("%s: %s rejected with %q, supported: %v", s.Name, e, got, s.supports(e))
 			}
 		}
 	}
@@ -124,7 +124,8 @@ func TestUnexpectedResultsAreReported(t *testing.T) {
 	}
 }
 
-// The name of a renamed test would otherwise be noticed only when a machine runs the tests.
+// Without this test, the old name of a renamed test would be noticed only when a machine runs the
+// tests.
 func TestSelectedTestsExist(t *testing.T) {
 	for _, set := range testSets {
 		files, err := filepath.Glob(filepath.Join("..", "..", set.pkg, "*_test.go"))
@@ -151,10 +152,11 @@ func TestTestsOfAvailableBackendsAreSelected(t *testing.T) {
 	const legacyTest = "TestLegacyDeliversCallsToTheExpectedListeners"
 	for _, s := range ModuleSets {
 		if tests := testsOf("nft", s); s.NFT != slices.Contains(tests, "TestTrafficOfASidecar") {
-			t.Errorf("%s: selected tests of nft: %v", s.Name, tests)
+			t.Errorf("%s: selected tests of nft: %v, want tests of nftables: %v", s.Name, tests, s.NFT)
 		}
 		if tests := testsOf("compat", s); s.Legacy != slices.Contains(tests, legacyTest) {
-			t.Errorf("%s: selected tests of compat: %v", s.Name, tests)
+			t.Errorf("%s: selected tests of compat: %v, want tests of iptables-legacy: %v", s.Name, tests,
+				s.Legacy)
 		}
 	}
 }
@@ -183,7 +185,7 @@ func TestEveryPackageIsPinned(t *testing.T) {
 	for _, k := range Kernels {
 		for _, pattern := range append([]string{k.pattern()}, programs...) {
 			if !has(k.Arch, pattern) {
-				t.Errorf("%s: no %s", k.Arch, pattern)
+				t.Errorf("%s contains no package %s for %s", packagesFile, pattern, k.Arch)
 			}
 		}
 	}
@@ -203,7 +205,7 @@ func TestUnpackOnceLeavesNoIncompleteDirectory(t *testing.T) {
 		t.Errorf("error %v, want %v", err, broken)
 	}
 	if remaining, err := os.ReadDir(filepath.Dir(dir)); err != nil || len(remaining) > 0 {
-		t.Errorf("files left: %v, error %v", remaining, err)
+		t.Errorf("files after a failure: %v, error %v, want none", remaining, err)
 	}
 	for range 2 {
 		if err := fill(nil); err != nil {

@@ -76,9 +76,9 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	return results, errors.Join(errs...)
 }
 
-// prepare downloads, unpacks and compiles those inputs of a kernel's machines that are missing, and
-// returns all inputs except the steps and the excluded modules. ready contains the names of the
-// kernels and architectures that were prepared before.
+// prepare downloads, unpacks and compiles the missing inputs of a kernel's machines, and returns all
+// inputs except the steps and the excluded modules. ready contains the names of the kernels and
+// architectures that are already prepared.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
 ) (inputs, error) {

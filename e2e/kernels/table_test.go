@@ -36,6 +36,6 @@ func TestTableContainsTheResults(t *testing.T) {
 		"\n\\*\\* `no ip_tables`\n"
 	_, table, _ := strings.Cut(got, "\n\n")
 	if diff := cmp.Diff(want, table); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("table (-want +got):\n%s", diff)
 	}
 }

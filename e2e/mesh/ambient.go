@@ -14,7 +14,7 @@ const (
 	RedirectionAnnotation = "ambient.istio.io/redirection"
 )
 
-// ZtunnelName is the name of ztunnel's DaemonSet and of its label app.
+// ZtunnelName is the name of ztunnel's DaemonSet, and the value of the label app of its pods.
 const ZtunnelName = "ztunnel"
 
 // Ztunnel returns a DaemonSet of this module's ztunnel, with the privileges, socket directory and

@@ -94,7 +94,7 @@ func transparentSecurity() *corev1.SecurityContext {
 	}
 }
 
-// validation returns the init container istio-validation, which runs Sluice's command.
+// validation returns the init container istio-validation, which runs the command rules.
 func validation(pod *corev1.Pod) corev1.Container {
 	annotation := func(key, defaultValue string) string {
 		return cmp.Or(pod.Annotations[key], defaultValue)

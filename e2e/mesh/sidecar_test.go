@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// parsePod returns a pod as parsed by the plugin.
+// parsePod returns a pod as the plugin parses it.
 func parsePod(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	t.Helper()
 	text, err := json.Marshal(pod)
@@ -69,7 +69,7 @@ func TestPluginRecognizesInjectedPods(t *testing.T) {
 		c.change(&want)
 		if diff := cmp.Diff(rules.MustCompile(want).String(),
 			rules.MustCompile(got).String()); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
+			t.Errorf("%s: rules of the parameters (-want +got)\n%s", c.name, diff)
 		}
 	}
 }

@@ -32,14 +32,14 @@ func TestCheckAndWrite(t *testing.T) {
 	err := block.Check(path, "| a |\n| c |\n")
 	if !errors.Is(err, readme.ErrDifferent) ||
 		!strings.HasSuffix(err.Error(), "run make bench:\n-| b |\n+| c |\n") {
-		t.Errorf("check of other content: error %v", err)
+		t.Errorf("check of other content: error %v, want ErrDifferent with the differing lines", err)
 	}
 	if err := block.Write(path, "| c |\n"); err != nil {
 		t.Fatal(err)
 	}
 	changed, err := os.ReadFile(path)
 	if want := strings.Replace(text, "| a |\n| b |\n", "| c |\n", 1); err != nil || string(changed) != want {
-		t.Errorf("file after Write: error %v\n%s", err, changed)
+		t.Errorf("file after Write: error %v\n%s\nwant\n%s", err, changed, want)
 	}
 }
 

@@ -53,11 +53,11 @@ func TestParseListReturnsTheFormattedList(t *testing.T) {
 	}
 	got, err := debian.ParseList(debian.FormatList("a comment", list))
 	if err != nil || !cmp.Equal(list, got) {
-		t.Errorf("%s, error %v", cmp.Diff(list, got), err)
+		t.Errorf("parsed list (-want +got)\n%s, error %v", cmp.Diff(list, got), err)
 	}
 	if _, err := debian.ParseList("# list\n\ndebian bookworm amd64\n"); err == nil ||
 		!strings.Contains(err.Error(), "line 3") {
-		t.Errorf("error %v, want the line", err)
+		t.Errorf("error %v, want an error that names line 3", err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 		t.Errorf("file %s, error %v, want a checksum error", file, err)
 	}
 	if remaining, err := filepath.Glob(filepath.Join(m.Dir, ".part-*")); err != nil || len(remaining) > 0 {
-		t.Errorf("files left: %v, error %v", remaining, err)
+		t.Errorf("temporary files %v, error %v, want none", remaining, err)
 	}
 	p.Path = "pool/gone.deb"
 	if _, err := m.Fetch(t.Context(), p); !errors.Is(err, debian.ErrNotFound) {
@@ -153,7 +153,7 @@ func TestNewestSearchesAllSources(t *testing.T) {
 		Path: "pool/6.1.56.deb", SHA256: sum("6.1.56"),
 	}
 	if err != nil || !cmp.Equal(want, got) {
-		t.Errorf("%s, error %v", cmp.Diff(want, got), err)
+		t.Errorf("-want +got:\n%s, error %v", cmp.Diff(want, got), err)
 	}
 	if p, err := m.Newest(t.Context(), []debian.Source{source}, "linux-image-7.*"); err == nil {
 		t.Errorf("package %v, want an error", p)
@@ -213,7 +213,7 @@ func TestFilesOfAPackage(t *testing.T) {
 	})
 	want := []string{"/usr/sbin/nft 755  program", "/usr/sbin/iptables 777 nft "}
 	if err != nil || !cmp.Equal(want, got) {
-		t.Errorf("%s, error %v", cmp.Diff(want, got), err)
+		t.Errorf("-want +got:\n%s, error %v", cmp.Diff(want, got), err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestFilesRejectsInvalidPackages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := debian.Files(file, none); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: no error for an invalid package", name)
 		}
 	}
 	hard := deb(t, []tar.Header{{Name: "./b", Typeflag: tar.TypeLink, Linkname: "./a"}}, nil)

@@ -51,8 +51,8 @@ func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	return file, nil
 }
 
-// writeVerified writes the content to a temporary file, and renames that to file if the checksum of
-// the content is the wanted one.
+// writeVerified writes the content to a temporary file, and renames the temporary file to file if
+// the content has the checksum wantSHA256.
 func writeVerified(file, wantSHA256 string, content io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

@@ -92,10 +92,10 @@ func TestStepIsReportedLineByLine(t *testing.T) {
 				t.Errorf("exit %+v, want code %d and error %q", exit, row.code, row.err)
 			}
 			if diff := cmp.Diff(row.lines, lines); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+				t.Errorf("reported lines (-want +got):\n%s", diff)
 			}
 			if elapsed := time.Since(begin); elapsed > 8*time.Second {
-				t.Errorf("the step ended after %s", elapsed)
+				t.Errorf("the step ended after %s, want at most 8s", elapsed)
 			}
 		})
 	}

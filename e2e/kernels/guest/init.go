@@ -61,7 +61,7 @@ func run(s Step, report func(line string)) Exit {
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Env, cmd.Dir = append(os.Environ(), s.Env...), s.Dir
 	// Without a delay, Wait would wait for children of the ended step that keep its output open.
-	// The delay has no effect on a pipe of StdoutPipe.
+	// The delay has no effect with StdoutPipe, so the output is an io.Pipe.
 	cmd.WaitDelay = time.Second
 	lines, output := io.Pipe()
 	cmd.Stdout, cmd.Stderr = output, output

@@ -77,7 +77,7 @@ func TestOrderReturnsDependenciesFirst(t *testing.T) {
 
 func TestLoadingAMissingModuleIsAnError(t *testing.T) {
 	if err := modules.Load("no-such"); err == nil {
-		t.Error("no error")
+		t.Error("no error for an unknown module")
 	}
 	if err := (kmod.Index{{Name: "m", Path: "/nowhere/m.ko"}}).Load("m"); err == nil {
 		t.Error("no error for a missing file")

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// object returns an ELF file with one section besides the section of the section names.
+// object returns an ELF file with the section, and with the section that contains section names.
 func object(t *testing.T, section, content string) []byte {
 	t.Helper()
 	const headerSize, sectionSize = 64, 64
@@ -51,7 +51,7 @@ func TestModuleNameAndDependencies(t *testing.T) {
 		Needs: []string{"nf_tables", "nf_nat"},
 	}
 	if err != nil || !cmp.Equal(want, got) {
-		t.Errorf("%v, error %v", cmp.Diff(want, got), err)
+		t.Errorf("module (-want +got)\n%v, error %v", cmp.Diff(want, got), err)
 	}
 }
 

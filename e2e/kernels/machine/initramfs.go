@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// An Initramfs writes a cpio archive with a kernel's initial file system. It is not compressed,
-// because an emulated processor decompresses slowly. Parent directories are added automatically.
+// An Initramfs writes a cpio archive with a kernel's initial file system. The archive is not
+// compressed, because an emulated processor decompresses slowly. Parent directories are added
+// automatically.
 // Close returns the first error.
 type Initramfs struct {
 	out   *bufio.Writer

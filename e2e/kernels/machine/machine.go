@@ -43,8 +43,8 @@ var emulators = map[string]emulator{
 // qemu-system-x86 or qemu-system-arm.
 func Emulator(arch string) string { return emulators[arch].program }
 
-// memory is the machine's memory in MiB. It suffices for the initramfs and five times the memory
-// that the tests were measured to use.
+// memory is the machine's memory in MiB. It suffices for the initramfs and five times the measured
+// memory use of the tests.
 const memory = "1024"
 
 // Run boots the machine and calls report for each event, in order, until the guest powers it off.

@@ -33,7 +33,7 @@ func TestInitramfsContainsFilesAndParents(t *testing.T) {
 		"120777 usr/bin/link program", "100644 plan.json {}",
 	}
 	if diff := cmp.Diff(want, entries(t, out.Bytes())); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("entries of the archive (-want +got):\n%s", diff)
 	}
 }
 
@@ -54,11 +54,11 @@ func TestTreeAddsTheFilesOfADirectory(t *testing.T) {
 		"100600 files/etc/file text", "120777 files/etc/link file",
 	}
 	if diff := cmp.Diff(want, entries(t, out.Bytes())); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("entries of the archive (-want +got):\n%s", diff)
 	}
 }
 
-// entries parses an archive: mode in octal, name and content.
+// entries returns the mode in octal, the name and the content of each entry of an archive.
 func entries(t *testing.T, archive []byte) []string {
 	t.Helper()
 	const headerSize = 110
@@ -104,12 +104,12 @@ func TestInitramfsReportsErrors(t *testing.T) {
 		"duplicate name": twice, "missing file": absent,
 	} {
 		if err := a.Close(); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: Close returns no error", name)
 		}
 	}
 }
 
-func TestReadConsoleReadsToTheEnd(t *testing.T) {
+func TestReadConsoleReportsEventsAndReturnsTheLastLines(t *testing.T) {
 	const mark = "\x1esluice "
 	for _, row := range []struct {
 		name, console string

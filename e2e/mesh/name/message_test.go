@@ -51,7 +51,7 @@ func check(t *testing.T, answer []byte, want name.Resolution) {
 	addresses := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	ports := cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 	if diff := cmp.Diff(want, got, addresses, ports); diff != "" {
-		t.Error(diff)
+		t.Errorf("content of the response (-want +got)\n%s", diff)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package proxy is a minimal replacement for Envoy and pilot-agent. It listens on their ports, and
-// connects to the application from the same source addresses. It forwards each connection to its
-// original destination, and adds a header to each HTTP request, so that the receiver can check the
-// path (see package path).
+// connects to the application from Envoy's source addresses. It forwards each connection to its
+// original destination, and adds a header to the first HTTP request of the connection, so that the
+// receiver can check the path (see package path).
 //
 //	15001  outbound connections
 //	15006  inbound connections; they are forwarded to the application from 127.0.0.6 or ::6, or from

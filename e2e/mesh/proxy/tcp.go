@@ -36,9 +36,9 @@ func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// proxyConn forwards a connection to its original destination, and closes it at the end. If this
-// fails, for example because the destination is unreachable, proxyConn resets the connection, so
-// that the caller gets an error.
+// proxyConn forwards a connection to its original destination, and then closes the connection. If
+// forwarding fails, for example because the destination is unreachable, proxyConn resets the
+// connection, so that the caller gets an error.
 func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
 	hop := path.Hop{Proxy: c.podName, Direction: c.direction, Peer: path.AddrPort(down.RemoteAddr())}

@@ -34,7 +34,8 @@ import (
 // the sidecar of that pod.
 const asSidecar = "SIDECAR_TEST_POD"
 
-// sidecar runs until the end of standard input, which is also the end of the test's process.
+// sidecar runs a proxy until the end of standard input. The input also ends when the test's process
+// ends.
 func sidecar(pod string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -65,8 +66,8 @@ func addressesOf(i, n int) (ipv4, ipv6 netip.Addr) {
 		netip.MustParseAddr(fmt.Sprintf("fd00:%d::%d", i, n))
 }
 
-// newNodes returns two nodes that are connected. Each has an agent's server and a ztunnel that
-// knows the addresses of the pods in ambient mode on the other node.
+// newNodes returns two connected nodes. Each has an agent's server and a ztunnel that knows the
+// addresses of the pod in ambient mode on the other node.
 func newNodes(t *testing.T) (nodes [2]*node) {
 	t.Helper()
 	for i := range nodes {
@@ -243,8 +244,8 @@ func (n *node) sidecarPod(backend compat.Backend, number int, name string) nodeP
 	return p
 }
 
-// onlyHBONE drops connections between the pods in ambient mode that do not use HBONE, and counts
-// the HBONE packets. Each node routes the connections between its pods.
+// onlyHBONE drops TCP packets between the pods in ambient mode that do not belong to an HBONE
+// connection, and counts the packets to the HBONE port.
 const onlyHBONE = `table inet watch {
 	chain forward {
 		type filter hook forward priority 0
@@ -259,7 +260,7 @@ const onlyHBONE = `table inet watch {
 }`
 
 // Pods on two nodes, in ambient mode and with sidecars, reach each other in both families. Between
-// pods in ambient mode, only HBONE is on the network.
+// pods in ambient mode, the nodes forward only HBONE.
 func TestPodsOnTwoNodes(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		nodes := newNodes(t)

@@ -266,7 +266,8 @@ func forEachBackend(t *testing.T, test func(*testing.T, compat.Backend)) {
 	}
 }
 
-// Traffic between two pods passes through both ztunnels, in both directions and families.
+// Traffic between two mesh pods is forwarded by ztunnel in both pods, in both directions and
+// families.
 func TestTrafficBetweenTwoMeshPods(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		env := newTestEnv(t)
@@ -315,7 +316,7 @@ func TestIstioHBONEClient(t *testing.T) {
 	}
 }
 
-// Only one pod is in the mesh.
+// Traffic between a mesh pod and a host outside the mesh is forwarded by ztunnel only in the pod.
 func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
 	forEachBackend(t, func(t *testing.T, backend compat.Backend) {
 		env := newTestEnv(t)
@@ -387,7 +388,8 @@ func (env *testEnv) mustForwardQueries() {
 			return nil
 		})
 		if err != nil || report.Proxy != "pod" || report.Server != "neighbor" {
-			env.t.Errorf("lookup by %s: %+v, %v", network, report, err)
+			env.t.Errorf("lookup over %s: %+v, error %v, want the proxy pod and the server neighbor",
+				network, report, err)
 		}
 	}
 	cancel()

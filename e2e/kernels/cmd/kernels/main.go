@@ -2,8 +2,8 @@
 // results with the table in e2e/README.md; see package kernels.
 //
 // The exit code is 0 if all selected results are as expected, otherwise 1. If a required program or
-// package is missing, it prints a message and exits with 0, or with 1 if SLUICE_REQUIRE=1 or
-// CI=true.
+// package is missing, the command prints a message and exits with 0, or with 1 if SLUICE_REQUIRE=1
+// or CI=true.
 package main
 
 import (

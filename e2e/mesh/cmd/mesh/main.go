@@ -9,9 +9,9 @@
 //	mesh udp [-wait 5s] ADDRESS:PORT              sends a datagram
 //	mesh lookup [-wait 5s] [-tcp] [-6] NAME       sends a DNS query
 //
-// The proxy's first arguments are the arguments of pilot-agent. Servers report the properties of
-// the caller, and clients print these reports as JSON. The name of the pod is $POD_NAME, or the
-// host's name. The flag -h of each command prints all flags.
+// The proxy's first arguments are the arguments of pilot-agent. Servers report the addresses and
+// the proxies of a request, and clients print these reports as JSON. The name of the pod is
+// $POD_NAME, or the host's name. The flag -h of each command prints all flags.
 package main
 
 import (
