@@ -89,7 +89,7 @@ func agentCandidate(
 	}
 }
 
-// A nodeAgent is an agent in its own mount namespace, like in its pod.
+// A nodeAgent is an agent in its own mount namespace, as in a pod.
 type nodeAgent struct {
 	process    *exec.Cmd
 	log        bytes.Buffer
@@ -136,8 +136,8 @@ func tail(text string) string { return text[max(len(text)-1000, 0):] }
 // primary is the CNI configuration of the cluster network.
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
-// runSluiceNode provides the service account, as the kubelet does, mounts the pods' network
-// namespaces, as the runtime does, and executes the agent.
+// runSluiceNode is a script that provides the service account, as the kubelet does, mounts the
+// pods' network namespaces, as the runtime does, and executes the agent.
 const runSluiceNode = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run

@@ -79,7 +79,7 @@ func TestFailingCandidateIsOmittedWithTheReason(t *testing.T) {
 		"unprepared": "not root", "closed": "no kernel feature",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("reasons of the omitted candidates (-want +got)\n%s", diff)
 	}
 	// Each of the three opened candidates runs once unmeasured, and the good one runs twice more.
 	if ended != 3 || reverted != 5 {

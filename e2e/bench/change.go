@@ -50,8 +50,9 @@ func changeRows(t Tools) []Row {
 	}
 }
 
-// changeCandidate returns a candidate that changes the rules of a pod. writer has written the rules
-// of the sidecar before. The commands of changer replace them with the rules of the sidecar after.
+// changeCandidate returns a candidate that changes the rules of a pod. Before the measurement,
+// writer writes the rules of the first sidecar. The commands of changer replace these rules with
+// the rules of the second sidecar.
 func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }

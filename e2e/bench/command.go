@@ -73,7 +73,7 @@ func (c *Command) withCmd(execute func(*exec.Cmd) error) error {
 // Task returns the task of executing the command.
 func (c *Command) Task() Task { return Task{Do: c.measure, Count: c.countResources} }
 
-// measure executes the command, and returns its time and CPU time.
+// measure executes the command, and returns its wall time and its CPU time.
 func (c *Command) measure() (s Sample, err error) {
 	err = c.withCmd(func(cmd *exec.Cmd) error {
 		begin := time.Now()

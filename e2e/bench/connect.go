@@ -54,9 +54,9 @@ func connectRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// connectCandidate returns a candidate that opens connections in the same pod in all rounds. p has
-// written the pod's rules; if it is nil, the pod has none. background runs in the pod meanwhile; it
-// may be nil.
+// connectCandidate returns a candidate that opens connections in the same pod in all rounds. p
+// writes the pod's rules before; if p is nil, the pod has no rules. background runs in the pod
+// meanwhile; it may be nil.
 func (t Tools) connectCandidate(
 	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
 ) Candidate {

@@ -5,7 +5,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// diffRows returns rows that decide whether two rulesets treat every packet alike.
+// diffRows returns rows in which rules diff compares two rulesets.
 func diffRows(t Tools) []Row {
 	var rows []Row
 	for _, c := range []struct {

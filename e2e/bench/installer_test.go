@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// runInstallCNI executes install-cni with the directory as root, because the paths of its image and
-// mounts are fixed.
+// runInstallCNI is a script that executes install-cni with the directory DIR as root directory,
+// because install-cni uses fixed paths of its image and mounts.
 const runInstallCNI = `set -e
 mount --make-rprivate /
 cd "$DIR"
@@ -18,7 +18,7 @@ mount --bind "$PROGRAM" install-cni
 exec chroot . /install-cni --ctrlz_port 0`
 
 // startInstaller starts Istio's install-cni with the environment that Istio's chart sets by
-// default, and returns when it is ready. The port of its readiness probe is fixed.
+// default, and returns when install-cni is ready. The port of its readiness probe is fixed.
 func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 	program, err := tools.Find(bench.InstallCNI)
 	if err != nil {

@@ -123,8 +123,8 @@ func TestPacketBaselineEnablesConntrack(t *testing.T) {
 	}
 }
 
-// The cost of commands in sequence is the sum of their times and of their numbers of executed
-// programs. Its memory is the memory of the largest process.
+// The times and the numbers of executed programs of commands in sequence are added. Their memory is
+// the memory of the largest process.
 func TestCostOfCommandsInSequence(t *testing.T) {
 	shell := func(text string) *Command {
 		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}

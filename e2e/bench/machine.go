@@ -75,8 +75,8 @@ func (t Tools) Programs() []report.Program {
 	return programs
 }
 
-// moduleVersion returns path and version of Istio's module in an executable, or an empty string if
-// it has none.
+// moduleVersion returns the path and the version of Istio's module in an executable, or an empty
+// string if the executable does not contain the module.
 func moduleVersion(path string) string {
 	out, err := exec.Command("go", "version", "-m", path).Output()
 	if err != nil {

@@ -67,8 +67,9 @@ func packetRows(t Tools) []Row {
 }
 
 // sendCandidate returns a candidate that sends datagrams in the same pod in all rounds. Each round
-// uses new sockets, because the memory addresses of sockets affect the result. background runs in
-// the pod meanwhile; it may be nil.
+// uses new sockets, because the memory addresses of sockets affect the result. p writes the pod's
+// rules before; if p is nil, the pod has no rules. background runs in the pod meanwhile; it may be
+// nil.
 func (t Tools) sendCandidate(
 	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
 ) Candidate {

@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkPeers measures all rows, prints them, and writes results.json and the files rendered
-// from it. "make bench-peers" builds the programs and runs it once. SLUICE_ROWS is a regular
-// expression that selects rows by id; if it is set, no files are written.
+// from it. "make bench-peers" builds the programs and runs the benchmark once. SLUICE_ROWS is a
+// regular expression that selects rows by id; if it is set, no files are written.
 func BenchmarkPeers(b *testing.B) {
 	netnstest.RequireRoot(b)
 	rounds := 30

@@ -20,7 +20,7 @@ type Plugin struct {
 	Kind report.Kind
 	// Path is the path of the executable.
 	Path string
-	// Config contains the plugin's own fields of its configuration.
+	// Config contains the fields of the configuration that are specific to the plugin.
 	Config map[string]any
 	// Env is added to the environment.
 	Env []string
@@ -28,7 +28,7 @@ type Plugin struct {
 	Node *netns.NS
 }
 
-// A Pod is the part of CNI_ARGS about a pod.
+// A Pod is a pod, as a container runtime describes it to plugins.
 type Pod struct {
 	Namespace, Name, UID string
 	// Annotations are passed to the plugin as containerd passes them if it is configured to; nil
@@ -39,8 +39,8 @@ type Pod struct {
 // attachments counts the attachments, so that each has a unique container ID.
 var attachments atomic.Int64
 
-// Add returns a candidate that runs ADD for the pod, each time in a new namespace. redirected says
-// whether ADD must redirect the pod.
+// Add returns a candidate that runs ADD for the pod, each time in a new namespace. ADD must
+// redirect the pod if redirected is true, and must not redirect it otherwise.
 func (p *Plugin) Add(pod Pod, redirected bool) Candidate {
 	return Candidate{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))

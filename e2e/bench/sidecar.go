@@ -12,7 +12,8 @@ import (
 // A Sidecar describes the parameters of an injected pod. By default, the pod is dual-stack and
 // captures DNS.
 type Sidecar struct {
-	// IPv4Prefixes and IPv6Prefixes are the numbers of excluded prefixes, which are not adjacent.
+	// IPv4Prefixes and IPv6Prefixes are the numbers of excluded prefixes. No two of them are
+	// adjacent.
 	IPv4Prefixes, IPv6Prefixes int
 	// WithoutDNS disables DNS capture. Then all rules are NAT rules.
 	WithoutDNS bool

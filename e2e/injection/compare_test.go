@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// compare compares the plugin's rules for pod with istio-init's rules for initialized. The only
-// differences allowed are s.others, and each of them must occur.
+// compare compares the plugin's rules for pod with istio-init's rules for initialized. They must
+// differ exactly by s.deviations and s.others.
 func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *corev1.Pod) {
 	t.Helper()
 	sluiceRules := parameters(t, s, pod)
@@ -46,7 +46,7 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *c
 }
 
 // parameters returns the parameters that the plugin derives from the pod, and checks that rules
-// explain derives the same.
+// explain prints the same rules.
 func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	t.Helper()
 	pod := readAsPlugin(t, injected)
@@ -77,8 +77,8 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	return sluiceRules
 }
 
-// decideWithout compares the rulesets after removing the given differences from the parameters of
-// Sluice.
+// decideWithout compares the rulesets after changing Sluice's parameters to istio-init's, for the
+// given differences.
 func decideWithout(sluiceRules rules.Redirect, istioRules rules.Ruleset, removed []difference) diff.Result {
 	for _, d := range removed {
 		d.remove(&sluiceRules)

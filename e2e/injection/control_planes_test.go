@@ -85,10 +85,10 @@ var controlPlanes = []controlPlane{
 			}},
 		}},
 		pods: []podCase{
-			{name: "a sidecar", pod: istio.DualPod, deviations: tproxy, others: usualExcluded},
+			{name: "a sidecar", pod: istio.DualPod, deviations: tproxy, others: withOtherStatusPort},
 			{
 				name: "REDIRECT", pod: istio.DualPod,
-				annotations: annotated(mesh.ModeAnnotation, "REDIRECT"), others: usualExcluded,
+				annotations: annotated(mesh.ModeAnnotation, "REDIRECT"), others: withOtherStatusPort,
 			},
 			{
 				name: "annotations that override mesh-wide settings", deviations: tproxy, others: noDifferences,
@@ -99,6 +99,6 @@ var controlPlanes = []controlPlane{
 	},
 }
 
-// usualExcluded is the difference of a pod with another status port: the plugin excludes the
-// default one, too.
-var usualExcluded = []difference{usualStatusPortExcluded}
+// withOtherStatusPort contains the difference in a pod with another status port: the plugin also
+// excludes the default status port.
+var withOtherStatusPort = []difference{defaultStatusPortExcluded}

@@ -14,9 +14,10 @@ type difference struct {
 	remove func(r *rules.Redirect)
 }
 
-// Status port of the proxy's agent, and DNS server of the pod.
+// agentStatusPort is the default status port of the proxy's agent.
 const agentStatusPort = 15020
 
+// podServer is the DNS server of the pod. resolvConf is the resolv.conf of the pod.
 var (
 	podServer  = netip.MustParseAddr("10.96.0.10")
 	resolvConf = "nameserver " + podServer.String() + "\n"
@@ -31,7 +32,7 @@ var (
 			}
 		},
 	}
-	usualStatusPortExcluded = difference{
+	defaultStatusPortExcluded = difference{
 		"the default status port is not captured, even if the pod has another one",
 		func(r *rules.Redirect) {
 			r.InboundExcludePorts = slices.DeleteFunc(slices.Clone(r.InboundExcludePorts), func(p rules.PortRange) bool {
@@ -49,7 +50,7 @@ var (
 		func(r *rules.Redirect) { r.DNS.All, r.DNS.Servers = false, []netip.Addr{podServer} },
 	}
 	groupOfTheProxy = difference{
-		"the GID of the proxy is its container's; istio-init only gets the UID and uses it as GID",
+		"the plugin reads the proxy's GID from its container; istio-init gets only the UID, and uses it as the GID",
 		func(r *rules.Redirect) { r.ProxyGIDs = r.ProxyUIDs },
 	}
 )

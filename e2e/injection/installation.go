@@ -57,7 +57,7 @@ type Installation struct {
 	Revision string
 	// CNI selects redirection by a CNI plugin instead of istio-init.
 	CNI bool
-	// Values contains further values of the chart.
+	// Values contains further values of the chart. The values revision and pilot are ignored.
 	Values map[string]any
 }
 

@@ -3,11 +3,12 @@ package injection_test
 import (
 	"maps"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sluice-mesh/sluice/e2e/istio"
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Annotations and labels of Istio that package mesh does not define.
@@ -29,7 +30,8 @@ type podCase struct {
 	labels      map[string]string
 	change      func(p *corev1.Pod)
 	pod         istio.Pod // the pod's addresses
-	// skipped is the plugin's reason for not redirecting the pod, empty if it redirects it.
+	// skipped is the plugin's reason for not redirecting the pod; empty if the plugin redirects the
+	// pod.
 	skipped decide.Reason
 	// user is the UID of the proxy; 0 means 1337.
 	user uint32
@@ -132,11 +134,11 @@ var ordinary = []podCase{
 	},
 	{
 		name: "another status port", annotations: annotated(statusPort, "15999"),
-		others: []difference{statusPortUncaptured, usualStatusPortExcluded},
+		others: []difference{statusPortUncaptured, defaultStatusPortExcluded},
 	},
 	{
 		name: "no status port", annotations: annotated(statusPort, "0"),
-		others: []difference{statusPortUncaptured, usualStatusPortExcluded},
+		others: []difference{statusPortUncaptured, defaultStatusPortExcluded},
 	},
 	{name: "excluded interfaces", annotations: annotated(excludeInterfaces, "eth1,net1")},
 	{name: "rerouted interfaces", annotations: annotated(rerouteInterfaces, "vmif0")},

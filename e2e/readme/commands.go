@@ -3,8 +3,8 @@ package readme
 import "strings"
 
 // Commands returns the commands in the code blocks of a section of a Markdown text, in order. The
-// heading of the section is "## ", followed by section. A backslash continues a command on the next line.
-// Empty lines and comment lines are omitted.
+// heading of the section is "## ", followed by section. A backslash continues a command on the next
+// line. Empty lines and comment lines are omitted.
 func Commands(text, section string) []string {
 	var commands []string
 	var command string

@@ -15,8 +15,8 @@ type file struct {
 	content []byte
 }
 
-// tarGzip returns a compressed archive of the files. In the archive, they belong to root and have
-// the modification time t.
+// tarGzip returns a compressed archive in which the files belong to root and have the modification
+// time t.
 func tarGzip(files []file, t time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	compressed, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

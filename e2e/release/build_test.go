@@ -62,7 +62,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 		}
 	}
 	checkSums(t, r, names)
-	checkVersion(t, r)
+	checkProgramAndPackage(t, r)
 	digest := checkRegistry(t, r)
 	checkChart(t, r, digest)
 	newIndex(t, r).checkInstallation()
@@ -109,8 +109,9 @@ func checkSums(t *testing.T, r *Release, names []string) {
 	}
 }
 
-// checkVersion runs the program of this machine's architecture.
-func checkVersion(t *testing.T, r *Release) {
+// checkProgramAndPackage runs the command rules for amd64, and checks the files of its Debian
+// package.
+func checkProgramAndPackage(t *testing.T, r *Release) {
 	t.Helper()
 	dir := t.TempDir()
 	command(t, dir, "tar", "-xzf", filepath.Join(r.Out, r.archiveName("sluice", "amd64")))

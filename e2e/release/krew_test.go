@@ -67,20 +67,20 @@ func (x *index) checkInstallation() {
 	command(x.t, ".", x.krew, "update")
 	if found := command(x.t, ".", x.krew, "search", "sluice"); !strings.Contains(found,
 		"Trace, explain and check mesh redirection") {
-		x.t.Errorf("krew search: %s", found)
+		x.t.Errorf("krew search: %s, want the description of the plugin", found)
 	}
 	command(x.t, ".", x.krew, "install", "sluice")
 	if list := command(x.t, ".", x.krew, "list"); !strings.Contains(list, "sluice") {
-		x.t.Errorf("krew list: %s", list)
+		x.t.Errorf("krew list: %s, want the plugin sluice", list)
 	}
 	// kubectl finds a plugin in PATH by this name.
 	if text := command(x.t, ".", "kubectl-sluice", "--version"); !strings.Contains(text,
 		x.r.Version) {
-		x.t.Errorf("kubectl sluice --version: %s", text)
+		x.t.Errorf("kubectl-sluice --version: %s, want %s", text, x.r.Version)
 	}
 	command(x.t, ".", x.krew, "uninstall", "sluice")
 	if path, err := exec.LookPath("kubectl-sluice"); err == nil {
-		x.t.Errorf("%s was not removed", path)
+		x.t.Errorf("%s exists after krew uninstall", path)
 	}
 }
 
@@ -118,6 +118,6 @@ func TestKrewInstallsThePlugin(t *testing.T) {
 	command(t, ".", x.krew, "update")
 	out, err := exec.CommandContext(t.Context(), x.krew, "install", "sluice").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "checksum does not match") {
-		t.Errorf("no error for an archive with a wrong checksum: %v\n%s", err, out)
+		t.Errorf("archive with a wrong checksum: error %v, want a checksum error in\n%s", err, out)
 	}
 }

@@ -92,7 +92,7 @@ func pushLayout(ctx context.Context, archive string) (err error) {
 	return nil
 }
 
-// push pushes the image or image index in a layout's index that m describes.
+// push pushes the image or image index that m describes. index is the index of the layout.
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, m v1.Descriptor) error {
 	options := remoteOptions(ctx)
 	if m.MediaType.IsIndex() {

@@ -47,7 +47,7 @@ type Release struct {
 	Source, Out string
 	// Version is a semantic version with the prefix v.
 	Version string
-	// Commit is the full hash of the commit, and Time its time.
+	// Commit is the full hash of the commit. Time is the time of the commit.
 	Commit string
 	Time   time.Time
 	// Hub is the registry and the path of the image and the chart, such as ghcr.io/sluice-mesh.

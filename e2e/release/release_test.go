@@ -55,7 +55,7 @@ func (r *Release) read(t *testing.T, name string) []byte {
 	return content
 }
 
-// unpack returns the files of an archive, and checks that times, owners and modes are fixed.
+// unpack returns the files of an archive, and checks their times and owners.
 func unpack(t *testing.T, archive []byte, want time.Time) map[string]string {
 	t.Helper()
 	plain, err := gzip.NewReader(bytes.NewReader(archive))
@@ -129,10 +129,10 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 	var changes []change
 	if err := yaml.UnmarshalStrict([]byte(annotations["artifacthub.io/changes"].(string)),
 		&changes); err != nil || len(changes) < 10 || changes[0].Kind != "added" {
-		t.Errorf("changes %+v, error %v", changes, err)
+		t.Errorf("changes %+v, error %v, want at least 10 changes, the first of kind added", changes, err)
 	}
 	if files["sluice/templates/daemonset.yaml"] == "" || files["sluice/.helmignore"] == "" {
-		t.Error("files are missing")
+		t.Error("the chart does not contain templates/daemonset.yaml or .helmignore")
 	}
 	for name := range files {
 		if strings.HasSuffix(name, ".go") {
@@ -149,7 +149,7 @@ func TestChangesOfAVersion(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := changesOf(log, "v0.2"); len(got) > 0 {
-		t.Errorf("got %+v for a version without a section", got)
+		t.Errorf("version without a section: got %+v, want no changes", got)
 	}
 }
 
@@ -187,7 +187,8 @@ func TestKrewManifestContainsTheArchives(t *testing.T) {
 	}
 }
 
-// sigstore's verifier accepts the signatures of checksums and image, and rejects changed content.
+// sigstore's verifier accepts the signature of the checksums. Verify and VerifyImage accept valid
+// signatures, and reject other content and other keys.
 func TestSignatures(t *testing.T) {
 	key := newKey(t)
 	digest := "sha256:" + strings.Repeat("1", 64)
@@ -243,7 +244,7 @@ func TestSignatures(t *testing.T) {
 		t.Error("no error for another key")
 	}
 	if got := SignatureTag(digest); got != "sha256-"+strings.Repeat("1", 64)+".sig" {
-		t.Errorf("tag %s", got)
+		t.Errorf("tag %s, want the digest with a dash and .sig", got)
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// ParseKey parses a PEM private key. It is a key of `cosign generate-key-pair`, which password
-// decrypts, or an unencrypted ECDSA key.
+// ParseKey parses a PEM private key: a key of `cosign generate-key-pair` that is encrypted with
+// password, or an unencrypted ECDSA key.
 func ParseKey(pem, password []byte) (*ecdsa.PrivateKey, error) {
 	key, err := cryptoutils.UnmarshalPEMToPrivateKey(pem, cryptoutils.StaticPasswordFunc(password))
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *Release) addSignatures(imageDigest string) error {
 	)
 }
 
-// addSignature writes the signature of the image or chart ref with the digest to a file.
+// addSignature writes a file with the signature of the image or chart. ref is its name.
 func (r *Release) addSignature(fileName, ref, digest string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {

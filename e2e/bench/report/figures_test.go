@@ -75,6 +75,6 @@ func TestFiguresAreWrittenToTheReadme(t *testing.T) {
 	results.Rows = results.Rows[:4]
 	if err := report.WriteFigures(path, results); err == nil ||
 		err.Error() != `the row "diff" was not measured` {
-		t.Errorf("without the row diff: error %v", err)
+		t.Errorf("without the row diff: error %v, want an error that names the row", err)
 	}
 }

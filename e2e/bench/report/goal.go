@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Goal is a goal for an entry of Sluice.
+// A Goal is a requirement on a quantity of an entry of Sluice.
 type Goal struct {
 	// Entry is the name of the entry.
 	Entry    string   `json:"of"`
@@ -89,7 +89,7 @@ func (g Goal) isWorse(a, b float64) bool {
 	return (a > b) != (g.Quantity == Rate)
 }
 
-// relation returns the relation between the ratio and Factor if the goal is met.
+// relation returns the relation that the goal requires between the ratio and Factor.
 func (g Goal) relation() string {
 	if g.Quantity == Rate {
 		return "≥"

@@ -2,7 +2,7 @@ package report
 
 import "strings"
 
-// A Plot is an image of the page.
+// A Plot is an image on the page.
 type Plot struct {
 	// Name is the name of the file.
 	Name string

@@ -129,7 +129,7 @@ func TestPageAndPlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+			t.Errorf("%s differs from the golden file (-want +got)\n%s", name, diff)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestDecodeReturnsEncodedResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("decoded results (-want +got)\n%s", diff)
 	}
 	if _, err := report.Decode([]byte("{")); err == nil {
 		t.Error("no error for a truncated file")
@@ -188,12 +188,12 @@ func TestSummarize(t *testing.T) {
 		},
 	} {
 		if diff := cmp.Diff(row.want, report.Summarize(row.values)); diff != "" {
-			t.Errorf("%s: %s", row.name, diff)
+			t.Errorf("%s: summary (-want +got)\n%s", row.name, diff)
 		}
 	}
 }
 
-// The page of an empty run has no sections and plots of measurements that were not made.
+// The page of an empty run has no plots, and no sections about measurements that were not made.
 func TestEmptyResultsAreRendered(t *testing.T) {
 	page := string(report.Markdown(report.Results{}))
 	for _, section := range []string{

@@ -48,7 +48,7 @@ type Pod struct {
 	Bytes int `json:"bytes"`
 }
 
-// A Row is one task.
+// A Row contains the results of a task.
 type Row struct {
 	// ID identifies the row.
 	ID string `json:"id"`
@@ -89,7 +89,8 @@ type Kind string
 const (
 	Peer   Kind = ""
 	Sluice Kind = "ours"
-	// Floor does only the minimum that the task requires: the lowest cost or the highest rate.
+	// Floor marks a program that does only the minimum that the task requires. It has the lowest
+	// cost or the highest rate.
 	Floor Kind = "floor"
 )
 

@@ -31,7 +31,7 @@ type Series struct {
 	Unit string `json:"unit,omitempty"`
 	// Growth is the allowed growth of the median from the second to the last quarter.
 	Growth float64 `json:"growth"`
-	// Seconds are the times of the samples since the start of the run, Values the samples.
+	// Seconds are the times of the samples, since the start of the run. Values are the samples.
 	Seconds []float64 `json:"seconds"`
 	Values  []float64 `json:"values"`
 }

@@ -98,7 +98,8 @@ func class(k Kind) string {
 	return string(k)
 }
 
-// text writes a text element. x is its start or end, as anchor says, and y its baseline.
+// text writes a text element. x is the position of the start or the end of the text, depending on
+// anchor. y is the position of the baseline.
 func text(b *strings.Builder, class string, x, y float64, anchor, content string) {
 	attribute := ""
 	if class != "" {
