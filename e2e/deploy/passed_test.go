@@ -78,7 +78,7 @@ func TestResources(t *testing.T) {
 		}
 		if diff := cmp.Diff(want,
 			deployed.agent(t).Spec.Template.Spec.Containers[0].Resources); diff != "" {
-			t.Errorf("%s:\n%s", c.reason, diff)
+			t.Errorf("%s: resources (-want +got)\n%s", c.reason, diff)
 		}
 	}
 }

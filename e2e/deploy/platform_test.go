@@ -69,7 +69,7 @@ func TestSettingsOfPlatforms(t *testing.T) {
 			values := fmt.Sprintf(form, platform)
 			deployed, _ := render(t, values, deploy.Options{})
 			if diff := cmp.Diff(want, settingsOf(t, deployed)); diff != "" {
-				t.Errorf("%s:\n%s", values, diff)
+				t.Errorf("%s: settings (-want +got)\n%s", values, diff)
 			}
 		}
 	}

@@ -180,7 +180,7 @@ func TestRightsFollowFeatures(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(c.want)
 		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("%s:\n%s", c.reason, diff)
+			t.Errorf("%s: permissions (-want +got)\n%s", c.reason, diff)
 		}
 	}
 }

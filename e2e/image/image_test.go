@@ -203,7 +203,7 @@ func checkLayer(t *testing.T, compressed []byte, diffIDs []string, program []byt
 	}
 }
 
-// Times and modes of the files, and the directory in which they are, do not change the image.
+// Times and modes of the files, and the path of their directory, do not change the image.
 func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	content := static(t)
 	write := func(modified time.Time, mode os.FileMode) (string, []byte) {

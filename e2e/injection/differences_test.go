@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A difference is a way in which both the plugin and istio-cni differ from istio-init.
+// A difference is a difference of both the plugin's and istio-cni's rules from istio-init's rules.
 type difference struct {
 	name string
 	// remove changes the plugin's parameters to istio-init's, for this difference only.
@@ -50,7 +50,7 @@ var (
 		func(r *rules.Redirect) { r.DNS.All, r.DNS.Servers = false, []netip.Addr{podServer} },
 	}
 	groupOfTheProxy = difference{
-		"the plugin reads the proxy's GID from its container; istio-init gets only the UID, and uses it as the GID",
+		"the plugin reads the proxy's GID from its container; istio-init uses the UID as the GID",
 		func(r *rules.Redirect) { r.ProxyGIDs = r.ProxyUIDs },
 	}
 )

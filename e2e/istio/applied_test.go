@@ -11,7 +11,7 @@ import (
 // isLong reports whether SLUICE_LONG selects the long form of the tests.
 func isLong() bool { return os.Getenv("SLUICE_LONG") == "1" }
 
-// appliedGroups contains the groups whose rules are applied to the kernel also in the short form.
+// appliedGroups contains the groups whose rules are applied to the kernel even in the short form.
 var appliedGroups = []string{"usual", "everything", "random"}
 
 // checkApplied runs rules apply with the same arguments and each backend, and compares the kernel's

@@ -7,7 +7,8 @@ import (
 )
 
 // A finding is a difference between the rules that istio-iptables writes with --native-nftables and
-// the rules that it writes with iptables. The tests call the former istio-nftables' rules.
+// the rules that it writes with iptables. The tests call the rules with --native-nftables
+// istio-nftables' rules.
 type finding struct {
 	id, description string
 	// repair changes istio-nftables' rules to remove the difference. If all findings are repaired,

@@ -67,7 +67,7 @@ func TestRecordedRuns(t *testing.T) {
 	}
 }
 
-// recorded returns the parameters of a recorded run, and whether the run only removed rules.
+// recorded returns the parameters of a recorded run. cleaned is true if the run only removed rules.
 func recorded(t *testing.T, dir string) (s testCase, cleaned bool) {
 	t.Helper()
 	var args map[string]any

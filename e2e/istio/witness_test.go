@@ -83,8 +83,8 @@ func TestWitnessesMatchTheKernel(t *testing.T) {
 	}
 }
 
-// The following functions select the classes whose witness enters the pod, enters it with a family
-// of addresses, or leaves it by an interface.
+// Each of the following functions selects classes by a property of the witness: its hook, its
+// outbound interface, or its hook and address family.
 
 func enters(h rules.Hook) func(diff.Class) bool {
 	return func(c diff.Class) bool { return c.Witness.Hook == h }
@@ -107,7 +107,8 @@ func capturedByNativeOnly(c diff.Class) bool {
 	return p.Protocol == rules.UDP && p.Owner != nil && p.State == rules.New && onlyLeft
 }
 
-// witnessPods is a witness with the two pods in which it is sent.
+// witnessPods contains a class with its witness, and two pods for sending the witness: with
+// istio-nftables' rules and with istio-iptables' rules.
 type witnessPods struct {
 	native, legacy loadedPod
 	class          diff.Class

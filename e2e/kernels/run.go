@@ -76,8 +76,8 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	return results, errors.Join(errs...)
 }
 
-// prepare downloads, unpacks and compiles the missing inputs of a kernel's machines, and returns all
-// inputs except the steps and the excluded modules. ready contains the names of the kernels and
+// prepare downloads, unpacks and compiles the missing inputs of a kernel's machines, and returns
+// all inputs except the steps and the excluded modules. ready contains the names of the kernels and
 // architectures that are already prepared.
 func (r *Run) prepare(
 	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,

@@ -10,7 +10,7 @@
 //
 //	SLUICE_SOAK=1h            duration; default 20 seconds
 //	SLUICE_SOAK_SANDBOXES=n   number of sandboxes created; default 5000 per hour, at least 200
-//	SLUICE_SOAK_LIVE=n        number of live sandboxes; default 250, or 40 below a minute
+//	SLUICE_SOAK_LIVE=n        number of live sandboxes, at least 2; default 250, or 40 below a minute
 //	SLUICE_SOAK_WRITE=1       write the figures to e2e/bench
 //
 // make soak runs it for an hour and writes the figures.

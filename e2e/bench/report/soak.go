@@ -15,7 +15,7 @@ type Soak struct {
 	// the same time.
 	Sandboxes int `json:"sandboxes"`
 	Live      int `json:"live"`
-	// Connections is the number of connections in live sandboxes, all of which were captured.
+	// Connections is the number of connections in live sandboxes. All of them were captured.
 	Connections int `json:"connections"`
 	// Repairs is the distribution of the times until removed rules were restored, in seconds.
 	Repairs Summary `json:"repairs"`

@@ -19,8 +19,8 @@ type Expected struct {
 	// Server is the pod that must respond; empty for any pod. At is the part of the pod that must
 	// respond; empty for the application ("app").
 	Server, At string
-	// Outbound and Inbound state whether the caller's and the server's proxy must forward the
-	// request.
+	// Outbound is true if the caller's proxy must forward the request. Inbound is true if the
+	// server's proxy must forward the request.
 	Outbound, Inbound bool
 	// Transparent is true if the server's proxy keeps the caller's address, as with TPROXY.
 	Transparent bool
@@ -82,7 +82,8 @@ func (e Expected) check(r Report) error {
 	return nil
 }
 
-// checkInbound checks the hop of the server's proxy, whose peer must have the address from.
+// checkInbound checks the hop of the server's proxy. The peer of the hop must be from, unless the
+// address is masqueraded.
 func (e Expected) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
 	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !e.Masqueraded {
 		return fmt.Errorf("the inbound proxy forwarded another connection: %+v", h)

@@ -11,8 +11,8 @@
 //
 // It has no mTLS, policy or service discovery. ZDS messages contain no addresses. Therefore an
 // address counts as an address of a mesh pod if it is in one of the pods' namespaces or in
-// Options.Mesh. Like package proxy, it adds a header to HTTP requests, so that the receiver can
-// check the path.
+// Options.Mesh. Like package proxy, it adds a header to the first HTTP request of a connection, so
+// that the receiver can check the path.
 //
 // Istio's package hbone is only the client in the tests of this package. The implementation does
 // not use hbone, because hbone's client can neither enter a network namespace nor set the mark, and
