@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestRequestsOfAnAgent compares the requests with the requests in the simulation of a large
-// cluster, e2e/scale. New requests must be added there too.
+// TestRequestsOfAnAgent checks the kinds of requests that the agent sends. The simulation of a large
+// cluster contains the same list (checkRequests in e2e/scale).
 func TestRequestsOfAnAgent(t *testing.T) {
 	node := newTestNode(t)
 	node.Issue(func(seconds int64) (string, time.Time) {
@@ -39,7 +39,7 @@ func TestRequestsOfAnAgent(t *testing.T) {
 		return len(kinds()) >= len(first)
 	})
 	if d := cmp.Diff(first, kinds()); d != "" {
-		t.Errorf("at the start (-want +got)\n%s", d)
+		t.Errorf("kinds of requests at the start (-want +got)\n%s", d)
 	}
 	node.end(p)
 	all := append(first, "get daemonsets", "get nodes")
