@@ -145,9 +145,9 @@ account=/var/run/secrets/kubernetes.io/serviceaccount
 mkdir -p $account
 cp "$DIR"/identity/token "$DIR"/identity/ca.crt $account
 number=0
-for space in $NAMESPACES; do
+for ns in $NAMESPACES; do
 	touch "$DIR/netns/$number"
-	mount --bind "$space" "$DIR/netns/$number"
+	mount --bind "$ns" "$DIR/netns/$number"
 	number=$((number + 1))
 done
 exec "$PROGRAM" run`
@@ -176,12 +176,12 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	if err != nil {
 		return err
 	}
-	var spaces []string
+	var paths []string
 	for _, ns := range a.namespaces {
-		spaces = append(spaces, (&bench.Attachment{NS: ns}).Path())
+		paths = append(paths, (&bench.Attachment{NS: ns}).Path())
 	}
 	err = a.run(runSluiceNode,
-		"PROGRAM="+program, "NAMESPACES="+strings.Join(spaces, " "),
+		"PROGRAM="+program, "NAMESPACES="+strings.Join(paths, " "),
 		"NODE_NAME="+apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
 		"POD_NAMESPACE="+apiservertest.Namespace,
 		"MOUNTED_CNI_NET_DIR="+a.path("conf"), "SLUICE_MOUNTED_BIN_DIR="+a.path("bin"),

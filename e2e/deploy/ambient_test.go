@@ -2,10 +2,12 @@ package deploy_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -89,10 +91,10 @@ func TestAgentMountsTheSocketDirectoryOfZtunnel(t *testing.T) {
 	deployed, _ := render(t, "profile: ambient", deploy.Options{})
 	pod := deployed.agent(t).Spec.Template.Spec
 	dir, _, _ := strings.Cut(settings.ZtunnelSocket, "/ztunnel.sock")
-	for _, v := range pod.Volumes {
-		if v.Name == "ztunnel" && v.HostPath.Path != dir {
-			t.Errorf("ztunnel's directory on the node is %s, want %s", v.HostPath.Path, dir)
-		}
+	if !slices.ContainsFunc(pod.Volumes, func(v core.Volume) bool {
+		return v.Name == "ztunnel" && v.HostPath.Path == dir
+	}) {
+		t.Errorf("no volume ztunnel with the node's directory %s: %+v", dir, pod.Volumes)
 	}
 	found := false
 	for _, m := range pod.Containers[0].VolumeMounts {

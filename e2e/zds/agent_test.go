@@ -111,9 +111,9 @@ cd "$DIR"
 for dir in bin sbin lib lib64 usr dev; do
 	if [ -L /$dir ]; then cp -a /$dir $dir; else mkdir -p $dir; mount --rbind /$dir $dir; fi
 done
-for space in $SPACES; do
-	touch host/run/netns/${space%%=*}
-	mount --bind "${space#*=}" host/run/netns/${space%%=*}
+for ns in $NAMESPACES; do
+	touch host/run/netns/${ns%%=*}
+	mount --bind "${ns#*=}" host/run/netns/${ns%%=*}
 done
 mount -t proc proc proc
 mount -t proc proc host/proc
@@ -137,7 +137,7 @@ func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 		}},
 	}
 	i.api.Put(`{kind: Namespace, metadata: {name: app, labels: {istio.io/dataplane-mode: ambient}}}`)
-	spaces := ""
+	namespaces := ""
 	for n, p := range append([]pod{orphan}, pods...) {
 		annotations := ""
 		if p == orphan {
@@ -148,7 +148,7 @@ func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 			status: {phase: Running, podIP: 10.244.1.%[5]d, podIPs: [{ip: 10.244.1.%[5]d}]}}`,
 			p.name, p.uid(), annotations, apiservertest.Node, 10+n))
 		if p != orphan {
-			spaces += fmt.Sprintf(" %s=/proc/%d/fd/%d", p.name, os.Getpid(), p.ns.FD())
+			namespaces += fmt.Sprintf(" %s=/proc/%d/fd/%d", p.name, os.Getpid(), p.ns.FD())
 		}
 	}
 	const account = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -178,7 +178,7 @@ func startIstio(t testing.TB, program string, orphan pod, pods []pod) agent {
 	command := exec.Command("/bin/sh", "-c", runIstioCNI)
 	command.Env = []string{
 		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "DIR=" + dir, "PROGRAM=" + program,
-		"SPACES=" + spaces, "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
+		"NAMESPACES=" + namespaces, "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
 		"CHAINED_CNI_PLUGIN=true", "EXCLUDE_NAMESPACES=kube-system", "REPAIR_ENABLED=false",
 		"AMBIENT_ENABLED=true", "AMBIENT_IPV6=true", "AMBIENT_DNS_CAPTURE=true",
 		"AMBIENT_RECONCILE_POD_RULES_ON_STARTUP=true", "NATIVE_NFTABLES=true",

@@ -45,6 +45,6 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	all := append(first, "get daemonsets", "get nodes")
 	slices.Sort(all)
 	if d := cmp.Diff(all, kinds()); d != "" {
-		t.Errorf("including the end (-want +got)\n%s", d)
+		t.Errorf("kinds of requests of the whole run (-want +got)\n%s", d)
 	}
 }
