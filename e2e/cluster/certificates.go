@@ -19,8 +19,8 @@ import (
 // certificateType is the type of certificates in PEM.
 const certificateType = "CERTIFICATE"
 
-// An authority is the cluster's certificate authority. Its certificate and those that it issues are
-// valid for a day.
+// An authority is the cluster's certificate authority. Its own certificate and the certificates
+// that it issues are valid for a day.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

@@ -120,13 +120,13 @@ func testSecondCluster(t *testing.T, first *testCluster, parent string) {
 		nodes, err := s.clients.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Name != name ||
 			s.Nodes()[0].Name() != name {
-			t.Errorf("nodes of %s: %v, %v", name, nodes.Items, err)
+			t.Errorf("nodes %v, %v; want only %s", nodes.Items, err, name)
 		}
 	}
 	conflist, err := os.ReadFile(second.Nodes()[0].Path(cluster.ConflistPath))
 	if err != nil || !strings.Contains(string(conflist), `"cniVersion": "1.1.0"`) ||
 		strings.Contains(string(conflist), "::/0") {
-		t.Errorf("the conflist is %s, %v", conflist, err)
+		t.Errorf("the conflist is %s, %v; want version 1.1.0 without IPv6", conflist, err)
 	}
 	if _, err := second.clients.CoreV1().Pods("default").Get(t.Context(), "answer",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -169,7 +169,7 @@ func testAPIServerOutage(t *testing.T, s *testCluster) {
 		t.Errorf("the stopped API server responds: %v", version)
 	}
 	if err := s.Collect(filepath.Join(t.TempDir(), "saved")); err == nil {
-		t.Error("no error of Collect without the API server")
+		t.Error("Collect succeeds without the API server, want an error")
 	}
 	if err := node.StartService(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func testReboot(t *testing.T, s *testCluster) {
 	}
 	s.waitForPod(t, "answer", 1)
 	if now := namespace(); now == before {
-		t.Errorf("network namespace %s exists after the reboot", now)
+		t.Errorf("network namespace %s still exists after the reboot", now)
 	}
 	s.mustReach(t, "answer", "http://hello")
 }

@@ -13,7 +13,7 @@ import (
 //go:embed dns.yaml
 var dnsManifest []byte
 
-// runDNS starts CoreDNS, and returns when its Service has an endpoint.
+// runDNS starts CoreDNS, and returns when a pod of CoreDNS is ready.
 func (c *Cluster) runDNS(ctx context.Context) error {
 	apply := c.nodes[0].Command(ctx, "kubectl", "apply", "--filename=-")
 	apply.Stdin = bytes.NewReader(dnsManifest)

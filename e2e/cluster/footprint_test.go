@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// runtimeNetns begins the paths of network namespaces that container runtimes create.
+// runtimeNetns is the prefix of the paths of network namespaces that container runtimes create.
 const runtimeNetns = "/run/netns/cni-"
 
-// withoutForeignNetns removes the mounts of other network namespaces, which may change during a
-// test.
+// withoutForeignNetns removes the mounts of network namespaces that no container runtime created.
+// Other programs may change these mounts during a test.
 func withoutForeignNetns(mounts string) string {
 	var remaining strings.Builder
 	for line := range strings.Lines(mounts) {

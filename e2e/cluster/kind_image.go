@@ -91,8 +91,8 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	return strings.TrimSpace(loaded), nil
 }
 
-// withBuildHint returns err, an error of pulling the node image, with a hint how to build a node
-// image instead, without a registry.
+// withBuildHint adds to an error from pulling the node image a hint how to build a node image
+// without a registry.
 func withBuildHint(err error) error {
 	return fmt.Errorf("%w\nset E2E_NODE_IMAGE=%s to build a node image without a registry", err,
 		BuildNodeImage)

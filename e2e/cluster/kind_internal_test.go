@@ -73,7 +73,7 @@ func TestAddressOfFamilyReturnsAnAddressOfTheFamily(t *testing.T) {
 	}
 	n.Status.Addresses = n.Status.Addresses[:2]
 	if got, err := addressOfFamily(n, netip.MustParseAddr("fd00:244::")); err == nil {
-		t.Errorf("IPv6 address of an IPv4-only node: %s", got)
+		t.Errorf("IPv6 address of an IPv4-only node: %s, want an error", got)
 	}
 }
 
@@ -102,6 +102,6 @@ func TestCompleteLinesAreForwarded(t *testing.T) {
 		fmt.Fprintln(l, i)
 	}
 	if got := l.lastLines(); strings.Contains(got, "two") || !strings.HasSuffix(got, "999\n") {
-		t.Errorf("last lines after a thousand further ones: %q", got)
+		t.Errorf("last lines after a thousand further lines: %q, want only the latest lines", got)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// kindChildEnv contains a directory in which the test binary starts a cluster. If it is not set,
-// the tests run.
+// kindChildEnv is an environment variable with the directory in which the test binary starts a
+// cluster. Without the variable, the binary runs the tests.
 const kindChildEnv = "SLUICE_TEST_KIND_KILLED"
 
 func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
@@ -34,7 +34,7 @@ func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// At this line, kubeadm runs in a node.
+	// When kind prints this line, kubeadm runs in a node.
 	reached := false
 	for s := bufio.NewScanner(out); !reached && s.Scan(); {
 		t.Log(s.Text())

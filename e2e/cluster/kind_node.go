@@ -64,8 +64,8 @@ func (n *kindNode) Listen(address string) (net.Listener, error) {
 	return listen(filepath.Join(n.processDir(), "ns/net"), address)
 }
 
-// Command implements Node. It does not use docker exec, because the engine cannot kill such a
-// process.
+// Command implements Node. It does not use docker exec, because the engine cannot kill a
+// process that docker exec started.
 func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	var args []string
 	for flag, ns := range map[string]string{

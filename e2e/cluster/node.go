@@ -33,9 +33,9 @@ type Node interface {
 	Path(file string) string
 
 	// Command returns a command that runs in all namespaces of the node, as root, with the PATH of
-	// the node's services. This includes kubectl (as cluster administrator), ctr -n k8s.io, crictl,
-	// nft, ip, and the programs in /usr. The command is killed when ctx is done; on a virtual
-	// machine, only its connection is closed.
+	// the node's services. The PATH includes kubectl (as cluster administrator), ctr -n k8s.io,
+	// crictl, nft, ip, and the programs in /usr. The command is killed when ctx is done; on a
+	// virtual machine, only its connection is closed.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
 	// Listen returns a listener of this process on a TCP address of the node, such as

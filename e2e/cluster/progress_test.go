@@ -20,7 +20,7 @@ func TestWaitUntilLogsTheCondition(t *testing.T) {
 	})
 	if err != nil || !strings.HasPrefix(log.String(), "x: ") ||
 		!strings.HasSuffix(log.String(), " s  it is ready\n") {
-		t.Errorf("error %v; log %q", err, log.String())
+		t.Errorf("error %v; log %q, want one line with the condition", err, log.String())
 	}
 }
 

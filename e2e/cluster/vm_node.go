@@ -66,7 +66,7 @@ func (n *vmNode) run(ctx context.Context, argv ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// loadImage imports the image of an archive with skopeo into the storage that CRI-O uses too.
+// loadImage imports the image of an archive with skopeo into CRI-O's storage.
 func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	ref, err := image.Name(archive)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	if config := files[manifest[0].Config]; !strings.Contains(config,
 		fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(layer)))) ||
 		!strings.Contains(config, "PATH=/bin") {
-		t.Errorf("the configuration is %s", config)
+		t.Errorf("the configuration is %s, want the digest of the layer and PATH=/bin", config)
 	}
 	want := map[string]string{"bin": "", "bin/a": "program", "bin/b": "-> a"}
 	if diff := cmp.Diff(want, archiveEntries(t, strings.NewReader(layer))); diff != "" {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestStockImageIsKindsDefaultImage(t *testing.T) {
+func TestDefaultImageIsTheConstantOfKind(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, map[string]string{
 		"known.go":   "package defaults\n\n// Image is x.\nconst Image = \"kindest/node:v1@sha256:01\"\n",
@@ -16,11 +16,11 @@ func TestStockImageIsKindsDefaultImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(t, file); got != "kindest/node:v1@sha256:01" {
-		t.Errorf("image %q", got)
+		t.Errorf("image %q, want the value of the constant Image", got)
 	}
 	for _, source := range []string{"unknown.go", "none.go"} {
 		if err := writeDefaultImage(filepath.Join(dir, source), file); err == nil {
-			t.Errorf("no error for %s", source)
+			t.Errorf("no error for %s, which has no constant Image", source)
 		}
 	}
 }

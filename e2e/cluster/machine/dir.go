@@ -74,8 +74,8 @@ func RemoveAbandoned(parent string) error {
 	return nil
 }
 
-// removeAbandoned removes the directory with a lock file and its cgroups, unless a monitor has
-// locked the file.
+// removeAbandoned removes the machine's directory that contains a lock file, and the machine's
+// cgroups, unless a process has locked the file.
 func removeAbandoned(lockPath string, hierarchies []hierarchy) error {
 	lock, err := os.Open(lockPath)
 	if errors.Is(err, fs.ErrNotExist) { // another process has removed it

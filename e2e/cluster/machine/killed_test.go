@@ -22,10 +22,10 @@ import (
 // program is the path of cmd/node, which is built once.
 var program string
 
-// TestMain runs the tests. With MACHINE_FOR, it instead starts a machine, and waits until a test
+// TestMain runs the tests. With MACHINE_SPEC, it instead starts a machine, and waits until a test
 // kills the process.
 func TestMain(m *testing.M) {
-	if spec := os.Getenv("MACHINE_FOR"); spec != "" {
+	if spec := os.Getenv("MACHINE_SPEC"); spec != "" {
 		runKilledCaller(spec)
 		return
 	}
@@ -53,7 +53,7 @@ func runKilledCaller(spec string) {
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
 		panic(err)
 	}
-	dir, err := machine.NewDir(os.Getenv("MACHINE_IN"))
+	dir, err := machine.NewDir(os.Getenv("MACHINE_PARENT"))
 	if err != nil {
 		panic(err)
 	}
@@ -62,13 +62,13 @@ func runKilledCaller(spec string) {
 			panic(err)
 		}
 	}
-	m, err := machine.Start(context.Background(), os.Getenv("MACHINE_BY"), dir, s)
+	m, err := machine.Start(context.Background(), os.Getenv("MACHINE_PROGRAM"), dir, s)
 	if err != nil {
 		panic(err)
 	}
 	_, _ = os.Stdout.WriteString(strconv.Itoa(m.PID()) + " " + m.Dir() + "\n")
 	for {
-		time.Sleep(time.Hour) // the runtime ends a process without timers whose goroutines all wait
+		time.Sleep(time.Hour) // without a timer, the runtime would report a deadlock
 	}
 }
 
@@ -92,8 +92,8 @@ func startInOtherProcess(t *testing.T, parent string) startedMachine {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "MACHINE_FOR="+string(encoded), "MACHINE_IN="+parent,
-		"MACHINE_BY="+program)
+	cmd.Env = append(os.Environ(), "MACHINE_SPEC="+string(encoded), "MACHINE_PARENT="+parent,
+		"MACHINE_PROGRAM="+program)
 	// The process has its own process group, like a shell job. A terminal sends an interrupt to the
 	// group.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}

@@ -87,8 +87,8 @@ func (m *Machine) call(ctx context.Context, r request) (reply, error) {
 	go func() {
 		m.calls.Lock()
 		defer m.calls.Unlock()
-		answer, err := m.conn.call(r)
-		done <- result{answer, err}
+		received, err := m.conn.call(r)
+		done <- result{received, err}
 	}()
 	select {
 	case ended := <-done:
@@ -101,10 +101,10 @@ func (m *Machine) call(ctx context.Context, r request) (reply, error) {
 // Reboot kills all processes of the machine at once, which also removes its mounts and network. It
 // then boots the machine from the same root, with all services enabled.
 func (m *Machine) Reboot(ctx context.Context) error {
-	answer, err := m.call(ctx, request{Do: boot})
+	received, err := m.call(ctx, request{Do: boot})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pid = answer.PID
+	m.pid = received.PID
 	return err
 }
 

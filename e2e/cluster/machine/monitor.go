@@ -79,11 +79,11 @@ func (m *monitor) execute(r request) reply {
 	if m.init == nil {
 		return replyFor(errors.New("the machine is not booted"))
 	}
-	answer, err := m.conn.call(r)
+	received, err := m.conn.call(r)
 	if err != nil {
 		return replyFor(err)
 	}
-	return answer
+	return received
 }
 
 // bootInit starts init, and returns when init has set up the machine.

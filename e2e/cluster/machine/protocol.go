@@ -42,20 +42,20 @@ func newConn(to io.Writer, from io.Reader) conn {
 	return conn{to: json.NewEncoder(to), from: json.NewDecoder(from)}
 }
 
-// call sends a request and returns its reply. The error is the other process's, or reports that the
-// other process has ended.
+// call sends a request and returns its reply. The error is the error in the reply, or reports
+// that the other process has ended.
 func (c conn) call(r request) (reply, error) {
-	var answer reply
+	var received reply
 	if err := c.to.Encode(r); err != nil {
-		return answer, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
+		return received, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
 	}
-	if err := c.from.Decode(&answer); err != nil {
-		return answer, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
+	if err := c.from.Decode(&received); err != nil {
+		return received, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
 	}
-	if answer.Error != "" {
-		return answer, errors.New(answer.Error)
+	if received.Error != "" {
+		return received, errors.New(received.Error)
 	}
-	return answer, nil
+	return received, nil
 }
 
 // replyFor returns the reply for an error, which may be nil.
