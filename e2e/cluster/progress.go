@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// A progress logs the steps of starting and using a cluster, each with the time since newProgress.
+// A progress logs the steps of starting and using a cluster, each with the time since the call of
+// newProgress.
 type progress struct {
 	name  string
 	begin time.Time

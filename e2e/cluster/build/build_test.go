@@ -123,7 +123,7 @@ func TestCompile(t *testing.T) {
 	c.module = "bad"
 	if err := b.compile(t.Context(), c); err == nil ||
 		!strings.Contains(err.Error(), "undefined: undefined") {
-		t.Errorf("program that does not compile: error %v", err)
+		t.Errorf("program that does not compile: error %v, want the compiler's message", err)
 	}
 	c.module = "none"
 	if err := b.compile(t.Context(), c); err == nil {
@@ -197,7 +197,7 @@ func TestSeccompUnpacksMissingHeaders(t *testing.T) {
 		}
 	}
 	if env[0] != "CGO_ENABLED=1" {
-		t.Errorf("environment %q", env)
+		t.Errorf("environment %q, want CGO_ENABLED=1 first", env)
 	}
 }
 

@@ -34,7 +34,7 @@ func namespaces(t *testing.T, pid int) map[string]bool {
 	return found
 }
 
-// processesIn returns the processes in any of the namespaces.
+// processesIn returns the files in /proc that link processes to any of the namespaces.
 func processesIn(t *testing.T, namespaces map[string]bool) []string {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/ns/*")

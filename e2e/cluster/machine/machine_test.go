@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// smallMachine returns a machine with a shell and four services: one runs forever, one exits at
-// once, one ignores SIGTERM, and one waits for a socket that does not exist.
+// smallMachine returns the description of a machine with a shell and four services: one runs
+// forever, one exits at once, one ignores SIGTERM, and one waits for a socket that does not exist.
 func smallMachine(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())
@@ -98,7 +98,7 @@ func TestMachineHasItsOwnNamespaces(t *testing.T) {
 			"ip route get 192.0.2.1 2>&1 | grep -c unreachable", "1",
 		},
 		{
-			"the root has no files of the host", "ls /work /home /etc 2>/dev/null | wc -l",
+			"the root has no files of the host", "ls /boot /home /etc 2>/dev/null | wc -l",
 			"0",
 		},
 		{
@@ -156,7 +156,7 @@ func TestRebootKeepsOnlyTheDisk(t *testing.T) {
 		t.Errorf("want only the file kept after the reboot: %s", got)
 	}
 	if now := shell(t, m, "cat /proc/sys/kernel/random/boot_id"); now == id || len(now) != 36 {
-		t.Errorf("boot id %s, before %s", now, id)
+		t.Errorf("boot ID %s, want a UUID other than %s", now, id)
 	}
 	if remaining := processesIn(t, before); len(remaining) > 0 {
 		t.Errorf("processes from before the reboot: %q", remaining)
@@ -201,7 +201,7 @@ func TestServices(t *testing.T) {
 		t.Error("a stopped service was started")
 	}
 	if err := m.KillService(t.Context(), "forever"); err == nil {
-		t.Error("no error when a stopped service is killed")
+		t.Error("KillService of a stopped service succeeds, want an error")
 	}
 	if err := m.StartService(t.Context(), "forever"); err != nil {
 		t.Error(err)
@@ -212,7 +212,7 @@ func TestServices(t *testing.T) {
 
 	const countSleeps = "ps -A -o args= | grep -c '^sleep 1000' || true"
 	if got := shell(t, m, countSleeps); got != "1" {
-		t.Errorf("%s processes: want only the service that waits for no socket", got)
+		t.Errorf("%s processes sleep 1000, want only the service without a socket to wait for", got)
 	}
 	listener := m.Command(t.Context(), "perl", "-MIO::Socket::UNIX", "-e",
 		`$s = IO::Socket::UNIX->new(Local => "/run/there.sock", Listen => 9) or die; <STDIN>`)
@@ -229,7 +229,7 @@ func TestServices(t *testing.T) {
 	})
 	if err := m.StopService(t.Context(), "none"); err == nil ||
 		!strings.Contains(err.Error(), "no such service") {
-		t.Errorf("stop of an unknown service: %v", err)
+		t.Errorf("stop of an unknown service: %v, want \"no such service\"", err)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestFailedMachineLeavesNothing(t *testing.T) {
 	spec.Binds["/x"] = "/no/such/folder"
 	if m, err := machine.Start(t.Context(), program, dir, spec); err == nil ||
 		!strings.Contains(err.Error(), "/no/such/folder") {
-		t.Errorf("start with a missing directory: machine %v, error %v", m, err)
+		t.Errorf("start with a missing directory: machine %v, error %v; want an error with its path", m, err)
 	}
 	mustBeRemoved(t, dir.Path())
 	mustEqualFootprint(t, before)

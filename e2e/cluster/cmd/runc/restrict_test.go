@@ -67,7 +67,7 @@ func TestNextRuncSkipsItself(t *testing.T) {
 	}
 	t.Setenv("PATH", first+":"+second)
 	if got, err := nextRunc(); err == nil {
-		t.Errorf("nextRunc returns %s, want an error because it is this program", got)
+		t.Errorf("nextRunc returns %s, want an error because PATH contains only this program", got)
 	}
 	want := filepath.Join(second, "runc")
 	if err := os.WriteFile(want, nil, 0o755); err != nil {
