@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The findings about a pod in ambient mode are about its own mark, routing table and packets.
+// The findings about a pod in ambient mode name the mark, routing table and packets of ambient mode.
 func TestDiagnoseAmbient(t *testing.T) {
 	sluiceRule := PolicyRule{
 		Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: rules.AmbientMark,
@@ -78,7 +78,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 			switch {
 			case tc.want == "":
 				if i := slices.IndexFunc(findings, isSevere); i >= 0 {
-					t.Errorf("%+v", findings[i])
+					t.Errorf("want no problem and no warning, got %+v", findings[i])
 				}
 			case !slices.ContainsFunc(findings, func(x Finding) bool {
 				return x.Severity == tc.severity && strings.Contains(x.Summary, tc.want)
@@ -88,7 +88,7 @@ func TestDiagnoseAmbient(t *testing.T) {
 			for _, x := range findings {
 				if x.Topic != "kernel" && strings.Contains(x.Summary, "TPROXY") ||
 					strings.Contains(x.Summary, "::6") || strings.Contains(x.Next, "dual-stack") {
-					t.Errorf("a finding about a sidecar: %+v", x)
+					t.Errorf("want no finding about a sidecar, got %+v", x)
 				}
 			}
 		})

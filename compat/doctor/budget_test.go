@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// costlyTables are tables with which the owner of a pod could keep the node agent busy.
+// costlyTables returns tables, by name, with which the owner of a pod could keep the node agent busy.
 func costlyTables() map[string]rules.Table {
 	base := func(list ...rules.Rule) rules.Chain {
 		return rules.Chain{
@@ -58,8 +58,8 @@ func TestDiagnoseIsBoundedForCostlyTables(t *testing.T) {
 	}
 }
 
-// All tested packets share one budget. Only one finding reports that it is exhausted, and names the
-// limit.
+// All tested packets share one budget. Only one finding reports that the budget is exhausted. The
+// finding names the limit.
 func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	f := healthy()
 	f.Budget = diff.Budget{Time: 20 * time.Millisecond, Memory: 3 << 20}

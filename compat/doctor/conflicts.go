@@ -106,7 +106,7 @@ func (d *diagnosis) destination(f rules.Family) netip.Addr {
 	return documentationAddr(f)
 }
 
-// nameserver returns the address of a nameserver, or an address for documentation.
+// nameserver returns a nameserver of the parameters, or an address for documentation.
 func (d *diagnosis) nameserver(f rules.Family) netip.Addr {
 	for _, s := range d.redirect.DNS.Servers {
 		if rules.FamilyOf(s) == f {
@@ -169,8 +169,8 @@ func (d *diagnosis) checkConflicts() {
 	}
 }
 
-// withCompiled inserts the compiled table at the position of Sluice's table, or first, the position
-// of a new table.
+// withCompiled returns the foreign tables together with the compiled table, which takes the position
+// of Sluice's table. If Sluice's table does not exist, the compiled table is first, like a new table.
 func (d *diagnosis) withCompiled(foreign []rules.Table) []rules.Table {
 	if d.sluiceTable() == nil {
 		return slices.Concat(d.compiled.Tables, foreign)

@@ -106,13 +106,14 @@ func TestHealthyPodHasNoProblems(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, f := range Diagnose(healthy(), typical(mode)) {
 			if f.Severity == Problem || f.Severity == Warning {
-				t.Errorf("%s: %+v", mode, f)
+				t.Errorf("%s: want no problem and no warning, got %+v", mode, f)
 			}
 		}
 	}
 }
 
-func TestLegacyRulesNeedThePassthroughAddress(t *testing.T) {
+// Sluice's rules in iptables-legacy need the address, like its rules in nf_tables.
+func TestPassthroughAddressIsNotReportedWithLegacyRules(t *testing.T) {
 	f := healthy()
 	f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 	f.Legacy = []LegacyTable{{
@@ -120,7 +121,7 @@ func TestLegacyRulesNeedThePassthroughAddress(t *testing.T) {
 	}}
 	for _, x := range Diagnose(f, typical(rules.ModeRedirect)) {
 		if strings.Contains(x.Summary, "::6") {
-			t.Errorf("a finding about ::6: %+v", x)
+			t.Errorf("want no finding about ::6, got %+v", x)
 		}
 	}
 }
@@ -132,7 +133,7 @@ func TestAdviceKeepsReservedPorts(t *testing.T) {
 	const want = "sysctl -w net.ipv4.ip_local_reserved_ports=15001,30000-32767,15006,15008,15053"
 	findings := Diagnose(f, typical(rules.ModeRedirect))
 	if !slices.ContainsFunc(findings, func(x Finding) bool { return x.Next == want }) {
-		t.Errorf("no %q in %+v", want, findings)
+		t.Errorf("no finding with the remedy %q in %+v", want, findings)
 	}
 }
 
@@ -145,7 +146,7 @@ func TestAdviceClearsTheSourceMarkOfAllInterfaces(t *testing.T) {
 		" net.ipv4.conf.eth0/100.src_valid_mark=0"
 	findings := Diagnose(f, typical(rules.ModeTProxy))
 	if !slices.ContainsFunc(findings, func(x Finding) bool { return x.Next == want }) {
-		t.Errorf("no %q in %+v", want, findings)
+		t.Errorf("no finding with the remedy %q in %+v", want, findings)
 	}
 }
 
@@ -222,7 +223,7 @@ func TestDiagnose(t *testing.T) {
 			}, Warning,
 			"Linux 4.19.0 is older than 5.2", Works,
 		},
-		"the kernel has Sluice's rules": {redirect, nil, func(f *Facts) {
+		"features could not be determined, but Sluice's rules exist": {redirect, nil, func(f *Facts) {
 			f.FeaturesErr, f.Tables = unix.EPERM, []rules.Table{compiled(redirect, nil)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, OK, "already holds rules of Sluice", Works},
@@ -586,6 +587,7 @@ func list(findings []Finding) string {
 	return b.String()
 }
 
+// Only the major and minor numbers are compared.
 func TestKernelReleaseIsOlder(t *testing.T) {
 	for _, row := range []struct {
 		release, version string

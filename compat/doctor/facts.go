@@ -18,16 +18,16 @@ type Facts struct {
 	// Features are the results of nft.Probe.
 	Features    []nft.Support
 	FeaturesErr error
-	// LegacyFeatures are the results of probing the features of iptables-legacy that the ruleset
-	// needs. The list is empty if they could not be probed.
+	// LegacyFeatures are the results of probing the features of iptables-legacy that the desired
+	// ruleset needs. The list is empty if they could not be probed.
 	LegacyFeatures []nft.Support
 	// Backend is the desired backend. Any value other than compat.BackendNFT and
 	// compat.BackendLegacy means the first backend that the kernel supports.
 	Backend compat.BackendName
 	// Budget limits each decision of the diagnosis.
 	Budget diff.Budget
-	// Settings are the namespace's sysctls under net by name, such as net.ipv4.conf.all.rp_filter.
-	// Sysctls that the kernel lacks are missing.
+	// Settings are the values of the relevant sysctls of the namespace by name, such as
+	// net.ipv4.conf.all.src_valid_mark. Sysctls that the kernel lacks are missing.
 	Settings    map[string]string
 	SettingsErr error
 
@@ -68,7 +68,7 @@ type Interface struct {
 	Addrs []netip.Addr
 }
 
-// RoutingFacts contains the policy rules and the routes of their tables.
+// RoutingFacts contains the policy rules and routes of a namespace.
 type RoutingFacts struct {
 	Rules []PolicyRule
 	// Routes are the routes of all tables except main, local and default.

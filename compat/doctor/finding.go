@@ -16,7 +16,7 @@ type Finding struct {
 	// Summary is a sentence, without a full stop, about the finding and its consequence for
 	// capture.
 	Summary string `json:"verdict"`
-	// Next is the remedy; empty if none is needed.
+	// Next is the remedy; empty if none is needed or known.
 	Next string `json:"next,omitempty"`
 	// Prevented reports that the cause is the kernel or a missing permission, which cannot be
 	// corrected in the namespace.
@@ -160,7 +160,8 @@ func (d *diagnosis) add(topic string, severity Severity, summary, next string) {
 	})
 }
 
-// addUncorrectable adds a problem that cannot be corrected in the namespace: see Prevented.
+// addUncorrectable adds a problem that cannot be corrected in the namespace: see
+// [Finding.Prevented].
 func (d *diagnosis) addUncorrectable(topic, summary, next string) {
 	d.findings = append(d.findings, Finding{
 		Topic: topic, Severity: Problem, Summary: summary, Next: next, Prevented: true,

@@ -51,7 +51,8 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	return f
 }
 
-// foreignEffect returns the effect of foreign rules on the traffic that a ruleset captures.
+// foreignEffect returns the effect of foreign rules on the traffic that the desired ruleset
+// captures.
 func foreignEffect(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) *ForeignEffect {
 	effect := foreign.InspectAsInstalled(ns, desired, budget)
 	found := &ForeignEffect{Unknown: effect.Unknown}
@@ -253,7 +254,8 @@ func routeType(n int) string {
 	return routeTypes[n]
 }
 
-// linkName returns the name of the interface with the index, in the form of the ip command.
+// linkName returns the name of the interface with the index. If there is no such interface, it
+// returns ifINDEX, as the ip command does.
 func linkName(index int, links []netlink.Link) string {
 	for _, l := range links {
 		if l.Attrs().Index == index {

@@ -67,7 +67,7 @@ func TestGatherHealthyPod(t *testing.T) {
 	}
 	i := slices.IndexFunc(f.Interfaces, func(i Interface) bool { return i.Name == "eth0" })
 	if i < 0 || !f.Interfaces[i].Up || !slices.Contains(f.Interfaces[i].Addrs, pair.PodIP6) {
-		t.Errorf("interfaces %v", f.Interfaces)
+		t.Errorf("interfaces %v, want eth0 up, with the address %s", f.Interfaces, pair.PodIP6)
 	}
 	if names := legacyNames(t, pair.Pod); names != "" {
 		t.Errorf("iptables-legacy tables were created: %s", names)
@@ -75,7 +75,7 @@ func TestGatherHealthyPod(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		findings := Diagnose(f, typical(mode))
 		if Sum(findings) != Works || findings[0].Severity == Warning {
-			t.Errorf("%s:\n%s", mode, list(findings))
+			t.Errorf("%s: want the verdict %q and no warning, got\n%s", mode, Works, list(findings))
 		}
 	}
 	if _, err := nft.Apply(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy))); err != nil {
@@ -86,7 +86,7 @@ func TestGatherHealthyPod(t *testing.T) {
 	// Programs at the cgroup root belong to the test machine.
 	findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Topic == "programs" })
 	if findings[0].Severity != OK {
-		t.Errorf("with Sluice's rules:\n%s", list(findings))
+		t.Errorf("with Sluice's rules: want only findings of severity %q, got\n%s", OK, list(findings))
 	}
 }
 
@@ -115,7 +115,7 @@ func TestGatherLegacyTables(t *testing.T) {
 		t.Errorf("got %+v, %v\nwant %+v", f.Legacy, f.LegacyErr, want)
 	}
 	if after := legacyNames(t, pair.Pod); after != before {
-		t.Errorf("tables are %s, were %s", after, before)
+		t.Errorf("Gather changed the iptables-legacy tables from %q to %q", before, after)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestGatherRouting(t *testing.T) {
 	}
 	withPriority50 := slices.IndexFunc(f.Routing.Rules, func(r PolicyRule) bool { return r.Priority == 50 })
 	if withPriority50 < 0 || f.Routing.Rules[withPriority50].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
-		t.Errorf("rules %+v", f.Routing.Rules)
+		t.Errorf("no IPv6 rule with priority 50 and the desired text in %+v", f.Routing.Rules)
 	}
 	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
 		return r.Table == 133 && r.Family == rules.IPv4 && r.Default && r.Local
@@ -152,7 +152,8 @@ func TestGatherRouting(t *testing.T) {
 		}
 	}
 	if !local || !other {
-		t.Errorf("routes %+v", f.Routing.Routes)
+		t.Errorf("routes %+v, want a local default route in table 133 and another route in table 500",
+			f.Routing.Routes)
 	}
 	r := typical(rules.ModeTProxy)
 	findings := list(Diagnose(f, r))
@@ -222,7 +223,7 @@ END`)
 			}
 			answer, err := network.Dial(call)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
-				t.Errorf("%s, %v", answer, err)
+				t.Errorf("the connection got %s, %v; want captured %t", answer, err, row.captured)
 			}
 			facts := Gather(network.Pod, rules.MustCompile(row.params), diff.AgentBudget)
 			findings := Diagnose(facts, row.params)
@@ -265,7 +266,8 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	}
 	f := Gather(ns, rules.MustCompile(rules.DefaultRedirect()), diff.AgentBudget)
 	if f.SocketsErr != nil || len(f.Sockets) != 3 || !f.Sockets[0].Packet || f.Sockets[1].Packet {
-		t.Fatalf("%+v, %v", f.Sockets, f.SocketsErr)
+		t.Fatalf("sockets %+v, %v; want a packet socket and two raw sockets", f.Sockets,
+			f.SocketsErr)
 	}
 	for _, s := range f.Sockets {
 		self := fmt.Sprintf("[%d]", os.Getpid())

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// checkKernel reports the kernel's features.
+// checkKernel reports which nf_tables features the kernel lacks.
 func (d *diagnosis) checkKernel() {
 	if d.FeaturesErr != nil {
 		d.checkUnprobedKernel()
 		return
 	}
-	isMissing := false
+	lacksNeeded := false
 	for _, s := range d.Features {
 		summary := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
 		switch {
@@ -23,16 +23,16 @@ func (d *diagnosis) checkKernel() {
 		case !d.needsFeature(s.Feature):
 			d.add("kernel", Note, summary+"; these parameters do not need it", "")
 		case d.usesLegacy():
-			isMissing = true
+			lacksNeeded = true
 			d.add("kernel", Note,
 				summary+", which these parameters would need with nf_tables: iptables-legacy"+
 					" captures without it", "")
 		default:
-			isMissing = true
+			lacksNeeded = true
 			d.addUncorrectable("kernel", summary+", which these parameters need", kernelWith(s.Feature))
 		}
 	}
-	if !isMissing {
+	if !lacksNeeded {
 		d.add("kernel", OK, fmt.Sprintf(
 			"Linux %s supports the nf_tables features that these parameters need", d.Kernel), "")
 	}
@@ -55,7 +55,7 @@ func (d *diagnosis) needsFeature(f nft.Feature) bool {
 	case nft.FeatureRoute:
 		return d.markedRoute().used
 	case nft.FeatureZone:
-		// TPROXY and DropInvalid match conntrack states, DNS capture sets zones.
+		// TPROXY and DropInvalid match conntrack states, and DNS capture sets zones.
 		return d.usesTProxy() || r.DropInvalid || r.DNS.Capture
 	case nft.FeatureInterval:
 		return slices.ContainsFunc(d.compiled.Tables, func(t rules.Table) bool {
@@ -103,7 +103,7 @@ func parseVersion(version string) ([]int, error) {
 	return numbers, err
 }
 
-// checkPermission reports whether this process may program the namespace.
+// checkPermission reports whether this process may read and write the namespace's rules.
 func (d *diagnosis) checkPermission() {
 	switch {
 	case d.TablesErr == nil:
@@ -148,8 +148,8 @@ func (d *diagnosis) checkInterfaces() {
 	}
 }
 
-// checkIPv6 reports IPv6 that is missing or disabled although the parameters capture it, and an
-// IPv6 address of the pod if they do not.
+// checkIPv6 reports, if the parameters capture IPv6, that IPv6 is missing or disabled. If the
+// parameters do not capture IPv6, checkIPv6 reports an IPv6 address of the pod.
 func (d *diagnosis) checkIPv6() {
 	disabled, exists := d.Settings["net.ipv6.conf.lo.disable_ipv6"]
 	needed := "::6, the proxy's source address for connections to the application,"

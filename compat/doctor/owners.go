@@ -54,8 +54,8 @@ func (d *diagnosis) checkNATChain(t *rules.Table, c *rules.Chain) {
 		d.natOrderAdvice())
 }
 
-// checkEarlyChain reports a foreign chain with a negative priority that is not a NAT chain. It runs
-// before conntrack, like iptables' raw table, or after it, like mangle.
+// checkEarlyChain reports a foreign chain with a negative priority that is not a NAT chain. Such a
+// chain runs before conntrack, like iptables' raw table, or after conntrack, like mangle.
 func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < rules.ConntrackPriority
 	sluicePriority, ok := d.priorityOf(func(b *rules.Base) bool {

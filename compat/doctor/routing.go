@@ -16,7 +16,7 @@ const localTable = 255
 func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark
-	ruleCount := map[rules.Family]int{} // of policy rules like Sluice's
+	ruleCount := map[rules.Family]int{} // the number of policy rules like Sluice's
 	for _, r := range d.Routing.Rules {
 		if r.Mark == mark && r.Mask == route.mask && !r.HasOtherSelectors &&
 			r.Table == route.table {

@@ -58,10 +58,10 @@ const (
 type Result struct {
 	Checks []Check
 	// Empty reports that the parameters capture no inbound or outbound connection of the
-	// application and no DNS query, so that the checks prove nothing.
+	// application and no DNS query. The checks then prove nothing.
 	Empty bool
-	// Running reports that a proxy was already listening, so that Run opened no listeners for
-	// captured connections.
+	// Running reports that a proxy was already listening. Run then opened no listeners for captured
+	// connections.
 	Running bool
 	// Attempts is the number of attempts until no check failed or the timeout expired.
 	Attempts int
@@ -95,8 +95,8 @@ func (r Result) Outcome() Outcome {
 	return Works
 }
 
-// Unchecked returns the kinds of which a check that proves something was not done: "inbound", or
-// "DNS in part" if another check of the kind was done.
+// Unchecked returns the kinds that have a check with Proves that was not done, such as "inbound". If
+// another check with Proves of the kind was done, the suffix " in part" follows: "DNS in part".
 func (r Result) Unchecked() []string {
 	var kinds []Kind
 	done := map[Kind]bool{}

@@ -20,7 +20,7 @@ import (
 const overflowID = 65534
 
 // An idMap translates IDs between the user namespace of a network namespace (inside) and the user
-// namespace of this process (outside). A nil map returns them unchanged.
+// namespace of this process (outside). A nil map translates each ID to itself.
 type idMap []idRange
 
 // idRange is a line of /proc/PID/uid_map; see user_namespaces(7).

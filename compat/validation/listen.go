@@ -155,7 +155,7 @@ func (l *listeners) close() {
 }
 
 // domain is the domain in the probes' queries, sluice.invalid. The top-level domain invalid has no
-// subdomains (RFC 6761, section 6.4), so that a server that a probe reaches by mistake looks up
+// subdomains (RFC 6761, section 6.4). A server that a probe reaches by mistake therefore looks up
 // nothing.
 const domain = "\x06sluice\x07invalid\x00"
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A network answers questions about the routes and interfaces of a namespace, through one socket.
+// A network looks up routes and interfaces of a namespace through one socket.
 type network struct {
 	ns     *netns.NS
 	handle *netlink.Handle

@@ -18,9 +18,9 @@ type probe struct {
 	trace  rules.Trace  // of packet, under the rules compiled from the parameters
 	// hint is the remedy if the probe fails, or empty.
 	hint string
-	// outside reports that this process sends the probe from its own namespace, outside the pod's. If the probe does
-	// not arrive, a connection to control shows whether the network path is the cause. The rules do
-	// not capture connections to control.
+	// outside reports that this process sends the probe from its own namespace, outside the pod's.
+	// If the probe does not arrive, a connection to control shows whether the network path is the
+	// cause. The rules do not capture connections to control.
 	outside bool
 	control netip.AddrPort
 	// listenerExpected reports that a listener must be at the destination.
@@ -170,9 +170,9 @@ func (t *probe) port() uint16 {
 }
 
 // proxyOwner returns an owner of the proxy: the owner of this process if its user is in the first
-// range of the proxy's users, or else the first user of that range. Of the proxy's connections to
-// its own pod, Istio treats only those of users in that range as inbound. In ambient mode owners
-// have no effect.
+// range of the proxy's users, or else the first user of that range. Istio treats a connection of the
+// proxy to its own pod as inbound only if its user is in that range. In ambient mode owners have no
+// effect.
 func (p *planner) proxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil || r.ProxyUIDs[0].Contains(p.self.UID) {
@@ -221,8 +221,9 @@ func (p *planner) applications() []rules.Owner {
 	return owners
 }
 
-// firstOutside returns the first ID from 1000 that is in none of the ranges. If there is none, it returns
-// the highest ID below 1000 that is in none, or else 1000. The maximum uint32 is not an ID.
+// firstOutside returns the lowest ID, 1000 or higher, that is in none of the ranges. If there is no
+// such ID, it returns the highest ID below 1000 that is in none of the ranges, or else 1000. The
+// maximum uint32 is not an ID.
 func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
 	excluded := rules.Normalize(ranges)

@@ -39,9 +39,8 @@ func (v *validator) readBack() Check {
 	return withDifferences(c, found.Differences)
 }
 
-// onlyIstioRule returns a rule of Istio's programs if the namespace has no rules of Sluice. It
-// returns an empty text if there is none, if the namespace has rules of Sluice, or if this is
-// unknown.
+// onlyIstioRule returns a rule of Istio's programs. It returns an empty string if there is no such
+// rule, if the namespace has rules of Sluice, or if the installed backends cannot be determined.
 func onlyIstioRule(ns *netns.NS) string {
 	installed, err := compat.InstalledBackends(ns)
 	if len(installed) > 0 || err != nil && !compat.IsNotSupported(err) {
@@ -100,7 +99,8 @@ func (v *validator) explainFailures(r Result) Result {
 	return r
 }
 
-// explanation describes the outcome of a packet and the rule that determines it.
+// explanation describes the outcome of a packet, and the last matching rule of the first pass with a
+// matching rule.
 func explanation(t rules.Trace, desired rules.Outcome) string {
 	text := "no rule matches"
 	for _, pass := range t.Passes {

@@ -78,7 +78,7 @@ func isListening(entries []socketEntry, protocol rules.Protocol, port uint16) bo
 }
 
 // acceptedAddr returns the local address of the socket in the namespace that accepted the caller's
-// connection.
+// connection, or false if there is no such socket.
 func acceptedAddr(
 	entries []socketEntry, caller netip.AddrPort,
 ) (local netip.AddrPort, found bool) {

@@ -55,8 +55,8 @@ func (p *planner) planSelfCall(t probe, owner rules.Owner, from, to netip.Addr) 
 	p.add(t)
 }
 
-// planInbound adds a connection from another host. It is not possible from within the namespace,
-// because packets from the namespace to itself traverse other rules.
+// planInbound adds a connection from another host. A connection from within the namespace cannot
+// replace it, because packets from the namespace to itself traverse other rules.
 func (p *planner) planInbound(f rules.Family) {
 	podIPs := p.podIPs(f)
 	hasNoAddress := len(p.podIPs(rules.IPv4)) == 0 && len(p.podIPs(rules.IPv6)) == 0
@@ -99,7 +99,7 @@ func (p *planner) planInbound(f rules.Family) {
 	}
 }
 
-// inboundPorts returns ports of which one is probably captured.
+// inboundPorts returns candidate ports. The rules probably capture at least one of them.
 func (p *planner) inboundPorts() []uint16 {
 	ports := []uint16{p.options.Port, 80, 8080, 443, 9999}
 	for _, r := range p.options.Redirect.InboundPorts.Ports {
