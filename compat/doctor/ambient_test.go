@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The findings about a pod in ambient mode name the mark, routing table and packets of ambient mode.
+// The findings about a pod in ambient mode name the mark, routing table and packets of ambient
+// mode.
 func TestDiagnoseAmbient(t *testing.T) {
 	sluiceRule := PolicyRule{
 		Family: rules.IPv4, Priority: rules.PolicyPriority, Mark: rules.AmbientMark,

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// costlyTables returns tables, by name, with which the owner of a pod could keep the node agent busy.
+// costlyTables returns tables, by name, with which the owner of a pod could keep the node agent
+// busy.
 func costlyTables() map[string]rules.Table {
 	base := func(list ...rules.Rule) rules.Chain {
 		return rules.Chain{

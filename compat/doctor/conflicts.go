@@ -169,8 +169,9 @@ func (d *diagnosis) checkConflicts() {
 	}
 }
 
-// withCompiled returns the foreign tables together with the compiled table, which takes the position
-// of Sluice's table. If Sluice's table does not exist, the compiled table is first, like a new table.
+// withCompiled returns the foreign tables together with the compiled table, which takes the
+// position of Sluice's table. If Sluice's table does not exist, the compiled table is first, like a
+// new table.
 func (d *diagnosis) withCompiled(foreign []rules.Table) []rules.Table {
 	if d.sluiceTable() == nil {
 		return slices.Concat(d.compiled.Tables, foreign)

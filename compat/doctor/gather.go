@@ -23,9 +23,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It does
-// not change the namespace, and creates no table of iptables-legacy. Without privileges it returns
-// the facts that any process may read. The budget limits each decision of Gather and of the
+// Gather reads the facts about the namespace (nil: the current one) for the desired ruleset. It
+// does not change the namespace, and creates no table of iptables-legacy. Without privileges it
+// returns the facts that any process may read. The budget limits each decision of Gather and of the
 // diagnosis of the facts.
 func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	f := Facts{Budget: budget}

@@ -95,8 +95,8 @@ func (r Result) Outcome() Outcome {
 	return Works
 }
 
-// Unchecked returns the kinds that have a check with Proves that was not done, such as "inbound". If
-// another check with Proves of the kind was done, the suffix " in part" follows: "DNS in part".
+// Unchecked returns the kinds that have a check with Proves that was not done, such as "inbound".
+// If another check with Proves of the kind was done, the suffix " in part" follows: "DNS in part".
 func (r Result) Unchecked() []string {
 	var kinds []Kind
 	done := map[Kind]bool{}

@@ -14,8 +14,8 @@ import (
 type owners struct {
 	self       rules.Owner // the owner of the sockets of this process
 	uids, gids idMap
-	// mapErr is the reason why the ID mapping is unknown, or nil. If the mapping is unknown, sockets
-	// of other users cannot be created.
+	// mapErr is the reason why the ID mapping is unknown, or nil. If the mapping is unknown,
+	// sockets of other users cannot be created.
 	mapErr error
 }
 

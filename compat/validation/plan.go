@@ -170,9 +170,9 @@ func (t *probe) port() uint16 {
 }
 
 // proxyOwner returns an owner of the proxy: the owner of this process if its user is in the first
-// range of the proxy's users, or else the first user of that range. Istio treats a connection of the
-// proxy to its own pod as inbound only if its user is in that range. In ambient mode owners have no
-// effect.
+// range of the proxy's users, or else the first user of that range. Istio treats a connection of
+// the proxy to its own pod as inbound only if its user is in that range. In ambient mode owners
+// have no effect.
 func (p *planner) proxyOwner() rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil || r.ProxyUIDs[0].Contains(p.self.UID) {
@@ -193,8 +193,8 @@ func (p *planner) tproxyOwner() rules.Owner {
 	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
 }
 
-// applications returns owners other than the proxy's. The owner of this process is the first, unless
-// it is an owner of the proxy.
+// applications returns owners other than the proxy's. The owner of this process is the first,
+// unless it is an owner of the proxy.
 func (p *planner) applications() []rules.Owner {
 	r := &p.options.Redirect
 	if p.options.Ambient != nil {

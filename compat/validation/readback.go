@@ -99,8 +99,8 @@ func (v *validator) explainFailures(r Result) Result {
 	return r
 }
 
-// explanation describes the outcome of a packet, and the last matching rule of the first pass with a
-// matching rule.
+// explanation describes the outcome of a packet, and the last matching rule of the first pass with
+// a matching rule.
 func explanation(t rules.Trace, desired rules.Outcome) string {
 	text := "no rule matches"
 	for _, pass := range t.Passes {
