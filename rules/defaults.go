@@ -3,8 +3,8 @@ package rules
 import "net/netip"
 
 // Istio's constants and defaults. Sources: istio.io/istio tools/istio-iptables/pkg/constants and
-// pkg/config, at v0.0.0-20260827124520-eed52ebb66ad; the help of the command lists the environment
-// variables and flags.
+// pkg/config, at v0.0.0-20260827124520-eed52ebb66ad; the help of istio-iptables lists the
+// environment variables and flags.
 const (
 	// DefaultProxyPort is the port of Envoy's virtualOutbound listener, which receives captured
 	// outbound connections (--envoy-port).

@@ -30,7 +30,7 @@ type node struct {
 	// proc contains the processes that a test adds, and the test itself as the node's first
 	// process.
 	proc string
-	// now is the time of the next record.
+	// now is the time of the latest record or cached result.
 	now time.Time
 }
 
