@@ -102,7 +102,7 @@ func (b autoBackend) Read(ns *netns.NS) (rules.Ruleset, error) {
 	return b.installedBackend(ns, rules.Ruleset{}).Read(ns)
 }
 
-// Remove implements Backend: it removes from both backends.
+// Remove implements Backend. It removes the rules of both backends.
 func (b autoBackend) Remove(ns *netns.NS) (bool, error) {
 	// The backend that removes the last rules also removes the routes and the address ::6: each
 	// backend keeps them while the other backend has rules.

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// A costlyText is a text that is expensive to parse, to decide about, or to explain packets with.
+// A costlyText is output of iptables-save that is expensive to parse, compare, or explain packets
+// with.
 type costlyText struct {
 	name  string
 	table string
 	// lines writes the rules of the table for size n.
 	lines func(w *costlyWriter, n int)
-	// decidedSize is a size at which a decision about the text must end with a verdict, or 0.
+	// decidedSize is a size at which the comparison must not end with "cannot decide", or 0.
 	decidedSize int
 }
 
@@ -68,12 +69,12 @@ var costlyTexts = []costlyText{
 		w.nested(min(n, 64), "",
 			"-m statistic --mode random --probability 0.5 -j REDIRECT --to-ports 15001")
 	}, 0},
-	{"independent matches that set one bit each", "mangle", func(w *costlyWriter, n int) {
+	{"independent rules that set one bit each", "mangle", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -m owner --uid-owner %d -j MARK --or-mark 0x%x", i, uint32(1)<<(i%32))
 		}
 	}, 18},
-	{"matches of all kinds that set bits", "mangle", func(w *costlyWriter, n int) {
+	{"rules with several matches that flip bits", "mangle", func(w *costlyWriter, n int) {
 		for range n {
 			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %s -j MARK --xor-mark 0x%x", w.prefix(),
 				w.prefix(), w.portRange(), w.Uint32())

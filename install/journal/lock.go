@@ -25,13 +25,13 @@ type Lock struct {
 const (
 	lockName = "lock"
 	// lockPoll is the interval between attempts to acquire the lock. Other processes hold it for
-	// some milliseconds.
+	// a few milliseconds.
 	lockPoll = 10 * time.Millisecond
 )
 
 // Acquire acquires the lock of a state directory, which it creates if it does not exist. It waits
-// until ctx is done; the error then names the process that holds the lock. The lock can also be
-// acquired in a read-only directory; see [Lock.ReadOnly].
+// for the lock at most until ctx is done. The error then names the process that holds the lock. The
+// lock can also be acquired in a read-only directory; see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	for {

@@ -30,7 +30,7 @@ func callWhile(check, do func()) {
 	watcher.Wait()
 }
 
-func TestMigrationAlwaysHasOnePlugin(t *testing.T) {
+func TestMigrationNeverLeavesTheChainWithoutAPlugin(t *testing.T) {
 	tn := newTestNode(t)
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
@@ -166,9 +166,9 @@ func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {
 	for range 10 {
 		tn.mustBeInstalled(tn.reconcile())
 		callWhile(func() {
-			element := tn.read("conf/10-a.conflist")
+			conflist := tn.read("conf/10-a.conflist")
 			executable := tn.read("bin/sluice-cni")
-			if strings.Contains(element, "debug") && executable != pluginV2 {
+			if strings.Contains(conflist, "debug") && executable != pluginV2 {
 				t.Errorf("the new configuration exists with an executable of %d bytes, want %d",
 					len(executable), len(pluginV2))
 			}

@@ -37,10 +37,10 @@ func (b Bound) Check(t testing.TB, description string, fn func()) {
 	}
 }
 
-// allocatedBytes returns the number of bytes that the process has allocated on the heap, without the
-// last ones, at most some hundred KiB, that the runtime has not counted yet. runtime.ReadMemStats
-// would count them, but it stops all goroutines. In fuzz workers, which have GOMAXPROCS=1, Go 1.26
-// then sometimes does not continue until a timer fires, if other goroutines are in system calls.
+// allocatedBytes returns the number of bytes that the process has allocated on the heap, except
+// small objects in spans that are not full yet: the runtime counts these later.
+// runtime.ReadMemStats would count them, but it stops all goroutines. In fuzz workers with goroutines
+// in system calls, Go 1.26.8 then sometimes did not continue until a timer fired.
 func allocatedBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

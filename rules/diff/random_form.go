@@ -58,9 +58,10 @@ func randomForms(rs *rules.Ruleset) randomForm {
 }
 
 // compareRandomForms compares the forms of the random conditions of two rulesets. mixed reports
-// that the forms differ: it is then unknown whether two conditions with different texts, or in
-// rules with different texts, are the same. byText reports that the data of expressions is known on
-// one side only: two expressions with equal texts are then the same.
+// that both rulesets have random conditions, and that these have several forms altogether: it is
+// then unknown whether two conditions with different texts, or in rules with different texts, are
+// the same. byText reports that mixed is true and that the data of some expressions is unknown: two
+// expressions with equal texts are then the same.
 func compareRandomForms(left, right *rules.Ruleset) (mixed, byText bool) {
 	l, r := randomForms(left), randomForms(right)
 	forms := l | r
