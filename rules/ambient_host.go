@@ -59,8 +59,8 @@ func (h *AmbientHost) Validate() error {
 	check(bits.OnesCount32(h.ProbeMark) == 1, "ProbeMark", h.ProbeMark, "a mark with one bit")
 	if k := h.Kubelet; k != (MatchCgroup{}) {
 		hasLevelOfPath := k.Path == "" || k.Level == CgroupOf(k.Path).Level
-		check(k.Level > 0 && hasLevelOfPath, "Kubelet", k,
-			"a cgroup with a path, a number or both, and the level of the path")
+		check(k.Level > 0 && hasLevelOfPath && (k.Path != "" || k.ID != 0), "Kubelet", k,
+			"a cgroup with a Path, an ID or both, and the Level of the Path")
 	}
 	checkDeviations(check, h.Without)
 	return faults.orNil()

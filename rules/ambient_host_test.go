@@ -104,6 +104,17 @@ func TestEachAmbientHostParameterMatters(t *testing.T) {
 	}
 }
 
+// A cgroup needs a path or an ID, and the level of the path.
+func TestInvalidCgroupsOfTheKubeletAreErrors(t *testing.T) {
+	for _, c := range []rules.MatchCgroup{{Level: 1}, {Path: "a"}, {ID: 7}, {Path: "a/b", Level: 1}} {
+		h := rules.DefaultAmbientHost()
+		h.Kubelet = c
+		if err := h.Validate(); err == nil || !strings.Contains(err.Error(), "Kubelet: ") {
+			t.Errorf("%+v: error %v, want one about Kubelet", c, err)
+		}
+	}
+}
+
 func TestAmbientHostErrorsAreReportedTogether(t *testing.T) {
 	_, err := rules.CompileAmbientHost(rules.AmbientHost{
 		Pods:            []netip.Addr{netip.MustParseAddr("fe80::1%eth0"), {}},
