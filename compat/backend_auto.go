@@ -73,7 +73,7 @@ func (e *unsupportedError) Error() string {
 	text := fmt.Sprintf("cannot use nftables: %v\ncannot use iptables-legacy: %v",
 		e.nft, e.legacy)
 	if IsNotSupported(e.legacy) {
-		text += "\nload the named modules, or use a kernel with the named options of one of the two"
+		text += "\nfor one of the two, load the named modules, or use a kernel with the named options"
 	}
 	return text
 }

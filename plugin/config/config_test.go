@@ -478,7 +478,7 @@ func ExampleFields() {
 	// kubernetes.kubeconfig          as kubeconfig                            the field kubeconfig of early versions of istio-cni
 	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the address of the API server and the plugin's credentials
 	// kubernetes.exclude_namespaces  none                                     the field exclude_namespaces of early versions of istio-cni
-	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read them
+	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read these pods
 	// enablement_selectors           none                                     redirect only pods that match one of these selectors; if empty, all
 	// ambient_enabled                false                                    let the node agent redirect the pods of ambient mode to ztunnel
 	// ambient_enablement_selectors   none                                     pods that match one of these selectors are in ambient mode; if missing, Istio's default: the label istio.io/dataplane-mode
@@ -491,7 +491,7 @@ func ExampleFields() {
 	// proxy_container                istio-proxy                              name of the proxy's container
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
 	// unreadable_pods                fail                                     what ADD does if the pod cannot be read: fail, or skip redirection
-	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server, in addition to one second for the node agent
+	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server; a request to the node agent may take another second
 	// api_try_timeout                3s                                       time limit for one attempt, not more than api_budget
 	// backend                        auto                                     backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel supports
 	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations

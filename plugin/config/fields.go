@@ -65,7 +65,7 @@ func Fields() []Field {
 		},
 		{
 			"exclude_namespaces", namesWant, NoDefault,
-			"namespaces whose pods are not redirected; the plugin does not read them",
+			"namespaces whose pods are not redirected; the plugin does not read these pods",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
@@ -133,8 +133,8 @@ func Fields() []Field {
 		},
 		{
 			"api_budget", durationWant, "10s",
-			"time limit for all attempts to read a pod from the API server, " +
-				"in addition to one second for the node agent",
+			"time limit for all attempts to read a pod from the API server; " +
+				"a request to the node agent may take another second",
 			duration(func(c *Config) *time.Duration { return &c.APIBudget }),
 		},
 		{
