@@ -68,8 +68,8 @@ func parseIDMap(r io.Reader) (idMap, error) {
 
 // errNoProcess is the error for a user namespace whose ID mapping is unknown.
 var errNoProcess = errors.New(
-	"the network namespace belongs to another user namespace, and the ID maps of none of its" +
-		" processes can be read in /proc")
+	"the network namespace belongs to another user namespace, and /proc has no process of that" +
+		" user namespace whose ID maps can be read")
 
 // idMaps returns the maps of the namespace. The maps are nil if its user namespace is also the user
 // namespace of this process, or if the kernel does not report it. With an error the maps are empty:
