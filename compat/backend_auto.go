@@ -73,7 +73,8 @@ func (e *unsupportedError) Error() string {
 	text := fmt.Sprintf("cannot use nftables: %v\ncannot use iptables-legacy: %v",
 		e.nft, e.legacy)
 	if IsNotSupported(e.legacy) {
-		text += "\nfor one of the two, load the named modules, or use a kernel with the named options"
+		text += "\nfor one of the two, load the named modules, or use a kernel with the named" +
+			" options"
 	}
 	return text
 }
