@@ -80,7 +80,7 @@ func TestTrafficOfAnAmbientPodReachesTheExpectedListener(t *testing.T) {
 			istiotest.Run(t, network.Neighbor, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
 			rs := ambientRuleset(t)
 			applyAndCheck(t, chosen(t, backendName), network.Pod, rs, nft.Created)
-			if err := network.Settle(rs.Routing); err != nil {
+			if err := network.WaitForRouting(rs.Routing); err != nil {
 				t.Fatal(err)
 			}
 			for _, tc := range []struct {

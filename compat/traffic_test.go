@@ -129,7 +129,7 @@ func applyAndRead(
 	if _, err := b.Apply(network.Pod, rs, compat.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := network.Settle(rs.Routing); err != nil {
+	if err := network.WaitForRouting(rs.Routing); err != nil {
 		t.Fatal(err)
 	}
 	live, err := compat.ReadLive(network.Pod, compat.OriginAll)

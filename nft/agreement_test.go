@@ -84,7 +84,7 @@ func (s drawnScenario) check(t *rapid.T) (disagreement string, captured int) {
 	}
 	rs := rules.MustCompile(r)
 	_, err = nft.Apply(b.Pod, rs)
-	if err = errors.Join(err, b.Settle(rs.Routing)); err != nil {
+	if err = errors.Join(err, b.WaitForRouting(rs.Routing)); err != nil {
 		t.Fatal(err)
 	}
 	known := connections{}

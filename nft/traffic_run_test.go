@@ -100,7 +100,7 @@ func applyRules(t *testing.T, b *testbed.Network, rs rules.Ruleset) rules.Rulese
 	if _, err := nft.Apply(b.Pod, rs); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Settle(rs.Routing); err != nil {
+	if err := b.WaitForRouting(rs.Routing); err != nil {
 		t.Fatal(err)
 	}
 	rs, err := nft.Read(b.Pod)

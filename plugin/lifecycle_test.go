@@ -98,7 +98,7 @@ func TestPodLifecycle(t *testing.T) {
 			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s, want the previous one", got)
 			}
-			if err := network.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
+			if err := network.WaitForRouting(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
 				t.Fatal(err)
 			}
 			checkAnswers(t, network, testbed.Outbound, testbed.Inbound)

@@ -48,10 +48,10 @@ var testSets = []testSet{
 	}},
 	{pkg: "nft/trace", nft: true, tests: []string{
 		"TestSessionSeesFirstPacketsFromTheFirstChainOn",
-		"TestFilterSelects",
+		"TestFilterSelectsByPort",
 		"TestOneSessionAtATime",
 		"TestLeftoverTableWithoutOwnerIsRemoved",
-		"TestTheNextSessionRemovesTheTableOfAKilledOne",
+		"TestTheNextSessionRemovesTheTableOfAKilledSession",
 	}},
 	{pkg: "compat", legacy: true, tests: []string{
 		"TestThisKernelSupportsIPTablesLegacy",

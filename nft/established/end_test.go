@@ -114,7 +114,7 @@ func mustApply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
 	if _, err := nft.Apply(network.Pod, rs); err != nil {
 		t.Fatal(err)
 	}
-	if err := network.Settle(rs.Routing); err != nil {
+	if err := network.WaitForRouting(rs.Routing); err != nil {
 		t.Fatal(err)
 	}
 }

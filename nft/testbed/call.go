@@ -84,7 +84,7 @@ type Outcome uint8
 const (
 	Answered Outcome = iota
 	Refused          // no server listens on the port
-	Silent           // no answer before the timeout: the packet was dropped
+	Silent           // no answer before the timeout, or a rule dropped the request (EPERM)
 	Failed           // another error
 )
 

@@ -31,10 +31,9 @@ type Conn struct {
 // its request.
 var lastToken atomic.Uint64
 
-// Dial makes the call, sends one request, and closes the connection. Before that, it makes the
-// server for the destination listen on the port of the call, if the server is running. Dial returns
-// an error if it cannot make the call. A missing answer is not an error, but an outcome of the
-// Answer.
+// Dial makes the server for the destination listen on the port of the call, if that server is
+// running. Then it makes the call, sends one request, and closes the connection. Dial returns an
+// error if it cannot make the call. A missing answer is not an error, but an outcome of the Answer.
 func (n *Network) Dial(c Call) (Answer, error) {
 	conn, err := n.Open(c)
 	if err != nil {

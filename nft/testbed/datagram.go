@@ -72,7 +72,8 @@ func sendAnswer(l socket.Socket, d datagram, text string) error {
 	})
 }
 
-// dstAddr returns the destination address in a control message.
+// dstAddr returns the destination address in the control messages of a datagram, and whether they
+// contain one.
 func dstAddr(oob []byte) (netip.Addr, bool) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

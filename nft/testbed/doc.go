@@ -15,6 +15,6 @@
 //	// "outside 10.9.9.9:80" without rules, "outbound 10.9.9.9:80" with redirection
 //	fmt.Println(answer)
 //
-// The namespaces have no name and no process: the kernel destroys them after [Network.Close] or the
-// end of the process.
+// The namespaces have no name and contain no process. The kernel destroys them after
+// [Network.Close], or when the process that created them ends.
 package testbed

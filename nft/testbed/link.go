@@ -87,11 +87,11 @@ func addDefaultRoutes(ns *netns.NS, gateways ...netip.Addr) error {
 	})
 }
 
-// addNeighborRoutes makes every address local to the neighbor, except for the prefixes of the link
-// to the pod and of the network behind the pod's second interface, which is routed through the pod.
-// All routes are in table local, because the kernel looks up there whether an IPv4 source address
-// is local (__ip_dev_find in net/ipv4/devinet.c). With routes in table main, the neighbor could not
-// answer from these addresses.
+// addNeighborRoutes makes every address local to the neighbor, with two exceptions: the prefixes of
+// the link to the pod, and the prefixes of the network behind the pod's second interface, which the
+// neighbor routes through the pod. All routes are in table local, because the kernel looks up there
+// whether an IPv4 source address is local (__ip_dev_find in net/ipv4/devinet.c). With routes in
+// table main, the neighbor could not answer from these addresses.
 func addNeighborRoutes(ns *netns.NS) error {
 	return withHandle(ns, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName(loName)
@@ -127,9 +127,9 @@ func addNeighborRoutes(ns *netns.NS) error {
 	})
 }
 
-// Settle waits until the kernel delivers packets to the addresses that the routing adds to the
-// pod's lo. The kernel makes IPv6 addresses usable asynchronously; see [WaitUsable].
-func (n *Network) Settle(routing rules.Routing) error {
+// WaitForRouting waits until the kernel delivers packets to the addresses that the routing adds to
+// the pod's lo. The kernel makes IPv6 addresses usable asynchronously; see [WaitUsable].
+func (n *Network) WaitForRouting(routing rules.Routing) error {
 	for _, a := range routing.LoopbackAddrs {
 		if err := WaitUsable(n.Pod, loName, a); err != nil {
 			return err
@@ -138,9 +138,9 @@ func (n *Network) Settle(routing rules.Routing) error {
 	return nil
 }
 
-// settleTimeout is the time in seconds that [WaitUsable] waits for the next change of the
-// namespace's interfaces. The kernel's work queues take long on a busy machine.
-const settleTimeout = 60
+// changeTimeout is the time in seconds that [WaitUsable] waits for the next change of the
+// namespace's interfaces, addresses or routes. The kernel's work queues take long on a busy host.
+const changeTimeout = 60
 
 // WaitUsable waits until an interface and its address are usable. The kernel prepares both in work
 // queues: an interface drops outgoing packets until its queueing discipline is attached
@@ -158,7 +158,7 @@ func WaitUsable(ns *netns.NS, name string, a netip.Addr) error {
 		return err
 	}
 	defer changes.Close()
-	if err := changes.SetReceiveTimeout(&unix.Timeval{Sec: settleTimeout}); err != nil {
+	if err := changes.SetReceiveTimeout(&unix.Timeval{Sec: changeTimeout}); err != nil {
 		return err
 	}
 	return withHandle(ns, func(h *netlink.Handle) error {
@@ -173,10 +173,11 @@ func WaitUsable(ns *netns.NS, name string, a netip.Addr) error {
 	})
 }
 
-// isUsable reports whether the interface is up and its address is usable.
+// isUsable reports whether the interface is up, the address is local, and the interface has no
+// tentative IPv6 address.
 func isUsable(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 	l, err := h.LinkByName(name)
-	// The state of lo is always unknown.
+	// The kernel reports the operational state of lo as unknown.
 	if err != nil || l.Attrs().OperState != netlink.OperUp && name != loName {
 		return false, err
 	}

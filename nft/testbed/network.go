@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// The addresses of every network.
+// The addresses, which are the same in every [Network].
 var (
 	PodIP4      = netip.MustParseAddr("10.244.1.5")
 	PodIP6      = netip.MustParseAddr("fd00:10:244:1::5")
@@ -39,7 +39,7 @@ func (n *Network) createNetwork() error {
 		return err
 	}
 	steps := []step{
-		// Set the defaults before interfaces are created, which copy them.
+		// Set the default sysctls first: a new interface copies them.
 		{"set the pod's sysctls", func() error { return n.Pod.Do(n.setPodSysctls) }},
 		{"set the neighbor's sysctls", func() error { return n.Neighbor.Do(setNeighborSysctls) }},
 		{"connect pod and neighbor", func() error { return addVeth(n.Pod, ethName, n.Neighbor) }},
@@ -125,8 +125,8 @@ func (n *Network) setPodSysctls() error {
 	return disableDuplicateDetection()
 }
 
-// disableDuplicateDetection makes link-local addresses usable immediately instead of after a
-// second.
+// disableDuplicateDetection disables duplicate address detection on interfaces that are created
+// later. The detection would delay the use of a link-local address by about a second.
 func disableDuplicateDetection() error { return sysctl("ipv6/conf/default/accept_dad", "0") }
 
 // setNeighborSysctls disables duplicate address detection, and allows the neighbor to answer from

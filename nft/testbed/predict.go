@@ -35,8 +35,9 @@ func (n *Network) Packet(rs *rules.Ruleset, c Call, source netip.AddrPort) rules
 	return p
 }
 
-// Predict returns the answer to the call according to the model of the rules. The answer has the
-// outcome, the server and, except for datagrams, the original destination. source is as in Packet.
+// Predict returns the answer to the call according to the model of the rules, and the trace of the
+// call's first packet. The answer has the outcome, the server and, except for datagrams, the
+// original destination. source is as in Packet.
 func (n *Network) Predict(
 	rs *rules.Ruleset, c Call, source netip.AddrPort,
 ) (Answer, rules.Trace) {
@@ -91,9 +92,9 @@ func hasLocalRoute(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
 	})
 }
 
-// Agrees reports whether the answer equals the prediction: the same outcome and, if the call was
+// Agrees reports whether the answer matches the prediction: the same outcome and, if the call was
 // answered, the same server and original destination. A prediction without an original destination
-// agrees with any.
+// agrees with every original destination.
 func (a Answer) Agrees(predicted Answer) bool {
 	if a.Outcome != predicted.Outcome {
 		return false

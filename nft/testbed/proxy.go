@@ -19,14 +19,15 @@ type ProxyOptions struct {
 	// Transparent makes the inbound listener transparent, which TPROXY requires.
 	Transparent bool
 	// Forward makes the proxy forward requests to the original destination and return the answers.
-	// It forwards over connections that the proxy's owner opens. For inbound connections, their
-	// source address is 127.0.0.6 or ::6.
+	// The sockets of the forwarded connections belong to Owner. The inbound listener forwards from
+	// the source address 127.0.0.6 or ::6.
 	Forward bool
 	// Outbound, Inbound and Tunnel are the ports of these listeners. 0 means Istio's default.
 	Outbound, Inbound, Tunnel uint16
 }
 
-// forwardTimeout is longer than the timeout of every caller.
+// forwardTimeout is the time that a forwarding proxy waits for an answer. It is longer than
+// DefaultTimeout: a caller with the default timeout gets no answer if the upstream does not answer.
 const forwardTimeout = 10 * time.Second
 
 // proxy is a stub of Envoy and Istio's agent.
@@ -78,7 +79,7 @@ func (p *proxy) listen() error {
 // mustServe is like serve, but returns EADDRINUSE if a socket of another server uses the port.
 func (p *proxy) mustServe(e endpoint, options ...socket.Option) error {
 	err := p.serve(e, options...)
-	if err == nil && !p.ports[e] {
+	if err == nil && !p.endpoints[e] {
 		err = fmt.Errorf("listen on port %d: %w", e.port, unix.EADDRINUSE)
 	}
 	return err
@@ -97,7 +98,7 @@ func (p *proxy) accept(e endpoint, h Hop) (responder, error) {
 	_, isProxyPort := p.names[h.To.Port()]
 	if !p.options.Forward || e.protocol != rules.TCP || isProxyPort ||
 		h.By != Outbound && h.By != Inbound {
-		return terminal(h), nil
+		return lastHop(h), nil
 	}
 	call := Call{Network: "tcp", To: h.To, Timeout: forwardTimeout}
 	if h.By == Inbound {

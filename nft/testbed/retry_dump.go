@@ -6,7 +6,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// maxDumps is the maximum number of dumps of a list that changes at the same time.
+// maxDumps is the maximum number of dumps of a list that changes during each dump.
 const maxDumps = 100
 
 // RetryDump repeats a netlink dump until no change interrupts the dump. A list can change without a

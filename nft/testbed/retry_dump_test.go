@@ -14,8 +14,8 @@ func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
 	errRefused := errors.New("refused")
 	for _, tc := range []struct {
 		name string
-		errs []error // of the calls, in their order
-		want []int
+		errs []error // the error of each call
+		want []int   // the number of the last call
 		err  error
 	}{
 		{"uninterrupted", []error{nil}, []int{1}, nil},
@@ -34,7 +34,7 @@ func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
 				return []int{calls}, tc.errs[calls-1]
 			})
 			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.err) {
-				t.Errorf("got %v, error %v, want %v, %v", got, err, tc.want, tc.err)
+				t.Errorf("got %v, error %v, want %v, error %v", got, err, tc.want, tc.err)
 			}
 		})
 	}

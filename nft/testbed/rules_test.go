@@ -26,7 +26,7 @@ func TestProxyForwards(t *testing.T) {
 			if _, err := nft.Apply(n.Pod, rs); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.Settle(rs.Routing); err != nil {
+			if err := n.WaitForRouting(rs.Routing); err != nil {
 				t.Fatal(err)
 			}
 			for _, route := range []struct {
@@ -63,7 +63,7 @@ func TestProxyForwards(t *testing.T) {
 							}
 						}
 						if !slices.Equal(path, route.path) {
-							t.Errorf("%s: %s, want %s", c, a, route.path)
+							t.Errorf("%s: %s, want the servers %s", c, a, route.path)
 						}
 					}
 					conn.Close()

@@ -22,7 +22,7 @@ type server struct {
 
 	mu        sync.Mutex
 	closed    bool
-	ports     map[endpoint]bool
+	endpoints map[endpoint]bool
 	listeners []socket.Socket   // the TCP listeners
 	files     map[*os.File]bool // all sockets, including accepted connections
 	wg        sync.WaitGroup
@@ -38,7 +38,7 @@ type endpoint struct {
 // fields except By, which the function sets.
 type acceptFunc func(e endpoint, h Hop) (responder, error)
 
-// A responder answers the requests of one connection. A request is a token.
+// A responder answers the requests of one connection, or one datagram. A request is a token.
 type responder interface {
 	respond(token string) []Hop
 	close()
@@ -48,20 +48,20 @@ type responder interface {
 func acceptAs(name Name) acceptFunc {
 	return func(_ endpoint, h Hop) (responder, error) {
 		h.By = name
-		return terminal(h), nil
+		return lastHop(h), nil
 	}
 }
 
-// terminal is the responder of the last hop of a call.
-type terminal Hop
+// lastHop is the responder of a server that does not forward.
+type lastHop Hop
 
-func (h terminal) respond(string) []Hop { return []Hop{Hop(h)} }
-func (h terminal) close()               {}
+func (h lastHop) respond(string) []Hop { return []Hop{Hop(h)} }
+func (h lastHop) close()               {}
 
 // newServer returns a server without endpoints.
 func newServer(id identity, accept acceptFunc) *server {
 	return &server{
-		identity: id, accept: accept, ports: map[endpoint]bool{}, files: map[*os.File]bool{},
+		identity: id, accept: accept, endpoints: map[endpoint]bool{}, files: map[*os.File]bool{},
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 	if s.closed {
 		return fmt.Errorf("listen on port %d: %w", e.port, os.ErrClosed)
 	}
-	if s.ports[e] {
+	if s.endpoints[e] {
 		return nil
 	}
 	var l socket.Socket
@@ -90,7 +90,7 @@ func (s *server) serve(e endpoint, options ...socket.Option) error {
 	if err != nil {
 		return err
 	}
-	s.ports[e], s.files[l.File] = true, true
+	s.endpoints[e], s.files[l.File] = true, true
 	if e.protocol == rules.UDP {
 		s.wg.Go(func() { s.answerDatagrams(l, e) })
 		return nil

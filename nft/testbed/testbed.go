@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Owners of the pod's processes: the proxy that the injector configures for REDIRECT and for
-// TPROXY, and an application.
+// ProxyOwner and TProxyOwner are the owners that the injector configures for the proxy in REDIRECT
+// mode and in TPROXY mode. ApplicationOwner is the owner of an application in the pod.
 var (
 	ProxyOwner       = rules.Owner{UID: 1337, GID: 1337}
 	TProxyOwner      = rules.Owner{UID: 0, GID: 1337}
 	ApplicationOwner = rules.Owner{UID: 1000, GID: 1000}
 )
 
-// Options configure a [Network]. The zero value is a pod with eth0, lo and both families.
+// Options configure a [Network]. The zero value is a pod with eth0 and lo, with IPv4 and IPv6.
 type Options struct {
 	// Pod is an existing namespace for the pod, which the caller must close. If Pod is nil, New
 	// creates a namespace.
@@ -48,9 +48,9 @@ type Network struct {
 	proxy       *proxy
 }
 
-// New creates the namespaces and connects them. The neighbor answers the calls of [Network.Dial] to
-// every address outside the networks of the pod and of the machine, on every port. Without
-// CAP_SYS_ADMIN or CAP_NET_ADMIN the error wraps [unix.EPERM].
+// New creates the namespaces and connects them. The neighbor answers calls to its own addresses and
+// to every address outside the networks of the pod and of the machine, on every port. If
+// CAP_SYS_ADMIN or CAP_NET_ADMIN is missing, the error wraps [unix.EPERM].
 func New(o Options) (*Network, error) {
 	n := &Network{options: o}
 	if err := n.createNetwork(); err != nil {
@@ -63,8 +63,8 @@ func New(o Options) (*Network, error) {
 	return n, nil
 }
 
-// StartApplication starts the pod's application. It listens on the port of every call that may
-// reach the pod, except the ports of a proxy that was started before.
+// StartApplication starts the pod's application. The application listens on the port of every call
+// that may reach the pod, unless the proxy already listens on that port.
 func (n *Network) StartApplication(owner rules.Owner) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -92,8 +92,8 @@ func (n *Network) StopProxy() {
 	p.close()
 }
 
-// Close stops all servers, closes all connections of the servers, and closes the namespaces, which
-// the kernel then destroys. Closing again does nothing.
+// Close stops all servers, closes all connections of the servers, and closes the namespaces that
+// New created, which the kernel then destroys. Closing again does nothing.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	n.closed = true
@@ -122,7 +122,8 @@ type identity struct {
 // as runs fn with the user and group of the identity, in the caller's namespace.
 func (i identity) as(fn func() error) error { return owner.As(i.uid, i.gid, fn) }
 
-// do runs fn on a thread with the identity, so that the sockets that fn opens belong to it.
+// do runs fn in the namespace and with the user and group of the identity. The sockets that fn
+// opens belong to that user and group.
 func (i identity) do(fn func() error) error {
 	return i.ns.Do(func() error { return i.as(fn) })
 }

@@ -112,7 +112,7 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 	}
 }
 
-func TestCallsWithALocalAddress(t *testing.T) {
+func TestCallComesFromItsLocalAddress(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, tc := range []struct{ network, local, to string }{
 		{"tcp", "127.0.0.6:0", "10.244.1.5:80"},
@@ -135,7 +135,7 @@ func TestCallsWithALocalAddress(t *testing.T) {
 	}
 }
 
-func TestUnansweredCalls(t *testing.T) {
+func TestOutcomesOfUnansweredCalls(t *testing.T) {
 	netnstest.RequireRoot(t)
 	n, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -174,7 +174,7 @@ func TestUnansweredCalls(t *testing.T) {
 	}
 }
 
-func TestSeveralRequests(t *testing.T) {
+func TestEveryRequestOfACallIsAnswered(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, network := range []string{"tcp", "udp"} {
 		conn, err := n.Open(call(testbed.FromPod, network, "10.9.9.9:80"))
@@ -197,11 +197,11 @@ func TestProxyDoesNotForwardToItself(t *testing.T) {
 	})
 	got, err := n.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Outbound || len(got.Upstream) > 0 {
-		t.Errorf("%v %v, want only the proxy", got, err)
+		t.Errorf("%v, error %v, want an answer of the outbound listener only", got, err)
 	}
 }
 
-func TestManyCallersAtOnce(t *testing.T) {
+func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -221,7 +221,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSecondProxyIsRejected(t *testing.T) {
+func TestStartProxyRejectsASecondProxyAndUsedPorts(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := n.StartProxy(testbed.ProxyOptions{}); err == nil {
 		t.Error("a second proxy was started")
@@ -229,7 +229,7 @@ func TestSecondProxyIsRejected(t *testing.T) {
 	n.StopProxy()
 	if got, err := n.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil ||
 		got.By != testbed.Application {
-		t.Errorf("%v %v, want the application on the released port", got, err)
+		t.Errorf("%v, error %v, want the application on the released port", got, err)
 	}
 	err := n.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if !errors.Is(err, unix.EADDRINUSE) {
@@ -237,8 +237,8 @@ func TestSecondProxyIsRejected(t *testing.T) {
 	}
 }
 
-// TestStoppedProxyReleasesItsPorts stops the proxy while copies of its descriptors are open, as in
-// a child process until it calls execve.
+// TestStoppedProxyReleasesItsPorts stops the proxy while copies of its descriptors are open, as
+// they are in a child process before execve.
 func TestStoppedProxyReleasesItsPorts(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -257,7 +257,7 @@ func TestStoppedProxyReleasesItsPorts(t *testing.T) {
 	n.StopProxy()
 	got, err := n.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Application {
-		t.Errorf("%v %v, want the application on the released port", got, err)
+		t.Errorf("%v, error %v, want the application on the released port", got, err)
 	}
 }
 
@@ -272,11 +272,11 @@ func TestClosedNetworkRejectsCalls(t *testing.T) {
 	}
 	if n.StartProxy(testbed.ProxyOptions{}) == nil ||
 		n.StartApplication(testbed.ApplicationOwner) == nil {
-		t.Error("a closed network has started a server")
+		t.Error("a closed network started a server")
 	}
 }
 
-func TestNothingLeaks(t *testing.T) {
+func TestCloseReleasesAllDescriptors(t *testing.T) {
 	use := func(t *testing.T) {
 		n := newNetwork(t, testbed.Options{
 			Interface: "vnet0",

@@ -49,8 +49,8 @@ const verdictMask = 0xff
 // An Event is one message of the kernel about one packet.
 type Event struct {
 	Kind Kind
-	// ID is equal in all events of a packet of nf_tables. The kernel assigns a new id when the
-	// packet passes an interface, such as lo. Events of iptables-legacy have no id.
+	// ID is the kernel's id of the packet. The kernel assigns a new id when the packet passes an
+	// interface, such as lo. Events of iptables-legacy have no id.
 	ID uint32
 	// Family is the family of the table.
 	Family       rules.Family
@@ -59,16 +59,17 @@ type Event struct {
 	Verdict      Verdict      // of a rule, or the policy
 	Target       string       // chain of Jump and Goto
 	Mark         uint32
-	// In and Out are interface indexes. 0 means no interface, or that the event omits it.
+	// In and Out are interface indexes. 0 means that the packet has no such interface, or that the
+	// event omits the index.
 	In, Out uint32
-	// Header is the packet, or nil if the event omits it. The kernel sends it in the first event of
-	// each base chain.
+	// Header contains the headers of the packet. It is nil if the event omits them. The kernel
+	// sends them in the first event of each base chain.
 	Header *Header
 	// State is the conntrack state, if HasState. nf_tables sends State, Reply and Confirmed from
 	// Linux 6.16 on.
 	State    rules.State
 	HasState bool
-	Reply    bool // the packet has the reply direction
+	Reply    bool // the packet has the reply direction of its connection
 	// Confirmed reports that conntrack has confirmed the connection: an earlier packet has passed
 	// all hooks, or this packet has passed the hooks before lo.
 	Confirmed bool

@@ -64,7 +64,7 @@ func jumpMessage() []byte {
 	)
 }
 
-func TestDecode(t *testing.T) {
+func TestDecodeOfARuleThatJumps(t *testing.T) {
 	got, err := trace.Decode(jumpMessage())
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, message []byte) { _, _ = trace.Decode(message) })
 }
 
-func TestCollectorJoinsEventsOfLoopback(t *testing.T) {
+func TestCollectorJoinsTheEventsBeforeAndAfterLo(t *testing.T) {
 	out := &trace.Header{
 		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
 		Destination: netip.MustParseAddrPort("10.0.0.2:80"),
@@ -142,11 +142,13 @@ func TestCollectorJoinsEventsOfLoopback(t *testing.T) {
 	if len(got) != 1 || len(got[0].Events) != 3 || got[0].Header() != out {
 		t.Errorf("got %+v, want the three events of the first packet", got)
 	}
-	if !c.Waiting() {
+	if !c.HasPackets() {
 		t.Error("the collector is empty, want the second packet")
 	}
-	if got := c.Take(start.Add(time.Hour)); len(got) != 1 || len(got[0].Events) != 2 ||
-		c.Waiting() {
-		t.Errorf("got %+v, want the second packet", got)
+	if got := c.Take(start.Add(time.Hour)); len(got) != 1 || len(got[0].Events) != 2 {
+		t.Errorf("got %+v, want the two events of the second packet", got)
+	}
+	if c.HasPackets() {
+		t.Error("the collector contains packets after the last Take")
 	}
 }

@@ -11,5 +11,5 @@ func (l *Log) DupSocket() (fd int, err error) {
 	return fd, controlErr
 }
 
-// Waiting reports whether the collector contains packets.
-func (c *Collector) Waiting() bool { return len(c.packets) > 0 }
+// HasPackets reports whether the collector contains packets.
+func (c *Collector) HasPackets() bool { return len(c.packets) > 0 }

@@ -28,7 +28,8 @@ type Filter struct {
 
 // HasHook reports whether the filter selects packets at the hook.
 func (f Filter) HasHook(h rules.Hook) bool {
-	if f.In == f.Out { // both kinds of packets, of which only packets of local sockets have a user
+	if f.In == f.Out {
+		// Both kinds of packets are selected. Only packets of local sockets have a user.
 		return h == rules.Output || f.UID == nil
 	}
 	return f.Out == (h == rules.Output)
@@ -38,7 +39,7 @@ func (f Filter) HasHook(h rules.Hook) bool {
 func (f Filter) expressions(h rules.Hook) []expr.Any {
 	var list []expr.Any
 	if h == rules.Prerouting {
-		// Exclude packets from lo: local sockets send them, so that they are selected at output.
+		// Exclude packets from lo. Local sockets sent them, and output selects them.
 		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
 		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
 	}
@@ -124,8 +125,8 @@ func firstSegment() []expr.Any {
 	}
 }
 
-// firstPacket returns the expressions that match packets of other protocols in the conntrack state
-// new.
+// firstPacket returns the expressions that match packets of protocols other than TCP in the
+// conntrack state new.
 func firstPacket() []expr.Any {
 	return []expr.Any{
 		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),

@@ -14,9 +14,9 @@ import (
 // the process ends for any reason.
 const lockName = "@sluice.trace"
 
-// Lock acquires the lock of the namespace that a session holds if the kernel does not remove the
-// rules of the session when its process ends. If such a session or another caller of Lock holds the
-// lock, Lock returns [ErrBusy]. No such session can begin before release is called.
+// Lock acquires the lock of the namespace. A session holds the lock if the kernel does not remove
+// the session's rules at the end of the process. If such a session or another caller of Lock holds
+// the lock, Lock returns [ErrBusy]. No such session can begin before release is called.
 func Lock(ns *netns.NS) (release func(), err error) {
 	fd := -1
 	err = ns.Do(func() (err error) {

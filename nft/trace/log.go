@@ -16,10 +16,10 @@ import (
 )
 
 // A Log receives the traces of iptables-legacy in one network namespace. The kernel writes them to
-// the log of netfilter for packets that are marked for tracing, which a [Session] or the target
-// TRACE does. A Log makes nfnetlink_log the logger of the namespace and receives its group 0, which
-// the kernel uses for traces. The kernel releases the group when the process ends for any reason.
-// If the process is killed, nfnetlink_log remains the logger.
+// the log of netfilter for packets that a [Session] or the target TRACE marks for tracing. A Log
+// makes nfnetlink_log the logger of the namespace and receives its group 0, which the kernel uses
+// for traces. The kernel releases the group when the process ends for any reason. If the process is
+// killed, nfnetlink_log remains the logger.
 type Log struct {
 	events *Receiver
 	// isBound reports whether the socket receives the group.
@@ -150,8 +150,8 @@ func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
 	})
 }
 
-// readAnswer reads the answer to a message, which the kernel queues before the send returns. It
-// discards the packets that were logged before the answer.
+// readAnswer reads the answer to a configuration message. The kernel queues the answer before the
+// send returns. readAnswer discards the packets that were logged before the answer.
 func readAnswer(fd int) error {
 	buffer := make([]byte, answerBufferSize)
 	for {
@@ -209,8 +209,9 @@ func (l *Log) Close() error {
 			l.closeErr = errors.Join(l.closeErr, l.restoreLogger(family, name))
 		}
 		if l.isBound {
-			// A process that is being started may have a copy of the socket, which keeps the group.
-			// Ignore the error: if the buffer is full, the kernel drops the answer.
+			// Unbind explicitly: a process that is being started may have a copy of the socket, and
+			// an open copy keeps the group. Ignore the error: if the buffer is full, the kernel
+			// drops the answer.
 			_ = l.configure(unix.AF_UNSPEC, attribute(attrCommand, commandUnbind))
 		}
 		l.closeErr = errors.Join(l.closeErr, l.events.Close())
@@ -218,8 +219,8 @@ func (l *Log) Close() error {
 	return l.closeErr
 }
 
-// restoreLogger sets the logger of the family to the previous logger. If it fails, it removes the
-// logger.
+// restoreLogger sets the logger of the family to the previous logger. If the kernel does not accept
+// the previous logger, restoreLogger removes the logger.
 func (l *Log) restoreLogger(family uint8, name string) error {
 	err := l.ns.Do(func() error {
 		return os.WriteFile(fmt.Sprintf(loggerFile, family), []byte(name), 0)

@@ -47,7 +47,7 @@ func decodeLogged(payload []byte) (Event, bool) {
 	d.ByteOrder = binary.BigEndian
 	var packet []byte
 	var owner rules.Owner
-	ownerAttrs := 0          // of attrUID and attrGID
+	ownerAttrs := 0          // number of decoded attributes attrUID and attrGID
 	hook := len(loggedHooks) // until the packet header is read
 	for d.Next() {
 		switch d.Type() {

@@ -9,7 +9,7 @@ import (
 
 // A Packet contains the events of one packet, in order. If a session of nf_tables selected the
 // packet, the first event is of the session's table, at the hook where the packet enters. A packet
-// over lo has the events of output and prerouting.
+// over lo has the events of both output and prerouting.
 type Packet struct {
 	// Time is when the first event was read.
 	Time   time.Time
@@ -27,23 +27,24 @@ func (p *Packet) Selected() bool {
 	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.isSelection() })
 }
 
-// HasState reports whether an event contains the state of the connection: events of nf_tables do
-// from Linux 6.16 on, and events of iptables-legacy if the log contains it.
+// HasState reports whether an event contains the state of the connection. Events of nf_tables
+// contain the state from Linux 6.16 on, and events of iptables-legacy if the kernel logs it.
 func (p *Packet) HasState() bool {
 	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.HasState })
 }
 
 // continues reports whether the event is the first event of the packet after lo, where the kernel
-// assigns a second id. Until then the packet has one id, and no input interface at its first event.
+// assigns a second id. Before lo, the packet has one id, and its first event has no input
+// interface.
 func (p *Packet) continues(e Event, loopback uint32) bool {
 	h := p.Header()
 	return e.In == loopback && h != nil && p.Events[0].In == 0 && len(p.ids) == 1 &&
 		e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
 }
 
-// contains reports whether the event belongs to the packet according to its header. It is used for
-// events of iptables-legacy, which have no id. Until postrouting, NAT may change the destination,
-// but not the source.
+// contains reports whether the header of the event shows that the event belongs to the packet. It
+// is used for events of iptables-legacy, which have no id. Until postrouting, NAT may change the
+// destination, but not the source.
 func (p *Packet) contains(e Event) bool {
 	h := p.Header()
 	if h == nil || h.Protocol != e.Header.Protocol || h.Source != e.Header.Source ||

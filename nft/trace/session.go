@@ -81,7 +81,7 @@ func (s *Session) open(o Options) error {
 		if s.unlock, err = LockSession(nil); err != nil {
 			return err
 		}
-		if _, err = removeTables(s.table); err == nil {
+		if _, err = removeTable(s.table); err == nil {
 			err = s.addTable(o, 0)
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Session) addTable(o Options, flags nftables.TableFlags) error {
 		for _, c := range []struct {
 			name     string
 			priority nftables.ChainPriority
-			first    []expr.Any
+			match    []expr.Any
 		}{
 			{"segments-" + h.hook.String(), math.MinInt32, firstSegment()},
 			{"packets-" + h.hook.String(), rules.ConntrackPriority + 1, firstPacket()},
@@ -124,7 +124,7 @@ func (s *Session) addTable(o Options, flags nftables.TableFlags) error {
 			})
 			s.table.AddRule(&nftables.Rule{
 				Table: t, Chain: chain,
-				Exprs: slices.Concat(c.first, o.Filter.expressions(h.hook), enableTrace(rate)),
+				Exprs: slices.Concat(c.match, o.Filter.expressions(h.hook), enableTrace(rate)),
 			})
 		}
 	}
@@ -151,8 +151,8 @@ func (s *Session) listen(buffer int) (err error) {
 type Batch struct {
 	// Events include the events of the session's own table.
 	Events []Event
-	// Changed reports that a transaction has changed the ruleset of the namespace. The addition of
-	// the session's own table counts too.
+	// Changed reports whether a transaction has changed the ruleset of the namespace. The addition
+	// of the session's own table counts too.
 	Changed bool
 	// Lost is the number of messages that the kernel dropped because the buffer was full.
 	Lost uint32
@@ -177,7 +177,8 @@ func (s *Session) Next() (Batch, error) {
 	return b, err
 }
 
-// maxEvents is the number of events from which on a batch receives no further datagram.
+// maxEvents limits a batch: a batch with this number of events or more receives no further
+// datagram.
 const maxEvents = 4096
 
 // Types of messages (linux/netfilter/nf_tables.h).
@@ -212,7 +213,7 @@ func (s *Session) Close() error {
 		}
 		if s.table != nil {
 			if s.unlock != nil {
-				_, err := removeTables(s.table)
+				_, err := removeTable(s.table)
 				s.closeErr = errors.Join(s.closeErr, err)
 				s.unlock()
 			}
@@ -245,11 +246,11 @@ func removeLeftover(c *nftables.Conn) (removed bool, err error) {
 		return false, err
 	}
 	defer release()
-	return removeTables(c)
+	return removeTable(c)
 }
 
-// removeTables removes the tables of sessions, except tables with an owner.
-func removeTables(c *nftables.Conn) (removed bool, err error) {
+// removeTable removes the table of a session, unless the table has an owner.
+func removeTable(c *nftables.Conn) (removed bool, err error) {
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	if errors.Is(err, unix.EINVAL) {
 		return false, nil // a kernel without nf_tables

@@ -94,7 +94,7 @@ func dial(t *testing.T, ns *netns.NS, network string, port int) {
 	}
 }
 
-// readUntil reads events up to the first one of a packet to the port, and returns all of them.
+// readUntil reads events until it reads the header of a packet to the port. It returns all events.
 func readUntil(t *testing.T, s *trace.Session, port uint16) []trace.Event {
 	t.Helper()
 	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -160,7 +160,7 @@ func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
 	}
 }
 
-func TestFilterSelects(t *testing.T) {
+func TestFilterSelectsByPort(t *testing.T) {
 	ns := netnstest.New(t)
 	addTables(t, ns, chains)
 	s := openSession(t, ns, trace.Filter{Out: true, Port: 1111})
@@ -202,10 +202,11 @@ func TestOneSessionAtATime(t *testing.T) {
 	ns := netnstest.New(t)
 	s := openSession(t, ns, trace.Filter{})
 	if _, err := trace.Open(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
-		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
+		t.Errorf("a second session: error %v, want %v", err, trace.ErrBusy)
 	}
 	if removed, err := trace.Remove(ns); removed || err != nil || !tableExists(t, ns) {
-		t.Errorf("Remove (%v) removed the table of a running session", err)
+		t.Errorf("Remove: removed %t, error %v; want the table of a running session to remain",
+			removed, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -267,13 +268,13 @@ func TestLostEventsAreCounted(t *testing.T) {
 	b, err := s.Next()
 	// Each packet has at least one event in each of the two chains.
 	if err != nil || len(b.Events)+int(b.Lost) < 2*packets || b.Lost == 0 {
-		t.Errorf("nf_tables: %d events and %d lost (%v), want at least %d together",
-			len(b.Events), b.Lost, err, 2*packets)
+		t.Errorf("nf_tables: %d events, %d lost, error %v; want lost ones, and at least %d "+
+			"together", len(b.Events), b.Lost, err, 2*packets)
 	}
 	b, err = l.Read()
 	if err != nil || len(b.Events)+int(b.Lost) < packets || b.Lost == 0 {
-		t.Errorf("iptables-legacy: %d events and %d lost (%v), want at least %d together",
-			len(b.Events), b.Lost, err, packets)
+		t.Errorf("iptables-legacy: %d events, %d lost, error %v; want lost ones, and at least %d "+
+			"together", len(b.Events), b.Lost, err, packets)
 	}
 }
 
@@ -296,16 +297,17 @@ func startChild(t *testing.T, ns *netns.NS) (*exec.Cmd, io.Reader) {
 	return cmd, out
 }
 
-// TestTheNextSessionRemovesTheTableOfAKilledOne also runs on kernels without owner tables, where
-// the table of the killed session remains.
-func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
+// TestTheNextSessionRemovesTheTableOfAKilledSession also runs on kernels without owner tables,
+// where the table of the killed session remains.
+func TestTheNextSessionRemovesTheTableOfAKilledSession(t *testing.T) {
 	ns := netnstest.New(t)
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		t.Fatal(err)
 	}
 	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil {
+	release := unix.ByteSliceToString(name.Release[:])
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		t.Fatal(err)
 	}
 	hasOwnerTables := major > 5 || major == 5 && minor >= 12
@@ -346,11 +348,11 @@ func TestKillLeavesNoTable(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		if tableExists(t, ns) {
-			t.Fatal("the table remains")
+			t.Fatal("the table of a killed session remains")
 		}
 	}
 	if opened == 0 {
-		t.Error("no child has opened a session")
+		t.Error("no child opened a session")
 	}
 }
 
@@ -370,7 +372,7 @@ func TestSessionWaitsForTheRemovalOfAnotherSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := trace.Lock(ns); !errors.Is(err, trace.ErrBusy) {
-		t.Errorf("the lock is taken twice: %v", err)
+		t.Errorf("a second Lock: error %v, want %v", err, trace.ErrBusy)
 	}
 	time.AfterFunc(50*time.Millisecond, removal)
 	release, err := trace.LockSession(ns)

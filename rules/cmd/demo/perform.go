@@ -86,7 +86,7 @@ func applyRedirection(p *printer, network *testbed.Network) error {
 	p.printRuleset(found.String())
 	p.printVerdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
 		fmt.Sprint(rules.Compare(rs, found)))
-	return network.Settle(rs.Routing)
+	return network.WaitForRouting(rs.Routing)
 }
 
 // removeRedirection removes the redirection and shows that nothing of it is left.
