@@ -13,7 +13,7 @@ import (
 // the network namespace, because rules compare these.
 type owners struct {
 	self       rules.Owner // the owner of the sockets of this process
-	uids, gids idMap
+	uids, gids owner.IDMap
 	// mapErr is the reason why the ID mapping is unknown, or nil. If the mapping is unknown,
 	// sockets of other users cannot be created.
 	mapErr error
@@ -22,8 +22,8 @@ type owners struct {
 // newOwners reads the ID mapping of this process for the namespace.
 func newOwners(ns *netns.NS) *owners {
 	o := &owners{}
-	o.uids, o.gids, o.mapErr = idMaps(ns)
-	o.self = rules.Owner{UID: o.uids.inside(os.Geteuid()), GID: o.gids.inside(os.Getegid())}
+	o.uids, o.gids, o.mapErr = owner.IDMaps(ns, "/proc")
+	o.self = rules.Owner{UID: o.uids.Inside(os.Geteuid()), GID: o.gids.Inside(os.Getegid())}
 	return o
 }
 
@@ -38,8 +38,8 @@ func (o *owners) runAs(id rules.Owner, fn func() error) error {
 	if id == o.self {
 		return fn()
 	}
-	uid, uidMapped := o.uids.outside(id.UID)
-	gid, gidMapped := o.gids.outside(id.GID)
+	uid, uidMapped := o.uids.Outside(id.UID)
+	gid, gidMapped := o.gids.Outside(id.GID)
 	switch {
 	case o.mapErr != nil:
 		return o.mapErr

@@ -213,7 +213,7 @@ func TestValidationInAnotherUserNamespace(t *testing.T) {
 		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
 		t.Error(describe(r))
 	}
-	startIn(t, ns)
+	netnstest.StartInUserNS(t, ns)
 	r = validateRepeatedly(func(timeout time.Duration) Result {
 		o.Timeout = timeout
 		return runFromNeighbor(t, network, o)

@@ -13,14 +13,14 @@ import (
 // Bound is the maximum cost of a function.
 type Bound struct {
 	// Processor is the processor time of the thread. Unlike elapsed time, it does not depend on
-	// other load of the machine. The deadline of a function also limits its
-	// processor time, except for the work after the function last checks the clock.
+	// other load of the machine. A function with a deadline uses at most the time until the
+	// deadline, and the time between its last check of the clock and its end.
 	Processor time.Duration
 	// Allocated is the number of allocated bytes, including freed ones.
 	Allocated uint64
 }
 
-// Check runs a function, and fails the test if it exceeds the bound. Allocations of other
+// Check runs a function, and fails the test if the function exceeds the bound. Allocations of other
 // goroutines count too.
 func (b Bound) Check(t testing.TB, description string, fn func()) {
 	t.Helper()

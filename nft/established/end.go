@@ -18,8 +18,9 @@ import (
 
 // Options configure [End].
 type Options struct {
-	// ProcDir is the node's /proc, from which End reads the groups of sockets. If it is empty,
-	// groups are unknown.
+	// ProcDir is the node's /proc, from which End reads the groups of sockets and, if another user
+	// namespace owns the network namespace, the maps of user and group ids. Ids that End cannot
+	// read are unknown. If ProcDir is empty, End reads neither.
 	ProcDir string
 	// CountOnly makes End only count the connections that bypass the proxy.
 	CountOnly bool
@@ -32,8 +33,8 @@ const DefaultTime = 2 * time.Second
 
 // A Report counts connections.
 type Report struct {
-	// Ended is the number of ended connections. Broken is the number of ended connections of which
-	// only the conntrack entry was deleted: TCP connections whose socket could not be destroyed,
+	// Ended is the number of ended connections. Broken is the number of ended connections for which
+	// End only deleted the conntrack entry: TCP connections whose socket could not be destroyed,
 	// which break with their next packet, and UDP connections, whose next datagram is captured.
 	Ended, Broken int
 	// Kept is the number of connections that bypass the proxy and were kept because of
@@ -77,9 +78,9 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 		}
 		e.evaluator = evaluator{
 			connectionTable: t, handle: h, ruleset: &rs,
-			groups:   &groups{procDir: o.ProcDir, ns: ns.ID()},
+			ids:      newOwnerIDs(ns, o.ProcDir),
 			deadline: time.Now().Add(o.Time),
-			// The cache keys and the owners to evaluate depend on the matches of the ruleset.
+			// The cache keys and the senders to evaluate depend on the matches of the ruleset.
 			sourcePorts: matchesSourcePorts(&rs),
 			uids:        representativeIDs(&rs, false),
 			gids:        representativeIDs(&rs, true),

@@ -93,7 +93,12 @@ func capturingRules(mode rules.Mode) rules.Ruleset {
 
 func newNetwork(t *testing.T, mode rules.Mode) *testbed.Network {
 	t.Helper()
-	network, err := testbed.New(testbed.Options{})
+	return newNetworkWith(t, mode, testbed.Options{})
+}
+
+func newNetworkWith(t *testing.T, mode rules.Mode, o testbed.Options) *testbed.Network {
+	t.Helper()
+	network, err := testbed.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,26 +219,4 @@ func TestCountOnlyKeepsConnections(t *testing.T) {
 	testGap(t, newNetwork(t, rules.ModeRedirect), capturingRules(rules.ModeRedirect), true,
 		connections("10.9.9.9", testbed.PodIP4.String()),
 		established.Options{ProcDir: "/proc", CountOnly: true})
-}
-
-// TestConnectionsWithUnknownGroupAreKept covers a connection that bypasses the proxy unless its
-// socket has the proxy's group.
-func TestConnectionsWithUnknownGroupAreKept(t *testing.T) {
-	network, rs := newNetwork(t, rules.ModeRedirect), capturingRules(rules.ModeRedirect)
-	conn, err := network.Open(testbed.Call{
-		Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080),
-		Timeout: 2 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if answer := conn.Ask(); answer.By != testbed.Outside {
-		t.Fatalf("answered by %s, want %s", answer, testbed.Outside)
-	}
-	mustApply(t, network, rs)
-	report, err := established.End(network.Pod, rs, established.Options{})
-	if err != nil || report.Undecided != 1 || report.Ended != 0 || report.UndecidedExample == "" {
-		t.Errorf("report %+v, error %v, want one undecided connection with an example", report, err)
-	}
 }

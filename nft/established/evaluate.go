@@ -2,6 +2,8 @@ package established
 
 import (
 	"fmt"
+	"iter"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,7 +19,7 @@ type evaluator struct {
 	*connectionTable
 	handle   *netlink.Handle
 	ruleset  *rules.Ruleset
-	groups   *groups
+	ids      *ownerIDs
 	deadline time.Time
 	// sourcePorts reports whether rules match source ports.
 	sourcePorts bool
@@ -76,8 +78,8 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort, c *conntrackEntry
 		o := e.outcome(q)
 		d := e.decideByOutcome(q, o, target)
 		decisions = append(decisions, d)
-		// Only a rule assigns a zone other than 0. Therefore the sender is one for which the rules
-		// assign the zone of the entry.
+		// Only rules assign a zone other than 0. Therefore a sender is possible only if the rules
+		// assign the zone of the entry to its packet.
 		if c != nil && c.zone != 0 && o.Undecided == "" && o.Zone == c.zone {
 			inZone = append(inZone, d)
 		}
@@ -129,13 +131,13 @@ func (e *evaluator) senders(h rules.Hook, s *netlink.Socket) []sender {
 		return []sender{{}}
 	}
 	uids, gids, marks := e.uids, e.gids, e.markValues
-	if s != nil && s.INode != 0 {
-		uids = []uint32{s.UID}
-		if gid, ok := e.groups.gid(s.INode); ok {
+	if s != nil {
+		if uid, ok := e.ids.uid(s); ok {
+			uids = []uint32{uid}
+		}
+		if gid, ok := e.ids.gid(s); ok {
 			gids = []uint32{gid}
 		}
-	}
-	if s != nil {
 		if mark, ok := e.marks[s.ID.Cookie]; ok {
 			marks = []uint32{mark}
 		}
@@ -198,25 +200,27 @@ func (e *evaluator) device(a netip.Addr) string {
 }
 
 // representativeIDs returns the bounds of each range of users, or of groups if group is true, in
-// the matches of the ruleset, and an id outside all ranges. If the ranges do not overlap, the
-// ruleset treats every id like one of these.
+// the matches of the ruleset, and an id outside all ranges if there is one. If the ranges do not
+// overlap, the ruleset treats every id like one of these.
 func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
+	ranges := slices.Collect(ownerRanges(rs, group))
 	ids := []uint32{}
-	outside := uint32(1)
-	for changed := true; changed; {
-		changed = false
-		for r := range ownerRanges(rs, group) {
-			if r.First <= outside && outside <= r.Last {
-				outside, changed = r.Last+1, true
-			}
-		}
-	}
-	for r := range ownerRanges(rs, group) {
+	for _, r := range ranges {
 		for _, id := range []uint32{r.First, r.Last} {
 			if !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}
+	}
+	outside := uint32(0)
+	for _, r := range rules.Normalize(ranges) {
+		if r.First > outside {
+			break
+		}
+		if r.Last == math.MaxUint32 {
+			return ids
+		}
+		outside = r.Last + 1
 	}
 	return append(ids, outside)
 }
@@ -237,7 +241,7 @@ func representativeMarks(rs *rules.Ruleset) []uint32 {
 
 // ownerRanges yields the ranges of users, or of groups if group is true, in the matches of the
 // ruleset.
-func ownerRanges(rs *rules.Ruleset, group bool) func(func(rules.IDRange) bool) {
+func ownerRanges(rs *rules.Ruleset, group bool) iter.Seq[rules.IDRange] {
 	return func(yield func(rules.IDRange) bool) {
 		visitMatches(rs, func(m rules.Match) bool {
 			owner, ok := m.(rules.MatchOwner)

@@ -49,14 +49,14 @@ const (
 // A connectionTable lists the connections and sockets of a namespace.
 type connectionTable struct {
 	entries []conntrackEntry
-	// sockets maps addresses to TCP sockets with a peer.
+	// sockets maps the local and the peer address of each connected TCP socket to the socket.
 	sockets map[pair]*netlink.Socket
-	// peers maps the peer addresses of these sockets to their local addresses.
+	// peers maps the peer address of each of these sockets to the local address.
 	peers map[netip.AddrPort]netip.AddrPort
 	// listeners maps ports to listening TCP sockets.
 	listeners map[uint16][]*netlink.Socket
 	addresses map[netip.Addr]bool // local addresses
-	// marks maps the cookies of TCP sockets to their marks.
+	// marks maps the cookies of TCP sockets to their marks. It is nil if no rule matches marks.
 	marks map[[2]uint32]uint32
 }
 
@@ -78,7 +78,7 @@ func list[T any](objects string, dump func() ([]T, error)) (found []T, err error
 	return found, nil
 }
 
-// readTable lists the connections and sockets of the namespace of the handle.
+// readTable lists the connections and sockets of the namespace of the handle, without marks.
 func readTable(h *netlink.Handle) (*connectionTable, error) {
 	t := &connectionTable{
 		sockets: map[pair]*netlink.Socket{}, peers: map[netip.AddrPort]netip.AddrPort{},

@@ -169,7 +169,7 @@ func TestAsKeepsTheDumpableAttribute(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // fails after changing the uid
+		_ = owner.As(1<<32-1, 1337, func() error { return nil }) // fails after changing the gid
 		if got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil ||
 			got != want {
 			t.Errorf("dumpable %d (%v), want %d", got, err, want)

@@ -1,4 +1,4 @@
-package validation
+package owner
 
 import (
 	"bufio"
@@ -19,15 +19,16 @@ import (
 // kernel/sys.c).
 const overflowID = 65534
 
-// An idMap translates IDs between the user namespace of a network namespace (inside) and the user
-// namespace of this process (outside). A nil map translates each ID to itself.
-type idMap []idRange
+// An IDMap translates IDs between the user namespace that owns a network namespace (inside) and the
+// user namespace of this process (outside). Rules compare inside IDs. A nil map translates each ID to
+// itself.
+type IDMap []idRange
 
 // idRange is a line of /proc/PID/uid_map; see user_namespaces(7).
 type idRange struct{ inside, outside, count uint32 }
 
-// outside returns the outside ID, or false if the ID is not mapped.
-func (m idMap) outside(id uint32) (int, bool) {
+// Outside returns the outside ID, or false if the ID is not mapped.
+func (m IDMap) Outside(id uint32) (int, bool) {
 	if m == nil {
 		return int(id), true
 	}
@@ -39,8 +40,8 @@ func (m idMap) outside(id uint32) (int, bool) {
 	return 0, false
 }
 
-// inside returns the inside ID, or overflowID if the ID is not mapped.
-func (m idMap) inside(id int) uint32 {
+// Inside returns the inside ID. If the ID is not mapped, it returns 65534, as the kernel does.
+func (m IDMap) Inside(id int) uint32 {
 	if m == nil {
 		return uint32(id)
 	}
@@ -53,8 +54,8 @@ func (m idMap) inside(id int) uint32 {
 }
 
 // parseIDMap parses the format of /proc/PID/uid_map.
-func parseIDMap(r io.Reader) (idMap, error) {
-	m := idMap{}
+func parseIDMap(r io.Reader) (IDMap, error) {
+	m := IDMap{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var line idRange
@@ -71,16 +72,20 @@ var errNoProcess = errors.New(
 	"the network namespace belongs to another user namespace, and /proc has no process of that" +
 		" user namespace whose ID maps can be read")
 
-// idMaps returns the maps of the namespace. The maps are nil if its user namespace is also the user
-// namespace of this process, or if the kernel does not report it. With an error the maps are empty:
-// no ID is mapped.
-func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
+// IDMaps returns the maps of user and group IDs for the namespace. It reads them from a process that
+// it finds in procDir, a mounted /proc; if procDir is empty, there is none. The maps are nil if the
+// user namespace of this process owns the network namespace, or if the kernel does not report the
+// owner. With an error the maps are empty: no ID is mapped.
+func IDMaps(ns *netns.NS, procDir string) (uids, gids IDMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
 	if ownerErr != nil || ownErr != nil || own == owner {
 		return nil, nil, nil
 	}
-	links, _ := filepath.Glob("/proc/[0-9]*/ns/user")
+	var links []string
+	if procDir != "" {
+		links, _ = filepath.Glob(filepath.Join(procDir, "[0-9]*/ns/user"))
+	}
 	for _, link := range links {
 		if found, err := namespaceFile(link); err != nil || found != owner {
 			continue
@@ -92,10 +97,10 @@ func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
 			return uids, gids, nil
 		}
 	}
-	return idMap{}, idMap{}, errNoProcess
+	return IDMap{}, IDMap{}, errNoProcess
 }
 
-func readIDMap(path string) (idMap, error) {
+func readIDMap(path string) (IDMap, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -5,15 +5,51 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/owner"
 )
+
+// ownerIDs finds the users and groups of sockets, as ids of the user namespace that owns the network
+// namespace. Rules compare these ids.
+type ownerIDs struct {
+	groups     groups
+	uids, gids owner.IDMap
+	unmapped   bool // the maps are unknown
+}
+
+// newOwnerIDs reads the id maps of the namespace.
+func newOwnerIDs(ns *netns.NS, procDir string) *ownerIDs {
+	o := &ownerIDs{groups: groups{procDir: procDir, ns: ns.ID()}}
+	var err error
+	o.uids, o.gids, err = owner.IDMaps(ns, procDir)
+	o.unmapped = err != nil
+	return o
+}
+
+// uid returns the user of a socket. ok is false if the user is unknown.
+func (o *ownerIDs) uid(s *netlink.Socket) (uid uint32, ok bool) {
+	if s.INode == 0 || o.unmapped {
+		return 0, false
+	}
+	return o.uids.Inside(int(s.UID)), true
+}
+
+// gid returns the group of a socket. ok is false if the group is unknown.
+func (o *ownerIDs) gid(s *netlink.Socket) (gid uint32, ok bool) {
+	if s.INode == 0 || o.unmapped {
+		return 0, false
+	}
+	gid, ok = o.groups.gid(s.INode)
+	return o.gids.Inside(int(gid)), ok
+}
 
 // groups maps the inode numbers of sockets to their groups, which it reads from the sockets' files
 // in the node's /proc. It scans the processes of the namespace on the first lookup. If a socket is
-// missing it scans all other processes too, because a process can pass a socket to another
-// namespace. Reading the files of other processes needs CAP_SYS_PTRACE.
+// missing, it scans all other processes too, because a process can pass a socket to a process of
+// another namespace. Reading the files of other processes needs CAP_SYS_PTRACE.
 type groups struct {
 	procDir string // empty if groups are unknown
 	ns      netns.ID
@@ -21,7 +57,7 @@ type groups struct {
 	gids    map[uint32]uint32
 }
 
-// gid returns the group of a socket, and whether it is known.
+// gid returns the group of the socket with the inode number. ok is false if the group is unknown.
 func (g *groups) gid(inode uint32) (gid uint32, ok bool) {
 	for ; g.scans < 2; g.scans++ {
 		if gid, ok = g.gids[inode]; ok {

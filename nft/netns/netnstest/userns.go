@@ -1,0 +1,46 @@
+package netnstest
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// StartInUserNS starts a process in the user namespace that owns the network namespace. It runs until
+// the test ends.
+func StartInUserNS(t testing.TB, ns *netns.NS) {
+	t.Helper()
+	owner, err := unix.IoctlRetInt(ns.FD(), unix.NS_GET_USERNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(owner), "user namespace")
+	defer func() { _ = file.Close() }()
+	cmd := exec.Command(RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3", "sh", "-c",
+		"echo; exec cat")
+	cmd.ExtraFiles = []*os.File{file}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	// The process writes a line when it is running.
+	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
