@@ -14,11 +14,12 @@ import (
 type changer struct {
 	fd         int
 	tableFlags byte
-	flags      uint16 // additional flags of the message
+	// messageFlags are additional flags of the message that changes the table.
+	messageFlags uint16
 }
 
-// newChanger returns a changer in a namespace. Its socket has the port id, or an id chosen by the
-// kernel if port is 0.
+// newChanger returns a changer in a namespace. port is the port id of the changer's socket. If port
+// is 0, the kernel chooses the id.
 func newChanger(t testing.TB, ns *netns.NS, port uint32) *changer {
 	t.Helper()
 	c := &changer{}
@@ -49,8 +50,8 @@ func (c *changer) commit(t testing.TB) {
 		6, 0, unix.NFTA_TABLE_NAME, 0, 'x', 0, 0, 0,
 		8, 0, unix.NFTA_TABLE_FLAGS, 0, 0, 0, 0, c.tableFlags,
 	}
-	add := netfilterMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|c.flags,
-		0, table)
+	add := netfilterMessage(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE,
+		unix.NLM_F_CREATE|c.messageFlags, 0, table)
 	end := netfilterMessage(unix.NFNL_MSG_BATCH_END, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
 	if _, err := unix.Write(c.fd, append(append(begin, add...), end...)); err != nil {
 		t.Fatal(err)

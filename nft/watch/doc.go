@@ -23,20 +23,21 @@
 //
 // # Reported changes
 //
-//   - Each nftables transaction with a change, including transactions of iptables-nft, is reported
-//     once: a filter in the kernel drops all of its messages except the last. The kernel sends no
-//     message for changes by iptables-legacy.
-//   - Changes of policy rules, of routes in tables other than main and local, removals of
-//     addresses from lo, and changes of the state of lo. When lo goes down, the kernel removes its
-//     routes without a message.
+//   - Changes by nftables transactions, including transactions of iptables-nft. A transaction is
+//     reported once: a filter in the kernel drops all of its messages except the last.
+//   - Changes of policy rules, and of routes in tables other than main and local.
+//   - Removals of IPv6 addresses from lo, and changes of the interface lo. When lo goes down, the
+//     kernel removes the routes of lo without a message.
+//
+// The kernel sends no message for changes by iptables-legacy.
 //
 // # Requirements
 //
 // Open needs CAP_NET_ADMIN and CAP_NET_BROADCAST in the user namespace that owns its network
 // namespace. Namespaces owned by other user namespaces are reported too. A watcher does not keep
 // namespaces alive: it refers to them by namespace ids, which the kernel removes with the
-// namespaces. The kernel reports only namespaces that have an id in the namespace of the sockets;
-// Add assigns one.
+// namespaces. The kernel reports only changes of namespaces that have an id in the namespace of the
+// sockets; Add assigns one.
 //
 // # Bounds
 //
@@ -44,14 +45,14 @@
 // are one event. A socket is read at most once in 100 ms, and at most once per second after the
 // kernel has dropped messages because the receive buffer was full. After such a loss, Next returns
 // an event with Lost set, which represents all namespaces. A receive buffer holds 2500 messages,
-// and reading a message takes 1.5 µs (measured), so that reading costs at most 4 % of a core. A
-// reported transaction costs its sender 5 µs more.
+// and reading a message takes 1.5 µs (measured): reading a socket costs at most 4 % of a core. A
+// transaction in a watched namespace costs its sender 5 µs more.
 //
 // # Hostile pods
 //
 // If a sender requests an echo, the kernel does not notify the sockets that have the port id of the
 // sender's socket, even in other namespaces. A pod that knows the port id of a watcher could change
 // rules without a report. Therefore the sockets have random port ids. A watcher ignores messages
-// that processes send to the multicast groups. The process chooses the process name in an event,
-// but the process id comes from the kernel.
+// that processes send to the multicast groups. A process can choose the process name in an event,
+// but not the id.
 package watch

@@ -5,13 +5,13 @@ import "github.com/sluice-mesh/sluice/nft/netns"
 // An Event reports that rules or routes of a namespace may have changed. It represents all changes
 // since the previous event of the namespace.
 type Event struct {
-	// Lost reports that messages were lost: the rules and routes of every namespace may have
-	// changed. The other fields are empty then.
+	// Lost reports whether messages were lost. If so, the rules and routes of every namespace may
+	// have changed, and the other fields are empty.
 	Lost bool
 	// NS is the namespace.
 	NS netns.ID
-	// Rules reports that the nftables rules have changed. Routes reports that policy routes, or the
-	// addresses and the link state that they depend on, may have changed.
+	// Rules reports whether the nftables rules have changed. Routes reports whether policy routes,
+	// or the addresses and the link state that they depend on, may have changed.
 	Rules, Routes bool
 	// Count is the number of changes that the event represents.
 	Count int
@@ -33,7 +33,7 @@ type pending struct {
 	order  []netns.ID
 }
 
-// add returns the pending event of a namespace with its count incremented.
+// add counts a change of a namespace, and returns the pending event of the namespace.
 func (p *pending) add(ns netns.ID) *Event {
 	e := p.events[ns]
 	if e == nil {

@@ -19,11 +19,12 @@ func (w *Watcher) namespaceCount() int {
 	return len(w.namespaces)
 }
 
-// WaitNamespaceCount waits until the watcher has n namespaces.
-func WaitNamespaceCount(t testing.TB, w *Watcher, n int) {
+// WaitForNamespaceCount waits until the watcher has n namespaces.
+func WaitForNamespaceCount(t testing.TB, w *Watcher, n int) {
 	t.Helper()
 	for start := time.Now(); w.namespaceCount() != n; runtime.Gosched() {
-		// The kernel destroys namespaces one after another, including those of other tests.
+		// Wait long: the kernel destroys namespaces one after another, including those of other
+		// tests.
 		if time.Since(start) > time.Minute {
 			t.Fatalf("the watcher has %d namespaces, want %d", w.namespaceCount(), n)
 		}
@@ -46,8 +47,8 @@ func Ports(t testing.TB, w *Watcher) (ports []uint32) {
 	return ports
 }
 
-// IDClient returns the port id of the socket of the watcher's idClient, which the kernel assigns
-// with the first request, and the sequence number of the last request.
+// IDClient returns the port id of the socket of the watcher's idClient, and the sequence number of
+// the last request. The kernel assigns the port id at the first request.
 func IDClient(t testing.TB, w *Watcher) (port, sequence uint32) {
 	t.Helper()
 	a, err := unix.Getsockname(w.ids.fd)

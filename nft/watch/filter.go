@@ -21,7 +21,8 @@ const (
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 
 // rulesFilter accepts the last message of each transaction. It reads only the first message of a
-// datagram, which suffices, because the kernel sends this message in a separate datagram.
+// datagram, which suffices, because the kernel sends the last message of a transaction in a
+// separate datagram.
 func rulesFilter() []unix.SockFilter {
 	return []unix.SockFilter{
 		load16(typeOffset),

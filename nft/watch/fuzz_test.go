@@ -19,15 +19,16 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, datagram, control []byte) {
 		m, _, err := nlmsg.Next(datagram)
 		if err != nil && m.Body != nil {
-			t.Errorf("message %+v with the error %v, want none", m, err)
+			t.Errorf("message %+v with the error %v, want no message with an error", m, err)
 		}
 		var e Event
 		e.readGeneration(m.Body)
 		if len(e.Process) > len(datagram) {
-			t.Errorf("process name %q is longer than the datagram of %d bytes", e.Process, len(datagram))
+			t.Errorf("process name %q is longer than the datagram of %d bytes", e.Process,
+				len(datagram))
 		}
 		if id, ok := nsid(m.Body); !ok && id != 0 {
-			t.Errorf("id %d of a message without id", id)
+			t.Errorf("id %d of a message without an id, want 0", id)
 		}
 		origin(control)
 	})

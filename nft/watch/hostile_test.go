@@ -37,7 +37,7 @@ func TestAPodCannotGuessAPortIDThatSuppressesReports(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c := newChanger(t, pod, row.port)
 			checkRulesEvent(t, w, pod)
-			c.flags = unix.NLM_F_ECHO
+			c.messageFlags = unix.NLM_F_ECHO
 			c.commit(t)
 			if !row.reported {
 				checkNoEvent(t, w)
@@ -149,12 +149,13 @@ func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 	}
 	var buf [64]byte
 	if n, _, err := unix.Recvfrom(pair[1], buf[:], 0); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("the socket that reuses the number has sent %x, %v", buf[:max(n, 0)], err)
+		t.Errorf("Add sent %x to the socket that reuses the number (error %v), want no message",
+			buf[:max(n, 0)], err)
 	}
 }
 
-// TestLostEventsAreReported covers messages that exceed the buffer. The loss is reported once, and
-// later changes are reported.
+// TestLostEventsAreReported covers messages that exceed the buffer. The loss is reported, and so is
+// a later change.
 func TestLostEventsAreReported(t *testing.T) {
 	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -174,7 +175,8 @@ func TestLostEventsAreReported(t *testing.T) {
 			t.Fatalf("got %+v after %d other events, want an event with Lost set", e, count)
 		}
 	}
-	// Messages between two reads may overflow the buffer again, so that this change is lost too.
+	// Later messages of the pod may overflow the buffer again. If the change of the quiet namespace
+	// is lost too, make another change.
 	for ; losses < 4; losses++ {
 		nft(t, quiet, fmt.Sprint("add table inet x", losses))
 		e := nextEvent(t, w)
@@ -222,7 +224,7 @@ func TestMissingCapabilitiesAreNamed(t *testing.T) {
 				return err
 			})
 			if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), name) {
-				t.Errorf("%v, want a permission error that names %s", err, name)
+				t.Errorf("error %v, want a permission error that names %s", err, name)
 			}
 		})
 	}

@@ -86,8 +86,8 @@ func (c *idClient) assign(fd int) error {
 	return err
 }
 
-// inUse reports whether a namespace has the id. It returns true if the kernel cannot look up ids,
-// which Linux can from 4.20 on.
+// inUse reports whether a namespace has the id. Before Linux 4.20 it always returns true, because
+// the kernel cannot look up an id.
 func (c *idClient) inUse(id int32) bool {
 	_, err := c.request(unix.RTM_GETNSID, 0, attribute{unix.NETNSA_NSID, uint32(id)})
 	return !errors.Is(err, unix.ENOENT)

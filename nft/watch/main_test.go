@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open opens a watcher in a namespace until the test ends.
+// open opens a watcher in a namespace, and closes it when the test ends.
 func open(t testing.TB, ns *netns.NS) *watch.Watcher {
 	t.Helper()
 	var w *watch.Watcher

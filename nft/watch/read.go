@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// readInterval is the minimum time between two reads of a socket. It bounds the processor time.
-	// A message that arrives later than that is not delayed.
+	// readInterval is the minimum time between two reads of a socket, which bounds the processor
+	// time. A message that arrives after this time is read immediately.
 	readInterval = 100 * time.Millisecond
 	// lossInterval replaces readInterval after a loss, because the caller then checks all
 	// namespaces.

@@ -20,8 +20,8 @@ const receiveBuffer = 1 << 20
 // A group is one of the kernel's multicast groups of a protocol.
 type group int
 
-// listen opens a socket of a protocol in the thread's namespace. The socket receives the messages
-// of the groups from all namespaces, as far as the filter accepts them.
+// listen opens a socket of a protocol in the thread's namespace. The socket receives messages of
+// the groups from all namespaces, if the filter accepts them.
 func listen(protocol int, filter []unix.SockFilter, groups ...group) (socket.Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		protocol)

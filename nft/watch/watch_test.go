@@ -75,7 +75,7 @@ func TestNamespacesThatWereNotAddedAreNotReported(t *testing.T) {
 	checkNoEvent(t, w)
 }
 
-func TestBurstOfChangesIsOneEvent(t *testing.T) {
+func TestEventsRepresentSeveralChangesOfABurst(t *testing.T) {
 	agent, pods := netnstest.New(t), []*netns.NS{netnstest.New(t), netnstest.New(t)}
 	w := open(t, agent)
 	add(t, w, pods...)
@@ -92,8 +92,8 @@ func TestBurstOfChangesIsOneEvent(t *testing.T) {
 		events++
 	}
 	if len(counts) != 2 || events > changesPerPod {
-		t.Errorf("%d events of the namespaces %v, want at most %d of two namespaces", events, counts,
-			changesPerPod)
+		t.Errorf("%d events with the counts %v, want at most %d events of two namespaces",
+			events, counts, changesPerPod)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 	if err := pod.Close(); err != nil {
 		t.Fatal(err)
 	}
-	watch.WaitNamespaceCount(t, w, 1)
+	watch.WaitForNamespaceCount(t, w, 1)
 	// The next namespace gets the id of the destroyed one.
 	second := netnstest.New(t)
 	add(t, w, second)
@@ -202,7 +202,7 @@ func TestNextEndsWithTheContextAndOnClose(t *testing.T) {
 	}
 }
 
-func TestAddOfAClosedNamespaceIsRefused(t *testing.T) {
+func TestAddRejectsAClosedNamespace(t *testing.T) {
 	w := open(t, netnstest.New(t))
 	pod, err := netns.New()
 	if err != nil {

@@ -87,9 +87,9 @@ func (w *Watcher) Close() error {
 }
 
 // Add adds a namespace: the watcher reports every change after Add returns. Adding a namespace
-// again does nothing. The watcher removes a namespace when it is destroyed, and does not keep it
-// alive. A nil ns is the namespace of the calling thread. After [Watcher.Close] the error wraps
-// [os.ErrClosed], except for the namespace that the watcher was opened in.
+// again does nothing. The watcher does not keep the namespace alive, and removes it after the
+// kernel has destroyed it. A nil ns is the namespace of the calling thread. After [Watcher.Close]
+// the error wraps [os.ErrClosed], except for the namespace that the watcher was opened in.
 func (w *Watcher) Add(ns *netns.NS) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
