@@ -66,18 +66,18 @@ func decodeAddrType(family rules.Family, revision uint32, info []byte) ([]rules.
 	return found, true
 }
 
-// ModelsAddrTypes reports whether the model can represent a match of the set of types. It can if
-// the kernel compares the set with the type of a route, as it does for every set in IPv4. In IPv6,
-// match_type6 (net/netfilter/xt_addrtype.c) interprets some sets differently: UNICAST is every
-// address that is not multicast, including local addresses; UNICAST,LOCAL is the intersection of
-// both; and UNREACHABLE is every rejecting route.
+// ModelsAddrTypes reports whether the model can represent a match of the set of types. The model
+// represents a set that the kernel compares with the type of a route, which is every set in IPv4.
+// In IPv6, match_type6 (net/netfilter/xt_addrtype.c) interprets some sets differently: UNICAST is
+// every address that is not multicast, including local addresses; UNICAST,LOCAL is the intersection
+// of both; and UNREACHABLE is every rejecting route.
 func ModelsAddrTypes(family rules.Family, types rules.AddrTypeSet) bool {
 	return family != rules.IPv6 || types&^rules.AddrTypes(rules.Local, rules.Anycast) == 0 ||
 		types == rules.AddrTypes(rules.Multicast)
 }
 
 // An AddrTypeMatch is a match addrtype that the model does not represent (struct
-// xt_addrtype_info_v1). No types means that the match does not compare the address.
+// xt_addrtype_info_v1). If a set of types is empty, the match does not compare the address.
 type AddrTypeMatch struct {
 	Types             [2]rules.AddrTypeSet // of the source and the destination
 	Not               [2]bool

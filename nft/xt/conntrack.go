@@ -122,7 +122,8 @@ func encodeStatus(m rules.MatchStatus) Extension {
 	return encodeConntrack(statusFlag, m.Not, 0, uint16(m.Status))
 }
 
-// encodeDirection encodes a match of the direction. The kernel's inverted direction is the reply.
+// encodeDirection encodes a match of the direction. The kernel represents the reply direction as
+// the negation of the original direction.
 func encodeDirection(m rules.MatchDirection) Extension {
 	return encodeConntrack(directionFlag, m.Reply, 0, 0)
 }

@@ -48,8 +48,8 @@ func ConntrackFieldOf(option string) ConntrackField {
 // A Conntrack is a match conntrack that the model cannot represent (struct
 // xt_conntrack_mtinfo3).
 type Conntrack struct {
-	// Fields are the compared fields, and Not is the subset of them that is negated. The negated
-	// direction is the reply.
+	// Fields are the compared fields, and Not is the subset of Fields that is negated. The negated
+	// direction is the reply direction.
 	Fields, Not ConntrackField
 	// Numbers contains the first and the last value of each field with a number, indexed by the
 	// bit number of the field. Both are the same for a single value, and for the state and the
@@ -112,8 +112,8 @@ type bitName struct {
 	name string
 }
 
-// namesOf returns the names of bits, separated by commas, or "NONE". unnamed are the bits without a
-// name.
+// namesOf returns the names of bits, separated by commas, or "NONE" if no bit has a name. unnamed
+// are the bits without a name.
 func namesOf(bits uint32, list []bitName) (names string, unnamed uint32) {
 	var found []string
 	for _, n := range list {

@@ -1,6 +1,7 @@
-// Package xt translates between the model and the matches and targets of xtables, whose structures
-// are defined in linux/netfilter/xt_*.h. iptables-legacy uses these structures in its tables, and
-// iptables-nft in the "match" and "target" expressions of its rules.
+// Package xt translates between the model and the matches and targets of xtables. The kernel
+// defines their structures in linux/netfilter, linux/netfilter_ipv4 and linux/netfilter_ipv6.
+// iptables-legacy uses these structures in its tables, and iptables-nft in the "match" and "target"
+// expressions of its rules.
 //
 // An [Extension] is a match or target with its revision and structure. [DecodeMatch] and
 // [DecodeTarget] convert an extension to matches and an action of the model. [EncodeMatches],
@@ -15,9 +16,9 @@
 //
 // The package decodes the matches and targets that the model can represent, in the revisions that
 // iptables programs of the last fifteen years write. Every other extension or revision, and every
-// unsupported option, decodes to [rules.Unknown]. The package encodes revisions that every kernel
-// supports; [Newer] returns newer revisions of a target. Numbers in the structures are in host byte
-// order unless a comment specifies network byte order.
+// unsupported option, decodes to [rules.Unknown]. The package encodes revisions that all supported
+// kernels have; [Newer] returns newer revisions of a target. Numbers in the structures are in host
+// byte order unless a comment specifies network byte order.
 //
 // # Conditions of the kernel
 //
@@ -37,5 +38,5 @@
 //
 // A structure whose size, padded to 8 bytes, differs from the kernel's causes EINVAL too. An
 // unsupported match or target causes ENOENT. conntrack, state, connmark, CONNMARK and CT (except CT
-// that disables tracking) enable connection tracking in the namespace, like NAT.
+// that disables tracking) enable connection tracking in the namespace, as NAT does.
 package xt

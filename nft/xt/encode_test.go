@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodable contains matches of a rule for TCP, with their bytes on little-endian machines. The
-// bytes are the same as iptables 1.8.9 writes, which uses newer revisions of some matches.
+// encodable contains matches of a rule for TCP, with their bytes on little-endian machines.
+// iptables 1.8.9 writes the same bytes, except that it uses newer revisions of some matches.
 var encodable = []struct {
 	match rules.Match
 	want  string // name, revision and bytes, without zeros at the end
@@ -176,8 +176,8 @@ var targets = []struct {
 var sizes = map[string]int{
 	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12,
 	"conntrack 3": 164, "iprange 1": 68, "cgroup 2": 528,
-	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "SNAT 0": 20, "SNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28,
-	"CT 0": 40,
+	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "SNAT 0": 20, "SNAT 1": 40,
+	"REJECT 0": 4, "TPROXY 1": 28, "CT 0": 40,
 }
 
 // formatExtension formats an extension as in the lists above.
@@ -191,7 +191,7 @@ func TestEncodeMatches(t *testing.T) {
 	for _, tc := range encodable {
 		list, err := xt.EncodeMatches(rules.TCP, []rules.Match{tc.match})
 		if err != nil || len(list) != 1 {
-			t.Errorf("%s: %v, error %v", tc.match, list, err)
+			t.Errorf("%s: encoded as %v, error %v, want one extension", tc.match, list, err)
 			continue
 		}
 		x := list[0]
@@ -231,7 +231,7 @@ func TestEncodeTarget(t *testing.T) {
 	}
 }
 
-func TestNewerRevisionsMeanTheSame(t *testing.T) {
+func TestNewerRevisionsDecodeToTheSameAction(t *testing.T) {
 	revisions := map[string][]uint32{
 		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}, "SNAT 0": {2, 1}, "SNAT 1": {2},
 	}
@@ -245,8 +245,8 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 			got = append(got, newer.Revision)
 			size := newerSizes[newer.Name+" "+string('0'+rune(newer.Revision))]
 			if a := xt.DecodeTarget(tc.family, newer); a != tc.action || len(newer.Data) != size {
-				t.Errorf("%s in revision %d is decoded as %s from %d bytes, want %d bytes", tc.action,
-					newer.Revision, a, len(newer.Data), size)
+				t.Errorf("%s in revision %d: decoded as %s from %d bytes, want the same action from %d",
+					tc.action, newer.Revision, a, len(newer.Data), size)
 			}
 		}
 		if want := revisions[x.Name+" "+string('0'+rune(x.Revision))]; !slices.Equal(want, got) {
@@ -267,7 +267,7 @@ func samples() []xt.Extension {
 	return append(list, must(xt.EncodeComment("text")))
 }
 
-func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
+func TestEncodeRejectsUnsupportedMatchesAndTargets(t *testing.T) {
 	port := rules.MatchPort{Ports: rules.Singles[uint16](80)}
 	flags := rules.MatchTCPFlags{Mask: rules.SYN}
 	many := rules.MatchPort{Ports: rules.Singles[uint16](1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23,
@@ -315,7 +315,7 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 			"an owner match must have exactly one range of ids",
 		},
 		{
-			"no socket", 0,
+			"an owner of packets without a socket, not negated", 0,
 			[]rules.Match{rules.MatchOwner{Socketless: true, IDs: rules.Singles[uint32](1)}},
 			"not negated matches no packet without a socket",
 		},
@@ -325,7 +325,7 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 			"the invalid id 4294967295",
 		},
 		{
-			"neither a user nor no socket", 0,
+			"no user, of packets with a socket", 0,
 			[]rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: allBits}}}},
 			"the invalid id 4294967295",
 		},
@@ -388,9 +388,9 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 	}
 }
 
-// TestEncodedMatchesDecodeToTheSame checks that any list of matches in canonical order is equal,
-// and in the same order, after encoding and decoding.
-func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
+// TestEncodedMatchesDecodeToTheSameMatches checks that any list of matches of a rule for TCP is
+// equal, except for the order, after encoding and decoding.
+func TestEncodedMatchesDecodeToTheSameMatches(t *testing.T) {
 	ports := []rules.PortRange{
 		{First: 0, Last: 0}, {First: 53, Last: 53}, {First: 80, Last: 90}, {First: 0, Last: 65535},
 	}
@@ -406,7 +406,7 @@ func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		matches := rapid.SliceOfN(someMatch, 0, 6).Draw(t, "matches")
-		seen := false
+		seen := false // a rule can match TCP flags only once
 		matches = slices.DeleteFunc(matches, func(m rules.Match) bool {
 			_, flags := m.(rules.MatchTCPFlags)
 			twice := flags && seen

@@ -13,8 +13,8 @@ type HashLimit struct {
 	Average, Burst uint64
 	// Mode contains the bits of HashLimitModes.
 	Mode uint32
-	// Size and Max are numbers of buckets and entries of the hash table. 0 means that the kernel
-	// determines them. Interval and Expire are times in milliseconds.
+	// Size is the number of buckets and Max the maximum number of entries of the hash table. 0
+	// means that the kernel determines the number. Interval and Expire are times in milliseconds.
 	Size, Max, Interval, Expire uint32
 	RateInterval                uint32 // in seconds
 	SourceBits, DestinationBits uint8  // lengths of prefixes

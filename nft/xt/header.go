@@ -7,8 +7,8 @@ import (
 )
 
 // This file describes targets that change a part of the header that the model does not represent,
-// and then continue. Such a target has the same text whether it was read from the kernel or from
-// the output of iptables-save. The functions return nil for invalid values.
+// and then continue with the next rule. Such a target has the same text whether it was read from
+// the kernel or from the output of iptables-save.
 
 // headerTarget returns a target that changes a part of the header. The change depends only on the
 // header, except that a maximum segment size may depend on the route, which the interface and the
@@ -46,7 +46,7 @@ const (
 	DecrementHops
 )
 
-// HopLimit returns the target TTL, or for IPv6 the target HL.
+// HopLimit returns the target TTL, or for IPv6 the target HL. It returns nil for an invalid mode.
 func HopLimit(family rules.Family, mode HopMode, value uint8) rules.Action {
 	if mode > DecrementHops {
 		return nil
@@ -79,7 +79,8 @@ func Classify(priority uint32) rules.Action {
 }
 
 // decodeHeaderTarget decodes struct xt_tcpmss_info, xt_CHECKSUM_info, ipt_TTL_info, ip6t_HL_info,
-// xt_DSCP_info, xt_tos_target_info or xt_classify_target_info.
+// xt_DSCP_info, xt_tos_target_info or xt_classify_target_info. It returns nil for an invalid
+// structure.
 func decodeHeaderTarget(x Extension) rules.Action {
 	const fillOperation = 1 // XT_CHECKSUM_OP_FILL
 	data := x.Data

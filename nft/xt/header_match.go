@@ -7,8 +7,8 @@ import (
 )
 
 // This file describes matches of parts of the header that the model does not represent. The text of
-// such a match is the same whether it was read from the kernel or from the output of iptables-save,
-// and identifies the match.
+// such a match identifies the match. It is the same whether the match was read from the kernel or
+// from the output of iptables-save.
 
 // LengthText returns the text of the match length, which compares the length of the packet.
 func LengthText(not bool, lowest, highest uint16) string {

@@ -7,7 +7,7 @@ import "github.com/sluice-mesh/sluice/rules"
 const icmpAnyType = 255
 
 // decodeICMP decodes struct ipt_icmp or ip6t_icmp: a type, the first and the last code, and their
-// negation. isICMP reports whether the rule matches the protocol.
+// negation. isICMP reports whether the rule matches only ICMP, or only ICMPv6 if v6 is true.
 func decodeICMP(info []byte, v6, isICMP bool) ([]rules.Match, bool) {
 	if !isICMP || len(info) < 4 {
 		return nil, false

@@ -2,9 +2,9 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// MatchIgnores returns the inputs on which a match does not depend, by its name. There are none for
-// bpf, cluster, connlimit, ipvs, nfacct, policy and realm, and for matches that Linux 6.18 does not
-// have.
+// MatchIgnores returns the inputs on which the match with the name does not depend. It returns no
+// inputs for bpf, cluster, connlimit, ipvs, nfacct, policy and realm, and for matches that Linux
+// 6.18 does not have.
 func MatchIgnores(name string) rules.Inputs {
 	return rules.AllInputs &^ matchInputs(name)
 }
@@ -16,8 +16,10 @@ func matchInputs(name string) rules.Inputs {
 	case "ah", "comment", "cpu", "dscp", "dst", "ecn", "esp", "frag", "hbh", "hl", "icmp", "icmp6",
 		"icmpv6", "ipcomp", "ipv6header", "limit", "mac", "mh", "rt", "srh", "statistic", "tcpmss",
 		"time", "tos", "ttl":
-		// Fields that no rule changes: NAT keeps IPv6 extension headers, ICMP types and the options
-		// of a SYN. comment, cpu, limit, statistic and time do not depend on the packet.
+		// comment, cpu, limit, statistic and time do not depend on the packet. The other matches
+		// compare fields that NAT keeps, such as IPv6 extension headers, ICMP types and the options
+		// of a SYN. A target that changes such a field has the effect [rules.WritesHeader], and its
+		// change is not an input.
 		return 0
 	case "length", "quota":
 		return rules.ContentsInput // the length

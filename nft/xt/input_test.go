@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchInputs contains the inputs of the matches that do not depend on everything.
+// matchInputs contains the inputs of the matches that do not depend on all inputs.
 var matchInputs = map[string]rules.Inputs{
 	"ah": 0, "comment": 0, "cpu": 0, "dscp": 0, "dst": 0, "ecn": 0, "esp": 0, "frag": 0, "hbh": 0,
 	"hl": 0, "icmp": 0, "icmp6": 0, "icmpv6": 0, "ipcomp": 0, "ipv6header": 0, "limit": 0,
@@ -45,7 +45,7 @@ var matchEffects = map[string]rules.Effect{
 	"hashlimit": rules.ReadsAndWrites, "nfacct": rules.ReadsAndWrites,
 	"bpf": rules.Reads, "ipvs": rules.Reads, "policy": rules.Reads, "realm": rules.Reads,
 	"cluster":   rules.AnyEffect, // changes the type of the packet
-	"connlimit": rules.AnyEffect, // drops what it cannot count
+	"connlimit": rules.AnyEffect, // drops packets that it cannot count
 }
 
 // targetsOfKnownEffect contains the targets whose decoded effect is not AnyEffect even if their
@@ -85,7 +85,7 @@ func TestEveryMatchIsClassified(t *testing.T) {
 		if name == "comment" {
 			continue // not a condition
 		}
-		// No kernel has the revision.
+		// No kernel has revision 9 of a match.
 		u := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, xt.Extension{
 			Name: name, Revision: 9, Data: make([]byte, 1),
 		})[0].(rules.Unknown)

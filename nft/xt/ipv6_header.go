@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// This file describes the matches frag and ipv6header of IPv6 headers, like match_text.go.
+// This file describes the matches frag and ipv6header of IPv6 headers, as match_text.go describes
+// other matches.
 
 // A Fragment is the match frag of IPv6 (struct ip6t_frag). It compares the id of the fragment with
 // the range from First to Last, and may compare the length of the fragment header in bytes.
@@ -24,7 +25,7 @@ var FragmentOptions = [...]string{
 // fragmentIDs is the bit of --fragid, and fragmentLength the bit of --fraglen.
 const fragmentIDs, fragmentLength = 1 << 0, 1 << 1
 
-// String returns the text, with all ranges.
+// String returns the text, which always contains the range of ids.
 func (f Fragment) String() string {
 	text := fmt.Sprintf("-m frag %s--fragid %d:%d", negation(f.NotIDs), f.First, f.Last)
 	if f.Flags&fragmentLength != 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // This file describes further matches that the model does not represent. The text of such a match
-// is the same whether it was read from the kernel or from the output of iptables-save, and
-// identifies the match.
+// identifies the match. It is the same whether the match was read from the kernel or from the
+// output of iptables-save.
 
 // TCPMSSMatchText returns the text of the match tcpmss, which compares the maximum segment size
 // option.
@@ -156,7 +156,7 @@ func QuotaText(not bool, quota uint64) string {
 // A StringMatch is the match string (struct xt_string_info).
 type StringMatch struct {
 	Not, IgnoreCase bool
-	From, To        uint16
+	From, To        uint16 // offsets in the packet in bytes
 	Algorithm       string
 	Pattern         []byte
 }

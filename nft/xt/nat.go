@@ -40,8 +40,8 @@ const (
 type natRange struct {
 	addr, lastAddr netip.Addr
 	port, lastPort uint16
-	// flags are the decoded flags. isComplete reports whether [Translation] supports all of them,
-	// so that the range and the flags describe the decoded structure completely.
+	// flags are the decoded flags. isComplete reports whether [Translation] supports all of them.
+	// If so, the range and the flags describe the decoded structure completely.
 	flags      uint32
 	isComplete bool
 }
@@ -237,10 +237,10 @@ func unknownSourceNAT(r natRange, x Extension) rules.Unknown {
 	return u
 }
 
-// A Translation is a translation of addresses for which the kernel selects the address or the port.
-// A zero address or port means that the rule does not limit the selection. A range of one value has
-// no last value. A Translation has the same text whether it was read from an extension of xtables
-// or from expressions of nftables.
+// A Translation is an address translation that the model does not represent. A zero address or port
+// means that the rule does not specify the address or the port. A range of one value has no last
+// value. A Translation has the same text whether it was read from an extension of xtables or from
+// expressions of nftables.
 type Translation struct {
 	Kind                            TranslationKind
 	Addr, LastAddr                  netip.Addr
@@ -310,8 +310,8 @@ func encodeSNAT(family rules.Family, a rules.SNATTo) (Extension, error) {
 	return Extension{Name: "SNAT", Data: r.encode4()}, nil
 }
 
-// decodeAnyRange decodes the structures of DNAT and SNAT. Revision 0 supports IPv4, the others both
-// families.
+// decodeAnyRange decodes the structures of DNAT and SNAT. Revision 0 supports only IPv4, and the
+// other revisions support both families.
 func decodeAnyRange(family rules.Family, revision uint32, info []byte) (r natRange, ok bool) {
 	switch {
 	case revision == 0 && family == rules.IPv4:

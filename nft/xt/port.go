@@ -29,8 +29,8 @@ var allPorts = rules.PortRange{First: 0, Last: 1<<16 - 1}
 // supportedFlags contains the TCP flags that the model supports.
 const supportedFlags = rules.FIN | rules.SYN | rules.RST | rules.PSH | rules.ACK | rules.URG
 
-// decodeTCP decodes struct xt_tcp. isTCP reports whether the rule matches the protocol; otherwise
-// the kernel interprets every packet as TCP.
+// decodeTCP decodes struct xt_tcp. isTCP reports whether the rule matches only TCP. In other rules,
+// the kernel would interpret every packet as TCP.
 func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 	if !isTCP || len(info) < tcpSize {
 		return nil, false
@@ -125,8 +125,8 @@ func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 const multiportEither = 2
 
 // decodeMultiport decodes struct xt_multiport_v1: the side, the number of ports, 15 ports, a flag
-// for each port at offset 32, and the negation at offset 47. The flag of a port reports whether the
-// next port is the end of its range.
+// for each port at offset 32, and the negation at offset 47. A port whose flag is not 0 begins a
+// range, and the next port ends the range.
 func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 	if !hasPorts || len(info) < multiportSize {
 		return nil, false
@@ -184,7 +184,7 @@ func (e *matchEncoder) encode(m rules.Match) error {
 	return err
 }
 
-// headerStruct returns the structure of the header. The first call creates it so that it matches
+// headerStruct returns the structure of the header. The first call creates a structure that matches
 // every packet.
 func (e *matchEncoder) headerStruct() []byte {
 	if e.header == nil {
@@ -204,9 +204,9 @@ func (e *matchEncoder) negationFlags() *byte {
 	return &e.header[8]
 }
 
-// encodePort encodes ports in the structure of the header, which has one range for each side. It
-// encodes several ranges, and ports of a side that the rule matches several times, as a multiport
-// match.
+// encodePort encodes ports in the structure of the header, which has one range for each side. Three
+// cases need a multiport match: several ranges, several matches of the same side, and the range of
+// all ports, which the structure of the header cannot compare.
 func (e *matchEncoder) encodePort(m rules.MatchPort) error {
 	if e.protocol != rules.TCP && e.protocol != rules.UDP {
 		return errors.New("a match of ports needs a match of the protocol, TCP or UDP")

@@ -2,10 +2,10 @@ package xt
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// Values of [rules.Unknown.State] for matches of xtables. All rates of rateest share one state, all
-// sets share one state, because a set may contain other sets, and all connection labels share one
-// state. The lists of recent, the hash tables of hashlimit and the objects of nfnetlink_acct have
-// one state for each name.
+// Values of [rules.Unknown.State] for matches of xtables. All rates of rateest share one state, and
+// so do all connection labels. All sets share one state too, because a set may contain other sets.
+// The lists of recent, the hash tables of hashlimit and the objects of nfnetlink_acct have one
+// state for each name.
 const (
 	StateOfRates  = "rateest"
 	StateOfSets   = "ipset"

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes the matches limit and statistic, which depend on earlier packets or on
-// chance. The text of such a match is the same whether it was read from the kernel or from the
-// output of iptables-save, and identifies the match.
+// This file describes the matches limit and statistic, which depend on earlier packets or on random
+// numbers. The text of such a match identifies the match. It is the same whether the match was read
+// from the kernel or from the output of iptables-save.
 
 // A Limit is the match limit (struct xt_rateinfo).
 type Limit struct {
@@ -86,8 +86,8 @@ type Statistic struct {
 	Not bool
 	// Probability is in units of 2^-31.
 	Probability uint32
-	// Nth reports that the match matches every nth packet instead of random packets: n is Every,
-	// and Packet is the index of the first one.
+	// Nth reports whether the match matches every nth packet instead of random packets. n is Every,
+	// and Packet is the index of the first matching packet.
 	Nth           bool
 	Every, Packet uint32
 }

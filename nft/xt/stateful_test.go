@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTextOfStatefulMatches checks that the text of a match is the text of iptables-save, and that
-// different matches have different texts.
+// TestTextOfStatefulMatches checks that the text of a match is the text of iptables-save, with the
+// average where iptables-save prints different matches in the same way.
 func TestTextOfStatefulMatches(t *testing.T) {
 	random := func(probability uint32, flags uint16) []byte {
 		return pack(uint16(0), flags, numbers(probability, 0, 0))
@@ -28,8 +28,14 @@ func TestTextOfStatefulMatches(t *testing.T) {
 		{"limit", numbers(1<<32-1, 3), "-m limit --limit 0/day (4294967295) --limit-burst 3"},
 		{"statistic", random(1<<29, 0), "-m statistic --mode random --probability 0.25000000000"},
 		{"statistic", random(1, 1), "-m statistic --mode random ! --probability 0.00000000047"},
-		{"statistic", pack(uint16(1), uint16(0), numbers(2, 1, 7)), "-m statistic --mode nth --every 3 --packet 1"},
-		{"statistic", pack(uint16(1), uint16(1), numbers(2, 0, 0)), "-m statistic --mode nth ! --every 3 --packet 0"},
+		{
+			"statistic", pack(uint16(1), uint16(0), numbers(2, 1, 7)),
+			"-m statistic --mode nth --every 3 --packet 1",
+		},
+		{
+			"statistic", pack(uint16(1), uint16(1), numbers(2, 0, 0)),
+			"-m statistic --mode nth ! --every 3 --packet 0",
+		},
 		{"statistic", pack(uint16(1), uint16(2), numbers(2, 0, 0)), "match statistic revision 0"},
 		{"statistic", pack(uint16(2), uint16(0), numbers(2, 0, 0)), "match statistic revision 0"},
 	} {

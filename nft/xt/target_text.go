@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes targets that the model does not represent. The text of such a target is the
-// same whether it was read from the kernel or from the output of iptables-save, and identifies the
-// target.
+// This file describes targets that the model does not represent. The text of such a target
+// identifies the target. It is the same whether the target was read from the kernel or from the
+// output of iptables-save.
 
 // A Queue is the target NFQUEUE (struct xt_NFQ_info_v3) for the queues from First to Last.
 type Queue struct {
@@ -53,7 +53,8 @@ type ConntrackTarget struct {
 	Zone uint16
 	// ZoneFlags contains ZoneOriginal, ZoneReply and ZoneFromMark.
 	ZoneFlags uint16
-	// Events and ExpectationEvents contain bits of the variables of the package with these names.
+	// Bit n of Events stands for the variable ConntrackEvents[n], and bit n of ExpectationEvents
+	// for the variable ExpectationEvents[n].
 	Events, ExpectationEvents uint32
 	Helper, Timeout           string
 }

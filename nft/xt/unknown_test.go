@@ -81,7 +81,7 @@ func TestEffectDependsOnRevisionAndData(t *testing.T) {
 		{"statistic", 0, numbers(0), rules.Reads},
 		{"bpf", 1, numbers(1), rules.Reads},
 		{"cluster", 0, numbers(1), rules.AnyEffect},
-		{"geoip", 0, numbers(1), rules.AnyEffect}, // a match of another project than the kernel
+		{"geoip", 0, numbers(1), rules.AnyEffect}, // a match that is not part of the kernel
 		{"socket", 0, nil, rules.Reads},
 		{"socket", 2, []byte{2}, rules.Reads},
 		{"socket", 3, []byte{4}, rules.AnyEffect},

@@ -23,8 +23,9 @@ type Extension struct {
 // its match of the protocol, because the model supports ports only for some protocols (see
 // [rules.Protocol.HasPorts]).
 //
-// An extension with side effects decodes to a [rules.Unknown] whose Effect is not a condition. The
-// caller must add it to the actions of the rule, followed by every later match of the rule.
+// An extension with side effects decodes to a [rules.Unknown] that is not a condition (see
+// [rules.Effect.IsCondition]). The caller must add the Unknown, and then every later match of the
+// rule, to the actions of the rule.
 func DecodeMatch(r *rules.Rule, family rules.Family, x Extension) []rules.Match {
 	if x.Name == "comment" && x.Revision == 0 {
 		addComment(r, x.Data)
@@ -111,7 +112,7 @@ func DecodeTarget(family rules.Family, x Extension) rules.Action {
 }
 
 // decodeTarget returns the action of a target. It returns nil for a target that the switch does not
-// list, and for an invalid structure.
+// list, and for a structure that is invalid or that the model does not support.
 func decodeTarget(family rules.Family, x Extension) rules.Action {
 	switch (key{x.Name, x.Revision}) {
 	case key{"MARK", 2}:
@@ -149,7 +150,7 @@ func decodeTarget(family rules.Family, x Extension) rules.Action {
 	return nil
 }
 
-// EncodeMatches encodes matches of a rule in their order. Each of them must need an extension: the
+// EncodeMatches encodes matches of a rule in their order. Each match must need an extension: the
 // caller encodes the protocol, the interfaces and the prefixes of the rule. protocol is the
 // protocol that the rule matches, or 0. It selects the structure for ports. The error names the
 // unsupported match.
