@@ -68,9 +68,10 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		s.warn("these parameters capture no connection, in or out, and no DNS; " +
 			"-b '*' -i '*' captures all")
 	}
+	validates := p.runValidation && !p.dryRun
 	var unprinted *applyResult
 	switch {
-	case p.skipApply && p.runValidation: // only validate
+	case p.skipApply && validates: // only validate
 	case p.skipApply:
 		return s.print("rules not applied (--skip-rule-apply)\n", applyResult{
 			Outcome: "skipped", Namespace: ns.String(),
@@ -89,7 +90,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 			return err
 		}
 	}
-	if !p.runValidation || p.dryRun {
+	if !validates {
 		return nil
 	}
 	if s.validate == nil {
@@ -178,7 +179,7 @@ func (s *system) checkIstioRules(ns *netns.NS, redirect *rules.Redirect) error {
 			"in TPROXY mode would get no answer (%s): remove them with rules cleanup --istio",
 			ns, text)
 	}
-	s.warn("%s contains rules of Istio's programs, so that two programs capture connections "+
+	s.warn("%s contains rules of Istio's programs, so two programs capture connections "+
 		"(%s): rules cleanup --istio removes them", ns, text)
 	return nil
 }

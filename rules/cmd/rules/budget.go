@@ -18,8 +18,8 @@ func budgetTable() []parameter {
 			func(p *parameters) *diff.Budget { return &p.doctorBudget }))
 }
 
-// budgetParameters returns the parameters for the fields of a budget in a section, which limit the
-// described work.
+// budgetParameters returns the parameters of a section that set the fields of a budget. work is the
+// limited work, in the words of the help.
 func budgetParameters(
 	s section, fallback diff.Budget, work string, budget func(*parameters) *diff.Budget,
 ) []parameter {

@@ -30,10 +30,10 @@ With --pod, or --node for the node's own rules in ambient mode, the node agent p
 namespace and the desired ruleset. With --node, rules of other owners are not checked; rules doctor
 --node checks their effect on probes.
 
-The exit code is 0 if nothing differs and no captured packet bypasses the proxy. Otherwise it is 1.
-The output lists every rule that is missing, extra, changed or reordered. If there is none, it lists
-the packets that bypass the proxy, with the rule that decides, and the reasons why the effect of
-other rules is unknown.`
+The exit code is 0 if nothing differs and no captured packet bypasses the proxy, and 1 if something
+differs, or if captured packets bypass or may bypass the proxy. The output lists every rule that is
+missing, extra, changed or reordered. If there is none, it lists the packets that bypass the proxy,
+with the rule that decides, and the reasons why the effect of other rules is unknown.`
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json

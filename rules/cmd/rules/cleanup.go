@@ -118,8 +118,9 @@ func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, err
 	return append(lines, routes...), errors.Join(append(faults, err)...)
 }
 
-// removeOwn removes Sluice's rules and routes. It returns the names of the removed objects, even if
-// it returns an error.
+// removeOwn removes Sluice's rules and routes, and returns the names of the removed objects. If it
+// cannot remove an object, it returns an error with the names of the removed objects. It returns no
+// names if the remaining objects cannot be read.
 func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	// Rules that cannot be read can still be removed.
 	lines, unread := s.findOwn(ns, backends)

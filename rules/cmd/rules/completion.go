@@ -117,10 +117,11 @@ func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDir
 	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
-// values returns the values of a parameter if they are fixed, or the named network namespaces.
+// values returns the fixed values of a parameter. For a network namespace it returns the names of
+// ip-netns(8).
 func (p *parameter) values() []string {
 	if p.value == "PATH|NAME" {
-		entries, _ := os.ReadDir(namedNamespaces) // an error means that there are none
+		entries, _ := os.ReadDir(namedNamespaces) // after an error, no name is offered
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())

@@ -14,10 +14,10 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	if !hasListener(*trace) || o.UnknownMarks != "" || o.DNATAddrLast.IsValid() || isRedirected {
 		return
 	}
-	arrives := trace.Passes[len(trace.Passes)-1].Packet
+	arriving := trace.Passes[len(trace.Passes)-1].Packet
 	packet := route.ReceivedPacket{
-		Interface: arrives.InInterface, Source: arrives.Source.Addr(),
-		Destination: arrives.Destination.Addr(), Mark: o.Mark,
+		Interface: arriving.InInterface, Source: arriving.Source.Addr(),
+		Destination: arriving.Destination.Addr(), Mark: o.Mark,
 	}
 	if o.DNATAddr.IsValid() {
 		packet.Destination = o.DNATAddr
@@ -36,7 +36,7 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	})
 	// An error is only a warning: the namespace may lack the interface.
 	if err != nil && trace.Delivery == rules.DeliveryUnknown {
-		s.warn("%s: %v", arrives, err)
+		s.warn("%s: %v", arriving, err)
 	}
 }
 
@@ -45,16 +45,16 @@ func hasListener(trace rules.Trace) bool {
 	return trace.Outcome.TProxy != 0 && !trace.Outcome.Dropped && trace.Outcome.Undecided == ""
 }
 
-// deliveryText returns a sentence that says whether the transparent listener receives the packet,
-// or an empty string if the packet is not assigned to a listener.
+// deliveryText returns a sentence about the delivery of the packet to the transparent listener. It
+// is empty if the packet is not assigned to a listener.
 func deliveryText(trace rules.Trace) string {
 	switch {
 	case !hasListener(trace):
 		return ""
 	case trace.Delivery == rules.Delivered:
-		return "Routing delivers it to this host, so that the listener receives it."
+		return "Routing delivers it to this host, so the listener receives it."
 	case trace.Delivery == rules.NotDelivered:
-		return "Routing does not deliver it to this host, so that the kernel drops it."
+		return "Routing does not deliver it to this host, so the kernel drops it."
 	}
 	return "The listener receives it only if routing delivers it to this host: no policy route " +
 		"is known to select its mark, and its destination is not known to be a local address."

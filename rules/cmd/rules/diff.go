@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
@@ -40,20 +41,22 @@ where SPEC is one of
   nft:FILE       the output of nft list ruleset, as text or as JSON (nft -j)
   log:FILE       the log of an istio-init container
   netns:PATH[:nft|legacy|iptables-nft]
-                 all rules in the namespace, or only the rules of one interface
+                 all rules in the namespace, or only the rules of nftables, iptables-legacy or
+                 iptables-nft
   flags:"FLAG..."
                  parameters of a redirection, for the pod of the other side if that is a namespace;
                  environment variables are ignored
 
 Differences are listed by classes of packets, the simplest first. Each has one packet as a witness,
 the outcome on both sides, and the rule that decided. A known deviation from Istio (see rules help
-deviations) is named and does not count, unless with --strict. If the answer depends on an
+deviations) is named and does not count, unless --strict is given. If the answer depends on an
 expression that the model does not know, it is "cannot decide".
 
 --max-time and --max-memory limit the work. If a limit is reached, the answer is "cannot decide".
 
-The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or it
-cannot be decided, 2 for input that cannot be read, and 3 if the system or the kernel refuses.`
+The exit code is 0 if both sides are equivalent except for known deviations, 1 if they differ or the
+answer is "cannot decide", 2 for input that cannot be read, and 3 if the system or the kernel
+refuses.`
 
 const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
   rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
@@ -120,6 +123,11 @@ func newDiffCommand(s *system) *cobra.Command {
 		if sides.Left.countStdin()+sides.Right.countStdin() > 1 {
 			faults = append(faults,
 				errors.New("- stands for the standard input, which can be one file only"))
+		}
+		if left, right := sides.Left.family(), sides.Right.family(); left != right &&
+			left != rules.Inet && right != rules.Inet {
+			faults = append(faults, errors.New("--left and --right: one side contains only IPv4 rules "+
+				"and the other only IPv6 rules, so no packet can be compared"))
 		}
 		return append(noArguments(args), faults...)
 	}
@@ -227,7 +235,7 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	if err != nil {
 		return err
 	}
-	if specs.Right.kind == kindFlags && right.logRedirect == nil && left.logRedirect != nil {
+	if specs.Right.kind == kindFlags && left.logRedirect != nil {
 		// The flags on the right side are completed from the log on the left side, which was not
 		// loaded before.
 		if right, err = s.load(p, specs.Right, specs.Left, left); err != nil {

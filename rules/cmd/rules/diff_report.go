@@ -56,10 +56,10 @@ func (r *diffReport) addRulesNotCompared() {
 		}
 	}
 	for i, chains := range [][]rules.ChainRef{r.OtherHooks.Left, r.OtherHooks.Right} {
-		leaving, others := splitPostrouting(chains)
-		if len(leaving) > 0 {
+		postrouting, others := splitPostrouting(chains)
+		if len(postrouting) > 0 {
 			r.addNotCompared("what %s does at postrouting to packets that it forwards: %s",
-				sides[i].name, strings.Join(chainTexts(leaving), ", "))
+				sides[i].name, strings.Join(chainTexts(postrouting), ", "))
 		}
 		if len(others) > 0 {
 			r.addNotCompared("what %s does at other hooks than prerouting, output and "+
@@ -102,15 +102,15 @@ func (r *diffReport) addPacketsNotCompared() {
 }
 
 // splitPostrouting divides chains into the chains at postrouting and the other chains.
-func splitPostrouting(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
+func splitPostrouting(chains []rules.ChainRef) (postrouting, others []rules.ChainRef) {
 	for _, c := range chains {
 		if c.Chain.Base.Hook == rules.Postrouting {
-			leaving = append(leaving, c)
+			postrouting = append(postrouting, c)
 		} else {
 			others = append(others, c)
 		}
 	}
-	return leaving, others
+	return postrouting, others
 }
 
 // explainByUnstatedParameter sets unstatedExplanation if a parameter that a log does not contain

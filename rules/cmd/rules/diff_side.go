@@ -22,8 +22,8 @@ type diffSide struct {
 	diff.Side
 	name   string       // the name of the side in messages
 	family rules.Family // the family of its rules; Inet for both
-	// texts contains the sources of the rules, by family. The position of a rule is its line
-	// number.
+	// texts contains the sources of the rules, by family. The field Line of a rule is the number of
+	// its line in the source.
 	texts map[rules.Family]sourceText
 	// undecided lists unknown facts about the whole side that may affect packets.
 	undecided []string
@@ -32,7 +32,7 @@ type diffSide struct {
 	unmodeledChains []string
 	// unmodeledRoutes contains the policy rules that are not evaluated.
 	unmodeledRoutes []string
-	// unstated contains the parameters that a log does not contain.
+	// unstated contains the parameters that the log does not contain.
 	unstated []string
 	// isGuess reports that the rules may differ from the rules in the kernel: the order of some
 	// chains is one of several possible orders, or a listing lacks information.
@@ -123,7 +123,7 @@ func ambientSide(name string, a rules.Ambient) (*diffSide, error) {
 	return &diffSide{name: name, Side: side}, err
 }
 
-// compiledSide returns the side with the rules of the parameters.
+// compiledSide returns the side with the rules of a redirection.
 func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	rs, err := rules.Compile(r)
 	if err != nil {
@@ -202,11 +202,11 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 		texts:          map[rules.Family]sourceText{rules.IPv4: source, rules.IPv6: source},
 	}
 	if log.DryRun {
-		side.notes = append(side.notes, "a dry run: what it would have programmed")
+		side.notes = append(side.notes, "a dry run: the rules that it would have programmed")
 	}
 	if log.FromInput && !log.DryRun {
 		side.notes = append(side.notes,
-			"the log has no final state: what iptables-restore was given")
+			"the log has no final state: the rules that iptables-restore was given")
 	}
 	if log.Failure != "" {
 		reason, _, _ := strings.Cut(log.Failure, "\n")
@@ -216,7 +216,7 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 }
 
 // readFile reads a text from a file, or from standard input. A text that begins with a byte order
-// mark, as programs of Windows write it, is converted to UTF-8 without the mark.
+// mark, as Windows programs write it, is converted to UTF-8 without the mark.
 func (s *system) readFile(path string) ([]byte, error) {
 	file, err := s.open(path)
 	if err != nil {
@@ -252,7 +252,8 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 	return side, location.inNamespace(read)
 }
 
-// commonFamilies returns the families for which both sides have rules.
+// commonFamilies returns the families that both sides contain. newDiffCommand rejects sides without
+// a common family.
 func commonFamilies(left, right *diffSide) []rules.Family {
 	switch cmp.Or(left.family, right.family) { // Inet, which means both families, is zero
 	case rules.IPv4:
@@ -271,9 +272,10 @@ func (side *diffSide) decidedBy(o diff.SideOutcome) string {
 	return side.locate(o.Decided)
 }
 
-// locate returns the position of a rule and its text in the source.
+// locate returns the position and the text of the rule of a step: its line in the source, or else
+// its chain with its handle or number.
 func (side *diffSide) locate(step *rules.Step) string {
-	if step == nil || step.Chain == nil {
+	if step.Chain == nil {
 		return "not a rule"
 	}
 	rule := step.Rule()

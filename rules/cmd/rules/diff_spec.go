@@ -83,10 +83,10 @@ func parseNamespaceSpec(text string) (spec, error) {
 	return spec{kind: kindNamespace, paths: [2]string{path}, origin: origin}, nil
 }
 
-// parseFlagsSpec parses flags as a shell would split them. It ignores the environment, so that a
-// SPEC has the same meaning everywhere.
+// parseFlagsSpec splits the text into words as a shell does, and parses them as flags. It ignores
+// the environment, so that a SPEC has the same meaning everywhere.
 func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
-	// Quotes around the whole text belong to the SPEC.
+	// Quotes around the whole text are part of the SPEC, not of a flag.
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' &&
 		strings.Count(text, `"`) == 2 {
 		text = text[1 : len(text)-1]

@@ -9,11 +9,11 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// A setting is the text of a parameter and its source.
+// A setting contains the texts that are given for a parameter, and their source.
 type setting struct {
 	parameter *parameter
 	texts     []string
-	source    string // for errors
+	source    string // the flag or the variable, as named in errors
 }
 
 // settings returns the settings of all parameters that are set: the flag, or else the last

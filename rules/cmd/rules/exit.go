@@ -25,8 +25,8 @@ const exitCodesHelp = `Exit codes:
        known deviations; doctor: redirection can work; status: the node is ready
   1    check or diff found differences; check found traffic that bypasses the proxy because of
        rules of other owners; check or diff cannot decide; doctor or status found a problem
-  2    bad input: a flag, an argument, an environment variable, a network namespace that does not
-       exist, or a pod that is not on this node or not redirected; nothing was changed
+  2    bad input: an invalid flag, argument or environment variable, a network namespace that does
+       not exist, or a pod that is not on this node or not redirected; nothing was changed
   3    the kernel or the system refused, or lacks a feature; nothing was changed unless the error
        says otherwise
   126  validation failed: redirection does not work (the code that Istio's repair controller

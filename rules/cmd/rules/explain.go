@@ -40,8 +40,8 @@ arrow may be omitted, because a shell interprets an unquoted > as a redirection 
 
   %s
 
-Instead, flags describe one packet: --out or --in with its protocol, --from, --to, --dev, --uid,
---gid and --state; other words follow as arguments.
+Alternatively, flags describe one packet: --out or --in with its protocol, --from, --to, --dev,
+--uid, --gid and --state; other words follow as arguments.
 
 Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and
 eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an echo request; the
@@ -111,7 +111,7 @@ func newExplainCommand(s *system) *cobra.Command {
 	})
 }
 
-// rejectedWithLive returns an error for each parameter of the ruleset with --live.
+// rejectedWithLive returns an error for each parameter of the ruleset that is given with --live.
 func (in *inputs) rejectedWithLive(p *parameters) []error {
 	var errs []error
 	if p.live {

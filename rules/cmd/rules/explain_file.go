@@ -67,8 +67,8 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 // trafficPrefix is the prefix of annotations whose names are all known.
 const trafficPrefix = "traffic.sidecar.istio.io/"
 
-// misspelled reports whether an annotation of Istio is a misspelled annotation that affects
-// redirection, and returns the most similar annotation, if any is similar.
+// misspelled reports whether an annotation looks like a misspelled annotation of Istio that affects
+// redirection. suggestion is the most similar known annotation, or empty if none is similar.
 func misspelled(key string) (suggestion string, wrong bool) {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {

@@ -70,8 +70,8 @@ func (f packetFlags) text(args []string) (string, error) {
 	return strings.Join(append(words, args...), " "), nil
 }
 
-// withoutArrows replaces the arrow -> of a packet, which looks like a flag, by >.
-func withoutArrows(args []string) []string {
+// replaceDashArrows replaces the arrow -> of a packet, which looks like a flag, by >.
+func replaceDashArrows(args []string) []string {
 	replaced := slices.Clone(args)
 	for i, a := range replaced {
 		if a == "->" {

@@ -18,11 +18,12 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// allowedWithPod contains the parameters that can be combined with --pod, which provides all other
-// parameters.
+// allowedWithPod contains the flags of captureSections that can be combined with --pod FILE. The
+// pod in the file determines the other parameters of these sections.
 var allowedWithPod = []string{"pod-ip", "strict-istio", "without"}
 
-// A podExplanation is the decision of the CNI plugin about a pod.
+// A podExplanation is the result of explain for a pod: the decision of the CNI plugin, the rules,
+// and the explanations of packets.
 type podExplanation struct {
 	Pod     string              `json:"pod"`
 	Outcome string              `json:"outcome"`
@@ -245,7 +246,7 @@ func (s *system) explainPackets(
 	return strings.Join(texts, "\n"), traces
 }
 
-// podConflicts returns errors for inputs that cannot be combined with --pod.
+// podConflicts returns errors for inputs that cannot be combined with --pod FILE.
 func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {

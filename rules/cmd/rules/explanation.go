@@ -39,7 +39,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	return b.String()
 }
 
-// writePass writes the rules that matched at a hook, and the effects without a rule.
+// writePass writes the rules that matched at a hook, and the effects of policies and of the kernel.
 func writePass(b *strings.Builder, pass rules.Pass) {
 	notes := pass.Notes // in the order of the steps
 	writeNotes := func(before int) {
@@ -71,7 +71,7 @@ func chainName(step rules.Step) string {
 	return step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name
 }
 
-// hookText returns the hook and the device.
+// hookText returns the hook and the interface of a packet.
 func hookText(p rules.Packet) string {
 	if p.Hook == rules.Output || p.Hook == rules.Postrouting {
 		return p.Hook.String() + ", to " + p.OutInterface

@@ -29,8 +29,9 @@ var captureSections = []section{
 	sectionSluice, sectionMode, sectionAmbient,
 }
 
-// actionSections are the parameters that select the action of an init container. Commands that only
-// read accept and ignore them, so that the arguments of such a container can be pasted.
+// actionSections are the sections of the parameters that select the action of an init container.
+// Commands that only read accept and ignore these parameters, so that the arguments of such a
+// container can be pasted.
 var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, sectionIgnored}
 
 // captureSectionsAnd returns captureSections and others.
@@ -76,7 +77,7 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	flags.VarP(letter, outputLetter, outputLetter, "")
 	flags.BoolVar(&in.helpAll, helpAllFlag, false, "")
 	if slices.Contains(in.sections, sectionExplain) {
-		args = withoutArrows(args)
+		args = replaceDashArrows(args)
 	}
 	err := flags.Parse(args)
 	switch {
@@ -139,8 +140,8 @@ func (v flagValue) Set(text string) error {
 	return nil
 }
 
-// addValue stores a value of a flag. For a list and a repeatable flag all values are kept,
-// otherwise the last value.
+// addValue stores a value of a flag. All values of a list and of a repeatable flag are kept, and
+// only the last value of another flag.
 func (in *inputs) addValue(p *parameter, text string) {
 	if !p.repeat && !p.list {
 		in.given[p.flag] = nil
@@ -183,7 +184,7 @@ const (
 type letterValue struct {
 	in       *inputs
 	ports    *parameter                      // of excludeFlag; nil if the command lacks this flag
-	setPorts func(*parameters, string) error // the setter of ports without letterValue
+	setPorts func(*parameters, string) error // the setter of ports before Set replaces it
 }
 
 // Set implements [pflag.Value].

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// flagsOf parses a command line, whose words are separated by blanks.
-func flagsOf(line string) (*inputs, error) {
+// parseLine parses a command line. Blanks separate its words.
+func parseLine(line string) (*inputs, error) {
 	in := &inputs{sections: captureSectionsAnd(sectionDryRun)}
 	in.load()
 	_, err := in.parseFlags("rules show", strings.Fields(line))
@@ -29,7 +29,7 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 		// The value of -m looks like a flag.
 		"--istio-inbound-ports=80 -i * -m --proxy-uid --istio-inbound-interception-mode=TPROXY --dry-run=true",
 	} {
-		in, err := flagsOf(line)
+		in, err := parseLine(line)
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue
@@ -41,7 +41,7 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 }
 
 // Collecting the letters of short flags must not copy the letters that are already collected.
-func TestFlagsAreFoundInLinearTime(t *testing.T) {
+func TestFlagNamesDoesNotAllocateForEachFlag(t *testing.T) {
 	args := slices.Repeat([]string{"-x10.96.0.1/32"}, 20_000)
 	if n := testing.AllocsPerRun(1, func() { flagNames(args) }); n > 100 {
 		t.Errorf("%v allocations for 20000 flags, want at most 100", n)
@@ -55,7 +55,7 @@ func TestErrorsOfFlags(t *testing.T) {
 		"-n -b":                   "flag needs an argument: 'b' in -b; rules show --help-all lists the flags",
 		"-h":                      "pflag: help requested",
 	} {
-		if _, err := flagsOf(line); err == nil || err.Error() != want {
+		if _, err := parseLine(line); err == nil || err.Error() != want {
 			t.Errorf("%s: error %v\nwant %s", line, err, want)
 		}
 	}

@@ -67,7 +67,8 @@ func FuzzInputs(f *testing.F) {
 	})
 }
 
-// FuzzListFile reads a file of list elements. The result must equal the list given as text.
+// FuzzListFile reads a file of list elements. The elements must replace @FILE in a list, and no
+// element may be empty or contain a separator.
 func FuzzListFile(f *testing.F) {
 	f.Add("10.0.0.0/8, 10.1.0.0/16\n# a comment\n10.2.0.0/16 10.3.0.0/16 # another\n")
 	f.Add(",\n,@x,\x00")

@@ -187,7 +187,8 @@ func (in *inputs) printFlags(out io.Writer) {
 	}
 }
 
-// inSections returns the parameters ordered by section, without those that have no effect.
+// inSections returns the parameters in the sections of the command, ordered by section. It omits
+// the parameters in ignoredSections.
 func (in *inputs) inSections() []parameter {
 	return slices.SortedStableFunc(func(yield func(parameter) bool) {
 		for _, p := range in.parameters {
@@ -199,7 +200,7 @@ func (in *inputs) inSections() []parameter {
 }
 
 // synopsis returns the parameter as it is written on the command line, with a placeholder: "-p,
-// --proxy-port PORT".
+// --proxy-port PORT". For a parameter without a flag it returns the assignment of the variable.
 func (p *parameter) synopsis() string {
 	if p.flag == "" {
 		return p.variables[0] + "=" + p.value

@@ -90,7 +90,7 @@ func jsonRulesetOf(rs rules.Ruleset) jsonRuleset {
 	return jsonRuleset{jsonVersion, rulesetDocumentOf(rs)}
 }
 
-// rulesetDocumentOf returns the object of a ruleset that is printed by itself.
+// rulesetDocumentOf returns the object that is printed for a ruleset alone.
 func rulesetDocumentOf(rs rules.Ruleset) rulesetDocument {
 	return rulesetDocument{
 		Tables: convertEach(rs.Tables, jsonTableOf),

@@ -61,8 +61,8 @@ func readList(path string) ([]string, error) {
 	var elements []string
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
-		separates := func(c rune) bool { return c == ',' || unicode.IsSpace(c) }
-		elements = append(elements, strings.FieldsFunc(line, separates)...)
+		isSeparator := func(c rune) bool { return c == ',' || unicode.IsSpace(c) }
+		elements = append(elements, strings.FieldsFunc(line, isSeparator)...)
 	}
 	return elements, nil
 }

@@ -46,8 +46,8 @@ prediction of "rules explain". For each of the first ten differences, the packet
 written to a file, and the path of the file is printed.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
-network namespace was removed, and then prints a summary, in which connections that are not captured
-come first, with their senders.`
+network namespace was removed. It then prints a summary that lists connections that were not
+captured first, with their senders.`
 
 const liveTraceExamples = `  rules trace --pid 4711
   rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/compat/livetrace"
 )
 
-// A tracedAnswer is a line of rules trace -o json about an earlier tracedPacket, whose connection
-// has the same protocol, from and to.
+// A tracedAnswer is a line of rules trace -o json: the answer to an earlier tracedPacket with the
+// same Protocol, From and To.
 type tracedAnswer struct {
 	Time     string `json:"time"`
 	Protocol string `json:"protocol"`
@@ -25,7 +25,7 @@ type tracedAnswer struct {
 
 func (tracedAnswer) kind() string { return "TracedAnswer" }
 
-// timeFormat is the format of times in the output.
+// timeFormat is the format of times in the output of trace.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
 // openAnswers starts to receive the answers, if they are to be printed.
@@ -50,7 +50,8 @@ func (t *liveTracer) watchAnswer(o livetrace.Observation) {
 }
 
 // printAnswers prints the answers to the connections of printed packets. now is the time at which
-// the last packets were read: later answers wait until their packets are printed.
+// the last packets were read. An answer to a packet that is not yet printed is kept for a later
+// call.
 func (t *liveTracer) printAnswers(now time.Time) error {
 	if t.answers == nil {
 		return nil
@@ -85,7 +86,7 @@ func (t *liveTracer) printLateAnswers(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-ctx.Done(): // Ctrl-C
+		case <-ctx.Done(): // a signal, --for or --until-eof ended the trace
 			end = time.Now()
 		case <-time.After(idleTime / 5):
 		}

@@ -34,22 +34,22 @@ import (
 func TestCheckIgnoresARunningTrace(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
-	stderr := new(bytes.Buffer)
+	output := new(bytes.Buffer)
 	s := thisSystem()
-	s.stdout, s.stderr = stderr, stderr
+	s.stdout, s.stderr = output, output
 	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*"}); code != 0 {
-		t.Fatalf("rules apply: exit code %d", code)
+		t.Fatalf("rules apply: exit code %d, want 0: %s", code, output)
 	}
 	_, end := startTrace(t, pair.Pod)
 	if code := run(s, []string{"check", "--netns", path, "-b", "*", "-i", "*"}); code != 0 {
-		t.Errorf("rules check during a trace: exit code %d: %s", code, stderr)
+		t.Errorf("rules check during a trace: exit code %d, want 0: %s", code, output)
 	}
 	if code := end(); code != 0 {
-		t.Errorf("exit code %d after an interrupt", code)
+		t.Errorf("exit code %d after an interrupt, want 0", code)
 	}
 }
 
-// TestTraceReportsLostEvents uses a batch from a socket whose buffer overflowed.
+// TestTraceReportsLostEvents adds batches of a socket whose buffer overflowed.
 func TestTraceReportsLostEvents(t *testing.T) {
 	stderr, printed := new(bytes.Buffer), new(bytes.Buffer)
 	s := thisSystem()
@@ -186,7 +186,7 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 }
 
 // TestTraceOfAPod traces the namespace that the node agent reports. The trace ends when the
-// namespace or standard input does.
+// namespace is removed or standard input ends.
 func TestTraceOfAPod(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -206,7 +206,7 @@ func TestTraceOfAPod(t *testing.T) {
 			}
 			located := meshPod(t, ns)
 			located.NetNS = path
-			dir := node(t, map[string]agent.Location{"web": located})
+			dir := startAgentWithPods(t, map[string]agent.Location{"web": located})
 			messages, errs := io.Pipe()
 			stdin, input := io.Pipe()
 			s := thisSystem()
@@ -320,7 +320,8 @@ func TestTraceNamesBadFilters(t *testing.T) {
 		{[]string{"--in", "--out"}, "--in and --out: give one of them"},
 		{[]string{"--in", "--from-uid", "1"}, "--from-uid selects outgoing packets"},
 		{[]string{"--from", "10.0.0.1", "--to", "fd00::1"}, "different families"},
-		{[]string{"--for", "soon"}, `"soon" is not a duration, such as 30s`},
+		{[]string{"--for", "soon"}, `"soon" is not a duration above 0, such as 30s`},
+		{[]string{"--for", "0s"}, `"0s" is not a duration above 0`},
 		{[]string{"--count", "0"}, `"0" is not a number of packets (1 or more)`},
 		{[]string{"10.0.0.1"}, `unexpected argument "10.0.0.1"`},
 	} {
@@ -382,7 +383,7 @@ func TestTracePrintsARetransmittedConnectionOnce(t *testing.T) {
 		"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude",
 		"5432",
 	}); code != 0 {
-		t.Fatalf("rules apply: exit code %d", code)
+		t.Fatalf("rules apply: exit code %d, want 0", code)
 	}
 	lines, _ := startTrace(t, pair.Pod, "--out", "--count", "2")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -400,8 +401,8 @@ func TestTracePrintsARetransmittedConnectionOnce(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			// The kernel increments the counter before it sends a segment. Once the counter is 2,
-			// the first retransmission was sent.
+			// The kernel increments the counter before it retransmits a segment. Once the counter
+			// is 2, the first retransmitted segment has been sent.
 			if retransmittedSegments(string(snmp)) > 1 {
 				break
 			}

@@ -53,9 +53,9 @@ func answerAt(t *testing.T, ns *netns.NS, address string) {
 	}
 }
 
-// TestTraceSelectsConnectionsItself traces two connections in namespaces without rules, and in
-// namespaces with rules that set nftrace.
-func TestTraceSelectsConnectionsItself(t *testing.T) {
+// TestTracePrintsEachConnectionOnceDespiteForeignNFTrace traces two connections in a namespace
+// without rules, and in namespaces with rules that set nftrace.
+func TestTracePrintsEachConnectionOnceDespiteForeignNFTrace(t *testing.T) {
 	for _, tc := range []struct{ name, rules, want string }{
 		{"no rules", "", "not captured: no rule captures it"},
 		{
@@ -102,7 +102,7 @@ func TestTraceSelectsConnectionsItself(t *testing.T) {
 				}
 			}
 			if !strings.Contains(got, tc.want) || strings.Contains(got, "please report") {
-				t.Errorf("got %s\nwant %q", got, tc.want)
+				t.Errorf("got %s\nwant %q, and no difference to report", got, tc.want)
 			}
 		})
 	}

@@ -38,8 +38,8 @@ func (tracedPacket) kind() string { return "TracedPacket" }
 // maxReproducers limits the number of files that a trace writes.
 const maxReproducers = 10
 
-// writeReproducer writes a file with the information that reproduces a difference: the packet, both
-// paths, and the ruleset in nft's syntax. It returns the path of the file.
+// writeReproducer writes a file with the information that reproduces differences: the packet, the
+// differences, the path in the kernel, and the ruleset in nft's syntax. It returns the file's path.
 func (t *liveTracer) writeReproducer(o livetrace.Observation) (string, error) {
 	file, err := os.CreateTemp("", "rules-trace-*.nft")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // A traceSource provides the events of one namespace.
 type traceSource struct {
 	session *trace.Session // nil if the kernel has no nf_tables
-	log     *trace.Log     // the rules of iptables-legacy; nil if logErr is not nil
+	log     *trace.Log     // the traces of iptables-legacy; nil if logErr is not nil
 	logErr  error
 	marks   *compat.Marks // the marking rules of iptables-legacy; nil if the kernel has nf_tables
 	poll    *time.Ticker  // the times at which log is read if session is nil
@@ -85,7 +85,7 @@ func (s *traceSource) next(ctx context.Context) (trace.Batch, error) {
 	return b, err
 }
 
-// warnOfLegacy warns if the namespace has rules of iptables-legacy that the kernel cannot report.
+// warnOfLegacy warns if the namespace has rules of iptables-legacy and the log cannot be read.
 func (t *liveTracer) warnOfLegacy() {
 	if t.source.logErr == nil {
 		return
@@ -102,23 +102,23 @@ func (t *liveTracer) warnOfLegacy() {
 	}
 }
 
-// flows contains the connections of printed packets if the kernel does not report the conntrack
-// state, with the time of the last packet of each.
+// flows contains the time of the last packet of each connection. It is used for packets whose
+// conntrack state the kernel does not report.
 type flows map[flow]time.Time
 
 // A flow identifies a direction of a connection.
 type flow struct {
 	protocol            rules.Protocol
 	source, destination netip.AddrPort
-	sequence            uint32 // of TCP; a later connection with the same addresses has another
+	sequence            uint32 // of TCP; a later connection with the same addresses has another one
 }
 
 // flowTimeout is the time after which a packet with the same addresses belongs to another
 // connection (nf_conntrack_udp_timeout).
 const flowTimeout = 30 * time.Second
 
-// maxFlows is the number of connections at which the connections older than flowTimeout are
-// forgotten. It is larger than the number of packets that are traced in this time.
+// maxFlows is the number of connections from which on record forgets connections without a packet
+// for flowTimeout. It is larger than the number of packets that are traced in flowTimeout.
 const maxFlows = 1 << 17
 
 // record records the packet, and reports whether an earlier packet belongs to the same connection.

@@ -20,7 +20,7 @@ type traceSummary struct {
 	Unanswered  int    `json:"unanswered"` // connections without an answer at the end
 	// Sentences contains the number of packets by the sentence that describes their outcome.
 	Sentences map[string]int `json:"sentences"`
-	Talkers   []traceTalker  `json:"talkers"` // the most packets first
+	Talkers   []traceTalker  `json:"talkers"` // in descending order of Packets
 
 	byTalker map[talkerKey]int // the number of packets by talker
 }

@@ -25,7 +25,7 @@ func liveTraceTable() []parameter {
 	row := func(flag, value, help string, set func(p *parameters, text string) error) parameter {
 		return parameter{flag: flag, value: value, section: sectionTrace, help: help, set: set}
 	}
-	verbose := row("verbose", "", "also print each rule that a packet met, in order, "+
+	verbose := row("verbose", "", "also print each rule that a packet matched, in order, "+
 		"whether a socket listens, and the answer to the connection",
 		setBool(func(p *parameters) *bool { return &p.trace.verbose }))
 	verbose.short = "v"
@@ -71,7 +71,7 @@ func setFromUID(p *parameters, text string) error {
 func setTraceDuration(p *parameters, text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return fmt.Errorf("%q is not a duration, such as 30s or 5m", text)
+		return fmt.Errorf("%q is not a duration above 0, such as 30s or 5m", text)
 	}
 	p.trace.duration = d
 	return nil

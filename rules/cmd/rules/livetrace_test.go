@@ -52,8 +52,8 @@ func listenAt(t *testing.T, ns *netns.NS, address string) {
 	}
 }
 
-// startTrace starts rules trace and returns its lines. end interrupts the command as Ctrl-C does,
-// and returns the exit code.
+// startTrace starts rules trace, and returns its output once it traces. end interrupts the command
+// as Ctrl-C does, and returns the exit code.
 func startTrace(t *testing.T, ns *netns.NS, args ...string) (lines *bufio.Scanner, end func() int) {
 	t.Helper()
 	out, in := io.Pipe()
@@ -90,7 +90,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 		"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude",
 		"5432,5433,5434",
 	}); code != 0 {
-		t.Fatalf("rules apply: exit code %d", code)
+		t.Fatalf("rules apply: exit code %d, want 0", code)
 	}
 	within(t, pair.Pod, "nft",
 		`table ip firewall { chain late { type filter hook output priority 20; tcp dport 5433 drop comment "no databases"; }; }`)
@@ -150,7 +150,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 		}
 	}
 	if code := end(); code != 0 {
-		t.Errorf("exit code %d after an interrupt", code)
+		t.Errorf("exit code %d after an interrupt, want 0", code)
 	}
 	rs, err := nft.ReadAll(pair.Pod)
 	if err != nil {
@@ -174,7 +174,7 @@ func TestTraceOfAPodInAmbientMode(t *testing.T) {
 			if code := run(s, []string{
 				"apply", "--ambient", "--netns", fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD()), "--backend", backend,
 			}); code != 0 {
-				t.Fatalf("rules apply: exit code %d", code)
+				t.Fatalf("rules apply: exit code %d, want 0", code)
 			}
 			listenAt(t, pair.Pod, ":15001")
 			listenAt(t, pair.Pod, ":8080")
@@ -222,7 +222,7 @@ func TestTraceOfAPodInAmbientMode(t *testing.T) {
 				}
 			}
 			if code := end(); code != 0 {
-				t.Errorf("exit code %d after an interrupt", code)
+				t.Errorf("exit code %d after an interrupt, want 0", code)
 			}
 		})
 	}
@@ -290,7 +290,7 @@ func TestTraceOfLegacyRules(t *testing.T) {
 		"--backend", "legacy",
 	}
 	if code := run(s, append([]string{"apply"}, parameters...)); code != 0 {
-		t.Fatalf("rules apply: exit code %d", code)
+		t.Fatalf("rules apply: exit code %d, want 0", code)
 	}
 	within(t, pair.Pod, "iptables-legacy", "-A", "OUTPUT", "-p", "tcp", "--dport", "5433", "-j",
 		"DROP")
@@ -326,12 +326,12 @@ func TestTraceOfLegacyRules(t *testing.T) {
 			t.Errorf("port %d: kernel and model differ, or were not compared: %s", tc.port, text)
 		}
 	}
-	stderr := new(bytes.Buffer)
-	s.stdout, s.stderr = stderr, stderr
+	output := new(bytes.Buffer)
+	s.stdout, s.stderr = output, output
 	if code := run(s, append([]string{"check"}, parameters...)); code != 0 {
-		t.Errorf("rules check during a trace: exit code %d: %s", code, stderr)
+		t.Errorf("rules check during a trace: exit code %d, want 0: %s", code, output)
 	}
 	if code := end(); code != 0 {
-		t.Errorf("exit code %d after an interrupt", code)
+		t.Errorf("exit code %d after an interrupt, want 0", code)
 	}
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output in the scripts of testdata")
+var update = flag.Bool("update", false,
+	"rewrite the expected output in the scripts of testdata, and schema.json")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"rules": func() {
@@ -175,8 +176,8 @@ func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptNamespace creates a network namespace with the addresses: namespace NAME ADDRESS/LENGTH...
-// The path NAME opens the namespace.
+// scriptNamespace creates a network namespace with the addresses on lo: namespace NAME
+// ADDRESS/LENGTH... The file NAME is a symbolic link to the namespace.
 func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ns, err := netns.New()
 	ts.Check(err)
@@ -232,7 +233,7 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 	defer ns.Close()
 	err := ns.Do(func() error { return ts.Exec(args[1], args[2:]...) })
 	if (err != nil) != neg {
-		ts.Fatalf("within %s: %v", args, err)
+		ts.Fatalf("within %s: error %v, want an error: %v", args, err, neg)
 	}
 }
 

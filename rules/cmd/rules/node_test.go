@@ -121,11 +121,12 @@ func TestTraceOnTheNode(t *testing.T) {
 		}
 	}
 	if code := end(); code != 0 {
-		t.Errorf("exit code %d after an interrupt", code)
+		t.Errorf("exit code %d after an interrupt, want 0", code)
 	}
 }
 
-// TestErrorsOfNodeFlag covers nodes without rules, and flags that exclude --node.
+// TestErrorsOfNodeFlag covers an agent without rules, a missing agent, and flags that exclude
+// --node.
 func TestErrorsOfNodeFlag(t *testing.T) {
 	for _, row := range []struct {
 		name, dir string

@@ -30,7 +30,7 @@ func (s *system) print(text string, d document) error {
 	return systemError(err)
 }
 
-// printLine writes a document as one line of JSON. Commands that print several documents use it.
+// printLine writes a document as one line of JSON, for commands that print several documents.
 func (s *system) printLine(d document) error {
 	line, err := encode(d)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *system) printLine(d document) error {
 	return systemError(err)
 }
 
-// encode returns the document as one line of JSON, without escaping & and >.
+// encode returns the document as one line of JSON, without escaping <, > and &.
 func encode(d document) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)

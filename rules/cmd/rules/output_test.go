@@ -25,7 +25,7 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 	}
 }
 
-func TestDifferencesText(t *testing.T) {
+func TestDifferencesAreGroupedByPosition(t *testing.T) {
 	differences := []rules.Difference{
 		{Kind: rules.Missing, Where: "chain a", Want: "tcp dport 80 accept"},
 		{Kind: rules.Extra, Where: "chain b", Got: "drop"},

@@ -80,7 +80,7 @@ func setBool(field func(*parameters) *bool) func(*parameters, string) error {
 	return func(p *parameters, text string) error { return assign(field(p))(rules.ParseBool(text)) }
 }
 
-// setText returns a function that sets a text to any value.
+// setText returns a function that sets a text without validating it.
 func setText(field func(*parameters) *string) func(*parameters, string) error {
 	return func(p *parameters, text string) error { *field(p) = text; return nil }
 }
@@ -100,8 +100,8 @@ func choice(field func(*parameters) *string, allowed ...string) func(*parameters
 // isEmpty reports whether the text is empty.
 func isEmpty(text string) bool { return text == "" }
 
-// setNetns rejects the empty path, which an unset variable of a script causes, because the current
-// namespace may be the host's.
+// setNetns sets the namespace of --netns. It rejects an empty path: a script passes one if its
+// variable is unset, and the current namespace, which may be the host's, must not be used instead.
 func (p *parameters) setNetns(text string) error {
 	if text == "" {
 		return errors.New("the path is empty: leave the flag out to mean the current namespace")
@@ -141,7 +141,7 @@ const (
 func (p *parameters) setProbeTimeout(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return fmt.Errorf("%q is not a duration, such as 5s or 500ms", text)
+		return fmt.Errorf("%q is not a duration above 0, such as 5s or 500ms", text)
 	}
 	p.probeTimeout = d
 	return nil

@@ -99,14 +99,13 @@ func TestDefaultsInHelpAreTrue(t *testing.T) {
 	}
 }
 
-// sharedNames are pairs of sections that may use the same names, because no command has both: the
-// packets of explain and the filters of trace, and the budgets of diff and doctor, whose defaults
-// differ.
+// sharedNames are pairs of sections that may use the same names, because no command has both
+// sections: the packets of explain and the filters of trace, and the budgets of diff and doctor.
 var sharedNames = map[section]section{
 	sectionExplain: sectionTrace, sectionBudget: sectionDoctorBudget,
 }
 
-func TestEveryParameterIsDescribed(t *testing.T) {
+func TestParametersAreDescribedAndHaveUniqueNames(t *testing.T) {
 	seen := map[string]section{}
 	for _, p := range table() {
 		for _, name := range append(slices.Clone(p.variables), "--"+p.flag) {
@@ -122,8 +121,8 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	}
 }
 
-// TestEveryValidatedFieldHasAParameter verifies that an error of rules.Validate can name the input:
-// each validated field has a parameter.
+// TestEveryValidatedFieldHasAParameter verifies that an error of [rules.Redirect.Validate] can name
+// the input: each validated field has a parameter.
 func TestEveryValidatedFieldHasAParameter(t *testing.T) {
 	fields := map[string]bool{}
 	for _, p := range table() {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// complete sets the properties of the pod that the parameters lack, which are its families, the
-// nameservers and the proxy's ids, and returns the redirection.
+// complete sets the properties of the pod that the parameters lack (the address families, the
+// nameservers and the proxy's ids), and returns the redirection.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if p.located != nil {
 		return p.Redirect, p.notRedirected()

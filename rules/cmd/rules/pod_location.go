@@ -93,7 +93,7 @@ func (in *inputs) podFaults(p *parameters) []error {
 		if err != nil {
 			return []error{fmt.Errorf("--pod: %w", err)}
 		}
-		p.pod, p.podFile = named, "" // this command does not read a file
+		p.pod, p.podFile = named, ""
 	}
 	if p.node {
 		for _, name := range in.givenIn(captureSectionsAnd(sectionNamespace, sectionAgent)) {

@@ -25,9 +25,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// node starts a node agent that locates pods of the namespace default, by name. It returns the
-// agent's run directory.
-func node(t *testing.T, pods map[string]agent.Location) string {
+// startAgentWithPods starts a node agent that locates the pods, which are in the namespace default,
+// by name. It returns the agent's run directory.
+func startAgentWithPods(t *testing.T, pods map[string]agent.Location) string {
 	t.Helper()
 	return startAgent(t, serve.Options{
 		Locate: func(_ context.Context, namespace, name string) (agent.Location, error) {
@@ -76,7 +76,7 @@ func commandOn(s *system, runDir, stdin string, args ...string) (code int, stdou
 	return code, out.String(), problems.String()
 }
 
-// meshPod returns the location of a pod in the mesh, whose namespace has the desired rules.
+// meshPod applies the rules of a mesh pod to the namespace, and returns the location of the pod.
 func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 	t.Helper()
 	r := rules.DefaultRedirect()
@@ -106,7 +106,7 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 	drifted.Redirect = &other
 	stopped := good
 	stopped.NetNS = ""
-	dir := node(t, map[string]agent.Location{
+	dir := startAgentWithPods(t, map[string]agent.Location{
 		"web": good, "drifted": drifted, "stopped": stopped,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
@@ -158,7 +158,7 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			"default/web: redirect (mesh-pod)\n\ntable inet sluice", "",
 		},
 		{
-			"explain the decision for another pod",
+			"explain the decision for a pod that is not redirected",
 			[]string{"explain", "--pod", "default/plain"},
 			0,
 			"default/plain: skip (not-injected): there is no annotation sidecar.istio.io/status\n",
@@ -285,7 +285,9 @@ func TestExplainReportsUncapturedIPv6(t *testing.T) {
 	dualStack.IPv6, dual.Redirect = true, &dualStack
 	stopped := single
 	stopped.NetNS = ""
-	dir := node(t, map[string]agent.Location{"single": single, "dual": dual, "stopped": stopped})
+	dir := startAgentWithPods(t, map[string]agent.Location{
+		"single": single, "dual": dual, "stopped": stopped,
+	})
 	const v4, v6 = "10.244.1.5", "fd00::5"
 	for _, row := range []struct {
 		pod       string
@@ -330,7 +332,7 @@ func istioLog(t *testing.T) string {
 func TestDiffOfAnInitContainerLogAndTheLiveRules(t *testing.T) {
 	ns := netnstest.New(t)
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
-	dir := node(t, map[string]agent.Location{"web": {
+	dir := startAgentWithPods(t, map[string]agent.Location{"web": {
 		UID: "1", NetNS: path, Decision: "skip", Reason: "istio-init",
 	}})
 	diffExits := func(want int) {
@@ -376,7 +378,7 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 	other := a
 	other.DNS = true
 	drifted.Ambient = &other
-	dir := node(t, map[string]agent.Location{"web": web, "drifted": drifted})
+	dir := startAgentWithPods(t, map[string]agent.Location{"web": web, "drifted": drifted})
 	for _, row := range []struct {
 		args []string
 		code int
@@ -400,7 +402,8 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 	} {
 		code, stdout, stderr := command(t, dir, "", row.args...)
 		if code != row.code || !strings.Contains(stdout, row.want) || strings.Contains(stdout, "foreign policy rule") {
-			t.Errorf("%v: exit code %d, want %d with %q: %s%s", row.args, code, row.code, row.want, stdout, stderr)
+			t.Errorf("%v: exit code %d, want %d with %q and without foreign policy rules: %s%s",
+				row.args, code, row.code, row.want, stdout, stderr)
 		}
 	}
 }
@@ -408,7 +411,7 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 // diff compares the log of an istio-init container with the desired rules of a redirected pod.
 func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	log := istioLog(t)
-	dir := node(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
+	dir := startAgentWithPods(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
 	code, stdout, stderr := command(t, dir, log, "diff", "--pod", "default/web", "--istio-log", "-",
 		"-o", "json")
 	var result struct {
@@ -451,8 +454,8 @@ func TestPodFlagWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// FuzzPodName parses any text. A valid name has two parts that are safe in a path, and prints as it
-// was read.
+// FuzzPodName parses any text. A valid name has two parts that are safe in a path, and its String
+// is the text.
 func FuzzPodName(f *testing.F) {
 	for _, text := range []string{
 		"default/web", "a/b.c", "", "/", "../..", "a/b/c", "A/b", "a/b..c",

@@ -36,7 +36,7 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-func TestFamiliesOfThePod(t *testing.T) {
+func TestAddressesDecideWhetherIPv6IsCaptured(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		found     []netip.Addr
@@ -101,7 +101,7 @@ func TestFamiliesOfThePod(t *testing.T) {
 	}
 }
 
-func TestNameservers(t *testing.T) {
+func TestNameserversOfResolvConf(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
 		want       []netip.Addr

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commands contains the subcommands, in the order of the help.
+// commands is the table of the subcommands, in the order of the help.
 var commands = []struct {
 	names []string
 	make  func(*system) *cobra.Command
@@ -100,9 +100,9 @@ func calledCommand(s *system, args []string) *cobra.Command {
 	return nil
 }
 
-// newRootCommand returns the command without its subcommands.
+// newRootCommand returns the root command without subcommands.
 func newRootCommand(s *system) *cobra.Command {
-	cobra.EnableCommandSorting = false // help lists the commands in the order of commands
+	cobra.EnableCommandSorting = false // help lists the commands in the order of the table
 	root := &cobra.Command{
 		Use:               "rules",
 		Short:             "Program a mesh pod's traffic redirection",

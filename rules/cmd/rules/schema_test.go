@@ -106,7 +106,7 @@ func TestSchemaRejectsInvalidOutput(t *testing.T) {
 		`{"version":1,"kind":"Doctor","namespace":"x","kernel":"6","verdict":"fine","findings":[]}`,
 	} {
 		if err := schematest.Validate(jsonSchema, strings.NewReader(text)); err == nil {
-			t.Errorf("%s: no error, want one", text)
+			t.Errorf("%s: no error, want one, because it does not match the schema", text)
 		}
 	}
 	if err := schematest.Validate(jsonSchema,
@@ -137,7 +137,7 @@ func runRecorded(s *system, args []string) int {
 		return code
 	}
 	err := schematest.Validate(jsonSchema, strings.NewReader(out.text.String()+errs.text.String()))
-	if !oneObject(out.text.Bytes()) {
+	if !isAtMostOneObject(out.text.Bytes()) {
 		err = errors.Join(err, errors.New("more than one object on stdout"))
 	}
 	if err != nil {
@@ -147,5 +147,7 @@ func runRecorded(s *system, args []string) int {
 	return code
 }
 
-// oneObject reports whether the text is at most one JSON value.
-func oneObject(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 || json.Valid(text) }
+// isAtMostOneObject reports whether the text is empty or one JSON value.
+func isAtMostOneObject(text []byte) bool {
+	return len(bytes.TrimSpace(text)) == 0 || json.Valid(text)
+}

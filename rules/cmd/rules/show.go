@@ -18,7 +18,7 @@ or --pid, the pod is assumed to have an IPv4 address, and with --dual-stack also
 With --live, print the kernel's rules in the namespace, of all owners, in nf_tables and
 iptables-legacy, each with its counters of packets and bytes, like iptables -vnL. "-" means that the
 rule has no counter: Sluice's rules in nf_tables have counters only with --counters. An unsupported
-rule is printed as unknown(...). --format nft prints no counters, but the elements of sets.`
+rule is printed as unknown(...). --format nft prints the elements of sets, but no counters.`
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
@@ -71,7 +71,7 @@ func newShowCommand(s *system) *cobra.Command {
 	})
 }
 
-// countersFaults returns the faults of the flags that need counters.
+// countersFaults returns the faults of the flags that affect only the output with counters.
 func (in *inputs) countersFaults(p *parameters) []error {
 	var errs []error
 	for _, name := range []string{"exact", "watch"} {

@@ -25,13 +25,13 @@ type liveView struct {
 	lastTime time.Time
 }
 
-// A ruleKey identifies a rule in several readings: the nth rule of a chain with a text.
+// A ruleKey identifies a rule across readings: the nth rule with the text in the chain, from 0.
 type ruleKey struct {
 	table, chain, text string
 	n                  int
 }
 
-// showLive prints the live rules once, or with --watch until a signal.
+// showLive prints the live rules once, or with --watch repeatedly until a signal.
 func (s *system) showLive(p *parameters) error {
 	v := liveView{
 		s: s, exact: p.exact, read: func() (rules.Ruleset, error) { return s.rulesetOf(p) },
@@ -82,7 +82,7 @@ func (v *liveView) print(now time.Time) error {
 	}
 	head := now.Format(time.RFC3339) + "\n"
 	if v.s.color {
-		head = "\x1b[H\x1b[2J" + head // from the upper left corner of an empty terminal
+		head = "\x1b[H\x1b[2J" + head // clear the terminal first
 	}
 	return v.s.print(head+text+"\n", d)
 }
@@ -196,7 +196,7 @@ func (v *liveView) number(n uint64) string {
 	return strconv.FormatUint((n+500)/1000, 10) + "T"
 }
 
-// addCounters adds the counters that were read to the rules of the document.
+// addCounters adds the counters of the live rules to the rules of the document.
 func (d *rulesetDocument) addCounters(live *rules.Ruleset) {
 	for i := range live.Tables {
 		for j := range live.Tables[i].Chains {

@@ -11,8 +11,8 @@ import (
 )
 
 // BenchmarkProcess compares whole processes: an empty Go program, and rules apply with the
-// arguments of istio-init in a new namespace. The target is three times the duration of the empty
-// program.
+// arguments of istio-init in a new namespace. The target for rules apply is at most three times the
+// duration of the empty program.
 func BenchmarkProcess(b *testing.B) {
 	ns := netnstest.New(b)
 	dir := b.TempDir()

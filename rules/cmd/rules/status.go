@@ -49,7 +49,7 @@ func newStatusCommand(s *system) *cobra.Command {
 			return systemError(fmt.Errorf("status: no node agent answers here: %w; "+
 				"see whether the pod of the DaemonSet sluice-node runs on this node "+
 				"(kubectl get pods -A -l k8s-app=sluice-node -o wide), "+
-				"and name its directory by --cni-agent-run-dir", err))
+				"and name the agent's directory with --cni-agent-run-dir", err))
 		case agent.IsTimeout(ctx, err):
 			return systemError(fmt.Errorf("status: the node agent does not answer within %v; "+
 				"the kubelet restarts it if it is stuck", statusTime))

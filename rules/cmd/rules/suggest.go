@@ -10,9 +10,9 @@ import (
 // maxDistance is the maximum edit distance of a misspelled name.
 const maxDistance = 2
 
-// didYouMean returns a question with the names that are most similar to a wrong name, for the end
-// of an error. The question is empty if no name is similar. A name that begins with the wrong name
-// is similar, unless the wrong name is a single byte.
+// didYouMean returns a question for the end of an error: the names that are most similar to a wrong
+// name, each after the prefix. The question is empty if no name is similar. A name that begins with
+// the wrong name is similar, unless the wrong name is a single byte.
 func didYouMean(wrong, prefix string, names []string) string {
 	var found []string
 	least := maxDistance

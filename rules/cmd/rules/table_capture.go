@@ -3,11 +3,11 @@ package main
 import params "github.com/sluice-mesh/sluice/rules/parameter"
 
 // captureTable lists the parameters of istio-iptables that affect the ruleset.
-func captureTable() []parameter { return derive(params.All()) }
+func captureTable() []parameter { return catalogRows(params.All()) }
 
 // ambientTable lists the parameters that affect the ruleset of ambient mode only.
 func ambientTable() []parameter {
-	table := derive(params.Ambient())
+	table := catalogRows(params.Ambient())
 	for i := range table {
 		table[i].mode = modeAmbient
 		if table[i].flag == ambientFlag {
@@ -19,7 +19,7 @@ func ambientTable() []parameter {
 
 // sluiceTable lists the parameters of Sluice that affect the ruleset.
 func sluiceTable() []parameter {
-	table := derive(params.SluiceOnly())
+	table := catalogRows(params.SluiceOnly())
 	for i := range table {
 		switch table[i].flag {
 		case "backend":
@@ -32,8 +32,8 @@ func sluiceTable() []parameter {
 	return table
 }
 
-// derive returns the rows for the catalog's parameters.
-func derive(catalog []params.Parameter) []parameter {
+// catalogRows returns the rows of the table for parameters of the catalog.
+func catalogRows(catalog []params.Parameter) []parameter {
 	table := make([]parameter, 0, len(catalog))
 	for i := range catalog {
 		p := &catalog[i]

@@ -79,8 +79,9 @@ except for these deviations. --without ID disables one, --strict-istio all of th
 // jsonHelp is the help topic "json".
 const jsonHelp = `With --output json each command prints one object to stdout, but trace and show
 --watch print one a line; warnings, errors and progress are objects on stderr, one a line. Each
-object has "version" (1) and "kind". New fields may be added; "version" changes when an old reader
-would misunderstand. rules help json-schema prints the JSON Schema of all kinds.
+object has "version" (1) and "kind". New fields may be added; "version" changes if a reader of the
+older form would misunderstand the newer form. rules help json-schema prints the JSON Schema of all
+kinds.
 
 error, warning, progress  (Error, Warning, Progress) a field of the same name: the text
 
@@ -173,8 +174,9 @@ trace       one object a line: a TracedPacket for each packet, a TracedAnswer fo
             at the end a TraceSummary
             (TracedPacket) time, packet (see rules explain), direction (in, out), protocol, from, to
             (before translation), uid, pid, process, container (of the sender), outcome (captured,
-            not-captured, dropped), sentence, path[] (the rules that it met), listener (its address,
-            or none), differences[] (from the model), notCompared (the reason), reproducer (a file)
+            not-captured, dropped), sentence, path[] (the rules that it matched), listener (its
+            address, or none), differences[] (from the model), notCompared (the reason), reproducer
+            (a file)
             (TracedAnswer) time, protocol, from, to (of an earlier packet), answer (connected,
             refused, reset, answered, timed out), by (the destination after translation), mark and
             zone (of conntrack)

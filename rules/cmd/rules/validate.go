@@ -26,8 +26,7 @@ If no proxy runs yet, listeners take its place for some milliseconds. If a proxy
 connections; each is found among the kernel's sockets and closed before a byte is sent. A failed
 check is repeated until --probe-timeout, because the rules may be applied late; meanwhile the names
 of the failed checks are written to stderr. If the namespace has rules of Istio's own, as in the pod
-of an istio-init container, and none of Sluice, only connections are checked, and the rules are not
-read back.
+of an istio-init container, and none of Sluice, only connections are checked, not the rules.
 
 With --ambient, or --pod for a pod in ambient mode, ztunnel takes the place of the proxy, and
 connections of ztunnel to the application are tested: they have a client's address, and the replies
@@ -165,7 +164,7 @@ func statusColor(s validator.Status) color.Code {
 	}
 }
 
-// validationText formats the checks for people, with details of those that failed.
+// validationText formats the checks for people, with details of the failed checks.
 func (s *system) validationText(v validationResult, r validator.Result) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms",

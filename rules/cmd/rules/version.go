@@ -23,8 +23,8 @@ func newVersionCommand(s *system) *cobra.Command {
 	})
 }
 
-// version is set by the linker (-X main.version=...). Without it the version that the Go toolchain
-// recorded is used.
+// version is set by the linker (-X main.version=...). If it is empty, thisBuild uses the version
+// that the Go toolchain recorded.
 var version string
 
 // build describes this executable.
