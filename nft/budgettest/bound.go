@@ -39,8 +39,8 @@ func (b Bound) Check(t testing.TB, description string, fn func()) {
 
 // allocatedBytes returns the number of bytes that the process has allocated on the heap, except
 // small objects in spans that are not full yet: the runtime counts these later.
-// runtime.ReadMemStats would count them, but it stops all goroutines. In fuzz workers with goroutines
-// in system calls, Go 1.26.8 then sometimes did not continue until a timer fired.
+// runtime.ReadMemStats would count them, but it stops all goroutines. In fuzz workers with
+// goroutines in system calls, Go 1.26.8 then sometimes did not continue until a timer fired.
 func allocatedBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

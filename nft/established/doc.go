@@ -12,11 +12,11 @@
 // The first packet has the addresses of the original direction of the conntrack entry. Without an
 // entry, End assumes that the namespace accepted the connection if the local port of the socket has
 // a listener, and opened the connection otherwise. The owner of a socket is the user from the
-// kernel's list of sockets and the group of the socket's file in /proc, as ids of the user namespace
-// that owns the network namespace. The list of sockets also contains the mark of the socket, by which
-// the rules of ambient mode recognize ztunnel's connections. End does not list UDP sockets: their
-// owners and marks are unknown. If the decision depends on unknown data, the connection is kept and
-// counted as undecided.
+// kernel's list of sockets and the group of the socket's file in /proc, as ids of the user
+// namespace that owns the network namespace. The list of sockets also contains the mark of the
+// socket, by which the rules of ambient mode recognize ztunnel's connections. End does not list UDP
+// sockets: their owners and marks are unknown. If the decision depends on unknown data, the
+// connection is kept and counted as undecided.
 //
 // # Termination
 //

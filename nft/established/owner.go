@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/owner"
 )
 
-// ownerIDs finds the users and groups of sockets, as ids of the user namespace that owns the network
-// namespace. Rules compare these ids.
+// ownerIDs finds the users and groups of sockets, as ids of the user namespace that owns the
+// network namespace. Rules compare these ids.
 type ownerIDs struct {
 	groups     groups
 	uids, gids owner.IDMap

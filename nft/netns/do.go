@@ -18,9 +18,9 @@ type Panic = thread.Panic
 
 // Do runs fn inside the namespace and returns fn's error unwrapped. Sockets and
 // files of /proc/thread-self/net that fn opens, and processes that fn starts,
-// belong to the namespace. Goroutines that fn starts do not. Therefore fn must
-// dial literal addresses: net.Dial starts goroutines for a name with several
-// addresses.
+// belong to the namespace. Goroutines that fn starts run outside the namespace.
+// Therefore fn must dial literal addresses: net.Dial starts goroutines for a name
+// with several addresses.
 //
 // If n is nil or the namespace of the calling thread, Do calls fn directly,
 // without any privilege or another thread. Otherwise fn runs on another thread,
@@ -51,8 +51,8 @@ func (n *NS) Do(fn func() error) error {
 	runtime.UnlockOSThread()
 	done := thread.Start(thread.Work{
 		Enter: func() error {
-			// Usually this runs on the thread that the caller has released, whose namespace is
-			// already open.
+			// Usually this runs on the thread that the caller has released. Then the namespace of
+			// the thread is already open.
 			if err == nil && original.thread != unix.Gettid() {
 				_ = original.handle.Close()
 				original, err = openOriginal()

@@ -155,11 +155,11 @@ func TestDoLeaksNothing(t *testing.T) {
 		do()
 	}
 	if got := netnstest.Descriptors(t); got > descriptors {
-		t.Errorf("%d descriptors before, %d after", descriptors, got)
+		t.Errorf("%d descriptors before, %d after, want no more", descriptors, got)
 	}
 	// The runtime starts threads for other reasons too, more of them on a busy machine.
 	if got := countEntries(t, "/proc/self/task"); got > threads+20 {
-		t.Errorf("%d threads before, %d after", threads, got)
+		t.Errorf("%d threads before, %d after, want at most 20 more", threads, got)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestNewLeaksNothing(t *testing.T) {
 		}
 	}
 	if got := netnstest.Descriptors(t); got > descriptors {
-		t.Errorf("%d descriptors before, %d after", descriptors, got)
+		t.Errorf("%d descriptors before, %d after, want no more", descriptors, got)
 	}
 	rulestest.Eventually(t, fmt.Sprintf("at most %d threads", threads+20), func() bool {
 		return countEntries(t, "/proc/self/task") <= threads+20

@@ -20,18 +20,18 @@
 //
 // The library opens, enters and closes descriptors. This package adds:
 //
-//   - Threads. A namespace belongs to a thread, and the Go scheduler moves goroutines between
+//   - Threads. Each thread is in one namespace, and the Go scheduler moves goroutines between
 //     threads. Do locks a thread, enters the namespace, runs the function and restores the
 //     original namespace. A thread whose namespace cannot be restored is terminated and never runs
-//     another goroutine. The main thread is never used, because it cannot be terminated. A panic
-//     and [runtime.Goexit] in the function propagate to the caller of Do.
+//     another goroutine. The main thread never enters a namespace, because it cannot be
+//     terminated. A panic and [runtime.Goexit] in the function propagate to the caller of Do.
 //   - Identity. [ID] is comparable and remains valid after Close. NsHandle.Equal needs two open
 //     descriptors and reports two closed ones as equal.
 //   - Concurrency. Close waits until a concurrent Do has entered the namespace. Otherwise setns
 //     could use the number of a closed descriptor that already belongs to another file.
 //   - Type. Open rejects a file that is not a network namespace and names the file's namespace
 //     type. With the library, setns returns EINVAL when the namespace is entered.
-//   - Errors name the missing privilege, and report that a process has ended.
+//   - Errors. An error names the missing privilege, or reports that the process has ended.
 //
 // # Defects of the library
 //

@@ -84,9 +84,9 @@ func TestFromHandleDuplicatesTheDescriptor(t *testing.T) {
 	}
 }
 
-// TestOpenMountedFile binds and unmounts the file like ip netns add and ip netns delete, in its own
-// mount namespace.
-func TestOpenMountedFile(t *testing.T) {
+// TestOpenAcceptsAFileOnlyWhileItIsMounted binds and unmounts the file like ip netns add and ip
+// netns delete, in a new mount namespace.
+func TestOpenAcceptsAFileOnlyWhileItIsMounted(t *testing.T) {
 	want := netnstest.New(t)
 	path := filepath.Join(t.TempDir(), "pod")
 	touch(t, path)
@@ -173,7 +173,7 @@ func TestOpenRejects(t *testing.T) {
 			}
 			checkError(t, err, tc.target, tc.text...)
 			if after := netnstest.Descriptors(t); after != before {
-				t.Errorf("%d descriptors before, %d after", before, after)
+				t.Errorf("%d descriptors before, %d after, want the same number", before, after)
 			}
 		})
 	}

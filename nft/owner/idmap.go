@@ -15,19 +15,19 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// overflowID represents an ID that is not mapped into a user namespace (overflowuid in
+// overflowID represents an id that is not mapped into a user namespace (overflowuid in
 // kernel/sys.c).
 const overflowID = 65534
 
-// An IDMap translates IDs between the user namespace that owns a network namespace (inside) and the
-// user namespace of this process (outside). Rules compare inside IDs. A nil map translates each ID to
-// itself.
+// An IDMap translates ids between the user namespace that owns a network namespace (inside) and the
+// user namespace of this process (outside). Rules compare inside ids. A nil map translates each id
+// to itself.
 type IDMap []idRange
 
 // idRange is a line of /proc/PID/uid_map; see user_namespaces(7).
 type idRange struct{ inside, outside, count uint32 }
 
-// Outside returns the outside ID, or false if the ID is not mapped.
+// Outside returns the outside id, or false if the id is not mapped.
 func (m IDMap) Outside(id uint32) (int, bool) {
 	if m == nil {
 		return int(id), true
@@ -40,7 +40,7 @@ func (m IDMap) Outside(id uint32) (int, bool) {
 	return 0, false
 }
 
-// Inside returns the inside ID. If the ID is not mapped, it returns 65534, as the kernel does.
+// Inside returns the inside id. If the id is not mapped, it returns 65534, as the kernel does.
 func (m IDMap) Inside(id int) uint32 {
 	if m == nil {
 		return uint32(id)
@@ -67,15 +67,15 @@ func parseIDMap(r io.Reader) (IDMap, error) {
 	return m, lines.Err()
 }
 
-// errNoProcess is the error for a user namespace whose ID mapping is unknown.
+// errNoProcess is the error for a user namespace whose id mapping is unknown.
 var errNoProcess = errors.New(
 	"the network namespace belongs to another user namespace, and /proc has no process of that" +
 		" user namespace whose ID maps can be read")
 
-// IDMaps returns the maps of user and group IDs for the namespace. It reads them from a process that
-// it finds in procDir, a mounted /proc; if procDir is empty, there is none. The maps are nil if the
-// user namespace of this process owns the network namespace, or if the kernel does not report the
-// owner. With an error the maps are empty: no ID is mapped.
+// IDMaps returns the maps of user and group ids for the namespace. It reads them from a process
+// that it finds in procDir, a mounted /proc; if procDir is empty, there is none. The maps are nil
+// if the user namespace of this process owns the network namespace, or if the kernel does not
+// report the owner. With an error the maps are empty: no id is mapped.
 func IDMaps(ns *netns.NS, procDir string) (uids, gids IDMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")

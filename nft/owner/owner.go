@@ -1,4 +1,5 @@
-// Package owner runs functions whose sockets belong to another user or group.
+// Package owner runs functions whose sockets belong to another user or group, and translates the
+// ids of users and groups between user namespaces.
 package owner
 
 import (
@@ -27,8 +28,8 @@ import (
 // use the ids: root of a user namespace may use only ids that the user namespace maps. As is safe
 // for concurrent use.
 func As(uid, gid int, fn func() error) error {
-	// The thread may change between the two calls, but only between threads with the ids of the
-	// process: a goroutine on a thread with other ids is locked to it.
+	// The goroutine may move to another thread between the two calls. Both threads then have the
+	// ids of the process, because a goroutine on a thread with other ids is locked to the thread.
 	if current(unix.SetfsuidRetUid) == uid && current(unix.SetfsgidRetGid) == gid {
 		return fn()
 	}
@@ -53,8 +54,8 @@ func As(uid, gid int, fn func() error) error {
 // fn on another thread without the ids.
 func enter(n *netns.NS) error {
 	// If this new thread is in the namespace already, skip setns, which needs CAP_SYS_ADMIN.
-	// Otherwise the caller of As has entered another namespace than the process's, which needs
-	// CAP_SYS_ADMIN too.
+	// Otherwise the caller of As has entered a namespace other than that of the process, which
+	// needs CAP_SYS_ADMIN too.
 	if n.ID() == (*netns.NS)(nil).ID() {
 		return nil
 	}
@@ -95,8 +96,8 @@ func setIDs(uid, gid int) error {
 	return nil
 }
 
-// current returns an id of the calling thread. The set functions return the previous id, and -1
-// changes nothing.
+// current returns an id of the calling thread. set returns the previous id, and changes nothing if
+// its argument is -1.
 func current(set func(int) (int, error)) int {
 	id, _ := set(-1)
 	return id

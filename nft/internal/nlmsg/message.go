@@ -1,5 +1,5 @@
 // Package nlmsg sends netlink requests and decodes netlink messages. It checks every length,
-// ignores datagrams from senders other than the kernel, and decodes messages without allocations.
+// ignores datagrams from senders other than the kernel, and allocates memory only for texts.
 //
 //	_, err := nlmsg.Exchange(fd, buf, request, func(m nlmsg.Message) error {
 //		id := nlmsg.Attributes(m.Body[4:]).Number(unix.NFTA_GEN_ID)
@@ -20,7 +20,7 @@ import (
 // code at program start.
 var native = &binary.NativeEndian
 
-// ErrMalformed is the error for an answer that violates the netlink protocol.
+// ErrMalformed is the error for a datagram that violates the netlink protocol.
 var ErrMalformed = errors.New("the kernel's answer is not well-formed netlink")
 
 // A Message is a netlink message without its length and port id.
@@ -60,7 +60,7 @@ func Each(datagram []byte, visit func(Message) (done bool, err error)) (done boo
 	}
 }
 
-// AppendHeader appends the header of a request. [SetLength] completes it.
+// AppendHeader appends the header of a request. [SetLength] completes the header.
 func AppendHeader(buf []byte, msgType, flags uint16, sequence uint32) []byte {
 	var header [unix.NLMSG_HDRLEN]byte
 	native.PutUint16(header[4:], msgType)
@@ -76,7 +76,7 @@ func SetLength(message []byte) { native.PutUint32(message, uint32(len(message)))
 type Answer struct {
 	Errno unix.Errno // 0 for an acknowledgement
 	Text  string     // the kernel's explanation, or empty
-	// Offset is the position of the rejected attribute in the request, 0 if unknown.
+	// Offset is the position of the rejected attribute in the request, in bytes; 0 if unknown.
 	Offset uint32
 }
 

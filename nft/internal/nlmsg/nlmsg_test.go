@@ -133,7 +133,7 @@ func TestExchange(t *testing.T) {
 			interrupted, err := Exchange(pair[0], make([]byte, 512), row.requests, visit)
 			if !slices.Equal(got, row.want) || interrupted != row.interrupted ||
 				!errors.Is(err, row.err) {
-				t.Errorf("messages %v, interrupted %t, %v; want %v, %t, %v",
+				t.Errorf("messages %v, interrupted %t, error %v; want %v, %t, %v",
 					got, interrupted, err, row.want, row.interrupted, row.err)
 			}
 		})
@@ -235,7 +235,7 @@ func TestAttributesAreDecodedByType(t *testing.T) {
 }
 
 // FuzzDatagram decodes arbitrary datagrams: nothing is read beyond the datagram, every byte of a
-// well-formed datagram is read, and Get returns the same values as Each.
+// well-formed datagram is read, and Get returns the first value that Each passes for the type.
 func FuzzDatagram(f *testing.F) {
 	f.Add(slices.Concat(message(20, unix.NLM_F_MULTI, 7, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4),
 		errorMessage(7, unix.EPERM)), uint16(1))

@@ -63,7 +63,7 @@ func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 		{"without Leave the thread ends", nil, true},
 		{"a failed Leave ends the thread", func() bool { return false }, true},
 		{"a Leave that panics ends the thread", func() bool { panic("leave") }, true},
-		{"after Leave the thread is used again", success, false},
+		{"after a successful Leave the thread continues", success, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tid int
@@ -80,7 +80,7 @@ func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 			}
 			if !tc.ends {
 				if !alive() {
-					t.Error("the thread has ended")
+					t.Error("the thread has ended, although Leave succeeded")
 				}
 				return
 			}

@@ -11,10 +11,11 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// timeout ends a test that hangs; no successful test waits for it.
+// timeout ends a test that hangs. No successful test takes as long.
 const timeout = 30 * time.Second
 
-// listen starts a TCP server in ns that sends each client the address the client connected to.
+// listen starts a TCP server in ns that sends each client the address to which the client
+// connected.
 func listen(t *testing.T, ns *netns.NS, network, addr string) (l net.Listener) {
 	t.Helper()
 	err := ns.Do(func() (err error) {

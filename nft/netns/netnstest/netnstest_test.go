@@ -26,7 +26,7 @@ func TestLoopbackIsUp(t *testing.T) {
 			for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 				l := listen(t, tc.ns, "tcp", addr)
 				if got := reachedAddr(t, tc.ns, l.Addr().String()); got != l.Addr().String() {
-					t.Errorf("a connection to %v reached %s", l.Addr(), got)
+					t.Errorf("a connection to %v reached %s, want the same address", l.Addr(), got)
 				}
 			}
 		})
@@ -73,6 +73,6 @@ func TestRequireBinarySkipsOrFails(t *testing.T) {
 		})
 	}
 	if path := netnstest.RequireBinary(t, "cat"); !strings.HasSuffix(path, "/cat") {
-		t.Errorf("cat is %q", path)
+		t.Errorf("path of cat %q, want a path that ends with /cat", path)
 	}
 }

@@ -21,7 +21,7 @@ func TestNeighborAcceptsConnectionsToEveryAddress(t *testing.T) {
 		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
 	} {
 		if got := reachedAddr(t, p.Pod, addr); got != addr {
-			t.Errorf("a connection to %s reached %s", addr, got)
+			t.Errorf("a connection to %s reached %s, want the same address", addr, got)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func TestPodAcceptsConnectionsFromEverySource(t *testing.T) {
 			return err
 		})
 		if err != nil {
-			t.Errorf("from %s: %v", tc.from, err)
+			t.Errorf("connection from %s to %s: %v", tc.from, to, err)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestPairLeaksNothing(t *testing.T) {
 	before := netnstest.Descriptors(t)
 	t.Run("pair", func(t *testing.T) { netnstest.NewPair(t) })
 	if after := netnstest.Descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after, want the same number", before, after)
 	}
 }
 

@@ -69,7 +69,7 @@ func RequireBinary(t testing.TB, name string) string {
 	return path
 }
 
-// SystemPath lists the system directories that PATH often lacks, in PATH's form.
+// SystemPath lists the system directories that PATH often lacks, in the form of PATH.
 const SystemPath = "/usr/sbin:/sbin"
 
 // LookBinary is like [RequireBinary], but returns an error if the program is missing. The error
