@@ -10,8 +10,9 @@ import (
 type run struct {
 	start int // the index of the first rule
 	names []rules.InterfaceName
-	// precedesIstio reports whether the rule after the run was identified as a rule that Istio has
-	// appended to the chain. Istio inserts, rather than appends, the rules of reroutes.
+	// precedesIstio reports whether the rule directly after the run is Istio's, and Istio appended
+	// it to the chain. Istio inserts the rules for rerouted interfaces at the head of the chain
+	// instead.
 	precedesIstio bool
 }
 
@@ -53,8 +54,8 @@ func returnRuleInterface(r *rules.Rule, out bool) (rules.InterfaceName, bool) {
 	return matchedInterface(r.Matches[0], out)
 }
 
-// reroutes reports whether a rule sends packets from an interface to ISTIO_REDIRECT, as for virtual
-// machines. istio-iptables inserts such rules at the head of the chain and appends all others.
+// reroutes reports whether a rule sends packets from an interface to ISTIO_REDIRECT, as the rules
+// for rerouted interfaces do.
 func reroutes(r *rules.Rule) bool {
 	return jumpTarget(r) == chainRedirect && len(r.Matches) > 0 && isInput(r.Matches[0])
 }
@@ -128,7 +129,8 @@ func (f *finder) addRerouted() {
 	if in < 0 {
 		return
 	}
-	var names []rules.InterfaceName // interfaces of the preceding jumps without a RETURN rule
+	// names contains the interfaces of the preceding jumps without a RETURN rule so far.
+	var names []rules.InterfaceName
 	chainRules := f.table.Chains[in].Rules
 	for j := range chainRules {
 		if reroutes(&chainRules[j]) {

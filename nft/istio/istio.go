@@ -9,14 +9,14 @@
 //
 //   - For an excluded interface (--istio-exclude-interfaces), "-o eth1 -j RETURN" must exist in
 //     OUTPUT too. Both rules must directly precede Istio's first rules, in the same order if there
-//     are several interfaces. In TPROXY mode, the nat PREROUTING chain has no other rules of Istio,
-//     and the rules may be at any position.
+//     are several interfaces. In TPROXY mode, the nat PREROUTING chain has no other rules of Istio:
+//     there, the rules for excluded interfaces may be at any position.
 //   - For a rerouted interface (--kube-virt-interfaces), the rule must directly follow the rules
 //     that send packets of the interface to ISTIO_REDIRECT.
 //
-// Rules of Istio that were moved, or that no longer precede Istio's other rules, are not identified.
-// Neither is the RETURN rule of a rerouted interface if Istio captures no outbound address, because
-// no rule sends packets of the interface to ISTIO_REDIRECT then.
+// Ambiguous rules of Istio that were moved, or that no longer precede Istio's other rules, are not
+// identified. The RETURN rule of a rerouted interface is not identified either if Istio captures no
+// outbound address: in this case, no rule sends packets of the interface to ISTIO_REDIRECT.
 package istio
 
 import (

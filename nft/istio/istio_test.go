@@ -70,7 +70,7 @@ func rule(t *testing.T, text string) rules.Rule {
 			isGoto := words[0] == "goto"
 			r.Actions = append(r.Actions, rules.Jump{Chain: argument(), Goto: isGoto})
 		default:
-			t.Fatalf("%s: %q", text, words[0])
+			t.Fatalf("%s: unknown word %q", text, words[0])
 		}
 		not = false
 	}
@@ -102,11 +102,15 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 			"an excluded interface", "nat",
 			[]chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)},
 		},
-		{"several excluded interfaces after equal foreign rules", "nat", []chain{
+		{"several excluded interfaces after foreign rules of the same form", "nat", []chain{
 			istioChain, pre("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
 			out("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
 		}},
-		{"pairs in another order are foreign", "nat", []chain{
+		{"pairs in different orders", "nat", []chain{
+			istioChain, pre("in eth1 return", "in eth2 return", inbound),
+			out("out eth2 return", "out eth1 return", outbound),
+		}},
+		{"only one of two pairs directly precedes Istio's rules", "nat", []chain{
 			istioChain, pre("in eth2 return", "+in eth1 return", inbound),
 			out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
 		}},
@@ -134,7 +138,7 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 			},
 		},
 		{
-			"a pair of DROP", "nat",
+			"a pair of DROP rules", "nat",
 			[]chain{istioChain, pre("in eth1 drop", inbound), out("out eth1 drop", outbound)},
 		},
 		{
@@ -164,7 +168,7 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"),
 			out("+out eth1 return", outbound),
 		}},
-		{"a table without rules for excluded interfaces", "filter", []chain{
+		{"a pair in table filter", "filter", []chain{
 			istioChain, pre("in eth1 return", inbound), out("out eth1 return", outbound),
 		}},
 		{"rerouted interfaces", "nat", []chain{
@@ -214,11 +218,11 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 				"out lo not dst 127.0.0.1/32 tcp uid 7 set 1337"),
 			{"MINE", []string{"tcp mark 1337 save"}},
 		}},
-		{"without the inbound chain the marks are the defaults", "mangle", []chain{
+		{"without the inbound chain the mark is the default", "mangle", []chain{
 			istioChain, pre("+tcp mark 1337 save", "tcp mark 100 save"),
 			out("+out lo tcp mark 1337 return"),
 		}},
-		{"the mark is the one for which the inbound chain returns", "mangle", []chain{
+		{"the inbound chain determines the mark", "mangle", []chain{
 			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}},
 			pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
 		}},
@@ -251,7 +255,7 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 				got = append(got, c.name+": "+strings.TrimPrefix(c.rules[p.Rule], "+"))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+				t.Errorf("rules identified as Istio's: -want +got:\n%s", diff)
 			}
 			if len(found.Lines()) != len(found.Rules)+len(found.Chains) {
 				t.Errorf("lines %q, want one for each of %d rules and %d chains", found.Lines(),

@@ -17,7 +17,7 @@ const (
 	allBits = ^uint32(0)
 )
 
-// addMarks adds the rules of TPROXY mode that set, save and restore marks. Their shapes are
+// addMarks adds the rules of TPROXY mode that match, set, save or restore marks. Their shapes are
 // unambiguous.
 func (f *finder) addMarks() {
 	mark := f.inboundMark()
@@ -34,8 +34,8 @@ func (f *finder) addMarks() {
 	})
 }
 
-// inboundMark returns the mark in the first rule of Istio's inbound chain, which returns for
-// packets with the mark, or the default mark.
+// inboundMark returns the mark in the first rule of Istio's inbound chain if the rule has the form
+// "-p tcp -m mark --mark MARK -j RETURN". Otherwise it returns the default mark.
 func (f *finder) inboundMark() uint32 {
 	c := f.table.Chain(chainInbound)
 	if c == nil || len(c.Rules) == 0 || len(c.Rules[0].Matches) != 2 {

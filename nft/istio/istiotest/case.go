@@ -17,7 +17,7 @@ var testdata embed.FS
 
 // Variant is a variant of iptables.
 type Variant struct {
-	program string // the middle part of the names of its programs, as in iptables-legacy-save
+	program string // follows "iptables-" in the names of its programs, such as iptables-legacy-save
 	file    string // the beginning of the names of its golden files
 }
 
@@ -114,7 +114,7 @@ func read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// withoutIstio removes Istio's rules and chains from the rules of a [Case]. All of its rules are
+// withoutIstio removes Istio's rules and chains from the rules of a [Case]. All rules of a case are
 // Istio's.
 func withoutIstio(save string) string {
 	var lines []string

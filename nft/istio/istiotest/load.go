@@ -36,7 +36,7 @@ func Load(t testing.TB, v Variant, c Case) *netns.NS {
 var remaining sync.Map
 
 // Remaining returns what [Dump] must return after all rules of Istio have been removed from a
-// namespace of [Load]. It loads and dumps a namespace without these rules.
+// namespace of [Load]. It loads and dumps a namespace without Istio's rules.
 func Remaining(t testing.TB, v Variant, c Case) string {
 	t.Helper()
 	without := Case{IPv4: withoutIstio(c.IPv4), IPv6: withoutIstio(c.IPv6)}
@@ -56,8 +56,8 @@ func Restore(t testing.TB, ns *netns.NS, v Variant, f rules.Family, save string)
 	Run(t, ns, WithCounters(save), program(v, f)+"-restore", "--noflush", "--counters")
 }
 
-// WithCounters adds counters to the chains, which iptables-restore requires to restore the counters
-// of rules.
+// WithCounters adds counters to the chains. iptables-restore requires them if it restores the
+// counters of rules.
 func WithCounters(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
