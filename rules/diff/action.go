@@ -104,7 +104,7 @@ func (e *evaluator) recordStop(eventIndex int, packets []flow, action rules.Acti
 	}
 }
 
-// evaluateJump evaluates the chain of a jump, and returns the packets that reach its end.
+// evaluateJump evaluates the chain of a jump, and returns the packets that return from it.
 func (e *evaluator) evaluateJump(a rules.Jump, packets []flow) []flow {
 	chain := e.chainOf(e.chain.Table, a.Chain)
 	if chain == nil {
@@ -188,8 +188,8 @@ func (e *evaluator) hasNoAnswer(a rules.Reject, f flow) set {
 }
 
 // hasNoLinkLocalAnswer returns the packets on lo, from link-local addresses, that the kernel does
-// not answer. The kernel answers if the route of the packet names another interface, as the routes
-// to addresses of this host do.
+// not answer. The kernel answers such a packet if its route names an interface other than lo, as
+// the routes to addresses of this host do.
 func (e *evaluator) hasNoLinkLocalAnswer(a rules.Reject, f flow, view *view) set {
 	onLoopback := e.overLoopback
 	switch {
@@ -210,7 +210,7 @@ func (e *evaluator) hasNoLinkLocalAnswer(a rules.Reject, f flow, view *view) set
 	}))
 }
 
-// accept modifies packets, and ends their evaluation of the base chain.
+// accept accepts packets after it has modified them.
 func (e *evaluator) accept(packets []flow, modify func(*flow)) {
 	for _, f := range packets {
 		modify(&f)

@@ -56,7 +56,7 @@ func isOfOtherFamily(r *rules.Rule, f rules.Family) bool {
 	})
 }
 
-// protocolMatches returns the packets with a protocol.
+// protocolMatches returns the packets that meet a match on their protocol.
 func (s *space) protocolMatches(m rules.MatchProtocol, v *view) set {
 	if v.skipsAuthentication && s.single != nil && s.single.Protocol == authenticationHeader {
 		return s.negateIf(m.Not, s.variable(variable{

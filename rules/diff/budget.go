@@ -39,7 +39,7 @@ func (b Budget) From(begin time.Time) Budget {
 // exhausted is the value of the panic that ends a request when its budget is used up.
 type exhausted struct{ limit string }
 
-// A meter counts the work on a request: the steps of each loop, and the bytes of each table, that
+// A meter counts the work on a request: the steps of all loops, and the bytes of all tables, that
 // grow with the input.
 type meter struct {
 	budget      Budget
@@ -64,7 +64,7 @@ const textSteps = 16
 const liveShare = 2
 
 // The approximate sizes of an entry of a map in bytes: entrySize if the key is small, and
-// textEntrySize if the key is a text or a list contains the key too.
+// textEntrySize if the key is a text, or if a list contains the key too.
 const (
 	entrySize     = 64
 	textEntrySize = 128

@@ -33,23 +33,24 @@ func interfaceNamed(name string) rules.Match {
 	return rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: name}}}
 }
 
-// The time of a budget starts at the time that the caller passes. The error prints the limit as it
-// was given.
+// The time of a budget starts at the time that the caller passes to From. The reported limit is the
+// limit of the budget.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
 	limit := runLimited(func() { newMeter(spent).charge(stepsPerReading) })
 	if want := "more than 1h0m0s of work"; limit != want {
-		t.Errorf("got %q, want %q", limit, want)
+		t.Errorf("work that began two hours ago: limit %q, want %q", limit, want)
 	}
 	if limit := runLimited(func() {
 		newMeter(Budget{}.From(time.Now())).charge(stepsPerReading)
 	}); limit != "" {
-		t.Errorf("the default budget is spent: %s", limit)
+		t.Errorf("work that begins now, default budget: limit %q, want none", limit)
 	}
 }
 
-// While the process is suspended, at most maxPerReading is charged for each reading of the clock.
-func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
+// A pause of the process counts as maxPerReading, however long it is. A shorter time counts in
+// full.
+func TestPauseOfTheProcessCountsAsMaxPerReading(t *testing.T) {
 	m := newMeter(Budget{Time: 10 * maxPerReading})
 	clock := m.lastReading
 	m.now = func() time.Time {
@@ -74,7 +75,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	}
 }
 
-// Calls with the same budget share it. The time between the calls is not charged.
+// Requests with the same budget share its time.
 func TestRequestsShareABudget(t *testing.T) {
 	b := Budget{Time: 3*maxPerReading + maxPerReading/2}.From(time.Now())
 	var limits []string
@@ -84,7 +85,7 @@ func TestRequestsShareABudget(t *testing.T) {
 		limits = append(limits, runLimited(func() { m.charge(stepsPerReading) }))
 	}
 	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
-		t.Errorf("got %q: want only the fourth to exceed the budget", limits)
+		t.Errorf("limits of four requests: %q, want one only for the fourth", limits)
 	}
 }
 
@@ -100,12 +101,12 @@ func TestMeterCountsMemoryInUse(t *testing.T) {
 		m.alloc(40 << 20)
 	})
 	if want := "more than 100 MB of memory"; limit != want || m.memory != 80<<20 {
-		t.Errorf("got %q with %d MB in use, want %q", limit, m.memory>>20, want)
+		t.Errorf("limit %q with %d MB in use, want %q with 80 MB", limit, m.memory>>20, want)
 	}
 }
 
-// The meter counts the tables of a space.
-func TestDiagramsCountTheirTables(t *testing.T) {
+// The meter counts the tables of diagrams.
+func TestMeterCountsTablesOfDiagrams(t *testing.T) {
 	m := newMeter(Budget{Memory: 1 << 30})
 	d := newDiagrams(initialSize, m)
 	for i := range uint32(100_000) {
@@ -115,7 +116,7 @@ func TestDiagramsCountTheirTables(t *testing.T) {
 	want := int64(cap(d.nodes)*nodeSize + len(d.uniqueTable)*setSize +
 		len(d.results)*resultSize + len(d.projected)*projectionSize)
 	if m.memory < want*99/100 || m.memory > want*101/100 {
-		t.Errorf("the meter counts %d bytes, the tables take %d", m.memory, want)
+		t.Errorf("the meter counts %d bytes, want %d within one percent", m.memory, want)
 	}
 }
 
@@ -128,12 +129,12 @@ func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 	trace := ExplainWithin(&rs, p, Budget{Memory: 1})
 	if want := "more than 0 MB of memory"; trace.Exhausted != want ||
 		trace.Outcome.Undecided != want || len(trace.Passes) != 1 {
-		t.Errorf("got %+v, want the limit %q and one pass", trace, want)
+		t.Errorf("trace %+v, want the limit %q and one pass", trace, want)
 	}
 }
 
-// Interface names in an alternative or after an action separate interface classes, as in an
-// ordinary match.
+// An interface name separates interface classes not only in an ordinary match, but also in an
+// alternative of a tuple and in a match after an action.
 func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 	port := rules.MatchPort{
 		Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)},
@@ -157,7 +158,7 @@ func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 		if len(result.Classes) == 0 ||
 			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
 				result.Classes[0].Witness.OutInterface != "other" {
-			t.Errorf("%s: %s, %v, want a witness with a named interface", name,
+			t.Errorf("%s: %s, classes %v, want a witness with an interface of the rule", name,
 				result.StrictVerdict(), result.Classes)
 		}
 	}
@@ -172,13 +173,13 @@ func TestTooManyInterfaceNamesExhaustTheBudget(t *testing.T) {
 	result := Decide(withRouting(many), withRouting(filterOut()), Options{})
 	if want := "more than 65536 distinct interface names and prefixes"; result.Exhausted != want ||
 		len(result.Classes) != 0 {
-		t.Errorf("got %q and %d classes, want %q and none", result.Exhausted,
+		t.Errorf("limit %q and %d classes, want %q and none", result.Exhausted,
 			len(result.Classes), want)
 	}
 }
 
-// The class of the remaining interfaces of a prefix has an example even if rules name all short
-// names with this prefix.
+// The class of the remaining interfaces with a prefix has an example even if rules contain all
+// short names with this prefix.
 func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 	names := []rules.InterfaceName{{Name: "a", Prefix: true}, {Name: "a"}}
 	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_." {
@@ -188,11 +189,12 @@ func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 	d := newInterfaceClasses(names, newMeter(Budget{}))
 	i := d.classOf("an unlikely name")
 	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
-		t.Fatalf("got class %d of %v, want the class of %s", i, d.classes, names[0])
+		t.Fatalf("class %d of %v, want the class of %s with an example", i, d.classes, names[0])
 	}
 	for _, n := range names[1:] {
 		if n.Contains(d.classes[i].example) {
-			t.Errorf("%s is the example of the remainder, but %s contains it", d.classes[i].example, n)
+			t.Errorf("the example of the remaining interfaces is %s, which %s matches",
+				d.classes[i].example, n)
 		}
 	}
 }

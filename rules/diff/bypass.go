@@ -5,12 +5,13 @@ import "github.com/sluice-mesh/sluice/rules"
 // Bypass returns the packets that the desired ruleset redirects to a proxy, and that the live
 // ruleset neither drops nor delivers to the same port of this host by the same method (REDIRECT or
 // TPROXY). Packets that the desired ruleset does not redirect are ignored. The result is valid for
-// all packets of connections that were not translated earlier.
+// all packets except rare ones, such as packets of connections that were translated earlier and
+// packets of sockets that are bound to an interface.
 //
 // Result.Classes contains the packets that bypass the proxy: Left is the outcome of the desired
 // ruleset, Right is the outcome of the live ruleset. Result.Undecided lists the reasons why it is
-// unknown whether redirected packets bypass the proxy. Bypass takes the routing of both rulesets as
-// complete, does not compare it, and does not list chains.
+// unknown whether redirected packets bypass the proxy. Bypass assumes that the routing of both
+// rulesets is complete. It does not set the fields of Result about routing and chains.
 //
 // Bypass is safe for concurrent use.
 func Bypass(desired, live rules.Ruleset, o Options) Result {

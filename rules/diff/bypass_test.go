@@ -41,7 +41,7 @@ func TestBypass(t *testing.T) {
 			name:   "the traffic is accepted in an earlier chain",
 			others: nat(when(rules.Accept, tcp, toPort(80))),
 		},
-		{name: "more is captured", others: nat(when(redirect(15001), tcp))},
+		{name: "more traffic is redirected", others: nat(when(redirect(15001), tcp))},
 		{
 			name:   "the traffic is redirected to another port",
 			others: nat(when(redirect(9), tcp)),

@@ -27,7 +27,7 @@ type chainPosition struct {
 	confirmed bool
 }
 
-// key identifies the position. The keys of the same chain of both sides are equal.
+// key identifies the position. The same position of the same chain has equal keys on both sides.
 func (p *chainPosition) key() string {
 	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority, p.confirmed,
 		chainName(p.chain))
@@ -41,18 +41,20 @@ type call struct {
 	position *chainPosition
 	progress
 	mark, connectionMark *markBits
-	// number distinguishes several calls by one packet if the chain has random matches, because the
-	// results of these matches are independent.
+	// number distinguishes the calls of a chain with random matches for one packet, because the
+	// results of the matches in these calls are independent.
 	number int
 }
 
 // A summary is the result of a call of a chain.
 type summary struct {
 	chain rules.ChainRef
-	// returned contains the packets that reach the end of the chain, accepted contains the packets
-	// that leave the base chain, and ended contains the packets whose evaluation has ended.
+	// returned contains the packets that return from the chain or reach its end, accepted contains
+	// the packets that leave the base chain, and ended contains the packets whose evaluation has
+	// ended.
 	returned, accepted, ended flows
-	// evaluated contains the packets for which each variable was evaluated, by the variable's key.
+	// evaluated contains the packets for which the variable of each unsupported or random condition
+	// was evaluated, by the variable's key.
 	evaluated map[string]set
 	// updates are the writes of the rules to states.
 	updates updates
@@ -73,7 +75,7 @@ type event struct {
 	packets set
 	index   int          // of the rule
 	stopped rules.Action // see rules.Step.Stopped
-	call    *summary     // nil for a rule without a jump
+	call    *summary     // the call; nil for a matched rule
 }
 
 // summarize returns the summary of a call of the chain c. If the call is being evaluated, because
@@ -116,11 +118,11 @@ const (
 	stackSize   = 4 << 10
 )
 
-// maxCalls is the maximum number of times that one packet may enter a chain with random matches
-// from one base chain. Each call adds variables for its random matches.
+// maxCalls is the maximum number of calls of a chain with random matches, by one chain and for one
+// packet. Each call adds variables for its random matches.
 const maxCalls = 8
 
-// evaluateCall evaluates another chain, and returns the packets that reach its end. If the result
+// evaluateCall evaluates another chain, and returns the packets that return from it. If the result
 // is unknown, the packets end as undecided, and text describes the call in the reason.
 func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connectionMark, e.callNumber}

@@ -59,8 +59,8 @@ func (e *evaluator) evaluateChange(
 	return continuing.list
 }
 
-// saveMark returns the connection mark of a flow after a rule saved a mark. If the packets have a
-// template, the rule changes the mark of the template, which the model does not store (see
+// saveMark returns the connection mark of a flow after a rule has saved a mark. If the packets have
+// a template, the rule changes the mark of the template, which the model does not store (see
 // connectionMark).
 func (e *evaluator) saveMark(f flow, view view, saved *markBits) *markBits {
 	if view.hasTemplate() {
@@ -118,9 +118,9 @@ func (e *evaluator) setZone(a rules.SetZone, f flow, view view, continuing *flow
 		e.add(continuing, others) // xtables does not change untracked packets (NFTZoneOfUntracked)
 		return connected
 	case view.beforeConntrack && !f.tracking.isTemplate() && !arrivesUntracked:
-		// It is unknown how conntrack treats a packet that entered untracked. Packets of neighbor
-		// discovery on lo are an exception: xtables does not change them, and conntrack ignores
-		// them regardless of the zone that nftables assigns.
+		// If a packet entered untracked, it is unknown how conntrack treats it after nftables has
+		// assigned a zone. Packets of neighbor discovery on lo are an exception: xtables does not
+		// change them, and conntrack ignores them regardless of the zone that nftables assigns.
 		noTemplate := e.entersUntracked()
 		if view.loopbackArrival && view.xtables {
 			noTemplate = e.stateIs(rules.Untracked)

@@ -164,18 +164,18 @@ var widenOrder = []field{
 	destinationPort, protocol, state, source, destination,
 }
 
-// widen returns a box that contains the chosen packet, but no possible packet outside the set.
-// Every condition is necessary: without it, the box would contain a possible packet outside the
-// set.
-func (s *space) widen(chosen [fieldCount]value, within set) box {
+// widen returns a box that contains the chosen packet and, of the possible packets, only allowed
+// ones. Every condition is necessary: without it, the box would contain a possible packet that is
+// not allowed.
+func (s *space) widen(chosen [fieldCount]value, allowed set) box {
 	var b box
 	for f := range fieldCount {
 		if b.fields[f] = all; !isUnknownMark(f) {
 			b.fields[f] = s.is(f, chosen[f])
 		}
 	}
-	b.literals = s.literals(s.and(within, b.packets(s)))
-	outside := func(b *box) set { return s.and(s.minus(b.packets(s), within), s.possible()) }
+	b.literals = s.literals(s.and(allowed, b.packets(s)))
+	outside := func(b *box) set { return s.and(s.minus(b.packets(s), allowed), s.possible()) }
 	for i := 0; i < len(b.literals); {
 		fewer := b
 		fewer.literals = slices.Delete(slices.Clone(b.literals), i, i+1)
@@ -228,8 +228,7 @@ func (s *space) projectToField(packets set, f field) set {
 func isBits(f field) bool { return f == mark || f == connectionMark || f == flags || f == status }
 
 // shortCondition returns the set of values if its description is short. Otherwise it returns a
-// subset with a short description: the values that have some bits in common with v, a value of the
-// set.
+// subset with a short description: all values with certain bits of v, which is a value of the set.
 func (s *space) shortCondition(f field, v uint32, values set) set {
 	for _, described := range []set{values, s.not(values)} {
 		if _, _, ok := s.pattern(f, described); ok || s.isFew(f, described) {
@@ -251,7 +250,8 @@ func (s *space) isFew(f field, values set) bool {
 	return len(s.firstValues(f, values, maxListed+1)) <= maxListed
 }
 
-// firstValues returns the first values, at most limit of them.
+// firstValues returns the first values of a set that depends only on the field, at most limit of
+// them.
 func (s *space) firstValues(f field, values set, limit int) []uint32 {
 	var found []uint32
 	for _, v := range s.firstSpans(f, values, limit) {

@@ -15,7 +15,7 @@ type difference struct {
 	// to their original destination. A description that excludes these packets would be long.
 	describable set
 	left, right flow
-	// deviations explain the difference.
+	// deviations are the known deviations that explain the difference; nil if there are none.
 	deviations []rules.DeviationID
 }
 
@@ -43,7 +43,7 @@ type comparison struct {
 	// undecided contains the packets for which the result depends on unknowns.
 	undecided set
 	// differsIf is the condition, on packets and unknowns, under which undecided packets are
-	// treated differently.
+	// treated differently or have an unknown outcome.
 	differsIf set
 }
 

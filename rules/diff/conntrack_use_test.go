@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestNATChainsWithoutConntrack verifies that packets traverse NAT chains for certain only if a
-// rule certainly enables conntrack for their family (NATNeedsConntrack).
+// TestNATChainsWithoutConntrack verifies that it is unknown whether packets traverse NAT chains,
+// unless a rule certainly enables conntrack for their family (NATNeedsConntrack).
 func TestNATChainsWithoutConntrack(t *testing.T) {
 	drops := natIn(when(rules.Drop, tcp))
 	at := func(action rules.Action, matches ...rules.Match) rules.Chain {

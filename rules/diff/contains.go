@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Contains reports whether a possible packet (see [Possible]) belongs to the class for some result
-// of random matches.
+// Contains reports whether a possible packet (see [Possible]) belongs to the class for at least one
+// result of the random matches.
 func (c *Class) Contains(p rules.Packet) bool {
 	if p.Hook != c.space.hook || p.Family() != c.space.family {
 		return false

@@ -12,8 +12,8 @@ import (
 // sides. It also reports packets after which these states would differ.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. The budget
-// limits it for other rulesets; if the budget is used up, Result.Exhausted is set. Decide is safe
-// for concurrent use.
+// limits the work on other rulesets; if the budget is used up, Result.Exhausted is set. Decide is
+// safe for concurrent use.
 func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right, o)
 	d.comparesStates = true
@@ -212,7 +212,7 @@ func (d *decision) compareSpace(f rules.Family, h rules.Hook, scope packetScope)
 		d.interfaces = newInterfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
-	// keptMemory returns the memory that is used after the comparison.
+	// keptMemory returns the memory that remains in use after the comparison.
 	keptMemory := func() int64 { return shared.memory() + d.runLists.bytes }
 	otherMemory := d.meter.memory - keptMemory()
 	s := newSpace(f, h, d.interfaces, shared)

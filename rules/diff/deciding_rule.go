@@ -208,7 +208,8 @@ func endsChain(a rules.Action) bool {
 		isAction[rules.Reject](a)
 }
 
-// reasonWithoutRule returns the cause if no rule determined the part, otherwise an empty string.
+// reasonWithoutRule returns the reason if a note of the trace, a failed redirection or an earlier
+// drop determined the part, otherwise an empty string.
 func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 	text := ""
 	for _, pass := range t.Passes {
@@ -225,7 +226,7 @@ func reasonWithoutRule(t rules.Trace, p outcomePart) string {
 		}
 	}
 	if isDrop := p.name == outcomeParts[0].name; text == "" && t.Outcome.Dropped && !isDrop {
-		text = "the packet is dropped before"
+		text = "the packet is dropped earlier"
 	}
 	return text
 }

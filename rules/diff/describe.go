@@ -73,8 +73,9 @@ func (s *space) describe(b box) []Condition {
 	return conditions
 }
 
-// values returns the text of the values of a field that the packets of a box have; possible
-// contains the values that packets have if the condition on the field is dropped.
+// values returns the text of the values of a field in a box: has contains the values that packets
+// of the box have, possible the values that packets have without the condition on the field, and
+// condition the values that meet this condition.
 func (s *space) values(f field, has, possible, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
@@ -95,14 +96,15 @@ func (s *space) values(f field, has, possible, condition set) string {
 	return s.spanTexts(f, positive)
 }
 
-// maxListed is the maximum number of values in a list.
+// maxListed is the number of values that a shortened list contains.
 const maxListed = 3
 
 // maxWritten is the maximum number of values that are converted to text for a list. No field has
 // more values with names.
 const maxWritten = 256
 
-// joinList joins texts with commas, at most maxListed of them.
+// joinList joins texts with commas. It shortens a list of more than maxListed+1 texts to the first
+// maxListed texts and the number of the others.
 func joinList(texts []string) string {
 	if n := len(texts) - maxListed; n > 1 {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxListed], ", "), n)
@@ -184,8 +186,8 @@ func valueName(f field, n uint64) string {
 	return [...]string{"listens", "none listens"}[n]
 }
 
-// bitValues returns the text of values of a field of bits. has contains the values that exist, and
-// condition is the result of shortCondition.
+// bitValues returns the text of the values of a field for which isBits is true. has contains the
+// values that packets of the box have, and condition is the result of shortCondition.
 func (s *space) bitValues(f field, has, condition set) string {
 	for _, c := range []struct {
 		values  set
@@ -259,7 +261,7 @@ func (s *space) interfaceValues(has, possible set) string {
 // excluded names: the names in others that have the prefix.
 func classNames(classes, others []interfaceClass) string {
 	texts := make([]string, len(classes))
-	// joinList omits the text of the classes after the first maxListed.
+	// If there are more classes, joinList omits their texts.
 	for i, c := range classes[:min(len(classes), maxListed+1)] {
 		texts[i] = c.name.String()
 		var excluded []string

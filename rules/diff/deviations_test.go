@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A deviation that changes no rule has no variant, even if the other side has tables of the same
-// names, as with iptables-legacy and iptables-nft.
+// A deviation that changes no rule has no variant, even if the other side has two tables of the
+// same name, one of iptables-legacy and one of iptables-nft.
 func TestVariantsOfTablesWithEqualNames(t *testing.T) {
 	redirect := rules.DefaultRedirect()
 	redirect.InboundPorts.All = true

@@ -8,14 +8,13 @@ import (
 
 // A Side is one of the two rulesets.
 type Side struct {
-	// Ruleset contains all tables and routes of the namespace, compiled or read from it. Where base
-	// chains of a hook have equal priority, the order of the tables is the order in which the
-	// kernel runs them.
+	// Ruleset contains all tables and routes of the namespace, compiled or read from it. If base
+	// chains of a hook have equal priorities, the kernel runs them in the order of their tables.
 	Ruleset rules.Ruleset
-	// RoutingKnown reports whether Ruleset.Routing is the routing of this side. A file of rules
-	// contains no routes: its packets are routed as on the other side, and routing is not compared.
-	// If the routing of neither side is known, a changed mark does not change the route of a
-	// packet.
+	// RoutingKnown reports whether Ruleset.Routing is the routing of this side. It is false for a
+	// file of rules, which contains no routes: packets are then routed as on the other side, and
+	// routing is not compared. If the routing of neither side is known, a changed mark does not
+	// change the route of a packet.
 	RoutingKnown bool
 	// Redirect contains the parameters from which the ruleset was compiled, or is nil. The result
 	// names known deviations only for a ruleset with parameters.
@@ -63,9 +62,9 @@ type Result struct {
 	// Exhausted names the limit of the budget that was reached. If it is not empty, nothing is
 	// decided.
 	Exhausted string
-	// Routing lists the differences between the policy routes and the loopback addresses: Want is
-	// the value of the left side, and Got is the value of the right side. The priorities of two
-	// policy rules count as equal if both rules precede, or both follow, the rule of the main
+	// Routing lists the differences of the policy routes and loopback addresses of the two sides:
+	// Want is the value of the left side, and Got is the value of the right side. The priorities of
+	// two policy rules count as equal if both rules precede, or both follow, the rule of the main
 	// table.
 	Routing []rules.Difference
 	// RoutingCompared reports whether the routing of both sides is known.
@@ -73,7 +72,7 @@ type Result struct {
 	// Unreachable lists the user-defined chains of each side that no packet reaches, including
 	// chains without a jump to them. It is empty for a side with undecided packets.
 	Unreachable Pair[[]rules.ChainRef]
-	// OtherHooks lists the base chains of each side at other hooks than prerouting and output that
+	// OtherHooks lists the base chains of each side at hooks other than prerouting and output that
 	// have rules or drop packets. Their effect is not compared, except at postrouting on packets
 	// that the host sends.
 	OtherHooks Pair[[]rules.ChainRef]
@@ -136,10 +135,10 @@ type Class struct {
 // A Condition limits one field of a packet.
 type Condition struct {
 	// Field is "hook", "family", "protocol", "source", "destination", "source port", "destination
-	// port", "interface", "user", "group", "mark", "connection mark", "state", "direction",
-	// "status", "flags", "icmp type and code", "listener", "destination type", "source type" or
-	// "address of the interface". It may also be something outside the packet, such as the text of
-	// a limit, with the value "yes" or "no".
+	// port", "translated destination", "translated port", "interface", "user", "group", "mark",
+	// "connection mark", "state", "direction", "status", "flags", "icmp type and code", "listener",
+	// "destination type", "source type" or "address of the interface". It may also be something
+	// outside the packet, such as the text of a limit; Values is then "yes" or "no".
 	Field string
 	// Values are the allowed values in nft's syntax: "443", "not 10.0.0.0/8", "1337", "& 0xff ==
 	// 0x39". A user may also be "no socket" or "any", which means any user with a socket; a

@@ -10,30 +10,30 @@
 //
 // The path of packets through a ruleset is evaluated by one piece of code (walk.go, walk_nat.go,
 // chain.go, evaluator.go, action.go, change.go), which works on sets of packets. Explain runs it in
-// the space of one packet, where a match is met by all packets or by none; Decide runs it in the
-// space of all packets. The kernel's behavior that does not depend on the rules is in walk.go,
-// walk_nat.go, view.go and target.go. Each such behavior is a named fact with its place in the
-// kernel's source (facts.go, FACTS.md). A name in parentheses in a comment, such as
-// (NATDecidesOnce), is the fact that the code implements. Package compat/kerneltest tests each fact
-// with the kernel, and compares the outcomes of random rulesets and packets with the kernel.
+// the space of one packet, where a set is full or empty unless it depends on unknowns; Decide runs
+// it in the space of all packets. The kernel's behavior that does not depend on the rules is mainly
+// in walk.go, walk_nat.go, route.go, view.go and target.go. Each such behavior is a named fact with
+// its place in the kernel's source (facts.go, FACTS.md). A name in parentheses in a comment, such
+// as (NATDecidesOnce), is the fact that the code implements. Package compat/kerneltest tests each
+// fact with the kernel, and compares the outcomes of random rulesets and packets with the kernel.
 //
 // # Sets of packets
 //
-// A packet is a row of about five hundred bits: 32 of the destination address, 16 of its port, 8 of
-// the protocol and so on (field.go, space.go). A set of packets is a reduced ordered binary
-// decision diagram (BDD) over these bits (set.go): an inner node tests one bit and has a successor
-// for each value; the terminal nodes mean "in the set" and "not in the set". The prefix 10.0.0.0/8
-// is a chain of eight nodes. Equal sets are the same node. Each family and hook at which packets
-// enter has a space of its own.
+// A packet is a sequence of about 500 bits (IPv4) or 900 bits (IPv6): the bits of the destination
+// address, of the port, of the protocol and so on (field.go, space.go). A set of packets is a
+// reduced ordered binary decision diagram (BDD) over these bits (set.go): an inner node tests one
+// bit and has a successor for each value; the terminal nodes mean "in the set" and "not in the
+// set". The prefix 10.0.0.0/8 is a chain of eight nodes. Equal sets are the same node. There is one
+// space for each family and each hook at which packets enter.
 //
 // # All packets at once
 //
 // A rule divides the packets that reach it: its actions apply to the packets that match, the others
 // continue with the next rule. The effect of rules on packets is their progress (state.go): target,
 // zone, verdict. Packets with equal progress form one flow, whatever their marks. A mark is
-// represented by 32 sets, one for each bit, of the packets in which it is 1 (marks.go), so that
-// rules that set marks do not create flows. A chain is evaluated once for each progress with which
-// packets enter it, for all possible packets, independent of the number of jumps to it.
+// represented by 32 sets: for each bit, the packets in whose mark the bit is 1 (marks.go).
+// Therefore rules that set marks do not create flows. A chain is evaluated once for each progress
+// and marks with which packets enter it, for all possible packets, however many jumps lead to it.
 //
 // # Unknowns
 //
@@ -57,9 +57,9 @@
 //
 // # Budget
 //
-// The work is near-linear in the number of rules for all rulesets that programs write. For other
-// rulesets a [Budget] of time and memory limits it; if it is used up, the result is "cannot
-// decide".
+// The work is near-linear in the number of rules for all rulesets that programs write. A [Budget]
+// of time and memory limits the work on other rulesets; if the budget is used up, the result is
+// "cannot decide".
 //
 // # Extending the model
 //

@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// compareStates finds packets that both sides drop and that change the states of connections
-// differently (ConntrackSeesDropped). The outcome of later packets may depend on these states.
+// compareStates sets stateCause if both sides drop a packet that changes the states of connections
+// on each side differently (ConntrackSeesDropped). The outcome of later packets may depend on these
+// states.
 func (d *decision) compareStates(s *space, left, right *walk) {
 	lefts, rights := left.droppedFlows(), right.droppedFlows()
 	if sameConntrackEffects(left, right, lefts, rights) ||
@@ -65,8 +66,8 @@ func (w *walk) droppedFlows() []flow {
 // A conntrackEffect is the effect of dropped packets on conntrack.
 type conntrackEffect struct {
 	packets set
-	// seen reports that conntrack sees the packets, so that it creates or updates their connection
-	// in the zone.
+	// seen reports that conntrack sees the packets and keeps the effect: it creates or updates
+	// their connection in the zone.
 	seen bool
 	zone uint16
 }
@@ -104,8 +105,8 @@ func (w *walk) recordDropped(p *chainPosition) {
 	}
 }
 
-// recordDroppedConfirmed records, after the evaluation of a chain for packets whose connection is
-// confirmed, which of them have been dropped.
+// recordDroppedConfirmed records, after the evaluation of a chain for packets of confirmed
+// connections, the packets that have been dropped.
 func (w *walk) recordDroppedConfirmed(confirmed []flow) {
 	if w.single != nil {
 		return

@@ -122,7 +122,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Undecidable,
 		},
 		{
-			"of packets that are sent over lo, of which translated ones may not arrive, and of arriving packets",
+			"of all packets that are sent over lo, even if NAT may translate them, and of arriving packets",
 			ruleset(base(rules.Filter, rules.Output, 0, when(rules.Drop, toLo)),
 				at(0, when(rules.Drop, lo)), reads),
 			ruleset(at(0, when(rules.Drop, lo)), reads), diff.Different,
@@ -135,8 +135,8 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	}
 }
 
-// An unknown rule is the cause of an undecided answer, even if the states of connections are
-// unknown too.
+// If packets are undecided because of an unknown rule and because of the states of connections,
+// only the rule is reported.
 func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
 	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
 	drop := when(rules.Drop, eth1)

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listMatches returns the packets of a flow that are in a list whose contents are unknown.
+// listMatches returns the packets of a flow that meet a match on a list whose contents are unknown.
 //
-// If no rule of either side writes to the list, the result is a fact about the host, equal for all
-// rules of both sides that look up the same fields of the packet.
+// If no rule of either side writes to the list, the result is a fact about the host. It is equal
+// for all rules of both sides that look up the same fields of the packet.
 func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part rulePart) set {
 	positive := m
 	positive.Not = false
@@ -22,8 +22,8 @@ func (e *evaluator) listMatches(m rules.MatchListed, f flow, packets set, part r
 				Ignores: listIgnores,
 			}, f, e.and(f.packets, packets), part))
 	case m.OtherFields && (view.loopbackArrival || f.mark != e.marks.packet):
-		// The mark or the interface of the packet has changed, so that other lookups may have
-		// another result.
+		// The mark or the interface of the packet has changed. The lookup may use it, and may have
+		// another result than a lookup before the change.
 		return e.negateIf(m.Not,
 			e.evaluateUnknown(rules.Unknown{
 				Text: positive.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
@@ -48,8 +48,8 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	}
 	key := fmt.Sprintf("list %s %s %s %s", m.State, m.List, m.Parts, m.Contents)
 	original := lookup(key, m.String())
-	if source := s.sourceRetranslated(v); source != none {
-		original = s.ifElse(source, lookup(key+" source translated before", m.String()+
+	if sourceChanged := s.sourceRetranslated(v); sourceChanged != none {
+		original = s.ifElse(sourceChanged, lookup(key+" source translated before", m.String()+
 			" for the source to which earlier packets were translated"), original)
 	}
 	if !m.Destination {

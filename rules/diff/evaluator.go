@@ -24,7 +24,7 @@ type evaluator struct {
 	next *flows
 }
 
-// rule returns the first rule of the run. The other rules of the run have the same action.
+// rule returns the first rule of the run. The other rules of the run have the same actions.
 func (e *evaluator) rule() *rules.Rule { return &e.chain.Chain.Rules[e.run.first] }
 
 // evaluateFlow evaluates the rules of the run for a flow.
@@ -175,8 +175,8 @@ func (e *evaluator) addEvent(ev event) {
 	e.summary.events = append(e.summary.events, ev)
 }
 
-// A rulePart identifies a match of a rule, an action, or the value that an action writes. Numbers
-// from 0 are matches, odd negative numbers are actions, and even negative numbers are values.
+// A rulePart identifies a match of a rule, an action, or the value that an action writes. Matches
+// have the numbers from 0, actions odd negative numbers, and values even negative numbers.
 type rulePart int
 
 func matchPart(i int) rulePart      { return rulePart(i) }
@@ -236,8 +236,9 @@ func (e *evaluator) evaluateMatch(match rules.Match, f flow, packets set, part r
 	return e.matchSet(match, &view)
 }
 
-// connectionMark returns the connection mark that rules read. Before conntrack this is the mark of
-// the template. A match on the mark fails for packets without a connection (MarkNeedsConnection).
+// connectionMark returns the connection mark that rules read. Before conntrack, this is the mark of
+// the packets' template. For packets without a connection the result has no meaning, because a
+// match on the mark fails (MarkNeedsConnection).
 func (e *evaluator) connectionMark(f flow) *markBits {
 	view := e.view(&f.progress)
 	switch {

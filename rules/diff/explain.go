@@ -42,7 +42,7 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 
 // assumptions contain what is known in addition to the packet, and the meter of the evaluation.
 type assumptions struct {
-	// side is part of the keys of variables whose values differ between the sides.
+	// side is part of the keys of variables whose values may differ between the sides.
 	side   string
 	given  map[string]bool // the values of some variables, by key
 	shared sharedState     // the effects of the rules on states that packets share
@@ -85,7 +85,7 @@ func (x *explanation) delivery(o rules.Outcome) rules.Delivery {
 
 // An explanation describes the evaluation of one packet. A set of packets in the space of one
 // packet is a set of cases: each case is a combination of results of the random matches and unknown
-// conditions. The explained case is the case in which none of them matches.
+// conditions. In the explained case, none of these matches and conditions is true.
 type explanation struct {
 	*walk
 	stepCount int // number of steps of the current pass
@@ -157,8 +157,8 @@ type causes struct {
 	known map[string]bool
 }
 
-// maxListedCauses is the maximum number of causes in a text, of rules in Trace.UnknownAt, and of
-// conditions in Trace.Uncertain.
+// maxListedCauses is the number of causes in a shortened text, and the maximum number of rules in
+// Trace.UnknownAt and of conditions in Trace.Uncertain.
 const maxListedCauses = 10
 
 // causeSize is the size of a cause in a list and in a map in bytes.
@@ -184,7 +184,7 @@ func (c *causes) addUnknowns(cases set) {
 	}
 }
 
-// addOutcomes adds the causes of an outcome that is unknown apart from its marks: unsupported
+// addOutcomes adds the causes if the outcome, apart from its marks, is unknown: unsupported
 // expressions, and the conditions that select one of several outcomes.
 func (c *causes) addOutcomes() {
 	possible := make([]set, len(c.ended.list))
@@ -208,7 +208,7 @@ func (c *causes) addOutcomes() {
 	}
 }
 
-// addMarks adds the causes of unknown marks, if the rest of the outcome is known.
+// addMarks adds the causes of unknown marks. The rest of the outcome must be known.
 func (c *causes) addMarks() {
 	// Flows with the same final progress have the same outcome, except for their marks.
 	var merged flows

@@ -33,7 +33,7 @@ func (x *explanation) enteringPacket(i int) rules.Packet {
 	}
 	before := i - 1
 	if x.traversals[i].leavesHost {
-		before = 0 // output; packets sent over lo make the traversals between
+		before = 0 // output; the traversals between are of packets that are sent over lo
 	}
 	if f, ok := x.explainedFlow(x.traversals[before].remaining); ok {
 		outcome := x.outcomeOf(f)
@@ -103,7 +103,7 @@ const MostSteps = 10_000
 
 const elementsPerStep = 64
 
-// stepsOf returns the number of steps of a rule.
+// stepsOf returns the number of steps that a rule counts as.
 func stepsOf(r *rules.Rule) int {
 	values := 0
 	for _, m := range r.Matches {

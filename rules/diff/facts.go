@@ -1,7 +1,7 @@
 package diff
 
 // A Fact is a behavior of the kernel that does not depend on the rules and that the evaluator
-// relies on. Package compat/kerneltest tests each fact against the kernel.
+// relies on. Package compat/kerneltest tests each fact with the kernel.
 type Fact uint8
 
 // The facts. [Fact.String] describes each in a sentence, and [Fact.Source] names the kernel
@@ -109,8 +109,8 @@ var factTexts = [...]factText{
 	},
 	NATRunsTogether: {
 		"NATRunsTogether",
-		"all NAT chains of a hook run at the kernel's NAT priority, regardless of their own " +
-			"priorities, and there in the order of their own priorities",
+		"all NAT chains of a hook run at the kernel's NAT priority; their own priorities " +
+			"determine only their order",
 		"nf_nat_register_fn in net/netfilter/nf_nat_core.c",
 	},
 	FirstNATMapping: {
@@ -129,9 +129,9 @@ var factTexts = [...]factText{
 	},
 	NATDropsRedirects: {
 		"NATDropsRedirects",
-		"if there is a NAT chain for IPv4, an ICMP redirect is dropped at prerouting and output " +
-			"if it is related to a connection that NAT translated, or whose first packet has " +
-			"not left yet",
+		"with a NAT chain for IPv4, the kernel drops, at prerouting and output, an ICMP redirect " +
+			"that is related to a translated connection, or to a connection whose first packet " +
+			"has not left yet",
 		"nf_nat_icmp_reply_translation in net/netfilter/nf_nat_proto.c",
 	},
 	UntrackedSkipsNAT: {
@@ -141,8 +141,8 @@ var factTexts = [...]factText{
 	NATNeedsConntrack: {
 		"NATNeedsConntrack",
 		"packets traverse NAT chains only if conntrack is enabled for their family; a NAT chain " +
-			"alone does not enable it, and an inet table's NAT to an address enables it for the " +
-			"family of the address",
+			"alone does not enable conntrack, and a rule of an inet table that translates to an " +
+			"address enables it only for the family of the address",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c, nf_ct_netns_get in " +
 			"net/netfilter/nf_conntrack_proto.c, nft_nat_init in net/netfilter/nft_nat.c",
 	},
@@ -231,35 +231,35 @@ var factTexts = [...]factText{
 	ResetHasConnection: {
 		"ResetHasConnection",
 		"the TCP reset that answers a packet for a reject rule has the connection of that " +
-			"packet, in state related, also before conntrack; it traverses NAT chains if NAT was " +
-			"not decided for the connection, but they do not translate it",
+			"packet, in state related, even before conntrack; the reset traverses NAT chains if " +
+			"NAT was not decided for the connection, but they do not translate it",
 		"nf_send_reset in net/ipv4/netfilter/nf_reject_ipv4.c, nf_conntrack_attach in " +
 			"net/netfilter/nf_conntrack_core.c",
 	},
 	ErrorHasConnection: {
 		"ErrorHasConnection",
 		"an ICMP error that the kernel sends about a packet with a connection has this " +
-			"connection, in state related, also before conntrack",
+			"connection, in state related, even before conntrack",
 		"icmp_glue_bits in net/ipv4/icmp.c, icmpv6_getfrag in net/ipv6/icmp.c, " +
 			"nf_conntrack_attach in net/netfilter/nf_conntrack_core.c",
 	},
 	CopyHasConnection: {
 		"CopyHasConnection",
-		"the copy of a sent multicast or broadcast packet that the host itself receives arrives " +
-			"with the connection of the packet, also before conntrack",
+		"if the host itself receives a copy of a multicast or broadcast packet that it sends, " +
+			"the copy has the connection of the packet, even before conntrack",
 		"ip_mc_output in net/ipv4/ip_output.c, ip6_finish_output2 in net/ipv6/ip6_output.c",
 	},
 	EntersUntracked: {
 		"EntersUntracked",
-		"a packet that enters the hook already marked as untracked has the state untracked " +
-			"before conntrack too",
+		"a packet that enters the hook already marked as untracked has the state untracked even " +
+			"before conntrack",
 		"nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c, nf_ct_get in " +
 			"include/net/netfilter/nf_conntrack.h",
 	},
 	MarkNeedsConnection: {
 		"MarkNeedsConnection",
-		"a packet without a conntrack entry never matches on the connection's mark, not even " +
-			"negated, and an nft expression that reads the mark ends the rule",
+		"a match on the connection's mark fails for a packet without a conntrack entry, even if " +
+			"the match is negated, and an nft expression that reads the mark ends the rule",
 		"connmark_mt in net/netfilter/xt_connmark.c, nft_ct_get_eval and nft_ct_set_eval in " +
 			"net/netfilter/nft_ct.c",
 	},
@@ -271,8 +271,8 @@ var factTexts = [...]factText{
 	},
 	StatusNeedsConnection: {
 		"StatusNeedsConnection",
-		"a packet without a conntrack entry never matches on the connection's status or " +
-			"direction, not even negated",
+		"a match on the connection's status or direction fails for a packet without a conntrack " +
+			"entry, even if the match is negated",
 		"conntrack_mt in net/netfilter/xt_conntrack.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
 	TemplateIsNew: {
@@ -384,20 +384,20 @@ var factTexts = [...]factText{
 	},
 	OwnerNeedsSocket: {
 		"OwnerNeedsSocket",
-		"a packet without a socket never matches nft's skuid and skgid, not even negated",
+		"nft's skuid and skgid never match a packet without a socket, even if they are negated",
 		"nft_meta_get_eval_skugid in net/netfilter/nft_meta.c",
 	},
 	XTablesOwnerWithoutSocket: {
 		"XTablesOwnerWithoutSocket",
-		"a packet without a socket matches the owner match of xtables only if all its conditions " +
-			"are negated",
+		"the owner match of xtables matches a packet without a socket only if all conditions of " +
+			"the match are negated",
 		"owner_mt in net/netfilter/xt_owner.c",
 	},
 	KernelSocketHasNoOwner: {
 		"KernelSocketHasNoOwner",
-		"a packet of a socket of the kernel, such as an echo reply, never matches nft's skuid " +
-			"and skgid; it matches the owner match of xtables if all compared ids are negated, " +
-			"or if the match requires only a socket",
+		"nft's skuid and skgid never match a packet of a socket of the kernel, such as an echo " +
+			"reply; the owner match of xtables matches it if all compared ids are negated, or if " +
+			"the match requires only a socket",
 		"owner_mt in net/netfilter/xt_owner.c, nft_meta_get_eval_skugid in " +
 			"net/netfilter/nft_meta.c",
 	},
@@ -434,16 +434,17 @@ var factTexts = [...]factText{
 	},
 	HeaderChangeReroutes: {
 		"HeaderChangeReroutes",
-		"a chain that reroutes packets whose mark it changed also reroutes, with their current " +
-			"mark, packets whose type of service, or IPv6 hop limit, it changed",
+		"a chain that reroutes a packet after a change of the mark also reroutes it after a " +
+			"change of the type of service or the IPv6 hop limit; the route depends on the " +
+			"current mark",
 		"ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c, ip6t_mangle_out in " +
 			"net/ipv6/netfilter/ip6table_mangle.c, nf_route_table_inet in " +
 			"net/netfilter/nft_chain_route.c",
 	},
 	CopiesAreRoutedToTheGateway: {
 		"CopiesAreRoutedToTheGateway",
-		"a copy that a rule sends by dup or TEE is routed to the gateway of the rule, without its " +
-			"mark, and has no socket",
+		"a copy that a rule sends by dup or TEE is routed to the gateway of the rule, whatever " +
+			"the mark of the copy, and has no socket",
 		"nf_dup_ipv4_route in net/ipv4/netfilter/nf_dup_ipv4.c, nf_dup_ipv6_route in " +
 			"net/ipv6/netfilter/nf_dup_ipv6.c",
 	},
@@ -482,15 +483,15 @@ var factTexts = [...]factText{
 	},
 	OtherFamilyFailsMatch: {
 		"OtherFamilyFailsMatch",
-		"in an inet table, a rule that reads an address of one family does not match packets of " +
-			"the other family, not even negated, and a rule that requires both families matches " +
-			"no packet",
+		"in an inet table, a rule that compares an address of one family does not match packets " +
+			"of the other family, even if the comparison is negated, and a rule that requires " +
+			"both families matches no packet",
 		"nft_meta_get_eval in net/netfilter/nft_meta.c",
 	},
 	AuthenticationHeaderIsSkipped: {
 		"AuthenticationHeaderIsSkipped",
 		"in IPv6, rules of iptables-legacy compare the protocol after an authentication header, " +
-			"rules of nftables and iptables-nft the protocol of this header",
+			"and rules of nftables and iptables-nft compare the protocol of the header itself",
 		"ip6_packet_match in net/ipv6/netfilter/ip6_tables.c, nft_set_pktinfo_ipv6 in " +
 			"include/net/netfilter/nf_tables_ipv6.h",
 	},
@@ -502,27 +503,27 @@ var factTexts = [...]factText{
 	},
 	RejectFromLoopbackNeedsLocalSource: {
 		"RejectFromLoopbackNeedsLocalSource",
-		"reject answers a packet to 127.0.0.0/8 only if its source is a local address or " +
-			"route_localnet is set",
+		"reject answers a packet to 127.0.0.0/8 only if the source of the packet is a local " +
+			"address or route_localnet is set",
 		"__mkroute_output in net/ipv4/route.c",
 	},
 	ICMPErrorNeedsLocalSource: {
 		"ICMPErrorNeedsLocalSource",
-		"an ICMP error about a packet that its mark routes to this host uses the packet's " +
-			"destination as its source, so that it is not sent unless the destination is a local " +
-			"address",
+		"an ICMP error about a packet whose mark routes it to this host has the packet's " +
+			"destination as its source; therefore the error is sent only if the destination is a " +
+			"local address",
 		"icmp_send in net/ipv4/icmp.c",
 	},
 	LinkLocalErrorUsesRouteInterface: {
 		"LinkLocalErrorUsesRouteInterface",
 		"an ICMPv6 error to a link-local address uses the interface of the rejected packet's " +
-			"route, so that it is not sent if that interface is lo",
+			"route, and is not sent if this interface is lo",
 		"icmp6_send and icmp6_dev in net/ipv6/icmp.c",
 	},
 	UnspecifiedAddressIsReplaced: {
 		"UnspecifiedAddressIsReplaced",
 		"a socket that sends to the unspecified address sends to the loopback address, except " +
-			"for a raw socket that sends to ::; if the raw socket is bound to lo, rerouting drops " +
+			"for a raw socket that sends to ::; if such a socket is bound to lo, rerouting drops " +
 			"the packet, even after DNAT to an address that is not a loopback address",
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},

@@ -47,8 +47,8 @@ const factsHead = `# Kernel behavior that does not depend on the rules
 
 Decisions of package diff rely on these facts. Each fact is a constant of facts.go, and package
 compat/kerneltest tests each fact with the kernel (TestKernelFacts,
-TestKernelDropsPacketsThatDecisionsExclude).
-The functions are the functions of Linux 6.18. This page is generated from facts.go by
+TestKernelDropsPacketsThatDecisionsExclude). The last column names functions of Linux 6.18. This
+page is generated from facts.go by
 ` + "`go test ./rules/diff -run TestEachFactIsDocumented -update`" + `.
 
 | name | fact | kernel functions |

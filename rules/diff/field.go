@@ -22,7 +22,7 @@ type field uint8
 // are long: a list at the top of a diagram is traversed once, and not once for each combination of
 // the bits above it.
 //
-// Fields that constrain each other are adjacent; otherwise the bits between them would be
+// Fields that constrain each other are adjacent; otherwise the nodes between them would be
 // duplicated for each case.
 const (
 	destination     field = iota
@@ -90,8 +90,8 @@ func newLayout(addressWidth int) *layout {
 			addBit(f)
 		}
 	}
-	// The bits of the marks alternate, because otherwise the set of packets with two equal marks
-	// would be large.
+	// The bits of the marks alternate, because otherwise the diagram of the packets with two equal
+	// marks would be large.
 	for range width[mark] {
 		for f := mark; f < fieldCount; f++ {
 			addBit(f)

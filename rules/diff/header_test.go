@@ -27,7 +27,7 @@ func TestHeaderChanges(t *testing.T) {
 	}{
 		{"the same change", ruleset(mangleIn(ttl)), ruleset(mangleIn(ttl)), diff.Equivalent},
 		{"a change on one side", ruleset(mangleIn(ttl)), ruleset(mangleIn()), diff.Undecidable},
-		{"other changes", ruleset(mangleIn(ttl)), ruleset(mangleIn(tos)), diff.Undecidable},
+		{"different changes", ruleset(mangleIn(ttl)), ruleset(mangleIn(tos)), diff.Undecidable},
 		{
 			"another order", ruleset(mangleIn(ttl, tos)), ruleset(mangleIn(tos, ttl)),
 			diff.Undecidable,

@@ -12,7 +12,7 @@ import (
 // loopback is the interface of packets from the host to itself.
 const loopback = "lo"
 
-// An interfaceClass is a set of interfaces that the rules treat identically.
+// An interfaceClass is a set of interfaces that no rule distinguishes.
 type interfaceClass struct {
 	// example is the name of an interface of the class.
 	example string
@@ -35,8 +35,8 @@ type interfaceClasses struct {
 	named, prefixed map[string]bool
 }
 
-// newInterfaceClasses returns the classes for the names in the rules: lo, each name, the remaining
-// names of each prefix, and all remaining names.
+// newInterfaceClasses returns the classes for the names and prefixes in the rules: one class for
+// lo, one for each name, one for the remaining names with each prefix, and one for all other names.
 func newInterfaceClasses(names []rules.InterfaceName, m *meter) *interfaceClasses {
 	c := &interfaceClasses{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {

@@ -7,18 +7,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A matchKey identifies a match, by its position in a rule, and the view of its packets.
+// A matchKey identifies a match, by its address in memory, and the view of its packets.
 type matchKey struct {
 	match *rules.Match
 	view  view
 }
 
-// A matcher converts the matches of rules to sets and caches them.
+// A matcher converts the matches of rules to sets, and caches these sets.
 type matcher struct {
 	*space
 	staticSets map[matchKey]set
 	tuples     map[tupleKey]set
-	// staticTuples caches whether all matches of a list of alternatives are static.
+	// staticTuples caches the results of allStatic.
 	staticTuples map[alternativesKey]bool
 }
 
@@ -165,7 +165,7 @@ func (s *space) matchSet(match rules.Match, v *view) set {
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
-// addressMatches returns the packets that meet a match on their source or destination.
+// addressMatches returns the packets that meet a match on their source or destination address.
 func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Family() != s.family {
 		return none

@@ -105,10 +105,11 @@ func TestDecidingRule(t *testing.T) {
 			},
 		},
 	} {
+		const witness = "in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0"
 		r := decide(tc.rulesets[0], tc.rulesets[1])
 		found := false
 		for _, c := range r.Classes {
-			if c.Witness.String() != "in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0" {
+			if c.Witness.String() != witness {
 				continue
 			}
 			found = true
@@ -119,7 +120,7 @@ func TestDecidingRule(t *testing.T) {
 			}
 		}
 		if !found {
-			t.Errorf("%s: no class has the packet: %v", tc.name, r.Classes)
+			t.Errorf("%s: classes %v, want one with the witness %s", tc.name, r.Classes, witness)
 		}
 	}
 }
@@ -151,11 +152,12 @@ func TestUndecidedPackets(t *testing.T) {
 	}
 	for _, c := range r.Classes {
 		if port := c.Witness.Destination.Port(); port != 83 {
-			t.Errorf("a class contains undecided packets: %s", c.Witness)
+			t.Errorf("a class with the witness %s, want only port 83: others are undecided",
+				c.Witness)
 		}
 	}
-	if r.Verdict() != diff.Different {
-		t.Error("port 83 must differ: no unknown rule applies to it")
+	if v := r.Verdict(); v != diff.Different {
+		t.Errorf("%s, want %s: no unknown rule applies to port 83", v, diff.Different)
 	}
 	loop := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
@@ -191,7 +193,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		t.Errorf("%s, unreachable on the right %v, undecided %v, want %s and no chains",
 			r.StrictVerdict(), r.Unreachable.Right, r.Undecided, diff.Equivalent)
 	}
-	// After an unknown rule, the reachable chains are not known.
+	// If packets are undecided, it is unknown which chains they reach.
 	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))),
 		chain("c"), chain("d"))
 	if r := decide(rs, strange); len(r.Unreachable.Left) != 4 || len(r.Unreachable.Right) > 0 {
@@ -289,15 +291,15 @@ func TestRouting(t *testing.T) {
 			true, 0,
 		},
 		{
-			"different priorities, and a duplicate policy",
+			"different priorities, and a duplicate policy rule",
 			withRouting(marks(policy(1, 133))), withRouting(marks(twice)), false, true, 0,
 		},
 		{
-			"a policy after the one of the main table, which has no effect",
+			"a policy rule after the rule of the main table, which has no effect",
 			withRouting(marks(policy(1, 133))), withRouting(marks(policy(1, 40000))), false, true, 2,
 		},
 		{
-			"both policies after the one of the main table", withRouting(marks(policy(1, 40000))),
+			"both policy rules after the rule of the main table", withRouting(marks(policy(1, 40000))),
 			withRouting(marks(policy(1, 40001))), false, true, 0,
 		},
 		{
@@ -305,7 +307,7 @@ func TestRouting(t *testing.T) {
 			withRouting(marks(policy(2, 133))), true, true, 2,
 		},
 		{
-			"no policy on one side", withRouting(marks(policy(1, 133))), withRouting(marks(rules.Routing{})),
+			"no policy rule on one side", withRouting(marks(policy(1, 133))), withRouting(marks(rules.Routing{})),
 			true, true, 1,
 		},
 		{
@@ -465,7 +467,7 @@ func TestPolicyOfNATDrops(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("no packet is dropped")
+		t.Errorf("classes %v, want one of dropped packets", r.Classes)
 	}
 }
 
@@ -493,7 +495,7 @@ func TestConditionsOnTheDestinationAfterTranslation(t *testing.T) {
 }
 
 // TestTranslatedPacketsMayLeaveLoopback verifies that it is unknown whether a later packet of a
-// translated connection arrives by lo, even if the packet was first routed to lo
+// translated connection arrives on lo, even if the packet was first routed to lo
 // (NATMappingPersists, DNATAtOutputReroutes).
 func TestTranslatedPacketsMayLeaveLoopback(t *testing.T) {
 	rs := ruleset(base(rules.NAT, rules.Output, -100),
@@ -556,7 +558,8 @@ func TestConditionsOnTheSourceAfterTranslation(t *testing.T) {
 		}
 		r = diff.Decide(at(110, both), at(110, each[0]), diff.Options{})
 		if got := r.StrictVerdict(); got == diff.Equivalent {
-			t.Errorf("%s: a rule and a part of it after NAT: %s", tc.name, got)
+			t.Errorf("%s in one rule and only a part of them after NAT: %s, want another verdict",
+				tc.name, got)
 		}
 		r = diff.Decide(at(90, both), at(110, both), diff.Options{})
 		if got := r.StrictVerdict(); got != diff.Undecidable {

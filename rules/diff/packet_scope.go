@@ -18,7 +18,7 @@ type packetScope struct {
 	// kernelPackets includes TCP resets in state related, copies of packets that the host has sent,
 	// and packets with a socket of the kernel.
 	kernelPackets bool
-	// untracked includes packets that enter untracked (EntersUntracked).
+	// untracked selects only packets that enter untracked (EntersUntracked).
 	untracked bool
 }
 

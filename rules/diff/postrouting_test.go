@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Decide compares packets that the host sends at postrouting too.
+// Decide evaluates the chains at postrouting for packets that leave the host.
 func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 	snat := func(to string) rules.Action { return rules.SNATTo{Addr: netip.MustParseAddr(to)} }
 	masquerade := rules.Unknown{Text: "masquerade", Effect: rules.TranslatesSource}
@@ -99,7 +99,8 @@ func TestExplainFollowsPostrouting(t *testing.T) {
 	}
 }
 
-// At the priority at which conntrack confirms connections, a chain may run before or after it.
+// A chain with the priority at which conntrack confirms connections may run before or after the
+// confirmation. The right side has the same rule in a chain that runs before it.
 func TestChainAtTheConfirmationOfConnections(t *testing.T) {
 	const confirmation = 2147483647
 	isNew := rules.MatchState{States: rules.States(rules.New)}
@@ -111,12 +112,30 @@ func TestChainAtTheConfirmationOfConnections(t *testing.T) {
 		priority int
 		want     diff.Verdict
 	}{
-		{"reads the confirmation", when(rules.Drop, isNew, isConfirmed), confirmation, diff.Undecidable},
-		{"before it", when(rules.Drop, isNew, isConfirmed), confirmation - 1, diff.Equivalent},
-		{"an unknown condition", when(rules.Drop, readsStatus), confirmation, diff.Undecidable},
-		{"before it", when(rules.Drop, readsStatus), confirmation - 1, diff.Equivalent},
-		{"another condition", when(setMark(5, 5), tcp), confirmation, diff.Equivalent},
-		{"keeps the connection", when(rules.Drop, tcp, isNew), confirmation, diff.Undecidable},
+		{
+			"a rule reads the confirmation", when(rules.Drop, isNew, isConfirmed), confirmation,
+			diff.Undecidable,
+		},
+		{
+			"a rule reads the confirmation at a lower priority",
+			when(rules.Drop, isNew, isConfirmed), confirmation - 1, diff.Equivalent,
+		},
+		{
+			"an unknown condition may read the confirmation", when(rules.Drop, readsStatus),
+			confirmation, diff.Undecidable,
+		},
+		{
+			"an unknown condition may read the confirmation at a lower priority",
+			when(rules.Drop, readsStatus), confirmation - 1, diff.Equivalent,
+		},
+		{
+			"a rule does not depend on the confirmation", when(setMark(5, 5), tcp), confirmation,
+			diff.Equivalent,
+		},
+		{
+			"a drop, which removes only an unconfirmed connection", when(rules.Drop, tcp, isNew),
+			confirmation, diff.Undecidable,
+		},
 	} {
 		side := func(priority int) diff.Side {
 			return diff.Side{

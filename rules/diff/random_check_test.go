@@ -48,10 +48,10 @@ func isDroppedByRedirection(p rules.Packet) bool {
 		netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
-// withoutUnchanged returns the outcome without translations that do not change the packet: a
+// withoutNoopTranslations returns the outcome without translations that do not change the packet: a
 // redirection at output of a packet to 127.0.0.1 or ::1 becomes a translation of the port, and a
 // translation to the same port is omitted.
-func withoutUnchanged(p rules.Packet, o rules.Outcome) rules.Outcome {
+func withoutNoopTranslations(p rules.Packet, o rules.Outcome) rules.Outcome {
 	to := p.Destination.Addr()
 	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) ||
 		to == netip.IPv6Loopback()) && o.Redirect != 0 {
@@ -105,7 +105,7 @@ func entersUntracked(p rules.Packet) bool {
 // isUndecided reports whether the outcome depends on unknown conditions.
 func isUndecided(o rules.Outcome) bool { return o.Undecided != "" || o.UnknownMarks != "" }
 
-// checkUnknown verifies that the result for a packet is true for all values of the unknown
+// checkUnknown verifies that the result for a packet holds for all values of the unknown
 // conditions.
 func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
@@ -184,10 +184,10 @@ func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 // TestDecisionsAgreeWithExplanations verifies that, for random rulesets, Decide agrees with Explain
 // about every tested packet.
 func TestDecisionsAgreeWithExplanations(t *testing.T) {
-	for name, dice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
+	for name, newDice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				d := dice(t)
+				d := newDice(t)
 				left := d.ruleset()
 				right := pick(d, "right", d.change,
 					func(rules.Ruleset) rules.Ruleset { return d.ruleset() },
@@ -198,7 +198,8 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 	}
 }
 
-// checkDecision verifies the witnesses, packets similar to the witnesses, and random packets.
+// checkDecision verifies the result of Decide for the witnesses, for packets similar to the
+// witnesses, and for random packets.
 func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 	result := diff.Decide(withRouting(left), withRouting(right), diff.Options{
 		MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20},
@@ -243,8 +244,8 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	}
 }
 
-// checkPacket verifies that a packet that differs is in one class, and a packet that does not
-// differ is in none.
+// checkPacket verifies that a packet whose outcomes differ is in one class, and that a packet with
+// equal outcomes is in none.
 func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
 	if !diff.Possible(p) || isDroppedByRedirection(p) || isImpossibleReset(p, left, right) {
@@ -263,7 +264,7 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	if !p.InAddress.IsValid() {
 		in = min(in, 1) // classes may differ only in the interface's address
 	}
-	if withoutUnchanged(p, l).Same(withoutUnchanged(p, r)) && !l.Same(r) {
+	if withoutNoopTranslations(p, l).Same(withoutNoopTranslations(p, r)) && !l.Same(r) {
 		return // one side translates the packet to its own destination
 	}
 	othersDiffer := len(result.Classes) > 0 || len(result.Undecided) > 0 || result.UntrackedOpen

@@ -183,8 +183,8 @@ func (d dice) rules(chains int) []rules.Rule {
 	return list
 }
 
-// ruleset draws two tables with base chains at equal and different priorities, and chains that
-// these jump to.
+// ruleset draws two tables with base chains at equal and different priorities, and chains that the
+// rules jump to.
 func (d dice) ruleset() rules.Ruleset {
 	var rs rules.Ruleset
 	for _, name := range []string{"a", "b"} {
@@ -216,7 +216,7 @@ func (d dice) ruleset() rules.Ruleset {
 	return rs
 }
 
-// packet draws a possible packet.
+// packet draws a packet, which may be impossible (see diff.Possible).
 func (d dice) packet() rules.Packet {
 	family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{

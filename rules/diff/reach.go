@@ -21,7 +21,7 @@ func appliesToOthers(t *rules.Table, families []rules.Family) bool {
 	})
 }
 
-// chainsAtOtherHooks returns the base chains for the families at other hooks than prerouting and
+// chainsAtOtherHooks returns the base chains for the families at hooks other than prerouting and
 // output, except idle chains.
 func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	var found []rules.ChainRef

@@ -19,8 +19,8 @@ func (w *walk) reroute(f flow, before *markBits, out *flows) {
 	linkLocal, changed := w.split(changed, w.staysOnLink())
 	if linkLocal.packets != none {
 		// The kernel looks for a route by this interface only, and drops the packet if there is
-		// none. It does so on both sides if both change the mark. Therefore only Explain
-		// distinguishes whether there is such a route.
+		// none. If both sides change the mark, the result is the same on both sides. Therefore only
+		// Explain distinguishes the two cases.
 		if w.single != nil {
 			linkLocal, lost = w.split(linkLocal, w.variable(variable{
 				key: "route on the link", kind: unknownBit,
@@ -53,9 +53,9 @@ func (w *walk) toUnspecified() set {
 	return w.matchSet(addresses(rules.Destination, unspecifiedIPv6), &view{})
 }
 
-// mayBeLost returns the packets of sockets bound to lo that were translated from the unspecified
-// address to an address outside of loopback. The kernel drops such a packet if it looks for a route
-// again (UnspecifiedAddressIsReplaced) and finds none, which is unknown.
+// mayBeLost returns the packets of a flow from sockets bound to lo that were translated from the
+// unspecified address to an address outside of loopback. The kernel drops such a packet if there is
+// no route to the new address (UnspecifiedAddressIsReplaced), which is unknown.
 func (w *walk) mayBeLost(f flow) set {
 	if a, _ := w.addressOf(f.target); a.IsLoopback() {
 		return none
@@ -162,7 +162,7 @@ type router struct {
 	arriving, leaving flows
 }
 
-// arrive adds packets that arrive on lo. rerouted reports that they do so because of their mark.
+// arrive adds packets that arrive on lo. rerouted reports that their mark routed them to lo.
 func (r *router) arrive(f flow, rerouted bool) {
 	// A packet on lo keeps its conntrack entry, whose mapping does not change
 	// (LoopbackKeepsConnection).
@@ -239,8 +239,8 @@ func (w *walk) retranslatedIn(f flow) set {
 	return w.retranslated()
 }
 
-// sentToHost returns the retranslated packets that are sent to this host, by lo or another
-// interface. The others leave the host, even if they were routed to lo (DNATAtOutputReroutes).
+// sentToHost returns the retranslated packets that are sent to this host, whatever their output
+// interface was. The others leave the host, even if they were routed to lo (DNATAtOutputReroutes).
 func (w *walk) sentToHost(retranslated set) set {
 	if retranslated == none {
 		return none

@@ -39,8 +39,8 @@ type guardKey struct {
 }
 
 // runsOf divides the rules of a chain into runs. It omits rules that have neither an action nor a
-// side effect. To explain one packet, rules are not merged, because each matching rule is a step of
-// the explanation.
+// side effect. In the space of one packet, each rule is a run, because each matching rule is a step
+// of the explanation.
 func (w *walk) runsOf(c rules.ChainRef) []run {
 	if known, ok := w.runs[c.Chain]; ok {
 		return known

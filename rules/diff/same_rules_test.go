@@ -23,7 +23,7 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 	}
 	tables := func(list ...rules.Table) rules.Ruleset { return rules.Ruleset{Tables: list} }
 	equal := ruleset(mangleIn(when(queue, tcp)))
-	owned := func(xtables bool) rules.Ruleset {
+	matchesUser := func(xtables bool) rules.Ruleset {
 		return tables(rules.Table{
 			Family: rules.IPv4, Name: "t", XTables: xtables, Chains: []rules.Chain{
 				mangleOut(when(queue, tcp), when(rules.Drop, rules.MatchOwner{IDs: rules.Singles[uint32](1)})),
@@ -53,7 +53,7 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			ruleset(mangleIn(when(queue, tcp)), base(rules.Filter, rules.Input, 0)), diff.Equivalent,
 		},
 		{
-			"an empty chain of NAT that only one side has", equal,
+			"an empty NAT chain that only one side has", equal,
 			ruleset(mangleIn(when(queue, tcp)), natIn()), diff.Undecidable,
 		},
 		{
@@ -68,9 +68,9 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			ruleset(mangleIn(when(rules.Unknown{Text: queue.Text + ") unknown(" + other.Text}))),
 			diff.Undecidable,
 		},
-		{"the same bytes", withData("a"), withData("a"), diff.Equivalent},
-		{"other bytes", withData("a"), withData("b"), diff.Undecidable},
-		{"an object that was not read", withData(rules.NoData), withData(rules.NoData), diff.Undecidable},
+		{"the same data", withData("a"), withData("a"), diff.Equivalent},
+		{"other data", withData("a"), withData("b"), diff.Undecidable},
+		{"data that was not read", withData(rules.NoData), withData(rules.NoData), diff.Undecidable},
 		{
 			"another rule with a list that was not read",
 			ruleset(mangleIn(when(queue, tcp), listed)), ruleset(mangleIn(when(queue, tcp), listed)),
@@ -82,7 +82,7 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			tables(ofFamily(rules.Inet, when(rules.Drop, tcp)), ofFamily(rules.IPv4, when(queue, tcp))),
 			diff.Undecidable,
 		},
-		{"a match of another backend", owned(true), owned(false), diff.Undecidable},
+		{"a match of a user in two backends", matchesUser(true), matchesUser(false), diff.Undecidable},
 	} {
 		r := decide(tc.left, tc.right)
 		if got := r.StrictVerdict(); got != tc.want {

@@ -19,9 +19,9 @@ const complemented set = 1
 func (s set) index() uint32 { return uint32(s >> 1) }
 
 // A node is an inner node of a reduced ordered binary decision diagram with complemented edges: it
-// tests a bit of the packet and has a set for each value. The bits on every path from the root
-// ascend, no node has two equal successors, and the successor no is never complemented. Therefore
-// equal sets are equal nodes.
+// tests a bit of the packet and has a set for each value of the bit. The bits on every path from
+// the root ascend, no node has two equal successors, and the successor no is never complemented.
+// Therefore equal sets have the same root node.
 type node struct {
 	bit     uint32
 	no, yes set

@@ -1,6 +1,6 @@
 package diff
 
-// This file contains the operations on decision diagrams that depend on the bits of the nodes.
+// This file contains operations that remove, or list, the bits on which a set depends.
 
 // project returns the packets that are in the set for some value of the bits that are not kept
 // (existential quantification).

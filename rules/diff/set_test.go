@@ -38,6 +38,7 @@ func anySet(t *rapid.T, d *diagrams) (set, tableSet) {
 	return d.unite(sets), table
 }
 
+// table returns the set as a table.
 func (d *diagrams) table(s set) tableSet {
 	var table tableSet
 	for n := range table {
@@ -57,7 +58,8 @@ func TestOperationsOnSets(t *testing.T) {
 		a, inA := anySet(t, d)
 		b, inB := anySet(t, d)
 		if (a == b) != (inA == inB) {
-			t.Fatalf("the sets %v and %v have the numbers %d and %d", inA, inB, a, b)
+			t.Fatalf("the sets %v and %v have the numbers %d and %d, want equal numbers only for "+
+				"equal sets", inA, inB, a, b)
 		}
 		for name, op := range map[string]struct {
 			is   set
@@ -149,7 +151,7 @@ func TestSpansOfAFieldRoundTrip(t *testing.T) {
 			}
 			packets := s.within(source, want)
 			if got := s.spans(source, packets); !slices.Equal(got, want) {
-				t.Fatalf("%v became %v", want, got)
+				t.Fatalf("the set of %v has the spans %v", want, got)
 			}
 			for _, r := range list {
 				if s.minus(s.is(source, address(r.To())), packets) != none {
@@ -192,7 +194,7 @@ func TestInterfacesOfAClassMatchTheSameRules(t *testing.T) {
 }
 
 // TestImpossibleInterfaceNames verifies that no packet has an interface whose name the kernel does
-// not permit (dev_valid_name).
+// not permit (dev_valid_name), and that unusual permitted names have a class.
 func TestImpossibleInterfaceNames(t *testing.T) {
 	for _, n := range []rules.InterfaceName{
 		{Name: "INVAL/D"},

@@ -12,8 +12,8 @@ import (
 // A sharedState contains the effects of the rules on states that packets share: lists, labels and
 // counters (see [rules.Unknown.State]).
 //
-// Two rulesets with equal initial states keep them equal if each writes to a state in the same
-// rules, in the same order, for the same packets. A condition on such a state then has the same
+// If a state is equal on both sides at first, it remains equal if both sides write to it in the
+// same rules, in the same order, for the same packets. A condition on such a state has the same
 // result in the same rule of both sides. Otherwise the state is differing, and the result of each
 // condition on it is unknown.
 type sharedState struct {
@@ -30,7 +30,7 @@ type sharedState struct {
 	hasHelper bool
 }
 
-// newSharedState returns the states that rules write.
+// newSharedState returns the effects of the rules of all sides, before any comparison.
 func newSharedState(sides ...*rules.Ruleset) sharedState {
 	shared := sharedState{
 		written: map[string]bool{}, differing: map[string]bool{}, found: map[string]bool{},
@@ -102,7 +102,7 @@ func (shared sharedState) addFound() bool {
 	return found
 }
 
-// compareOtherHooks adds, to found, the states that chains at other hooks than prerouting and
+// compareOtherHooks adds, to found, the states that chains at hooks other than prerouting and
 // output write, unless both sides have the same chains there. It omits connectionMarks if no rule
 // at prerouting or output depends on the mark of a connection.
 func (shared sharedState) compareOtherHooks(left, right *rules.Ruleset) {
@@ -218,10 +218,10 @@ func writeChain(to *strings.Builder, t *rules.Table, c *rules.Chain) {
 	to.WriteString("\n")
 }
 
-// eachChainFrom calls fn once for each chain that packets may reach from base chains at the hooks
-// for which the function hooks returns true. It visits called chains before their callers.
+// eachChainFrom calls fn once for each chain that packets may reach from base chains at the
+// included hooks. It visits called chains before their callers.
 func eachChainFrom(
-	rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain),
+	rs *rules.Ruleset, isIncluded func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain),
 ) {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
@@ -242,7 +242,7 @@ func eachChainFrom(
 			fn(t, c)
 		}
 		for j := range t.Chains {
-			if b := t.Chains[j].Base; b != nil && hooks(b.Hook) {
+			if b := t.Chains[j].Base; b != nil && isIncluded(b.Hook) {
 				visit(&t.Chains[j])
 			}
 		}

@@ -56,7 +56,7 @@ type space struct {
 	// resets contains the TCP resets in state related (ResetHasConnection); it is empty if no rule
 	// sends resets.
 	resets set
-	// excluded contains packets that are not compared: the domain does not contain them.
+	// excluded contains the packets that the domain omits because they are not compared.
 	excluded set
 	// carried caches the result of carriesConnection.
 	carried *set

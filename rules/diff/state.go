@@ -24,8 +24,8 @@ type progress struct {
 	headers string
 	// mapped reports that the NAT mapping is determined, so that later NAT chains do not change it.
 	mapped bool
-	// toLoopback reports that a changed mark routed outgoing packets back to this host, and
-	// rerouted reports that these packets have arrived.
+	// toLoopback reports that a changed mark routed outgoing packets back to this host. rerouted
+	// reports that such packets have arrived.
 	toLoopback, rerouted bool
 	// leavesLoopback reports that a changed mark routed packets from lo to another interface.
 	leavesLoopback bool
@@ -67,7 +67,7 @@ type tproxyTarget struct {
 	port     uint16 // 0 for the destination port of the packet
 }
 
-// tracking is the effect of the rules on conntrack before conntrack runs.
+// tracking is the effect of the rules before conntrack on the tracking of a packet.
 type tracking uint8
 
 const (

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// marksTemplates reports whether a chain that may run before conntrack saves a mark, directly or in
-// a called chain. If an earlier rule assigned a zone, the packet has a conntrack template, an entry
-// that represents the connection until conntrack runs, and the mark is saved in the template.
+// marksTemplates reports whether a rule may save a mark in a conntrack template: a rule of xtables
+// saves a mark, in a table with a chain that may run before conntrack. A packet has a template,
+// which represents its connection until conntrack runs, if an earlier rule assigned a zone.
 func marksTemplates(rs *rules.Ruleset) bool {
 	mayRunEarly := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
@@ -16,7 +16,7 @@ func marksTemplates(rs *rules.Ruleset) bool {
 				c.Base.Position() <= rules.ConntrackPriority
 		})
 	}
-	// Rules of nftables do not write to a template.
+	// Rules of nftables do not save marks in a template.
 	saves := func(t *rules.Table) bool {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {

@@ -58,8 +58,8 @@ func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) vari
 	return found
 }
 
-// inputs returns a key of the inputs of an unsupported condition. The key differs for packets with
-// different inputs. It is empty for packets that have not changed since they entered.
+// inputs returns a key of the inputs of an unsupported condition. Packets with different inputs
+// have different keys. If the key is empty, no input has changed since the packets entered.
 func (e *evaluator) inputs(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {
 		return "" // a random number, or a state that only this condition uses
@@ -161,7 +161,7 @@ func (e *evaluator) endUndecided(text string, packets ...flow) {
 		storeIn(&e.unsupportedIndex, u, i)
 	}
 	if e.single != nil && len(packets) > 0 {
-		// The explanation lists the rule as a step, unless evaluateFlow has added its event.
+		// The explanation lists the rule as a step. Add an event unless evaluateFlow has added one.
 		last := len(e.summary.events) - 1
 		if last < 0 || e.summary.events[last].index != e.run.first ||
 			e.summary.events[last].call != nil {
@@ -213,8 +213,8 @@ func (e *evaluator) evaluateUnknownAction(
 	case rules.WritesHeader:
 		return e.writeHeader(a, packets)
 	case rules.WritesMark, rules.WritesConntrackMark:
-		// It is unknown for which packets the action ends the rule. It writes the mark of the other
-		// packets.
+		// It is unknown for which packets the action ends the rule. For the other packets, the
+		// action writes the mark.
 		continuing := packetsMeeting(rules.Unknown{
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
@@ -264,8 +264,8 @@ func (e *evaluator) writeHeader(a rules.Unknown, packets []flow) []flow {
 }
 
 // reroutedByHeader returns the packets that may take another route, or may be lost, if a chain of
-// type route changes a field of their header (HeaderChangeReroutes). Other packets were routed by
-// their destination and their mark, so that they keep their route.
+// type route changes a field of their header (HeaderChangeReroutes). Other packets keep their
+// route, because their destination and their mark selected it.
 func (e *evaluator) reroutedByHeader(f flow) set {
 	if f.mark != e.marks.packet {
 		return all

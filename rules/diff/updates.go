@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// updates contains the writes of the rules of a walk or of a chain to the states that packets
-// share, and their conditions on these states.
+// updates contains the writes of rules to the states that packets share, and the conditions of
+// rules on these states, for the rules of a walk or of a chain.
 //
 // If each packet makes the same writes in the same order in two walks, both walks leave equal
 // states. If it has also made the same writes before each condition, conditions in the same rule
@@ -29,8 +29,8 @@ type stateUpdates struct {
 	// evaluated, by the keys of the condition and of the write.
 	conditions   keyedSets[string]
 	writesBefore keyedSets[[2]string]
-	// unordered reports that a packet makes the writes in an order other than the order of writes,
-	// or makes one of them repeatedly.
+	// unordered reports that a packet makes writes in another order than writes.keys, or makes a
+	// write repeatedly.
 	unordered bool
 }
 

@@ -16,7 +16,7 @@ type variable struct {
 	// text completes the sentence "the outcome depends on ...". If it is a question, it begins with
 	// yesNoPrefix or an interrogative such as "which".
 	text string
-	// step is the rule that depends on the variable; nil if only the kernel depends on it.
+	// step is the rule that depends on the variable; nil if the kernel's behavior depends on it.
 	step *rules.Step
 }
 
@@ -103,7 +103,7 @@ const (
 func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 	switch {
 	case strings.HasPrefix(key, reversePathKey) && strings.Contains(key, "mark") && p.Mark != 0:
-		return false, false // policy routes may send the mark elsewhere
+		return false, false // policy routes may route packets with the mark elsewhere
 	case strings.HasPrefix(key, reversePathKey):
 		// NoReversePath excludes only a strict path: there may be a loose one.
 		return !p.NoReversePath, !p.NoReversePath || !strings.Contains(key, "loose")
@@ -173,7 +173,7 @@ func (s *space) unknownsOf(packets set) (found []variable) {
 	return found
 }
 
-// unknownField describes a field that may be unknown, like the text of a variable.
+// unknownField describes a field that may be unknown, in the form of variable.text.
 func unknownField(f field) string {
 	switch f {
 	case inAddress:

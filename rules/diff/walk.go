@@ -70,7 +70,7 @@ type unsupportedExpression struct {
 	step rules.Step
 }
 
-// A hookPosition is a hook that packets traverse, and the way by which they reach it.
+// A hookPosition is a hook that packets traverse, and their way to it or from it.
 type hookPosition struct {
 	hook rules.Hook
 	// loopbackArrival reports that the hook is prerouting and the packets were sent over lo.
@@ -146,7 +146,7 @@ func storeIn[K comparable, V any](to *map[K]V, key K, value V) {
 }
 
 // evaluatePostrouting evaluates postrouting for packets that leave the host or are sent over lo,
-// and returns the packets that are not dropped.
+// and returns the packets whose evaluation has not ended.
 func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.step()
@@ -159,7 +159,7 @@ func (w *walk) evaluatePostrouting(in []flow, leavesHost bool) []flow {
 }
 
 // evaluateHook evaluates all base chains of a hook (HooksRunByPriority), and returns the packets
-// that are not dropped.
+// whose evaluation has not ended.
 func (w *walk) evaluateHook(at hookPosition, in []flow) []flow {
 	if w.single != nil {
 		w.traversals = append(w.traversals, hookTraversal{hookPosition: at})
@@ -226,9 +226,8 @@ func (h hookPosition) chainPosition(c rules.ChainRef) *chainPosition {
 	}
 }
 
-// mayPrecedeConntrack reports whether a chain has conntrack's priority, so that it is unknown
-// whether the chain or conntrack was registered last, and therefore runs first
-// (ConntrackPriorityTies).
+// mayPrecedeConntrack reports whether a chain may run before or after conntrack: it has conntrack's
+// priority, and it is unknown which of the two was registered last (ConntrackPriorityTies).
 func mayPrecedeConntrack(c rules.ChainRef) bool {
 	base := c.Chain.Base
 	return base.Position() == rules.ConntrackPriority && base.Order == 0 && !idle(c.Chain)
@@ -253,8 +252,8 @@ func (w *walk) evaluateInBothOrders(afterConntrack *chainPosition, in []flow) []
 	return out.list
 }
 
-// mayFollowConfirmation reports whether a chain at postrouting has the priority of the function that
-// confirms connections, so that it is unknown which of them runs first (ConntrackPriorityTies).
+// mayFollowConfirmation reports whether a chain at postrouting may run before or after conntrack's
+// confirmation of connections, because both have the same priority (ConntrackPriorityTies).
 func mayFollowConfirmation(c rules.ChainRef) bool {
 	return c.Chain.Base.Position() == confirmationPriority && !idle(c.Chain)
 }

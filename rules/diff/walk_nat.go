@@ -6,9 +6,9 @@ import "github.com/sluice-mesh/sluice/rules"
 func hasNATChain(rs *rules.Ruleset, f rules.Family) bool { return natChain(rs, f).Chain != nil }
 
 // NATDiffers reports whether only one of the rulesets has a NAT chain for the family. Decide does
-// not compare the consequences: only on that side, the kernel translates known connections
-// (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c) and drops some ICMP redirects
-// (NATDropsRedirects).
+// not compare the consequences: only on that side, the kernel translates packets of connections
+// that it translated earlier (nf_nat_unregister_fn in net/netfilter/nf_nat_core.c) and drops some
+// ICMP redirects (NATDropsRedirects).
 func NATDiffers(left, right *rules.Ruleset, f rules.Family) bool {
 	return hasNATChain(left, f) != hasNATChain(right, f)
 }
@@ -30,7 +30,7 @@ func natChain(rs *rules.Ruleset, f rules.Family) rules.ChainRef {
 }
 
 // dropICMPRedirects drops the ICMP redirects about connections that NAT translates
-// (NATDropsRedirects).
+// (NATDropsRedirects), and returns the other packets.
 func (w *walk) dropICMPRedirects(in []flow) []flow {
 	if w.family != rules.IPv4 || !w.shared.hasNAT[w.family] {
 		return in

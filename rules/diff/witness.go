@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// typicalValues returns typical values of a field for an example, the best first. chosen contains
-// the values of the fields that are before this field in choiceOrder.
+// typicalValues returns typical values of a field for an example, the most typical first. chosen
+// contains the values of the fields that precede this field in choiceOrder.
 func (s *space) typicalValues(f field, chosen *[fieldCount]value) []value {
 	switch f {
 	case protocol:
@@ -86,7 +86,8 @@ func (s *space) typicalAddresses(f field, chosen *[fieldCount]value) []value {
 	return values
 }
 
-// typicalRoutes returns typical combinations of destination and interface, the best first.
+// typicalRoutes returns the packets with each typical combination of destination and interface, the
+// most typical combination first.
 func (s *space) typicalRoutes() []set {
 	prefix := loopbackIPv4
 	if s.family == rules.IPv6 {
@@ -107,9 +108,9 @@ var choiceOrder = []field{
 	noListener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
-// A choice is a set of packets from which an example is chosen: the intersection of packets and
-// possible. The intersection is not computed, because it may be large. Therefore narrow restricts
-// only packets.
+// A choice is a set of packets from which an example is chosen: the intersection of the fields
+// packets and possible. The intersection is not computed, because its diagram may be large.
+// Therefore narrow restricts only packets.
 type choice struct {
 	*space
 	packets, possible set
@@ -126,8 +127,8 @@ func (c *choice) narrow(to set) bool {
 	return true
 }
 
-// choose returns one possible packet of the set, with typical values where possible. If there is no
-// such packet, all values are zero.
+// choose returns the values of one possible packet of the set, and prefers typical values. If there
+// is no possible packet, all values are zero.
 func (s *space) choose(packets set) [fieldCount]value {
 	var chosen [fieldCount]value
 	c := choice{s, packets, s.possible()}
