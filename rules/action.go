@@ -9,7 +9,7 @@ import (
 // An Action is what a rule does with a packet. The implementations are the types of this file and
 // [Unknown].
 type Action interface {
-	// String returns the action in nft's syntax, if nft has one for it.
+	// String returns the action in nft's syntax, if nft has a syntax for it.
 	String() string
 	action()
 }
@@ -28,8 +28,8 @@ const (
 	Return
 )
 
-// Jump continues with another chain of the same table, and at its end returns to the next rule.
-// Later actions of the rule have no effect.
+// Jump continues with another chain of the same table. At the end of that chain, the evaluation
+// continues with the rule after the jump. Later actions of the rule have no effect.
 type Jump struct {
 	Chain string
 	// If Goto is set, the end of Chain returns to the caller of the chain that contains this rule.
@@ -98,9 +98,9 @@ type MixMark struct {
 	Xor                 uint32
 }
 
-// SetZone assigns a conntrack zone, unless an earlier rule assigned one. With a Helper it assigns
-// the conntrack helper to a connection that the packet begins; connections that the helper detects
-// are related to it.
+// SetZone assigns a conntrack zone, unless an earlier rule assigned one. If the packet begins a
+// connection, SetZone also assigns Helper, unless it is empty, as the connection's conntrack
+// helper. Connections that the helper detects are related to this connection.
 type SetZone struct {
 	Zone   uint16
 	Helper string
@@ -144,7 +144,7 @@ func (a Jump) String() string {
 	return "jump " + a.Chain
 }
 
-// portText returns ":80", ":80-90", or an empty string for port 0.
+// portText returns ":80" or ":80-90", or an empty string if both ports are 0.
 func portText(first, last uint16) string {
 	if first == 0 && last == 0 {
 		return ""
@@ -239,7 +239,8 @@ func (a SetMark) String() string {
 	return fmt.Sprintf("meta mark set meta mark & 0x%x | 0x%x", ^a.Mask, a.Value)
 }
 
-// String returns the action in nft's syntax where possible.
+// String returns the action in nft's syntax. Old versions of nft do not accept a text with both
+// marks.
 func (a MixMark) String() string {
 	var terms []string
 	addTerm := func(key string, mask uint32) {

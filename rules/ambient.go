@@ -38,8 +38,8 @@ func DefaultProbeSourceIPv6() netip.Addr {
 // Istio's ambient mode. Start with [DefaultAmbient]: the zero value is invalid.
 //
 // ztunnel listens in the network namespace of the pod: on [DefaultProxyPort] for outbound and
-// [DefaultInboundCapturePort] for inbound connections, on [DefaultTunnelPort] for HBONE, which is
-// never captured, and on [DNSPort] for DNS.
+// [DefaultInboundCapturePort] for inbound connections, on [DefaultTunnelPort] for inbound HBONE,
+// which is not captured, and on [DNSPort] for DNS.
 type Ambient struct {
 	// DNS captures DNS queries to any server (ambient.istio.io/dns-capture).
 	DNS bool
@@ -69,7 +69,7 @@ func DefaultAmbient() Ambient {
 }
 
 // Validate returns nil if [CompileAmbient] accepts the parameters, and otherwise [Faults] with all
-// invalid ones.
+// invalid parameters.
 func (a *Ambient) Validate() error {
 	var faults Faults
 	check := faults.check
@@ -79,8 +79,9 @@ func (a *Ambient) Validate() error {
 	return faults.orNil()
 }
 
-// AsRedirect returns the parameters of a sidecar that has the same ports and captures the same
-// connections and DNS queries of the application. The rules of both differ: see [CompileAmbient].
+// AsRedirect returns the parameters of a sidecar that has the same ports, and captures the same
+// connections to and from the application and the same DNS queries. RerouteInterfaces is ignored.
+// [Compile] and [CompileAmbient] return different rules for these parameters.
 func (a *Ambient) AsRedirect() Redirect {
 	r := DefaultRedirect()
 	r.OutboundCIDRs.All, r.InboundPorts.All = true, !a.BypassInboundCapture
@@ -230,7 +231,7 @@ func (c *ambientCompiler) natOutput() Chain {
 	return b.build()
 }
 
-// probes matches packets from or to the address of probes.
+// probes returns the match of packets whose address on the side is the source address of probes.
 func (c *ambientCompiler) probes(side Side, f Family) MatchAddr {
 	a := c.ProbeSourceIPv4
 	if f == IPv6 {

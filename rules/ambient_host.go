@@ -12,20 +12,21 @@ import (
 // give probes of the kubelet a source address from which pods capture no connections, see
 // [Ambient.ProbeSourceIPv4]. Start with [DefaultAmbientHost]: the zero value is invalid.
 type AmbientHost struct {
-	// Pods are the addresses of the pods in ambient mode. IPv6 addresses are ignored without IPv6.
+	// Pods are the addresses of the pods in ambient mode.
 	Pods []netip.Addr
 	// Kubelet is the cgroup of the kubelet: connections of its processes are probes. It needs a
 	// Path for iptables-legacy, and an ID for nftables. The zero value, for nodes without cgroups
 	// of version 2, means that connections of all processes of KubeletUID are probes, as in
 	// Istio's nftables backend.
-	Kubelet    MatchCgroup
+	Kubelet MatchCgroup
+	// KubeletUID is the user of the kubelet. It has no effect if the cgroup identifies probes.
 	KubeletUID uint32
 	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses that probes get.
 	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
 	// ProbeMark is the bit of the packet's mark that the rules at output set if the kubelet has
 	// sent the packet, and that the rules at postrouting match.
 	ProbeMark uint32
-	// IPv6 reports whether pods have IPv6 addresses.
+	// IPv6 reports whether the rules also apply to the IPv6 addresses of Pods.
 	IPv6 bool
 	// Counters gives each rule a counter.
 	Counters bool
@@ -47,7 +48,7 @@ func DefaultAmbientHost() AmbientHost {
 }
 
 // Validate returns nil if [CompileAmbientHost] accepts the parameters, and otherwise [Faults] with
-// all invalid ones.
+// all invalid parameters.
 func (h *AmbientHost) Validate() error {
 	var faults Faults
 	check := faults.check
@@ -70,9 +71,9 @@ func (h *AmbientHost) Validate() error {
 // of [AmbientHost.Validate]. Without pods the ruleset has no rules.
 //
 // If Kubelet is set, and [ProbesByUser] and [ProbesByHost] are enabled, a packet is a probe if its
-// socket is in the cgroup of the kubelet. nf_tables can compare the cgroup of a sent packet only at
-// output, and can translate its source only at postrouting. Therefore the rules at output set
-// ProbeMark, and the rules at postrouting match it.
+// socket was created in the cgroup of the kubelet. nf_tables can match the cgroup of a socket only
+// at output, and can translate the source of a packet only at postrouting. Therefore the rules at
+// output set ProbeMark, and the rules at postrouting match this mark.
 func CompileAmbientHost(h AmbientHost) (Ruleset, error) {
 	if err := h.Validate(); err != nil {
 		return Ruleset{}, err
@@ -149,6 +150,7 @@ func (c *ambientHostCompiler) familiesOfPods() []Family {
 	})
 }
 
+// toPods returns the match of packets to the pods' addresses of a family.
 func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return toRanges(c.pods.of(f), "probes") }
 
 // checkProbeSources records a fault for each invalid source address of probes.

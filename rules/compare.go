@@ -10,8 +10,8 @@ import (
 type Difference struct {
 	Kind DifferenceKind `json:"kind"`
 	// Where is the position: "the ruleset", "table inet sluice", "chain inet sluice nat-output" or
-	// "routing". If the elements of a set differ, it also names the set, as in "chain inet sluice
-	// nat-output, set outbound-exclude-ipv4"; Want and Got then list the elements.
+	// "routing". If the elements of a set differ, Where also names the set, as in "chain inet
+	// sluice nat-output, set outbound-exclude-ipv4", and Want or Got lists the differing elements.
 	Where string `json:"where"`
 	// Want is the expected text and Got the actual one; either may be empty.
 	Want string `json:"want,omitempty"`
@@ -29,7 +29,7 @@ const (
 	Reordered DifferenceKind = "reordered" // the same rule at another position among the rules
 )
 
-// String describes the difference in a line.
+// String describes the difference in one line.
 func (d Difference) String() string {
 	switch d.Kind {
 	case Missing:
@@ -53,14 +53,15 @@ func Compare(want, got Ruleset) []Difference {
 // Equal reports whether [Compare] returns no differences.
 func Equal(a, b Ruleset) bool { return len(Compare(a, b)) == 0 }
 
-// compareNamed compares the elements that both sides have, by their names, and returns a difference
-// for each element that only one side has.
+// compareNamed returns the differences that compare finds between elements of the same name, and a
+// difference for each element whose name only one side has.
 func compareNamed[T any](
 	want, got []T, name func(*T) string, compare func(want, got *T) []Difference,
 ) []Difference {
 	var diffs []Difference
 	index := func(elements []T) map[string]*T {
 		byName := make(map[string]*T, len(elements))
+		// Backward, so that of several elements with a name the first one is compared.
 		for i := range slices.Backward(elements) {
 			byName[name(&elements[i])] = &elements[i]
 		}

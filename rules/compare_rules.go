@@ -8,8 +8,8 @@ import (
 	"go4.org/netipx"
 )
 
-// compareRules returns the differences of the rules of a chain, in time and memory that are
-// near-linear in their number.
+// compareRules returns the differences of two lists of rules. where describes the chain of the
+// rules. The time and memory that compareRules needs are near-linear in the number of rules.
 func compareRules(where string, want, got []Rule) []Difference {
 	numbering := newNumbering()
 	wantNumbers, gotNumbers := numbering.numbers(want), numbering.numbers(got)
@@ -54,9 +54,9 @@ func compareRules(where string, want, got []Rule) []Difference {
 // elsewhere, may differ from an expected rule only in the elements of sets, or may be unexpected.
 type unpaired struct {
 	rules []*Rule
-	taken []bool
-	// The sorted indices of rules: by the number of the rule, and by the text of rules with named
-	// sets.
+	taken []bool // the rule is already part of a difference
+	// byNumber contains the indices of the rules with a number, and byText the indices of the rules
+	// that use named sets and have a text. The indices are sorted.
 	byNumber map[int][]int
 	byText   map[string][]int
 }
@@ -72,7 +72,7 @@ func (u *unpaired) add(r *Rule, number int) {
 	}
 }
 
-// takeSame removes the first rule with the number, and reports whether there is one.
+// takeSame takes the first remaining rule with the number, and reports whether there is one.
 func (u *unpaired) takeSame(number int) bool {
 	indices := u.remaining(u.byNumber[number])
 	if len(indices) == 0 {
@@ -83,8 +83,9 @@ func (u *unpaired) takeSame(number int) bool {
 	return true
 }
 
-// takeChanged removes the first rule that differs only in the elements of named sets, and returns
-// the differences; nil if there is none among the first maxCompared rules with the same text.
+// takeChanged takes the first remaining rule that differs from want only in the elements of named
+// sets, and returns the differences. It returns nil if there is no such rule among the first
+// maxCompared rules with the text of want.
 func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	if !usesSet(want) {
 		return nil
@@ -104,7 +105,7 @@ func (u *unpaired) takeChanged(where string, want *Rule) []Difference {
 	return nil
 }
 
-// remaining returns the indices without the taken rules at the beginning.
+// remaining returns the indices from the first one whose rule is not taken.
 func (u *unpaired) remaining(indices []int) []int {
 	for len(indices) > 0 && u.taken[indices[0]] {
 		indices = indices[1:]
@@ -120,8 +121,8 @@ func usesSet(r *Rule) bool {
 	})
 }
 
-// changedSets returns the differences of two rules that differ only in the elements of named sets,
-// otherwise nil.
+// changedSets returns the differences of two rules that differ only in the elements of named sets.
+// For other rules it returns nil.
 func changedSets(where string, want, got *Rule) []Difference {
 	if len(want.Matches) != len(got.Matches) || want.String() != got.String() {
 		return nil
@@ -147,8 +148,8 @@ func changedSets(where string, want, got *Rule) []Difference {
 	return diffs
 }
 
-// rangesNotIn returns the text of at most 8 ranges of a that are not ranges of b, and the number of
-// the others.
+// rangesNotIn lists the ranges of a that are not ranges of b: the first 8 ranges, and the number of
+// further ones.
 func rangesNotIn(a, b MatchAddr) string {
 	const maxListed = 8
 	known := make(map[netipx.IPRange]bool, len(b.Ranges))

@@ -67,7 +67,7 @@ func (c *compiler) ruleset(chains []Chain, routing Routing) Ruleset {
 type compiler struct {
 	Redirect
 	families []Family // the captured families
-	// included and excluded are the captured and the excluded destinations of outbound connections,
+	// included and excluded are the captured and the excluded destinations of outbound connections.
 	// servers are the captured DNS servers.
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match packets of the proxy.
@@ -78,8 +78,8 @@ type compiler struct {
 	// loopbackIncluded reports that a captured prefix is a loopback prefix. Such a prefix disables
 	// Istio's rule that excludes the application's traffic over lo.
 	loopbackIncluded bool
-	// matches and actions contain the matches and actions of all rules: to allocate them for each
-	// rule would take half of Compile's time.
+	// matches and actions contain the matches and actions of all rules. A separate allocation for
+	// each rule would take half of Compile's time.
 	matches []Match
 	actions []Action
 }
@@ -117,7 +117,8 @@ func newCompiler(r Redirect) *compiler {
 	return c
 }
 
-// destinations returns the normalized ranges of the prefixes.
+// destinations returns the normalized ranges of the prefixes. See [MappedCIDR] for IPv4-mapped
+// prefixes.
 func (c *compiler) destinations(prefixes []netip.Prefix) addressRanges {
 	if len(prefixes) == 0 {
 		return addressRanges{}
@@ -236,8 +237,8 @@ func (b *chainBuilder) build() Chain {
 	return b.chain
 }
 
-// capture appends a rule that captures TCP connections. With KeepEstablished it also appends a rule
-// before it, which counts and accepts packets of older connections.
+// capture appends a rule that captures TCP connections. With KeepEstablished, another rule before
+// it counts and accepts the packets of older connections.
 func (b *chainBuilder) capture(role Role, comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		b.addAll(NoRole, "older than these rules: kept as it is", []Action{Count{}, Accept},
@@ -267,10 +268,11 @@ func toPort(ports ...PortRange) MatchPort {
 	return MatchPort{Side: Destination, Ports: ranges}
 }
 
-// ManyPorts is the number of ports and ranges from which a list is optimized for the kernel instead
-// of for readers: adjacent ports become ranges, and nftables gets an interval set. In a set of
-// single ports the kernel compares each new element with all others
-// (net/netfilter/nft_set_bitmap.c). The time to apply n ports, every second one, on Linux 6.18:
+// ManyPorts is the length of the shortest list of ports and ranges that is optimized for the kernel
+// instead of for readers: adjacent ports become ranges, and nftables gets an interval set. In a set
+// of single ports the kernel compares each new element with all others
+// (net/netfilter/nft_set_bitmap.c). The time to apply n ports, none of them adjacent, on Linux
+// 6.18:
 //
 //	     n   set of ports   interval set
 //	   500         0.6 ms         0.6 ms
@@ -320,12 +322,12 @@ func interfaces(out bool, names []InterfaceName) []Match {
 	return matches
 }
 
-// toRanges matches destinations of a family. If there are several ranges, they are a set whose name
-// begins with the given name.
-func toRanges(ranges []netipx.IPRange, set string) MatchAddr {
+// toRanges returns the match of destinations in the ranges, which are of one family. Several ranges
+// become a named set: setPrefix, followed by the family, is the name of the set.
+func toRanges(ranges []netipx.IPRange, setPrefix string) MatchAddr {
 	m := MatchAddr{Side: Destination, Ranges: ranges}
 	if len(ranges) > 1 {
-		m.Set = set + "-" + m.Family().ipName()
+		m.Set = setPrefix + "-" + m.Family().ipName()
 	}
 	return m
 }

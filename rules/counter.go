@@ -14,7 +14,8 @@ func (r *Rule) KeepsEstablished() bool {
 	return r.Counts() && slices.Contains(r.Matches, notOpening)
 }
 
-// HasCounters reports whether any rule has a counter of [Redirect.Counters].
+// HasCounters reports whether any rule has a counter, except rules that keep established
+// connections (see [Rule.KeepsEstablished]).
 func (rs Ruleset) HasCounters() bool {
 	for i := range rs.Tables {
 		for _, c := range rs.Tables[i].Chains {
@@ -28,7 +29,8 @@ func (rs Ruleset) HasCounters() bool {
 	return false
 }
 
-// WithoutCounters returns the ruleset without the counters of [Redirect.Counters].
+// WithoutCounters returns the ruleset without counters, except in rules that keep established
+// connections (see [Rule.KeepsEstablished]).
 func (rs Ruleset) WithoutCounters() Ruleset {
 	rs.Tables = slices.Clone(rs.Tables)
 	for i := range rs.Tables {

@@ -12,7 +12,7 @@ const (
 	// DefaultInboundCapturePort is the port of Envoy's virtualInbound listener, which receives
 	// captured inbound connections (--inbound-capture-port).
 	DefaultInboundCapturePort = 15006
-	DefaultTunnelPort         = 15008 // HBONE, never redirected (--inbound-tunnel-port)
+	DefaultTunnelPort         = 15008 // HBONE, not captured as inbound (--inbound-tunnel-port)
 	DefaultProxyID            = 1337  // uid and gid of istio-proxy (--proxy-uid, --proxy-gid)
 	DefaultTProxyMark         = 1337  // 0x539 (--istio-inbound-tproxy-mark)
 	DefaultTProxyRouteTable   = 133   // (--istio-inbound-tproxy-route-table)
@@ -25,7 +25,7 @@ const (
 
 	// ProxyDNSZone is the conntrack zone of DNS over UDP between the proxy and its upstream
 	// servers, and AppDNSZone the zone of DNS over UDP between the application and the proxy. The
-	// zones differ because both may use the same addresses and ports.
+	// zones differ because packets of both kinds may have the same addresses and ports.
 	ProxyDNSZone = 1
 	AppDNSZone   = 2
 

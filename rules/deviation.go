@@ -30,13 +30,13 @@ type Deviation struct {
 	Reason string
 }
 
-// Deviations lists all deviations. Each is enabled unless the Without of the parameters contains
-// it.
+// Deviations lists all deviations. A deviation is enabled unless the field Without of the
+// parameters contains its ID.
 var Deviations = []Deviation{
 	{
 		TunnelPortTProxy,
-		"in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that " +
-			"HBONE never reaches its listener; here it is not captured, as in REDIRECT mode",
+		"in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, and HBONE " +
+			"never reaches its listener; here the port is not captured, as in REDIRECT mode",
 	},
 	{
 		RerouteTProxy,
@@ -50,7 +50,7 @@ var Deviations = []Deviation{
 	},
 	{
 		NATFirst,
-		"istio-init's chains have the same priority as the NAT chains of other programs, so that " +
+		"istio-init's chains have the same priority as the NAT chains of other programs, so " +
 			"the order of installation decides which program captures a connection; here " +
 			"Sluice's priorities are lower by ten, so that its chains run first",
 	},

@@ -33,7 +33,7 @@ func (c *compiler) captureDNS(b *chainBuilder) {
 	})
 }
 
-// rawOutput assigns the conntrack zone of DNS over UDP; the first matching rule takes effect.
+// rawOutput assigns the conntrack zones of DNS over UDP. The first matching rule takes effect.
 func (c *compiler) rawOutput() Chain {
 	b := c.base("raw-output", Filter, Output, c.priority(RawPriority, IstioRawPriority))
 	if !c.DNS.active() {

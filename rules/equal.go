@@ -60,11 +60,11 @@ func sameMatch(a, b Match) bool {
 }
 
 // A numbering assigns numbers to rules. Two rules have the same number if and only if sameRule
-// reports true.
+// reports true for them.
 type numbering struct {
 	seed maphash.Seed
-	// known contains the numbered rules by their hash. count is the number of different rules,
-	// which is also the last assigned number.
+	// known contains the numbered rules by their hash. count is the number of different rules, and
+	// also the last assigned number.
 	known map[uint64][]numberedRule
 	count int
 }
@@ -101,7 +101,7 @@ func (n *numbering) number(r *Rule) int {
 	return n.count
 }
 
-// hashRule returns a hash of parts that sameRule compares: equal rules have equal hashes.
+// hashRule returns a hash of some parts that sameRule compares: equal rules have equal hashes.
 func hashRule(seed maphash.Seed, r *Rule) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -118,7 +118,7 @@ func hashRule(seed maphash.Seed, r *Rule) uint64 {
 	return h.Sum64()
 }
 
-// hashMatch adds parts of the match that sameMatch compares.
+// hashMatch adds some parts of the match that sameMatch compares.
 func hashMatch(h *maphash.Hash, m Match) {
 	switch m := m.(type) {
 	case MatchInterface:

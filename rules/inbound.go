@@ -30,7 +30,7 @@ func (c *compiler) addExcludedInboundPorts(b *chainBuilder) {
 	}
 }
 
-// inboundPorts matches connections to the captured ports.
+// inboundPorts returns the matches of connections to the captured ports.
 func (c *compiler) inboundPorts() []Match {
 	if c.InboundPorts.All {
 		return []Match{tcp}

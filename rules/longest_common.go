@@ -70,9 +70,9 @@ func longestCommon(want, got []int) commonSubsequence {
 	return kept
 }
 
-// maxCandidates limits, for repeated rules, the number of candidate positions in the other list
-// that huntSzymanski tries for each position.
-const maxCandidates = 4
+// maxDistance limits the pairs of a repeated rule that huntSzymanski tries: the nth occurrence in
+// want is paired only with the occurrences n-maxDistance to n+maxDistance in got.
+const maxDistance = 4
 
 // A pair contains the positions of a rule in both lists, and the previous pair of the longest
 // common subsequence that ends with this pair.
@@ -81,10 +81,10 @@ type pair struct {
 	previous  *pair
 }
 
-// huntSzymanski returns a common subsequence. The subsequence may be shorter than a longest one if
-// a rule is repeated more than maxCandidates times. huntSzymanski takes time n log n (Hunt and
-// Szymanski, A Fast Algorithm for Computing Longest Common Subsequences, 1977), because each
-// position has at most 2*maxCandidates+1 candidates.
+// huntSzymanski returns a common subsequence. It may be shorter than a longest one if a rule occurs
+// more than maxDistance+1 times in a list. huntSzymanski takes time O(n log n) (Hunt and Szymanski,
+// A Fast Algorithm for Computing Longest Common Subsequences, 1977), because each position in want
+// is paired with at most 2*maxDistance+1 positions in got.
 func huntSzymanski(want, got []int) commonSubsequence {
 	positions := map[int][]int{}
 	for j, number := range got {
@@ -99,8 +99,8 @@ func huntSzymanski(want, got []int) commonSubsequence {
 		earlier := occurrences[number]
 		occurrences[number]++
 		// For the nth occurrence in want, try only occurrences near the nth in got.
-		first := min(max(0, earlier-maxCandidates), len(candidates))
-		end := min(earlier+maxCandidates+1, len(candidates))
+		first := min(max(0, earlier-maxDistance), len(candidates))
+		end := min(earlier+maxDistance+1, len(candidates))
 		candidates = candidates[first:end]
 		// In descending order, so that no pair precedes another pair with the same i.
 		for _, j := range slices.Backward(candidates) {

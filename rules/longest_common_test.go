@@ -29,7 +29,7 @@ func TestLongestCommonOfLongLists(t *testing.T) {
 		exact bool
 	}{
 		{"few repeated values", 60, 20, true},
-		{"values that occur up to about maxCandidates times", 3, maxCandidates + 1, true},
+		{"values that occur about maxDistance times", 3, maxDistance + 1, true},
 		{"many repetitions", 3, 60, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestLongestCommonOfLongLists(t *testing.T) {
 						kept(got, fast.got))
 				}
 				mustBeLongest := row.exact && !slices.ContainsFunc(want, func(n int) bool {
-					return occurrences(want, n) > maxCandidates || occurrences(got, n) > maxCandidates
+					return occurrences(want, n) > maxDistance+1 || occurrences(got, n) > maxDistance+1
 				})
 				if longest := len(kept(want, exact.want)); len(common) > longest ||
 					mustBeLongest && len(common) < longest {

@@ -16,8 +16,8 @@ import (
 // A condition on something that the packet lacks (a port, a socket, a connection) is false, even if
 // it is negated, unless the type documents otherwise. The name of a missing interface is empty.
 type Match interface {
-	// String returns the condition in nft's syntax, or in a similar notation that nft does not
-	// accept if the type documents it.
+	// String returns the condition in nft's syntax or, where the type documents it, in a similar
+	// notation that nft does not accept.
 	String() string
 	// rank determines the order of the matches of a rule: cheap and selective ones first.
 	rank() int
@@ -69,8 +69,8 @@ type MatchProtocol struct {
 	Protocols []Protocol // in ascending order
 }
 
-// MatchPort matches a port of the protocols with ports (see [Protocol.HasPorts]). The rule must
-// also have a MatchProtocol for such protocols.
+// MatchPort matches packets by a port. The rule must also have a MatchProtocol that selects only
+// protocols with ports (see [Protocol.HasPorts]).
 type MatchPort struct {
 	Side  Side
 	Not   bool
@@ -113,8 +113,8 @@ func CgroupOf(path string) MatchCgroup {
 	return MatchCgroup{Path: strings.Join(elements, "/"), Level: uint8(len(elements))}
 }
 
-// Same reports whether m and o are the same cgroup. It compares the numbers if both are known, and
-// otherwise the paths.
+// Same reports whether m and o match the same cgroup. It compares the numbers if both are known,
+// and otherwise the paths.
 func (m MatchCgroup) Same(o MatchCgroup) bool {
 	if m.ID != 0 && o.ID != 0 {
 		return m.ID == o.ID && m.Level == o.Level
@@ -141,8 +141,8 @@ func (n InterfaceName) String() string {
 	return n.Name
 }
 
-// Family returns the family of the addresses, or Inet if there are none. Packets of the other
-// family do not match.
+// Family returns the family of the addresses, or Inet if there are none. Packets of another family
+// do not match.
 func (m MatchAddr) Family() Family {
 	if len(m.Ranges) == 0 {
 		return Inet
@@ -235,7 +235,7 @@ func (m MatchCgroup) String() string {
 	return fmt.Sprintf("socket cgroupv2 level %d %q", m.Level, m.Path)
 }
 
-// not returns nft's operator before a negated value.
+// not returns nft's operator before a value if negated is set, and otherwise an empty text.
 func not(negated bool) string {
 	if negated {
 		return "!= "
@@ -243,7 +243,7 @@ func not(negated bool) string {
 	return ""
 }
 
-// equality returns nft's operator for equal or, if negated, for different values.
+// equality returns nft's operator for equal values or, if negated is set, for different values.
 func equality(negated bool) string {
 	if negated {
 		return "!="
@@ -252,7 +252,7 @@ func equality(negated bool) string {
 }
 
 // operand returns the right side of a comparison: a single value, or several values as an anonymous
-// set, after "!=" if negated.
+// set, after "!=" if negated is set.
 func operand[T any](negated bool, values []T, format func(T) string) string {
 	texts := make([]string, len(values))
 	for i, v := range values {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MatchState matches the state of the packet's connection. A packet has one of the states of
-// [State], and additionally [SNAT] or [DNAT] if its connection is translated.
+// MatchState matches packets that are in one of the states. In addition to its [State] a packet is
+// in [SNAT] or [DNAT], or in both, if its connection is translated.
 type MatchState struct {
 	Not    bool
 	States StateSet
@@ -47,12 +47,12 @@ type Status uint8
 
 // The status bits.
 const (
-	StatusExpected  Status = 1 << iota // another connection announced it
+	StatusExpected  Status = 1 << iota // another connection announced the connection
 	StatusSeenReply                    // packets were seen in both directions
-	StatusAssured                      // it is not dropped early
-	StatusConfirmed                    // its first packet has passed the last hook
-	StatusSNAT                         // its source is translated
-	StatusDNAT                         // its destination is translated
+	StatusAssured                      // a full conntrack table does not drop the connection early
+	StatusConfirmed                    // the first packet has passed the last hook
+	StatusSNAT                         // the source is translated
+	StatusDNAT                         // the destination is translated
 )
 
 var statusNames = [...]string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat"}
@@ -65,15 +65,16 @@ func (s Status) String() string {
 	return strings.Join(namesOfBits(uint8(s), statusNames[:]), ",")
 }
 
-// MatchMark matches the bits under Mask of the packet's mark, or with Conntrack of its connection's
-// mark. A packet without a connection does not match a connection mark.
+// MatchMark matches packets whose mark has the Value in the bits of Mask. With Conntrack the mark of
+// the connection is compared; a packet without a connection does not match.
 type MatchMark struct {
 	Conntrack   bool
 	Not         bool
 	Value, Mask uint32
 }
 
-// MatchMarkRange matches ranges of the packet's mark, or with Conntrack of its connection's mark.
+// MatchMarkRange matches packets whose mark is in one of the ranges. With Conntrack the mark of the
+// connection is compared; a packet without a connection does not match.
 type MatchMarkRange struct {
 	Conntrack bool
 	Not       bool

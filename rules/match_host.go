@@ -23,8 +23,8 @@ const (
 	Unreachable
 	Prohibit
 	Throw
-	TranslatedType // RTN_NAT, which no kernel has any more
-	ResolvedType   // RTN_XRESOLVE, which no kernel has any more
+	TranslatedType // RTN_NAT, which current kernels do not use
+	ResolvedType   // RTN_XRESOLVE, which current kernels do not use
 )
 
 // addrTypeNames are nft's names of the types.
@@ -62,15 +62,16 @@ func AddrTypes(types ...AddrType) AddrTypeSet {
 // Has reports whether the type is in the set.
 func (s AddrTypeSet) Has(t AddrType) bool { return s&(1<<t) != 0 }
 
-// MatchAddrType matches packets of one family by the type of an address, on any interface.
+// MatchAddrType matches packets by the type of an address. The lookup of the type does not depend
+// on an interface.
 type MatchAddrType struct {
 	Side  Side
 	Not   bool
 	Types AddrTypeSet
 }
 
-// MatchReversePath matches packets whose source the host would route over the interface on which
-// they arrived, or with Not other packets. Kind describes the lookup; matches of one kind are the
+// MatchReversePath matches packets that arrived on the interface over which the host routes to
+// their source, or with Not other packets. Kind describes the lookup; matches of one kind are the
 // same condition.
 type MatchReversePath struct {
 	Not  bool

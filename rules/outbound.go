@@ -7,7 +7,8 @@ const (
 	groupChain = "nat-output-groups"
 )
 
-// natOutput captures outbound connections, in the order of istio-init's ISTIO_OUTPUT.
+// natOutput captures outbound connections. Its rules are in the order of istio-init's chain
+// ISTIO_OUTPUT.
 func (c *compiler) natOutput() Chain {
 	b := c.base("nat-output", NAT, Output, c.priority(NATPriority, IstioNATPriority))
 	for _, m := range interfaces(true, c.ExcludeInterfaces) {
@@ -49,14 +50,15 @@ func (c *compiler) groupOutput() Chain {
 	return b.build()
 }
 
-// loopbackOutput evaluates packets sent over lo: accept means not captured, return leaves the
+// loopbackOutput decides about packets sent over lo: accept means not captured, return leaves the
 // decision to natOutput.
 //
-// For each user, then for each group of the proxy, istio-init has three rules: (a) a packet sent
-// over lo to a non-loopback address is an inbound connection to this pod; (b) packets of other
-// owners over lo are not captured; (c) packets of this owner are not captured. Rule b of the first
-// user matches all packets over lo that could reach the rules of later owners, unless DNS or an
-// included loopback prefix restricts the rule. Therefore most rules of later owners never match.
+// For each user, then for each group of the proxy, istio-init has three rules: (a) TCP packets of
+// this owner over lo to a non-loopback address are captured as inbound; (b) packets of other owners
+// over lo are not captured; (c) packets of this owner are not captured. By these rules of the first
+// user, no packet over lo reaches the rules of later owners. There are two exceptions: with DNS,
+// rule b applies only to TCP packets to ports other than 53; with an included loopback prefix,
+// there is no rule b. Therefore few rules of later owners are needed here.
 //
 // istio-init's rule b matches "not this user". Here rule b has no owner match, because by rule c
 // this user is not captured either. So rule b also matches packets without a socket, as the negated
@@ -119,8 +121,8 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 	c.captureIncluded(b, "outbound to the proxy")
 }
 
-// captureIncluded redirects connections to the included addresses to the proxy, if they meet the
-// matches.
+// captureIncluded redirects connections that are to an included address, and meet the matches, to
+// the proxy.
 func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...Match) {
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	matches = append([]Match{tcp}, matches...)

@@ -30,7 +30,7 @@ type Outcome struct {
 	// SNAT names the translation if the kernel selects the source address.
 	SNAT string
 	// TProxy is the port of the transparent listener to which the packet is assigned; 0 for none.
-	// TProxyAddr is its address, if the rule specifies one.
+	// TProxyAddr is the address of the listener, if the rule specifies one.
 	TProxy     uint16
 	TProxyAddr netip.Addr
 	// Mark and ConntrackMark are the resulting marks of the packet and its connection.

@@ -54,8 +54,8 @@ type Packet struct {
 	// Copy reports that the packet is the copy of a multicast or broadcast packet that this host
 	// has sent and receives itself.
 	Copy bool
-	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE), so that
-	// rerouting does not change the interface.
+	// Bound reports that the sending socket is bound to OutInterface (SO_BINDTODEVICE). Rerouting
+	// does not change the interface of such a packet.
 	Bound bool
 }
 
@@ -180,9 +180,10 @@ func (f TCPFlags) String() string {
 	return strings.Join(namesOfBits(uint8(f), flagNames[:]), " | ")
 }
 
-// String returns the packet in the syntax of [ParsePacket]. It omits defaults, except the device
-// and the owner; status bits that the state implies; an in-address that is equal to the
-// destination; and the address type unicast.
+// String returns the packet in the syntax of [ParsePacket]. It always contains the device, and the
+// owner or the ICMP type if the packet has one. It omits other options that have their default, the
+// status if the state implies its bits, an in-address that is equal to the destination, and the
+// address type unicast.
 func (p Packet) String() string {
 	b := new(strings.Builder)
 	endpoint := func(a netip.AddrPort) string {
@@ -324,7 +325,7 @@ func (p *Packet) defaultState() (state State, ok bool) {
 	return Invalid, true // conntrack accepts no other type
 }
 
-// impliedStatus returns the bits of every connection in the state.
+// impliedStatus returns the status bits that every connection in the state has.
 func impliedStatus(s State) Status {
 	if s == Established {
 		return StatusSeenReply | StatusConfirmed

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// The parsers accept the syntax of istio-iptables' flags and Istio's annotations. Lists are
-// separated by commas; blanks around elements and empty elements are ignored, as in Istio. An error
-// names every invalid element and what is allowed.
+// The parsers accept the syntax of istio-iptables' flags and Istio's annotations. The elements of a
+// list are separated by commas; blanks around elements and empty elements are ignored, as in Istio.
+// An error names every invalid element and what is allowed.
 
 // ParseMode parses the interception mode; an empty text means REDIRECT, Istio's default.
 func ParseMode(text string) (Mode, error) {
@@ -84,7 +84,8 @@ func ParsePortSelection(text string) (PortSelection, error) {
 // wildcard selects all ports, addresses or groups.
 const wildcard = "*"
 
-// wildcardAmong returns an error if "*" is one of several elements of a list.
+// wildcardAmong returns an error if "*" is an element of the list. Callers accept a text that is
+// only "*" before the call.
 func wildcardAmong(text string) error {
 	var other string
 	found := false
@@ -100,7 +101,7 @@ func wildcardAmong(text string) error {
 	case !found:
 		return nil
 	case other == "":
-		return errors.New(`"*" stands for all by itself: want it alone, without a comma`)
+		return errors.New(`"*" stands for all by itself: want it alone, without commas or blanks`)
 	}
 	return fmt.Errorf(
 		`"*" stands for all and cannot be in a list with %q: want "*" alone, or a list without it`,
@@ -143,8 +144,8 @@ func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 // A Lookup returns the numeric id of a user or group name.
 type Lookup func(name string) (uint32, error)
 
-// ParseIDs parses a list of numeric user or group ids and ranges of them ("1337,2000-2999") in the
-// given order. The lookup resolves names; if it is nil, names are errors.
+// ParseIDs parses a list of numeric user or group ids and ranges of ids ("1337,2000-2999"), and
+// keeps their order. The lookup resolves names; if it is nil, names are errors.
 func ParseIDs(text string, lookup Lookup) ([]IDRange, error) {
 	return parseList(text, func(text string) (IDRange, error) { return parseIDRange(text, lookup) })
 }
@@ -195,8 +196,8 @@ func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 	return GroupSelection{IDs: ids}, err
 }
 
-// ParseInterfaces parses a list of interface names. A final "+" (as in iptables) or "*" (as in nft)
-// makes it a prefix.
+// ParseInterfaces parses a list of interface names. A name that ends in "+" (as in iptables) or "*"
+// (as in nft) is a prefix.
 func ParseInterfaces(text string) ([]InterfaceName, error) {
 	return parseList(text, parseInterface)
 }
@@ -226,7 +227,7 @@ func ParseMark(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// ParseBool parses a Boolean in a spelling of Go's strconv, as in Istio.
+// ParseBool parses a Boolean in the spellings of [strconv.ParseBool], as in Istio.
 func ParseBool(text string) (bool, error) {
 	b, err := strconv.ParseBool(text)
 	if err != nil {
@@ -235,8 +236,8 @@ func ParseBool(text string) (bool, error) {
 	return b, nil
 }
 
-// ParseServer parses the address of a DNS server. A zone is ignored, because rules cannot match it
-// (iptables ignores it too).
+// ParseServer parses the address of a DNS server. An IPv4-mapped address becomes an IPv4 address. A
+// zone is ignored, because rules cannot match a zone (iptables ignores it too).
 func ParseServer(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil {

@@ -21,8 +21,8 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 //	out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000
 //	in tcp [fd00::9]:51000 > [fd00::5]:8080 dev eth0 state established
 //
-// The default device is lo for an outgoing packet to a loopback address or to its own source, and
-// otherwise eth0. The default user is 0, and the default group has the number of the user. The
+// The default device is lo for an outgoing packet to a loopback address or to its source address,
+// and otherwise eth0. The default user is 0, and the default group has the number of the user. The
 // default ICMP type is an echo request. The default TCP flags are syn for a new connection, and
 // otherwise ack. The arrow is > or ->. The error names every invalid word.
 //
@@ -252,8 +252,8 @@ func (p *Packet) checkOptions(o packetOptions) []error {
 	return faults
 }
 
-// setDevice sets the interface at the packet's hook; for an empty name, the one that routing would
-// probably select.
+// setDevice sets the interface at the packet's hook to device or, if device is empty, to the
+// interface that routing would probably select.
 func (p *Packet) setDevice(device string) {
 	local := p.Destination.Addr().IsLoopback() || p.Destination.Addr() == p.Source.Addr()
 	switch {

@@ -87,8 +87,8 @@ func (r *Rule) String() string {
 	return strings.Join(words, " ")
 }
 
-// matchTexts returns the texts of the matches; a protocol before a port or TCP flags is part of
-// their text, as nft prints it.
+// matchTexts returns the texts of the matches. As in nft, a protocol directly before a port or TCP
+// flags has no text of its own: the text of the port or the flags names the protocol.
 func (r *Rule) matchTexts() []string {
 	var words []string
 	protocol := ""

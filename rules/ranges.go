@@ -106,7 +106,8 @@ func AddrRanges(prefixes []netip.Prefix) []netipx.IPRange {
 	return NormalizeAddrs(ranges)
 }
 
-// NormalizeAddrs returns the same addresses as the fewest sorted ranges. It reorders its argument.
+// NormalizeAddrs returns the same addresses as the fewest sorted ranges. It overwrites its
+// argument.
 func NormalizeAddrs(ranges []netipx.IPRange) []netipx.IPRange {
 	if len(ranges) == 0 {
 		return nil

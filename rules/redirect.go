@@ -20,13 +20,14 @@ type Redirect struct {
 	// inbound. As in Istio, in REDIRECT mode this exception usually applies only to the first user.
 	ProxyUIDs, ProxyGIDs []IDRange
 	// In TPROXY mode TProxyMark marks packets to be delivered locally, and TProxyRouteTable is the
-	// routing table for them.
+	// routing table for these packets. Neither may be 0 then, nor may the mark be [SelfCallMark] or
+	// the table a table of the kernel (253 to 255).
 	TProxyMark, TProxyRouteTable uint32
 
 	// InboundPorts are the destination ports of captured inbound connections.
 	InboundPorts PortSelection
-	// InboundExcludePorts are not captured. They have an effect only if InboundPorts is all, as in
-	// Istio.
+	// InboundExcludePorts are not captured. As in Istio, they have an effect only with
+	// InboundPorts.All.
 	InboundExcludePorts []PortRange
 
 	// OutboundCIDRs are the destinations of captured outbound connections.
@@ -41,8 +42,8 @@ type Redirect struct {
 	OutboundExcludePorts []PortRange
 	// OwnerGroups are the groups whose outbound connections are captured; at most MaxOwnerGroups.
 	OwnerGroups GroupSelection
-	// OwnerGroupsExclude are not captured. They have an effect only if OwnerGroups is all, as in
-	// Istio.
+	// OwnerGroupsExclude are not captured. As in Istio, they have an effect only with
+	// OwnerGroups.All.
 	OwnerGroupsExclude []IDRange
 
 	// ExcludeInterfaces are not captured in either direction.
@@ -90,8 +91,8 @@ type Mode string
 
 // The modes.
 const (
-	// ModeRedirect translates the destination: the proxy sees the pod's address, and asks the
-	// kernel for the original port.
+	// ModeRedirect translates the destination of connections: the proxy asks the kernel for the
+	// original destination.
 	ModeRedirect Mode = "REDIRECT"
 	// ModeTProxy assigns connections to a transparent socket: source and destination are unchanged.
 	ModeTProxy Mode = "TPROXY"

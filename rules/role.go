@@ -59,14 +59,15 @@ func (r Role) Direction() string { return roleNames[r].direction }
 // Outcome returns the outcome, such as "excluded_port"; "" for NoRole.
 func (r Role) Outcome() string { return roleNames[r].outcome }
 
-// A RolePackets is the counter of a rule with a role.
+// A RolePackets is the number of packets that a rule with a role has counted.
 type RolePackets struct {
 	Role    Role
 	Packets uint64
 }
 
-// PacketsByRule returns the counters of the desired rules that have a role, in the order of the
-// rules. The rules that were read must be equal to the desired rules; see [Compare].
+// PacketsByRule returns the counters of the rules with a role, in the order of the rules. The roles
+// are those of the desired ruleset, and the counts those of the ruleset that was read. Both
+// rulesets must be equal; see [Equal].
 func PacketsByRule(desired, read Ruleset) []RolePackets {
 	var counters []RolePackets
 	for i := range desired.Tables {

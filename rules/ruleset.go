@@ -54,8 +54,8 @@ type Table struct {
 	// Comment has at most 128 bytes. It has no effect and is not compared.
 	Comment string
 	Chains  []Chain
-	// XTables reports that this is a table of iptables-legacy, so that all its rules consist of
-	// matches and targets of xtables; see [Rule.XTables]. It is not compared.
+	// XTables reports that this is a table of iptables-legacy: all its rules consist of matches and
+	// targets of xtables; see [Rule.XTables]. It is not compared.
 	XTables bool
 	// UnusedSets are the names of sets that no rule of the table uses.
 	UnusedSets []string
@@ -209,8 +209,8 @@ type Routing struct {
 
 	// Unrouted are policy rules without their route, which have no effect.
 	Unrouted []PolicyRoute
-	// Others are descriptions of other rules at the priority of Sluice's policy rules, and of other
-	// routes in their tables.
+	// Others are descriptions of foreign policy rules with the priority of Sluice's policy rules,
+	// and of foreign routes in the tables of Sluice's policy rules.
 	Others []string
 }
 

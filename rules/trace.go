@@ -20,14 +20,14 @@ type Trace struct {
 	// Alternatives are the other possible outcomes if rules match because of a limit, a random
 	// number or a list of unknown contents. Outcome assumes that none of these rules matches.
 	Alternatives []Outcome
-	// Exhausted names the limit of the budget that was reached. If it is not empty, the path is
-	// unknown.
+	// Exhausted names the limit on time or memory that the evaluation reached. If it is not empty,
+	// the path is unknown.
 	Exhausted string
 	// DependsOn names the conditions that select between Outcome and Alternatives.
 	DependsOn []string
 	// UnknownAt contains the rules with the unknown expressions that Outcome.Undecided and
-	// Outcome.UnknownMarks name, at most ten. Their Stopped is nil. Unknown facts about the host
-	// are not listed, because no rule contains them.
+	// Outcome.UnknownMarks name, at most ten. The Stopped of these steps is nil. Unknown facts
+	// about the host are not listed, because no rule contains them.
 	UnknownAt []Step
 	// Uncertain names the random or unknown conditions that decide whether some rules match, even
 	// if the outcome does not depend on them. Steps assume that none of the conditions holds.

@@ -9,7 +9,8 @@ import (
 //
 // As a Match, its result is unknown. An Unknown with a side effect (see [Effect.IsCondition]) must
 // be an Action; matches after it are [Require] actions. The outcome of a packet that reaches an
-// Unknown is undecided.
+// Unknown is undecided, unless all possible results of the Unknown lead to the same outcome or, for
+// some effects, the possible outcomes are known (see [Trace.Alternatives]).
 type Unknown struct {
 	Text string
 	// Effect is the possible side effect.
@@ -75,7 +76,7 @@ const PriorityState = "meta priority"
 // net/ipv4/netfilter/iptable_mangle.c and ip6t_mangle_out in net/ipv6/netfilter/ip6table_mangle.c).
 const RoutedHeader = "routed header"
 
-// Effect is a possible side effect of an [Unknown].
+// Effect describes what an [Unknown] may read or change.
 type Effect uint8
 
 // The effects.
@@ -111,7 +112,7 @@ const (
 	TranslatesSource
 )
 
-// IsCondition reports whether the effect is a condition without a side effect.
+// IsCondition reports whether an [Unknown] with this effect is a condition without a side effect.
 func (e Effect) IsCondition() bool { return e == Reads || e == ReadsVarying || e == ReadsHistory }
 
 func (m Unknown) rank() int { return 14 }
@@ -120,8 +121,8 @@ func (Unknown) action()     {}
 // String returns the text of the unsupported expression.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
 
-// UsesUnknown reports whether the rule has an unsupported part, or looks up a list whose contents
-// are unknown.
+// UsesUnknown reports whether the rule has an unsupported part, or looks up a list that is not part
+// of the rules (see [MatchListed]).
 func (r *Rule) UsesUnknown() bool {
 	unknown := func(m Match) bool {
 		switch m := m.(type) {

@@ -46,11 +46,11 @@ func (r *Redirect) Validate() error {
 	check(len(r.ProxyGIDs) > 0, "ProxyGIDs", "", "at least one group id")
 	if r.Mode == ModeTProxy {
 		check(r.TProxyMark != 0 && r.TProxyMark != SelfCallMark, "TProxyMark", r.TProxyMark,
-			fmt.Sprintf("1-4294967295 without %d, which marks the proxy's calls to its own pod",
+			fmt.Sprintf("1-4294967295 except %d, which marks the proxy's calls to its own pod",
 				SelfCallMark))
 		check(r.TProxyRouteTable != 0 && (r.TProxyRouteTable < 253 || r.TProxyRouteTable > 255),
 			"TProxyRouteTable", r.TProxyRouteTable,
-			"1-4294967295 without 253 to 255, which are the kernel's own tables")
+			"1-4294967295 except 253 to 255, which are the kernel's own tables")
 	}
 	checkRanges(check, "ProxyUIDs", r.ProxyUIDs)
 	checkRanges(check, "ProxyGIDs", r.ProxyGIDs)

@@ -62,19 +62,19 @@ var faultyRedirects = []struct {
 	}, "ProxyGIDs", "", "at least one group id"},
 	{"no mark in TPROXY mode", func(r *rules.Redirect) {
 		r.TProxyMark = 0
-	}, "TProxyMark", "0", "1-4294967295 without 1338"},
+	}, "TProxyMark", "0", "1-4294967295 except 1338"},
 	{"the mark of self-calls in TPROXY mode", func(r *rules.Redirect) {
 		r.TProxyMark = 1338
-	}, "TProxyMark", "1338", "without 1338"},
+	}, "TProxyMark", "1338", "except 1338"},
 	{"no table in TPROXY mode", func(r *rules.Redirect) {
 		r.TProxyRouteTable = 0
-	}, "TProxyRouteTable", "0", "without 253 to 255"},
+	}, "TProxyRouteTable", "0", "except 253 to 255"},
 	{"the default table in TPROXY mode", func(r *rules.Redirect) {
 		r.TProxyRouteTable = 253
-	}, "TProxyRouteTable", "253", "without 253 to 255"},
+	}, "TProxyRouteTable", "253", "except 253 to 255"},
 	{"the local table in TPROXY mode", func(r *rules.Redirect) {
 		r.TProxyRouteTable = 255
-	}, "TProxyRouteTable", "255", "without 253 to 255"},
+	}, "TProxyRouteTable", "255", "except 253 to 255"},
 	{"a descending range of users", func(r *rules.Redirect) {
 		r.ProxyUIDs[0].Last = 1
 	}, "ProxyUIDs", "1337-1", "not above its last"},
