@@ -47,8 +47,8 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-// drawRedirect draws valid parameters of a mode. The ports of the proxy are distinct, so that each
-// has one listener.
+// drawRedirect draws valid parameters of a mode. The ports of the proxy are distinct, because each
+// port has its own listener.
 func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
@@ -98,7 +98,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	return r
 }
 
-// anyCall draws a call that is answered if there are no rules.
+// anyCall generates calls that are answered if there are no rules.
 func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	return rapid.Custom(func(t *rapid.T) testbed.Call {
 		c := testbed.Call{Network: rapid.SampledFrom([]string{
@@ -133,8 +133,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 			fallthrough
 		default:
 			if c.Mark == r.TProxyMark && r.Mode == rules.ModeTProxy {
-				// A policy route delivers the call to the application on an address that the pod
-				// does not have, so that the application cannot reply.
+				// With this mark, a policy route would deliver the call to the application at an
+				// address that the pod does not have. The application could not reply.
 				c.Mark = 0
 			}
 		}
@@ -142,19 +142,21 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient reports whether the pod itself receives its replies to an address outside. For
-// this the rules must mark the replies, and a policy route must deliver them.
+// canCallAsClient reports whether a proxy in the pod can call the address to with the address of a
+// client outside. The proxy receives the replies only if the rules mark them and a policy route
+// delivers them to the pod.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {
-		// The call passes lo. A reply leaves by eth0 until it is marked.
+		// The call passes lo. A reply without a mark leaves by eth0.
 		return n.Contains("lo") || n.Contains("eth0")
 	})
 	return r.Mode == rules.ModeTProxy && captures && !excluded && (r.IPv6 ||
 		to.Is4()) && slices.Contains(podAddrs, to)
 }
 
-// drawClient draws the address and mark of a proxy that calls with the address of its client.
+// drawClient makes the call one of a proxy that uses the address of its client. It draws this
+// address.
 func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	clients := slices.DeleteFunc(slices.Clone(outsideAddrs), func(a netip.Addr) bool {
 		return a.Is4() != c.To.Addr().Is4()
@@ -163,14 +165,15 @@ func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	c.Transparent, c.Mark = true, r.TProxyMark
 }
 
-func unspecified(like netip.Addr) netip.Addr {
-	if like.Is4() {
+// unspecified returns the unspecified address of the family of a.
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
 		return netip.IPv4Unspecified()
 	}
 	return netip.IPv6Unspecified()
 }
 
-// drawSource draws the caller's address for a call within the pod.
+// drawSource draws a source address for about half of the calls within the pod.
 func drawSource(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	if !rapid.Bool().Draw(t, "own address") {
 		return
@@ -190,7 +193,7 @@ func oftenTrue(t *rapid.T, label string) bool {
 	return rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, label)
 }
 
-// someOf draws at most n of the values, usually none.
+// someOf draws at most n of the values. With a probability of 75 % it draws none.
 func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
 	if oftenTrue(t, "no "+label) {
 		return nil
@@ -209,7 +212,8 @@ func somePortRanges(t *rapid.T, label string) []rules.PortRange {
 	}), 1, 3).Draw(t, label)
 }
 
-// somePrefixes draws prefixes of the addresses of calls, including IPv4-mapped ones.
+// somePrefixes draws prefixes that contain addresses of calls. Some of the IPv4 prefixes are
+// IPv4-mapped.
 func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 	if rapid.Bool().Draw(t, "no "+label) {
 		return nil

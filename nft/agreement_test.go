@@ -16,13 +16,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The number of calls for each ruleset. Creating a ruleset takes as long as several calls.
+// The bounds of the number of calls for each ruleset. Applying a ruleset takes as long as several
+// calls.
 const minCalls, maxCalls = 10, 25
 
-// TestModelAgreesWithKernel compares the prediction of the model (rules.Explain) with the server
-// that answers, for random parameters and random calls. A failure prints the seed and writes a file
-// under testdata/rapid, which the next run tries first. SLUICE_LONG in the environment increases
-// the number of rulesets tenfold.
+// TestModelAgreesWithKernel compares the server that answers a call with the server that the model
+// predicts (rules.Explain), for random parameters and random calls. A failure prints the seed and
+// writes a file under testdata/rapid, which the next run tries first. SLUICE_LONG=1 in the
+// environment increases the number of rulesets tenfold.
 func TestModelAgreesWithKernel(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	t.Parallel()
@@ -65,8 +66,8 @@ type drawnScenario struct {
 	calls       []testbed.Call
 }
 
-// check makes the calls. It describes the first call whose result differs from the model's
-// prediction, and returns the number of captured calls.
+// check makes the calls. disagreement describes the first call whose result differs from the model's
+// prediction, and is empty if there is none. captured is the number of captured calls.
 func (s drawnScenario) check(t *rapid.T) (disagreement string, captured int) {
 	b, err := testbed.New(testbed.Options{Interface: secondInterface})
 	if err != nil {
@@ -138,15 +139,15 @@ type connection struct {
 	zone     uint16
 }
 
-// first returns the prediction for the first call of the connection. If this call is the first, it
-// records and returns predicted.
+// first returns the prediction for the first call of the connection of c. If c is this first call,
+// first records and returns predicted.
 func (known connections) first(
-	c testbed.Call, own netip.AddrPort, zone uint16, predicted testbed.Answer,
+	c testbed.Call, source netip.AddrPort, zone uint16, predicted testbed.Answer,
 ) testbed.Answer {
 	if c.Network != "udp" {
 		return predicted
 	}
-	id := connection{own, c.To, zone}
+	id := connection{source, c.To, zone}
 	if earlier, ok := known[id]; ok {
 		return earlier
 	}

@@ -72,14 +72,15 @@ func TestUnexpectedAnswerIsAnError(t *testing.T) {
 			})
 			found, err := c.withShortTimeout(t).findSluiceTable()
 			if found != nil || err == nil || !strings.Contains(err.Error(), row.want) {
-				t.Errorf("table %v, error %v, want an error that contains %q", found, err, row.want)
+				t.Errorf("table %v, error %v, want no table and an error that contains %q", found, err,
+					row.want)
 			}
 		})
 	}
 }
 
-// TestTheKernelsExplanationIsPartOfTheError covers the formats of acknowledgements of old and new
-// kernels.
+// TestTheKernelsExplanationIsPartOfTheError covers the formats in which old and new kernels report
+// errors.
 func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	var tlv messages
 	tlv.addText(unix.NLMSGERR_ATTR_MSG, "the reason")
@@ -114,7 +115,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 			"invalid argument",
 		},
 		{
-			"an answer without the message that its length includes",
+			"an answer that ends within the copy of the message",
 			uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4],
 			"invalid argument",
 		},
@@ -161,6 +162,6 @@ func TestErrorsThatConcernNoObjectAreClassified(t *testing.T) {
 	})
 	if _, err := c.findSluiceTable(); !IsNotSupported(err) ||
 		!strings.Contains(err.Error(), FeatureTables.Option) {
-		t.Errorf("%v, want an error that nf_tables is not supported", err)
+		t.Errorf("%v, want a not-supported error that names %s", err, FeatureTables.Option)
 	}
 }

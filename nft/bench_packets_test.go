@@ -53,7 +53,7 @@ func BenchmarkConnect(b *testing.B) {
 }
 
 // BenchmarkCounters compares the time to connect with and without counters in the rules. It uses
-// one namespace and changes its rules after each round, because the times of two namespaces with
+// one namespace and changes its rules between rounds, because the times of two namespaces with
 // equal rules differ by more than the cost of the counters.
 func BenchmarkCounters(b *testing.B) {
 	netnstest.RequireRoot(b)
@@ -67,7 +67,7 @@ func BenchmarkCounters(b *testing.B) {
 	})
 	var times [2][]time.Duration
 	for i := range 2 * b.N {
-		which := (i + i/2) % 2 // 0 1 1 0
+		which := (i + i/2) % 2 // 0, 1, 1, 0, 0, 1, 1, 0, ...
 		if _, err := Apply(pod.ns, rulesets[which]); err != nil {
 			b.Fatal(err)
 		}

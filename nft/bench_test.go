@@ -15,11 +15,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// prefixCounts contains the numbers of excluded prefixes per family.
+// prefixCounts contains the numbers of excluded prefixes of each family to measure.
 var prefixCounts = []int{0, 1000, 10000}
 
 // sidecar returns the injector's parameters for a dual-stack pod with DNS capture, with n excluded
-// prefixes of each family.
+// prefixes of each family. No two of the prefixes can be merged.
 func sidecar(n int) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
@@ -27,19 +27,13 @@ func sidecar(n int) rules.Redirect {
 	r.IPv6 = true
 	r.DNS = rules.DNS{Capture: true, All: true}
 	for i := range n {
-		// Use every second /24 and /56, so that no two prefixes can be merged.
-		v4 := netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0})
-		v6 := netip.AddrFrom16([16]byte{
-			0x20, 0x01, 0x0d, 0xb8, byte(i >> 15), byte(i >> 7), byte(i << 1),
-		})
-		r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(v4, 24),
-			netip.PrefixFrom(v6, 56))
+		r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, prefix4(i), prefix6(i))
 	}
 	return r
 }
 
-// rawRequests contains the encoded requests of a first installation. Sending them is the minimum
-// work of any program.
+// rawRequests contains the encoded requests of a first installation. Every program must at least
+// send these requests.
 type rawRequests struct{ rules, routing []byte }
 
 func newRawRequests(b *testing.B, rs rules.Ruleset) rawRequests {
@@ -117,14 +111,15 @@ func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
 	}
 }
 
-// candidate is an operation to measure in a namespace, with its preparation.
+// A candidate is an operation to measure in a namespace. prepare is called before the measurement,
+// unless it is nil.
 type candidate struct {
 	name         string
 	prepare, run func(*netns.NS)
 }
 
-// compare runs the candidates alternately, b.N times each in a new namespace, and reports the
-// median of each and its ratio to the first.
+// compare runs the candidates in turn, b.N times each, always in a new namespace. It reports the
+// median time of each candidate, and the ratio to the median of the first candidate.
 func compare(b *testing.B, candidates ...candidate) {
 	b.Helper()
 	times := make([][]time.Duration, len(candidates))
@@ -157,8 +152,8 @@ func compare(b *testing.B, candidates ...candidate) {
 // benchmarkModes contains the interception modes to measure, with the parameters for n excluded
 // prefixes of each family.
 var benchmarkModes = []struct {
-	name     string // the prefix of the benchmark's name
-	redirect func(n int) rules.Redirect
+	namePrefix string // the prefix of the benchmark's name
+	redirect   func(n int) rules.Redirect
 }{
 	{"", sidecar},
 	{"tproxy/", func(n int) rules.Redirect {
@@ -172,7 +167,7 @@ var benchmarkModes = []struct {
 func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
 	for _, m := range benchmarkModes {
 		for _, n := range prefixCounts {
-			b.Run(fmt.Sprintf("%sprefixes=%d", m.name, n), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%sprefixes=%d", m.namePrefix, n), func(b *testing.B) {
 				do(b, m.redirect(n))
 			})
 		}
@@ -247,7 +242,7 @@ func BenchmarkApplyChange(b *testing.B) {
 	}
 }
 
-// withAnotherPrefix returns the parameters with another first prefix.
+// withAnotherPrefix returns the parameters with another prefix instead of the first one.
 func withAnotherPrefix(r rules.Redirect) rules.Redirect {
 	r.OutboundExcludeCIDRs = append(slices.Clone(r.OutboundExcludeCIDRs[1:]),
 		netip.MustParsePrefix("192.0.2.0/24"))

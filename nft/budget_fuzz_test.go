@@ -20,8 +20,8 @@ var (
 	queryBound    = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// FuzzDecodeWithinBudget checks that time and memory are bounded when thousands of copies of any
-// rule, which use the same set, are decoded, and when queries about these rules are answered.
+// FuzzDecodeWithinBudget checks that the time and memory are bounded for decoding thousands of
+// copies of any rule, all of which use one set, and for answering queries about these rules.
 func FuzzDecodeWithinBudget(f *testing.F) {
 	elements := func(n int) []byte {
 		var list []byte
@@ -101,8 +101,8 @@ func changed(rs rules.Ruleset) rules.Ruleset {
 	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
 }
 
-// FuzzReceiveWithinBudget checks that time and memory are bounded when any answer to the requests
-// of a dump is decoded, and when queries about the decoded rules are answered.
+// FuzzReceiveWithinBudget checks that the time and memory are bounded for decoding any answer to the
+// requests of a dump, and for answering queries about the decoded rules.
 func FuzzReceiveWithinBudget(f *testing.F) {
 	for _, seed := range recordAnswers(f) {
 		f.Add(seed)
@@ -114,16 +114,12 @@ func FuzzReceiveWithinBudget(f *testing.F) {
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 			return [][]byte{withSequenceOf(request, data)}
 		})
-		short := unix.Timeval{Usec: 1000}
-		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
-			&short); err != nil {
-			t.Fatal(err)
-		}
+		c.setTimeout(t, time.Millisecond)
 		var rs rules.Ruleset
 		decodingBound.Check(t, "decoding", func() {
 			tables, _, _ := c.listTables(nil)
 			for i, table := range tables {
-				table.Name = fmt.Sprint(i, table.Name)
+				table.Name = fmt.Sprint(i, table.Name) // the same answer may list equal names
 				rs.Tables = append(rs.Tables, table.Table)
 			}
 		})

@@ -40,21 +40,22 @@ func TestTransactionsOfAReplacement(t *testing.T) {
 	}
 }
 
-// TestRejectedCaptureMove checks that no gate remains, whichever transaction the kernel rejects.
+// TestRejectedCaptureMove checks that no gate remains after the kernel has rejected any one of the
+// three transactions.
 func TestRejectedCaptureMove(t *testing.T) {
-	for refused := range int32(3) {
-		t.Run(fmt.Sprintf("transaction %d", refused+1), func(t *testing.T) {
+	for rejected := range int32(3) {
+		t.Run(fmt.Sprintf("transaction %d", rejected+1), func(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			from := example("sidecar-ipv4")
 			mustApply(t, ns, from, Created)
 			to := example("tproxy-dual")
-			_, err := applyCountingBatches(t, ns, to, func(n int32) bool { return n == refused+1 })
-			if refusal := (*KernelError)(nil); !errors.As(err, &refusal) ||
-				refusal.Errno != unix.EINVAL {
+			_, err := applyCountingBatches(t, ns, to, func(n int32) bool { return n == rejected+1 })
+			if rejection := (*KernelError)(nil); !errors.As(err, &rejection) ||
+				rejection.Errno != unix.EINVAL {
 				t.Errorf("error %v, want a KernelError with EINVAL", err)
 			}
-			checkTables(t, ns, []rules.Ruleset{from, from, to}[refused])
+			checkTables(t, ns, []rules.Ruleset{from, from, to}[rejected])
 		})
 	}
 }
@@ -82,14 +83,15 @@ func TestLeftoverGateIsRemoved(t *testing.T) {
 }
 
 // applyCountingBatches applies the tables of the ruleset and returns the number of transactions.
-// The kernel rejects the transactions that refuse selects.
+// The kernel rejects the transactions that reject selects by their number. The first one is 1. If
+// reject is nil, the kernel rejects none.
 func applyCountingBatches(
-	t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32) bool,
+	t *testing.T, ns *netns.NS, rs rules.Ruleset, reject func(n int32) bool,
 ) (int32, error) {
 	var batches atomic.Int32
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		if isBatch(request) {
-			if n := batches.Add(1); refuse != nil && refuse(n) {
+			if n := batches.Add(1); reject != nil && reject(n) {
 				second := native.Uint32(request)
 				native.PutUint16(request[second+4:], messageType(0xff)) // unknown to the kernel
 			}

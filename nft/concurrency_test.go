@@ -97,8 +97,9 @@ func TestConcurrentInstallersOfAllExamples(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce covers concurrent updates without the lock, as after its timeout. The
-// kernel must reject a transaction if the set has changed since it was read.
+// TestUpdatesOfOneSetAtOnce covers concurrent updates by calls that do not hold the lock, as after
+// the timeout of the lock. The kernel must reject a transaction if the set has changed since the
+// read.
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -121,12 +122,12 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 		if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(i int) bool {
 			return sameTables(manyPrefixes(i, 50), got)
 		}) {
-			t.Fatalf("the set does not equal any of the applied ones:\n%s", got)
+			t.Fatalf("the ruleset equals none of the applied ones:\n%s", got)
 		}
 	}
 }
 
-// TestInstallersAndRemoversAtOnce checks that one complete ruleset or none remains.
+// TestInstallersAndRemoversAtOnce checks that one complete ruleset or no ruleset remains.
 func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -219,9 +220,9 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 	})
 }
 
-// atOnce calls do in n goroutines, which start together. locked reports that all of them ended
-// within the timeout of the lock, so that no call has continued without the lock. A call may return
-// errBusy, because other calls change the ruleset during every attempt to read it.
+// atOnce calls do in n goroutines, which start together. locked reports whether all calls ended
+// within the timeout of the lock. If so, no call has continued without the lock. A call may return
+// errBusy, because the other calls may change the ruleset during every attempt to read it.
 func atOnce(t *testing.T, n int, do func(i int) error) (locked bool) {
 	t.Helper()
 	var ready, done sync.WaitGroup

@@ -24,7 +24,7 @@ func TestReaderNeverReturnsAMixture(t *testing.T) {
 	}
 	t.Log(seen)
 	if seen["nothing"] > 0 {
-		t.Errorf("%d reads found no table, want none", seen["nothing"])
+		t.Errorf("%d reads found no table, want 0", seen["nothing"])
 	}
 }
 

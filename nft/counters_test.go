@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// counted returns the ruleset of the example "counters" after a change, with a different count for
-// each rule.
+// counted returns the ruleset of withCounters, with a different count for each rule.
 func counted(change func(*rules.Redirect)) rules.Ruleset {
 	rs := withCounters(change)
 	n := uint64(0)
@@ -23,6 +22,7 @@ func counted(change func(*rules.Redirect)) rules.Ruleset {
 	return rs
 }
 
+// withCounters returns the ruleset of the example "counters" after a change of the parameters.
 func withCounters(change func(*rules.Redirect)) rules.Ruleset {
 	return compileWith(func(r *rules.Redirect) {
 		captureAll(r)
@@ -34,7 +34,7 @@ func withCounters(change func(*rules.Redirect)) rules.Ruleset {
 
 func unchanged(*rules.Redirect) {}
 
-// hits returns the counters in the namespace by chain and rule.
+// hits returns the counters in the namespace by chain and rule, like hitsByRule.
 func hits(t testing.TB, ns *netns.NS) map[string]rules.Hits {
 	t.Helper()
 	rs, err := Read(ns)
@@ -44,12 +44,14 @@ func hits(t testing.TB, ns *netns.NS) map[string]rules.Hits {
 	return hitsByRule(&rs)
 }
 
+// hitsByRule returns the counters of a ruleset by chain and rule. The key of a rule that is printed
+// like an earlier one ends with an apostrophe.
 func hitsByRule(rs *rules.Ruleset) map[string]rules.Hits {
 	found := map[string]rules.Hits{}
 	for _, c := range rs.Tables[0].Chains {
 		for i := range c.Rules {
 			key := fmt.Sprint(c.Name, ": ", &c.Rules[i])
-			for found[key] != (rules.Hits{}) {
+			for _, exists := found[key]; exists; _, exists = found[key] {
 				key += "'"
 			}
 			found[key] = c.Rules[i].Hits
@@ -121,13 +123,13 @@ func TestRepairDoesNotRestoreTheCountersOfASnapshot(t *testing.T) {
 	}
 	for rule, h := range hits(t, ns) {
 		if h.Packets >= 1000 {
-			t.Errorf("%s has the count of the snapshot", rule)
+			t.Errorf("%s: %v, want fewer than the 1000 packets of the snapshot", rule, h)
 		}
 	}
 }
 
-// TestAChangeKeepsTheCountsOfOtherRules adds a rule and replaces an element of a set.
-func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
+// TestAChangeKeepsTheCountersOfOtherRules adds a rule and replaces an element of a set.
+func TestAChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)
 	mustApply(t, ns, old, Created)

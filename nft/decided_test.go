@@ -14,7 +14,7 @@ import (
 
 // TestRulesOfProgramsAreDecided checks that no packet is undecided for rules that programs have
 // added to nftables. An unknown expression must not affect the comparison of the rules with
-// themselves, or with a ruleset that first drops a port.
+// themselves, or with the same rules after a chain that drops a port.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -65,7 +65,7 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	t.Helper()
 	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
 	if got := r.StrictVerdict(); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("verdict %s, want %s", got, want)
 	}
 	for _, u := range r.Undecided {
 		t.Errorf("undecided because of %s, for example %s; want no undecided packets", u.Text,
@@ -98,7 +98,7 @@ func TestSetsThatRulesChange(t *testing.T) {
 		{"additions for different packets", "tcp dport 80 " + add + read, add + read, diff.Undecidable},
 		{"additions of different keys", "add @s { ip daddr }\n" + read, add + read, diff.Undecidable},
 		{
-			// The limit decides for each lookup whether it matches (nft_lookup_eval).
+			// Each lookup that finds an element evaluates the element's limit (nft_lookup_eval).
 			"additions with a limit", read + addLimited, read + read + addLimited, diff.Undecidable,
 		},
 		{
@@ -130,11 +130,12 @@ func TestSetsThatRulesChange(t *testing.T) {
 			}
 			r := diff.Decide(sides[0], sides[1], diff.Options{})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s\nundecided: %+v\nclasses: %+v", got, tc.want,
+					r.Undecided, r.Classes)
 			}
 		})
 	}
-	// Sets with the same name are compared by their elements, if these have no timeout.
+	// Sets with the same name are compared by their elements, if no element has a timeout.
 	reading := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+
@@ -177,13 +178,13 @@ func TestSetsThatMayBeFull(t *testing.T) {
 	} {
 		r := diff.Decide(side(tc.left, tc.rule), side(tc.right, tc.rule), diff.Options{})
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s | %s: %s: %s, want %s", tc.left, tc.right, tc.rule, got, tc.want)
+			t.Errorf("%s | %s: %s: verdict %s, want %s", tc.left, tc.right, tc.rule, got, tc.want)
 		}
 	}
 }
 
 // TestIndexesOfInterfacesAreNotComparedAcrossNamespaces compares rules with equal indexes. In two
-// namespaces an index may denote different interfaces, except the index of lo.
+// namespaces an index may denote different interfaces, unless it is the index of lo.
 func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 	a, b := netnstest.New(t), netnstest.New(t)
 	side := func(ns *netns.NS, rule string) diff.Side {
@@ -219,14 +220,15 @@ func TestIndexesOfInterfacesAreNotComparedAcrossNamespaces(t *testing.T) {
 		}{{side(a, rule), diff.Equivalent}, {side(b, rule), want}} {
 			r := diff.Decide(in, tc.other, diff.Options{})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("%s: %s, want %s", rule, got, tc.want)
+				t.Errorf("%s: verdict %s, want %s", rule, got, tc.want)
 			}
 		}
 	}
 }
 
-// TestMapsOfStatesThatAChainChanges compares verdict maps with equal rules. The kernel evaluates
-// the key of a map once, but a rule after a jump reads the state that the chain has changed.
+// TestMapsOfStatesThatAChainChanges compares a verdict map with one rule for each of its elements.
+// The kernel evaluates the key of a map once, but a rule after a jump reads the state that the
+// chain has changed.
 func TestMapsOfStatesThatAChainChanges(t *testing.T) {
 	ns := netnstest.New(t)
 	side := func(list string) diff.Side {
@@ -267,7 +269,7 @@ func TestMapsOfStatesThatAChainChanges(t *testing.T) {
 	} {
 		r := diff.Decide(side(tc.mapped), side(tc.list), diff.Options{})
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }

@@ -20,8 +20,8 @@ var kernelExpressions = strings.Fields(`
 	bitwise byteorder cmp connlimit counter ct dup dynset exthdr fib flow_offload fwd hash immediate inner last limit log lookup masq match
 	meta nat notrack numgen objref osf payload queue quota range redir reject rt socket synproxy target tproxy tunnel xfrm`)
 
-// TestEveryExpressionOfTheKernelIsKnown also queries the running kernel, which returns ENOENT for
-// an expression that it does not support.
+// TestEveryExpressionOfTheKernelIsKnown also tries all expressions in the running kernel, which
+// returns ENOENT for an expression that it does not support.
 func TestEveryExpressionOfTheKernelIsKnown(t *testing.T) {
 	for _, name := range kernelExpressions {
 		if _, known := kindOfExpression(name); !known {
@@ -41,12 +41,13 @@ func TestEveryExpressionOfTheKernelIsKnown(t *testing.T) {
 	}
 	t.Logf("not supported by this kernel: %v", missing)
 	if !slices.Contains(missing, "sluice") || len(missing) > len(kernelExpressions)/2 {
-		t.Errorf("the kernel does not support %v, want \"sluice\" and at most half of the others",
+		t.Errorf("the kernel does not support %v, want \"sluice\" and at most half of kernelExpressions",
 			missing)
 	}
 }
 
-// tryExpression adds a rule with an expression without attributes, which the kernel rejects.
+// tryExpression returns the error with which the kernel rejects a rule that has the expression
+// without attributes.
 func tryExpression(name string) error {
 	c, err := dial()
 	if err != nil {
@@ -65,7 +66,7 @@ func tryExpression(name string) error {
 	e.addText(unix.NFTA_RULE_CHAIN, "c")
 	list := e.beginNest(unix.NFTA_RULE_EXPRESSIONS)
 	e.writeExpression(name, func() {})
-	// Add a second, invalid expression, for expressions without attributes.
+	// Add an invalid expression: the kernel accepts some expressions without attributes.
 	e.writeExpression("cmp", func() {})
 	e.endNest(list)
 	e.end()
@@ -83,7 +84,7 @@ func dumpedRule(write func(*encoder)) attributes {
 }
 
 // writeNumbers encodes an expression with numeric attributes. attrs contains the type and the value
-// of each attribute.
+// of the first attribute, then those of the next, and so on.
 func writeNumbers(e *encoder, name string, attrs ...uint32) {
 	e.writeExpression(name, func() {
 		for i := 0; i < len(attrs); i += 2 {
@@ -92,9 +93,9 @@ func writeNumbers(e *encoder, name string, attrs ...uint32) {
 	})
 }
 
-// TestExpressionsAreEvaluatedInOrder covers rules that no nft command creates, but that the kernel
-// accepts.
-func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
+// TestDecodedFormOfRulesThatNoCommandCreates covers rules that the kernel accepts, but that no nft
+// command creates.
+func TestDecodedFormOfRulesThatNoCommandCreates(t *testing.T) {
 	accept := func(e *encoder) { e.verdict(1, "") }
 	for _, row := range []struct {
 		name  string
@@ -248,9 +249,9 @@ func unknownsOf(r rules.Rule) []rules.Unknown {
 	return list
 }
 
-// TestUnknownsAreEqualOnlyIfTheirDependenciesAre compares the unknown conditions and actions of two
-// rules.
-func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
+// TestUnknownsAreComparedByTheirContents compares the unknown conditions and actions of two rules.
+// An unknown without data equals no other unknown.
+func TestUnknownsAreComparedByTheirContents(t *testing.T) {
 	for _, row := range []struct {
 		a, b string
 		same bool
@@ -309,12 +310,12 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		list := rs.Tables[0].Chain("c").Rules
 		a, b := unknownsOf(list[0]), unknownsOf(list[1])
 		if len(a) == 0 || len(b) == 0 {
-			t.Errorf("%s | %s: want an unknown condition or action in each", &list[0], &list[1])
+			t.Errorf("%s | %s: want an unknown condition or action in each rule", &list[0], &list[1])
 			continue
 		}
 		incomparable := func(u rules.Unknown) bool { return u.Data == rules.NoData }
 		if same := slices.Equal(a, b) && !slices.ContainsFunc(a, incomparable); same != row.same {
-			t.Errorf("%s | %s: equal: %t, want %t\n%q\n%q", row.a, row.b, same, row.same, a, b)
+			t.Errorf("%s | %s: equal unknowns: %t, want %t\n%q\n%q", row.a, row.b, same, row.same, a, b)
 		}
 	}
 }
@@ -370,7 +371,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		}
 		if &tuple.Alternatives[0] != &first[0].(rules.MatchTuple).Alternatives[0] ||
 			&m.Values[0] != &first[1].(rules.MatchMarkRange).Values[0] {
-			t.Fatal("each rule has its own copy of a set, want a shared one")
+			t.Fatalf("rule %d has its own copy of a set, want the copy of rule 0", i)
 		}
 	}
 	if used := maxExpansion - budget; used > 4*elements {
@@ -380,6 +381,6 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMap + 1,
 	}
 	if _, err := large.keys(); err == nil {
-		t.Error("a set of several fields with more than maxMap elements was decoded")
+		t.Error("a set of several fields with more than maxMap elements was decoded, want an error")
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterRules contains rules in nft's syntax with their decoded form (see formatRule): matches and,
-// after "|", actions. A match after an action is in brackets. A question mark means that two such
-// expressions are never equal. A rule with a map may be decoded as several rules.
+// filterRules contains rules in nft's syntax, each with its decoded form (see formatRule): matches
+// and, after "|", actions. A match after an action is in brackets. A question mark means that two
+// such expressions are never equal. A rule with a map may be decoded as several rules.
 var filterRules = [][]string{
 	{"notrack tcp dport 80 accept", "| notrack [meta l4proto tcp] [th dport 80] accept"},
 	{
@@ -237,7 +237,7 @@ var filterRules = [][]string{
 		"ip daddr . meta l4proto . th dport { 1.2.3.4 . tcp . 80 } accept",
 		"ip daddr 1.2.3.4 meta l4proto tcp th dport 80 | accept",
 	},
-	// For other protocols the kernel compares other data than ports.
+	// If the protocol has no ports, the kernel compares other data of the transport header.
 	{
 		"meta l4proto . th dport != { tcp . 80, udp . 53 } accept",
 		"reads(meta l4proto . th dport != { 2 elements }) | accept",

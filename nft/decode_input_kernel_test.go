@@ -22,18 +22,18 @@ import (
 // A loadExpression is an expression in nft's syntax that loads a value.
 type loadExpression struct {
 	text string
-	// varies reports that the value may differ between two equal packets.
+	// varies reports whether the value may differ between two equal packets.
 	varies bool
 }
 
-// loadExpressions returns expressions that load all keys of meta and ct, and all bytes of the
-// headers.
+// loadExpressions returns expressions that load keys of meta and ct, properties of sockets and
+// routes, a hash, and all bytes of the headers of IPv4 and UDP.
 func loadExpressions() []loadExpression {
 	var list []loadExpression
 	for key, name := range metaKeys {
 		switch {
 		case strings.Contains(name, "br"):
-			continue // only for bridges
+			continue // the key is only for bridges
 		case key == unix.NFT_META_CPU || key == unix.NFT_META_PRANDOM || name == "time" ||
 			name == "day" || name == "hour":
 			list = append(list, loadExpression{"meta " + name, true})
@@ -146,8 +146,9 @@ func TestRulesChangeOnlyDependentValues(t *testing.T) {
 	}
 }
 
-// recording returns a table with a chain that makes a change to packets at the hook, unless change
-// is empty, and with a later chain that adds the loaded value of each expression to a set.
+// recording returns a table in nft's syntax. Unless change is empty, the table has a chain with the
+// type, hook, priority and rules in change. A later chain adds the loaded value of each expression
+// to a set.
 func recording(expressions []loadExpression, hook, change string) string {
 	recordingHook := hook
 	if hook == "output" {
@@ -186,7 +187,8 @@ func loadable(t *testing.T, hook string) []loadExpression {
 	return list
 }
 
-// loadedValues sends a packet, and returns the values that the kernel loads after the change.
+// loadedValues sends a packet through a recording, and returns the value that the kernel loads for
+// each expression.
 func loadedValues(
 	t *testing.T, expressions []loadExpression, hook, change string,
 ) []string {
@@ -240,7 +242,7 @@ func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 	t.Helper()
 	found := make([]string, sets)
 	withConn(t, ns, func(c *conn) (err error) {
-		for i := len(found) - 1; i >= 0; i-- { // the rules add to the first set last
+		for i := len(found) - 1; i >= 0; i-- { // the last rule adds to the first set
 			_, listed := c.dump(unix.NFT_MSG_GETSETELEM, rules.IPv4, func(m *messages) {
 				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, "t")
 				m.addText(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))

@@ -20,8 +20,8 @@ const (
 )
 
 // TestInputsOfEveryKey covers all expressions of the kernel and all their keys. The test lists the
-// inputs of those that do not depend on every input, so that another restriction in the decoder
-// requires a change of the test.
+// inputs of each key that does not depend on every input. Therefore the test fails if the decoder
+// restricts the inputs of another key.
 func TestInputsOfEveryKey(t *testing.T) {
 	check := func(name string, key uint32, a attributes, listed map[uint32]rules.Inputs) {
 		t.Helper()
@@ -94,8 +94,8 @@ func TestInputsOfEveryKey(t *testing.T) {
 			return all
 		}()},
 	}
-	// The inputs of the other expressions, which have no keys. Other tests cover the extensions of
-	// xtables and the parts of the packet that payload loads.
+	// withoutKeys contains the inputs of the other expressions, which have no keys. Other tests
+	// cover the extensions of xtables and the parts of the packet that payload loads.
 	withoutKeys := map[string]rules.Inputs{
 		"bitwise": 0, "byteorder": 0, "cmp": 0, "counter": 0, "dynset": 0, "exthdr": packetContents,
 		"immediate": 0, "last": 0, "log": 0, "lookup": 0, "numgen": 0, "objref": 0, "osf": header,

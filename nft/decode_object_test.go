@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestRulesWithUnreadParts covers rules with references that the decoder does not resolve: to a
-// named object, whose definition may differ, and to a device by its index, which denotes another
+// TestUnresolvedReferencesAreUnknown covers references that the decoder does not resolve: to a named
+// object, whose definition may differ, and to a device by its index, which may denote another
 // device in another namespace.
-func TestRulesWithUnreadParts(t *testing.T) {
+func TestUnresolvedReferencesAreUnknown(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ objects, rule, want string }{
 		{`ct helper h { type "ftp" protocol tcp; };`, `ct helper set "h"`, rules.NoData},
@@ -29,7 +29,7 @@ func TestRulesWithUnreadParts(t *testing.T) {
 		}
 		actions := got.Tables[0].Chains[0].Rules[0].Actions
 		if len(actions) != 1 {
-			t.Fatalf("%s: actions %v, want one", row.rule, actions)
+			t.Fatalf("%s: actions %v, want one action", row.rule, actions)
 		}
 		u, isUnknown := actions[0].(rules.Unknown)
 		if !isUnknown || u.Effect != rules.AnyEffect || !strings.Contains(u.Data, row.want) {

@@ -190,12 +190,12 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 // TestDecodedAddressesEqualTheDecodedKeys compares the two decoders of interval sets, for sets of
 // few adjacent addresses, possibly with inconsistent elements.
 func TestDecodedAddressesEqualTheDecodedKeys(t *testing.T) {
-	near := rapid.Custom(func(t *rapid.T) element {
+	nearElement := rapid.Custom(func(t *rapid.T) element {
 		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
 		return element{[]byte{last & 0x80, 0, 0, last}, rapid.Bool().Draw(t, "end")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		elements := rapid.SliceOfNDistinct(near, 1, 8, func(e element) string {
+		elements := rapid.SliceOfNDistinct(nearElement, 1, 8, func(e element) string {
 			return fmt.Sprint(e)
 		}).Draw(t, "elements")
 		switch rapid.IntRange(0, 2).Draw(t, "order") {
@@ -222,26 +222,27 @@ func TestDecodedAddressesEqualTheDecodedKeys(t *testing.T) {
 		}
 		want := m.(rules.MatchAddr).Ranges
 		if formatRanges(got) != formatRanges(want) {
-			t.Fatalf("%s, want %s", formatRanges(got), formatRanges(want))
+			t.Fatalf("addresses %s, want %s as decoded from the keys", formatRanges(got),
+				formatRanges(want))
 		}
-		// The dumped elements equal the elements of the encoder if and only if their numbers are
-		// equal.
+		// The dumped elements equal the elements of the encoder if and only if both lists have the
+		// same length.
 		encoded := addrElements(rules.MatchAddr{Ranges: got})
 		slices.SortFunc(elements, compareElements)
 		same := slices.EqualFunc(elements, encoded, func(a, b element) bool {
 			return compareElements(a, b) == 0
 		})
 		if len(encoded) != addrElementCount(got) || same != (s.size() == len(encoded)) {
-			t.Fatalf("%s: %d dumped elements, %d encoded ones, equal: %t; want equal elements only "+
-				"for equal numbers, and addrElementCount %d to be the encoded number", formatRanges(got),
-				s.size(), len(encoded), same, addrElementCount(got))
+			t.Fatalf("%s: %d dumped and %d encoded elements, equal: %t, addrElementCount %d; want equal "+
+				"elements only for equal counts, and the encoded count as addrElementCount",
+				formatRanges(got), s.size(), len(encoded), same, addrElementCount(got))
 		}
 	})
 }
 
-// TestACommentIsFoundAmongOtherUserData covers other userdata that newer versions of the nft
-// command may store.
-func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
+// TestACommentIsFoundAmongOtherUserdata covers entries of other types, which newer versions of the
+// nft command may store.
+func TestACommentIsFoundAmongOtherUserdata(t *testing.T) {
 	const kind = udataComment
 	plain := []byte{kind, 4, 'w', 'h', 'y', 0}
 	for _, row := range []struct {
@@ -255,7 +256,7 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 		{"no comment", []byte{9, 1, 1}, ""},
 		{"a truncated comment", plain[:3], ""},
 		{"a comment without its terminating zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
-		{"no user data", nil, ""},
+		{"no userdata", nil, ""},
 	} {
 		if diff := cmp.Diff(row.want, comment(row.data)); diff != "" {
 			t.Errorf("%s, -want +got\n%s", row.name, diff)
@@ -359,11 +360,11 @@ func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 	} {
 		got, ok := newPlainFormat(4).read(row.a)
 		if ok != row.plain {
-			t.Errorf("%s: the fast decoder decodes it: %t, want %t", row.name, ok, row.plain)
+			t.Errorf("%s: decoded by the fast decoder: %t, want %t", row.name, ok, row.plain)
 		}
 		if want, _ := new(decodedSet).read(row.a); ok && (string(got.key) != string(want.key) ||
 			got.end != want.end) {
-			t.Errorf("%s: %v, want %v", row.name, got, want)
+			t.Errorf("%s: %v, want %v as by the general decoder", row.name, got, want)
 		}
 	}
 }

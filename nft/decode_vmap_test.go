@@ -21,7 +21,8 @@ func encodedVerdict(code int32, chain string) []byte {
 }
 
 // FuzzDecodeVerdictMap checks that the decoded rules of any verdict map are complete: each has a
-// verdict or an unknown expression, and the handle of the original rule.
+// verdict or an unknown expression, and the handle of the original rule. A map without effect needs
+// neither a verdict nor an unknown expression.
 func FuzzDecodeVerdictMap(f *testing.F) {
 	f.Add([]byte{0, 80}, []byte{0, 81}, encodedVerdict(1, ""), encodedVerdict(0, ""), false)
 	f.Add([]byte{0, 80}, []byte{1, 81}, encodedVerdict(unix.NFT_JUMP, "other"),
@@ -46,7 +47,7 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 			}
 			_, isUnknown := r.Matches[len(r.Matches)-1].(rules.Unknown)
 			if len(r.Actions) != 1 && !isUnknown && !noEffect {
-				t.Errorf("%s: want a verdict or an unknown expression", &r)
+				t.Errorf("%s, want a rule with a verdict or an unknown expression", &r)
 			}
 		}
 	})
@@ -143,11 +144,11 @@ func decodeAlone(family rules.Family, sets decodedSets, a attributes) []rules.Ru
 	return decodeRules(&budget, family, sets, rawRule{attrs: a})
 }
 
-// TestNegatedSetsWithSockets checks that the model does not represent a negated lookup of a property
-// of the packet's socket in a set with several fields. The kernel ends the rule for a packet without
-// the property (nft_socket_eval in net/netfilter/nft_socket.c), but the model cannot exclude the
-// packet from the negated lookup.
-func TestNegatedSetsWithSockets(t *testing.T) {
+// TestNegatedSetWithASocketFieldIsNotModeled covers the lookup of a property of the packet's socket
+// in a set with several fields. The kernel ends the rule for a packet without the property
+// (nft_socket_eval in net/netfilter/nft_socket.c), but the model cannot exclude this packet from a
+// negated lookup.
+func TestNegatedSetWithASocketFieldIsNotModeled(t *testing.T) {
 	cgroup := loadedField(fieldCgroup, 8, "socket cgroupv2 level 1")
 	cgroup.constant = []byte{1}
 	transparent := loadedField(fieldTransparentSocket, 1, "socket transparent")

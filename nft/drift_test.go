@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -13,7 +12,8 @@ import (
 )
 
 // TestForeignObjectsAreFoundAndRemoved checks which foreign objects a read reports, and which of
-// them Apply removes: all in the table of Sluice, and policy rules that Sluice might have added.
+// them Apply removes: all objects in the table of Sluice, and policy rules that Sluice might have
+// added.
 func TestForeignObjectsAreFoundAndRemoved(t *testing.T) {
 	const (
 		someSet  = "add set inet sluice spare { type ipv4_addr; }"
@@ -101,7 +101,7 @@ func TestForeignObjectsAreFoundAndRemoved(t *testing.T) {
 				load(t, ns, row.nft)
 			}
 			if row.ip != "" {
-				runIP(t, ns, row.ip)
+				command(t, ns, "", "ip", strings.Fields(row.ip)...)
 			}
 			if diff := cmp.Diff(row.found, differences(t, ns, want)); diff != "" {
 				t.Errorf("before Apply, -want +got\n%s", diff)
@@ -127,14 +127,4 @@ func differences(t *testing.T, ns *netns.NS, want rules.Ruleset) []string {
 		texts = append(texts, d.String())
 	}
 	return texts
-}
-
-// runIP runs the ip command in the namespace. args is separated by spaces.
-func runIP(t *testing.T, ns *netns.NS, args string) {
-	t.Helper()
-	path := netnstest.RequireBinary(t, "ip")
-	err := ns.Do(func() error { return exec.Command(path, strings.Fields(args)...).Run() })
-	if err != nil {
-		t.Fatalf("ip %s: %v", args, err)
-	}
 }

@@ -36,14 +36,14 @@ func TestEncodeIsDeterministicAndDoesNotChangeTheRuleset(t *testing.T) {
 			t.Errorf("%s: encoded differently the second time", e.name)
 		}
 		if !reflect.DeepEqual(rs, compileWith(e.change)) {
-			t.Errorf("%s: the ruleset has changed:\n%s", e.name, rs)
+			t.Errorf("%s: Encode has changed the ruleset:\n%s", e.name, rs)
 		}
 	}
 }
 
 // TestABatchIsNumberedAndAcknowledgedOnce checks the format that error messages depend on: the
-// sequence number is the index of the description, and only the message before the end of the batch
-// requests an acknowledgement.
+// sequence number of a message is the index of its description, and only the message before the end
+// of the batch requests an acknowledgement.
 func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	tx, err := Encode(manyPrefixes(0, 5000))
 	if err != nil {
@@ -175,7 +175,7 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 				Name: "sluice", Chains: []rules.Chain{chain},
 			}}})
 			if err == nil {
-				t.Fatal("encoded without error")
+				t.Fatalf("encoded without an error, want one that contains %q", row.want)
 			}
 			for _, want := range []string{
 				"inet sluice", "nat-output #2: " + row.rule.String(), row.want,
@@ -196,7 +196,7 @@ func TestAllErrorsAreReportedTogether(t *testing.T) {
 	_, err := Encode(rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: chains}}})
 	for _, want := range []string{"inet t a #1", "inet t a #2", "inet t b #1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("want an error that names %s: %v", want, err)
+			t.Errorf("error %v, want one that contains %q", err, want)
 		}
 	}
 }

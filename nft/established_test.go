@@ -30,7 +30,8 @@ func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
 	return result
 }
 
-// A flow is a long-lived connection, with the servers that answer without and with capture.
+// A flow is a long-lived connection. Without capture the server direct answers, with capture the
+// server captured.
 type flow struct {
 	name             string
 	call             testbed.Call
@@ -72,11 +73,11 @@ var flows = []flow{
 	},
 }
 
-// noAnswerTimeout is the timeout for answers that should not arrive.
+// noAnswerTimeout is the timeout for an answer that is not expected.
 const noAnswerTimeout = 3 * time.Second
 
 // open opens the flows with a timeout for answers, and checks that the expected server answers on
-// each.
+// each connection.
 func open(
 	t *testing.T, network *testbed.Network, timeout time.Duration, expected func(flow) testbed.Name,
 ) []*testbed.Conn {
@@ -114,7 +115,7 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 			for round := range 3 {
 				for i, f := range flows {
 					if answer := older[i].Ask(); answer.By != f.direct {
-						t.Errorf("%s, request %d after the rules: %s, want an answer by %s", f.name,
+						t.Errorf("%s, request %d after Apply: %s, want an answer by %s", f.name,
 							round+1, answer, f.direct)
 					}
 				}
@@ -129,7 +130,7 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 	}
 }
 
-func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
+func TestWithoutKeepEstablishedNoOlderConnectionBypassesTheProxy(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +139,7 @@ func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
 			install(t, network.Pod, sidecar(mode))
 			for i, f := range flows {
 				if answer := older[i].Ask(); answer.Outcome == testbed.Answered {
-					t.Errorf("%s: %s after the rules, want no answer", f.name, answer)
+					t.Errorf("%s: %s after Apply, want no answer", f.name, answer)
 				}
 			}
 		})
@@ -164,9 +165,9 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 				}
 			}
 			if n := outside.Load(); n != 0 {
-				t.Errorf("%d bytes of payload left the pod without passing the proxy, want none", n)
+				t.Errorf("%d bytes of payload left the pod without passing the proxy, want 0", n)
 			}
-			// Check that the counter works: it counts the payload of a connection that is not
+			// Check that the counter works: it must count the payload of a connection that is not
 			// captured.
 			uncaptured := testbed.Call{
 				Network: "tcp", Owner: testbed.ProxyOwner,
@@ -191,7 +192,8 @@ func flushConntrack(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// watchPayload counts the bytes of TCP payload that arrive at eth0 of the namespace for a port.
+// watchPayload counts the bytes of TCP payload for a destination port, in all packets that the
+// interfaces of the namespace receive and send.
 func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 	t.Helper()
 	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
@@ -225,7 +227,8 @@ func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 	return &payload
 }
 
-// payloadTo returns the number of bytes of TCP payload for the port in an IP packet.
+// payloadTo returns the number of bytes of TCP payload in an IP packet to the port. It returns 0 for
+// other packets.
 func payloadTo(packet []byte, port uint16) uint64 {
 	const tcpHeader = 20
 	header, total, protocol := 40, len(packet), packet[6]

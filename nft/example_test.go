@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The parameters of a redirection compile into a ruleset, which one transaction applies to a
-// network namespace. The namespace of a pod is opened by netns.Open or netns.OpenPID.
+// The example compiles the parameters of a redirection into a ruleset, and applies the ruleset twice
+// to a network namespace. The second Apply changes nothing. netns.Open and netns.OpenPID open the
+// namespace of a pod.
 func Example() {
 	ns, err := netns.New()
 	if err != nil {
@@ -68,7 +69,8 @@ func ExampleRead() {
 	// missing in chain inet sluice nat-output: tcp dport 5432 return
 }
 
-// The example commits a ruleset in one transaction with messages that the caller has queued.
+// The example commits a ruleset together with a message that the caller has queued, in one
+// transaction.
 func ExampleAddTo() {
 	ns, err := netns.New()
 	if err != nil {

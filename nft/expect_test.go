@@ -35,7 +35,8 @@ func readExpecting(
 	return x, met, got
 }
 
-// TestAppliedRulesAreRecognized checks that the kernel dumps every rule as it was sent.
+// TestAppliedRulesAreRecognized checks that the kernel dumps the expressions of every rule as the
+// bytes that were sent.
 func TestAppliedRulesAreRecognized(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -49,14 +50,15 @@ func TestAppliedRulesAreRecognized(t *testing.T) {
 					x.unrecognized, met)
 			}
 			if !sameTables(rs, got) {
-				t.Errorf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))
+				t.Errorf("the read table differs from the applied one:\n%s",
+					listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))
 			}
 		})
 	}
 }
 
 // TestDriftFromTheExpectedRulesetIsDetected checks that the comparison detects small changes of the
-// ruleset, and that Apply repairs them.
+// table, and that Apply repairs them.
 func TestDriftFromTheExpectedRulesetIsDetected(t *testing.T) {
 	for _, row := range []struct{ name, change string }{
 		{"an additional rule at the end", "add rule inet sluice nat-output accept"},
@@ -75,11 +77,11 @@ func TestDriftFromTheExpectedRulesetIsDetected(t *testing.T) {
 			rs := manyPrefixes(0, 3)
 			mustApply(t, ns, rs, Created)
 			if _, met, _ := readExpecting(t, ns, rs); !met {
-				t.Fatal("the ruleset does not match before the change")
+				t.Fatal("the table does not match the ruleset before the change")
 			}
 			load(t, ns, row.change)
 			if _, met, _ := readExpecting(t, ns, rs); met {
-				t.Error("the ruleset matches after the change")
+				t.Error("the table still matches the ruleset after the change")
 			}
 			mustApply(t, ns, rs, Replaced, Updated)
 			checkRuleset(t, ns, rs)
@@ -87,11 +89,11 @@ func TestDriftFromTheExpectedRulesetIsDetected(t *testing.T) {
 	}
 }
 
-// TestExpectedRulesetDoesNotAffectWhatIsRead passes the present ruleset and another one as the
-// expected ruleset.
+// TestExpectedRulesetDoesNotAffectWhatIsRead reads a table twice: first the expected ruleset equals
+// the present one, then it is another one.
 func TestExpectedRulesetDoesNotAffectWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
-	redirects := AnyRedirect()
+	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		present, other := rules.MustCompile(redirects.Draw(t, "present")),
 			rules.MustCompile(redirects.Draw(t, "other"))
@@ -105,11 +107,11 @@ func TestExpectedRulesetDoesNotAffectWhatIsRead(t *testing.T) {
 			equal := sameTables(present, expected)
 			_, met, got := readExpecting(t, ns, expected)
 			if !sameTables(present, got) {
-				t.Fatalf("read\n%s",
+				t.Fatalf("the read table differs from the present one:\n%s",
 					listing(rules.Compare(rules.Ruleset{Tables: present.Tables}, got)))
 			}
 			if met && !equal {
-				t.Fatal("an expected ruleset that differs from the present one matches")
+				t.Fatal("the present table matches an expected ruleset that differs from it")
 			}
 		}
 	})
@@ -203,14 +205,14 @@ func TestSetIsComparedWithTheMatch(t *testing.T) {
 	}
 }
 
-// TestGenerationIsNotRequestedTwice checks that the generation is not requested again if there was
-// no change since the last answer.
+// TestGenerationIsNotRequestedTwice checks that the generation is not requested if the ruleset has
+// not changed since the last answer.
 func TestGenerationIsNotRequestedTwice(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, example("sidecar-ipv4"), Created)
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		if firstMessageType(request) == messageType(unix.NFT_MSG_GETGEN) {
-			t.Error("the generation was requested")
+			t.Error("the generation was requested, want no request")
 		}
 		return kernel(request)
 	})
@@ -219,8 +221,8 @@ func TestGenerationIsNotRequestedTwice(t *testing.T) {
 	}
 }
 
-// TestWrongGenerationIsCorrected reads with a wrong guess of the generation. It uses no script: the
-// request that checks the guess needs its answer when the send returns.
+// TestWrongGenerationIsCorrected reads with a wrong guess of the generation. It uses no script,
+// because the answer to the request that checks the guess must be available when the send returns.
 func TestWrongGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, example("sidecar-ipv4"), Created)

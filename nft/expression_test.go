@@ -15,11 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// be lists the bytes of a number in network byte order. host encodes a number in host byte order.
-func be(b ...byte) []byte { return b }
-
-func host(n uint32) []byte { return native.AppendUint32(nil, n) }
-
+// interfaceName pads the name with zeros to 16 bytes.
 func interfaceName(name string) []byte {
 	return append([]byte(name), make([]byte, 16-len(name))...)
 }
@@ -32,12 +28,12 @@ func matchDestinations(prefixes ...string) rules.MatchAddr {
 	return rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges(list)}
 }
 
-const all = ^uint32(0)
+const fullMask = ^uint32(0)
 
-// TestExpressionsEqualThoseOfAnotherEncoder compares the encoding of each match and each action,
-// attribute by attribute, with github.com/google/nftables's encoding of the expressions that nft
-// --debug=netlink prints for the same text.
-func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
+// TestExpressionsEqualTheExpressionsOfTheNftCommand compares the encoding of each match and each
+// action, attribute by attribute, with github.com/google/nftables's encoding of the expressions
+// that nft --debug=netlink prints for the same text.
+func TestExpressionsEqualTheExpressionsOfTheNftCommand(t *testing.T) {
 	meta := func(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: 1} }
 	load := func(base expr.PayloadBase, offset, length uint32) expr.Any {
 		return &expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}
@@ -113,22 +109,22 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 		{
 			match: matchDestinations("10.32.0.0/11"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4),
-				and(be(255, 224, 0, 0), be(0, 0, 0, 0)), equals(10, 32, 0, 0)),
+				and([]byte{255, 224, 0, 0}, []byte{0, 0, 0, 0}), equals(10, 32, 0, 0)),
 		},
 		{
 			match: matchDestinations("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
 				4), &expr.Range{
-				Op: expr.CmpOpEq, Register: 1, FromData: be(10, 0, 0, 0),
-				ToData: be(10, 0, 2, 255),
+				Op: expr.CmpOpEq, Register: 1, FromData: []byte{10, 0, 0, 0},
+				ToData: []byte{10, 0, 2, 255},
 			}),
 		},
 		{
 			match: matchDestinations("0.0.0.0/0"),
 			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
 				4), &expr.Range{
-				Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 0, 0),
-				ToData: be(255, 255, 255, 255),
+				Op: expr.CmpOpEq, Register: 1, FromData: []byte{0, 0, 0, 0},
+				ToData: []byte{255, 255, 255, 255},
 			}),
 		},
 		{
@@ -155,28 +151,28 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 		{
 			match: matchDestinationPorts(true, "80-90"),
 			want: list(port, &expr.Range{
-				Op: expr.CmpOpNeq, Register: 1, FromData: be(0, 80), ToData: be(0, 90),
+				Op: expr.CmpOpNeq, Register: 1, FromData: []byte{0, 80}, ToData: []byte{0, 90},
 			}),
 		},
 		{
 			match: rules.MatchTCPFlags{Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN},
-			want: list(load(expr.PayloadBaseTransportHeader, 13, 1), and(be(0x12), be(0)),
+			want: list(load(expr.PayloadBaseTransportHeader, 13, 1), and([]byte{0x12}, []byte{0}),
 				differs(2)),
 		},
 
 		{
 			match: rules.MatchOwner{IDs: rules.Singles[uint32](1337)},
-			want:  list(meta(expr.MetaKeySKUID), equals(host(1337)...)),
+			want:  list(meta(expr.MetaKeySKUID), equals(hostBytes(1337)...)),
 		},
 		{
 			match: rules.MatchOwner{Group: true, Not: true, IDs: rules.Singles[uint32](1337)},
-			want:  list(meta(expr.MetaKeySKGID), differs(host(1337)...)),
+			want:  list(meta(expr.MetaKeySKGID), differs(hostBytes(1337)...)),
 		},
 		{
 			match: rules.MatchOwner{IDs: []rules.IDRange{{First: 1000, Last: 2000}}},
 			want: list(meta(expr.MetaKeySKUID), hton, &expr.Range{
-				Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 3, 0xe8),
-				ToData: be(0, 0, 7, 0xd0),
+				Op: expr.CmpOpEq, Register: 1, FromData: []byte{0, 0, 3, 0xe8},
+				ToData: []byte{0, 0, 7, 0xd0},
 			}),
 		},
 		{
@@ -195,31 +191,31 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 		},
 
 		{
-			match: rules.MatchMark{Value: 1337, Mask: all},
-			want:  list(meta(expr.MetaKeyMARK), equals(host(1337)...)),
+			match: rules.MatchMark{Value: 1337, Mask: fullMask},
+			want:  list(meta(expr.MetaKeyMARK), equals(hostBytes(1337)...)),
 		},
 		{
 			match: rules.MatchMark{Not: true, Value: 4, Mask: 0xc},
-			want:  list(meta(expr.MetaKeyMARK), and(host(0xc), host(0)), differs(host(4)...)),
+			want:  list(meta(expr.MetaKeyMARK), and(hostBytes(0xc), hostBytes(0)), differs(hostBytes(4)...)),
 		},
 		{
-			match: rules.MatchMark{Conntrack: true, Value: 1337, Mask: all},
-			want:  list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, equals(host(1337)...)),
+			match: rules.MatchMark{Conntrack: true, Value: 1337, Mask: fullMask},
+			want:  list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, equals(hostBytes(1337)...)),
 		},
 		{
 			match: rules.MatchState{States: rules.States(rules.Established, rules.Related)},
-			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(6), host(0)),
-				differs(host(0)...)),
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(hostBytes(6), hostBytes(0)),
+				differs(hostBytes(0)...)),
 		},
 		{
 			match: rules.MatchState{Not: true, States: rules.States(rules.Invalid)},
-			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(1), host(0)),
-				equals(host(0)...)),
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(hostBytes(1), hostBytes(0)),
+				equals(hostBytes(0)...)),
 		},
 		{
 			match: rules.MatchState{States: rules.States(rules.New, rules.Untracked)},
-			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(0x48), host(0)),
-				differs(host(0)...)),
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(hostBytes(0x48), hostBytes(0)),
+				differs(hostBytes(0)...)),
 		},
 
 		{action: rules.Accept, want: list(&expr.Verdict{Kind: expr.VerdictAccept})},
@@ -243,14 +239,14 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 			want:   list(constant(0x3a, 0x9e), &expr.TProxy{RegPort: 1}),
 		},
 		{
-			action: rules.SetMark{Value: 1337, Mask: all},
-			want: list(constant(host(1337)...), &expr.Meta{
+			action: rules.SetMark{Value: 1337, Mask: fullMask},
+			want: list(constant(hostBytes(1337)...), &expr.Meta{
 				Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1,
 			}),
 		},
 		{
 			action: rules.SetMark{Value: 4, Mask: 0xc},
-			want: list(meta(expr.MetaKeyMARK), and(host(^uint32(0xc)), host(4)),
+			want: list(meta(expr.MetaKeyMARK), and(hostBytes(^uint32(0xc)), hostBytes(4)),
 				&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{
@@ -268,22 +264,22 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 		{
 			action: rules.MixMark{Conntrack: true, ConntrackMark: ^uint32(0xfff), Xor: 0x111},
 			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1},
-				and(host(^uint32(0xfff)), host(0x111)),
+				and(hostBytes(^uint32(0xfff)), hostBytes(0x111)),
 				&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{
 			action: rules.MixMark{Conntrack: true, Mark: 0xff},
-			want: list(meta(expr.MetaKeyMARK), and(host(0xff), host(0)),
+			want: list(meta(expr.MetaKeyMARK), and(hostBytes(0xff), hostBytes(0)),
 				&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{
 			action: rules.MixMark{Conntrack: true, Xor: 5},
-			want: list(constant(host(5)...),
+			want: list(constant(hostBytes(5)...),
 				&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{
 			action: rules.MixMark{ConntrackMark: 0xff, Xor: 1},
-			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, and(host(0xff), host(1)),
+			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, and(hostBytes(0xff), hostBytes(1)),
 				&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{
@@ -314,10 +310,10 @@ func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 	}
 }
 
-// TestTheLibraryWritesTheSameExpressions compares the bytes of every rule of random rulesets with
-// github.com/google/nftables's encoding of the same values.
-func TestTheLibraryWritesTheSameExpressions(t *testing.T) {
-	redirects := AnyRedirect()
+// TestTheLibraryEncodesTheSameAttributes compares every rule of random rulesets, attribute by
+// attribute, with github.com/google/nftables's encoding of the same expressions.
+func TestTheLibraryEncodesTheSameAttributes(t *testing.T) {
+	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		for _, table := range rules.MustCompile(redirects.Draw(t, "redirect")).Tables {
 			for _, c := range table.Chains {
@@ -370,7 +366,7 @@ func expressionsOf(t *testing.T, r rules.Rule) []byte {
 			return attributes(m.Data[4:]).Get(unix.NFTA_RULE_EXPRESSIONS)
 		}
 	}
-	t.Fatal("no rule in the transaction")
+	t.Fatal("the transaction has no rule")
 	return nil
 }
 

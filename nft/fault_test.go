@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestLostAcknowledgementIsResolvedByReadingBack loses the answer to the first transaction. The
-// kernel has executed the transaction or not.
-func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
+// TestApplyReadsAgainAfterALostAcknowledgement drops or truncates the answer to the first
+// transaction, which the kernel may have executed.
+func TestApplyReadsAgainAfterALostAcknowledgement(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		// first returns the answer to the first transaction.
+		// first answers the first transaction.
 		first script
 	}{
 		{"an executed transaction", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
@@ -51,19 +51,19 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if a.result.Outcome != Replaced {
-				t.Errorf("%s, want %s", a.result.Outcome, Replaced)
+				t.Errorf("outcome %s, want %s", a.result.Outcome, Replaced)
 			}
 			want := example("exclusions-dual")
-			want.Routing = rules.Routing{} // not compared by this test
+			want.Routing = rules.Routing{} // apply adds only the rules
 			checkRuleset(t, ns, want)
 		})
 	}
 }
 
-// TestAnswerThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it has
-// no room for the answer to the transaction. The kernel then reports ENOBUFS, even if it has
+// TestApplyReadsAgainIfTheReceiveBufferIsFull fills the receive buffer with unread answers. It has
+// no room for the answer to the transaction. Then the kernel reports ENOBUFS, even if it has
 // executed the transaction.
-func TestAnswerThatTheKernelCannotDeliver(t *testing.T) {
+func TestApplyReadsAgainIfTheReceiveBufferIsFull(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
 	withConn(t, ns, func(c *conn) error {
@@ -83,7 +83,7 @@ func TestAnswerThatTheKernelCannotDeliver(t *testing.T) {
 				t.Fatalf("%s: %v", state, err)
 			}
 			if a.result.Outcome != Unchanged {
-				t.Errorf("%s: %s, want unchanged", state, a.result.Outcome)
+				t.Errorf("%s: outcome %s, want %s", state, a.result.Outcome, Unchanged)
 			}
 		}
 		return nil
@@ -129,7 +129,7 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 				t.Fatalf("%v, want an error because the table exists", err)
 			}
 			if id, err := c.generation(); err != nil || id == 0 {
-				t.Errorf("generation %d, error %v, want a generation", id, err)
+				t.Errorf("generation %d, error %v, want a generation other than 0", id, err)
 			}
 			if found, err := c.findSluiceTable(); err != nil || found == nil ||
 				found.Name != rules.TableName {
@@ -140,8 +140,8 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 	})
 }
 
-// TestAnInterruptedDumpIsRepeated marks the first answers to each kind of request as interrupted,
-// and drops some of them.
+// TestAnInterruptedDumpIsRepeated marks the first answer to each kind of request as interrupted, and
+// drops all datagrams of the answer but the last.
 func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("exclusions-dual")
@@ -174,13 +174,13 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 		unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM,
 	} {
 		if _, requested := seen.Load(messageType(msg)); !requested {
-			t.Errorf("never requested %s", dumpNames[msg])
+			t.Errorf("no request for %s, want at least one", dumpNames[msg])
 		}
 	}
 }
 
 // TestDumpThatIsAlwaysInterruptedFails checks that the dump ends with an error after a bounded
-// time.
+// number of requests.
 func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -200,7 +200,7 @@ func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	}
 	if _, err := c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, errBusy) ||
 		!strings.Contains(err.Error(), "another process") {
-		t.Errorf("%v, want an error about concurrent changes", err)
+		t.Errorf("%v, want %v with a text about another process", err, errBusy)
 	}
 	if n := requests.Load(); n > 100*maxReads {
 		t.Errorf("%d requests, want at most %d", n, 100*maxReads)
@@ -245,8 +245,8 @@ func TestApplyReadsAgainWithTheLock(t *testing.T) {
 	checkRuleset(t, ns, want)
 }
 
-// TestUnresponsiveKernelIsAnError covers missing answers from the first request on, and
-// from the transaction on.
+// TestUnresponsiveKernelIsAnError covers a kernel that answers no request, and a kernel that answers
+// only the first request.
 func TestUnresponsiveKernelIsAnError(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {

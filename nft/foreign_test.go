@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// foreignObjects contains the objects to which foreignRules refer.
+// foreignObjects contains the objects to which rules in the lists of foreign rules refer.
 const foreignObjects = `
 	set ports { type inet_service; elements = { 80, 443 }; }
 	set joined { type ipv4_addr; flags interval; auto-merge; elements = { 1.2.3.4, 1.2.3.5 }; }
@@ -202,7 +202,8 @@ var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport vmap { 1 : accept, 2 : return }", "tcp dport 1 accept\ntcp dport 2 return"},
 }
 
-// TestForeignRulesAreDecodedOrUnknown checks that an expression is decoded exactly or as unknown.
+// TestForeignRulesAreDecodedOrUnknown checks that each expression is decoded exactly or as an
+// unknown.
 func TestForeignRulesAreDecodedOrUnknown(t *testing.T) {
 	ns := netnstest.New(t)
 	var filter, nat, want []string
@@ -297,7 +298,7 @@ func checkHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 		for _, c := range table.Chains {
 			for _, r := range c.Rules {
 				name := fmt.Sprintf("%s %s %s", table.Family, table.Name, c.Name)
-				// All rules of a verdict map have its handle.
+				// All rules that represent one verdict map have the same handle.
 				if handle := fmt.Sprint(r.Handle); len(got[name]) == 0 ||
 					got[name][len(got[name])-1] != handle {
 					got[name] = append(got[name], handle)

@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// AnyRedirect draws valid parameters. Half of the values are drawn from short lists, so that values
-// often coincide: a tunnel port equals the DNS port, or an interface is both rerouted and excluded.
-// The other values are drawn from the whole range.
-func AnyRedirect() *rapid.Generator[rules.Redirect] {
+// anyRedirect generates valid parameters. Half of the ports, ids, prefixes and interfaces are drawn
+// from short lists, and often coincide: a tunnel port equals the DNS port, or an interface is both
+// rerouted and excluded. The other half is drawn from the whole range.
+func anyRedirect() *rapid.Generator[rules.Redirect] {
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
 		r.Mode = rapid.SampledFrom([]rules.Mode{
@@ -35,7 +35,7 @@ func AnyRedirect() *rapid.Generator[rules.Redirect] {
 			}
 		}
 		if err := r.Validate(); err != nil {
-			t.Fatalf("generator: %v", err)
+			t.Fatalf("the drawn parameters are invalid: %v", err)
 		}
 		return r
 	})
@@ -65,15 +65,15 @@ func drawOwners(t *rapid.T, r *rules.Redirect) {
 
 func drawDestinations(t *rapid.T, r *rules.Redirect) {
 	if r.OutboundCIDRs.All = rapid.Bool().Draw(t, "all outbound"); !r.OutboundCIDRs.All {
-		r.OutboundCIDRs.Prefixes = rapid.SliceOfN(AnyPrefix(), 0, 8).Draw(t, "destinations")
+		r.OutboundCIDRs.Prefixes = rapid.SliceOfN(anyPrefix(), 0, 8).Draw(t, "destinations")
 	}
-	r.OutboundExcludeCIDRs = rapid.SliceOfN(AnyPrefix(), 0, 8).Draw(t, "excluded destinations")
+	r.OutboundExcludeCIDRs = rapid.SliceOfN(anyPrefix(), 0, 8).Draw(t, "excluded destinations")
 	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
 		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"),
 		netip.MustParsePrefix("127.64.0.0/11"),
 	}).Draw(t, "loopback")
 	r.DNS.Capture, r.DNS.All = rapid.Bool().Draw(t, "DNS"), rapid.Bool().Draw(t, "all DNS")
-	r.DNS.Servers = rapid.SliceOfN(rapid.Map(AnyPrefix(), func(p netip.Prefix) netip.Addr {
+	r.DNS.Servers = rapid.SliceOfN(rapid.Map(anyPrefix(), func(p netip.Prefix) netip.Addr {
 		return p.Addr()
 	}), 0, 4).Draw(t, "servers")
 }
@@ -95,7 +95,7 @@ func anyPorts() *rapid.Generator[rules.PortRange] {
 		anyRange(rapid.Uint16()))
 }
 
-// anyIDs draws ranges of valid ids: 1<<32-1 is not an id.
+// anyIDs generates ranges of valid ids: 1<<32-1 is not an id.
 func anyIDs() *rapid.Generator[rules.IDRange] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]rules.IDRange{
@@ -119,9 +119,10 @@ func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[ru
 	})
 }
 
-// AnyPrefix draws prefixes of both families, which may have host bits. Half of them are drawn from
-// a list of adjacent prefixes and of prefixes at the ends of the address space.
-func AnyPrefix() *rapid.Generator[netip.Prefix] {
+// anyPrefix generates prefixes of both families, which may have host bits. Half of the prefixes are
+// drawn from a list of adjacent prefixes, prefixes at the ends of the address space, and
+// IPv4-mapped prefixes.
+func anyPrefix() *rapid.Generator[netip.Prefix] {
 	var few []netip.Prefix
 	for _, text := range []string{
 		"0.0.0.0/0", "0.0.0.0/32", "10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24", "10.0.1.0/25",
@@ -144,8 +145,8 @@ func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	}))
 }
 
-// anyInterface draws names and name patterns. A pattern has at most 14 characters before the "*",
-// because nft does not support longer ones.
+// anyInterface generates names and name patterns. A pattern has at most 14 characters before the
+// "*", because nft does not support longer patterns.
 func anyInterface() *rapid.Generator[rules.InterfaceName] {
 	few := rapid.SampledFrom([]rules.InterfaceName{
 		{Name: "eth0"},

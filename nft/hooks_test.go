@@ -20,8 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// newNSWithHooks creates a namespace in which the chains of iptables-legacy, iptables-nft and nft
-// tables have the same hooks and priorities. The kernel registers them in the order of the lines.
+// newNSWithHooks creates a namespace with chains of iptables-legacy, iptables-nft and the nft
+// command, some of which have the same hook and priority. The kernel registers the chains in the
+// order of the commands.
 func newNSWithHooks(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -44,9 +45,9 @@ func newNSWithHooks(t testing.TB) *netns.NS {
 	return ns
 }
 
-// wantHooks contains the functions of newNSWithHooks, by family and hook, in the order in which the
-// kernel calls them. Among chains of equal priority, the chain that was registered last comes
-// first.
+// wantHooks contains the functions in the namespace of newNSWithHooks, by family and hook, in the
+// order in which the kernel calls them. Among chains of equal priority, the chain that was
+// registered last comes first.
 var wantHooks = map[string]string{
 	"ip prerouting": `
 -400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
@@ -109,7 +110,7 @@ func TestHookKindOfFunction(t *testing.T) {
 		"": HookOther,
 	} {
 		if got := hookKind(function); got != want {
-			t.Errorf("%s has kind %d, want %d", function, got, want)
+			t.Errorf("%q has kind %d, want %d", function, got, want)
 		}
 	}
 }
@@ -148,7 +149,8 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 		}
 		return
 	}
-	// Modules may be built into the kernel, and the host may use any security module.
+	// Ignore what depends on the host: modules may be built into the kernel, and the host may use
+	// any security module.
 	got := formatHooks(lists)
 	for place, text := range got {
 		got[place] = hostDetail.ReplaceAllString(text, "")
@@ -167,7 +169,8 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 
 var hostDetail = regexp.MustCompile(` of module \w+|\n.*\(label\)`)
 
-// TestHooksOfOtherKernels decodes the recorded answers of other kernels for newNSWithHooks.
+// TestHooksOfOtherKernels decodes answers of other kernels, which were recorded in the namespace of
+// newNSWithHooks.
 func TestHooksOfOtherKernels(t *testing.T) {
 	files, err := filepath.Glob("testdata/hooks-linux-*.hex")
 	if err != nil || len(files) == 0 {
@@ -278,7 +281,8 @@ func TestAnInterruptedListOfHooksIsReadAgain(t *testing.T) {
 		return [][]byte{answer}
 	})
 	if _, err := c.hooks(); err != nil || requested.Load() != 7 {
-		t.Errorf("%d requests, error %v, want 7 requests for 6 lists", requested.Load(), err)
+		t.Errorf("%d requests, error %v, want 7 requests: 6 lists, one of them twice", requested.Load(),
+			err)
 	}
 }
 
@@ -300,7 +304,8 @@ func TestErrorsOfHooksAreClassified(t *testing.T) {
 			return [][]byte{encodeError(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
 		})
 		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
-			t.Errorf("answer %v: %v, want an error of its class that wraps it", row.errno, err)
+			t.Errorf("errno %v: error %v, want an error of the right class that wraps the errno", row.errno,
+				err)
 		}
 	}
 }
@@ -352,14 +357,14 @@ func FuzzDecodeHook(f *testing.F) {
 		a := attributes(data)
 		h := decodeHook(rules.IPv6, a)
 		if h.Kind == HookChain && a.Get(nfnlaHookChainInfo) == nil {
-			t.Errorf("%v is a chain, but has no description of a chain", h)
+			t.Errorf("%+v: want no chain without the description of a chain", h)
 		}
 		if h.Kind != HookChain && h.Chain != "" ||
 			h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {
-			t.Errorf("%+v: only chains have a chain, and only chains and legacy tables have a table", h)
+			t.Errorf("%+v: want Chain only for a chain, and Table only for a chain or a legacy table", h)
 		}
 		if h.String() == "" {
-			t.Errorf("%+v is formatted as an empty text", h)
+			t.Errorf("%+v: String returns an empty text, want another one", h)
 		}
 	})
 }

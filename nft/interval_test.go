@@ -18,7 +18,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		prefixes []netip.Prefix
-		// ranges is the expected number of ranges of both families.
+		// ranges is the expected number of ranges in both families together.
 		ranges int
 	}{
 		{
@@ -86,8 +86,8 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	}
 }
 
-// TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied covers sets of ports and ids. The kernel
-// compares ids byte by byte.
+// TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied covers sets of ports, ids and prefixes. The
+// kernel compares ids byte by byte.
 func TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -96,7 +96,7 @@ func TestIntervalsOfRandomNumbersAreReadAsTheyWereApplied(t *testing.T) {
 			captureAll(r)
 			r.InboundExcludePorts = rapid.SliceOfN(anyPorts(), 1, 30).Draw(t, "ports")
 			r.ProxyUIDs = rapid.SliceOfN(anyIDs(), 1, 30).Draw(t, "users")
-			r.OutboundExcludeCIDRs = rapid.SliceOfN(AnyPrefix(), 1, 30).Draw(t, "destinations")
+			r.OutboundExcludeCIDRs = rapid.SliceOfN(anyPrefix(), 1, 30).Draw(t, "destinations")
 			r.IPv6 = true
 		})
 		if _, err := Apply(ns, rs); err != nil {
@@ -114,7 +114,7 @@ func TestTenThousandPrefixesOfEachFamilyAreOneTransaction(t *testing.T) {
 	before := generationOf(t, ns)
 	result := mustApply(t, ns, rs, Created)
 	if after := generationOf(t, ns); after != before+1 {
-		t.Errorf("generation %d, then %d: want one transaction", before, after)
+		t.Errorf("generation %d, then %d, want one transaction", before, after)
 	}
 	if result.Elements != 20_000 || result.Sets != 2 {
 		t.Errorf("%+v, want 20000 elements in 2 sets", result)
@@ -146,19 +146,19 @@ func excludedMatches(rs rules.Ruleset) []rules.MatchAddr {
 	return found
 }
 
-// allExcept returns the prefixes of all IPv4 addresses except one.
-func allExcept(hole netip.Addr) []netip.Prefix {
+// allExcept returns prefixes that together contain all IPv4 addresses except one.
+func allExcept(excluded netip.Addr) []netip.Prefix {
 	var list []netip.Prefix
 	for bits := 1; bits <= 32; bits++ {
-		sibling := netip.PrefixFrom(hole, bits).Masked().Addr().As4()
+		sibling := netip.PrefixFrom(excluded, bits).Masked().Addr().As4()
 		sibling[(bits-1)/8] ^= 0x80 >> ((bits - 1) % 8)
 		list = append(list, netip.PrefixFrom(netip.AddrFrom4(sibling), bits))
 	}
 	return list
 }
 
-// manyPrefixes returns the ruleset that excludes the n prefixes of each family from prefix4(first)
-// and prefix6(first) on. No two prefixes are adjacent.
+// manyPrefixes returns the ruleset that excludes n prefixes of each family: prefix4(first),
+// prefix6(first) and the following ones. No two of the prefixes are adjacent.
 func manyPrefixes(first, n int) rules.Ruleset {
 	var list []netip.Prefix
 	for i := first; i < first+n; i++ {
@@ -167,14 +167,14 @@ func manyPrefixes(first, n int) rules.Ruleset {
 	return excluding(list...)
 }
 
-// prefix4 returns every second /24 from 20.0.0.0 on.
+// prefix4 returns 20.0.0.0/24 for 0, 20.0.2.0/24 for 1, and so on: every second /24.
 func prefix4(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{
 		byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0,
 	}), 24)
 }
 
-// prefix6 returns every second /56 from fd00:: on.
+// prefix6 returns fd00::/56 for 0, fd00:0:0:200::/56 for 1, and so on: every second /56.
 func prefix6(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16([16]byte{
 		0xfd, 0, 0, 0, byte(i >> 15), byte(i >> 7), byte(i << 1),

@@ -33,8 +33,8 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
 				c.Tables != ""; installed != (len(removed) > 0) {
-				t.Errorf("removed %q, want objects only if Istio's rules were installed: %t", removed,
-					installed)
+				t.Errorf("removed %q, installed: %t, want removed objects only if Istio's rules were installed",
+					removed, installed)
 			}
 			checkNoIstio(t, ns)
 		})
@@ -46,7 +46,7 @@ func checkNoIstio(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	before := generationOf(t, ns)
 	if removed, err := RemoveIstio(ns); err != nil || len(removed) > 0 {
-		t.Errorf("removed %q, error %v, want nothing", removed, err)
+		t.Errorf("removed %q, error %v, want nothing removed", removed, err)
 	}
 	if after := generationOf(t, ns); after != before {
 		t.Errorf("the generation changed from %d to %d, want no change", before, after)
@@ -108,11 +108,12 @@ COMMIT
 	}
 	remaining := istiotest.Save(t, ns, istiotest.NFT, rules.IPv6)
 	if !strings.Contains(remaining, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
-		t.Errorf("remaining rules:\n%s", remaining)
+		t.Errorf("the foreign rule for UDP is not the last rule that remains:\n%s", remaining)
 	}
 }
 
-// lineSet returns the lines without their order, because iptables-nft creates chains in any order.
+// lineSet returns the set of the lines. Their order is not compared, because iptables-nft creates
+// chains in any order.
 func lineSet(lines []string) map[string]bool {
 	set := map[string]bool{}
 	for _, l := range lines {
@@ -132,7 +133,8 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	removed, err := RemoveIstio(ns)
 	if !errors.Is(err, unix.EBUSY) ||
 		!strings.Contains(err.Error(), "delete chain ip nat ISTIO_REDIRECT") || len(removed) > 0 {
-		t.Errorf("removed %q, error %v, want nothing and the error of the chain", removed, err)
+		t.Errorf("removed %q, error %v, want nothing removed and an error that names ISTIO_REDIRECT",
+			removed, err)
 	}
 	if diff := cmp.Diff(before, istiotest.Run(t, ns, "", "nft", "list", "ruleset")); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
@@ -157,7 +159,7 @@ func TestRemoveIstioRetriesAfterAConcurrentChange(t *testing.T) {
 		return c.commit(found.encode())
 	})
 	if !errors.Is(err, unix.ERESTART) || !needsRetry(err) {
-		t.Errorf("error %v, want %v", err, unix.ERESTART)
+		t.Errorf("error %v, retried: %t, want a retry after %v", err, needsRetry(err), unix.ERESTART)
 	}
 }
 

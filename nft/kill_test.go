@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// alternatives contains the examples that the process of this test applies alternately. They differ
-// in chains, sets and routes.
+// alternatives contains the examples that a process in the role "apply alternately" applies. They
+// differ in chains, sets and routes.
 var alternatives = []string{"tproxy-dual", "exclusions-dual"}
 
-// TestAKilledProcessLeavesACompleteRuleset kills a process at a random moment of its calls of
-// Apply. Every second repetition starts with an empty namespace.
+// TestAKilledProcessLeavesACompleteRuleset kills a process that calls Apply, at a random moment.
+// Every second repetition starts with an empty namespace.
 func TestAKilledProcessLeavesACompleteRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -48,7 +48,7 @@ func TestAKilledProcessLeavesACompleteRuleset(t *testing.T) {
 		checkRouting(t, ns, state)
 		found[state]++
 
-		// The next Apply repairs the state, such as routes without rules.
+		// The next Apply repairs an incomplete state, such as routes without rules.
 		mustApply(t, ns, example(alternatives[0]), Created, Replaced, Unchanged)
 		checkRuleset(t, ns, example(alternatives[0]))
 		if i%2 == 1 {
@@ -74,7 +74,8 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 }
 
 // completeAlternative returns the name of the alternative whose rules the namespace has, or
-// "nothing". It ignores the gate and the routes. It fails the test if the rules are incomplete.
+// "nothing" if there is no table. It ignores the gate and the routes. It fails the test if the
+// namespace has other rules.
 func completeAlternative(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := whileBusy(func() (rules.Ruleset, error) { return Read(ns) })
@@ -84,8 +85,8 @@ func completeAlternative(t *testing.T, ns *netns.NS) string {
 	if len(got.Tables) == 0 {
 		return "nothing"
 	}
-	if t := &got.Tables[0]; hasGate(t) {
-		t.Chains = slices.DeleteFunc(t.Chains, func(c rules.Chain) bool {
+	if table := &got.Tables[0]; hasGate(table) {
+		table.Chains = slices.DeleteFunc(table.Chains, func(c rules.Chain) bool {
 			return c.Base != nil && c.Base.Priority == gatePriority
 		})
 	}
@@ -94,7 +95,7 @@ func completeAlternative(t *testing.T, ns *netns.NS) string {
 			return name
 		}
 	}
-	t.Fatalf("an incomplete ruleset:\n%s", got)
+	t.Fatalf("the rules are those of none of %v:\n%s", alternatives, got)
 	return ""
 }
 

@@ -29,7 +29,7 @@ func TestApplyLeaksNothing(t *testing.T) {
 		mustApply(t, ns, want, Created)
 		mustApply(t, ns, want, Unchanged)
 		if _, err := Apply(ns, rejectedRuleset()); err == nil {
-			t.Fatal("the kernel accepted rejectedRuleset")
+			t.Fatal("the kernel accepted rejectedRuleset, want an error")
 		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestApplyLeaksNothing(t *testing.T) {
 		}
 		return nil
 	})
-	// The runtime keeps its threads.
+	// The runtime does not end its threads.
 	if after.threads > before.threads+10 {
 		t.Errorf("%d threads before, %d after, want at most 10 more", before.threads, after.threads)
 	}
@@ -75,8 +75,8 @@ func setLoopbackUp(t *testing.T, ns *netns.NS) {
 // resources contains the number of resources of each kind that a process uses.
 type resources struct{ descriptors, threads, namespaces int }
 
-// countResources counts the resources of this process. It counts the network namespaces to which
-// the process's descriptors and threads refer.
+// countResources counts the resources of this process. The number of namespaces is the number of
+// network namespaces to which descriptors and threads of the process refer.
 func countResources(t *testing.T) resources {
 	t.Helper()
 	count := func(pattern string) int {

@@ -21,8 +21,8 @@ import (
 const roleVariable = "SLUICE_TEST_ROLE"
 
 // roles contains the functions that processes of tests run. ns is the namespace of descriptor 3, or
-// nil for the namespace of the process. The test reads what the function prints. An error ends the
-// process.
+// nil if the process has no such descriptor. The test reads the output of the function. If the
+// function returns an error, the process prints it and exits with status 1.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
 	"apply the named examples": applyNamedExamples,
 	"apply alternately":        applyAlternately,
@@ -61,8 +61,8 @@ type process struct {
 	stderr strings.Builder
 }
 
-// startProcess starts a process in a role. Without a namespace the process runs in the namespace of
-// the test, or in a new one if attr specifies it.
+// startProcess starts a process in a role and passes ns, unless it is nil, to the role. The process
+// itself runs in the namespace of the calling thread, or in a new one if attr specifies this.
 func startProcess(
 	t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string,
 ) *process {
@@ -101,6 +101,7 @@ func startProcess(
 	return p
 }
 
+// duplicate returns a duplicate of the descriptor, which a new process does not inherit.
 func duplicate(t testing.TB, fd int) int {
 	t.Helper()
 	dup, err := syscall.Dup(fd)

@@ -22,7 +22,7 @@ type tester interface {
 	Errorf(format string, args ...any)
 }
 
-// long reports whether tests run with more repetitions.
+// long reports whether the tests run with more repetitions.
 var long = os.Getenv("SLUICE_LONG") == "1"
 
 // repetitions returns the number of repetitions of a test: many if long is set, few otherwise.
@@ -33,7 +33,7 @@ func repetitions(few, many int) int {
 	return few
 }
 
-// mustApply applies the ruleset and returns the result. The outcome must be one of those wanted.
+// mustApply applies the ruleset and returns the result. The outcome must be one of want.
 func mustApply(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result {
 	t.Helper()
 	result, err := whileBusy(func() (Result, error) { return Apply(ns, rs) })
@@ -41,12 +41,12 @@ func mustApply(t tester, ns *netns.NS, rs rules.Ruleset, want ...Outcome) Result
 		t.Fatal(err)
 	}
 	if !slices.Contains(want, result.Outcome) {
-		t.Fatalf("apply: %s, want one of %v", result.Outcome, want)
+		t.Fatalf("Apply: outcome %s, want one of %v", result.Outcome, want)
 	}
 	return result
 }
 
-// checkRuleset checks that the namespace has exactly the ruleset.
+// checkRuleset checks that the namespace has exactly the tables and routing of the ruleset.
 func checkRuleset(t tester, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	got, err := whileBusy(func() (rules.Ruleset, error) { return Read(ns) })
@@ -58,7 +58,7 @@ func checkRuleset(t tester, ns *netns.NS, want rules.Ruleset) {
 	}
 }
 
-// whileBusy repeats an operation until it does not fail with errBusy. On a busy machine, other
+// whileBusy repeats an operation as long as it fails with errBusy. On a busy machine, other
 // processes may change the ruleset during every attempt to read it.
 func whileBusy[T any](operation func() (T, error)) (T, error) {
 	for {
@@ -139,7 +139,7 @@ func withConn(t tester, ns *netns.NS, do func(c *conn) error) {
 	}
 }
 
-// checkEmpty checks that the namespace has neither tables nor routing of Sluice.
+// checkEmpty checks that the namespace has no tables, and no routing of Sluice.
 func checkEmpty(t tester, ns *netns.NS) {
 	t.Helper()
 	all, err := ReadAll(ns)
@@ -151,6 +151,6 @@ func checkEmpty(t tester, ns *netns.NS) {
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
-		t.Fatalf("remaining routing: %+v, %v", routing, err)
+		t.Fatalf("routing %+v, error %v, want no routing", routing, err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route by a conflicting one during
-// the transaction. Apply checks the routes again, because the test holds the lock.
+// the transaction. Apply adds the missing route again after the transaction, because it does not
+// hold the lock.
 func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -45,7 +46,7 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 		t.Errorf("%+v, want the created objects and %d routes", got, routes)
 	}
 	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
-		t.Error("the rules are not in place")
+		t.Error("the table inet sluice is missing after the error")
 	}
 }
 

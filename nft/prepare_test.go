@@ -32,7 +32,7 @@ func TestPreparedIsAppliedToManyNamespacesConcurrently(t *testing.T) {
 		group.Go(func() {
 			for _, want := range []Outcome{Created, Unchanged} {
 				if got, err := p.Apply(ns, ApplyOptions{}); err != nil || got.Outcome != want {
-					t.Errorf("%v, %v; want %s", got, err, want)
+					t.Errorf("result %+v, error %v, want outcome %s", got, err, want)
 				}
 			}
 			found, err := Read(ns)
@@ -56,7 +56,7 @@ func TestPreparedEncodesOnce(t *testing.T) {
 	}
 	second, _ := p.creation()
 	if first != second {
-		t.Error("two calls return different transactions")
+		t.Error("the second call encodes the transaction again, want the first one")
 	}
 	want, err := Encode(example("sidecar-ipv4"))
 	if err != nil {
@@ -85,31 +85,33 @@ func TestBeforeChangeIsCalledOnceBeforeAChange(t *testing.T) {
 	rs := example("tproxy-dual")
 	ns := netnstest.New(t)
 	refused := errors.New("refused")
-	calls, result := 0, refused
+	calls, returned := 0, refused
 	o := ApplyOptions{BeforeChange: func(exclusive bool) error {
 		calls++
 		release, free, err := (*netns.NS)(nil).Lock(0)
 		release()
 		if !exclusive || free || err != nil {
-			t.Errorf("exclusive %t, lock free %t, %v", exclusive, free, err)
+			t.Errorf("exclusive: %t, lock free: %t, error %v, want the lock to be held", exclusive, free,
+				err)
 		}
-		return result
+		return returned
 	}}
 	if got, err := mustPrepare(t, rs).Apply(ns, o); !errors.Is(err, refused) || got != (Result{}) {
-		t.Errorf("%+v, %v; want the error of BeforeChange", got, err)
+		t.Errorf("result %+v, error %v, want only the error of BeforeChange", got, err)
 	}
 	found, err := Read(ns)
 	if err != nil || len(found.Tables) > 0 || len(found.Routing.Policies) > 0 {
-		t.Errorf("%+v, %v; want nothing", found, err)
+		t.Errorf("ruleset %+v, error %v, want an empty ruleset", found, err)
 	}
-	result = nil
+	returned = nil
 	for _, want := range []struct {
 		outcome Outcome
 		calls   int
 	}{{Created, 2}, {Unchanged, 2}} {
 		got, err := mustPrepare(t, rs).Apply(ns, o)
 		if err != nil || got.Outcome != want.outcome || calls != want.calls {
-			t.Errorf("%s, %v after %d calls; want %+v", got.Outcome, err, calls, want)
+			t.Errorf("outcome %s, error %v after %d calls of BeforeChange, want %s after %d", got.Outcome,
+				err, calls, want.outcome, want.calls)
 		}
 	}
 }

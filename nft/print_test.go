@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNftCommandListsTheTable compares the output of the nft command with golden files. An
-// administrator must be able to read them.
+// TestNftCommandListsTheTable compares listings of the nft command with golden files. An
+// administrator must be able to read the listings.
 func TestNftCommandListsTheTable(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -40,18 +40,18 @@ func TestNftCommandLoadsItsOwnListing(t *testing.T) {
 			}
 			got.Routing = want.Routing // the nft command does not list routes
 			if diffs := rules.Compare(want, got); len(diffs) > 0 {
-				t.Error(listing(diffs))
+				t.Errorf("the restored ruleset differs from the original:\n%s", listing(diffs))
 			}
 		})
 	}
 }
 
-// TestTextOfARulesetParsesToTheRuleset checks for random parameters that the nft command loads the
-// output of Ruleset.String, and that the result reads back as the same ruleset.
-func TestTextOfARulesetParsesToTheRuleset(t *testing.T) {
+// TestNftCommandLoadsTheTextOfARuleset checks for random parameters that the nft command loads the
+// output of Ruleset.String, and that Read then returns the same ruleset.
+func TestNftCommandLoadsTheTextOfARuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	redirects := AnyRedirect()
+	redirects := anyRedirect()
 	rapid.Check(t, func(rt *rapid.T) {
 		want := rules.MustCompile(redirects.Draw(rt, "redirect"))
 		load(t, ns, "flush ruleset\n"+want.String())
@@ -61,7 +61,7 @@ func TestTextOfARulesetParsesToTheRuleset(t *testing.T) {
 		}
 		got.Routing = want.Routing
 		if diffs := rules.Compare(joinRanges(want), joinRanges(got)); len(diffs) > 0 {
-			rt.Fatalf("differences:\n%s\nfrom the ruleset:\n%s", listing(diffs), want)
+			rt.Fatalf("the loaded ruleset differs:\n%s\nfrom the ruleset:\n%s", listing(diffs), want)
 		}
 	})
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestNetAdminAndNetRawAreEnough starts a process like istio-init: with uid 0
-// in the pod's namespace, and with only these two capabilities. The process can neither enter nor
-// create another namespace.
+// TestNetAdminAndNetRawAreEnough starts a process like istio-init: with uid 0, in the pod's
+// namespace, and with only these two capabilities. The process can neither enter nor create another
+// namespace.
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -41,8 +41,8 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	checkEmpty(t, ns)
 }
 
-// TestWithoutNetAdminEveryOperationFails checks that the errors of Apply name the missing
-// capability.
+// TestWithoutNetAdminEveryOperationFails checks that each operation returns a permission error, and
+// that the errors of Apply name the missing capability.
 func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -70,6 +70,7 @@ func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 // applyUnprivileged applies rulesets to its namespace, reads, probes and removes, and prints the
 // result of each operation.
 func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
+	// report prints the result, or the class of the error.
 	report := func(operation string, err error, result any) {
 		switch {
 		case err == nil:
@@ -105,8 +106,8 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	return nil
 }
 
-// startWithCapabilities starts a process in the namespace that runs the role with exactly the given
-// capabilities.
+// startWithCapabilities starts a process in the namespace. The process runs the role with exactly
+// the given capabilities.
 func startWithCapabilities(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
 	t.Helper()
 	args := []string{role}
@@ -155,7 +156,8 @@ func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	return syscall.Exec(exe, []string{exe}, os.Environ())
 }
 
-// TestApplyInAnotherUserNamespace uses a network namespace as a pod with hostUsers: false has it.
+// TestApplyInAnotherUserNamespace uses a network namespace that belongs to another user namespace,
+// like the network namespace of a pod with hostUsers: false.
 func TestApplyInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
@@ -171,8 +173,8 @@ func TestApplyInAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestErrorOfATooLargeBatchNamesTheLimit sends a batch as root of a user namespace, who must not
-// enlarge the send buffer beyond net.core.wmem_max.
+// TestErrorOfATooLargeBatchNamesTheLimit sends a batch as root of a user namespace. This user may
+// not enlarge the send buffer beyond net.core.wmem_max.
 func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
@@ -194,8 +196,8 @@ func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 	}
 }
 
-// sendBig applies a ruleset that needs a larger send buffer, and then sends a batch that exceeds
-// the maximum size of the send buffer.
+// sendBig applies a ruleset that needs a larger send buffer than the default, and then sends a batch
+// that exceeds the maximum size of the send buffer.
 func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
 	const prefixes = 3000
 	rs := manyPrefixes(0, prefixes)

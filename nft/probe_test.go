@@ -39,17 +39,16 @@ func TestProbeChangesNothingAndLeaksNothing(t *testing.T) {
 	ns := netnstest.New(t)
 	before := countResources(t)
 	for range 5 {
-		withConn(t, ns, func(*conn) error {
-			_, err := probe()
-			return err
-		})
+		if err := ns.Do(func() error { _, err := probe(); return err }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	checkEmpty(t, ns)
 	if list := nftCommand(t, ns, "", "list", "ruleset"); list != "" {
-		t.Errorf("remaining tables:\n%s", list)
+		t.Errorf("remaining tables, want none:\n%s", list)
 	}
 	if got, want := generationOf(t, ns), generationOf(t, netnstest.New(t)); got != want {
-		t.Errorf("generation %d, want %d as in a new namespace", got, want)
+		t.Errorf("generation %d, want %d, as in a new namespace", got, want)
 	}
 	probeCache.Lock()
 	probeCache.features = nil
@@ -57,7 +56,7 @@ func TestProbeChangesNothingAndLeaksNothing(t *testing.T) {
 	if _, err := Probe(); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "all resources are released", func() bool {
+	rulestest.Eventually(t, "release of the descriptors and namespaces", func() bool {
 		after := countResources(t)
 		// The new namespace for the comparison of the generation is still open.
 		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1
@@ -136,7 +135,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				}
 			}
 			if !slices.Equal(missing, row.missing) {
-				t.Errorf("missing %v, want %v", missing, row.missing)
+				t.Errorf("missing features %v, want %v", missing, row.missing)
 			}
 		})
 	}
@@ -148,14 +147,14 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}
 }
 
-// tableOf returns the table that the probe of a feature uses.
+// tableOf returns the name of the table that the probe of a feature uses.
 func tableOf(f Feature) string {
 	i := slices.IndexFunc(probes(), func(p featureProbe) bool { return p.feature == f })
 	return probes()[i].table(i + 1).Name
 }
 
 // tableName returns the name of a message's table. Messages about tables, chains, rules and sets
-// have it in the same attribute.
+// have the same attribute for this name.
 func tableName(body []byte) string {
 	if len(body) < 4 {
 		return ""

@@ -63,7 +63,7 @@ func contents(t *testing.T, file string) string {
 	return string(data)
 }
 
-// listUnknowns writes the name and the unknown expressions of a namespace's tables to w.
+// listUnknowns writes name and the unknown expressions of the namespace's tables to w.
 func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	t.Helper()
 	rs, err := ReadAll(ns)

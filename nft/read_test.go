@@ -55,8 +55,8 @@ func TestRecordedTablesOfIstioAreKnownToTheModel(t *testing.T) {
 	}
 }
 
-// checkKnown loads a text into the namespace, checks that no rule is missing or has an unknown, and
-// returns the ruleset.
+// checkKnown loads a text into the namespace, checks that no rule is missing or has an unknown
+// expression, and returns the ruleset.
 func checkKnown(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	t.Helper()
 	load(t, ns, text)
@@ -66,7 +66,7 @@ func checkKnown(t *testing.T, ns *netns.NS, text string) rules.Ruleset {
 	}
 	for _, rule := range ruleTexts(rs) {
 		if strings.Contains(rule, "unknown") {
-			t.Errorf("%s, want a rule without unknowns", rule)
+			t.Errorf("%s, want a rule without unknown expressions", rule)
 		}
 	}
 	checkHandles(t, ns, rs)
@@ -100,7 +100,7 @@ COMMIT
 		}
 	}
 	if unknown != 1 {
-		t.Errorf("%d rules with an unknown, want the rule with statistic:\n%s", unknown,
+		t.Errorf("%d rules with an unknown expression, want 1, the rule with statistic:\n%s", unknown,
 			strings.Join(ruleTexts(rs), "\n"))
 	}
 }
@@ -117,14 +117,14 @@ func TestDormantTableIsNotReadAsActive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rules.Equal(rs, got) {
-		t.Error("a dormant table is read as active")
+		t.Error("Read returns the dormant table as active")
 	}
 	all, err := ReadAll(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if rules.Equal(rs, all) {
-		t.Error("a dormant table is read as active")
+		t.Error("ReadAll returns the dormant table as active")
 	}
 	mustApply(t, ns, rs, Replaced)
 	checkRuleset(t, ns, rs)
@@ -133,7 +133,7 @@ func TestDormantTableIsNotReadAsActive(t *testing.T) {
 	}
 }
 
-// TestForeignTablesStayUnchanged covers every operation on the Sluice table.
+// TestForeignTablesStayUnchanged creates, replaces and removes the Sluice table.
 func TestForeignTablesStayUnchanged(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns,
@@ -151,7 +151,7 @@ func TestForeignTablesStayUnchanged(t *testing.T) {
 	} {
 		step()
 		if after := nftCommand(t, ns, "", "list", "ruleset"); !strings.HasPrefix(after, before) {
-			t.Fatalf("before\n%s\nafter\n%s", before, after)
+			t.Fatalf("the foreign tables changed from\n%s\nto\n%s", before, after)
 		}
 	}
 }
@@ -169,8 +169,8 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	}
 	second, err := ReadSince(ns, generation, first.Routing)
 	if err != nil || len(second.Tables) != 0 || second.Generation != generation {
-		t.Errorf("%d tables at generation %d, %v; want none at %d", len(second.Tables),
-			second.Generation, err, generation)
+		t.Errorf("%d tables at generation %d, error %v, want none at generation %d",
+			len(second.Tables), second.Generation, err, generation)
 	}
 	load(t, ns, "add rule inet sluice nat-output drop")
 	changed, err := ReadSince(ns, generation, first.Routing)
@@ -199,7 +199,7 @@ func TestRulesAreReadOnlyUpToTheLimit(t *testing.T) {
 				return err
 			}
 			if _, err = c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, row.want) {
-				t.Errorf("with a limit of %d bytes: %v, want %v", row.limit, err, row.want)
+				t.Errorf("with a limit of %d bytes: error %v, want %v", row.limit, err, row.want)
 			}
 		}
 		return nil

@@ -31,7 +31,8 @@ func rejectedRuleset() rules.Ruleset {
 	return withInsertedRule("mangle-output", action(rules.RedirectTo{Port: 1}))
 }
 
-// overlappingRule returns a rule with ranges of addresses of which two overlap.
+// overlappingRule returns a rule that matches 3000 ranges of addresses. Two of the ranges overlap.
+// If set is not empty, the ranges are in a set with this name.
 func overlappingRule(set string) rules.Rule {
 	ranges := make([]netipx.IPRange, 0, 3000)
 	for i := range cap(ranges) {
@@ -106,14 +107,15 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 	}
 }
 
-// checkRejected checks that Apply fails with the error and changes nothing.
+// checkRejected checks that Apply fails with the errno, that the error contains the texts in want,
+// and that nothing changes.
 func checkRejected(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
 	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"),
 		generationOf(t, ns), routes(t, ns)
 	result, err := Apply(ns, rs)
 	if !errors.Is(err, errno) {
-		t.Fatalf("%v, want %v", err, errno)
+		t.Fatalf("error %v, want %v", err, errno)
 	}
 	if result != (Result{}) {
 		t.Errorf("%+v, want an empty result", result)
@@ -131,7 +133,7 @@ func checkRejected(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errn
 		t.Errorf("the ruleset changed from\n%s\nto\n%s", before, after)
 	}
 	if after := generationOf(t, ns); after != generation {
-		t.Errorf("the generation changed from %d to %d", generation, after)
+		t.Errorf("the generation changed from %d to %d, want no change", generation, after)
 	}
 	if after := routes(t, ns); !reflect.DeepEqual(after, routing) {
 		t.Errorf("the routing changed from %v to %v", routing, after)

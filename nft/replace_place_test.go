@@ -53,8 +53,8 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 }
 
 // TestNoPacketPassesDuringAReplacement sends packets continuously while the rules that drop them
-// are replaced continuously. If chains are deleted and created again, one in 150,000 packets
-// passes. Only a long test detects that. A short test detects larger gaps.
+// are replaced continuously. If a replacement deleted and created the chains, one in 150,000 packets
+// would pass. Only a long test detects such a gap. A short test detects longer ones.
 func TestNoPacketPassesDuringAReplacement(t *testing.T) {
 	duration := 500 * time.Millisecond
 	if long {
@@ -77,7 +77,8 @@ func TestNoPacketPassesDuringAReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	if passed != 0 || n == 0 || sent == 0 {
-		t.Errorf("%d of %d packets passed during %d replacements, want none", passed, sent, n)
+		t.Errorf("%d of %d packets passed during %d replacements, want 0 of at least 1 during at least 1",
+			passed, sent, n)
 	}
 	t.Logf("%d packets, %d replacements", sent, n)
 }
@@ -96,7 +97,8 @@ func replaceFor(t *testing.T, ns *netns.NS, duration time.Duration) int {
 	return n
 }
 
-// sendDatagrams sends datagrams to its own socket, and counts the datagrams that no rule drops.
+// sendDatagrams sends datagrams from a socket to itself until stop is set. It counts the sent
+// datagrams and those that no rule drops.
 func sendDatagrams(stop *atomic.Bool) (sent, arrived int, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -21,7 +21,7 @@ func replacements() int {
 	return 30
 }
 
-func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
+func TestReplacementsUnderLoadNeitherBypassTheProxyNorFail(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

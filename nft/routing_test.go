@@ -24,7 +24,8 @@ func TestApplyRepairsRoutesOfEqualRules(t *testing.T) {
 	mustApply(t, ns, want, Unchanged)
 }
 
-// TestIstiosAddressIsNotChanged covers the address ::6 that istio-init adds to lo.
+// TestIstiosAddressIsNotChanged covers the address ::6 that istio-init adds to lo. Remove and Apply
+// must not delete the address if the namespace had no rules of Sluice.
 func TestIstiosAddressIsNotChanged(t *testing.T) {
 	existing := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
@@ -65,7 +66,7 @@ func holdLock(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	release, acquired, err := ns.Lock(0)
 	if err != nil || !acquired {
-		t.Fatalf("acquired the lock: %t, error %v", acquired, err)
+		t.Fatalf("acquired the lock: %t, error %v, want true without an error", acquired, err)
 	}
 	t.Cleanup(release)
 }

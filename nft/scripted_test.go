@@ -19,8 +19,8 @@ type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
 // the kernel in the namespace ns. If ns is nil, the kernel does not answer forwarded requests.
 func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	t.Helper()
-	// Use a socket of another family: it preserves the boundaries of datagrams and ignores
-	// addresses.
+	// Use AF_UNIX instead of AF_NETLINK: the socket preserves the boundaries of datagrams and
+	// ignores addresses.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -64,17 +64,23 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	return &conn{fd: pair[0]}
 }
 
-// withShortTimeout sets a short timeout for answers, for a script that omits some answers. The
-// other answers arrive as soon as the goroutine of the script runs. On a busy machine this takes
-// about 100 ms.
+// withShortTimeout sets a timeout of 2 s for answers and returns the connection. It is for a script
+// that omits some answers. The other answers arrive as soon as the goroutine of the script runs. On
+// a busy machine this takes about 100 ms.
 func (c *conn) withShortTimeout(t testing.TB) *conn {
 	t.Helper()
-	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())
+	c.setTimeout(t, 2*time.Second)
+	return c
+}
+
+// setTimeout sets the timeout for answers.
+func (c *conn) setTimeout(t testing.TB, d time.Duration) {
+	t.Helper()
+	timeout := unix.NsecToTimeval(d.Nanoseconds())
 	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
 		&timeout); err != nil {
 		t.Fatal(err)
 	}
-	return c
 }
 
 // roundTrip sends a request to the kernel and returns its complete answer, which is available when

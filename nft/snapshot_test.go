@@ -19,8 +19,8 @@ func readSnapshot(t *testing.T, ns *netns.NS) Snapshot {
 	return r
 }
 
-// TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers counts the requests to the kernel that are
-// not transactions.
+// TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers counts the requests to the kernel other
+// than transactions.
 func TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	for _, row := range []struct {
@@ -52,8 +52,8 @@ func TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers(t *testing.T) {
 			err := ns.Do(a.run)
 			if got := a.resultAfter(err); err != nil || got.Outcome != row.outcome ||
 				(requested.Load() > 0) != row.requests {
-				t.Errorf("%s, %v, with %d requests; want %s, requests %t", got.Outcome, err,
-					requested.Load(), row.outcome, row.requests)
+				t.Errorf("outcome %s, error %v, %d requests, want outcome %s, any requests: %t",
+					got.Outcome, err, requested.Load(), row.outcome, row.requests)
 			}
 			checkRuleset(t, ns, prefixes)
 		})
@@ -94,7 +94,7 @@ func TestAChangeAfterTheSnapshotIsDetected(t *testing.T) {
 			load(t, ns, row.change)
 			result, err := mustPrepare(t, row.want).Apply(ns, ApplyOptions{Since: snapshot})
 			if err != nil || result.Outcome != row.outcome {
-				t.Errorf("%s, %v, want %s", result.Outcome, err, row.outcome)
+				t.Errorf("outcome %s, error %v, want %s", result.Outcome, err, row.outcome)
 			}
 			checkRuleset(t, ns, row.want)
 		})
@@ -117,8 +117,8 @@ func TestSnapshotOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	checkRuleset(t, other, want)
 }
 
-// TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed passes a snapshot that equals the desired
-// ruleset, as if only the routes had to be repaired.
+// TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed passes an outdated snapshot that equals the
+// desired ruleset. From the snapshot alone, no change would be needed.
 func TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed(t *testing.T) {
 	want := example("sidecar-ipv4")
 	for _, row := range []struct {
@@ -131,7 +131,7 @@ func TestOutdatedSnapshotOfTheDesiredRulesetIsNotUsed(t *testing.T) {
 		load(t, ns, row.change)
 		if result, err := mustPrepare(t, want).Apply(ns, ApplyOptions{Since: snapshot}); err != nil ||
 			result.Outcome != row.outcome {
-			t.Errorf("%s: %+v, %v, want %s", row.change, result, err, row.outcome)
+			t.Errorf("%s: %+v, error %v, want %s", row.change, result, err, row.outcome)
 		}
 		checkRuleset(t, ns, want)
 	}

@@ -114,7 +114,7 @@ func TestTrafficDNS(t *testing.T) {
 
 // TestTrafficDNSZones makes the application and the proxy send queries from the same address and
 // port to the same server, one after the other. Without zones, conntrack would treat the second
-// query as part of the first connection, and translate its address too.
+// query as part of the first connection, and translate the query's destination too.
 func TestTrafficDNSZones(t *testing.T) {
 	t.Parallel()
 	for _, dns := range []struct {

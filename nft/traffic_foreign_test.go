@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// foreignTable redirects to the port 9999 of a foreign proxy, and drops, at the standard
-// priorities.
+// foreignTable redirects calls to port 9999 and drops calls to port 7777, at the standard
+// priorities. The application listens on port 9999 in place of a foreign proxy.
 const foreignTable = `table inet foreign {
 	chain output {
 		type nat hook output priority -100; policy accept;
@@ -30,15 +30,16 @@ const foreignTable = `table inet foreign {
 }
 `
 
-// foreignLegacy contains the arguments of iptables-legacy for the same rules with other ports.
+// foreignLegacy contains the arguments of iptables-legacy for the same rules as in foreignTable, but
+// for other ports.
 var foreignLegacy = []string{
 	"-t nat -A OUTPUT -p tcp -m multiport --dports 81,3307 -j REDIRECT --to-ports 9999",
 	"-t nat -A PREROUTING -p tcp -m multiport --dports 8081,15090 -j REDIRECT --to-ports 9999",
 	"-A OUTPUT -p tcp --dport 7778 -j DROP",
 }
 
-// callsWithForeignRules contains calls in a pod with foreign rules. These rules do not affect
-// traffic that Sluice captures, and apply to other traffic.
+// callsWithForeignRules contains calls in a pod with foreign rules. The foreign rules do not affect
+// traffic that Sluice captures. They apply to all other traffic.
 var callsWithForeignRules = []row{
 	{call: "app tcp world:80", want: "outbound"},
 	{call: "app tcp world:81", want: "outbound"},
@@ -126,8 +127,8 @@ func TestTrafficAtIstiosPriorities(t *testing.T) {
 	checkAnswers(t, b, []row{{call: "app tcp world:80", want: "application"}})
 }
 
-// checkAnswers is like checkCalls, but does not use the model, which has only the rules of Sluice.
-// It first checks that the foreign proxy answers.
+// checkAnswers is like checkCalls, but does not use the model, because the model has only the rules
+// of Sluice. It first checks that the foreign proxy answers.
 func checkAnswers(t *testing.T, b *testbed.Network, rows []row) {
 	t.Helper()
 	for _, c := range (row{call: "root tcp lo:9999"}).calls() {

@@ -26,7 +26,7 @@ type packetPair struct {
 // excludedPort is excluded from capture, so that packets to it have the same outcome in every mode.
 const excludedPort = 15020
 
-// packetPairs contains the pairs of IPv4 and of IPv6.
+// packetPairs contains the pairs for IPv4, then the pairs for IPv6.
 var packetPairs = [2][]packetPair{
 	{
 		{"TCP without flags", rules.TCP, tcpHeader(0), tcpHeader(rules.SYN)},
@@ -80,8 +80,8 @@ func (p packetPair) predict(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
 }
 
 // send sends the invalid packet and then the valid one to the pod, and reports whether the invalid
-// packet arrived. If it is expected, send waits for both packets in any order. Otherwise send waits
-// only until the valid packet arrives.
+// packet arrived. expected reports whether the invalid packet should arrive. If so, send waits for
+// both packets in any order. Otherwise send waits only until the valid packet arrives.
 func (p packetPair) send(
 	t *testing.T, b *testbed.Network, to netip.Addr, expected bool,
 ) (arrived bool) {
@@ -117,8 +117,8 @@ func (p packetPair) send(
 	return arrived
 }
 
-// resembles reports whether the fields that distinguish the packets are equal: the source port and
-// the flags of TCP, or the type of ICMP.
+// resembles reports whether got has the source port and the flags of a TCP packet that was sent, or
+// the type of an ICMP message that was sent.
 func (p packetPair) resembles(got, sent []byte) bool {
 	if p.protocol == rules.TCP {
 		return binary.BigEndian.Uint16(got) == 5555 && got[13] == sent[13]

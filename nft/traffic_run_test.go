@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// secondInterface is the pod's interface that connects it to a machine.
+// secondInterface is the interface that connects the pod to a machine.
 const secondInterface = "vnet0"
 
 // sidecar returns the parameters of a pod with a sidecar.
@@ -27,7 +27,7 @@ func sidecar(mode rules.Mode) rules.Redirect {
 	return r
 }
 
-// A scenario is a change of the default parameters with its expected effects on traffic in each
+// A scenario is a change of the parameters of sidecar, with the expected answers to calls in each
 // mode.
 type scenario struct {
 	name   string
@@ -37,7 +37,7 @@ type scenario struct {
 	rows   []row
 }
 
-// run creates a network for each mode and checks the rows in order.
+// run creates a network for each mode and makes the calls of the rows in order.
 func (s scenario) run(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		if s.only != "" && s.only != mode {
@@ -159,12 +159,12 @@ func isAnswer(a testbed.Answer, want string) bool {
 	return a.Outcome == testbed.Answered && string(a.By) == want
 }
 
-// checkAddrs checks the addresses of the server's socket and of its peer.
+// checkAddrs checks the local address and the peer address of the server's socket.
 func checkAddrs(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	if a.Outcome != testbed.Answered {
 		return nil
 	}
-	// NAT changes the source port of a connection if an earlier one from the same port was
+	// NAT changes the source port of a connection if an earlier connection from the same port was
 	// redirected to the same address. Therefore the ports are compared only in TPROXY mode.
 	if a.Peer.Addr() != a.Source.Addr() || a.Peer != a.Source && outcome.TProxy != 0 {
 		return fmt.Errorf("source address %s, want %s", a.Peer, a.Source)

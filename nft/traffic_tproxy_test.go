@@ -48,9 +48,9 @@ func restartNonTransparent(t *testing.T, b *testbed.Network) {
 	}
 }
 
-// TestTrafficFromTheClientsAddress covers a proxy that preserves the client's address. The proxy
-// connects to the application from this address. Because of the proxy's mark, the packets of the
-// application return to the proxy instead of the client.
+// TestTrafficFromTheClientsAddress covers a proxy that connects to the application from the address
+// of the proxy's client. Because of the proxy's mark, the packets of the application return to the
+// proxy instead of the client.
 func TestTrafficFromTheClientsAddress(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeTProxy, nil)
@@ -59,7 +59,7 @@ func TestTrafficFromTheClientsAddress(t *testing.T) {
 		c.Transparent = true
 		got, predicted, trace := dial(t, b, &rs, c)
 		if !isAnswer(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
-			t.Errorf("%s: %s, peer %s; predicted %s, want application and peer %s\n%s", c, got,
+			t.Errorf("%s: %s, peer %s, predicted %s, want the application and peer %s\n%s", c, got,
 				got.Peer, predicted, c.Local, formatTrace(trace))
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// defaultCalls contains the expected answers with the parameters of sidecar. They equal the answers
-// with istio-init's rules, except for the deviations.
+// defaultCalls contains calls with the expected answers for the parameters of sidecar. Except for
+// the deviations, istio-init's rules result in the same answers.
 var defaultCalls = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:80", want: "inbound"},

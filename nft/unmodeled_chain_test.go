@@ -9,8 +9,8 @@ import (
 )
 
 // TestUnmodeledChainsAreListed covers chains of families that the model does not support, and
-// chains that are attached to devices. Chains without rules and chains of a dormant table have no
-// effect and are not listed.
+// chains that are attached to devices. Chains without effect are not listed: chains without a hook,
+// chains of a dormant table, and chains without rules whose policy is accept.
 func TestUnmodeledChainsAreListed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `
@@ -47,6 +47,7 @@ func TestUnmodeledChainsAreListed(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if len(r.Tables) != 2 {
-		t.Errorf("%d tables of families that the model supports, want the tables i and plain", len(r.Tables))
+		t.Errorf("%d tables of families that the model supports, want 2, the tables i and plain",
+			len(r.Tables))
 	}
 }

@@ -22,15 +22,15 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	for i := range n {
 		base = append(base, prefix4(i), prefix6(i))
 	}
-	// replace replaces the IPv4 prefix with the index i.
-	replace := func(i int, by ...netip.Prefix) []netip.Prefix {
-		return append(slices.Delete(slices.Clone(base), 2*i, 2*i+1), by...)
+	// replace returns the prefixes without prefix4(i), and with others instead.
+	replace := func(i int, others ...netip.Prefix) []netip.Prefix {
+		return append(slices.Delete(slices.Clone(base), 2*i, 2*i+1), others...)
 	}
 	add := func(more ...netip.Prefix) []netip.Prefix { return append(slices.Clone(base), more...) }
 	for _, row := range []struct {
 		name     string
 		prefixes []netip.Prefix
-		// elements is the number of added and deleted elements, including ends of intervals.
+		// elements is the maximum number of added and deleted elements, including ends of intervals.
 		elements int
 	}{
 		{"an additional prefix in the middle", add(prefixList("20.3.1.7/32")...), 2},
@@ -64,7 +64,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 				before := generationOf(t, ns)
 				result := mustApply(t, ns, step, Updated)
 				if after := generationOf(t, ns); after != before+1 {
-					t.Errorf("generation %d, then %d: want one transaction", before, after)
+					t.Errorf("generation %d, then %d, want one transaction", before, after)
 				}
 				// An IPv6 element takes 36 bytes, an IPv4 element less.
 				if bytes := 300 + 36*row.elements; result.Bytes > bytes {
@@ -78,7 +78,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 }
 
 // TestOutcomeOfAChangeOfPrefixes covers a change between a set of prefixes and a single prefix, a
-// ruleset that counts packets, and a missing address of lo.
+// ruleset that counts packets of older connections, and a missing address of lo.
 func TestOutcomeOfAChangeOfPrefixes(t *testing.T) {
 	one, two := prefixList("10.0.0.0/24"), prefixList("10.0.0.0/24", "10.0.2.0/24")
 	for _, row := range []struct {
@@ -114,7 +114,7 @@ func TestOutcomeOfAChangeOfPrefixes(t *testing.T) {
 				row.between(t, ns)
 			}
 			if got := mustApply(t, ns, row.to, row.want); got.Routes != row.routes {
-				t.Errorf("%d routing changes, want %d", got.Routes, row.routes)
+				t.Errorf("%d changes of routes, want %d", got.Routes, row.routes)
 			}
 			mustApply(t, ns, row.to, Unchanged)
 		})
@@ -128,11 +128,11 @@ func keepingEstablished(prefixes ...netip.Prefix) rules.Ruleset {
 	})
 }
 
-// TestRandomChangesOfPrefixes applies a sequence of prefix lists in one namespace.
+// TestRandomChangesOfPrefixes applies sequences of prefix lists in one namespace.
 func TestRandomChangesOfPrefixes(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	near := rapid.Custom(func(t *rapid.T) netip.Prefix {
+	nearPrefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
 		// Use few addresses and lengths, so that prefixes are adjacent or contain each other.
 		addr := netip.AddrFrom4([4]byte{
 			255, 255, 255, byte(rapid.IntRange(0, 31).Draw(t, "address")) << 3,
@@ -140,7 +140,7 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 		return netip.PrefixFrom(addr, rapid.IntRange(26, 32).Draw(t, "bits"))
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		lists := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(near, AnyPrefix()), 2, 12), 1,
+		lists := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(nearPrefix, anyPrefix()), 2, 12), 1,
 			5).Draw(t, "lists")
 		for _, list := range lists {
 			rs := excluding(list...)
@@ -153,8 +153,8 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 	})
 }
 
-// TestUpdateDoesNotChangeOtherElements checks the messages: kept elements are neither deleted
-// nor added, so that no packet is evaluated without them.
+// TestUpdateDoesNotChangeOtherElements checks that the messages neither delete nor add the elements
+// that are kept. Otherwise a packet could be evaluated without these elements.
 func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 	from, to := manyPrefixes(0, 1000).Tables[0], manyPrefixes(1, 1000).Tables[0]
 	found := foundTable{
@@ -186,8 +186,8 @@ func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 }
 
 // TestSetThatAnotherProgramChangedIsRepaired covers sets with elements that the encoder does not
-// write: adjacent intervals, and the element with which the nft command ends the space before the
-// first interval.
+// write: adjacent intervals, and the end element that the nft command adds before the first
+// interval.
 func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{
 		{"an additional element", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},

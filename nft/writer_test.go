@@ -28,8 +28,8 @@ func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
 	})
 }
 
-// updateWithoutPause alternates the elements of the sets between the two versions until stop is
-// called.
+// updateWithoutPause changes the elements of the sets from one version to the other and back,
+// until stop is called.
 func updateWithoutPause(t *testing.T, ns *netns.NS, versions []rules.Ruleset) (stop func()) {
 	var updates [2]*Transaction
 	for i := range updates {
@@ -70,7 +70,7 @@ func commitWithoutPause(t *testing.T, ns *netns.NS, next func(i int) *Transactio
 	}()
 	select {
 	case <-begun:
-	case <-ended: // the first transaction failed
+	case <-ended: // the first transaction has failed
 	}
 	return func() {
 		close(end)
