@@ -36,38 +36,38 @@ var icmpxCodes = map[string]map[rules.Family]string{
 // mayHaveAnswer reports whether the answer may be the kernel's answer to a packet with the outcome.
 // An empty answer means that the kernel sends none.
 func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
-	with := strings.TrimPrefix(outcome.Rejected, "reject with ")
-	icmpxName, isICMPX := strings.CutPrefix(with, "icmpx ")
+	rejectWith := strings.TrimPrefix(outcome.Rejected, "reject with ")
+	icmpxName, isICMPX := strings.CutPrefix(rejectWith, "icmpx ")
 	var expected string
 	switch {
 	case outcome.Rejected == "reject":
 		expected = icmpxCodes["port-unreachable"][p.Family()]
-	case with == "tcp reset":
-		expected = with
+	case rejectWith == "tcp reset":
+		expected = rejectWith
 	case isICMPX:
 		expected = icmpxCodes[icmpxName][p.Family()]
 	default:
-		expected = icmpCodes[with]
+		expected = icmpCodes[rejectWith]
 	}
 	if answer == "" && expected != "" {
-		// A translation or another mark may have routed the packet to lo, where the answer has no
+		// A translation or a changed mark may have routed the packet to lo, where the answer has no
 		// route.
-		return isTranslated(outcome) || outcome.Mark != p.Mark || !isAlwaysAnswered(p, with)
+		return isTranslated(outcome) || outcome.Mark != p.Mark || !isAlwaysAnswered(p, rejectWith)
 	}
 	return answer == expected
 }
 
-// isAlwaysAnswered reports whether a rule that rejects the packet with the answer always sends the
-// answer, provided that no rule has changed the destination. The kernel answers only packets
-// between single hosts, and neither resets nor ICMP errors (nf_send_reset and nf_send_unreach in
+// isAlwaysAnswered reports whether the kernel always answers the packet if a rule rejects it with
+// rejectWith, and no rule has changed its destination. The kernel does not answer packets to a
+// multicast or broadcast address, resets and ICMP errors (nf_send_reset and nf_send_unreach in
 // net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
-func isAlwaysAnswered(p *rules.Packet, with string) bool {
+func isAlwaysAnswered(p *rules.Packet, rejectWith string) bool {
 	switch {
 	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound ||
 		p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast ||
 		p.DestinationType == rules.Broadcast:
 		return false
-	case with == "tcp reset":
+	case rejectWith == "tcp reset":
 		return p.Flags&rules.RST == 0
 	}
 	return p.Protocol == rules.TCP || p.Protocol == rules.UDP

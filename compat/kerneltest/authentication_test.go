@@ -15,7 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped.
+// TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped: rules of
+// ip6tables-legacy compare the protocol after an authentication header, and other rules compare the
+// protocol of this header.
 func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 	const (
 		saved  = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
@@ -54,7 +56,8 @@ func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 		})
 	}
 	if !diff.OmitsAuthenticationHeaders(&read[0], &read[1]) {
-		t.Error("OmitsAuthenticationHeaders of the rules of iptables-legacy and nftables is false, want true")
+		t.Error("OmitsAuthenticationHeaders is false for rules of iptables-legacy and nftables, " +
+			"want true")
 	}
 }
 

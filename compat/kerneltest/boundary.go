@@ -8,11 +8,11 @@ import (
 )
 
 // BoundaryPackets returns at most count packets at the boundaries of the classes into which the
-// rulesets divide packets. It draws packets for each rule, in a random order of the rules. The
-// fields of a packet are at or next to an end of the ranges that its rule matches,
-// and the packet usually also matches the jumps that lead to the rule's chain. No packet affects
-// the connection of another one. For some rules there may be no packet, because the network cannot
-// send it.
+// rulesets divide packets. It draws a packet for one rule after the other, in a random order of the
+// rules. The fields of the packet are at or next to an end of the ranges that the rule matches, and
+// the packet usually also matches the jumps that lead to the rule's chain. No packet affects the
+// connection of another one. For some rules there may be no packet, because the network cannot send
+// it.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
@@ -56,7 +56,7 @@ type ruleRef struct {
 
 // directTo changes the packet so that it may reach the rule, and has values at the boundaries of
 // the rule's matches. It follows the jumps that lead to the rule back to a base chain. It ignores
-// one in six matches of these rules, so that some packets fail a match.
+// each match of these rules with probability 1/6, so that some packets fail a match.
 func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 	const maxNested = 8 // more jumps than a Generator nests
 	for range maxNested {
@@ -262,7 +262,7 @@ func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	}
 	port := neighbor(g, draw(g, m.Ports...))
 	switch {
-	case port == 0 || p.Source.Port() == 0: // the packet has no ports, or cannot have this one
+	case port == 0 || p.Source.Port() == 0: // the packet has no ports, or cannot have this port
 	case m.Side == rules.Source:
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), port)
 	default:
@@ -270,8 +270,8 @@ func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	}
 }
 
-// setMark sets the mark of the packet or, if conntrack is set, the mark of its connection if the
-// connection exists before the packet.
+// setMark sets the mark of the packet. If conntrack is set, it instead sets the mark of the
+// packet's connection, provided that the connection exists before the packet.
 func (g *Generator) setMark(p *rules.Packet, conntrack bool, mark uint32) {
 	connectionExists := p.Status != 0
 	switch {

@@ -43,7 +43,7 @@ func (n *Network) openConntrack() error {
 	})
 }
 
-// execute sends a message to a subsystem of nfnetlink, and waits for its acknowledgment.
+// execute sends a message to a subsystem of nfnetlink, and waits for the acknowledgment.
 func execute(
 	conn *netlink.Conn, messageType uint16, flags netlink.HeaderFlags, family uint8,
 	resource uint16, attributes []byte,

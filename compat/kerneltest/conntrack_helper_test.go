@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster. If the master connection was
+// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster. If the master connection is
 // translated, a connection that a conntrack helper expects is translated in the same way, and
 // traverses no NAT chain. Otherwise the expected connection traverses the NAT chains.
 func TestHelpersAffectNAT(t *testing.T) {
@@ -74,7 +74,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 					t.Errorf("the data arrived at port %d, want %d", port, tc.port)
 				}
 			case <-time.After(time.Minute):
-				t.Error("the data arrived at no port")
+				t.Errorf("the data arrived at no port within a minute, want port %d", tc.port)
 			}
 		})
 	}

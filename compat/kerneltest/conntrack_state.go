@@ -7,8 +7,8 @@ import (
 )
 
 // InitialState returns the state that conntrack assigns to a packet without an existing connection:
-// New, Invalid, or Untracked for some ICMPv6 messages. For packets whose state it does not know,
-// such as ICMP errors, it also returns Untracked.
+// New, Invalid, or Untracked for some ICMPv6 messages. It also returns Untracked for packets whose
+// state it does not know, such as ICMP errors.
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:

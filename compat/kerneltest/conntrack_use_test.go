@@ -47,9 +47,11 @@ func TestNATChainsNeedConntrack(t *testing.T) {
 			for i, address := range []string{"127.0.0.1", "::1"} {
 				from := listenUDP(t, ns, net.JoinHostPort(address, "4000"))
 				to := listenUDP(t, ns, net.JoinHostPort(address, "10"))
-				_, err := from.WriteTo([]byte("x"), to.LocalAddr()) // EPERM if the chain drops it
+				// The error is EPERM if the NAT chain drops the packet.
+				_, err := from.WriteTo([]byte("x"), to.LocalAddr())
 				if (err != nil) != tc.dropped[i] {
-					t.Errorf("packet to %s: %v, want dropped %t", address, err, tc.dropped[i])
+					t.Errorf("packet to %s: the kernel: error %v, want dropped %t", address, err,
+						tc.dropped[i])
 				}
 				ip := netip.MustParseAddr(address)
 				outcome := diff.Explain(live, rules.Packet{
@@ -63,7 +65,7 @@ func TestNATChainsNeedConntrack(t *testing.T) {
 						tc.dropped[i])
 				}
 				if undecided && tc.dropped[i] && tc.decided {
-					t.Errorf("packet to %s: %s, want a decision", address, outcome)
+					t.Errorf("packet to %s: the model: %s, want a decision", address, outcome)
 				}
 			}
 		})

@@ -22,8 +22,8 @@ type Counts struct {
 	// NotCompared counts, by cause, the packets that could not be sent as described, or whose
 	// sockets the model cannot represent. They are not in Pairs.
 	NotCompared map[string]int
-	// Ambiguous counts the pairs for which the prediction is wrong, but the order of chains of the
-	// ruleset is unknown.
+	// Ambiguous counts the pairs for which the prediction is wrong, but the order of some chains of
+	// the ruleset is unknown.
 	Ambiguous int
 	// ByProgram contains the share of undecided pairs, by the programs of the ruleset: "nft",
 	// "legacy+nft" and so on.

@@ -13,9 +13,9 @@ import (
 )
 
 // TestStatesAfterDroppedPackets verifies diff.ConntrackSeesDropped: a packet changes the state of
-// its connection if it is dropped after conntrack, but not if it is dropped before. Of two rulesets
-// that drop the same packets, one before and one after conntrack, no decision may say that they are
-// equivalent if a rule reads the state.
+// its connection only if it is dropped after conntrack, and a first packet only if it is dropped
+// after postrouting. If two rulesets drop the same packets in different places, and a rule reads
+// the state, no decision may say that the rulesets are equivalent.
 func TestStatesAfterDroppedPackets(t *testing.T) {
 	// The condition on the status excludes packets of translated connections, which may leave the
 	// host although they were routed to lo first.
@@ -23,10 +23,10 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 	const arriving = "prerouting priority 0; iifname lo udp dport 9 drop"
 	for _, tc := range []struct {
 		name, reads string
-		// senders are the ports that send, in this order.
+		// senders contains the source port of each packet, in the order of sending.
 		senders []int
-		// drops are the chains that drop, and hits is the number of packets of an established
-		// connection, for each side.
+		// drops contains the chains that drop packets, and hits the number of packets of an
+		// established connection that the rule matches, for each side.
 		drops [2][]string
 		hits  [2]uint64
 	}{
@@ -60,7 +60,7 @@ func TestStatesAfterDroppedPackets(t *testing.T) {
 			}
 			for _, from := range tc.senders {
 				to := sockets[9+4000-from].LocalAddr()
-				_, _ = sockets[from].WriteTo([]byte("x"), to) // EPERM if output drops it
+				_, _ = sockets[from].WriteTo([]byte("x"), to) // EPERM if a chain drops the packet
 			}
 			live := readLive(t, ns)
 			chains := live.Tables[0].Chains

@@ -9,14 +9,15 @@ import (
 
 // An Effect contains the observable properties of the outcome of a packet.
 type Effect struct {
+	// Dropped reports that the ruleset dropped the packet. If it is set, the fields after Answer
+	// are not set.
 	Dropped bool
-	// Answer is the answer to the sender of a dropped packet; see [Observation]. If the packet was
-	// dropped, the other fields are not set.
+	// Answer is the answer to the sender of a dropped packet; see [Observation].
 	Answer string
 	// To and Mark are the destination and the mark after all rules.
 	To   netip.AddrPort
 	Mark uint32
-	// From is the source address of a packet that leaves the host, after a possible translation at
+	// From is the source address of a packet that leaves the pod, after a possible translation at
 	// postrouting. It is invalid for other packets.
 	From netip.Addr
 	// TProxy is the owner of the transparent listener to which a rule has assigned the packet. It
@@ -24,7 +25,7 @@ type Effect struct {
 	TProxy    rules.Owner
 	TProxied  bool
 	Untracked bool
-	// Rerouted reports that the packet was routed to lo instead of leaving the host.
+	// Rerouted reports that the packet was routed to lo instead of leaving the pod.
 	Rerouted bool
 	// HasConnection reports whether the following fields are valid.
 	HasConnection bool
@@ -35,7 +36,7 @@ type Effect struct {
 	Original netip.AddrPort
 }
 
-// String returns the effect in one line.
+// String returns the effect in one line, without From and Original.
 func (e Effect) String() string {
 	if e.Dropped && e.Answer != "" {
 		return "dropped, answered with " + e.Answer
@@ -62,7 +63,7 @@ func (e Effect) String() string {
 // Effect returns the observed effect on the packet p. It returns an error if the packet disappeared
 // between hooks.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
-	// The last hook is postrouting for packets that leave the host. For other packets, including
+	// The last hook is postrouting for packets that leave the pod. For other packets, including
 	// packets that leave by lo, it is prerouting.
 	last := o.lastEntry("prerouting end")
 	if p.Hook == rules.Output {

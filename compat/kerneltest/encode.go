@@ -13,7 +13,7 @@ import (
 )
 
 // Each packet ends with magic and a token, of four bytes each. The notes of the observer precede
-// them, notesAt bytes after the IP header.
+// them, and begin notesAt bytes after the beginning of the transport header.
 const (
 	magic     = 0x51ce0a5d
 	notesAt   = 80
@@ -106,7 +106,7 @@ func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 }
 
 // encode returns the bytes of the packet with the token. If inner is not nil, the packet is an ICMP
-// error about inner, and contains its beginning.
+// error about inner, and contains the beginning of inner.
 func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	var segment []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestModelDistinguishesExtensionsByRule checks that the model distinguishes expressions of
-// nftables and extensions of xtables by the rule, not by the form of the table. Only extensions of
+// TestModelDistinguishesExtensionsByRule verifies that the model distinguishes expressions of
+// nftables from extensions of xtables by the rule, not by the form of the table. Only extensions of
 // xtables read the mark of a template.
 func TestModelDistinguishesExtensionsByRule(t *testing.T) {
 	const (
@@ -57,7 +57,7 @@ func TestModelDistinguishesExtensionsByRule(t *testing.T) {
 			const packet = "out udp 127.0.0.1:4000 > 127.0.0.1:9"
 			got := diff.Explain(live, parsed(t, packet)).Outcome
 			if want := (rules.Outcome{Mark: want, Zone: 5}); got != want {
-				t.Errorf("the model: %s, want: %s", got, want)
+				t.Errorf("the model: %s, want %s", got, want)
 			}
 		})
 	}

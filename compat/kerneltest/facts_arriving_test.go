@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// arrivals lists arriving packets, and whether they reach the rules and a socket.
+// arrivals contains packets that are sent to the pod, and the hooks that they reach.
 var arrivals = []struct {
 	fact           diff.Fact // only for packets that do not arrive
 	name, from, to string
@@ -42,8 +42,9 @@ var arrivals = []struct {
 	},
 }
 
-// TestKernelDropsPacketsThatDecisionsExclude sends packets that decisions exclude as impossible to
-// a pod, each to another port. The packets must reach no rule, or at least no socket.
+// TestKernelDropsPacketsThatDecisionsExclude verifies that the packets that decisions exclude as
+// impossible do not reach the rules, or at least not the input hook. Each packet has its own
+// destination port.
 func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, redirected, redirectedTo = 1, 2, 3
@@ -77,16 +78,16 @@ func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 		}
 		// Routing drops packets to 127.0.0.1 unless a rule has redirected them.
 		if want := arrives || tc.to == "127.0.0.1"; diff.Possible(p) != want {
-			t.Errorf("%s: possible %t, want %t", tc.name, diff.Possible(p), want)
+			t.Errorf("%s: diff.Possible is %t, want %t", tc.name, diff.Possible(p), want)
 		}
 	}
 	if hits[fmt.Sprint("input ", redirectedTo)] != 1 {
-		t.Error("a redirected packet to 127.0.0.1 does not arrive")
+		t.Error("a redirected packet to 127.0.0.1 does not arrive, want it to arrive")
 	}
 }
 
-// countingRules returns rules that count the UDP packets to each port before other rules and after
-// routing, and that redirect one port to another.
+// countingRules returns rules that count the UDP packets to each port, before other rules and after
+// routing. They redirect packets from the port redirected to the port to.
 func countingRules(ports []uint16, redirected, to uint16) rules.Ruleset {
 	before := rules.Chain{
 		Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300},
@@ -115,7 +116,8 @@ func onPort(port uint16, a rules.Action) rules.Rule {
 	}}
 }
 
-// waitForHit returns the counters, by chain and port, once a packet to the port has been counted.
+// waitForHit waits until the chain input has counted a packet to the port, and returns all counters
+// by chain and port.
 func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
@@ -154,7 +156,7 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 	s := sender{t: t, pair: pair}
 	open := func(domain int) (fd int) {
 		err := pair.Neighbor.Do(func() (err error) {
-			// the packet contains its header
+			// The program writes the IP header of each packet.
 			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 			return err
 		})

@@ -20,7 +20,7 @@ func beforeConntrackFacts() (list factList) {
 				"PREROUTING -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.TemplateIsNew, name+": a zone in raw, then state NEW",
+		list.add(diff.TemplateIsNew, name+": after a zone in raw, the state is NEW",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -30,7 +30,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.TemplateIsNew,
-			name+": a zone in raw, then state NEW of an established connection",
+			name+": after a zone in raw, the state of an established packet is NEW",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -39,7 +39,8 @@ func beforeConntrackFacts() (list factList) {
 			),
 			with(syn, established), "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then status NONE",
+		list.add(diff.NFTReadsTemplateStateOnly,
+			name+": after a zone in raw, the status is not NONE",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -48,7 +49,8 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then status CONFIRMED",
+		list.add(diff.NFTReadsTemplateStateOnly,
+			name+": after a zone in raw, the status is CONFIRMED",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -58,7 +60,7 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.StatusNeedsConnection,
-			name+": in raw, status CONFIRMED negated without a connection",
+			name+": in raw, a negated status does not match without a connection",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -m conntrack ! --ctstatus CONFIRMED -j MARK --set-mark 9",
@@ -66,12 +68,14 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.StatusNeedsConnection, name+": in raw, ctdir without a connection",
+		list.add(diff.StatusNeedsConnection,
+			name+": in raw, a direction does not match without a connection",
 			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then direction ORIGINAL",
+		list.add(diff.NFTReadsTemplateStateOnly,
+			name+": after a zone in raw, the direction is ORIGINAL",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -80,7 +84,8 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then connection mark 0",
+		list.add(diff.NFTReadsTemplateStateOnly,
+			name+": after a zone in raw, the connection mark is 0",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -89,15 +94,18 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.MarkNeedsConnection, name+": in raw without a zone, connection mark 0",
+		list.add(diff.MarkNeedsConnection,
+			name+": in raw without a zone, connection mark 0 does not match",
 			rulesetOf(xtables(p, "raw", "PREROUTING -m connmark --mark 0 -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.MarkNeedsConnection, name+": in raw without a zone, not connection mark 7",
+		list.add(diff.MarkNeedsConnection,
+			name+": in raw without a zone, a negated connection mark does not match",
 			rulesetOf(xtables(p, "raw", "PREROUTING -m connmark ! --mark 7 -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then restore",
+		list.add(diff.NFTReadsTemplateStateOnly,
+			name+": after a zone in raw, the template's mark is restored",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j MARK --set-mark 9",
@@ -107,7 +115,8 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then save, then a match",
+		list.add(diff.NFTReadsTemplateStateOnly,
+			name+": after a zone in raw, the mark is saved in the template",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j MARK --set-mark 9",
@@ -118,7 +127,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsShared, name+": a mark set on the template, then restored",
+		list.add(diff.TemplateIsShared, name+": a mark that is set on the template is restored",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -128,7 +137,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsNew, name+": CT without options, then state NEW",
+		list.add(diff.TemplateIsNew, name+": after CT without options, the state is NEW",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT",
@@ -137,27 +146,27 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
-		list.add(diff.FirstTemplateStays, name+": CT without options, then zone 5",
+		list.add(diff.FirstTemplateStays, name+": after CT without options, a zone has no effect",
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT", "PREROUTING -j CT --zone 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.FirstTemplateStays, name+": zone 0, then zone 5",
+		list.add(diff.FirstTemplateStays, name+": after zone 0, zone 5 has no effect",
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 0", "PREROUTING -j CT --zone 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.NFTZoneOfUntracked, name+": notrack, then zone 5",
+		list.add(diff.NFTZoneOfUntracked, name+": after notrack, a zone has no effect",
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --notrack", "PREROUTING -j CT --zone 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 untracked",
 		)
-		list.add(diff.FirstTemplateStays, name+": zone 5, then notrack",
+		list.add(diff.FirstTemplateStays, name+": after a zone, notrack has no effect",
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j CT --notrack")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsNew, name+": zone of the original direction only",
+		list.add(diff.TemplateIsNew, name+": a zone of the original direction only takes effect",
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone-orig 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.NotrackNeedsNoConnection, name+": notrack, then state UNTRACKED",
+		list.add(diff.NotrackNeedsNoConnection, name+": after notrack, the state is UNTRACKED",
 			rulesetOf(
 				xtables(p, "raw",
 					"PREROUTING -j CT --notrack",
@@ -172,37 +181,38 @@ func beforeConntrackFacts() (list factList) {
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
 		list.add(diff.StatusNeedsConnection,
-			name+": in raw, state DNAT negated without a connection",
+			name+": in raw, a negated state DNAT matches without a connection",
 			rulesetOf(xtables(p, "raw",
 				"PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
 	}
-	list.add(diff.TemplateIsNew, "nft: a zone in raw, then ct state new",
+	list.add(diff.TemplateIsNew, "nft: after a zone in raw, the state is new",
 		rulesetOf(chains(rules.Inet, []string{
 			rawNFT, "ct zone set 5", "ct state new meta mark set 9",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark 0",
+	list.add(diff.NFTReadsTemplateStateOnly, "nft: after a zone in raw, ct mark 0 does not match",
 		rulesetOf(chains(rules.Inet, []string{
 			rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NoConnectionBeforeConntrack, "nft: in raw, ct state invalid",
+	list.add(diff.NoConnectionBeforeConntrack, "nft: in raw the state is invalid",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state invalid meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark 0",
+	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark 0 does not match",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct mark 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark != 7",
+	list.add(diff.MarkNeedsConnection, "nft: in raw, ct mark != 7 does not match",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct mark != 7 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark set",
+	list.add(diff.NFTReadsTemplateStateOnly,
+		"nft: after a zone in raw, the template's mark is neither set nor read",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct mark set 7", "meta mark set ct mark"},
@@ -215,7 +225,7 @@ func beforeConntrackFacts() (list factList) {
 			"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
 		table.Family = rules.IPv6
 		list.add(diff.NeighborDiscoveryUntracked,
-			string(p)+": a zone for neighbor discovery that arrives by lo",
+			string(p)+": a zone has no effect on neighbor discovery that arrives by lo",
 			rulesetOf(table),
 			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0",
 				"[fd00:10:244:1::5]:0"), func(p *rules.Packet) {
@@ -224,12 +234,12 @@ func beforeConntrackFacts() (list factList) {
 			"to [fd00:10:244:1::5]:0 mark 0x0 untracked",
 		)
 	}
-	list.add(diff.NFTZoneOfUntracked, "nft: notrack, then zone 5",
+	list.add(diff.NFTZoneOfUntracked, "nft: after notrack, a zone makes conntrack track the packet",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTZoneOfUntracked,
-		"nft: notrack, then zone 5 on lo begins a connection, which NAT translates",
+		"nft: after notrack, a zone on lo begins a connection, which enters NAT",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("filter", "output", "-300"), "notrack"},
 			[]string{rawNFT, "ct zone set 5"},
@@ -237,30 +247,32 @@ func beforeConntrackFacts() (list factList) {
 		)),
 		out(0, rules.Protocol(254), "10.244.1.5:0", "10.244.1.5:0"), "dropped",
 	)
-	list.add(diff.FirstTemplateStays, "nft: zone 5, then notrack",
+	list.add(diff.FirstTemplateStays, "nft: after a zone, notrack has no effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.FirstTemplateStays, "nft: zone 5, then zone 1",
+	list.add(diff.FirstTemplateStays, "nft: after zone 5, zone 1 has no effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct zone set 1"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.FirstTemplateStays, "nft: zone 0, then zone 5",
+	list.add(diff.FirstTemplateStays, "nft: after zone 0, zone 5 has no effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 0", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NFTZoneOfUntracked, "xtables' notrack, then nft's zone 5",
+	list.add(diff.NFTZoneOfUntracked,
+		"after xtables' notrack, nft's zone makes conntrack track the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "PREROUTING -j CT --notrack"),
 			chains(rules.Inet, []string{base("filter", "prerouting", "-290"), "ct zone set 5"}),
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsNew, "nft: zone of the original direction only",
+	list.add(diff.TemplateIsNew, "nft: a zone of the original direction only takes effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct status confirmed",
+	list.add(diff.NFTReadsTemplateStateOnly,
+		"nft: after a zone in raw, ct status confirmed does not match",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct status confirmed meta mark set 9"},
@@ -268,7 +280,8 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct direction original",
+	list.add(diff.NFTReadsTemplateStateOnly,
+		"nft: after a zone in raw, ct direction original does not match",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct direction original meta mark set 9"},
@@ -276,14 +289,16 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then xtables' connection mark",
+	list.add(diff.NFTReadsTemplateStateOnly,
+		"after nft's zone in raw, xtables' connection mark matches",
 		rulesetOf(
 			chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"}),
 			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0/0 -j MARK --set-mark 9"),
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NFTReadsTemplateStateOnly, "xtables' zone in raw, then nft's ct mark 0",
+	list.add(diff.NFTReadsTemplateStateOnly,
+		"after xtables' zone in raw, nft's ct mark 0 does not match",
 		rulesetOf(
 			xtables(legacy, "raw", "PREROUTING -j CT --zone 5"),
 			chains(rules.Inet,
@@ -293,8 +308,8 @@ func beforeConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list = append(list, factTest{
-		of:   diff.TemplateIsShared,
-		name: "legacy: an earlier packet set the mark of the template", listeners: true,
+		fact: diff.TemplateIsShared,
+		name: "legacy: the template has the mark that an earlier packet set", listeners: true,
 		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},
 		packet: syn,
 		ruleset: rulesetOf(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
@@ -327,13 +342,13 @@ func beforeConntrackFacts() (list factList) {
 // atConntrackFacts returns facts about chains at conntrack's priority, and about zones and notrack
 // in chains after conntrack.
 func atConntrackFacts() (list factList) {
-	list.add(diff.ConntrackPriorityTies, "nft: zone at -200",
+	list.add(diff.ConntrackPriorityTies, "nft: a zone at -200 takes effect",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "prerouting", "-200"), "ct zone set 5",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.ConntrackPriorityTies, "nft: state at -200",
+	list.add(diff.ConntrackPriorityTies, "nft: at -200, state new does not match",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-200"), "ct state new meta mark set 9"},
@@ -341,12 +356,13 @@ func atConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.ConntrackPriorityTies, "nft: zone at -200, output",
+	list.add(diff.ConntrackPriorityTies, "nft: a zone at -200 takes effect at output",
 		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-200"), "ct zone set 5"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.HooksRunByPriority, "nft: of two postrouting chains at one priority, the chain created last runs first",
+	list.add(diff.HooksRunByPriority,
+		"nft: of two postrouting chains at one priority, the chain created last runs first",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "postrouting", "110"), "meta mark != 9 drop"},
@@ -356,7 +372,7 @@ func atConntrackFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "127.0.0.6:80"),
 		"to 127.0.0.6:80 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.HooksRunByPriority, "nft: state at -199",
+	list.add(diff.HooksRunByPriority, "nft: at -199, the state is new",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "prerouting", "-199"), "ct state new meta mark set 9"},
@@ -364,12 +380,12 @@ func atConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200",
+	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200 takes effect",
 		rulesetOf(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
 	list.add(diff.ConntrackPriorityTies,
-		"nft: notrack at -200 of an invalid packet on lo that has a template",
+		"nft: notrack at -200 has no effect on an invalid packet on lo that has a template",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("filter", "prerouting", "-300"), "ct zone set 5"},
 			[]string{base("filter", "prerouting", "-200"), "notrack"},
@@ -379,26 +395,28 @@ func atConntrackFacts() (list factList) {
 		}),
 		"to 127.0.0.6:80 mark 0x0",
 	)
-	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone after conntrack is ignored",
+	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: a zone after conntrack has no effect",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack is ignored",
+	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack has no effect",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone after conntrack for an invalid packet",
+	list.add(diff.ZoneAfterConntrackHasNoEffect,
+		"nft: a zone after conntrack has no effect on an invalid packet",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)
-	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack for an invalid packet",
+	list.add(diff.NotrackNeedsNoConnection,
+		"nft: notrack after conntrack makes an invalid packet untracked",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0 untracked",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly,
-		"nft: connection mark after zone for an invalid packet",
+		"nft: after a zone, ct mark 0 does not match an invalid packet",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9",
 		})),

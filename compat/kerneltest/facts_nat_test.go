@@ -19,7 +19,8 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectWithoutAddressDrops, "a redirection on an interface without an address",
+	list.add(diff.RedirectWithoutAddressDrops,
+		"a redirection on an interface without an address drops the packet",
 		redirect,
 		in("eth2", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"), "dropped",
 	)
@@ -28,48 +29,54 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"),
 		"to [fd00:1::2]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectMatchesScope, "a redirection of IPv6 for ::6",
+	list.add(diff.RedirectMatchesScope, "a redirection of a packet to ::6 drops the packet",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[::6]:80"), "dropped",
 	)
-	list.add(diff.RedirectMatchesScope, "a redirection of IPv6 for a link-local address",
+	list.add(diff.RedirectMatchesScope,
+		"a redirection of a packet to a link-local address goes to such an address",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fe80::1]:80"),
 		"to [fe80::5]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.RedirectWithoutAddressDrops,
-		"a redirection of IPv6 on an interface without an address",
+		"a redirection of IPv6 on an interface without an address drops the packet",
 		redirect6,
 		in("eth2", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"), "dropped",
 	)
-	list.add(diff.RedirectMatchesScope, "a redirection of IPv6 for a site-local address",
+	list.add(diff.RedirectMatchesScope,
+		"a redirection of a packet to a site-local address drops the packet",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fec0::1]:80"), "dropped",
 	)
-	list.add(diff.RedirectTakesFirstAddress, "a redirection without a port",
+	list.add(diff.RedirectTakesFirstAddress, "a redirection without a port keeps the port",
 		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectTakesFirstAddress, "a redirection of ICMP",
+	list.add(diff.RedirectTakesFirstAddress, "a redirection of ICMP goes to the first address",
 		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectTakesFirstAddress, "a redirection of protocol 253",
+	list.add(diff.RedirectTakesFirstAddress,
+		"a redirection of protocol 253 goes to the first address",
 		rulesetOf(xtables(legacy, "nat", "PREROUTING -j REDIRECT")),
 		in("eth0", 253, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
 	for _, c := range []struct{ name, to, want string }{
 		{
-			"has a port of the range", "127.0.0.1:443",
+			"keeps a port of the range", "127.0.0.1:443",
 			"to 127.0.0.1:443 mark 0x0 connection mark 0x0 zone 0",
 		},
-		{"has another port", "127.0.0.1:80", "to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0"},
+		{
+			"changes another port", "127.0.0.1:80",
+			"to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0",
+		},
 	} {
 		list.add(diff.PortInRangeIsKept,
-			"a redirection to a range of ports, for a packet that "+c.name,
+			"a redirection to a range of ports "+c.name,
 			kerneltest.Ruleset{
 				xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 90-443"),
 				chains(rules.Inet, []string{
@@ -79,7 +86,7 @@ func redirectionFacts() (list factList) {
 			out(0, rules.TCP, "10.244.1.5:1000", c.to), c.want,
 		)
 	}
-	list.add(diff.RedirectAtOutputIsLoopback, "a redirection of ICMP at output",
+	list.add(diff.RedirectAtOutputIsLoopback, "a redirection of ICMP at output goes to 127.0.0.1",
 		rulesetOf(xtables(legacy, "nat", "OUTPUT -j REDIRECT")),
 		out(0, rules.ICMP, "10.244.1.5:0", "10.9.9.9:0"),
 		"to 127.0.0.1:0 mark 0x0 rerouted connection mark 0x0 zone 0",
@@ -110,7 +117,8 @@ func natFacts() (list factList) {
 		})),
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"), "dropped",
 	)
-	list.add(diff.NATDecidesOnce, "nft: a known new connection does not enter NAT",
+	list.add(diff.NATDecidesOnce,
+		"nft: the first packet of a connection, sent again, does not enter NAT",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "prerouting", "-100") + " policy drop;",
 		})),
@@ -160,7 +168,7 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.NATDecidesOnce,
-		"a packet to lo does not enter NAT at prerouting, with a chain at output",
+		"a packet to lo does not enter NAT at prerouting, with a NAT chain at output",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "accept"},
@@ -170,7 +178,8 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection, "an untracked packet to lo is still untracked at prerouting",
+	list.add(diff.LoopbackKeepsConnection,
+		"an untracked packet to lo is still untracked at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-300"), "notrack"},
@@ -190,7 +199,8 @@ func natFacts() (list factList) {
 		}),
 		"to 10.1.2.3:80 mark 0x9",
 	)
-	list.add(diff.LoopbackKeepsConnection, "a zone for a packet on lo whose connection is known",
+	list.add(diff.LoopbackKeepsConnection,
+		"a zone has no effect on a packet on lo that has a connection",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
@@ -200,7 +210,8 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection, "notrack on lo for a packet whose connection is known",
+	list.add(diff.LoopbackKeepsConnection,
+		"notrack has no effect on a packet on lo that has a connection",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
@@ -218,7 +229,7 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x7 zone 5",
 	)
 	list.add(diff.LoopbackKeepsConnection,
-		"in raw on lo, after a zone and a redirection at output, the status is set",
+		"in raw on lo, after a zone and a redirection at output, the status is DNAT",
 		rulesetOf(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
@@ -279,7 +290,8 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.NATRunsTogether, "a NAT chain at priority 0 runs before a filter at -50",
+	list.add(diff.NATRunsTogether,
+		"a NAT chain at priority 0 runs before a filter chain at priority -50",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "0"), "meta l4proto tcp redirect to :15001"},

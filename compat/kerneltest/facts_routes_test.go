@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// routesFacts returns facts about interfaces and about routes that a mark or a translation changes.
-func routesFacts() (list factList) {
+// routeFacts returns facts about interfaces and about routes that a mark or a translation changes.
+func routeFacts() (list factList) {
 	list.add(diff.LinkLocalKeepsInterface,
 		"a mark does not route an IPv6 packet for a link-local address again",
 		rulesetOf(chains(rules.Inet, []string{
@@ -56,7 +56,7 @@ func routesFacts() (list factList) {
 		"-j CLASSIFY --set-class 1:1": "mark 0x539 untracked",
 	} {
 		list.add(diff.CopiesAreRoutedToTheGateway,
-			"a copy of an arriving packet whose mark, but not whose gateway, is routed to lo, with "+target,
+			"a copy whose mark leads to lo, but whose gateway leads to eth0, with "+target,
 			rulesetOf(xtables(legacy, "mangle", "OUTPUT "+target)),
 			markedCopy, "to 10.9.9.9:80 "+end,
 		)
@@ -69,7 +69,7 @@ func routesFacts() (list factList) {
 			"0x539": "mark 0x539" + rerouted, "0x0": "mark 0x0",
 		} {
 			list.add(diff.HeaderChangeReroutes,
-				fmt.Sprintf("nftables: a packet with mark %s whose header is changed by %s", mark,
+				fmt.Sprintf("nft: a packet with mark %s whose header is changed by %s", mark,
 					statement),
 				rulesetOf(
 					chains(rules.Inet,
@@ -101,7 +101,8 @@ func routesFacts() (list factList) {
 		),
 		outgoing, "to 10.1.2.3:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes, "a packet that is translated at output to another host",
+	list.add(diff.DNATAtOutputReroutes,
+		"a packet that is translated at output to another host is routed after output",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
@@ -121,21 +122,23 @@ func routesFacts() (list factList) {
 		rulesetOf(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw routes again with a mark in mangle",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw that mangle changes routes again",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a translation to another host",
+	list.add(diff.DNATAtOutputReroutes,
+		"legacy: a mark in raw and a translation to another host route again",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination 10.0.2.2"),
 		),
 		outgoing, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a new port only",
+	list.add(diff.DNATAtOutputReroutes,
+		"legacy: a mark in raw and a translation of the port do not route again",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination :81"),
@@ -168,7 +171,7 @@ func routesFacts() (list factList) {
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
-		"nft: a mark set in a route chain and cleared in a filter chain",
+		"nft: a mark set in a route chain and cleared in a filter chain routes again",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -187,7 +190,7 @@ func routesFacts() (list factList) {
 		outgoing, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
-		"nft: a mark set before a route chain that changes nothing",
+		"nft: a mark set before a route chain that changes nothing does not route again",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta mark set 0x539"},
@@ -196,7 +199,7 @@ func routesFacts() (list factList) {
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectAtOutputIsLoopback, "nft: rerouted, then redirected",
+	list.add(diff.RedirectAtOutputIsLoopback, "nft: a rerouted packet is redirected to 127.0.0.1",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -205,7 +208,7 @@ func routesFacts() (list factList) {
 		),
 		outgoing, "to 127.0.0.1:15001 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: rerouted, then drop at prerouting",
+	list.add(diff.MarkChangeReroutes, "nft: a rerouted packet enters prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -214,7 +217,7 @@ func routesFacts() (list factList) {
 		),
 		outgoing, "dropped",
 	)
-	list.add(diff.NATDecidesOnce, "nft: rerouted, then nat at prerouting",
+	list.add(diff.NATDecidesOnce, "nft: a rerouted packet does not enter NAT at prerouting",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -225,15 +228,15 @@ func routesFacts() (list factList) {
 	)
 	bound := with(outgoing, func(p *rules.Packet) { p.Bound, p.OutInterface = true, "eth1" })
 	list.add(diff.BoundSocketKeepsInterface,
-		"a packet of a bound socket that is redirected at output leaves by its interface",
+		"a packet that is redirected at output leaves by the interface of its bound socket",
 		rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001",
 		})),
 		bound, "to 127.0.0.1:15001 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.BoundSocketKeepsInterface,
-		"a packet of a bound socket that is translated to a loopback address "+
-			"leaves by its interface",
+		"a packet that is translated to a loopback address leaves by the interface of its "+
+			"bound socket",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "dnat ip to 127.0.0.6"},
 			[]string{base("filter", "prerouting", "-95"), "meta l4proto tcp drop"},
@@ -296,16 +299,17 @@ func routesFacts() (list factList) {
 	)
 	marked := with(outgoing, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
 	list.add(diff.MarkChangeReroutesLoopback,
-		"a packet that its mark routes to lo gets another mark in mangle",
+		"a packet that its mark routes to lo leaves the pod if mangle sets another mark",
 		rulesetOf(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutesLoopback,
-		"a packet that its mark routes to lo gets another mark in a filter chain",
-		rulesetOf(chains(rules.Inet, []string{
-			base("filter", "output", "-150"), "meta mark set 1",
-		})),
-		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
+		"a packet that its mark routes to lo stays there if a filter chain sets another mark",
+		rulesetOf(chains(rules.Inet,
+			[]string{base("filter", "output", "-150"), "meta mark set 1"},
+			[]string{mangleNFT, `iifname "lo" meta mark set 9`},
+		)),
+		marked, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackTraversedOutput, "a packet to lo passes output first",
 		rulesetOf(chains(rules.Inet,
@@ -330,20 +334,20 @@ func routesFacts() (list factList) {
 		)
 	}
 	list = append(list, factTest{
-		of:   diff.NATMappingPersists,
-		name: "a packet of a redirected connection that no longer matches the redirection",
+		fact: diff.NATMappingPersists,
+		name: "a packet of a redirected connection is redirected without matching the redirection",
 		ruleset: rulesetOf(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",
 		})),
 		before: []rules.Packet{with(outgoing, func(p *rules.Packet) {
 			p.Mark = 1
 		})}, packet: outgoing,
-		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
-		want: "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
+		adjustModel: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
+		want:        "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	})
 	list = append(list, factTest{
-		of:   diff.NATMappingPersists,
-		name: "the type of the destination of a redirected connection",
+		fact: diff.NATMappingPersists,
+		name: "the destination of a redirected connection has the type local after NAT only",
 		ruleset: rulesetOf(chains(
 			rules.Inet,
 			[]string{
@@ -356,8 +360,8 @@ func routesFacts() (list factList) {
 		before: []rules.Packet{with(outgoing, func(p *rules.Packet) {
 			p.Mark = 1
 		})}, packet: outgoing,
-		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
-		want: "to 127.0.0.1:15001 mark 0x7 rerouted connection mark 0x0 zone 0",
+		adjustModel: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
+		want:        "to 127.0.0.1:15001 mark 0x7 rerouted connection mark 0x0 zone 0",
 	})
 	return list
 }

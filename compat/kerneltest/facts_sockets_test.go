@@ -8,13 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// onLoopback is a packet that leaves by lo from an address to which the host has no route.
+// onLoopback is a packet that leaves by lo. The route to its source address leads to eth0.
 var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"),
 	func(p *rules.Packet) { p.OutInterface = "lo" })
 
-// socketsFacts returns facts about transparent listeners, and about owners.
-func socketsFacts() (list factList) {
-	list.add(diff.SocketsAfterPrerouting, "nft: a packet without a socket has no user at prerouting",
+// socketFacts returns facts about transparent listeners, and about owners.
+func socketFacts() (list factList) {
+	list.add(diff.SocketsAfterPrerouting,
+		"nft: a packet without a socket has no user at prerouting",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta skuid != 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -27,7 +28,8 @@ func socketsFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "nft: after tproxy the next rule of the chain sees the user of the listener",
+	list.add(diff.TProxyAssignsSocket,
+		"nft: after tproxy the next rule of the chain sees the user of the listener",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{
@@ -48,7 +50,8 @@ func socketsFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "legacy: tproxy and then REDIRECT",
+	list.add(diff.TProxyAssignsSocket,
+		"legacy: a packet keeps the listener of TPROXY after REDIRECT",
 		rulesetOf(
 			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
 			xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15001"),
@@ -56,7 +59,7 @@ func socketsFacts() (list factList) {
 		syn,
 		"to 10.244.1.5:15001 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LastTProxyWins, "nft: tproxy and then tproxy",
+	list.add(diff.LastTProxyWins, "nft: the last tproxy selects the listener",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{
@@ -67,7 +70,7 @@ func socketsFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 0:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "nft: tproxy and then drop",
+	list.add(diff.TProxyAssignsSocket, "nft: drop after tproxy drops the packet",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "meta l4proto tcp tproxy to :15006", "drop",
 		})),
@@ -82,19 +85,20 @@ func socketsFacts() (list factList) {
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyIgnoresState, "legacy: tproxy of an established packet",
+	list.add(diff.TProxyIgnoresState,
+		"legacy: TPROXY selects the listener for an established packet",
 		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		with(syn, established),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyIgnoresState, "legacy: tproxy of a reply",
+	list.add(diff.TProxyIgnoresState, "legacy: TPROXY selects the listener for a reply",
 		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p udp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyIgnoresState, "nft: tproxy of a reply",
+	list.add(diff.TProxyIgnoresState, "nft: tproxy selects the listener for a reply",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto udp tproxy to :15006 meta mark set 9"},
@@ -103,7 +107,7 @@ func socketsFacts() (list factList) {
 		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyIgnoresState, "nft: tproxy of an established packet",
+	list.add(diff.TProxyIgnoresState, "nft: tproxy selects the listener for an established packet",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 meta mark set 9"},
@@ -113,25 +117,28 @@ func socketsFacts() (list factList) {
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyPortZeroIsDestinationPort,
-		"legacy: TPROXY of port 0 means the packet's port",
+		"legacy: TPROXY to port 0 selects the listener on the packet's port",
 		rulesetOf(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 without a listener",
+	list.add(diff.TProxyPortZeroIsDestinationPort,
+		"legacy: TPROXY to port 0 drops a packet whose port has no listener",
 		rulesetOf(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		syn, "dropped",
 	)
-	list.add(diff.TProxyAssignsSocket, "legacy: TPROXY on another address",
+	list.add(diff.TProxyAssignsSocket, "legacy: TPROXY to another address selects the listener",
 		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1")),
 		syn, "to 10.244.1.5:81 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo without a socket",
+	list.add(diff.SocketChangesReversePath,
+		"nft: a packet on lo without a socket has a reverse path",
 		rulesetOf(chains(rules.IPv4, []string{mangleNFT, "fib saddr . iif oif exists drop"})),
 		onLoopback, "dropped",
 	)
-	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo that has a socket",
+	list.add(diff.SocketChangesReversePath,
+		"nft: a packet on lo that has a socket has no reverse path",
 		rulesetOf(chains(rules.IPv4, []string{
 			mangleNFT, "meta l4proto { tcp, udp } tproxy to :9090",
 			"fib saddr . iif oif exists drop",
@@ -139,14 +146,15 @@ func socketsFacts() (list factList) {
 		onLoopback,
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyIgnoresState, "nft: tproxy in raw for a packet that is invalid there",
+	list.add(diff.TProxyIgnoresState,
+		"nft: tproxy in raw selects the listener for a packet that is invalid there",
 		rulesetOf(chains(rules.Inet, []string{
 			rawNFT,
 			"meta l4proto tcp tproxy to :15006 meta mark set 9",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyIgnoresState, "legacy: TPROXY of a packet on lo",
+	list.add(diff.TProxyIgnoresState, "legacy: TPROXY selects the listener for a packet on lo",
 		rulesetOf(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
@@ -154,14 +162,15 @@ func socketsFacts() (list factList) {
 	)
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		list = append(list, factTest{
-			of: diff.NoListenerDrops, name: string(p) + ": TPROXY without a listener",
+			fact: diff.NoListenerDrops,
+			name: string(p) + ": TPROXY without a listener drops the packet",
 			ruleset: rulesetOf(xtables(p, "mangle",
 				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 			packet: syn, want: "dropped",
 		})
 	}
 	list = append(list, factTest{
-		of: diff.NoListenerEndsRule, name: "nft: tproxy without a listener",
+		fact: diff.NoListenerEndsRule, name: "nft: tproxy without a listener ends the rule",
 		ruleset: rulesetOf(chains(rules.Inet, []string{
 			mangleNFT,
 			"meta l4proto tcp tproxy to :15006 meta mark set 9 accept", "meta mark set 7",
@@ -171,18 +180,18 @@ func socketsFacts() (list factList) {
 		func(p *rules.Packet) { p.Owner, p.State = nil, rules.Untracked })
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		name := string(p)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": negated user, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": a negated user matches without a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
 			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": negated group, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": a negated group matches without a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
 			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": user and negated group, without a socket",
+			name+": a user and a negated group do not match without a socket",
 			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
@@ -191,7 +200,7 @@ func socketsFacts() (list factList) {
 			socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": negated user and negated group, without a socket",
+			name+": a negated user and a negated group match without a socket",
 			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
@@ -199,22 +208,25 @@ func socketsFacts() (list factList) {
 			),
 			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": --socket-exists without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": --socket-exists does not match without a socket",
 			rulesetOf(xtables(p, "mangle", "OUTPUT -m owner --socket-exists -j MARK --set-mark 9")),
 			socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": negated --socket-exists matches without a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists with a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": negated --socket-exists does not match with a socket",
 			rulesetOf(xtables(p, "mangle",
 				"OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			outgoing, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": --socket-exists and user, with a socket",
+			name+": --socket-exists and a user match with a socket",
 			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --socket-exists --uid-owner 0 -j MARK --set-mark 9",
@@ -223,7 +235,7 @@ func socketsFacts() (list factList) {
 			outgoing, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": negated --socket-exists and negated user, without a socket",
+			name+": negated --socket-exists and a negated user match without a socket",
 			rulesetOf(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --socket-exists ! --uid-owner 0 -j MARK --set-mark 9",
@@ -235,20 +247,22 @@ func socketsFacts() (list factList) {
 	copied := with(socketless, func(p *rules.Packet) {
 		p.Destination, p.OutInterface = netip.MustParseAddrPort("10.244.1.5:80"), "lo"
 	})
-	list.add(diff.InputInterfaceAtPostrouting, "a copy of a packet that leaves by lo",
+	list.add(diff.InputInterfaceAtPostrouting,
+		"at postrouting, a copy that leaves by lo has the input interface lo",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
 		})),
 		copied, "to 10.244.1.5:80 mark 0x9 untracked",
 	)
-	list.add(diff.InputInterfaceAtPostrouting, "a packet of a socket that leaves by lo",
+	list.add(diff.InputInterfaceAtPostrouting,
+		"at postrouting, a packet of a socket that leaves by lo has no input interface",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
 		})),
 		with(outgoing, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
 		"to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OwnerNeedsSocket, "nft: negated user, without a socket",
+	list.add(diff.OwnerNeedsSocket, "nft: a negated user does not match without a socket",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta skuid != 1337 meta mark set 9"},
@@ -276,11 +290,12 @@ func socketsFacts() (list factList) {
 		),
 		socketless, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
-	list.add(diff.EntersUntracked, "legacy: a zone for a packet that enters untracked",
+	list.add(diff.EntersUntracked, "legacy: a zone has no effect on a packet that enters untracked",
 		rulesetOf(xtables(legacy, "raw", "OUTPUT -j CT --zone 5")),
 		socketless, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
-	list.add(diff.EntersUntracked, "nft: a zone for a packet that enters untracked",
+	list.add(diff.EntersUntracked,
+		"nft: a zone makes conntrack track a packet that enters untracked",
 		rulesetOf(chains(rules.Inet, []string{base("filter", "output", "-300"), "ct zone set 5"})),
 		socketless, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)

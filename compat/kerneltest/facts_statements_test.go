@@ -6,22 +6,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// statementsFacts returns facts about nft rules with statements before matches, and about side
+// statementFacts returns facts about nft rules with statements before matches, and about side
 // effects of matches.
-func statementsFacts() (list factList) {
-	list.add(diff.EffectsBeforeFailedMatch, "nft: notrack before a match that fails",
+func statementFacts() (list factList) {
+	list.add(diff.EffectsBeforeFailedMatch, "nft: notrack before a match that fails takes effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "notrack tcp dport 80 accept"})),
 		udp, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
-	list.add(diff.EffectsBeforeFailedMatch, "nft: a mark before a match that fails",
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a mark before a match that fails is set",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "meta mark set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x5 connection mark 0x0 zone 0",
 	)
-	list.add(diff.EffectsBeforeFailedMatch, "nft: a connection mark before a match that fails",
+	list.add(diff.EffectsBeforeFailedMatch,
+		"nft: a connection mark before a match that fails is set",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct mark set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x5 zone 0",
 	)
-	list.add(diff.EffectsBeforeFailedMatch, "nft: a port is set before a match that fails",
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a port before a match that fails is set",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT,
 			"tcp dport set 9090 ip saddr 192.0.2.9 accept",
@@ -35,11 +36,11 @@ func statementsFacts() (list factList) {
 		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.VerdictEndsRule, "nft: statements after a jump",
+	list.add(diff.VerdictEndsRule, "nft: statements after a jump have no effect",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "jump { meta mark set 7; } drop"})),
 		syn, "to 10.244.1.5:81 mark 0x7 connection mark 0x0 zone 0",
 	)
-	list.add(diff.EffectsBeforeFailedMatch, "nft: a zone before a match that fails",
+	list.add(diff.EffectsBeforeFailedMatch, "nft: a zone before a match that fails takes effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct zone set 5 tcp dport 80 accept"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
@@ -54,7 +55,7 @@ func statementsFacts() (list factList) {
 	)
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		list.add(diff.SocketMatchRestoresMark,
-			string(p)+": the socket's mark before a match that fails",
+			string(p)+": the socket's mark is restored before a match that fails",
 			rulesetOf(xtables(p, "mangle", "PREROUTING -p tcp -m socket --nowildcard "+
 				"--restore-skmark -m mark --mark 0xdead -j DROP")),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
@@ -115,13 +116,13 @@ func statementsFacts() (list factList) {
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
 	list.add(diff.ICMPErrorNeedsLocalSource,
-		"a rejection of a packet that a mark routes to this host",
+		"a rejection of a packet that a mark routes to this host is not answered",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
 		)), outgoing, "dropped")
 	list.add(diff.ICMPErrorNeedsLocalSource,
-		"a rejection of a packet to the unspecified address from a raw socket that is bound to lo",
+		"a rejection of a packet to the unspecified address from a socket bound to lo is answered",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "0"), "reject with icmp port-unreachable",
 		})),
@@ -129,19 +130,20 @@ func statementsFacts() (list factList) {
 			p.Bound, p.OutInterface = true, "lo"
 		}),
 		"dropped, answered with icmp 3/3")
-	list.add(diff.ICMPErrorNeedsLocalSource, "a reset for a packet that a mark routes to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource,
+		"a rejection with a reset of a packet that a mark routes to this host is answered",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with tcp reset"},
 		)), outgoing, "dropped, answered with tcp reset")
 	list.add(diff.ICMPErrorNeedsLocalSource,
-		"a rejection on lo of a packet that a mark routed to this host",
+		"a rejection on lo of a packet that a mark routed to this host is not answered",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
 		)), outgoing, "dropped")
 	const unreachable, answer = "icmpv6 port-unreachable", "dropped, answered with ipv6-icmp 1/4"
-	for _, c := range []struct{ source, rejectWith, plain, onLoopback string }{
+	for _, c := range []struct{ source, rejectWith, want, wantOnLoopback string }{
 		{"[fe80::9]:1000", unreachable, answer, "dropped"},
 		{"[fe80::5]:1000", unreachable, answer, "dropped"}, // of this host
 		{"[2001:db9::9]:1000", unreachable, answer, answer},
@@ -159,13 +161,13 @@ func statementsFacts() (list factList) {
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name, rulesetOf(chains(rules.Inet, reject)),
-			packet, c.plain)
+			packet, c.want)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+" to this host",
-			rulesetOf(chains(rules.Inet, reject)), toThisHost, c.plain)
+			rulesetOf(chains(rules.Inet, reject)), toThisHost, c.want)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", redirected",
-			rulesetOf(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
+			rulesetOf(chains(rules.Inet, redirect, reject)), packet, c.wantOnLoopback)
 		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", routed to this host by a mark",
-			rulesetOf(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
+			rulesetOf(chains(rules.Inet, marks, reject)), packet, c.wantOnLoopback)
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
@@ -174,21 +176,22 @@ func statementsFacts() (list factList) {
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x9 untracked")
 	list.add(diff.NeighborDiscoveryUntracked,
-		"nft: neighbor discovery is invalid before conntrack",
+		"nft: neighbor discovery is not untracked before conntrack",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x0 untracked")
 	return list
 }
 
-// familiesFacts returns facts about rules of inet tables that match one family.
-func familiesFacts() (list factList) {
-	list.add(diff.OtherFamilyFailsMatch, "nft: contradictory families",
+// familyFacts returns facts about rules of inet tables that match one family.
+func familyFacts() (list factList) {
+	list.add(diff.OtherFamilyFailsMatch, "nft: contradictory families match nothing",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OtherFamilyFailsMatch, "nft: an IPv4 address in a chain for IPv6 only",
+	list.add(diff.OtherFamilyFailsMatch,
+		"nft: a negated IPv4 address does not match an IPv6 packet",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta nfproto ipv6 goto b"},
@@ -198,11 +201,13 @@ func familiesFacts() (list factList) {
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fd00:1::2]:80"),
 		"to [fd00:1::2]:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OtherFamilyFailsMatch, "nft: a negated address of the other family",
+	list.add(diff.OtherFamilyFailsMatch,
+		"nft: a negated IPv6 address does not match an IPv4 packet",
 		rulesetOf(chains(rules.Inet, []string{mangleNFT, "ip6 saddr != ::1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OtherFamilyFailsMatch, "nft: a family that is not in a set of several fields",
+	list.add(diff.OtherFamilyFailsMatch,
+		"nft: a negated set of several fields matches a family that is not in the set",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "ct direction . meta nfproto != { original . ipv6, reply . ipv4 } drop",
 		})),

@@ -24,8 +24,8 @@ func chains(family rules.Family, list ...[]string) kerneltest.Table {
 	return t
 }
 
-func base(kind, hook, priority string) string {
-	return "type " + kind + " hook " + hook + " priority " + priority + ";"
+func base(chainType, hook, priority string) string {
+	return "type " + chainType + " hook " + hook + " priority " + priority + ";"
 }
 
 // xtables returns an iptables table. Each rule begins with its chain.
@@ -47,7 +47,7 @@ func xtables(p kerneltest.Program, name string, list ...string) kerneltest.Table
 	return t
 }
 
-// in returns a packet of a new connection that arrives by an interface.
+// in returns the first packet of a connection. The packet arrives by the interface.
 func in(device string, protocol rules.Protocol, from, to string) rules.Packet {
 	p := rules.Packet{
 		Hook: rules.Prerouting, InInterface: device, Protocol: protocol,
@@ -64,7 +64,8 @@ func in(device string, protocol rules.Protocol, from, to string) rules.Packet {
 	return p
 }
 
-// out returns a packet of a new connection from a socket of a user.
+// out returns the first packet of a connection. A socket of the user, and of the group with the
+// same ID, sends the packet.
 func out(uid uint32, protocol rules.Protocol, from, to string) rules.Packet {
 	p := in("", protocol, from, to)
 	p.Hook, p.Owner = rules.Output, &rules.Owner{UID: uid, GID: uid}
@@ -94,16 +95,17 @@ func related(p *rules.Packet) {
 
 // A factTest demonstrates a fact of package diff. It states how the kernel treats a packet.
 type factTest struct {
-	of        diff.Fact
+	fact      diff.Fact
 	name      string
 	ruleset   kerneltest.Ruleset
 	listeners bool           // whether the TProxyListeners are open
 	before    []rules.Packet // sent before the packet
 	packet    rules.Packet
-	// then, if not nil, sets the fields of the packet that depend on the packets sent before, such
-	// as the status. It is called for the model's packet, not for the packet that is sent.
-	then func(p *rules.Packet)
-	want string // the result of Effect.String
+	// adjustModel, if not nil, sets the fields of the packet that depend on the packets sent
+	// before, such as the status. It changes the packet that the model gets, not the packet that is
+	// sent.
+	adjustModel func(p *rules.Packet)
+	want        string // the result of Effect.String
 }
 
 var (
@@ -127,24 +129,24 @@ type factList []factTest
 
 // add appends a fact about a packet that is sent while listeners are open.
 func (list *factList) add(
-	of diff.Fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
+	fact diff.Fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
 ) {
 	*list = append(*list, factTest{
-		of: of, name: name, ruleset: ruleset, listeners: true, packet: p, want: want,
+		fact: fact, name: name, ruleset: ruleset, listeners: true, packet: p, want: want,
 	})
 }
 
 func facts() factList {
 	return slices.Concat(
-		statementsFacts(),
+		statementFacts(),
 		beforeConntrackFacts(),
 		atConntrackFacts(),
 		redirectionFacts(),
 		natFacts(),
 		natOrderFacts(),
-		familiesFacts(),
-		socketsFacts(),
-		routesFacts(),
+		familyFacts(),
+		socketFacts(),
+		routeFacts(),
 	)
 }
 
@@ -183,7 +185,7 @@ func TestKernelFacts(t *testing.T) {
 			o := observations[len(packets)-1]
 			effect, err := o.Effect(&p)
 			if err != nil || o.Err != nil {
-				t.Fatal(o.Err, err)
+				t.Fatalf("the packet cannot be sent or observed: %v, %v", o.Err, err)
 			}
 			if effect.String() != f.want {
 				t.Errorf("%s\nthe kernel: %s\nwant:       %s", f.ruleset, effect, f.want)
@@ -191,8 +193,8 @@ func TestKernelFacts(t *testing.T) {
 					t.Logf("    %s", s)
 				}
 			}
-			if f.then != nil {
-				f.then(&p)
+			if f.adjustModel != nil {
+				f.adjustModel(&p)
 			}
 			outcome, alternatives := kerneltest.Explain(&live.Ruleset, p)
 			predicted := outcome.Undecided != "" ||
@@ -229,7 +231,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.TProxyNeedsLocalRoute:         true, // TestDelivers of package route
 	}
 	for _, f := range facts() {
-		tested[f.of] = true
+		tested[f.fact] = true
 	}
 	for _, a := range arrivals {
 		if !a.arrives && a.fact != 0 {

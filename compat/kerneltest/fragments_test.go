@@ -17,8 +17,8 @@ import (
 )
 
 // TestRulesMatchFragmentsUnlessTheKernelReassembles verifies that rules match fragments in three
-// cases only: nothing makes the kernel reassemble packets, the chain runs before priority -400, or
-// the packet was sent untracked over lo. Package diff predicts this.
+// cases only: nothing makes the kernel reassemble packets, the chain runs before the reassembly at
+// priority -400, or the packet was sent untracked over lo. Package diff predicts this.
 func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 	const (
 		port    = "tcp dport 80 counter\n"
@@ -45,15 +45,15 @@ func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 			rule: port + "ct state new counter\n",
 		},
 		{
-			name: "a chain right after reassembly", hook: "output priority -399",
+			name: "a chain directly after the reassembly", hook: "output priority -399",
 			rule: port + "ct state new counter\n",
 		},
 		{
-			name: "a chain before reassembly", hook: "output priority -401",
+			name: "a chain before the reassembly", hook: "output priority -401",
 			rule: port + "ct state new counter\n", meets: true,
 		},
 		{
-			name: "a chain of the priority of reassembly, registered later",
+			name: "a chain at the priority of the reassembly, registered later",
 			hook: "prerouting priority -400", rule: port, before: tracks, meets: true,
 		},
 		{
@@ -86,8 +86,8 @@ func TestRulesMatchFragmentsUnlessTheKernelReassembles(t *testing.T) {
 					"nft", "-f", "-")
 			}
 			hook := "type filter hook " + tc.hook + ";\n"
-			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+countFragments+tc.rule+"}\n}\n", "nft",
-				"-f", "-")
+			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+countFragments+tc.rule+"}\n}\n",
+				"nft", "-f", "-")
 			if err := ns.Do(sendFragments); err != nil {
 				t.Fatal(err)
 			}

@@ -317,7 +317,7 @@ func (g *Generator) drawState(p *rules.Packet) {
 		}
 		return
 	case n == 2 && hasPorts:
-		// The first packet of the connection, sent again.
+		// The packet is the first packet of the connection, sent again.
 		if p.Protocol == rules.TCP {
 			p.Flags = rules.SYN
 		}

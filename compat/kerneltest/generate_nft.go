@@ -103,9 +103,9 @@ func (d *nftDraw) rules(limit int) []Rule {
 	return list
 }
 
-// probe draws, with probability 1/2, a rule that changes all packets, and a rule that marks or
-// drops the packets that it matches. The second rule shows whether a match sees the effect of the
-// first rule.
+// probe draws, with probability 1/2, a rule with a statement that may change packets, and a rule
+// that marks or drops the packets that it matches. The second rule shows whether a match sees the
+// effect of the first rule.
 func (d *nftDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil

@@ -9,7 +9,7 @@ import (
 )
 
 // rareObjects returns the declarations of the named objects that rules with rare options use. In
-// inet tables, their addresses are of IPv4.
+// inet tables, these objects contain IPv4 addresses.
 func (d *nftDraw) rareObjects() []string {
 	addrType, family := "ipv4_addr", rules.IPv4
 	if d.family == rules.IPv6 {
@@ -72,10 +72,10 @@ func drawTwo(g *Generator, from []string) (first, second string) {
 }
 
 // The lists of this file contain texts with the placeholders of nftDraw.fill. Rulesets in use
-// contain such texts less often than those that nftDraw.match, nftDraw.statement and
+// contain these texts less often than the texts that nftDraw.match, nftDraw.statement and
 // nftDraw.verdict draw.
 
-// Matches of all hooks.
+// rareMatches contains matches for chains at all hooks.
 var rareMatches = []string{
 	"$ip saddr . tcp dport $not@pairs", "$ip daddr . udp dport @pairs",
 	"$ip saddr . tcp dport $not{ $C . $S, $A . $P }",
@@ -136,7 +136,7 @@ var rareMatches = []string{
 	"delete @seen { $ip saddr }", `osf name "Linux"`,
 }
 
-// Matches of one hook.
+// Matches for chains at prerouting, and for chains at output and postrouting.
 var (
 	rareArriving = []string{
 		"fib saddr . iif type local", "fib daddr . iif type $notlocal",
@@ -155,8 +155,8 @@ var (
 	}
 )
 
-// Statements that usually do not end a rule: statements of all chains, statements that the model
-// cannot express, and statements for chains before conntrack and for prerouting.
+// Statements that usually do not end a rule: for all chains, for all chains but not expressible in
+// the model, for chains before conntrack, and for chains at prerouting.
 var (
 	rareStatements = []string{
 		"meta mark set $ip daddr map @marks4", "meta mark set $ip saddr map { $C : $M, $A : $N }",
@@ -287,7 +287,7 @@ func (d *nftDraw) rareStatement() string {
 	return d.fill(draw(g, list...))
 }
 
-// rareVerdict draws an end of a rule, usually one that nftDraw.verdict does not draw.
+// rareVerdict draws the end of a rule, usually one that nftDraw.verdict does not draw.
 func (d *nftDraw) rareVerdict() string {
 	if d.isNAT() && d.isPostrouting() {
 		return d.sourceNAT()

@@ -61,8 +61,8 @@ func (d *nftDraw) statement() string {
 	return "counter"
 }
 
-// natFamily draws one of the table's address families. It also returns the prefix of "to" in a NAT
-// statement: in tables of the family inet the keyword of the family, and otherwise nothing.
+// natFamily draws one of the table's address families. It also returns the text before "to" in a
+// NAT statement: the keyword of the family in tables of the family inet, and otherwise nothing.
 func (d *nftDraw) natFamily() (family rules.Family, prefix string) {
 	family, keyword := d.addrFamily()
 	if d.family != rules.Inet {

@@ -36,8 +36,8 @@ type xtDraw struct {
 	jumps  []string // the chains to which rules may jump
 }
 
-// xtable draws a table. The names of its user-defined chains begin with O for OUTPUT, otherwise
-// with P.
+// xtable draws a table. The names of user-defined chains begin with O if packets reach them from
+// OUTPUT, and with P if packets reach them from PREROUTING.
 func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 	t := Table{Program: p, Family: family, Name: name}
 	userChains := map[string][]string{}
@@ -60,8 +60,8 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 			c.Rules = append(d.probe(), d.rules(5)...)
 		}
 		if hook == "POSTROUTING" && name == "mangle" && g.RareOptions && g.oneIn(3) {
-			// Packets that leave by lo traverse POSTROUTING before PREROUTING. Its rules are drawn
-			// like those of OUTPUT.
+			// Packets that leave by lo traverse POSTROUTING before PREROUTING. The rules of
+			// POSTROUTING are drawn like the rules of OUTPUT.
 			d := xtDraw{g, family, name, "OUTPUT", nil}
 			c.Rules = append(d.probe(), d.rules(3)...)
 		}
@@ -109,8 +109,7 @@ func (d xtDraw) probe() []Rule {
 	return []Rule{changing, observing}
 }
 
-// rule draws a rule. The protocol "other" means a condition that includes other protocols than TCP
-// and UDP.
+// rule draws a rule.
 func (d xtDraw) rule() Rule {
 	var r Rule
 	target, protocol := d.target()
@@ -120,7 +119,7 @@ func (d xtDraw) rule() Rule {
 	switch protocol {
 	case "tcp", "udp":
 		r = append(r, "-p "+protocol)
-	case "other":
+	case "other": // a condition that includes other protocols than TCP and UDP
 		icmp := "icmp"
 		if d.family == rules.IPv6 {
 			icmp = "ipv6-icmp"
@@ -181,8 +180,9 @@ func (d xtDraw) addrs() string {
 	return draw(d.Generator, someAddrs[d.family]...)
 }
 
-// match draws a match that a rule for the protocol may contain, or rarely nothing. A text that is
-// repeated in a list is drawn more often.
+// match draws a match that a rule for the protocol may contain, or rarely nothing. The protocol
+// "other" includes other protocols than TCP and UDP. A text that is repeated in a list is drawn
+// more often.
 func (d xtDraw) match(protocol string) string {
 	g := d.Generator
 	if g.RareOptions && g.oneIn(24) {

@@ -161,11 +161,11 @@ func (d xtDraw) rareTarget() (target, protocol string) {
 		if g.oneIn(2) {
 			return "-j REJECT --reject-with tcp-reset", "tcp"
 		}
-		with := "icmp-admin-prohibited"
+		rejectWith := "icmp-admin-prohibited"
 		if d.family == rules.IPv6 {
-			with = "icmp6-adm-prohibited"
+			rejectWith = "icmp6-adm-prohibited"
 		}
-		return "-j REJECT --reject-with " + with, ""
+		return "-j REJECT --reject-with " + rejectWith, ""
 	case d.table == "mangle" && g.oneIn(6):
 		return draw(g, "-j TCPOPTSTRIP --strip-options sack-permitted", "-j ECN --ecn-tcp-remove",
 			"-j NFQUEUE --queue-num 0 --queue-bypass"), "tcp"

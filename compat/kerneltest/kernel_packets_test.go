@@ -20,10 +20,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The kernel itself sends the packets of this file. Therefore the generator cannot generate them.
+// The generator cannot generate the packets of this file. The kernel itself sends most of them.
 
-// TestResetOfARuleHasTheConnection checks that the answer of a reject rule enters the output hook
-// with the connection of the rejected packet, and that NAT does not translate it.
+// TestResetOfARuleHasTheConnection verifies that the answer of a reject rule enters the output hook
+// with the connection of the rejected packet, and that NAT does not translate the answer.
 func TestResetOfARuleHasTheConnection(t *testing.T) {
 	network := newTestbed(t)
 	istiotest.Run(t, network.Pod, `table ip a {
@@ -45,7 +45,7 @@ func TestResetOfARuleHasTheConnection(t *testing.T) {
 		return err
 	})
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("dial: %v, want the answer of the rule", err)
+		t.Errorf("dial: %v, want %v because of the rule's reset", err, unix.ECONNREFUSED)
 	}
 	live := readLive(t, network.Pod)
 	for _, c := range live.Tables[0].Chains[:2] {
@@ -66,27 +66,27 @@ func TestResetOfARuleHasTheConnection(t *testing.T) {
 // reject rule sends about the first packet of a connection belongs to this connection, although
 // conntrack does not contain the connection yet.
 func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
-	for _, tc := range []struct{ family, address, protocol, kind, code string }{
-		{"ip", "127.0.0.1", "icmp", "destination-unreachable", "3/3"},
-		{"ip6", "::1", "icmpv6", "destination-unreachable", "1/4"},
+	for _, tc := range []struct{ family, address, protocol, typeAndCode string }{
+		{"ip", "127.0.0.1", "icmp", "3/3"},
+		{"ip6", "::1", "icmpv6", "1/4"},
 	} {
 		t.Run(tc.family, func(t *testing.T) {
 			ns := netnstest.New(t)
 			istiotest.Run(t, ns, fmt.Sprintf(`table %s a {
 				chain early { type filter hook output priority -300
-				%s type %s ct state related counter meta mark set 7
+				%s type destination-unreachable ct state related counter meta mark set 7
 				}
 				chain answers { type filter hook output priority 0
 				udp dport 9 reject
 				}
-			}`, tc.family, tc.protocol, tc.kind), "nft", "-f", "-")
+			}`, tc.family, tc.protocol), "nft", "-f", "-")
 			err := ns.Do(func() error {
 				c, err := net.Dial("udp", net.JoinHostPort(tc.address, "9"))
 				if err != nil {
 					return err
 				}
 				defer c.Close()
-				_, _ = c.Write([]byte("x")) // EPERM, because it is rejected
+				_, _ = c.Write([]byte("x")) // EPERM, because a rule rejects the packet
 				return nil
 			})
 			if err != nil {
@@ -98,7 +98,7 @@ func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
 			}
 			protocol := map[string]string{"ip": "icmp", "ip6": "ipv6-icmp"}[tc.family]
 			packet := fmt.Sprintf("out %s %s > %[2]s kernel-socket state related reply icmp %s",
-				protocol, tc.address, tc.code)
+				protocol, tc.address, tc.typeAndCode)
 			got := diff.Explain(live, parsed(t, packet)).Outcome
 			if got != (rules.Outcome{Mark: 7}) {
 				t.Errorf("the model: %s, want: mark 0x7", got)
@@ -111,7 +111,8 @@ func TestICMPErrorOfARuleHasTheConnection(t *testing.T) {
 	}
 }
 
-// TestNATDropsICMPRedirectsOfTranslatedConnections verifies diff.NATDropsRedirects.
+// TestNATDropsICMPRedirectsOfTranslatedConnections verifies diff.NATDropsRedirects for the redirect
+// of a translated connection, which is dropped, and of an untranslated one, which is not.
 func TestNATDropsICMPRedirectsOfTranslatedConnections(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip a {
@@ -197,7 +198,7 @@ func redirectAbout(port byte) []byte {
 	return message
 }
 
-// TestMulticastCopyHasConnection checks that the copy of a multicast packet that the host itself
+// TestMulticastCopyHasConnection verifies that the copy of a multicast packet that the host itself
 // receives has a connection in chains before conntrack, and that decisions consider this.
 func TestMulticastCopyHasConnection(t *testing.T) {
 	network := newTestbed(t)
@@ -266,8 +267,9 @@ func loopBack(c *net.UDPConn) error {
 	return errors.Join(err, setErr)
 }
 
-// TestOwnerMatchesOfKernelSockets checks which rules match a reset that the TCP stack sends. Such a
-// reset has a socket without an owner.
+// TestOwnerMatchesOfKernelSockets verifies diff.KernelSocketHasNoOwner: a reset that the TCP stack
+// sends has a socket without an owner. Each rule that matches the reset sets another bit of its
+// mark.
 func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
@@ -309,7 +311,7 @@ func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 			live := readLive(t, ns)
 			const want = 1 | 8 | 16 | 32
 			if kernel := matchedMarks(live); kernel != want {
-				t.Errorf("the kernel: rules of mark %#x, want %#x", kernel, want)
+				t.Errorf("the kernel: rules that match set the bits %#x, want %#x", kernel, want)
 			}
 			const reset = "out tcp 127.0.0.1:81 > 127.0.0.1:4000 kernel-socket state established " +
 				"reply flags rst,ack"
@@ -321,7 +323,7 @@ func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 	}
 }
 
-// matchedMarks returns the marks of the rules that packets matched.
+// matchedMarks returns the bits that the rules with hits set in the mark.
 func matchedMarks(rs *rules.Ruleset) uint32 {
 	found := uint32(0)
 	for _, table := range rs.Tables {
@@ -348,7 +350,7 @@ func readLive(t *testing.T, ns *netns.NS) *rules.Ruleset {
 	return &live.Ruleset
 }
 
-// parsed returns the packet with the description.
+// parsed returns the packet with the description text.
 func parsed(t *testing.T, text string) rules.Packet {
 	t.Helper()
 	p, err := rules.ParsePacket(text)
@@ -358,8 +360,8 @@ func parsed(t *testing.T, text string) rules.Packet {
 	return p
 }
 
-// TestStatesOfICMPMessagesFollowTheirTypes verifies diff.ICMPStateFollowsType: each ICMP message is
-// sent twice, from a socket of its own, and the kernel answers some of them.
+// TestStatesOfICMPMessagesFollowTheirTypes verifies diff.ICMPStateFollowsType. It sends a message
+// of each ICMP type twice, each time from a new socket. The kernel answers some of the messages.
 func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 	for _, tc := range []struct{ family, network, address, protocol, requests, answers string }{
 		{"ip", "ip4:1", "127.0.0.1", "icmp", "8, 13, 15, 17", "0, 14, 16, 18"},
@@ -407,10 +409,10 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 	}
 }
 
-// icmpMessage returns an ICMP message with the type as its identifier.
-func icmpMessage(kind byte) []byte {
-	message := []byte{kind, 0, 0, 0, 0, kind, 0, 1}
-	sum := uint32(kind)<<8 + uint32(kind) + 1
+// icmpMessage returns an ICMP message of the type, with the type as its identifier.
+func icmpMessage(messageType byte) []byte {
+	message := []byte{messageType, 0, 0, 0, 0, messageType, 0, 1}
+	sum := uint32(messageType)<<8 + uint32(messageType) + 1
 	binary.BigEndian.PutUint16(message[2:], ^uint16(sum))
 	return message
 }

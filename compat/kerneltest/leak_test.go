@@ -27,7 +27,7 @@ func TestNetworksLeakNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	round(1) // Go's runtime keeps the descriptors of its poller
+	round(1) // opens the descriptors of the runtime's poller, which remain
 	descriptors, namespaces := countOpen(t)
 	for seed := range uint64(5) {
 		round(seed)
@@ -37,8 +37,8 @@ func TestNetworksLeakNothing(t *testing.T) {
 		if nowDescriptors <= descriptors && nowNamespaces <= namespaces {
 			return nil
 		}
-		return fmt.Errorf("%d descriptors, then %d; %d namespaces, then %d", descriptors,
-			nowDescriptors, namespaces, nowNamespaces)
+		return fmt.Errorf("%d descriptors, %d before; %d namespaces, %d before", nowDescriptors,
+			descriptors, nowNamespaces, namespaces)
 	})
 }
 

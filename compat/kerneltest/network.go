@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// The interfaces of the pod besides lo. eth2 has no address but is up.
+// interfaces contains the interfaces of the pod except lo. eth2 is up, but has no address.
 var interfaces = []string{"eth0", "eth1", "eth2"}
 
-// LocalMark is the mark with which the pod routes packets to itself.
+// LocalMark is the mark of packets that the pod routes to itself.
 const LocalMark = 0x539
 
 // addresses contains the addresses of the pod's interfaces, in the order in which they are added.
@@ -46,12 +46,12 @@ type Network struct {
 	log         *log
 	conntrack   *conntrack
 	tables      *nftables.Conn
-	legacy      map[legacyTable]bool // loaded since Reset
-	// token is the token of the last packet. Each packet contains its own, by which the log
-	// identifies it.
+	legacy      map[legacyTable]bool // the tables that were loaded since Reset
+	// token is the token of the last packet. Each packet contains its own token, which identifies
+	// the packet in the log.
 	token uint32
 	// innerCount is the number of packets sent in ICMP errors. It determines the source port of the
-	// next one.
+	// next such packet.
 	innerCount uint32
 }
 
@@ -64,8 +64,8 @@ type device struct {
 	addrs     []netip.Addr // in the kernel's order
 }
 
-// NewNetwork creates a network, and waits until it delivers packets. The error wraps [unix.EPERM]
-// without CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// NewNetwork creates a network, and waits until the network delivers packets. The error wraps
+// [unix.EPERM] without CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func NewNetwork() (*Network, error) {
 	n := &Network{
 		devices: map[string]*device{}, nameOfIndex: map[uint32]string{},
@@ -310,7 +310,8 @@ func (n *Network) readAddresses(h *netlink.Handle) error {
 	return nil
 }
 
-// setListeners opens the [TProxyListeners] unless listeners are open, or closes all listeners.
+// setListeners opens the [TProxyListeners] if open is set and no listener is open. If open is not
+// set, it closes all listeners.
 func (n *Network) setListeners(open bool) error {
 	areOpen := len(n.listeners) > 0
 	switch {

@@ -34,7 +34,7 @@ func outInterface(to netip.Addr, mark uint32) string {
 // outInterfaceOf returns the interface by which the pod sends the packet if its socket is not bound
 // to an interface.
 func outInterfaceOf(p *rules.Packet) string {
-	if p.Owner == nil { // the copy of a packet is routed without its mark
+	if p.Owner == nil { // a copy of an arriving packet is routed as if its mark were 0
 		return outInterface(p.Destination.Addr(), 0)
 	}
 	return outInterface(p.Destination.Addr(), p.Mark)
@@ -59,7 +59,7 @@ func addrType(a netip.Addr) rules.AddrType {
 }
 
 // Complete sets the fields of a packet that depend on the network: the outgoing interface, the
-// destination after a redirection, the types of its addresses, and the reverse path.
+// destination after a redirection, the types of the addresses, and the reverse path.
 func (n *Network) Complete(p *rules.Packet) {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	p.SourceType, p.DestinationType = addrType(from), addrType(to)
@@ -76,10 +76,10 @@ func (n *Network) Complete(p *rules.Packet) {
 	}
 }
 
-// redirectAddress returns the destination after a redirection, like nf_nat_redirect_ipv4 and
-// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c. It is the first address of the interface
-// or, for an IPv6 destination with a scope, the first address with this scope. If the interface has
-// no such address, it is the unspecified address.
+// redirectAddress returns the destination after a redirection, as nf_nat_redirect_ipv4 and
+// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c select it: the first address of the
+// interface or, for an IPv6 destination with a scope, the first address with this scope. It returns
+// the unspecified address if the interface has no such address.
 func (d *device) redirectAddress(to netip.Addr) netip.Addr {
 	for _, a := range d.addrs {
 		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {

@@ -28,8 +28,9 @@ func network(t testing.TB) *kerneltest.Network {
 	return n
 }
 
-// TestSentPacketsEqualTheirDescription sends packets of all kinds without any rules. Each must
-// enter its hook with the fields and the state of its description, and remain unchanged.
+// TestSentPacketsEqualTheirDescription sends packets of all kinds while no rules are loaded. Each
+// packet must enter its hook with the fields and the state of its description, and remain
+// unchanged.
 func TestSentPacketsEqualTheirDescription(t *testing.T) {
 	n := network(t)
 	if err := n.Load(nil); err != nil {
@@ -49,7 +50,7 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 			p := packets[i]
 			effect, err := o.Effect(&p)
 			if o.Err != nil || err != nil {
-				t.Fatalf("%s: %v, %v: %v", p, o.Err, err, o.Entries)
+				t.Fatalf("%s cannot be sent or observed: %v, %v: %v", p, o.Err, err, o.Entries)
 			}
 			want := kerneltest.Effect{
 				To: p.Destination, Mark: p.Mark,

@@ -22,7 +22,7 @@ type Observation struct {
 	// Answer is the kernel's answer to the packet: "tcp reset", or the protocol, type and code of
 	// an ICMP error. It is empty if the kernel did not answer.
 	Answer string
-	// Err is the reason why the packet could not be sent as described.
+	// Err is the reason why the packet could not be sent as described, or nil.
 	Err error
 }
 
@@ -36,8 +36,9 @@ func (o *Observation) lastEntry(position string) *LogEntry {
 	return nil
 }
 
-// Observe sends the packets one after the other and returns an observation of each packet. Before a
-// packet of an existing connection, or an ICMP error about a connection, it creates the connection.
+// Observe sends the packets one after the other and returns an observation of each packet. It
+// creates the connection of a packet before it sends a packet of an existing connection, or an ICMP
+// error about a connection.
 func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	// The kernel does not reorder packets that are sent from one processor.
 	unpin, err := pinToProcessor()
@@ -89,7 +90,7 @@ func (o *Observation) addEntry(p *rules.Packet, e LogEntry) {
 		return
 	}
 	// Other packets contain the token too, such as an echo reply. Their source is not the source of
-	// p. Only SNAT changes the source of p, and only the end of postrouting logs the new source.
+	// p. If SNAT has changed the source of p, use the new source at the end of postrouting only.
 	isReply := e.To.Addr() == p.Source.Addr()
 	hasSource := e.From == p.Source || e.Position == "postrouting end" && !isReply
 	if e.Protocol == p.Protocol && hasSource {
@@ -162,8 +163,9 @@ func equalOwners(a, b *rules.Owner) bool {
 }
 
 // logEntries returns the log entries of the packets that were sent. It sends a last packet, the
-// sentinel, and reads the log up to the sentinel's entry. For a minute, it sends another sentinel
-// after each second without an entry, because a busy machine may lose or delay packets.
+// sentinel, and reads the log up to the sentinel's entry. If the entry does not arrive within a
+// second, it sends another sentinel, because a busy machine may lose or delay packets. It returns
+// an error after a minute.
 func (n *Network) logEntries() (entries []LogEntry, err error) {
 	n.token++
 	for begin := time.Now(); ; {
@@ -178,8 +180,7 @@ func (n *Network) logEntries() (entries []LogEntry, err error) {
 	}
 }
 
-// sendSentinel sends a packet that ends an observation, with the current token. The packet arrives
-// by the interface.
+// sendSentinel sends the sentinel with the current token. The sentinel arrives by the interface.
 func (n *Network) sendSentinel(device string) error {
 	p := rules.Packet{
 		Protocol: rules.UDP, Source: netip.AddrPortFrom(sentinelSource, 1),

@@ -19,15 +19,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// observerTable is the name of the two tables that observe packets, in the families inet and
-// netdev.
+// observerTable is the name of the tables that observe packets, one of each of the families ip,
+// ip6, inet and netdev.
 const observerTable = "observer"
 
 // sentinelPort is the port of the sentinel, a packet that is sent after all other packets.
 const sentinelPort = 65534
 
-// observerTables contains chains that run before and after all chains of a ruleset. They log each
-// packet, and drop it at its last position.
+// observerTables contains the tables of the families ip, ip6 and inet. The chains of the table of
+// the family inet run before and after all chains of a ruleset. They log each packet, and drop it
+// at its last position.
 //
 // The tables of the families ip and ip6 send a copy of each packet that arrives in a frame of the
 // kind socketlessFrame. A copy traverses output without a socket, and conntrack does not track it
@@ -137,7 +138,7 @@ func (n *Network) addNotes() error {
 	return c.Flush()
 }
 
-// IsRefused reports whether a program has rejected its input.
+// IsRefused reports whether the error means that a program rejected its input.
 func IsRefused(err error) bool { return errors.Is(err, errRefused) }
 
 // errRefused is wrapped by the error of a program that exited with a status other than 0.
@@ -181,7 +182,7 @@ const (
 // A log is a netlink socket of the pod that receives the log of the observer tables.
 type log struct{ conn *netlink.Conn }
 
-// openLog opens the log, and requests complete packets in a message each.
+// openLog opens the log, and requests complete packets, each in its own message.
 func (n *Network) openLog() error {
 	err := n.Pod.Do(func() error {
 		conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
@@ -258,7 +259,7 @@ func (e LogEntry) String() string {
 var errIncomplete = errors.New("the log is incomplete")
 
 // readUntil reads the log up to the sentinel with the token, and returns the entries of the other
-// packets. If it cannot receive the sentinel, it returns an error and the entries so far.
+// packets. If the sentinel does not arrive in time, it returns an error and the entries so far.
 func (n *Network) readUntil(sentinelToken uint32, wait time.Duration) ([]LogEntry, error) {
 	var entries []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
@@ -324,8 +325,9 @@ func (n *Network) decodeEntry(attributes []byte) (LogEntry, error) {
 	return e, a.Err()
 }
 
-// waitForLinks waits until a packet arrives by each interface. Until then the interface drops the
-// packets that it should send (linkwatch_do_dev in net/core/link_watch.c).
+// waitForLinks waits until a packet has arrived by each interface. A new link drops the packets
+// that it should send until the kernel has activated it (linkwatch_do_dev in
+// net/core/link_watch.c).
 func (n *Network) waitForLinks() error {
 	begin := time.Now()
 	for _, name := range interfaces {

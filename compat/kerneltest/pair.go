@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A loadedSide is one of the two rulesets: its text, and its model as read from the kernel.
+// A loadedSide is one of the two rulesets of a pair: its text, and its model as read from the
+// kernel.
 type loadedSide struct {
 	text  Ruleset
 	model rules.Ruleset
@@ -60,8 +61,8 @@ func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	}
 }
 
-// pair draws two rulesets. Most pairs differ in little, because a comparison of such rulesets has
-// few classes.
+// pair draws two rulesets. In most pairs the rulesets differ little, because the comparison of such
+// rulesets has few classes.
 func (g *Generator) pair() (left, right Ruleset) {
 	left = g.Ruleset()
 	switch g.below(8) {
@@ -70,13 +71,13 @@ func (g *Generator) pair() (left, right Ruleset) {
 	case 1:
 		return left, left.clone()
 	case 2:
-		return left, translated(left)
+		return left, withOtherIPTables(left)
 	}
 	return left, g.Mutate(left)
 }
 
-// translated returns the ruleset with the other variant of iptables.
-func translated(rs Ruleset) Ruleset {
+// withOtherIPTables returns the ruleset with the other variant of iptables.
+func withOtherIPTables(rs Ruleset) Ruleset {
 	rs = rs.clone()
 	for i := range rs {
 		switch rs[i].Program {
@@ -90,8 +91,8 @@ func translated(rs Ruleset) Ruleset {
 }
 
 // checkPair decides whether two rulesets are equivalent, and tests the decision with the packets
-// and with the witnesses of the decision. If boundaries is not nil, it generates further packets,
-// at the boundaries of the classes.
+// and with the witnesses of the decision. If boundaries is not nil, this generator draws further
+// packets at the boundaries of the classes.
 func (n *Network) checkPair(
 	counts *PairCounts, left, right Ruleset, packets []rules.Packet, withListeners bool,
 	boundaries *Generator,
@@ -107,7 +108,7 @@ func (n *Network) checkPair(
 	result := diff.Decide(diff.Side{Ruleset: l.model, RoutingKnown: true},
 		diff.Side{Ruleset: r.model, RoutingKnown: true}, diff.Options{})
 	test := pairTest{counts: counts, left: &l, right: &r, result: result}
-	// In the strict verdict, deviations from Istio's rules are differences like others.
+	// The strict verdict treats deviations from Istio's rules like other differences.
 	test.verdict = result.StrictVerdict()
 	counts.addVerdict(test.verdict)
 

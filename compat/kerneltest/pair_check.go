@@ -24,8 +24,8 @@ func (t *pairTest) addFailure(p rules.Packet, claim string, left, right Effect) 
 	})
 }
 
-// effects returns the effect of each side on the packet, or an error with the reason why they are
-// unknown.
+// effects returns the effect of each side on the packet, or an error with the reason why an effect
+// is unknown.
 func effects(p *rules.Packet, left, right *Observation) (l, r Effect, err error) {
 	for _, o := range []*Observation{left, right} {
 		if o.Err != nil {
@@ -79,7 +79,7 @@ func (t *pairTest) mayDiffer(p rules.Packet) bool {
 		return true
 	}
 	// A decision other than Equivalent does not cover packets of bound sockets, packets whose
-	// redirection fails because the interface has no address, and packets that enter untracked.
+	// redirection fails because the interface has no address, or packets that enter untracked.
 	isUncovered := p.Bound || p.State == rules.Untracked && p.Owner == nil ||
 		p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	return isUncovered && t.verdict != diff.Equivalent
@@ -112,8 +112,8 @@ func (t *pairTest) checkWitness(p rules.Packet, c diff.Class, left, right Observ
 	leftOutcome, rightOutcome := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
 	leftModel, leftAlternatives := Explain(&t.left.model, p)
 	rightModel, rightAlternatives := Explain(&t.right.model, p)
-	// The outcomes of the class are for its own witness. If another packet was sent, or if the
-	// model cannot decide the witness alone, use the outcomes of the model.
+	// The outcomes of the class are outcomes of its witness. If another packet was sent, or if
+	// Explain cannot decide the witness, use the outcomes of Explain.
 	if p != c.Witness || leftModel.Undecided != "" || rightModel.Undecided != "" {
 		leftOutcome, rightOutcome = leftModel, rightModel
 	}

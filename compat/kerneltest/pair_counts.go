@@ -9,20 +9,21 @@ import (
 
 // PairCounts counts the results of testing decisions about pairs of rulesets.
 type PairCounts struct {
-	// Refused counts the additional pairs that were not compared, because a program rejected a
-	// ruleset or the order of its chains is unknown.
+	// Pairs counts the pairs that were compared. Refused counts the other pairs: a program rejected
+	// a ruleset, or the order of some of its chains is unknown.
 	Pairs, Refused int
 	// Equivalent, Different and Undecidable count the pairs by the verdict of the decision.
 	Equivalent, Different, Undecidable int
 	// Confirmed counts the witnesses that had the two outcomes of the decision. Unobservable counts
 	// the witnesses whose two outcomes have the same observable effect. Unsent counts, by cause,
-	// the witnesses that could not be sent or judged.
+	// the witnesses that could not be sent or compared.
 	Confirmed, Unobservable int
 	Unsent                  map[string]int
 	// Boundary counts the packets at the boundaries of both rulesets' classes.
 	Boundary int
 	// Alike counts the packets that had equal effects with both rulesets. Explained counts the
-	// packets with different effects that are in a class of the decision or undecided.
+	// packets with different effects that are undecided, in a class of the decision, or not covered
+	// by the decision.
 	Alike, Explained int
 	Failures         []PairFailure
 }

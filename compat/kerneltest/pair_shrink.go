@@ -1,7 +1,6 @@
 package kerneltest
 
 import (
-	"errors"
 	"time"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -28,8 +27,11 @@ func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 		return true, nil
 	}
 	repeats, err := try(f.Left, f.Right)
-	if err != nil || !repeats {
-		return f, errors.Join(err, ErrNotRepeated)
+	switch {
+	case err != nil:
+		return f, err
+	case !repeats:
+		return f, ErrNotRepeated
 	}
 	for changed := true; changed; {
 		changed = false

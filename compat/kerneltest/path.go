@@ -116,9 +116,9 @@ func (n *Network) tracePaths(
 }
 
 // sharesHeader reports whether another packet may have the same header in the log of
-// iptables-legacy as packet i. This is the case if packet i has no socket, because it is the copy
-// of an arriving packet with the same header. It is also the case if another packet has the same
-// protocol and source, which occurs only for other protocols than TCP (see usedPorts).
+// iptables-legacy as packet i. A packet without a socket has the header of the arriving packet of
+// which it is a copy. Two packets with the same protocol and source may have the same header,
+// because a rule may change their destinations.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -192,7 +192,8 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 	return traces, observations, nil
 }
 
-// collect adds the events of all batches until next returns [os.ErrDeadlineExceeded].
+// collect adds the events of each batch to the collector until next returns
+// [os.ErrDeadlineExceeded].
 func collect(to *trace.Collector, next func() (trace.Batch, error)) error {
 	for {
 		batch, err := next()

@@ -11,7 +11,8 @@ import (
 // PathCounts counts traced packets by the result of comparing the rules that they matched in the
 // kernel with the rules that they match in the model.
 type PathCounts struct {
-	// Refused counts the additional rulesets that a program rejected.
+	// Rulesets counts the rulesets that were loaded, and Refused the rulesets that a program
+	// rejected.
 	Rulesets, Refused int
 	// Equal counts the packets that matched equal rules, and Rules these rules.
 	Equal, Rules int

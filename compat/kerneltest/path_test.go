@@ -33,6 +33,6 @@ func TestModelPredictsTracedPaths(t *testing.T) {
 	t.Logf("SLUICE_SEED=%d: %s; %.0f packets/s", first, &total,
 		float64(total.Traced())/time.Since(begin).Seconds())
 	if len(total.Failures) > 0 {
-		t.Errorf("%d paths differ", len(total.Failures))
+		t.Errorf("%d paths differ from the prediction, want none", len(total.Failures))
 	}
 }

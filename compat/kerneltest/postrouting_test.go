@@ -37,8 +37,8 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	left, translated := read(translating)
 	right, untranslated := read(strings.Replace(translating, "snat to 127.0.0.9", "accept", 1))
 	if translated == 0 || untranslated != 0 {
-		t.Errorf("the kernel: %d packets from the new source, and %d without a translation; want "+
-			"some and none", translated, untranslated)
+		t.Errorf("the kernel: %d packets from 127.0.0.9 with the translation, %d without it; want "+
+			"some with it only", translated, untranslated)
 	}
 	if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
 		t.Errorf("rulesets with and without the translation: %s, want another verdict",
@@ -76,7 +76,8 @@ func TestLaterPacketsHaveTheTranslatedSource(t *testing.T) {
 		live := readLive(t, ns)
 		a := slices.IndexFunc(live.Tables, func(t rules.Table) bool { return t.Name == "a" })
 		if got := live.Tables[a].Chains[0].Rules[0].Hits.Packets; got != hits {
-			t.Errorf("the kernel: %d packets at priority %s, want %d", got, priority, hits)
+			t.Errorf("the kernel: %d packets from 127.0.0.5 at priority %s, want %d", got, priority,
+				hits)
 		}
 		live.Tables = live.Tables[a : a+1]
 		sides[priority] = diff.Side{Ruleset: *live}

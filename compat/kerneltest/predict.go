@@ -8,15 +8,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Explain returns the model's outcome of the packet, and the other outcomes that the packet has if
-// a match that depends on chance has another result.
+// Explain returns the model's outcome of the packet, and the other outcomes that the packet may
+// have because the results of some matches depend on chance.
 func Explain(
 	rs *rules.Ruleset, p rules.Packet,
 ) (outcome rules.Outcome, alternatives []rules.Outcome) {
 	explanation := diff.Explain(rs, p)
 	alternatives = explanation.Alternatives
 	if explanation.Outcome.Rejected != "" && len(explanation.DependsOn) > 0 {
-		// If the packet was translated before, its answer may have no route.
+		// If such a match has led to a translation before the rejection, the answer may have no
+		// route.
 		alternatives = append(alternatives, rules.Outcome{Dropped: true})
 	}
 	return explanation.Outcome, alternatives
@@ -64,7 +65,7 @@ func Predicts(
 	case !mayHaveSource(p, predicted, observed.From):
 		return false
 	case p.Status&rules.StatusDNAT != 0 && !isTranslated(predicted):
-		return true // the outcome does not contain the new destination of earlier packets
+		return true // the outcome does not contain the destination of earlier packets
 	case !mayHaveDestination(p, predicted, observed.To):
 		return false
 	}
@@ -84,9 +85,9 @@ func isTranslated(outcome rules.Outcome) bool {
 		outcome.DNATAddr.IsValid()
 }
 
-// mayHaveSource reports whether a packet with the outcome may leave with the source. Any source is
-// possible if it is not observed, if the kernel selects it, or if the connection was translated
-// before: the outcome does not contain such sources.
+// mayHaveSource reports whether a packet with the outcome may leave with the source. It returns
+// true if the source was not observed, if the kernel selects the source, or if NAT translated
+// earlier packets of the connection. In the last two cases the outcome does not contain the source.
 func mayHaveSource(p *rules.Packet, outcome rules.Outcome, from netip.Addr) bool {
 	switch {
 	case !from.IsValid(), outcome.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
@@ -97,7 +98,8 @@ func mayHaveSource(p *rules.Packet, outcome rules.Outcome, from netip.Addr) bool
 	return from == p.Source.Addr()
 }
 
-// mayHaveDestination reports whether a packet with the outcome may leave with the destination.
+// mayHaveDestination reports whether a packet with the outcome may have the destination after all
+// rules.
 func mayHaveDestination(p *rules.Packet, outcome rules.Outcome, to netip.AddrPort) bool {
 	// The allowed destinations are ranges. A last value that is not set equals the first one.
 	firstAddr, lastAddr := p.Destination.Addr(), netip.Addr{}

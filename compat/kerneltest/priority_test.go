@@ -54,8 +54,8 @@ func TestOrderAtTheConfirmationFollowsRegistration(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		name  string
-		loads []string // in this order; the first one registers conntrack after its chain
-		want  int      // the rule of the chain that matches
+		loads []string // in this order; if reads is first, it registers conntrack after its chain
+		want  int      // the index of the rule that matches
 	}{
 		{"the chain is registered last", []string{tracks, reads}, 1},
 		{"conntrack is registered last", []string{reads}, 0},
@@ -70,8 +70,8 @@ func TestOrderAtTheConfirmationFollowsRegistration(t *testing.T) {
 	}
 }
 
-// loadAndSendUDP loads the texts in this order into a new namespace, sends a UDP packet, and returns
-// the rules of the first chain of the table with their hits.
+// loadAndSendUDP loads the texts in this order into a new namespace, sends a UDP packet, and
+// returns the rules of the first chain of the table with their hits.
 func loadAndSendUDP(t *testing.T, texts []string, table string) []rules.Rule {
 	t.Helper()
 	ns := netnstest.New(t)

@@ -36,8 +36,8 @@ type Table struct {
 // A Chain is a chain of a table.
 type Chain struct {
 	Name string
-	// Base is nft's declaration of a base chain, or the policy of a built-in chain of iptables;
-	// empty for other chains.
+	// Base is nft's declaration of a base chain, or the policy of a built-in chain of iptables. It
+	// is empty for other chains.
 	Base  string
 	Rules []Rule
 }
@@ -46,7 +46,7 @@ type Chain struct {
 // one of its terms is usually valid too.
 type Rule []string
 
-// String returns the input of the programs, each after a comment with its name.
+// String returns the inputs of the programs, each after a comment with the program's command.
 func (rs Ruleset) String() string {
 	var text strings.Builder
 	for _, r := range rs.runs() {
@@ -61,7 +61,7 @@ type programRun struct {
 	input   string
 }
 
-// runs returns the runs of programs. Consecutive tables of one program are loaded in one run.
+// runs returns the runs of programs. One run loads all consecutive tables with the same command.
 func (rs Ruleset) runs() []programRun {
 	var runs []programRun
 	for _, t := range rs {
@@ -125,7 +125,7 @@ func (t *Table) text() string {
 	return text.String()
 }
 
-// uses reports whether a table is of the program.
+// uses reports whether the program loads one of the tables.
 func (rs Ruleset) uses(p Program) bool {
 	return slices.ContainsFunc(rs, func(t Table) bool { return t.Program == p })
 }
@@ -164,7 +164,7 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// Reset removes all connections, and all rules except the observer tables.
+// Reset deletes all connections, and all rules except those of the observer tables.
 func (n *Network) Reset() error {
 	tables, err := n.tables.ListTables()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// send sends a packet, and creates the connection that its state requires.
+// send creates the connection that the state of the packet requires, and sends the packet with the
+// token.
 func (n *Network) send(p *rules.Packet, token uint32) error {
 	if err := n.CheckSendable(p); err != nil {
 		return err
@@ -50,10 +51,10 @@ func connectionOf(p *rules.Packet) (connection entry, mustExist bool) {
 		p.State == rules.Established || p.State == rules.Related || isNewWithEntry
 }
 
-// innerConnection returns the packet that the ICMP error p contains, and the connection of this
-// packet. The packet goes from the destination of p to another host. If p is in the reply
-// direction, the packet is in the original direction, and vice versa. The number selects the source
-// port of the packet, so that different errors concern different connections.
+// innerConnection returns the connection that the ICMP error p is about, and the packet of this
+// connection that p contains. This packet goes from the destination of p to another host. If p is
+// in the reply direction, the packet is in the original direction, and vice versa. The number
+// selects the source port of the packet, so that different errors are about different connections.
 func innerConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {

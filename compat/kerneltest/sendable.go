@@ -91,7 +91,7 @@ func (n *Network) CheckSendable(p *rules.Packet) error {
 const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
 
 // EstablishedStatus is the status of the established connections that the network can create. It
-// contains StatusAssured, because conntrack sets it for the packet itself before the rules run.
+// contains StatusAssured, because the packet itself makes conntrack set it before the rules run.
 const EstablishedStatus = rules.StatusConfirmed | rules.StatusSeenReply | rules.StatusAssured
 
 // isICMPError reports whether the packet is an ICMP error of a kind that the network sends.

@@ -21,8 +21,11 @@ var ErrNotRepeated = errors.New("the failure does not repeat for the packet alon
 // ruleset.
 func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 	repeats, err := fails(rs)
-	if err != nil || !repeats {
-		return errors.Join(err, ErrNotRepeated)
+	switch {
+	case err != nil:
+		return err
+	case !repeats:
+		return ErrNotRepeated
 	}
 	begin := time.Now()
 	for changed := true; changed; {
@@ -44,8 +47,9 @@ func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
 	return nil
 }
 
-// smaller returns the rulesets that lack one part of the ruleset. The rulesets that lack the
-// largest parts are first.
+// smaller returns the rulesets that lack one part of the ruleset: a table, a chain, the policy
+// DROP, the rules of a chain, the sets of a table, a rule, or a term of a rule. The rulesets that
+// lack the largest parts are first.
 func (rs Ruleset) smaller() []Ruleset {
 	var list []Ruleset
 	for i := range rs {

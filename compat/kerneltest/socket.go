@@ -217,8 +217,8 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 func (n *Network) CloseListeners() {
 	for _, fd := range n.listeners {
 		// A process that is just being started has a copy of the socket until it executes its
-		// program. Both share the transparent flag: clear it, so that no tproxy rule selects the
-		// copy.
+		// program. The copy shares the transparent flag of the socket: clear the flag, so that no
+		// tproxy rule selects the copy.
 		_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 0)
 		_ = unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 0)
 		_ = unix.Close(fd)

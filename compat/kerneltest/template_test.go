@@ -10,7 +10,8 @@ import (
 )
 
 // TestNFTTemplateIsShared verifies that a mark that xtables writes to the template of nft's zones
-// is visible to packets of another namespace, and that no decision relies on its value.
+// is visible to packets of another namespace, and that no decision relies on the value of this
+// mark.
 func TestNFTTemplateIsShared(t *testing.T) {
 	zone := chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"})
 	writes, reads := network(t), network(t)
@@ -31,7 +32,7 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	deadline := time.Now().Add(time.Minute)
 	for sendSYN(t, writes); sendSYN(t, reads).Mark != 9; sendSYN(t, writes) {
 		if time.Now().After(deadline) {
-			t.Fatal("no packet of the other namespace has the mark 9")
+			t.Fatal("no packet of the other namespace has the mark 9 within a minute")
 		}
 	}
 	for _, list := range []string{
@@ -63,7 +64,7 @@ func sendSYN(t *testing.T, n *kerneltest.Network) kerneltest.Effect {
 	}
 	effect, err := o[0].Effect(&p)
 	if err != nil || o[0].Err != nil {
-		t.Fatal(err, o[0].Err)
+		t.Fatalf("the packet cannot be sent or observed: %v, %v", o[0].Err, err)
 	}
 	return effect
 }

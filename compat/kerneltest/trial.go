@@ -48,15 +48,15 @@ func (f Failure) String() string {
 
 // A comparison is the result of comparing the model with the kernel for a packet.
 type comparison struct {
-	err          error  // the reason why the packet was not sent as described
+	err          error  // the reason why the packet was not compared
 	undecided    string // the reason why the model has no prediction
 	marksUnknown bool   // whether the model does not know the marks
 	agrees       bool
-	failure      Failure // valid if the other fields have no reason, and agrees is not set
+	failure      Failure // valid if err, undecided and agrees are not set
 }
 
 // compare loads the ruleset, sends the packets, and compares the model with the kernel for each
-// packet. ambiguous reports that the order of the ruleset's chains is unknown.
+// packet. ambiguous reports that the order of some chains of the ruleset is unknown.
 func (n *Network) compare(
 	rs Ruleset, packets []rules.Packet, withListeners bool,
 ) (comparisons []comparison, ambiguous bool, err error) {

@@ -9,9 +9,9 @@ import (
 )
 
 // TestDecisionsConsiderValuesOfUnknownConditions loads pairs of rulesets with the same condition,
-// which the model cannot express. Only one ruleset writes the value that the condition reads. The
-// kernel treats a packet differently. Therefore no decision may say that the rulesets are
-// equivalent. A ruleset is still equivalent to itself.
+// which the model cannot express. Only one ruleset of a pair writes the value that the condition
+// reads. The kernel drops a packet with this ruleset only. Therefore no decision may say that the
+// rulesets are equivalent. A ruleset is still equivalent to itself.
 func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 	n := network(t)
 	type pair struct {
@@ -71,7 +71,8 @@ func TestDecisionsConsiderValuesOfUnknownConditions(t *testing.T) {
 					"with it", withWrite, withoutWrite)
 			}
 			if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
-				t.Errorf("verdict %s, want another one", diff.Equivalent)
+				t.Errorf("with and without the writing rule: verdict %s, want another one",
+					diff.Equivalent)
 			}
 			if r := diff.Decide(right, right, diff.Options{}); r.StrictVerdict() != diff.Equivalent {
 				t.Errorf("a ruleset compared with itself: %s, want %s", r.StrictVerdict(),

@@ -9,11 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// sendableWitness returns a packet of the class that the network can send: the witness, or a packet
-// that differs from it in as few respects as possible. If there is no such packet, sendableWitness
-// returns the witness.
+// sendableWitness returns the witness of the class if the network can send it. Otherwise it returns
+// another packet of the class that the network can send, with as few changes to the witness as
+// possible, or the witness if sendableWitness does not find such a packet.
 func (n *Network) sendableWitness(c diff.Class) rules.Packet {
-	// complete is like Network.Complete, but keeps the interface by which a packet leaves.
+	// complete is like Network.Complete, but keeps the outgoing interface. If the pod does not
+	// route the packet to this interface, complete binds the packet's socket to it.
 	complete := func(p *rules.Packet) {
 		out := p.OutInterface
 		n.Complete(p)
@@ -23,7 +24,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 		}
 	}
 	changes := []func(p *rules.Packet){
-		// The status that belongs to the state.
+		// Set the status that belongs to the state.
 		func(p *rules.Packet) {
 			switch p.State {
 			case rules.Established:
@@ -37,7 +38,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 				}
 			}
 		},
-		// Another protocol.
+		// Use another protocol.
 		func(p *rules.Packet) { p.Protocol, p.Flags = rules.TCP, flagsOf(p.State) },
 		func(p *rules.Packet) { p.Protocol, p.Flags = rules.UDP, 0 },
 		func(p *rules.Packet) {
@@ -48,7 +49,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), 0)
 		},
 		func(p *rules.Packet) { p.Protocol, p.Flags = unknownProtocols[0], 0 },
-		// An interface that exists, and to which the pod routes the packet.
+		// Use an interface that exists or, for an outgoing packet, the interface of its route.
 		func(p *rules.Packet) {
 			if p.Hook == rules.Prerouting {
 				p.InInterface = "eth0"
@@ -56,12 +57,13 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 				p.OutInterface = outInterfaceOf(p)
 			}
 		},
-		// A packet that the host sends is untracked or has a socket.
+		// Make an outgoing packet without a socket untracked.
 		func(p *rules.Packet) {
 			if p.Hook == rules.Output && p.Owner == nil {
 				p.State, p.Status, p.ConntrackMark, p.Reply = rules.Untracked, 0, 0, false
 			}
 		},
+		// Give an outgoing packet a socket.
 		func(p *rules.Packet) {
 			if p.Hook == rules.Output {
 				p.Owner = &rules.Owner{UID: 999, GID: 999}
@@ -96,7 +98,7 @@ func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 	return witness
 }
 
-// flagsOf returns TCP flags with which a packet has the state.
+// flagsOf returns TCP flags that a packet in the state may have.
 func flagsOf(s rules.State) rules.TCPFlags {
 	switch s {
 	case rules.New:
@@ -107,7 +109,7 @@ func flagsOf(s rules.State) rules.TCPFlags {
 	return rules.ACK
 }
 
-// icmpOf returns the protocol and the type with which an ICMP packet has the state of the packet.
+// icmpOf returns the protocol and the type of an ICMP packet with the family and the state of p.
 func icmpOf(p *rules.Packet) (rules.Protocol, uint8) {
 	types := map[rules.State]uint8{rules.New: 8, rules.Related: 3, rules.Invalid: 0}
 	if p.Family() == rules.IPv6 {
