@@ -9,7 +9,7 @@
 // help and their manuals use the catalog.
 //
 // [Parameter.Set] parses a value as istio-iptables does, and [Parameter.SetFromPod] as the sidecar
-// injector validates it. Both store it in [Values].
+// injector validates it. Both store the value in [Values].
 //
 // [Invocation.Redirect] turns a command line and an environment of istio-iptables into a
 // [rules.Redirect]:

@@ -11,7 +11,7 @@ import (
 type Parameter struct {
 	// Field is the field of [rules.Redirect] that the parameter sets, or for a parameter of
 	// [Ambient] the field of [rules.Ambient]; a [rules.Fault] names this field. Field is empty if
-	// every value is valid.
+	// no Fault can be about the parameter.
 	Field string
 	// Kind is the type of the value.
 	Kind Kind
@@ -21,8 +21,8 @@ type Parameter struct {
 	// Variables are the environment variables. If several are set, the last takes precedence. The
 	// flag takes precedence over all variables.
 	Variables []string
-	// PodVariables replace Variables if the injector writes the value to another variable of the
-	// proxy container.
+	// PodVariables are the environment variables of the proxy container to which the injector
+	// writes the value. nil means Variables.
 	PodVariables []string
 	// Annotations are the annotations of a pod. The first one that is present takes precedence.
 	Annotations []string
@@ -33,14 +33,15 @@ type Parameter struct {
 	// AgentVariable is the environment variable of the node agent that sets Config, or empty. Helm
 	// is the key of the chart's values that sets AgentVariable.
 	AgentVariable, Helm string
-	// Repeat reports that [Parameter.Set] adds one element to a list. The flag can be given several
-	// times.
+	// Repeat reports whether [Parameter.Set] adds one element to a list. If so, the flag can be
+	// given several times.
 	Repeat bool
 	// Placeholder represents the value in help. It is empty for a Boolean.
 	Placeholder string
 	// Default is the value without flag and variable, or empty.
 	Default string
-	// Ambient reports that the parameter of a sidecar also has an effect in ambient mode.
+	// Ambient reports whether a parameter of [All] or [SluiceOnly] also has an effect in ambient
+	// mode.
 	Ambient bool
 	// Section groups the parameters in help.
 	Section Section
@@ -89,8 +90,7 @@ func OfPods() []Parameter { return settableByPods() }
 // The caller must not change them.
 func Ambient() []Parameter { return ambientParameters() }
 
-// The lists are built at the first call, because most programs that link this package never need
-// them.
+// Each list is built at the first use, because most programs that link this package never use it.
 var (
 	istioParameters = sync.OnceValue(func() []Parameter {
 		return slices.Concat(proxyParameters(), inboundParameters(), outboundParameters(),
@@ -124,7 +124,8 @@ func (p *Parameter) PodVariableNames() []string {
 	return p.Variables
 }
 
-// DefaultText returns the default as text. It is "none" for an empty list.
+// DefaultText returns the default as text. If Default is empty, the text is "false" for a Boolean,
+// and "none" for other kinds.
 func (p *Parameter) DefaultText() string {
 	switch {
 	case p.Default != "":

@@ -35,7 +35,7 @@ func proxyParameters() []Parameter {
 			Field: "TunnelPort", Kind: Port,
 			Flag: "inbound-tunnel-port", Short: "e", Variables: []string{"INBOUND_TUNNEL_PORT"},
 			Placeholder: "PORT", Default: "15008", Section: SectionProxy,
-			Help: "port where other proxies reach this one (HBONE), which is not captured",
+			Help: "port where other proxies reach this proxy (HBONE); not captured",
 			set:  setter(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.TunnelPort }),
 		},
 		{

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// buildAmbientParameters returns parameters with the names of istio-cni: the environment variables
-// of its node agent and the annotations of a pod. Of the variables, istio-cni's chart sets
+// buildAmbientParameters returns the parameters that only ambient mode has. Their variables and
+// annotations are those of istio-cni's node agent. Of the variables, istio-cni's chart sets
 // AMBIENT_DNS_CAPTURE and AMBIENT_IPV6. The defaults equal the defaults of the chart.
 func buildAmbientParameters() []Parameter {
 	return []Parameter{

@@ -11,8 +11,8 @@ type Values struct {
 	Redirect rules.Redirect
 	// EnvoyUser is the name of the proxy's user. It is ignored if user ids are given.
 	EnvoyUser string
-	// DualStack reports that IPv6 is captured if the pod has any IPv6 address. If it is false, IPv6
-	// is captured only if the first address of the pod is an IPv6 address.
+	// DualStack reports whether any IPv6 address of the pod causes the capture of IPv6. If it is
+	// false, IPv6 is captured only if the first address of the pod is an IPv6 address.
 	DualStack bool
 	// StatusPort is the status port of the sidecar's agent in the annotation of a pod, or 0.
 	StatusPort uint16
@@ -20,16 +20,16 @@ type Values struct {
 	PodIPs []netip.Addr
 	// Backend is the name of the backend that applies the rules.
 	Backend string
-	// StrictIstio reports that all deviations are disabled, in addition to Redirect.Without.
+	// StrictIstio reports whether all deviations are disabled, instead of only Redirect.Without.
 	StrictIstio bool
-	// AmbientMode reports that the redirection is for ambient mode, to ztunnel.
+	// AmbientMode reports whether the redirection is for ambient mode, to ztunnel.
 	AmbientMode bool
 	// Ambient contains the parameters that only ambient mode has: see AmbientRedirect.
 	Ambient rules.Ambient
 }
 
 // Defaults returns the values of istio-iptables without flags and variables. The ids of the proxy
-// are empty: [Values.IdentifyProxy] finds them.
+// are empty: [Values.IdentifyProxy] sets them.
 func Defaults() Values {
 	v := Values{
 		Redirect: rules.DefaultRedirect(), EnvoyUser: "istio-proxy", Backend: "auto",
@@ -39,8 +39,9 @@ func Defaults() Values {
 	return v
 }
 
-// IdentifyProxy fills in missing ids of the proxy as istio-iptables does: without users the id of
-// EnvoyUser, or 1337 if there is no such user; without groups the numbers of the users.
+// IdentifyProxy sets missing ids of the proxy as istio-iptables does. If there are no users, it
+// sets the id of EnvoyUser, or 1337 if there is no such user. If there are no groups, it sets the
+// ids of the users.
 func (v *Values) IdentifyProxy(users rules.Lookup) {
 	r := &v.Redirect
 	if len(r.ProxyUIDs) == 0 {

@@ -10,10 +10,10 @@ import (
 // in the long form is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
-// SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. This
-// has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, where rapid's default of
-// 100 applies. SetChecks parses the flags, and panics if SLUICE_CHECKS is not a number. TestMain of
-// packages with expensive inputs calls SetChecks.
+// SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
+// does not change the number if the flag -rapid.checks is given, or if SLUICE_LONG is 1: then
+// rapid's default of 100 applies. SetChecks parses the flags, and panics if SLUICE_CHECKS is not a
+// number from 1. TestMain of packages with expensive inputs calls SetChecks.
 func SetChecks(getenv func(string) string) {
 	flag.Parse()
 	unchanged := getenv("SLUICE_LONG") == "1"

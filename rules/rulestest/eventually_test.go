@@ -39,7 +39,7 @@ func TestEventuallySucceedsFailsWithTheLastError(t *testing.T) {
 	})
 }
 
-// failures records failures, and ends the caller as testing.T does.
+// failures records failures. Fatalf ends the caller with a panic.
 type failures struct {
 	testing.TB
 	messages []string

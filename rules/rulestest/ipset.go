@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReplaceIPSets replaces each match by an ipset with a match by the set's members. It supports sets
-// of destination addresses, and fails the test if no rule uses a set.
+// ReplaceIPSets replaces each match of an ipset by a match of the set's members. members contains
+// the addresses by the name of the set. ReplaceIPSets fails the test if no rule uses an ipset, or
+// if a rule matches anything other than destination addresses.
 func ReplaceIPSets(t testing.TB, rs rules.Ruleset, members map[string][]netip.Addr) {
 	t.Helper()
 	replaced := 0

@@ -1,4 +1,5 @@
-// Package rulestest provides helpers for tests of packages that read rules.
+// Package rulestest provides helpers for tests: the number of random inputs, waiting for a
+// condition, and functions that list or replace matches of rules.
 package rulestest
 
 import (
@@ -9,11 +10,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Unknowns returns lists of the unsupported expressions in foreign rules: of the chains that
-// packets at prerouting can reach, of the chains that packets at output can reach, and of the
-// chains that are not reached from any base chain. Each list begins with the number of rules that
-// have such an expression, and the number of all rules, and contains each text once. A list of
-// chains without rules is omitted.
+// Unknowns returns three lists of the unsupported expressions in foreign rules. The first list is
+// about the chains that packets at prerouting can reach, the second about the chains that packets
+// at output can reach, and the third about the chains that no base chain reaches. Each list begins
+// with the number of rules that have such an expression, and the number of all rules, and contains
+// each text once. If the chains of a list have no rules, the list is omitted.
 func Unknowns(tables []rules.Table) string {
 	text := new(strings.Builder)
 	for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {
@@ -61,7 +62,8 @@ func chainsOf(tables []rules.Table, selected func(rules.Chain) bool) []*rules.Ch
 	return found
 }
 
-// writeUnknowns writes the unsupported expressions of chains, unless they have no rules.
+// writeUnknowns writes the list of the unsupported expressions of chains, unless the chains have no
+// rules.
 func writeUnknowns(w *strings.Builder, description string, chains []*rules.Chain) {
 	var texts []string
 	total, unsupported := 0, 0

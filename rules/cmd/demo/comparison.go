@@ -35,14 +35,14 @@ func compareWithIstio(p *printer, network *testbed.Network) error {
 	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, istio,
 		diff.Options{})
 	verdict := result.StrictVerdict()
-	p.printVerdict(verdict == diff.Equivalent,
+	p.printResult(verdict == diff.Equivalent,
 		"every packet has the same outcome: "+string(verdict), string(diff.Equivalent))
 
 	changed := sidecar()
 	changed.OutboundExcludePorts = rules.Singles[uint16](excludedPort + 1)
 	result = diff.Decide(diff.Side{Ruleset: rules.MustCompile(changed)}, istio, diff.Options{})
 	verdict = result.StrictVerdict()
-	p.printVerdict(verdict == diff.Different,
+	p.printResult(verdict == diff.Different,
 		fmt.Sprintf("with port %d excluded instead of %d: %s; for example", excludedPort+1,
 			excludedPort, verdict), string(diff.Different))
 	for _, c := range result.Classes {

@@ -24,15 +24,15 @@ const (
 type results struct {
 	opened, captured, leaked, failed atomic.Int64
 
-	// ended receives a value when a connection has ended, if a goroutine waits for it.
+	// ended receives a value when a connection ends, if a goroutine waits for the value.
 	ended chan struct{}
 
 	mu              sync.Mutex
 	lastNotCaptured string // the last connection that was not captured, or its error
 }
 
-// load contains the calls that are repeated under load: an outbound and an inbound connection.
-var load = []row{capturedRows[0], capturedRows[3]}
+// rowsUnderLoad are the calls that are repeated under load: outbound and inbound connections.
+var rowsUnderLoad = []row{capturedRows[0], capturedRows[3]}
 
 // changeUnderLoad excludes and includes a prefix in turn, while connections are opened as fast as
 // possible.
@@ -62,7 +62,7 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 	slices.Sort(times)
 	p.printLine("   %d replacements, median %.2f ms, slowest %.2f ms", len(times),
 		milliseconds(times[len(times)/2]), milliseconds(times[len(times)-1]))
-	p.printVerdict(t.leaked.Load()+t.failed.Load() == 0,
+	p.printResult(t.leaked.Load()+t.failed.Load() == 0,
 		fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
 			t.opened.Load(), t.captured.Load(), t.leaked.Load(), t.failed.Load()),
 		"all captured; the last exception was "+t.lastNotCaptured)
@@ -99,12 +99,12 @@ func (t *results) replace(
 	return times, nil
 }
 
-// start opens connections until the returned function is called: to all destinations of load at the
-// same time, and to each destination one after the other.
+// start opens connections until the returned function is called. It calls all destinations of
+// rowsUnderLoad at the same time, and opens one connection after the other to each destination.
 func (t *results) start(network *testbed.Network) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool
-	for _, r := range load {
+	for _, r := range rowsUnderLoad {
 		for _, to := range r.to {
 			c := r.call(to)
 			callers.Go(func() {
@@ -132,7 +132,7 @@ func (t *results) count(r row, c testbed.Call, network *testbed.Network) {
 	case err == nil && r.asExpected(a, c.To):
 		t.captured.Add(1)
 		return
-	case err == nil && a.Outcome == testbed.Answered && a.By != r.path[0]:
+	case err == nil && a.Outcome == testbed.Answered && a.By != r.servers[0]:
 		t.leaked.Add(1)
 	default:
 		t.failed.Add(1)

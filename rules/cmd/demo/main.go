@@ -4,8 +4,8 @@
 //
 // The exit code is 0 if all results were as expected, 1 if a result was not, 2 if the demonstration
 // could not finish, 3 without the required privileges or kernel features, and 128 plus the signal's
-// number if it was interrupted. It leaves nothing behind in any case: the namespaces have no name
-// and disappear with the process.
+// number if it was interrupted. The command never leaves anything behind: the namespaces have no
+// name and disappear with the process.
 package main
 
 import (
@@ -42,7 +42,7 @@ func run() int {
 		return code
 	case s := <-signals:
 		fmt.Fprintf(os.Stderr,
-			"\ndemo: %s: nothing is left, the namespaces vanish with this process\n", s)
+			"\ndemo: %s: nothing is left: the namespaces disappear with this process\n", s)
 		return exitSignal + int(s.(unix.Signal))
 	}
 }
@@ -53,7 +53,7 @@ func demonstrate(p *printer) int {
 	switch {
 	case err == nil && p.unexpected == 0:
 		p.printLine("")
-		p.printLine("All was as expected.")
+		p.printLine("All results are as expected.")
 		return exitAsExpected
 	case err == nil:
 		fmt.Fprintf(os.Stderr, "demo: %d of the results above are not as expected\n", p.unexpected)

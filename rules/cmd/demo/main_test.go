@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// asDemo is an environment variable. If it is set, the test binary runs the command.
-	asDemo = "SLUICE_RUN_DEMO"
+	// demoVariable is an environment variable. If it is set, the test binary runs the command.
+	demoVariable = "SLUICE_RUN_DEMO"
 	// netnsDirVariable is an environment variable with a directory. The command mounts the
 	// directory at /run/netns in its own mount namespace.
 	netnsDirVariable = "SLUICE_DEMO_NETNS"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asDemo) != "" {
+	if os.Getenv(demoVariable) != "" {
 		if dir := os.Getenv(netnsDirVariable); dir != "" {
 			if err := errors.Join(os.MkdirAll(runNetns, 0o755),
 				unix.Mount(dir, runNetns, "", unix.MS_BIND, "")); err != nil {
@@ -43,11 +43,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// demo returns the command that runs a copy of the test binary as the demonstration.
+// demo returns the command that runs the demonstration. path is a copy of the test binary, or the
+// test binary itself.
 func demo(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), path)
-	cmd.Env = append(os.Environ(), asDemo+"=1")
+	cmd.Env = append(os.Environ(), demoVariable+"=1")
 	return cmd
 }
 
@@ -107,7 +108,7 @@ func testBinary(t *testing.T) string {
 	return path
 }
 
-func TestDemo(t *testing.T) {
+func TestDemoShowsTheExpectedResults(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
 	before := home.resources(t)
@@ -129,7 +130,7 @@ func TestDemo(t *testing.T) {
 		"inbound, asked for 10.244.1.5:8080 → application",
 		": captured: outbound to the proxy (15001)",
 		"> 10.9.9.9:3306: not captured: excluded outbound port 3306",
-		" 0 past the proxy, 0 failed", "All was as expected.",
+		" 0 past the proxy, 0 failed", "All results are as expected.",
 		"every packet has the same outcome: equivalent", "out tcp 10.244.1.5:40000 > 192.0.2.10:3306",
 	} {
 		if !strings.Contains(text, want) {
@@ -177,7 +178,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			var exit *exec.ExitError
 			switch {
 			case tc.after == "" && errors.As(err, &exit) && !exit.Exited():
-				// Until the command handles signals, their default action ends it.
+				// The signal arrived before the command handled signals.
 			case !errors.As(err, &exit) || exit.ExitCode() != exitSignal+int(tc.signal):
 				t.Errorf("the demo ended with %v, want exit code %d; stderr: %s", err,
 					exitSignal+int(tc.signal), stderr.String())
@@ -189,7 +190,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			}
 			// A namespace without a process, file or interface does not persist.
 			if err := unix.Kill(-cmd.Process.Pid, 0); !errors.Is(err, unix.ESRCH) {
-				t.Errorf("processes remain: %v, want %v", err, unix.ESRCH)
+				t.Errorf("signal 0 to the demo's processes: error %v, want %v", err, unix.ESRCH)
 			}
 		})
 	}

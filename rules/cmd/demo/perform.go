@@ -10,11 +10,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// excludedPort is a port to which the application's connections are not captured.
+// excludedPort is the port whose outbound connections are not captured.
 const excludedPort = 3306
 
-// sidecar returns the redirection of a usual pod: all inbound and outbound traffic, both families,
-// all DNS.
+// sidecar returns the redirection of a usual pod. It captures IPv4 and IPv6: inbound connections to
+// all ports except the usual excluded ports, outbound connections to all ports except excludedPort,
+// and all DNS queries.
 func sidecar() rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -60,7 +61,7 @@ func perform(p *printer) (err error) {
 	}
 	references, err := remainingReferences()
 	remaining = append(remaining, references...)
-	p.printVerdict(len(remaining) == 0,
+	p.printResult(len(remaining) == 0,
 		"the pod and the neighbor are gone: nothing on this host refers to them",
 		fmt.Sprintf("nothing, found %q", remaining))
 	return err
@@ -84,7 +85,7 @@ func applyRedirection(p *printer, network *testbed.Network) error {
 		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome,
 		milliseconds(elapsed))
 	p.printRuleset(found.String())
-	p.printVerdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
+	p.printResult(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
 		fmt.Sprint(rules.Compare(rs, found)))
 	return network.WaitForRouting(rs.Routing)
 }
@@ -102,7 +103,7 @@ func removeRedirection(p *printer, network *testbed.Network) error {
 	if err := showAll(p, network, rules.Ruleset{}, rowsAfterRemoval); err != nil {
 		return err
 	}
-	p.printVerdict(len(left.Tables) == 0 && left.Routing.IsZero(),
+	p.printResult(len(left.Tables) == 0 && left.Routing.IsZero(),
 		"no table, no policy route and no address of Sluice is left in the pod",
 		fmt.Sprintf("nothing, found %s", left))
 	return nil

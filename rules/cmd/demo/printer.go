@@ -38,8 +38,8 @@ func (p *printer) printHeading(format string, args ...any) {
 		p.color.Paint(color.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
 }
 
-// printVerdict prints a result, and what was expected if it differs.
-func (p *printer) printVerdict(ok bool, description, expected string) {
+// printResult prints a result and, if ok is false, the expected result.
+func (p *printer) printResult(ok bool, description, expected string) {
 	if ok {
 		p.printLine("%s %s", p.color.Paint(color.Green, "ok"), description)
 		return

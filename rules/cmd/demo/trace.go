@@ -18,7 +18,7 @@ var tracedRows = []struct {
 	row     row
 	outcome livetrace.Outcome
 }{
-	{capturedRows[0], livetrace.Captured},     // TCP to a host outside
+	{capturedRows[0], livetrace.Captured},     // TCP to an address outside the pod
 	{capturedRows[1], livetrace.Captured},     // DNS
 	{capturedRows[3], livetrace.Captured},     // inbound
 	{bypassingRows[2], livetrace.NotCaptured}, // an excluded port
@@ -28,7 +28,7 @@ var tracedRows = []struct {
 // connection like rules trace: with the rule that decided.
 func showTraced(p *printer, network *testbed.Network) (err error) {
 	p.printHeading(
-		"As rules trace prints connections: the rule that decided, according to the kernel")
+		"Traced by the kernel: the rule that decided each connection, as rules trace prints it")
 	rs, err := nft.ReadAll(network.Pod)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 				break // the other packets to this destination are the proxy's
 			}
 		}
-		p.printVerdict(ok, line, string(traced.outcome)+", by the rules that the model predicts")
+		p.printResult(ok, line, string(traced.outcome)+", by the rules that the model predicts")
 	}
 	return nil
 }

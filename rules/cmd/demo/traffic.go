@@ -36,17 +36,17 @@ func (c caller) String() string {
 	return c.name
 }
 
-// row is a call to each of several addresses, and the servers that must receive it, from the first
-// to the last.
+// row is a call to each of several addresses, and the servers that must receive the call, from the
+// first to the last.
 type row struct {
 	caller  caller
 	network string // "tcp" or "udp"
 	to      []netip.AddrPort
-	note    string         // printed with the results; may be empty
-	path    []testbed.Name // the servers
+	note    string // printed with the results; may be empty
+	servers []testbed.Name
 }
 
-// outside returns the addresses of a host outside the pod, one of each family.
+// outside returns addresses outside the pod, one of each family.
 func outside(port uint16) []netip.AddrPort {
 	return endpoints(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
 }
@@ -68,8 +68,8 @@ func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 	return endpoints
 }
 
-// by returns the path of a row.
-func by(names ...testbed.Name) []testbed.Name { return names }
+// by returns the servers of a row.
+func by(servers ...testbed.Name) []testbed.Name { return servers }
 
 // capturedRows are the calls that the proxy must receive.
 var capturedRows = []row{
@@ -100,7 +100,8 @@ var rowsAfterRemoval = []row{
 	{neighbor, "tcp", pod(8080), "", by(testbed.Application)},
 }
 
-// showCaptured shows each family separately, with the destination that the proxy received.
+// showCaptured shows the calls that the proxy must receive. It shows each family separately, with
+// the destination that the proxy received.
 func showCaptured(p *printer, network *testbed.Network) error {
 	p.printHeading("Captured: a listener of the proxy (outbound, inbound, dns) accepts " +
 		"the connection and knows its original destination")
@@ -131,8 +132,8 @@ func showAll(p *printer, network *testbed.Network, rs rules.Ruleset, rows []row)
 	return nil
 }
 
-// show makes the calls of the row and prints their results, in one line. They must agree with the
-// row and with the model.
+// show makes the calls of the row and prints their results, in one line. The results must agree
+// with the row and with the model.
 func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error {
 	var destinations, answers []string
 	ok := true
@@ -152,7 +153,7 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 	if r.note != "" {
 		text += p.color.Paint(color.Dim, "  ("+r.note+")")
 	}
-	p.printVerdict(ok, text, fmt.Sprint(r.path))
+	p.printResult(ok, text, fmt.Sprint(r.servers))
 	return nil
 }
 
@@ -167,7 +168,7 @@ func (r row) call(to netip.AddrPort) testbed.Call {
 // captures reports whether the proxy must receive the call.
 func (r row) captures() bool {
 	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS},
-		r.path[0])
+		r.servers[0])
 }
 
 // asExpected reports whether the expected servers received the call and know its original
@@ -175,10 +176,10 @@ func (r row) captures() bool {
 func (r row) asExpected(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
 	knowsDestination := r.network != "udp" || !r.captures()
-	asExpected := func(h testbed.Hop, want testbed.Name) bool {
+	isExpected := func(h testbed.Hop, want testbed.Name) bool {
 		return h.By == want && (h.To == to || !knowsDestination)
 	}
-	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, asExpected)
+	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.servers, isExpected)
 }
 
 // describe returns the servers that answered, and the destination that a proxy received.

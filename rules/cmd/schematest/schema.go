@@ -42,7 +42,8 @@ func Enum[T ~string](values ...T) *jsonschema.Schema {
 	return s
 }
 
-// Check compares the published file with the schema, or writes the file if update is true.
+// Check compares the schema with the published text of the file, or writes the file if update is
+// true.
 func (s Schema) Check(tb testing.TB, file, published string, update bool) {
 	tb.Helper()
 	generated, err := s.generate()

@@ -19,7 +19,7 @@ const (
 	Yellow Code = "33"
 )
 
-// A Painter reports whether text is colored. The zero value leaves text unchanged.
+// A Painter colors text if it is true. The zero value leaves text unchanged.
 type Painter bool
 
 // For returns a painter for a file. It paints only if the file is a terminal that supports colors,

@@ -40,13 +40,13 @@ func TestFor(t *testing.T) {
 			t.Setenv("NO_COLOR", row.noColor)
 			t.Setenv("TERM", row.term)
 			if got := For(row.file); got != row.want {
-				t.Errorf("painted: %t, want %t", got, row.want)
+				t.Errorf("the painter is %t, want %t", got, row.want)
 			}
 		})
 	}
 }
 
-// openTerminal opens the slave of a pseudoterminal, see pty(7).
+// openTerminal opens the slave of a new pseudoterminal (pty(7)).
 func openTerminal(t *testing.T) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
