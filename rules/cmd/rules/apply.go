@@ -102,7 +102,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	return s.validate(s, v)
 }
 
-// validation contains the parameters of --run-validation.
+// validation contains the parameters of rules validate and of --run-validation.
 type validation struct {
 	namespace *netns.NS
 	redirect  rules.Redirect
@@ -111,8 +111,8 @@ type validation struct {
 	port      uint16 // of the probe
 	timeout   time.Duration
 	backend   compat.BackendName
-	// applied is the result of apply, if it is printed as one object with the result of the
-	// validation.
+	// applied is the result of apply if it is printed as one object with the result of the
+	// validation, otherwise nil.
 	applied *applyResult
 }
 
@@ -143,7 +143,8 @@ type applyResult struct {
 	Elements  int    `json:"elements"`
 	Routes    int    `json:"routes"`
 	Bytes     int    `json:"bytes"`
-	// Kept is the number of packets of connections older than the rules, with --keep-established.
+	// Kept is the number of packets of older connections that the rules have not captured. It is
+	// nil without --keep-established.
 	Kept         *uint64 `json:"kept,omitempty"`
 	Milliseconds float64 `json:"milliseconds"`
 	// Validation is the result of --run-validation.
@@ -152,9 +153,10 @@ type applyResult struct {
 
 func (applyResult) kind() string { return "Apply" }
 
-// checkIstioRules looks for rules of Istio's own programs in the namespace. In TPROXY mode they are
-// an error, because they conflict with Sluice's; otherwise, and in ambient mode (a nil redirect),
-// they cause a warning. Errors due to missing permissions or kernel features are ignored.
+// checkIstioRules looks for rules of Istio's own programs in the namespace. In TPROXY mode it
+// returns an error for such rules, because they conflict with Sluice's. In the other modes it
+// warns. The redirect is nil in ambient mode. Errors due to missing permissions or kernel features
+// are ignored.
 func (s *system) checkIstioRules(ns *netns.NS, redirect *rules.Redirect) error {
 	tables, err := nft.FindIstio(ns)
 	legacy, legacyErr := compat.FindLegacyIstio(ns)
@@ -234,7 +236,7 @@ func (a applyResult) text() string {
 	return text + fmt.Sprintf(", %.1f ms\n", a.Milliseconds)
 }
 
-// establishedText describes the count of nft.Result.EstablishedPackets.
+// establishedText describes the number in nft.Result.EstablishedPackets.
 func establishedText(packets uint64, mode rules.Mode) string {
 	description := "one for each connection that conntrack did not know"
 	if mode == rules.ModeTProxy {

@@ -126,8 +126,8 @@ func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, e
 	lines, unread := s.findOwn(ns, backends)
 	var faults []error
 	removed := false
-	// Removing the last rules also removes the routes. In reverse order the last backend is nft,
-	// which usually has the rules.
+	// Removing the last rules also removes the routes. nft, which usually has the rules, comes
+	// last.
 	for _, b := range slices.Backward(backends) {
 		done, err := b.Remove(ns)
 		removed = removed || done

@@ -18,8 +18,8 @@ type diffReport struct {
 	strict bool
 	// notCompared names what was not compared, and why.
 	notCompared []string
-	// unstatedExplanation is a sentence about a parameter that explains all differences, but that
-	// the log of a side does not contain. It is empty if no parameter explains them.
+	// unstatedExplanation names a parameter that explains all differences and that the log of a
+	// side does not contain. It is empty if there is no such parameter.
 	unstatedExplanation string
 }
 
@@ -36,7 +36,7 @@ func (r *diffReport) addNotCompared(format string, args ...any) {
 	r.notCompared = append(r.notCompared, fmt.Sprintf(format, args...))
 }
 
-// addRulesNotCompared adds the rules and routes of each side that were not compared.
+// addRulesNotCompared adds the families, rules and routes of each side that were not compared.
 func (r *diffReport) addRulesNotCompared() {
 	sides := []*diffSide{r.left, r.right}
 	for _, side := range sides {

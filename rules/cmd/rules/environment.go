@@ -43,7 +43,8 @@ func flagName(p *parameter) string {
 	return (&params.Parameter{Flag: p.flag, Short: p.short}).FlagName()
 }
 
-// parse parses all parameters. The error has a line for each invalid input.
+// parse parses the values of all parameters, and sets the output format of the system. The error
+// has a line for each invalid input.
 func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	p := defaultParameters(params.Names{Users: s.users, Groups: s.groups})
 	var faults []error
@@ -79,7 +80,7 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	return p, nil
 }
 
-// faults returns the faults of the whole redirection, with the names of the inputs.
+// faults returns the faults of the whole redirection as errors that name the inputs.
 func (p *parameters) faults(sources map[string]string) []error {
 	var faults rules.Faults
 	if !errors.As(p.validate(), &faults) {

@@ -64,7 +64,8 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	return notes
 }
 
-// trafficPrefix is the prefix of annotations whose names are all known.
+// trafficPrefix is a prefix of annotations. The catalog contains all of Istio's annotations with
+// this prefix.
 const trafficPrefix = "traffic.sidecar.istio.io/"
 
 // misspelled reports whether an annotation looks like a misspelled annotation of Istio that affects

@@ -164,8 +164,8 @@ func (s *system) printNotRedirected(
 	return s.print(head+"\n"+text, result)
 }
 
-// pluginSettings returns the settings in the file of --config, or the defaults. The deviations that
-// flags disable are disabled in them too.
+// pluginSettings returns the settings in the file of --config, or the defaults. It also disables
+// the deviations that flags disable.
 func (p *parameters) pluginSettings() (*decide.Settings, error) {
 	settings := decide.Settings{}
 	if p.config != "" {

@@ -104,11 +104,11 @@ func stoppedText(a rules.Action) string {
 	return ": no connection"
 }
 
-// maxRuleBytes is the maximum length of a rule's text in a list of rules. A rule may contain a list
-// of addresses of any length.
+// maxRuleBytes is the length to which the text output shortens a rule, because a rule may contain a
+// list of addresses of any length.
 const maxRuleBytes = 2000
 
-// shorten returns the text of a rule, shortened to maxRuleBytes.
+// shorten returns the text of a rule. It omits the end of a text that is longer than maxRuleBytes.
 func shorten(text string) string {
 	if len(text) <= maxRuleBytes {
 		return text

@@ -11,9 +11,9 @@ import (
 
 // parameters contains the values of the flags and the environment.
 type parameters struct {
-	params.Values // complete adds the properties of the pod
+	params.Values // [system.complete] adds the properties of the pod
 
-	names params.Names
+	names params.Names // look up the ids of users and groups
 
 	netnsPath, networkNamespace string
 	pid                         int

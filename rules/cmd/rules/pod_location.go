@@ -163,7 +163,8 @@ func (s *system) locateNode(p *parameters) error {
 	return nil
 }
 
-// setBackend sets the backend that the agent reports, unless a flag or a variable names one.
+// setBackend sets the backend that the agent reports, unless a flag or a variable selects nft or
+// legacy.
 func (p *parameters) setBackend(name string) {
 	if p.Backend == string(compat.BackendAuto) && name != "" {
 		p.Backend = name

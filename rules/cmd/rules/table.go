@@ -13,7 +13,7 @@ func table() []parameter {
 		diffTable(), liveTraceTable(), budgetTable())
 }
 
-// otherTable lists the parameters that do not affect the ruleset.
+// otherTable lists parameters that are not parameters of a redirection.
 func otherTable() []parameter {
 	return []parameter{
 		{

@@ -2,10 +2,10 @@ package main
 
 import params "github.com/sluice-mesh/sluice/rules/parameter"
 
-// captureTable lists the parameters of istio-iptables that affect the ruleset.
+// captureTable lists the parameters of a redirection that istio-iptables has.
 func captureTable() []parameter { return catalogRows(params.All()) }
 
-// ambientTable lists the parameters that affect the ruleset of ambient mode only.
+// ambientTable lists the parameters of a redirection that only ambient mode has.
 func ambientTable() []parameter {
 	table := catalogRows(params.Ambient())
 	for i := range table {
@@ -17,7 +17,7 @@ func ambientTable() []parameter {
 	return table
 }
 
-// sluiceTable lists the parameters of Sluice that affect the ruleset.
+// sluiceTable lists the parameters of a redirection that Istio does not have.
 func sluiceTable() []parameter {
 	table := catalogRows(params.SluiceOnly())
 	for i := range table {
