@@ -20,7 +20,7 @@ func TestAddresses(t *testing.T) {
 		{"a new namespace has no addresses", nil, nil},
 		{"the link-local address of an interface is excluded", addEth0, nil},
 		{
-			"IPv4 comes before IPv6, in any order of creation",
+			"IPv4 comes before IPv6, although IPv6 was added first",
 			join(addEth0, []string{
 				"address add fd00::5/64 dev eth0", "address add 10.1.1.5/24 dev eth0",
 			}),
@@ -76,7 +76,7 @@ func TestAddresses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got, compareAddrs, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// open opens a route netlink socket in ns, which the caller must close.
+// open opens a route netlink socket in ns. The caller must close the handle.
 func open(ns *netns.NS) (h *netlink.Handle, err error) {
 	// netlink.NewHandleAt would save a thread switch (16 µs), but it uses the current namespace if
 	// ns is closed, and needs privileges even if ns is the current namespace.
@@ -25,8 +25,8 @@ func open(ns *netns.NS) (h *netlink.Handle, err error) {
 	return h, nil
 }
 
-// dumpAttempts is the maximum number of attempts to dump a list without a concurrent change. A dump
-// takes microseconds, so that ten interruptions mean continuous changes.
+// dumpAttempts is the maximum number of attempts to dump a list without a concurrent change.
+// Because a dump takes microseconds, ten interruptions mean continuous changes.
 const dumpAttempts = 10
 
 // dump returns the result of the first call of list that is not interrupted. objects names the
@@ -45,7 +45,7 @@ func dump[T any](objects string, list func() ([]T, error)) ([]T, error) {
 		netlink.ErrDumpInterrupted)
 }
 
-// localAddr returns the local address of the interface, and whether it is an IP address.
+// localAddr returns the local address in a. It returns false if a contains no IP address.
 func localAddr(a netlink.Addr) (netip.Addr, bool) {
 	if a.IPNet == nil {
 		return netip.Addr{}, false

@@ -15,7 +15,7 @@ import (
 // Ensure adds the missing parts of want to the namespace. The Change contains the added objects,
 // and reports whether the namespace has other objects of this package, which [Prune] would remove.
 // If Ensure fails, it removes the objects that it has added. An object that another process adds
-// concurrently counts as present. Ensure needs CAP_NET_ADMIN, even if nothing is missing.
+// concurrently counts as present. Ensure may need CAP_NET_ADMIN even if nothing is missing.
 //
 // When Ensure returns, a socket can be bound to ::6. The kernel delivers packets to ::6 a little
 // later, when a worker has added its route to table local (up to 5 ms under load).
@@ -82,8 +82,8 @@ func routingObjects(r rules.Routing) ([]object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// validate rejects a policy route that would match all packets of the namespace, or that [Read] and
-// [Prune] would not recognize.
+// validate rejects a policy route that would match all packets or none, that would change a table
+// of the kernel, or that [Read] and [Prune] would not recognize.
 func validate(p rules.PolicyRoute) error {
 	var reason string
 	switch {

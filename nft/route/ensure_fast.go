@@ -3,10 +3,10 @@ package route
 import "github.com/sluice-mesh/sluice/rules"
 
 // ensureFast is the fast path of Ensure in the calling thread's namespace. It takes a third of the
-// time of the slow path. It succeeds if the namespace has all objects of want, except possibly ::6,
-// and no unwanted objects of this package. This is the common case for the first ruleset of a
-// namespace and for later ones. If done is false, Ensure must take the slow path, which also
-// reports errors. added contains ::6 if it was added, even if done is false.
+// time of the slow path. If want has no policy routes, ensureFast adds a missing ::6. done reports
+// whether the namespace has all objects of want and no unwanted objects of this package. If done is
+// false, Ensure must take the slow path, which also reports errors. added contains ::6 if
+// ensureFast has added it, even if done is false.
 func ensureFast(want rules.Routing) (added []object, done bool) {
 	if len(want.LoopbackAddrs) > 1 {
 		return nil, false

@@ -86,7 +86,7 @@ func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 // which reports them.
 func TestStaleRulesAreReported(t *testing.T) {
 	for name, before := range map[string][]string{
-		"a rule": {sluiceRule4}, "an IPv6 rule": {sluiceRule6},
+		"an IPv4 rule": {sluiceRule4}, "an IPv6 rule": {sluiceRule6},
 	} {
 		n := netnstest.New(t)
 		ip(t, n, before...)

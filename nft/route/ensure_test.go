@@ -29,7 +29,7 @@ var (
 	statePassthrough = []string{"::6"}
 )
 
-// maskedPolicy compares some bits of the mark, as ambient mode does.
+// maskedPolicy has a policy rule that compares only some bits of the mark, as in ambient mode.
 var maskedPolicy = rules.Routing{Policies: []rules.PolicyRoute{{
 	Family: rules.IPv4, Mark: 0x111, Mask: 0xfff, Table: 100, Priority: 133,
 }}}
@@ -157,7 +157,7 @@ func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 		// Check the flag too, because without the flag the bind above can succeed by chance.
 		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0],
 			"nodad") {
-			t.Fatalf("%q has no nodad", got)
+			t.Fatalf("address %q, want the flag nodad", got)
 		}
 	}
 }
@@ -196,13 +196,13 @@ func TestNilIsTheCurrentNamespace(t *testing.T) {
 	checkState(t, n)
 }
 
-func TestEnsureWithLoopbackDown(t *testing.T) {
+func TestOnlyIPv6PolicyRoutesNeedLoopbackUp(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down")
-	mustEnsure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: ipv6})
+	mustEnsure(t, n, rules.Routing{Policies: onlyIPv4.Policies, LoopbackAddrs: passthroughAddrs})
 	checkState(t, n, join(state4, statePassthrough)...)
 	if got := ip(t, n, "-brief link show lo"); strings.Contains(got[0], "UP") {
-		t.Errorf("lo is up: %q", got)
+		t.Errorf("link %q is up, want Ensure to leave it down", got)
 	}
 	_, err := route.Ensure(n, everything)
 	checkError(t, err, unix.ENETDOWN,
@@ -210,9 +210,7 @@ func TestEnsureWithLoopbackDown(t *testing.T) {
 	checkState(t, n, join(state4, statePassthrough)...)
 }
 
-// TestEnsureWithLoopbackRenamed checks that the loopback interface is the interface with index 1,
-// not the interface with the name lo.
-func TestEnsureWithLoopbackRenamed(t *testing.T) {
+func TestEnsureFindsARenamedLoopbackInterface(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down", "link set lo name loop0", "link set loop0 up")
 	mustEnsure(t, n, everything)
@@ -304,7 +302,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		},
 		{
 			"another address of lo", nil, "",
-			rules.Routing{LoopbackAddrs: append(ipv6[:1:1], rules.PassthroughIPv4())},
+			rules.Routing{LoopbackAddrs: append(passthroughAddrs[:1:1], rules.PassthroughIPv4())},
 			nil, "address 127.0.0.6 dev lo: must be ::6", nil,
 		},
 	} {
@@ -317,7 +315,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			change, err := route.Ensure(n, tc.want)
 			checkError(t, err, tc.wantErr, tc.wantText)
 			if !change.Empty() {
-				t.Error("the change is not empty")
+				t.Error("the change is not empty after an error")
 			}
 			checkState(t, n, tc.remaining...)
 		})
@@ -334,7 +332,7 @@ func TestIPv6DisabledDoesNotMatterToIPv4(t *testing.T) {
 	}
 }
 
-func TestEnsureWithoutCapability(t *testing.T) {
+func TestErrorsWithoutCapabilityNameTheObject(t *testing.T) {
 	n := netnstest.New(t)
 	mustEnsure(t, n, onlyPassthrough)
 	err := n.Do(func() error {
@@ -438,7 +436,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 		}
 	}
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors before, %d after, want no more", before, after)
 	}
 }
 

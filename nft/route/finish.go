@@ -43,8 +43,9 @@ func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 	return changed, nil
 }
 
-// PruneAfter removes all routing of this package from the calling thread's namespace, after all
-// rules of Sluice were removed. hadRules reports whether the namespace had rules of Sluice.
+// PruneAfter removes the routing of this package from the calling thread's namespace, after all
+// rules of Sluice were removed. hadRules reports whether the namespace had rules of Sluice. If it
+// is false, PruneAfter keeps ::6, which may belong to Istio.
 func PruneAfter(hadRules bool) (removed int, err error) {
 	return Prune(nil, withForeignAddrs(rules.Routing{}, hadRules))
 }
@@ -58,18 +59,18 @@ func withForeignAddrs(want rules.Routing, hadRules bool) rules.Routing {
 	return want
 }
 
-// usedRouting returns the part of added that rules of the tables may use. Another process may have
-// applied these rules and found the added routes, because [InSync] takes no lock.
-func usedRouting(tables []rules.Table, added rules.Routing) rules.Routing {
+// usedRouting returns the part of want that rules of the tables may use. Another process may have
+// applied these rules after it found the added routes: [InSync] takes no lock.
+func usedRouting(tables []rules.Table, want rules.Routing) rules.Routing {
 	var r rules.Routing
 	for _, t := range tables {
 		for _, c := range t.Chains {
 			for _, rule := range c.Rules {
 				if slices.ContainsFunc(rule.Actions, needsLocalRoute) {
-					r.Policies = added.Policies
+					r.Policies = want.Policies
 				}
 				if slices.ContainsFunc(rule.Matches, matchesIPv6Addr) {
-					r.LoopbackAddrs = added.LoopbackAddrs
+					r.LoopbackAddrs = want.LoopbackAddrs
 				}
 			}
 		}

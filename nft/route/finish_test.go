@@ -145,7 +145,8 @@ func TestRoutesOfAChange(t *testing.T) {
 				return err
 			})
 			if !errors.Is(err, tc.err) || changed != tc.changed {
-				t.Errorf("changed %d objects, error %v, want %d, %v", changed, err, tc.changed, tc.err)
+				t.Errorf("changed %d objects, error %v; want %d, error %v", changed, err,
+					tc.changed, tc.err)
 			}
 			checkState(t, n, tc.state...)
 		})
@@ -169,9 +170,9 @@ func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	checkState(t, n, join(state4, state6, statePassthrough)...)
 }
 
-// TestFinishThatFails checks that Finish returns an error for failed steps and counts the
-// successful ones.
-func TestFinishThatFails(t *testing.T) {
+// TestFailedFinishCountsSuccessfulSteps checks that Finish returns an error for failed steps, and
+// the number of objects that were changed nevertheless.
+func TestFailedFinishCountsSuccessfulSteps(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []string
@@ -219,7 +220,8 @@ func TestFinishThatFails(t *testing.T) {
 				return err
 			})
 			if err == nil || !strings.HasPrefix(err.Error(), tc.text) || changed != tc.changed {
-				t.Errorf("changed %d objects, error %v, want %d, %q", changed, err, tc.changed, tc.text)
+				t.Errorf("changed %d objects, error %v; want %d, error %q", changed, err,
+					tc.changed, tc.text)
 			}
 			checkState(t, n, tc.state...)
 		})

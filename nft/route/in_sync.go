@@ -89,7 +89,7 @@ func (q *fastCheck) addPassthrough() error {
 	return q.send(addRequest())
 }
 
-// send sends a request about ::6 and the policy rules.
+// send sends a request about ::6 and the policy rules, and checks the answers.
 func (q *fastCheck) send(request []byte) error {
 	err := q.exchange(request)
 	if err == nil && !q.isAnswered {
@@ -124,9 +124,9 @@ func (q *fastCheck) checkComplete() error {
 	return nil
 }
 
-// exchange sends requests, the last of which is for a dump, and calls checkMessage for each message
-// of the answers. The socket is non-blocking: the first part of an answer is available when the
-// request is sent, and each read makes the kernel produce the next part.
+// exchange sends requests, and calls checkMessage for each message of the answers. The last request
+// must be for a dump. The socket is non-blocking: the first part of an answer is available as soon
+// as the request was sent, and each read makes the kernel produce the next part.
 func (q *fastCheck) exchange(request []byte) error {
 	interrupted, err := nlmsg.Exchange(q.fd, q.buf[:], request, q.checkMessage)
 	if err == nil && interrupted {

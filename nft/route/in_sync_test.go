@@ -63,7 +63,7 @@ func TestInSync(t *testing.T) {
 			false,
 		},
 		{
-			"one of the two families is missing",
+			"the rule of one family is missing",
 			[]string{sluiceRule4, istioRoute4, istioRoute6, istioPassthrough},
 			everything, false,
 		},
@@ -132,7 +132,7 @@ func TestInSync(t *testing.T) {
 		},
 		{"the table is empty", []string{sluiceRule4}, onlyIPv4, false},
 		{
-			"the table has a route of another kind",
+			"the table has a default route of another type",
 			[]string{sluiceRule4, "-4 route add unreachable default table 133"},
 			onlyIPv4, false,
 		},
@@ -166,7 +166,7 @@ func TestInSync(t *testing.T) {
 			},
 			everything, false,
 		},
-		{"more rules than fit into one answer", manyRules(200), nothing, true},
+		{"more rules than fit into one datagram", manyRules(200), nothing, true},
 		{
 			"a rule of Sluice after many foreign rules", join(manyRules(200), []string{sluiceRule6}), nothing,
 			false,
@@ -199,7 +199,7 @@ func TestInSync(t *testing.T) {
 	}
 }
 
-// manyRules returns commands that add foreign policy rules.
+// manyRules returns commands that add n foreign policy rules.
 func manyRules(n int) []string {
 	lines := make([]string, n)
 	for i := range lines {

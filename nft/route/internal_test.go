@@ -83,7 +83,7 @@ func FuzzFastCheck(f *testing.F) {
 }
 
 // TestMessagesOfOtherProcessesAreIgnored covers a process of the pod that sends a forged answer
-// before the kernel's.
+// before the answer of the kernel.
 func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		q, err := newFastCheck(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
@@ -145,12 +145,12 @@ func TestExplainError(t *testing.T) {
 	}
 }
 
-// TestRouteOfAnUnknownType covers types of routes that later kernels may add.
-func TestRouteOfAnUnknownType(t *testing.T) {
+// TestRouteTextContainsTheNumberOfAnUnknownType covers types of routes that later kernels may add.
+func TestRouteTextContainsTheNumberOfAnUnknownType(t *testing.T) {
 	got := routeText(localRoute{
 		ipFamily: rules.IPv4, table: 133,
 	}, netlink.Route{Type: 200, LinkIndex: netns.LoopbackIndex})
 	if want := "ip -4 route 200 default dev lo table 133"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("route text %q, want %q", got, want)
 	}
 }

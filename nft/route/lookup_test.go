@@ -38,6 +38,7 @@ const observerTable = `table ip t {
 // which tproxy assigns to a listener, and to port 10. The kernel never forwards a packet that is
 // assigned to a listener: it delivers the packet to this host or drops it.
 func TestDelivers(t *testing.T) {
+	netnstest.RequireBinary(t, "nft")
 	const rule, local = "-4 rule add fwmark 7 lookup 100", "-4 route add local default dev lo table 100"
 	for _, tc := range []struct {
 		name        string
@@ -103,13 +104,13 @@ func TestDelivers(t *testing.T) {
 	}
 }
 
-func TestDeliversByAnInterfaceThatDoesNotExist(t *testing.T) {
+func TestDeliversFailsForAMissingInterface(t *testing.T) {
 	_, err := route.Delivers(netnstest.New(t), route.ReceivedPacket{
 		Interface: "eth7", Source: netip.MustParseAddr("10.1.0.2"),
 		Destination: netip.MustParseAddr("10.1.0.1"),
 	})
 	if err == nil {
-		t.Error("no error")
+		t.Error("no error for a missing interface")
 	}
 }
 

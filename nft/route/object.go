@@ -77,8 +77,8 @@ func (r localRoute) family() rules.Family { return r.ipFamily }
 const maxRouteAttempts = 100
 
 // add returns EEXIST only if this route exists. The kernel also returns EEXIST if the table has
-// another default route, which is a different error of add. If the table has neither, another
-// process has removed a route since the kernel returned EEXIST, and add tries again.
+// another default route; add returns a different error in this case. If the table has neither
+// route, another process has removed a route since the kernel returned EEXIST, and add tries again.
 func (r localRoute) add(h *netlink.Handle) error {
 	for range maxRouteAttempts {
 		err := h.RouteAdd(r.kernel())

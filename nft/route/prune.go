@@ -103,9 +103,10 @@ func descriptions(objects []object) []string {
 // pruning selects the objects to remove.
 type pruning struct {
 	keep rules.Routing
-	// selects reports whether a rule is removed unless it is in keep.
+	// selects reports whether a rule is removed if it is not in keep.
 	selects func(foundRule) bool
-	// table, unless 0, is a table whose route is removed even if no removed rule looks it up.
+	// table, unless 0, is a table whose unused route is removed even if no removed rule looks up
+	// the table.
 	table uint32
 }
 

@@ -40,7 +40,7 @@ func TestPrune(t *testing.T) {
 			onlyIPv4, 2, state4,
 		},
 		{
-			"another mark is removed, the table of the kept one remains", onlyIPv4,
+			"another mark is removed, the route that the kept mark uses remains", onlyIPv4,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
 			onlyIPv4, 1, state4,
 		},

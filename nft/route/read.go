@@ -64,7 +64,8 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 
 // Unmodeled returns descriptions of the policy rules that the routing from [ReadAll] does not
 // represent, and that may therefore route packets differently. It omits the rules that every new
-// namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, and the same in IPv6).
+// namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, fib6_rules_net_init in
+// net/ipv6/fib6_rules.c).
 func Unmodeled(ns *netns.NS) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {

@@ -106,7 +106,7 @@ func TestRead(t *testing.T) {
 			onlyOthers("ip -4 rule priority 133 to 10.0.0.0/8 iif lo oif lo lookup 133"),
 		},
 		{
-			"other routes in the table, reported once although two rules use them",
+			"other routes in the table, reported once although two rules look up the table",
 			[]string{
 				sluiceRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133",
 				"-4 route add blackhole 10.0.0.0/8 table 133",

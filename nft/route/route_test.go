@@ -22,14 +22,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The routing of TPROXY, and its parts.
 var (
-	policy4 = rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 133}
-	policy6 = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
-	ipv6    = []netip.Addr{rules.PassthroughIPv6()}
+	policy4          = rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: 133}
+	policy6          = rules.PolicyRoute{Family: rules.IPv6, Mark: 1337, Table: 133, Priority: 133}
+	passthroughAddrs = []netip.Addr{rules.PassthroughIPv6()}
 
 	nothing         rules.Routing
 	onlyIPv4        = rules.Routing{Policies: []rules.PolicyRoute{policy4}}
-	onlyPassthrough = rules.Routing{LoopbackAddrs: ipv6}
-	everything      = rules.Routing{Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: ipv6}
+	onlyPassthrough = rules.Routing{LoopbackAddrs: passthroughAddrs}
+	everything      = rules.Routing{
+		Policies: []rules.PolicyRoute{policy4, policy6}, LoopbackAddrs: passthroughAddrs,
+	}
 )
 
 // Commands that add the routing of istio-iptables.
@@ -47,7 +49,7 @@ const (
 	sluiceRule6 = "-6 rule add pref 133 fwmark 1337 lookup 133"
 )
 
-// addEth0 adds the interfaces eth0 (index 8) and net1 (index 9).
+// addEth0 contains the commands that add the interfaces eth0 (index 8) and net1 (index 9).
 var addEth0 = []string{
 	"link add name net1 index 9 type veth peer name eth0 index 8", "link set net1 up",
 	"link set eth0 up",
@@ -109,7 +111,7 @@ func checkState(t testing.TB, n *netns.NS, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), state(t, n),
 		cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("routing of the namespace (-want +got):\n%s", diff)
 	}
 }
 
