@@ -16,10 +16,10 @@ import (
 // supported in nf_tables.
 //
 // Policy routes (rs.Routing) are not part of an nftables transaction: see
-// [github.com/sluice-mesh/sluice/nft/route.Ensure]. The library writes no comments of tables, and
-// marks the keys of all anonymous sets as big-endian, so that the nft command prints user ids and
-// interface names in such sets incorrectly. Neither defect affects packets. Use [Apply] unless the
-// rules must be committed together with other rules of the caller.
+// [github.com/sluice-mesh/sluice/nft/route.Ensure]. The library does not write the comments of
+// tables. It marks the keys of all anonymous sets as big-endian: the nft command prints user ids
+// and interface names in such sets incorrectly. Neither defect affects packets. Use [Apply] unless
+// the rules must be committed together with other rules of the caller.
 func AddTo(c *nftables.Conn, rs rules.Ruleset) error {
 	if _, err := Encode(rs); err != nil {
 		return err
@@ -106,9 +106,9 @@ func addSet(c *nftables.Conn, table *nftables.Table, s *set) (setRef, error) {
 }
 
 // libraryChain converts a chain to the library's type.
-func libraryChain(table *nftables.Table, from *rules.Chain) *nftables.Chain {
-	chain := &nftables.Chain{Name: from.Name, Table: table}
-	if b := from.Base; b != nil {
+func libraryChain(table *nftables.Table, c *rules.Chain) *nftables.Chain {
+	chain := &nftables.Chain{Name: c.Name, Table: table}
+	if b := c.Base; b != nil {
 		policy := nftables.ChainPolicyAccept
 		if b.Drop {
 			policy = nftables.ChainPolicyDrop

@@ -72,11 +72,11 @@ func hasGate(t *rules.Table) bool {
 
 // movesCapture reports whether one base chain stops capturing and another one starts when the
 // desired table replaces the old table.
-func movesCapture(want *rules.Table, old *foundTable) bool {
+func movesCapture(desired *rules.Table, old *foundTable) bool {
 	if old.dormant {
 		return false
 	}
-	before, after := capturingChains(&old.Table), capturingChains(want)
+	before, after := capturingChains(&old.Table), capturingChains(desired)
 	return attachedElsewhere(before, after) && attachedElsewhere(after, before)
 }
 

@@ -278,8 +278,8 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. Its
-// request is the cheapest of all.
+// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. No
+// other request takes less time.
 func (c *conn) findSluiceTable() (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,

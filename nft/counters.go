@@ -37,12 +37,12 @@ func hasCounters(t *rules.Table) bool {
 // withHits returns the desired table with the counters of the old table: each rule with a counter
 // gets the values of the equal rule in the old chain of the same name. If a chain contains several
 // equal rules, they get the values in order.
-func withHits(want, old *rules.Table) *rules.Table {
-	if !hasCounters(want) || !hasCounters(old) {
-		return want
+func withHits(desired, old *rules.Table) *rules.Table {
+	if !hasCounters(desired) || !hasCounters(old) {
+		return desired
 	}
-	counted := *want
-	counted.Chains = slices.Clone(want.Chains)
+	counted := *desired
+	counted.Chains = slices.Clone(desired.Chains)
 	for i := range counted.Chains {
 		c := &counted.Chains[i]
 		before := old.Chain(c.Name)

@@ -59,7 +59,7 @@ func groupKeys[V comparable](
 }
 
 // cachedGroups returns the result of groupKeys for the keys of a set. It caches the result under
-// the name.
+// name.
 func cachedGroups[V comparable](
 	s *decodedSet, name string, valueOf func(first string) (V, error),
 ) ([]keyGroup[V], error) {
@@ -171,7 +171,7 @@ func mayChange(ops []operand, keys []keyInterval) bool {
 
 // decodeMapBranches splits the rule at an expression that ends the rule and uses register r, which
 // contains a value of a map. There is one branch for each value of the map. do decodes the
-// expression in a branch, in which the register contains the branch's value.
+// expression in one branch, after the register was set to the branch's value.
 func (d *ruleDecoder) decodeMapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
 	keys, err := op.mapped.keys()

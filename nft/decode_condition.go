@@ -61,9 +61,9 @@ func (d *ruleDecoder) decodeConnlimit(a attributes) error {
 	return nil
 }
 
-// decodeDynset decodes the addition of an element to a set, or its deletion, which does not affect
-// the packet. The expression ends the rule if the set is full, or if a limit of the element is
-// exceeded.
+// decodeDynset decodes the addition of an element to a set, or the deletion of an element. Neither
+// changes the packet, but the expression ends the rule if the set is full, or if a limit of the
+// element is exceeded.
 func (d *ruleDecoder) decodeDynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)

@@ -378,7 +378,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		t.Errorf("the rules used %d of the budget, want at most %d", used, 4*elements)
 	}
 	large := &decodedSet{
-		keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMap + 1,
+		keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMapElements + 1,
 	}
 	if _, err := large.keys(); err == nil {
 		t.Error("a set of several fields with more than maxMap elements was decoded, want an error")

@@ -113,7 +113,7 @@ func protocolKeys(keys []keyInterval) ([]rules.Protocol, bool) {
 
 // addrMatch decodes an address match. family is the family to which the rule is limited.
 func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
-	op := operand{field: f, icmpv6: family == rules.IPv6}
+	op := operand{field: f, ipv6: family == rules.IPv6}
 	size := int(addrField(family, fieldSide(f)).length)
 	ranges, ok := cached(v, op, func() ([]netipx.IPRange, bool) { return addrKeys(v.keys, size) })
 	return rules.MatchAddr{Side: fieldSide(f), Not: negated, Ranges: ranges, Set: v.name}, ok

@@ -11,7 +11,8 @@ import (
 
 // This file decodes writes to parts of the header that the model does not represent.
 
-// A headerPart is a part of the network header that a register contains: part & mask ^ xor.
+// A headerPart is a part of the network header in a register. The register contains part & mask ^
+// xor.
 type headerPart struct {
 	payload
 	mask, xor []byte
@@ -51,9 +52,9 @@ type changeableField struct {
 	state  string // [rules.Unknown.State] of a change
 }
 
-// changeableFields contains the fields whose change has at most one effect in the model: it
-// reroutes the packet (nf_route_table_inet in net/netfilter/nft_chain_route.c). A change of the TTL
-// of IPv4 does not even reroute it.
+// changeableFields contains the fields whose change has at most one effect in the model: the kernel
+// may route the packet again (nf_route_table_inet in net/netfilter/nft_chain_route.c). A change of
+// IPv4's TTL has no effect.
 var changeableFields = [...]changeableField{
 	{rules.IPv4, 1, []byte{0xff}, "ip tos", rules.RoutedHeader},
 	{rules.IPv4, 8, []byte{0xff}, "ip ttl", "ttl"},
@@ -61,8 +62,8 @@ var changeableFields = [...]changeableField{
 	{rules.IPv6, 7, []byte{0xff}, "ip6 hoplimit", rules.RoutedHeader},
 }
 
-// changes reports whether writing the part to the header changes only bits of the field.
-func (f *changeableField) changes(family rules.Family, h *headerPart) bool {
+// containsChange reports whether writing the part to the header changes only bits of the field.
+func (f *changeableField) containsChange(family rules.Family, h *headerPart) bool {
 	if f.family != family {
 		return false
 	}
@@ -100,7 +101,7 @@ func (d *ruleDecoder) decodePayloadWrite(a attributes, p payload) error {
 		return errUnsupported
 	}
 	for _, f := range changeableFields {
-		if f.changes(d.family, part) {
+		if f.containsChange(d.family, part) {
 			d.clearPending(op) // every packet of the family has the changeable fields
 			d.addHeaderChange(fmt.Sprintf("%s set @nh,%d,%d & 0x%x ^ 0x%x", f.name, p.offset*8,
 				p.length*8, part.mask, part.xor), f.state)
@@ -122,13 +123,13 @@ func (d *ruleDecoder) addHeaderChange(text, state string) {
 // ends the rule for other protocols, and for packets with malformed options, such as an option that
 // is longer than the header (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c).
 func (d *ruleDecoder) decodeHeaderOption(a attributes) error {
-	const segmentSize, valueOffset = 2, 2 // TCPOPT_MSS
+	const kindMSS, valueOffset = 2, 2 // TCPOPT_MSS
 	value := d.load(a, unix.NFTA_EXTHDR_SREG)
 	if a.Get(unix.NFTA_EXTHDR_SREG) == nil || a.Get(unix.NFTA_EXTHDR_DREG) != nil ||
 		value.noData || value.effect == rules.ReadsVarying ||
 		value.field == fieldConstant && len(value.constant) != 2 ||
 		a.Number(unix.NFTA_EXTHDR_OP) != unix.NFT_EXTHDR_OP_TCPOPT ||
-		len(a.Get(unix.NFTA_EXTHDR_TYPE)) != 1 || a.Get(unix.NFTA_EXTHDR_TYPE)[0] != segmentSize ||
+		len(a.Get(unix.NFTA_EXTHDR_TYPE)) != 1 || a.Get(unix.NFTA_EXTHDR_TYPE)[0] != kindMSS ||
 		a.Number(unix.NFTA_EXTHDR_OFFSET) != valueOffset || a.Number(unix.NFTA_EXTHDR_LEN) != 2 {
 		return errUnsupported
 	}

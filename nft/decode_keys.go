@@ -106,7 +106,7 @@ func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
 	if v.set == nil {
 		return compute()
 	}
-	key := cacheKey{op.field, op.networkOrder, op.icmpv6, ""}
+	key := cacheKey{op.field, op.networkOrder, op.ipv6, ""}
 	if op.field == fieldNone {
 		key.text = op.text
 	}

@@ -22,8 +22,9 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listMatch returns the condition that the operands are in a set that rules or timeouts change. It
-// supports only addresses, ports and protocols, and only elements without limits.
+// listMatch returns the condition that the operands are in a set that rules or timeouts change.
+// listMatch supports only addresses, ports, protocols and families, and only elements without
+// limits.
 func (d *ruleDecoder) listMatch(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {
@@ -53,9 +54,9 @@ func (d *ruleDecoder) listMatch(
 	return m, true
 }
 
-// changeIdentity returns a text that identifies the effect of adding an element to the set, which
-// ends the rule if the set is full. Additions to two sets have the same effect if the texts are
-// equal. changeIdentity returns [rules.NoData] if the effect is unknown.
+// changeIdentity returns a text that identifies the effect of adding an element to the set. The
+// addition ends the rule if the set is full. Additions to two sets have the same effect if the
+// texts are equal. changeIdentity returns [rules.NoData] if the effect is unknown.
 func (s *decodedSet) changeIdentity() string {
 	if s == nil {
 		return rules.NoData
@@ -67,7 +68,8 @@ func (s *decodedSet) changeIdentity() string {
 }
 
 // currentContents returns a hash of the elements at the time of the read, independent of their
-// order. The hash includes whether an element expires, but not when.
+// order. The hash distinguishes elements that expire from other elements, but does not depend on
+// the time when they expire. Without elements, currentContents returns an empty text.
 func currentContents(lists []attributes) string {
 	var elements []string
 	for _, list := range lists {

@@ -54,8 +54,8 @@ func loadedField(f field, length int, text string) operand {
 	return operand{field: f, length: length, text: text, effect: rules.Reads}
 }
 
-// metaField returns the operand that a meta expression with the key loads, and whether some packets
-// lack the field.
+// metaField returns the operand that a meta expression with the key loads. optional reports that
+// some packets lack the field. For an unsupported key, metaField returns an empty operand.
 func metaField(key uint32) (op operand, optional bool) {
 	switch key {
 	case unix.NFT_META_IIFNAME:
@@ -106,8 +106,8 @@ func (d *ruleDecoder) decodeMeta(a attributes) error {
 	return nil
 }
 
-// ctField returns the operand that a ct expression with the key loads. Packets without a connection
-// lack all fields except the state.
+// ctField returns the operand that a ct expression with the key loads, or an empty operand for an
+// unsupported key. Packets without a connection lack all fields except the state.
 func ctField(key uint32) operand {
 	switch key {
 	case unix.NFT_CT_MARK:

@@ -133,19 +133,19 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
 }
 
-// isNegatable reports whether the model supports a negated comparison of several operands. The model
-// cannot represent a packet that lacks the looked-up socket. unmaskedMatch has the same restrictions
-// for one operand.
+// isNegatable reports whether the model supports a negated comparison of several operands. The
+// model cannot represent a packet that lacks the looked-up socket. unmaskedMatch has the same
+// restrictions for one operand.
 func isNegatable(ops []operand) bool {
-	return !comparesOtherThanPorts(ops) && !slices.ContainsFunc(ops, func(op operand) bool {
+	return !mayCompareOtherData(ops) && !slices.ContainsFunc(ops, func(op operand) bool {
 		return op.field == fieldCgroup || op.field == fieldTransparentSocket
 	})
 }
 
-// comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols. In
+// mayCompareOtherData reports whether an operand is a port only in packets of some protocols. In
 // packets of other protocols the kernel compares other data at the same offset. Such a packet may
 // match a negated lookup.
-func comparesOtherThanPorts(ops []operand) bool {
+func mayCompareOtherData(ops []operand) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		return (op.field == fieldSourcePort || op.field == fieldDestinationPort) && !op.hasPorts
 	})
@@ -153,7 +153,7 @@ func comparesOtherThanPorts(ops []operand) bool {
 
 // tupleAlternatives returns the conditions of each key of a concatenation.
 func (d *ruleDecoder) tupleAlternatives(ops []operand, v values) ([][]rules.Match, bool) {
-	cacheOp := operand{field: fieldNone, icmpv6: d.family == rules.IPv6, text: d.operandsCacheKey(ops)}
+	cacheOp := operand{field: fieldNone, ipv6: d.family == rules.IPv6, text: d.operandsCacheKey(ops)}
 	return cached(v, cacheOp, func() ([][]rules.Match, bool) {
 		if !d.spend(len(v.keys) * (len(ops) + 1)) {
 			return nil, false
@@ -178,7 +178,7 @@ func (d *ruleDecoder) operandsCacheKey(ops []operand) string {
 	text := ""
 	for _, op := range ops {
 		text += fmt.Sprintf("%d %d %t %t %t %x %x %s;",
-			op.field, op.length, op.networkOrder, op.hasPorts, op.icmpv6, op.mask, op.xor,
+			op.field, op.length, op.networkOrder, op.hasPorts, op.ipv6, op.mask, op.xor,
 			op.constant)
 	}
 	return text
@@ -255,7 +255,7 @@ func typeAndCode(ops []operand, parts []keyInterval) (rules.Match, bool) {
 	r := rules.Range[uint16]{
 		First: kind | uint16(parts[1].first[0]), Last: kind | uint16(parts[1].last[0]),
 	}
-	return rules.MatchICMP{V6: ops[0].icmpv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
+	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
 
 // loadMapValue stores the value that a map contains for the operands. The expression ends the rule
@@ -298,7 +298,7 @@ func (o operand) isMutable() bool {
 	case fieldMark, fieldConntrackMark, fieldUnknown, fieldMapped:
 		return true
 	case fieldReversePath, fieldReversePathIndex:
-		return len(o.constant) > 0
+		return len(o.constant) > 0 // the lookup depends on the mark
 	}
 	return false
 }

@@ -185,7 +185,8 @@ func varies(ops []operand, v values) bool {
 }
 
 // comparisonMatches returns the conditions that an operand equals one of the values or, if negated,
-// none of the values. There are several conditions if the operand consists of several fields.
+// none of the values. There are several conditions if the operand consists of several fields or of
+// several status bits.
 func (d *ruleDecoder) comparisonMatches(op operand, negated bool, v values) ([]rules.Match, error) {
 	length, ok := cached(v, operand{text: "length"}, func() (int, bool) {
 		return keyLength(v.keys)
@@ -212,8 +213,8 @@ func (d *ruleDecoder) comparisonMatches(op operand, negated bool, v values) ([]r
 	return nil, errUnsupported
 }
 
-// keyLength returns the common length of all keys. It reports false without keys or if the lengths
-// differ.
+// keyLength returns the common length of all keys. It returns false if there are no keys, or if
+// their lengths differ.
 func keyLength(keys []keyInterval) (int, bool) {
 	if len(keys) == 0 || len(keys[0].first) == 0 {
 		return 0, false
@@ -271,7 +272,7 @@ func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.M
 		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) {
 			return icmpRanges(op.field, v.keys)
 		})
-		return rules.MatchICMP{V6: op.icmpv6, Not: negated, Values: icmp}, ok
+		return rules.MatchICMP{V6: op.ipv6, Not: negated, Values: icmp}, ok
 	case fieldUID, fieldGID:
 		ids, ok := cached(v, op, func() ([]rules.IDRange, bool) { return hostRanges(op, v.keys) })
 		return rules.MatchOwner{Group: op.field == fieldGID, Not: negated, IDs: ids}, ok

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes expressions that change an address of a packet, divert it to a local socket, or
-// reject it.
+// This file decodes expressions that change an address or a port of a packet, divert the packet to
+// a local socket, or reject it.
 
 // mappedRegister looks for the value of a map in the registers of the given attributes. It returns
 // the index of the first register of this value.
@@ -31,8 +31,8 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 }
 
 // natPorts returns the ports in the registers of two attributes. A missing port is 0. last is also
-// 0 if it equals first. ok is false if a port is not a valid constant, or if the rule is not
-// limited to protocols with ports.
+// 0 if it equals first. ok is false if a port is not a valid constant, or if there is a port but
+// the rule is not limited to protocols with ports.
 func (d *ruleDecoder) natPorts(
 	a attributes, minAttr, maxAttr uint16,
 ) (first, last uint16, ok bool) {
@@ -72,9 +72,9 @@ func (d *ruleDecoder) decodeRedirect(a attributes) error {
 	return nil
 }
 
-// A sourceTranslation is the error for source NAT that the model represents only by the effect
-// [rules.TranslatesSource], because it has no action for it. text identifies the translation, or is
-// empty.
+// A sourceTranslation is the error for source NAT without an action in the model. The model
+// represents such NAT only by the effect [rules.TranslatesSource]. text identifies the translation,
+// or is empty.
 type sourceTranslation struct{ text string }
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
@@ -181,7 +181,7 @@ func (d *ruleDecoder) limitNAT(family uint32) error {
 	return nil
 }
 
-// addrLength returns the length of an address in bytes, by the kernel's number of the family. It
+// addrLength returns the length in bytes of an address of the family with the kernel's number. It
 // returns 0 for other families.
 func addrLength(family uint32) int {
 	switch family {
@@ -193,8 +193,8 @@ func addrLength(family uint32) int {
 	return 0
 }
 
-// natAddrs returns the first and the last new address. The last address is invalid if it equals the
-// first.
+// natAddrs returns the first and the last new address. The last address is invalid if it is missing
+// or equals the first.
 func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
 	length := addrLength(family)
 	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)

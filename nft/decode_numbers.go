@@ -8,9 +8,9 @@ import (
 )
 
 // numberBranches splits the rule at a map whose keys are random or calculated numbers. The model
-// has no condition for such a number. Therefore each branch except the last has an unknown
-// condition. If the map contains all possible numbers, the last branch has no condition, because it
-// applies if no other branch does.
+// has no condition for such a number. Therefore each branch has an unknown condition. Only if the
+// map contains all possible numbers, the last branch has no condition, because it applies if no
+// other branch does.
 func numberBranches[V comparable](
 	b brancher, groups []keyGroup[V], returns func(V) bool, do func(*ruleDecoder, V) error,
 ) error {
@@ -50,7 +50,7 @@ func numberBranches[V comparable](
 	return b.finish()
 }
 
-// numberData returns [rules.Unknown.Data] of a condition of a number.
+// numberData returns the [rules.Unknown.Data] of a condition that compares a number.
 func (d *ruleDecoder) numberData(op operand) string {
 	if op.noData {
 		return rules.NoData

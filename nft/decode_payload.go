@@ -25,9 +25,9 @@ func (d *ruleDecoder) decodePayload(a attributes) error {
 	ports := d.limitedToPorts()
 	// An IPv4 packet may contain ICMPv6, and an IPv6 packet ICMP.
 	icmp := d.limitedTo(rules.ICMP) && d.family == rules.IPv4
-	op.icmpv6 = d.limitedTo(rules.ICMPv6) && d.family == rules.IPv6
+	op.ipv6 = d.limitedTo(rules.ICMPv6) && d.family == rules.IPv6
 	switch {
-	case icmp || op.icmpv6:
+	case icmp || op.ipv6:
 		switch p {
 		case icmpType:
 			setField(fieldICMPType, "icmp type")

@@ -137,14 +137,16 @@ func words(length int) int { return (length + 3) / 4 }
 
 // An operand is the content of a register: a field of the packet, possibly masked, or a constant.
 type operand struct {
-	field        field
-	length       int    // in bytes
-	constant     []byte // the value of fieldConstant
+	field  field
+	length int // in bytes
+	// constant is the value of fieldConstant, the level of fieldCgroup, or the kind of a reverse
+	// path.
+	constant     []byte
 	mask         []byte // nil for all bits
 	xor          []byte
 	networkOrder bool // a number that was converted from host to network byte order
 	hasPorts     bool // for port fields: the protocol has ports
-	icmpv6       bool // for ICMP fields: ICMPv6
+	ipv6         bool // for ICMP fields and keys of caches: the family is IPv6
 	// loads contains the numbers of the pending loads that the value depends on.
 	loads []int
 	// text is the field in nft's syntax.

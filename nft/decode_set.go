@@ -50,9 +50,9 @@ type decodedSet struct {
 	id    string
 }
 
-// maxMap bounds the number of elements of a map, or of a set with several fields. These elements
-// take more memory than the elements of other sets.
-const maxMap = 1 << 17
+// maxMapElements bounds the number of elements of a map, or of a set with several fields. These
+// elements take more memory than the elements of other sets.
+const maxMapElements = 1 << 17
 
 // decodeSet decodes the properties of a set, without its elements.
 func decodeSet(a attributes) *decodedSet {
@@ -93,8 +93,8 @@ func setBounds(size uint32, timeout uint64, expressions ...attributes) string {
 	return text
 }
 
-// affectsMatch reports whether an expression of an element decides whether the element matches,
-// like a limit or a quota, and unlike a counter.
+// affectsMatch reports whether an expression of an element can prevent a match of the element. A
+// limit and a quota can, a counter cannot.
 func affectsMatch(expression attributes) bool {
 	return expression != nil && !expression.HasText(unix.NFTA_EXPR_NAME, "counter") &&
 		!expression.HasText(unix.NFTA_EXPR_NAME, "last")
@@ -152,7 +152,7 @@ func (s *decodedSet) load() {
 	if s.lists == nil {
 		return
 	}
-	if (s.verdicts != nil || s.data != nil || s.hasSeveralFields) && s.listedCount > maxMap {
+	if (s.verdicts != nil || s.data != nil || s.hasSeveralFields) && s.listedCount > maxMapElements {
 		s.unsupportedReason = fmt.Sprintf("%d elements", s.listedCount)
 		s.lists, s.bounds = nil, ""
 		return

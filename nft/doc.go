@@ -47,12 +47,12 @@
 //     first installation with the library's encoder takes 1.5 times as long as sending encoded
 //     bytes.
 //   - Byte equality. Attributes have the same order and the same default values as in the kernel's
-//     dumps, so that an unchanged rule is recognized without decoding it.
+//     dumps. Therefore an unchanged rule is recognized without decoding it.
 //
 // This package avoids these defects of the library, which were found in
 // v0.3.1-0.20251119083706-1db35da82052. The list is for the maintainers of the library:
 //
-//   - It writes no comments of tables (table.go).
+//   - It does not write the comments of tables (table.go).
 //   - AddSet marks the keys of every anonymous, constant or interval set as big-endian, regardless
 //     of KeyByteOrder (set.go): nft list prints their user ids and interface names wrongly.
 //   - Bitwise lacks NFTA_BITWISE_OP, Lookup lacks NFTA_LOOKUP_FLAGS, and Ct has its attributes in
@@ -61,7 +61,8 @@
 //   - TProxy cannot unmarshal what it has marshaled (expr/tproxy.go), and Byteorder has no
 //     unmarshal (expr/byteorder.go).
 //   - userdata.Get panics on userdata that is shorter than its length byte specifies, such as
-//     {7,200}. GetSets calls Get, so that a set of a pod can crash a reader (userdata/userdata.go).
+//     {7,200}. GetSets calls Get. Therefore a set of a pod can crash a reader
+//     (userdata/userdata.go).
 //   - GetSets fails for all sets of a table if one has an unknown key type, and elements lose
 //     their expressions (set.go).
 //   - Receive accepts messages from any sender. A process of the pod can forge answers of the

@@ -20,7 +20,9 @@ type KernelError struct {
 	Errno unix.Errno
 	Text  string
 
-	msg int // the type of the rejected message, 0 if the whole transaction was rejected
+	// msg is the type of the rejected message of a transaction. It is 0, which is also the value of
+	// NFT_MSG_NEWTABLE, if the kernel rejected a whole transaction or a request.
+	msg int
 }
 
 // Error returns the rejected operation, the kernel's error, and advice for some errors.

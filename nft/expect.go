@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An expectation recognizes the unchanged rules of a table without decoding them: the kernel dumps
-// the expressions of a rule as the bytes that were sent, so that rules with equal bytes are equal.
-// Other rules are decoded.
+// An expectation recognizes the unchanged rules of a table without decoding them. The kernel dumps
+// the expressions of a rule as the bytes that were sent. Therefore rules with equal bytes are
+// equal. Rules with other bytes are decoded.
 type expectation struct {
 	table   *rules.Table // nil without an expectation
 	encoder encoder
@@ -140,15 +140,15 @@ func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 		return slices.Equal(s.addrRanges(), addr.Ranges) &&
 			s.size() == addrElementCount(addr.Ranges)
 	}
-	want := newSet(m)
+	expected := newSet(m)
 	if s.loadStatic() != nil || s.catchall != nil || s.hasSeveralFields || !s.anonymous {
 		return false // not a set that the encoder creates
 	}
-	if s.interval != want.interval || len(s.elements) != len(want.elements) {
+	if s.interval != expected.interval || len(s.elements) != len(expected.elements) {
 		return false
 	}
 	s.sort()
-	slices.SortFunc(want.elements, compareElements)
+	slices.SortFunc(expected.elements, compareElements)
 	equal := func(a, b element) bool { return compareElements(a, b) == 0 }
-	return slices.EqualFunc(s.elements, want.elements, equal)
+	return slices.EqualFunc(s.elements, expected.elements, equal)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Numbers of linux/netfilter/nfnetlink_hook.h.
+// Numbers from linux/netfilter/nfnetlink_hook.h.
 const (
 	nfnlaHookNumber    = 1
 	nfnlaHookPriority  = 2

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marshal encodes an expression of google/nftables. [expr.Marshal] is not used, because its
-// attributes differ in order and defaults from the kernel's dumps, with which an [expectation]
-// compares the bytes, and because it takes three times as long.
+// marshal encodes an expression of google/nftables. [expr.Marshal] is not used for two reasons. It
+// takes three times as long, and its attributes differ from the kernel's dumps in order and
+// defaults. An [expectation] compares encoded bytes with dumps.
 func (e *encoder) marshal(x expr.Any) error {
 	switch x := x.(type) {
 	case *expr.Meta:
@@ -158,7 +158,7 @@ func (e *encoder) writeExpression(name string, attrs func()) {
 	e.endNest(n)
 }
 
-// writeCounter encodes a counter. Values that are 0 are encoded only as in a dump.
+// writeCounter encodes a counter. Without asDumped, values that are both 0 are omitted.
 func (e *encoder) writeCounter(x *expr.Counter) {
 	e.writeExpression("counter", func() {
 		if e.asDumped || *x != (expr.Counter{}) {

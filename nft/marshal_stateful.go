@@ -49,7 +49,8 @@ func (e *encoder) writeStateful(x expr.Any) bool {
 }
 
 // writeElementExpressions encodes the expressions of the elements that a rule adds to a set, such
-// as limits and counters. A single expression is an attribute of its own, several are a list.
+// as limits and counters. A single expression is encoded as an attribute of its own, several
+// expressions as a list.
 func (e *encoder) writeElementExpressions(list []expr.Any) {
 	if len(list) == 0 {
 		return

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Prepared is a ruleset that is encoded once and applied to many namespaces, such as the
-// namespaces of all pods with equal parameters. [Prepare] returns it. It is safe for concurrent use.
+// Prepared is a ruleset that is encoded once and applied to many namespaces, such as the namespaces
+// of all pods with equal parameters. [Prepare] returns a Prepared. A Prepared is safe for
+// concurrent use.
 type Prepared struct {
 	ruleset rules.Ruleset
 	// creation returns the transaction of a first installation. The first call encodes it.
@@ -25,7 +26,7 @@ func Prepare(rs rules.Ruleset) (*Prepared, error) {
 			tableFamily, rules.TableName)
 	}
 	return &Prepared{rs, sync.OnceValues(func() (*Transaction, error) {
-		return encode(rs, nil, 0)
+		return Encode(rs)
 	})}, nil
 }
 

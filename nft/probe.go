@@ -36,10 +36,10 @@ var (
 		"redirect to a local port", "CONFIG_NFT_REDIR, module nft_redir", "5.2",
 	}
 	FeatureOwner = Feature{
-		"match of the socket's user and group", "CONFIG_NF_TABLES, module nf_tables", "3.13",
+		"match of the socket's user and group", "CONFIG_NF_TABLES, module nf_tables", "3.14",
 	}
 	FeatureInterval = Feature{
-		"sets of address ranges", "CONFIG_NF_TABLES, module nf_tables", "3.13",
+		"sets of address ranges", "CONFIG_NF_TABLES, module nf_tables", "3.14",
 	}
 	FeatureZone = Feature{
 		"conntrack states and zones (DNS capture, TPROXY)", "CONFIG_NFT_CT, module nft_ct", "4.11",

@@ -204,7 +204,7 @@ func (c *conn) readConsistently(
 			continue
 		}
 		tables, interrupted, err := read()
-		// The error ENOENT is a concurrent change: a set was deleted between two requests.
+		// The error ENOENT means a concurrent change: a set was deleted between two requests.
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return tableSnapshot{}, err
 		}

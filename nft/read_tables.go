@@ -214,8 +214,8 @@ func decodeRaw(family rules.Family, sets decodedSets, raw []rawRule, budget *int
 	}
 }
 
-// addsLimit reports whether the elements that a dynset expression adds have an expression that
-// affects whether they match.
+// addsLimit reports whether the elements that a dynset expression adds have an expression that can
+// prevent their match.
 func addsLimit(dynset attributes) bool {
 	found := affectsMatch(dynset.Get(unix.NFTA_DYNSET_EXPR))
 	attributes(dynset.Get(nftaDynsetExpressions)).Each(func(_ uint16, e []byte) {

@@ -3,8 +3,8 @@ package nft
 import "github.com/sluice-mesh/sluice/nft/netns"
 
 // RemoveRules deletes the Sluice table and keeps the routes, for a caller whose rules in another
-// backend need the routes. It reports whether the table existed. Unlike [Remove], it waits neither
-// for the lock of the namespace nor until the kernel has freed the deleted objects.
+// backend need the routes. It reports whether the table existed. Unlike [Remove], it does not wait
+// for the lock of the namespace, or for the kernel to free the deleted objects.
 func RemoveRules(ns *netns.NS) (bool, error) {
 	removed := false
 	err := ns.DoNamed(func() error {

@@ -8,15 +8,15 @@ import (
 )
 
 // planReplacement returns the step from the old table to the desired table.
-func planReplacement(want *rules.Table, old *foundTable, generation uint32) (step, error) {
+func planReplacement(desired *rules.Table, old *foundTable, generation uint32) (step, error) {
 	s := step{outcome: Replaced, intermediateReplaces: hasGate(&old.Table)}
 	var err error
-	if s.transaction, err = encodeReplacement(want, old, generation); err != nil ||
-		!movesCapture(want, old) {
+	if s.transaction, err = encodeReplacement(desired, old, generation); err != nil ||
+		!movesCapture(desired, old) {
 		return s, err
 	}
 	if s.intermediateReplaces {
-		s.intermediate, err = encodeReplacement(withGate(want), old, generation)
+		s.intermediate, err = encodeReplacement(withGate(desired), old, generation)
 	} else {
 		s.intermediate, err = encodeGate(&old.Table, generation)
 	}
@@ -39,33 +39,33 @@ func planReplacement(want *rules.Table, old *foundTable, generation uint32) (ste
 // Chains cannot be kept if capture moves to another hook or priority, for example because the mode
 // changes: see [gate].
 func encodeReplacement(
-	want *rules.Table, old *foundTable, generation uint32,
+	desired *rules.Table, old *foundTable, generation uint32,
 ) (*Transaction, error) {
-	want = withHits(want, &old.Table)
+	desired = withHits(desired, &old.Table)
 	if old.dormant {
 		// Create the table again: this clears the flag dormant.
-		return encode(rules.Ruleset{Tables: []rules.Table{*want}}, []rules.Table{old.Table},
+		return encode(rules.Ruleset{Tables: []rules.Table{*desired}}, []rules.Table{old.Table},
 			generation)
 	}
 	e := newEncoder(generation)
-	e.table, e.deletes = want, true
+	e.table, e.deletes = desired, true
 	e.deleteRules()
 	for _, name := range old.namedSets {
 		e.deleteSet(name)
 	}
 	var missing []*rules.Chain
-	for i := range want.Chains {
-		if c := &want.Chains[i]; !sameAttachment(c, old.Chain(c.Name)) {
+	for i := range desired.Chains {
+		if c := &desired.Chains[i]; !sameAttachment(c, old.Chain(c.Name)) {
 			missing = append(missing, c)
 		}
 	}
 	for i := range old.Chains {
-		if c := &old.Chains[i]; !sameAttachment(c, want.Chain(c.Name)) {
+		if c := &old.Chains[i]; !sameAttachment(c, desired.Chain(c.Name)) {
 			e.deleteChain(c)
 		}
 	}
-	if err := errors.Join(checkComment(want.Comment),
-		e.fillTable(want, missing)); err != nil {
+	if err := errors.Join(checkComment(desired.Comment),
+		e.fillTable(desired, missing)); err != nil {
 		return nil, err
 	}
 	return e.transaction(), nil

@@ -20,7 +20,7 @@ type UnmodeledChain struct {
 	// is empty for a hook of all devices.
 	Hook    string
 	Devices []string
-	Rules   int
+	Rules   int  // the number of rules
 	Drop    bool // the policy is drop
 }
 

@@ -19,20 +19,20 @@ type setChange struct {
 // onlySetsDiffer is false if the tables also differ otherwise, or if the elements of a set in the
 // kernel differ from the encoding of its ranges.
 func changedSets(
-	want *rules.Table, found *foundTable,
+	desired *rules.Table, found *foundTable,
 ) (changes []setChange, onlySetsDiffer bool) {
 	foundSets := found.Sets()
-	for _, w := range want.Sets() {
-		i := slices.IndexFunc(foundSets, func(m rules.MatchAddr) bool { return m.Set == w.Set })
-		if i < 0 || foundSets[i].Family() != w.Family() {
+	for _, match := range desired.Sets() {
+		i := slices.IndexFunc(foundSets, func(m rules.MatchAddr) bool { return m.Set == match.Set })
+		if i < 0 || foundSets[i].Family() != match.Family() {
 			return nil, false
 		}
-		if deleted, added := diffRanges(foundSets[i].Ranges, w.Ranges); len(deleted)+len(added) > 0 {
-			if found.elements[w.Set] != addrElementCount(foundSets[i].Ranges) || !needsSet(w) {
+		if deleted, added := diffRanges(foundSets[i].Ranges, match.Ranges); len(deleted)+len(added) > 0 {
+			if found.elements[match.Set] != addrElementCount(foundSets[i].Ranges) || !needsSet(match) {
 				return nil, false
 			}
 			changes = append(changes, setChange{
-				ref:     setRef{name: w.Set},
+				ref:     setRef{name: match.Set},
 				deleted: rules.MatchAddr{Ranges: deleted},
 				added:   rules.MatchAddr{Ranges: added},
 			})
@@ -40,10 +40,10 @@ func changedSets(
 	}
 	updated := found.Table
 	if len(changes) > 0 {
-		updated = withSets(updated, want)
+		updated = withSets(updated, desired)
 	}
 	return changes, rules.Equal(
-		rules.Ruleset{Tables: []rules.Table{*want}}, rules.Ruleset{Tables: []rules.Table{updated}})
+		rules.Ruleset{Tables: []rules.Table{*desired}}, rules.Ruleset{Tables: []rules.Table{updated}})
 }
 
 // withSets returns the table with the named sets of the other table.

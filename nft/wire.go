@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
 )
 
-// Numbers of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
+// Numbers from linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
 	nftaTableUserdata = 6
 
