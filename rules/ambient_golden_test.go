@@ -27,20 +27,20 @@ func ambientDir(t testing.TB) string {
 	return dir
 }
 
-// ambientMatrix returns the directories of the runs with all combinations of parameters.
+// ambientMatrix returns the directories of the runs that combine all parameters.
 func ambientMatrix(t testing.TB) []string {
 	runs, err := filepath.Glob(filepath.Join(ambientDir(t), "0[0-2]*-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(runs) == 0 {
-		t.Skip("the directory of recorded runs has no runs with all combinations of parameters")
+		t.Skip("the directory of recorded runs contains no runs that combine all parameters")
 	}
 	return runs
 }
 
-// decidedRuns returns every third run, or all in the long form. A decision of two rulesets takes
-// about 50 ms.
+// decidedRuns returns every third run, or in the long form all runs. To decide about two rulesets
+// takes about 50 ms.
 func decidedRuns(runs []string) (decided []string) {
 	for i, run := range runs {
 		if long() || i%3 == 0 {
@@ -95,7 +95,7 @@ func recordedNFT(t testing.TB, run string) rules.Ruleset {
 	return rules.Ruleset{Tables: listing.Tables}
 }
 
-// A recordedStep is a call of Istio's node agent.
+// A recordedStep contains the parameters of a call of Istio's node agent.
 type recordedStep struct {
 	IPv6          bool     `json:"AMBIENT_IPV6"`
 	DNS           bool     `json:"AMBIENT_DNS_CAPTURE"`
@@ -140,8 +140,8 @@ var (
 	bothFamilies = []rules.Family{rules.IPv4, rules.IPv6}
 )
 
-// ambientDeviations lists the runs outside ambientMatrix in which a backend of Istio
-// treats packets differently.
+// ambientDeviations lists the runs outside ambientMatrix in which a backend of Istio treats packets
+// differently.
 var ambientDeviations = map[string]ambientDeviation{
 	"037-virt-plus-suffix": {nft: bothFamilies, reason: "its nftables backend fails at the +"},
 	"038-virt-star-suffix": {
@@ -178,11 +178,13 @@ func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 			a := recordedAmbient(t, run)
 			deviation := ambientDeviations[filepath.Base(run)]
 			if !a.IPv6 {
-				deviation.nft = onlyIPv6
+				deviation.nft, deviation.reason = onlyIPv6, "deviation "+string(rules.AmbientIPv6)
 			}
 			sluice := compileAmbient(t, a)
-			wantDifferentOnlyIn(t, "iptables", sluice, recordedLegacy(t, run), deviation.legacy)
-			wantDifferentOnlyIn(t, "nftables", sluice, recordedNFT(t, run), deviation.nft)
+			wantDifferentOnlyIn(t, "iptables", sluice, recordedLegacy(t, run), deviation.legacy,
+				deviation.reason)
+			wantDifferentOnlyIn(t, "nftables", sluice, recordedNFT(t, run), deviation.nft,
+				deviation.reason)
 		})
 	}
 }
@@ -210,21 +212,22 @@ func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 	}
 }
 
-// wantDifferentOnlyIn fails unless the rulesets differ in exactly these families.
+// wantDifferentOnlyIn fails unless the rulesets differ in exactly these families, for the reason.
 func wantDifferentOnlyIn(
 	t testing.TB, backend string, sluice, istio rules.Ruleset, families []rules.Family,
+	reason string,
 ) {
 	t.Helper()
 	for _, f := range bothFamilies {
 		r := diff.Decide(diff.Side{Ruleset: sluice, RoutingKnown: true}, diff.Side{Ruleset: istio},
 			diff.Options{Families: []rules.Family{f}})
-		want := diff.Equivalent
+		want, expectation := diff.Equivalent, ""
 		if slices.Contains(families, f) {
-			want = diff.Different
+			want, expectation = diff.Different, " ("+reason+")"
 		}
 		if v := r.StrictVerdict(); v != want {
-			t.Errorf("%s, IPv%d: verdict %s, want %s\n%v\n%v", backend, f, v, want, r.Classes,
-				r.Undecided)
+			t.Errorf("%s, IPv%d: verdict %s, want %s%s\n%v\n%v", backend, f, v, want, expectation,
+				r.Classes, r.Undecided)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func readIPSets(text string) map[string][]netip.Addr {
 }
 
 // On the recorded nodes, every difference between Sluice's rules and the rules of a backend of
-// Istio is the known deviation of the backend. Without the deviation, every packet is treated
+// Istio is a known deviation. Without the deviation from this backend, every packet is treated
 // alike.
 func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	for _, name := range []string{
@@ -69,6 +69,7 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// The run has recorded the same rules as JSON and as text.
 		wantEquivalent(t, rules.Ruleset{Tables: asJSON.Tables}, recordedNFT(t, run))
 		type backend struct {
 			deviation rules.DeviationID
@@ -90,8 +91,8 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 					t.Errorf("verdict %s, strictly %s; want %s, strictly %s\n%v\n%v", r.Verdict(),
 						r.StrictVerdict(), diff.Equivalent, diff.Different, r.Classes, r.Undecided)
 				}
-				// Other classes have both deviations: packets of the kubelet's user are probes if one
-				// of the two is disabled.
+				// Other classes have both deviations: packets of the kubelet's user are probes if
+				// either deviation is disabled.
 				if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 					return slices.Equal(c.Deviations, []rules.DeviationID{backend.deviation})
 				}) {

@@ -69,17 +69,17 @@ func TestAmbientHostRules(t *testing.T) {
 func TestEachAmbientHostParameterMatters(t *testing.T) {
 	plain := ambientHost()
 	for name, change := range map[string]func(*rules.AmbientHost){
-		"a pod":              func(h *rules.AmbientHost) { h.Pods = h.Pods[1:] },
-		"the kubelet":        func(h *rules.AmbientHost) { h.Kubelet = rules.CgroupOf("system.slice/k3s.service") },
+		"the pods":           func(h *rules.AmbientHost) { h.Pods = h.Pods[1:] },
+		"the cgroup":         func(h *rules.AmbientHost) { h.Kubelet = rules.CgroupOf("system.slice/k3s.service") },
 		"no cgroup":          func(h *rules.AmbientHost) { h.Kubelet = rules.MatchCgroup{} },
 		"IPv6":               func(h *rules.AmbientHost) { h.IPv6 = false },
 		"the mark":           func(h *rules.AmbientHost) { h.ProbeMark = 0x1000 },
 		"the source":         func(h *rules.AmbientHost) { h.ProbeSourceIPv4 = netip.MustParseAddr("169.254.9.9") },
 		"the source of IPv6": func(h *rules.AmbientHost) { h.ProbeSourceIPv6 = netip.MustParseAddr("fd99::9") },
-		"probes by their user": func(h *rules.AmbientHost) {
+		"the deviation probes-by-user": func(h *rules.AmbientHost) {
 			h.Without = []rules.DeviationID{rules.ProbesByUser}
 		},
-		"probes by the host": func(h *rules.AmbientHost) {
+		"the deviation probes-by-host": func(h *rules.AmbientHost) {
 			h.Without = []rules.DeviationID{rules.ProbesByHost}
 		},
 	} {
@@ -100,7 +100,7 @@ func TestEachAmbientHostParameterMatters(t *testing.T) {
 	}
 	plain.Pods = nil
 	if rs := compileHost(t, plain); len(rs.Tables[0].Chains) > 0 {
-		t.Errorf("unexpected rules without pods: %s", rs)
+		t.Errorf("want no rules without pods, got\n%s", rs)
 	}
 }
 

@@ -104,7 +104,8 @@ func TestAmbientRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	}
 }
 
-// ambientCases returns all combinations of families, DNS, inbound bypass and up to two interfaces.
+// ambientCases returns all combinations of families, DNS, inbound bypass and up to two rerouted
+// interfaces.
 func ambientCases() map[string]rules.Ambient {
 	cases := map[string]rules.Ambient{}
 	for i := range 24 {

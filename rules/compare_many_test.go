@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// manyRules returns n rules in a chain, as iptables-legacy has them: one rule for each address.
+// manyRules returns n rules in a chain, which redirect connections to the port: as in
+// iptables-legacy, one rule for each address.
 func manyRules(n int, port uint16) rules.Ruleset {
 	chain := make([]rules.Rule, n)
 	for i := range chain {
@@ -74,7 +75,7 @@ func TestCompareManyRules(t *testing.T) {
 			kinds[d.Kind]++
 		}
 		if fmt.Sprint(kinds) != fmt.Sprint(tc.kinds) {
-			t.Errorf("%s: %v, want %v", tc.name, kinds, tc.kinds)
+			t.Errorf("%s: differences by kind %v, want %v", tc.name, kinds, tc.kinds)
 		}
 	}
 }
@@ -94,7 +95,8 @@ func TestCompareTakesLinearSpace(t *testing.T) {
 	objects, bytes := perRule(2_000)
 	manyObjects, manyBytes := perRule(10_000)
 	if manyObjects > 1.5*objects || manyBytes > 1.5*bytes {
-		t.Errorf("%.0f objects and %.0f bytes per rule of 10,000 rules, %.0f and %.0f of 2,000",
+		t.Errorf("Compare allocates %.0f objects and %.0f bytes per rule for 10,000 rules, "+
+			"want at most 1.5 times the %.0f objects and %.0f bytes per rule for 2,000 rules",
 			manyObjects, manyBytes, objects, bytes)
 	}
 }

@@ -27,7 +27,7 @@ func TestCompareNamesEachDifference(t *testing.T) {
 		change func(*rules.Ruleset)
 		want   []string
 	}{
-		{"nothing", func(*rules.Ruleset) {}, nil},
+		{"no change", func(*rules.Ruleset) {}, nil},
 		{
 			"a missing rule", inChain(groups, func(c *rules.Chain) {
 				c.Rules = slices.Delete(c.Rules, 4, 5)
@@ -123,12 +123,12 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			[]string{"extra in table inet sluice: set spare, which no rule uses"},
 		},
 		{
-			"a set is not reported as unused if a desired rule uses it: the missing rule is reported",
+			"an unused set that an expected rule uses is not extra",
 			func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
 			}, nil,
 		},
-		{"a policy route without the route", func(rs *rules.Ruleset) {
+		{"an expected policy rule without its route", func(rs *rules.Ruleset) {
 			rs.Routing.Unrouted, rs.Routing.Policies = rs.Routing.Policies[:1],
 				rs.Routing.Policies[1:]
 		}, []string{
@@ -312,6 +312,40 @@ func TestEqualDistinguishesAllMatchesAndActions(t *testing.T) {
 		rules.MatchState{States: rules.States(rules.New)},
 		rules.MatchState{Not: true, States: rules.States(rules.New)},
 		rules.MatchState{States: rules.States(rules.New, rules.Invalid)},
+		rules.MatchStatus{Status: rules.StatusSNAT},
+		rules.MatchStatus{Not: true, Status: rules.StatusSNAT},
+		rules.MatchStatus{Status: rules.StatusDNAT},
+		rules.MatchDirection{},
+		rules.MatchDirection{Reply: true},
+		rules.MatchMarkRange{Values: ids("1-2")},
+		rules.MatchMarkRange{Values: ids("1-3")},
+		rules.MatchMarkRange{Not: true, Values: ids("1-2")},
+		rules.MatchMarkRange{Conntrack: true, Values: ids("1-2")},
+		rules.MatchCgroup{Path: "a", Level: 1},
+		rules.MatchCgroup{Path: "a", Level: 2},
+		rules.MatchCgroup{Path: "b", Level: 1},
+		rules.MatchICMP{Values: ports("1")},
+		rules.MatchICMP{V6: true, Values: ports("1")},
+		rules.MatchICMP{Not: true, Values: ports("1")},
+		rules.MatchICMP{Values: ports("2")},
+		rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)},
+		rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)},
+		rules.MatchAddrType{Not: true, Types: rules.AddrTypes(rules.Local)},
+		rules.MatchAddrType{Types: rules.AddrTypes(rules.Unicast)},
+		rules.MatchReversePath{},
+		rules.MatchReversePath{Not: true},
+		rules.MatchReversePath{Kind: "loose"},
+		rules.MatchSocket{},
+		rules.MatchSocket{Not: true},
+		rules.MatchSocket{Kind: rules.NFTSocket},
+		rules.MatchListed{List: "@a"},
+		rules.MatchListed{Not: true, List: "@a"},
+		rules.MatchListed{List: "@b"},
+		rules.MatchListed{List: "@a", Parts: "src"},
+		rules.MatchTuple{},
+		rules.MatchTuple{Not: true},
+		rules.MatchTuple{Alternatives: [][]rules.Match{{rules.MatchDirection{}}}},
+		rules.MatchTuple{Alternatives: [][]rules.Match{{rules.MatchDirection{Reply: true}}}},
 		unknown,
 		rules.Unknown{Text: "other"},
 	}
@@ -321,14 +355,32 @@ func TestEqualDistinguishesAllMatchesAndActions(t *testing.T) {
 		rules.Jump{Chain: "b"},
 		rules.Jump{Chain: "a", Goto: true},
 		redirect(1), redirect(2),
+		rules.RedirectTo{Port: 1, Last: 2},
+		dnat(1),
+		rules.DNATPort{Port: 1, Last: 2},
+		rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 1},
+		rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.2"), Port: 1},
+		rules.SNATTo{Addr: netip.MustParseAddr("10.0.0.1")},
+		rules.SNATTo{Addr: netip.MustParseAddr("10.0.0.2")},
+		rules.Reject{},
+		rules.Reject{With: "with tcp reset"},
 		rules.TProxy{Port: 1},
+		rules.TProxy{Port: 1, Addr: netip.MustParseAddr("10.0.0.1")},
 		rules.TProxyDrop{Port: 1, Value: 1, Mask: all},
 		rules.TProxyDrop{Port: 1, Value: 1, Mask: 1},
 		mark(1), bits(1, 1),
 		rules.SaveMark{},
 		rules.RestoreMark{},
+		rules.MixMark{Mark: 1},
+		rules.MixMark{Conntrack: true, Mark: 1},
+		rules.MixMark{ConntrackMark: 1},
+		rules.MixMark{Mark: 1, Xor: 1},
 		rules.SetZone{Zone: 1},
 		rules.SetZone{Zone: 2},
+		rules.SetZone{Zone: 1, Helper: "ftp"},
+		rules.Notrack{},
+		rules.Require{Match: rules.MatchDirection{}},
+		rules.Require{Match: rules.MatchDirection{Reply: true}},
 		rules.Count{},
 		unknown,
 	}

@@ -26,7 +26,7 @@ func cniDefaults(r *rules.Redirect) {
 	r.IPv6 = true
 }
 
-// everyParameter sets all parameters that can be combined.
+// everyParameter sets a parameter of each kind.
 func everyParameter(r *rules.Redirect) {
 	r.IPv6, r.DropInvalid = true, true
 	r.OutboundCIDRs = prefixSelection("10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112")
@@ -60,7 +60,7 @@ func TestCompiledText(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(readText(t, path), got); diff != "" {
-				t.Errorf("%s, rewrite it with -update (-want +got):\n%s", path, diff)
+				t.Errorf("%s (-want +got; -update rewrites the file):\n%s", path, diff)
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
 		r.OutboundExcludePorts = ports("53")
 	})
 	if contains(withoutDNS, "udp") || !contains(withDNS, "udp dport 53 return") {
-		t.Error("the UDP rule of excluded ports requires captured DNS and the excluded port 53")
+		t.Error("with the excluded port 53, want a UDP rule if and only if DNS is captured")
 	}
 	if contains(typical(servers("10.96.0.10"), func(r *rules.Redirect) {
 		r.OutboundExcludePorts = ports("54")
@@ -234,8 +234,8 @@ func TestPrioritiesAreTenLowerThanIstiosUnlessStrict(t *testing.T) {
 	}
 }
 
-// TestRulesAreInTheFormThatBackendsExpect verifies for every rule that matches are canonical, the
-// comment is short enough, and jump targets exist.
+// TestRulesAreInTheFormThatBackendsExpect verifies for every rule that its matches are in canonical
+// order, that its comment is not too long, and that the targets of its jumps exist.
 func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 	for _, r := range []rules.Redirect{
 		typical(everyParameter), typical(everyParameter, tproxyMode), typical(cniDefaults),
@@ -260,19 +260,19 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 				}
 				for _, a := range rule.Actions {
 					if jump, ok := a.(rules.Jump); ok && table.Chain(jump.Chain) == nil {
-						t.Errorf("%s: %s: the chain does not exist", c.Name, &rule)
+						t.Errorf("%s: %s: the target of the jump does not exist", c.Name, &rule)
 					}
 				}
 			}
 		}
 		if got := len(table.Sets()); got == 0 && len(r.OutboundExcludeCIDRs) > 1 {
-			t.Error("many prefixes must become a set")
+			t.Errorf("no named set, want one for the %d excluded prefixes",
+				len(r.OutboundExcludeCIDRs))
 		}
 	}
 }
 
-// TestRulesShareNothing verifies that appending to a slice of one rule changes no other rule.
-func TestRulesShareNothing(t *testing.T) {
+func TestAppendingToTheSlicesOfARuleChangesNoOtherRule(t *testing.T) {
 	r := typical(everyParameter)
 	changed, want := compile(t, r), compile(t, r)
 	for _, c := range changed.Tables[0].Chains {
@@ -299,7 +299,7 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 				t.Errorf("error %v, want %v", err, r.Validate())
 			}
 			if len(rs.Tables) > 0 {
-				t.Errorf("a ruleset together with the error:\n%s", rs)
+				t.Errorf("want no ruleset together with the error, got\n%s", rs)
 			}
 			defer func() {
 				if err, ok := recover().(error); !ok ||

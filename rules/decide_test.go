@@ -52,7 +52,8 @@ func TestDefaultRulesDifferOnlyByDeviations(t *testing.T) {
 			left.Redirect = &c.redirect
 			result := diff.Decide(left, side(c.ruleset), diff.Options{})
 			if result.Verdict() != diff.Equivalent {
-				t.Errorf("a difference without a deviation:\n%s", describe(result))
+				t.Errorf("verdict %s, want %s except for deviations:\n%s", result.Verdict(),
+					diff.Equivalent, describe(result))
 			}
 		})
 	}
@@ -67,19 +68,21 @@ func TestRandomRulesDifferFromTheReferenceOnlyByDeviations(t *testing.T) {
 		}
 		result := diff.Decide(sideOf(r), side(istioReference(r)), diff.Options{})
 		if result.Verdict() != diff.Equivalent {
-			t.Fatalf("a difference without a deviation:\n%s", describe(result))
+			t.Fatalf("verdict %s, want %s except for deviations:\n%s", result.Verdict(),
+				diff.Equivalent, describe(result))
 		}
 		r.StrictIstio()
 		if result := diff.Decide(sideOf(r), side(istioReference(r)),
 			diff.Options{}); result.StrictVerdict() != diff.Equivalent {
-			t.Fatalf("a difference of strict rules:\n%s", describe(result))
+			t.Fatalf("without deviations: verdict %s, want %s:\n%s", result.StrictVerdict(),
+				diff.Equivalent, describe(result))
 		}
 	})
 }
 
-// TestChangedRulesAreFound changes one compiled rule and compares the decision with the outcomes of
-// a sample of the packets that the rules distinguish: a packet differs if and only if it is in a
-// class, unless classes are omitted, and the witness of each class differs.
+// TestChangedRulesAreFound changes one compiled rule, and compares the classes of the decision with
+// the outcomes of sampled packets. The two outcomes of a packet must differ if and only if a class
+// contains the packet, unless classes are omitted. The two outcomes of each witness must differ.
 func TestChangedRulesAreFound(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,7 +99,8 @@ func TestChangedRulesAreFound(t *testing.T) {
 		for _, c := range result.Classes {
 			if l, r := diff.Explain(&left, c.Witness).Outcome,
 				diff.Explain(&right, c.Witness).Outcome; l.Same(r) || !diff.Possible(c.Witness) {
-				t.Fatalf("the witness %s does not differ, or is not possible: %s", c.Witness, l)
+				t.Fatalf("the witness %s must be possible and have two outcomes, got %s and %s",
+					c.Witness, l, r)
 			}
 		}
 		for _, p := range populations(left, right) {
@@ -113,7 +117,8 @@ func TestChangedRulesAreFound(t *testing.T) {
 					return true // Decide compares such packets only if no others differ
 				}
 				if in && !differs || differs && !in && !result.More {
-					t.Fatalf("%s differs: %t, but is in a class: %t\n%s", packet, differs, in, right)
+					t.Fatalf("%s: the outcomes differ: %t, but a class contains the packet: %t\n%s",
+						packet, differs, in, right)
 				}
 				return true
 			})
@@ -121,8 +126,8 @@ func TestChangedRulesAreFound(t *testing.T) {
 	})
 }
 
-// changeRule removes a rule, swaps it with the last one, negates its matches of addresses and
-// ports, or makes it accept.
+// changeRule removes a rule, exchanges it with the last rule, negates its matches of addresses and
+// ports, or replaces its actions by accept. It reports whether there is a rule.
 func changeRule(t *rapid.T, rs rules.Ruleset) (changed rules.Ruleset, done bool) {
 	changed = rules.Ruleset{Tables: slices.Clone(rs.Tables), Routing: rs.Routing}
 	table := &changed.Tables[0]
@@ -215,8 +220,8 @@ func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 	}
 	if result.Verdict() == diff.Equivalent || len(result.Classes[0].Deviations) > 0 ||
 		len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
-		t.Errorf("want first classes without deviations, and then classes with deviations:\n%s",
-			describe(result))
+		t.Errorf("verdict %s; want another one than %s, and the classes without deviations first:\n%s",
+			result.Verdict(), diff.Equivalent, describe(result))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestDNSParameters(t *testing.T) {
 		{"capture of all queries", all, []row{
 			{"the application's query over UDP", appQuery, toAgentInZone},
 			{
-				"a query over IPv6", "out udp [fd00::5]:1 > [fd00:10:96::a]:53 uid 1000",
+				"an IPv6 query over UDP", "out udp [fd00::5]:1 > [fd00:10:96::a]:53 uid 1000",
 				toAgentInZone,
 			},
 			{"a query over TCP", "out tcp 10.244.1.5:1 > 192.0.2.1:53 uid 1000", toAgent},
@@ -103,8 +103,8 @@ func TestDNSParameters(t *testing.T) {
 			},
 			{"other ports are not DNS", "out udp 10.244.1.5:1 > 10.96.0.10:54 uid 1000", uncaptured},
 			{
-				"a query that another pod sends to the pod is not captured", "in udp 10.1.1.1:1 > 10.244.1.5:53",
-				uncaptured,
+				"a query that another pod sends to the pod is not captured",
+				"in udp 10.1.1.1:1 > 10.244.1.5:53", uncaptured,
 			},
 		}},
 		{"DNS over lo", all, []row{
@@ -220,7 +220,10 @@ func TestDNSParameters(t *testing.T) {
 				"a captured group's query", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 gid 202",
 				toAgentInZone,
 			},
-			{"another group's query is not captured, but in the zone", appQuery, appZoneOnly},
+			{
+				"another group's query is not captured, but is in the application's zone", appQuery,
+				appZoneOnly,
+			},
 		}},
 		{"several users and groups", func(r *rules.Redirect) {
 			all(r)
@@ -257,7 +260,7 @@ func TestDNSServersOfAMissingFamily(t *testing.T) {
 			"out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1337", proxyZoneOnly,
 		},
 		{
-			"answers to the proxy are in no zone, as in Istio",
+			"answers to the proxy are in the default zone, as in Istio",
 			"in udp 10.96.0.10:53 > 10.244.1.5:1", uncaptured,
 		},
 		{

@@ -103,7 +103,7 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{},
 		},
 		{
-			"drop ends everything",
+			"drop ends the evaluation of all chains",
 			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(drop)),
 				base(filter, pre, 1, do(mark(2)))),
 			in,
@@ -232,9 +232,9 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))),
 		base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
 	checkRows(t, sent, []row{
-		{"a packet on eth0 does not return", out, rules.Outcome{DNATPort: 9}},
+		{"a packet sent over eth0 does not arrive at this host", out, rules.Outcome{DNATPort: 9}},
 		{
-			"a packet on lo arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			"a packet sent over lo arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Outcome{Dropped: true, DNATPort: 9},
 		},
 	})
@@ -334,7 +334,7 @@ func TestStepsContainTheirBaseChain(t *testing.T) {
 	}
 }
 
-func TestEvaluationBeforeConntrack(t *testing.T) {
+func TestEvaluationBeforeAndAfterConntrack(t *testing.T) {
 	zone := func(n uint16) rules.Rule { return do(rules.SetZone{Zone: n}) }
 	state := func(s rules.State) rules.MatchState {
 		return rules.MatchState{States: rules.States(s)}
@@ -509,13 +509,13 @@ func TestEvaluationOfTProxy(t *testing.T) {
 	trace := diff.Explain(&nft, packet(in+" no-listener"))
 	steps := trace.Passes[0].Steps
 	if len(steps) != 2 || steps[0].Stopped != port || steps[1].Stopped != nil {
-		t.Errorf("want two steps, of which only the first one ended at %v:\n%s", port,
-			decisions(trace))
+		t.Errorf("want two steps, the first one stopped at %v and the second one not stopped:\n%s",
+			port, decisions(trace))
 	}
 }
 
-// The rules in this test have conditions after actions. The kernel does not report such rules as
-// matches.
+// The first rule in this test has a condition after an action. The kernel does not report such a
+// rule as a match if the packet does not meet the condition.
 func TestStepsOfRulesThatEndEarly(t *testing.T) {
 	later := rules.Require{Match: rules.MatchPort{Side: rules.Destination, Ports: ports("443")}}
 	rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,
@@ -527,13 +527,13 @@ func TestStepsOfRulesThatEndEarly(t *testing.T) {
 		trace := diff.Explain(&rs, packet(text))
 		steps := trace.Passes[0].Steps
 		if len(steps) == 0 || !cmp.Equal(steps[0].Stopped, want) || trace.Outcome.Mark != 2 {
-			t.Errorf("%s: want the mark 2 and the end of the rule at %v:\n%s", text, want,
-				decisions(trace))
+			t.Errorf("%s: want the mark 2, and the first rule stopped at %v (nil: not stopped):\n%s",
+				text, want, decisions(trace))
 		}
 	}
 }
 
-// The conditions in this test do not affect the outcome.
+// The conditions in this test do not affect the outcome, but they decide whether a rule matches.
 func TestUncertainSteps(t *testing.T) {
 	condition := rules.Unknown{Text: "ct status other", Effect: rules.Reads}
 	for name, tc := range map[string]struct {
@@ -553,7 +553,7 @@ func TestUncertainSteps(t *testing.T) {
 	} {
 		rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, tc.rules...))
 		if got := diff.Explain(&rs, packet(in)).Uncertain; !slices.Equal(got, tc.want) {
-			t.Errorf("%s: the steps depend on %q, want %q", name, got, tc.want)
+			t.Errorf("%s: Uncertain is %q, want %q", name, got, tc.want)
 		}
 	}
 }
@@ -582,7 +582,8 @@ func TestUnknownConditionsMatterOnlyIfReached(t *testing.T) {
 	later := ruleset(rules.Inet, base(rules.Filter, rules.Output, 0, when(rules.Drop, anything)))
 	if trace := diff.Explain(&later,
 		packet("out tcp 127.0.0.1:1 > 127.0.0.1:80")); len(trace.Passes) != 1 {
-		t.Errorf("an undecided packet continues to another hook:\n%s", decisions(trace))
+		t.Errorf("%d passes, want one, because the packet is undecided at output:\n%s",
+			len(trace.Passes), decisions(trace))
 	}
 	for name, chains := range map[string][]rules.Chain{
 		"jump nowhere": {base(rules.Filter, rules.Prerouting, 0, do(rules.Jump{Chain: "nowhere"}))},
@@ -618,9 +619,11 @@ func TestPathsOverLoopback(t *testing.T) {
 		packet string
 		want   rules.Outcome
 	}{
-		{"a packet on eth0 does not return", with(), out, rules.Outcome{}},
 		{
-			"a packet on lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			"a packet sent over eth0 does not arrive at this host", with(), out, rules.Outcome{},
+		},
+		{
+			"a packet sent over lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Outcome{Mark: 0x100},
 		},
 		{
@@ -708,7 +711,8 @@ func TestTraceOverLoopback(t *testing.T) {
 		t.Errorf("first step %q, want %q", got, first)
 	}
 	if rule := trace.Passes[0].Steps[0].Rule(); rule.Comment != "the proxy calls its own pod" {
-		t.Errorf("the first step's rule is %q", rule.Comment)
+		t.Errorf("the comment of the first step's rule is %q, want %q", rule.Comment,
+			"the proxy calls its own pod")
 	}
 	if trace.Passes[0].Outcome.TProxy != 0 || trace.Passes[0].Outcome.Redirect != 15006 {
 		t.Errorf("outcome of the first pass: %s, want only a redirection to port 15006",
@@ -716,7 +720,8 @@ func TestTraceOverLoopback(t *testing.T) {
 	}
 }
 
-// TestDelivery verifies the known effect of routing on a packet that tproxy assigned to a listener.
+// TestDelivery verifies what is known about the delivery of packets that tproxy assigned to a
+// listener.
 func TestDelivery(t *testing.T) {
 	compiled := compile(t, typical(tproxyMode, ipv6))
 	others := compiled

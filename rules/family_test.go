@@ -10,8 +10,9 @@ import (
 
 func TestCapturesIPv6(t *testing.T) {
 	for _, tc := range []struct {
-		name, addresses   string
-		single, dualStack bool
+		name, addresses string
+		// first is the result without dual stack, when the first address decides.
+		first, dualStack bool
 	}{
 		{"an IPv4 pod", "10.0.0.1", false, false},
 		{"an IPv6 pod", "fd00::1", true, true},
@@ -24,8 +25,8 @@ func TestCapturesIPv6(t *testing.T) {
 		for text := range strings.FieldsSeq(tc.addresses) {
 			addresses = append(addresses, netip.MustParseAddr(text))
 		}
-		if got := rules.CapturesIPv6(addresses, false); got != tc.single {
-			t.Errorf("%s: %t, want %t", tc.name, got, tc.single)
+		if got := rules.CapturesIPv6(addresses, false); got != tc.first {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.first)
 		}
 		if got := rules.CapturesIPv6(addresses, true); got != tc.dualStack {
 			t.Errorf("%s, dual stack: %t, want %t", tc.name, got, tc.dualStack)
@@ -44,6 +45,6 @@ func TestDecidesFamily(t *testing.T) {
 		}
 	}
 	if rules.DecidesFamily(netip.Addr{}) {
-		t.Error("the zero address decides the family")
+		t.Error("DecidesFamily reports true for the zero address, want false")
 	}
 }

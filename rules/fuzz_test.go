@@ -18,22 +18,22 @@ import (
 func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), text string) []T {
 	t.Helper()
 	got, err := parse(text)
-	anyWrong := false
+	anyInvalid := false
 	for element := range strings.SplitSeq(text, ",") {
 		element = strings.TrimSpace(element)
-		if _, wrong := parse(element); wrong != nil {
-			anyWrong = true
+		if _, elementErr := parse(element); elementErr != nil {
+			anyInvalid = true
 			if err == nil || !strings.Contains(err.Error(), strconv.Quote(element)) {
 				t.Fatalf("%q: the error %v does not name %q", text, err, element)
 			}
 		}
 	}
-	if (err != nil) != anyWrong {
-		t.Fatalf("%q: error %v, but an element is invalid: %t", text, err, anyWrong)
+	if (err != nil) != anyInvalid {
+		t.Fatalf("%q: error %v, but an element is invalid: %t", text, err, anyInvalid)
 	}
 	if err != nil {
 		if got != nil {
-			t.Fatalf("%q: %v together with the error %v", text, got, err)
+			t.Fatalf("%q: want no values together with the error %v, got %v", text, err, got)
 		}
 		return nil
 	}
@@ -63,13 +63,15 @@ func FuzzParsePorts(f *testing.F) {
 		last := -1
 		for _, r := range checkList(t, rules.ParsePorts, text) {
 			if int(r.First) <= last || r.First > r.Last {
-				t.Fatalf("%q: range %s comes after port %d", text, r, last)
+				t.Fatalf("%q: range %s is not ascending, or not above the previous port %d", text, r,
+					last)
 			}
 			last = int(r.Last)
 		}
 		selection, err := rules.ParsePortSelection(text)
 		if selection.All != (text == "*") || selection.All && (err != nil || selection.Ports != nil) {
-			t.Fatalf("%q: selection %+v (%v)", text, selection, err)
+			t.Fatalf("%q: selection %+v (%v), want all ports if and only if the text is *", text,
+				selection, err)
 		}
 	})
 }
@@ -102,7 +104,7 @@ func FuzzParseIDs(f *testing.F) {
 			return rules.ParseIDs(text, nil)
 		}, text) {
 			if r.First > r.Last || r.Last == 1<<32-1 {
-				t.Fatalf("%q: range %s", text, r)
+				t.Fatalf("%q: range %s, want an ascending range below 4294967295", text, r)
 			}
 		}
 		checkList(t, func(text string) ([]rules.IDRange, error) {
@@ -178,7 +180,7 @@ func FuzzParsePacket(f *testing.F) {
 			t.Fatalf("%q\n\tis printed as %q\n\tand parsed as %q (%v)", text, p, second, err)
 		}
 		if outcome := diff.Explain(&compiled, p).Outcome; outcome.Undecided != "" {
-			t.Fatalf("%q: %s", p, outcome)
+			t.Fatalf("%q: %s, want a decided outcome", p, outcome)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func runParameterTests(t *testing.T, tests []parameterTest, common ...func(*rule
 
 func TestInboundParametersInRedirectMode(t *testing.T) {
 	runParameterTests(t, []parameterTest{
-		{"other ports", func(r *rules.Redirect) {
+		{"other ports of the proxy", func(r *rules.Redirect) {
 			r.InboundCapturePort, r.TunnelPort = 12346, 12347
 		}, []row{
 			{
@@ -92,7 +92,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			{"the last of an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9000", uncaptured},
 			{"the port after an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9001", toInbound},
 			{
-				"the health port, unless it is excluded",
+				"the health port, which is not excluded here",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:15021", toInbound,
 			},
 		}},
@@ -104,7 +104,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				uncaptured,
 			},
 			{
-				"a packet that arrives on an interface that matches a name pattern",
+				"a packet that arrives on an interface with an excluded prefix",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth7",
 				uncaptured,
 			},
@@ -114,7 +114,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				uncaptured,
 			},
 			{
-				"a packet that leaves through an interface that matches a name pattern",
+				"a packet that leaves through an interface with an excluded prefix",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev veth7 uid 1000", uncaptured,
 			},
 			{
@@ -135,7 +135,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				toOutbound,
 			},
 			{
-				"an included destination from an interface that matches a name pattern",
+				"an included destination from an interface with a rerouted prefix",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev tap0", toOutbound,
 			},
 			{
@@ -347,7 +347,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 				rules.Outcome{TProxy: 12346, Mark: 7},
 			},
 			{
-				"an answer is routed back by the mark",
+				"a packet of the application with this connection mark returns to the proxy",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 ctmark 7 state established",
 				marked(rerouted, 7, 7),
 			},
@@ -422,9 +422,12 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 		{"rerouted interfaces", func(r *rules.Redirect) {
 			r.RerouteInterfaces = interfaceNames("eth1")
 		}, []row{
-			{"packets from a rerouted interface are outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound},
 			{
-				"packets are outbound without an inbound listener, too",
+				"packets from a rerouted interface are outbound",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound,
+			},
+			{
+				"packets are outbound even without an inbound listener",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 no-listener", toOutbound,
 			},
 			{

@@ -19,8 +19,8 @@ import (
 // namespace.
 type istioCase struct {
 	name string
-	// args contains the values of flags and of environment variables, whose names are in upper
-	// case. Names that begin with _ describe the pod.
+	// args contains the values of flags, and of environment variables, which have names in upper
+	// case. Values with names that begin with _ describe the pod.
 	args     map[string]string
 	redirect rules.Redirect
 	ruleset  rules.Ruleset
@@ -131,7 +131,7 @@ func (c istioCase) parameters() rules.Redirect {
 	return r
 }
 
-// portsAsGiven keeps the order and duplicates, as Istio does.
+// portsAsGiven parses a list of ports, and keeps the order and duplicates as Istio does.
 func portsAsGiven(text string) []rules.PortRange {
 	var input []rules.PortRange
 	for element := range strings.SplitSeq(text, ",") {

@@ -38,11 +38,11 @@ func hasInbound(r rules.Redirect) bool {
 // istioWriter writes the rules of one family.
 type istioWriter struct {
 	rules.Redirect
-	family                                  rules.Family
-	lines                                   map[string][]string // by "table CHAIN"
-	loopback, passthrough                   string
-	included, excluded, servers             []string
-	dns, tproxy, inbound, loopbackInclusion bool
+	family                                 rules.Family
+	lines                                  map[string][]string // by "table CHAIN"
+	loopback, passthrough                  string
+	included, excluded, servers            []string
+	dns, tproxy, inbound, loopbackIncluded bool
 }
 
 func newIstioWriter(r rules.Redirect, f rules.Family) *istioWriter {
@@ -54,7 +54,7 @@ func newIstioWriter(r rules.Redirect, f rules.Family) *istioWriter {
 		dns:      r.DNS.Capture && (r.DNS.All || len(r.DNS.Servers) > 0),
 		tproxy:   r.Mode == rules.ModeTProxy,
 		inbound:  hasInbound(r),
-		loopbackInclusion: slices.ContainsFunc(r.OutboundCIDRs.Prefixes,
+		loopbackIncluded: slices.ContainsFunc(r.OutboundCIDRs.Prefixes,
 			func(p netip.Prefix) bool { return p.Addr().IsLoopback() }),
 	}
 	if f == rules.IPv6 {
@@ -229,7 +229,7 @@ func (w *istioWriter) owner(match string, exemptDNS bool) {
 	w.add("nat ISTIO_OUTPUT", "! -d %s -o lo -p tcp %s -m owner %s -j ISTIO_IN_REDIRECT",
 		w.loopback, exempt, match)
 	switch {
-	case w.loopbackInclusion:
+	case w.loopbackIncluded:
 	case w.dns:
 		w.add("nat ISTIO_OUTPUT", "-o lo -p tcp ! --dport 53 -m owner ! %s -j RETURN", match)
 	default:

@@ -10,15 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers lists runs that leave rules of an earlier run in place, so that the result does not
-// match their parameters.
+// leftovers lists runs that leave rules of an earlier run in place. Their rules do not match their
+// parameters.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "the rules of TPROXY and DNS remain although the new run has none",
 	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS remain although the new run captures no DNS",
 }
 
-// TestStrictRulesTreatEveryPacketAsIstiosDo proves that, without deviations, Compile's rules are
-// equivalent to the rules of every recorded run of istio-iptables.
+// TestStrictRulesTreatEveryPacketAsIstiosDo verifies that, without deviations, Compile's rules are
+// equivalent to the rules of every recorded run of istio-iptables. In the long form it compares one
+// packet of each class, otherwise a sample of these packets.
 func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
@@ -45,8 +46,8 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	}
 }
 
-// TestStrictRulesTreatRandomPacketsAsIstiosDo compares random values and the values in the rules.
-// TestStrictRulesTreatEveryPacketAsIstiosDo compares one packet of each class.
+// TestStrictRulesTreatRandomPacketsAsIstiosDo compares packets with random values and with values
+// in the rules, unlike TestStrictRulesTreatEveryPacketAsIstiosDo.
 func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" {
@@ -68,7 +69,7 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	}
 }
 
-// TestPacketsDifferFromIstioOnlyByDeviations compares the default rules.
+// TestPacketsDifferFromIstioOnlyByDeviations compares compiled rules with all deviations enabled.
 func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" || c.cleaned() {
@@ -97,13 +98,13 @@ func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
 				slices.ContainsFunc(r.InboundPorts.Ports,
 					func(p rules.PortRange) bool { return p.Contains(r.TunnelPort) }))
 			if seen[rules.TunnelPortTProxy] != tproxied {
-				t.Errorf("a packet shows deviation %s: %t, want %t", rules.TunnelPortTProxy,
+				t.Errorf("a packet differs by deviation %s: %t, want %t", rules.TunnelPortTProxy,
 					!tproxied, tproxied)
 			}
 			if rerouted := tproxied &&
 				len(r.RerouteInterfaces) > 0; seen[rules.RerouteTProxy] != rerouted {
-				t.Errorf("a packet shows deviation %s: %t, want %t", rules.RerouteTProxy, !rerouted,
-					rerouted)
+				t.Errorf("a packet differs by deviation %s: %t, want %t", rules.RerouteTProxy,
+					!rerouted, rerouted)
 			}
 		})
 	}
@@ -160,19 +161,21 @@ func populations(rulesets ...rules.Ruleset) []*population {
 	return all
 }
 
-func sameOutcome(p rules.Packet, sluice, istio *rules.Ruleset) bool {
+// sameOutcome reports whether a packet has the same outcome with both rulesets, or is impossible.
+func sameOutcome(p rules.Packet, sluice, reference *rules.Ruleset) bool {
 	if p.State == rules.Untracked && p.Protocol != rules.ICMPv6 {
-		return true // not a possible packet, see diff.Possible
+		return true // impossible, see diff.Possible
 	}
-	return diff.Explain(sluice, p).Outcome.Same(diff.Explain(istio, p).Outcome)
+	return diff.Explain(sluice, p).Outcome.Same(diff.Explain(reference, p).Outcome)
 }
 
-// reportDifference fails with the packet and the matching rules of both rulesets.
-func reportDifference(t rapid.TB, p rules.Packet, sluice, istio *rules.Ruleset) {
+// reportDifference fails with the outcomes of the packet, and its path through both rulesets. The
+// outcome with reference is the expected one.
+func reportDifference(t rapid.TB, p rules.Packet, sluice, reference *rules.Ruleset) {
 	t.Helper()
-	got, want := diff.Explain(sluice, p), diff.Explain(istio, p)
-	t.Fatalf("%s\n\twith istio-iptables the packet is %s:\n%s", mismatch(p.String(), want.Outcome, got),
-		want.Outcome, decisions(want))
+	got, want := diff.Explain(sluice, p), diff.Explain(reference, p)
+	t.Fatalf("%s\n\tthe path with the expected outcome:\n%s",
+		mismatch(p.String(), want.Outcome, got), decisions(want))
 }
 
 // anyPacket draws packets with typical and unusual values, and with values of the rules.

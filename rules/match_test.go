@@ -73,7 +73,7 @@ func TestMatches(t *testing.T) {
 			"meta nfproto ipv4",
 		},
 		{
-			"a family that is in none of several tuples",
+			"a tuple of family and direction that is none of several tuples",
 			rules.MatchTuple{Not: true, Alternatives: [][]rules.Match{
 				{rules.MatchFamily{Family: rules.IPv4}, rules.MatchDirection{}},
 				{rules.MatchFamily{Family: rules.IPv6}, rules.MatchDirection{Reply: true}},
@@ -282,7 +282,7 @@ func TestActionText(t *testing.T) {
 		"counter":                                     rules.Count{}, "unknown(xt string)": unknown,
 	} {
 		if a.String() != want {
-			t.Errorf("%q, want %q", a, want)
+			t.Errorf("%T: text %q, want %q", a, a, want)
 		}
 	}
 }

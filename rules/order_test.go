@@ -78,23 +78,23 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 				got = append(got, c.Chain.Name)
 			}
 			if text := strings.Join(got, " "); text != tc.want {
-				t.Errorf("%s, want %s", text, tc.want)
+				t.Errorf("the order of the chains is %s, want %s", text, tc.want)
 			}
 		})
 	}
 }
 
-// The order relative to other chains is not a property of a chain.
+// Order is not compared, because it depends on the other chains at the hook.
 func TestOrderOfChainsIsNotCompared(t *testing.T) {
 	with := func(b *rules.Base) rules.Ruleset {
 		return rules.Ruleset{Tables: []rules.Table{{Chains: []rules.Chain{{Base: b}}}}}
 	}
 	if !rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Order: 2})) {
-		t.Error("chains differ because of their order")
+		t.Error("chains that differ only in Order are not equal, want equal")
 	}
 	if rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Priority: 1})) ||
 		rules.Equal(with(nil), with(&rules.Base{})) ||
 		rules.Equal(with(&rules.Base{}), with(nil)) || !rules.Equal(with(nil), with(nil)) {
-		t.Error("other properties are not compared")
+		t.Error("want different priorities to differ, and a chain without hook to equal only itself")
 	}
 }

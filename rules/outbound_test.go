@@ -9,7 +9,7 @@ import (
 
 func TestOutboundParameters(t *testing.T) {
 	runParameterTests(t, []parameterTest{
-		{"another port", func(r *rules.Redirect) {
+		{"other ports of the proxy", func(r *rules.Redirect) {
 			r.ProxyPort, r.TunnelPort = 12345, 12347
 		}, []row{
 			{
@@ -64,7 +64,7 @@ func TestOutboundParameters(t *testing.T) {
 			{"another port", "out tcp 10.244.1.5:1 > 192.0.2.1:81 uid 1000", uncaptured},
 			{"UDP is not included", "out udp 10.244.1.5:1 > 192.0.2.1:80 uid 1000", uncaptured},
 			{
-				"the loopback address is not included",
+				"an included port of the loopback address is not captured",
 				"out tcp 10.244.1.5:1 > 127.0.0.1:80 dev eth0 uid 1000", uncaptured,
 			},
 		}},
@@ -115,11 +115,11 @@ func TestOutboundParameters(t *testing.T) {
 			r.ProxyUIDs, r.ProxyGIDs = ids("1338,1337"), ids("1400,1401-1409")
 		}, []row{
 			{
-				"a connection of each user is not captured",
+				"connections of a user other than the first are not captured",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1337 gid 5", uncaptured,
 			},
 			{
-				"a connection of each group is not captured",
+				"connections of a group in a range are not captured",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 5 gid 1405", uncaptured,
 			},
 			{
@@ -135,7 +135,7 @@ func TestOutboundParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 5 gid 1400", uncaptured,
 			},
 			{
-				"the default group has no effect",
+				"the default group is not a group of the proxy",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 5 gid 1337", toOutbound,
 			},
 		}},
@@ -177,11 +177,11 @@ func TestOutboundParameters(t *testing.T) {
 			r.OutboundCIDRs = prefixSelection("::1/128,10.0.0.0/8")
 		}, []row{
 			{
-				"the application's IPv4 calls to its own pod are outbound", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000",
-				toOutbound,
+				"the application's IPv4 calls to its own pod are outbound",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000", toOutbound,
 			},
 			{
-				"the address itself is still a loopback address",
+				"calls to the included loopback address are not captured",
 				"out tcp [::1]:1 > [::1]:80 uid 1000", uncaptured,
 			},
 		}},
@@ -197,7 +197,7 @@ func TestOutboundParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337", toInbound,
 			},
 			{
-				"a loopback address through another interface",
+				"calls to a loopback address through another interface are not captured",
 				"out tcp 10.244.1.5:1 > 127.9.9.9:80 dev eth0 uid 1000", uncaptured,
 			},
 		}},
@@ -215,7 +215,7 @@ func TestOutboundParameters(t *testing.T) {
 			},
 			{"another group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 203", uncaptured},
 			{
-				"a packet without socket has no group",
+				"a packet without a socket has no group",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", uncaptured,
 			},
 			{
@@ -236,7 +236,7 @@ func TestOutboundParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 309", uncaptured,
 			},
 			{"another group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 310", toOutbound},
-			{"a packet without socket", "out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", toOutbound},
+			{"a packet without a socket", "out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", toOutbound},
 		}},
 		{"no owner group", func(r *rules.Redirect) {
 			r.OwnerGroups = rules.GroupSelection{}
@@ -268,36 +268,36 @@ func TestOutboundParameters(t *testing.T) {
 			r.OutboundCIDRs = prefixSelection("::ffff:0:0/96")
 		}, []row{
 			{
-				"means all IPv4 addresses", "out tcp 10.244.1.5:1 > 192.0.2.1:80 uid 1000",
+				"every IPv4 address is included", "out tcp 10.244.1.5:1 > 192.0.2.1:80 uid 1000",
 				toOutbound,
 			},
 			{
-				"means no other IPv6 address", "out tcp [fd00::5]:1 > [fd00:9::9]:80 uid 1000",
-				uncaptured,
+				"an IPv6 address is not included",
+				"out tcp [fd00::5]:1 > [fd00:9::9]:80 uid 1000", uncaptured,
 			},
 		}},
 		{"mapped prefixes as with istio-init", func(r *rules.Redirect) {
 			r.OutboundCIDRs = prefixSelection("::ffff:10.0.0.0/104")
 			r.Without = []rules.DeviationID{rules.MappedCIDR}
 		}, []row{
-			{"do not mean IPv4", "out tcp 10.244.1.5:1 > 10.1.1.1:80 uid 1000", uncaptured},
+			{"an IPv4 packet does not match", "out tcp 10.244.1.5:1 > 10.1.1.1:80 uid 1000", uncaptured},
 			{
-				"mean IPv6 packets that no host sends",
+				"an IPv6 packet, which no host sends, matches",
 				"out tcp [::ffff:10.244.1.5]:1 > [::ffff:10.1.1.1]:80 uid 1000", toOutbound,
 			},
 			{
-				"mean only addresses in the prefix",
+				"an IPv6 packet to an address outside the prefix does not match",
 				"out tcp [::ffff:10.244.1.5]:1 > [::ffff:11.1.1.1]:80 uid 1000", uncaptured,
 			},
 		}},
-		{"a packet without socket", func(*rules.Redirect) {}, []row{
+		{"a packet without a socket", func(*rules.Redirect) {}, []row{
 			{
-				"is not captured on lo, as with xtables",
+				"it is not captured on lo, as with xtables",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 no-socket", uncaptured,
 			},
 			{
-				"is captured on other interfaces", "out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket",
-				toOutbound,
+				"it is captured on other interfaces",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", toOutbound,
 			},
 		}},
 		{"keeping established connections", func(r *rules.Redirect) {
@@ -334,7 +334,7 @@ func TestOutboundParameters(t *testing.T) {
 	}, ipv6)
 }
 
-func TestPrecedenceOfExclusionsAndDNSIsIstios(t *testing.T) {
+func TestExclusionsAndDNSHaveThePrecedenceOfIstio(t *testing.T) {
 	dns := func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }
 	runParameterTests(t, []parameterTest{
 		{"an excluded port takes precedence over DNS", func(r *rules.Redirect) {

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Outcomes of the proxy's calls to its own pod in TPROXY mode, in which the mark is set first.
+// Outcomes of the proxy's calls to its own pod in TPROXY mode: the rules at output set the mark.
 var (
 	selfCallMarked    = rules.Outcome{Mark: rules.SelfCallMark}
 	selfCallToInbound = rules.Outcome{
@@ -86,7 +86,7 @@ var connections = []struct {
 		toInbound, selfCallToInbound, selfCallToInbound,
 	},
 	{
-		"a proxy that runs as root calls the application at the pod's address, bypassing itself in REDIRECT mode",
+		"a proxy that runs as root calls the application at the pod's address, which is captured only in TPROXY mode",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
 		uncaptured, toTransparent, toTransparent,
@@ -150,12 +150,12 @@ func TestOutcomesOfConnections(t *testing.T) {
 		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", toInbound,
 	}})
 	checkRows(t, tproxy, []row{{
-		"in TPROXY mode the proxy calls the application at another loopback address", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
-		selfCallToInbound,
+		"in TPROXY mode the proxy calls the application at another loopback address",
+		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", selfCallToInbound,
 	}})
 }
 
-// TestWithoutIPv6NoChainAffectsIPv6 covers the chains without a match of the family.
+// TestWithoutIPv6NoChainAffectsIPv6 covers the chains whose rules have no match of the family.
 func TestWithoutIPv6NoChainAffectsIPv6(t *testing.T) {
 	everything := func(r *rules.Redirect) {
 		r.DNS, r.DropInvalid = rules.DNS{Capture: true, All: true}, true

@@ -84,12 +84,13 @@ func TestParsePacketDefaults(t *testing.T) {
 			"in ipv6-icmp fd00::1 > fd00::2 icmp 135/0 state untracked",
 		},
 		{
-			"a related ICMPv6 redirect",
-			"in ipv6-icmp fe80::1 > fd00::2 icmp 137/0 state related",
+			"the code of a related ICMPv6 redirect is 0",
+			"in ipv6-icmp fe80::1 > fd00::2 icmp 137 state related",
 			"in ipv6-icmp fe80::1 > fd00::2 icmp 137/0 state related",
 		},
 		{
-			"another ICMP type is invalid", "in icmp 10.1.1.1 > 10.244.1.5 icmp 9",
+			"an ICMP type that conntrack does not know is invalid",
+			"in icmp 10.1.1.1 > 10.244.1.5 icmp 9",
 			"in icmp 10.1.1.1 > 10.244.1.5 icmp 9/0 state invalid",
 		},
 		{
@@ -165,7 +166,7 @@ func TestParsePacketRejects(t *testing.T) {
 			`protocol "256" is not`,
 		},
 		{
-			"a source without port", "in tcp 10.1.1.1 > 10.244.1.5:80",
+			"a source without a port", "in tcp 10.1.1.1 > 10.244.1.5:80",
 			`source "10.1.1.1" is not an address and port`,
 		},
 		{
@@ -186,7 +187,7 @@ func TestParsePacketRejects(t *testing.T) {
 			"source 10.1.1.1 and destination fd00::5 are of different families",
 		},
 		{"an unknown option", good + " iface eth0", `"iface" is not an option`},
-		{"an option without value", good + " dev", "dev has no value"},
+		{"an option without a value", good + " dev", "dev has no value"},
 		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
 		{"an owner of an incoming packet", good + " uid 0", "apply only to outgoing packets"},
 		{"a socket of an incoming packet", good + " no-socket", "apply only to outgoing packets"},
@@ -210,7 +211,7 @@ func TestParsePacketRejects(t *testing.T) {
 func TestParsePacketReportsAllErrors(t *testing.T) {
 	_, err := rules.ParsePacket("inn tpc 10.1.1.1:99999 > 10.244.1.5:80 dev a/b uid x state old")
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("got no error, want one that names all invalid words")
 	}
 	for _, word := range []string{`"inn"`, `"tpc"`, `"10.1.1.1:99999"`, `"a/b"`, `"x"`, `"old"`} {
 		if !strings.Contains(err.Error(), word) {

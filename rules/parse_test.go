@@ -49,9 +49,9 @@ func TestParsersAccept(t *testing.T) {
 		{"the last optional port", "optional port", "65535", "65535"},
 		{"no ports", "ports", "", "[]"},
 		{"a list of ports, in ascending order", "ports", "443,80", "[80 443]"},
-		{"blanks after commas, as Istio does", "ports", "15090, 15021", "[15021 15090]"},
-		{"blanks and tabs around elements", "ports", " 80\t,\n443 ", "[80 443]"},
-		{"empty elements, as Istio does", "ports", ",80,,443,", "[80 443]"},
+		{"blanks after commas, as in Istio", "ports", "15090, 15021", "[15021 15090]"},
+		{"blanks, tabs and newlines around elements", "ports", " 80\t,\n443 ", "[80 443]"},
+		{"empty elements, as in Istio", "ports", ",80,,443,", "[80 443]"},
 		{"only commas and blanks", "ports", " , ,", "[]"},
 		{"a range in iptables syntax", "ports", "8000:9000", "[8000-9000]"},
 		{"a range in nft syntax", "ports", "8000-9000", "[8000-9000]"},
@@ -62,8 +62,8 @@ func TestParsersAccept(t *testing.T) {
 		{"overlapping ranges", "ports", "8500-9500,8000-9000", "[8000-9500]"},
 		{"adjacent ranges are merged", "ports", "8001-9000,7000-8000", "[7000-9000]"},
 		{"adjacent single ports are not merged", "ports", "81,80", "[80 81]"},
-		{"port 0, as Istio does", "ports", "0", "[0]"},
-		{"leading zeros are decimal", "ports", "0080", "[80]"},
+		{"port 0, as in Istio", "ports", "0", "[0]"},
+		{"a port with leading zeros is decimal", "ports", "0080", "[80]"},
 		{"all ports", "port selection", "*", "{true []}"},
 		{"some ports", "port selection", "80", "{false [80]}"},
 		{"no ports", "port selection", "", "{false []}"},
@@ -97,8 +97,8 @@ func TestParsersAccept(t *testing.T) {
 		{"no groups", "groups", "", "{false []}"},
 
 		{"interfaces", "interfaces", "not-istio-nic, eth1", "[not-istio-nic eth1]"},
-		{"a name pattern in iptables syntax", "interfaces", "eth+", "[eth*]"},
-		{"a name pattern in nft syntax", "interfaces", "eth*", "[eth*]"},
+		{"a prefix of names in iptables syntax", "interfaces", "eth+", "[eth*]"},
+		{"a prefix of names in nft syntax", "interfaces", "eth*", "[eth*]"},
 		{"a name of 15 bytes", "interfaces", "abcdefghijklmno", "[abcdefghijklmno]"},
 		{
 			"a name with special characters", "interfaces", "eth0.100,veth@x,br_1",
@@ -108,8 +108,8 @@ func TestParsersAccept(t *testing.T) {
 		{"a decimal mark", "mark", "1337", "1337"},
 		{"a hexadecimal mark, which Istio's routes reject", "mark", "0x539", "1337"},
 		{"a hexadecimal mark in capitals", "mark", "0X53A", "1338"},
-		{"no mark", "mark", "0", "0"},
-		{"the last mark", "mark", "0xffffffff", "4294967295"},
+		{"the lowest mark", "mark", "0", "0"},
+		{"the highest mark", "mark", "0xffffffff", "4294967295"},
 
 		{"true", "bool", "true", "true"},
 		{"1", "bool", "1", "true"},
@@ -146,26 +146,26 @@ func TestParsersReject(t *testing.T) {
 		{"the mode of pods that are not captured", "mode", "NONE", "REDIRECT or TPROXY"},
 
 		{"port 0", "port", "0", "a port (1-65535)"},
-		{"an optional port too high", "optional port", "65536", "a port from 0 to 65535"},
+		{"an optional port that is too high", "optional port", "65536", "a port from 0 to 65535"},
 		{"an optional port that is not a number", "optional port", "x", "a port from 0 to 65535"},
-		{"a port too high", "port", "65536", "a port (1-65535)"},
+		{"a port that is too high", "port", "65536", "a port (1-65535)"},
 		{"an empty port", "port", "", "a port (1-65535)"},
 		{"a word", "ports", "80a", ports},
 		{"the name of a service", "ports", "http", ports},
-		{"a port too high", "ports", "70000", ports},
+		{"a listed port that is too high", "ports", "70000", ports},
 		{"a negative port", "ports", "-80", ports},
 		{"a signed port", "ports", "+80", ports},
 		{"a descending range", "ports", "9000-8000", ports},
-		{"half a range", "ports", "8000-", ports},
-		{"three ends", "ports", "1-2-3", ports},
-		{"two range separators", "ports", "1:2-3", ports},
+		{"a range without its last port", "ports", "8000-", ports},
+		{"a range of three ports", "ports", "1-2-3", ports},
+		{"two different range separators", "ports", "1:2-3", ports},
 		{"a hexadecimal port", "ports", "0x50", ports},
-		{"two ports without comma", "ports", "80 443", ports},
+		{"two ports without a comma", "ports", "80 443", ports},
 		{"a wildcard in a list without wildcards", "ports", "*", ports},
 		{"a wildcard with ports", "port selection", "80,*", alone},
 
 		{"an address without a length, as in Istio", "prefixes", "10.0.0.0", prefix},
-		{"a length too long", "prefixes", "10.0.0.0/33", prefix},
+		{"a length that is too long", "prefixes", "10.0.0.0/33", prefix},
 		{"a wildcard in a list without wildcards", "prefixes", "*", prefix},
 		{"a zone", "prefixes", "fe80::1%eth0/64", prefix},
 		{"a mask", "prefixes", "10.0.0.0/255.0.0.0", prefix},
@@ -193,15 +193,15 @@ func TestParsersReject(t *testing.T) {
 		{"a name of 16 bytes", "interfaces", "abcdefghijklmnop", name},
 		{"a slash", "interfaces", "a/b", name},
 		{"a colon", "interfaces", "eth0:1", name},
-		{"a blank within", "interfaces", "eth0 eth1", name},
-		{"a quote", "interfaces", `a"b`, name},
+		{"a blank within a name", "interfaces", "eth0 eth1", name},
+		{"a quotation mark", "interfaces", `a"b`, name},
 		{"a dot", "interfaces", ".", name},
 		{"two dots", "interfaces", "..", name},
 		{"every interface, which no backend can match by name", "interfaces", "*", name},
 		{"every interface in iptables syntax", "interfaces", "+", name},
 		{"two wildcards", "interfaces", "eth++", name},
 
-		{"a mark too high", "mark", "4294967296", mark},
+		{"a mark that is too high", "mark", "4294967296", mark},
 		{"a negative mark", "mark", "-1", mark},
 		{"hexadecimal without 0x", "mark", "53a", mark},
 		{"no digits", "mark", "0x", mark},
@@ -246,14 +246,14 @@ func TestListErrorsNameEveryInvalidElement(t *testing.T) {
 	} {
 		_, err := parsers[tc.parser](tc.text)
 		if err == nil {
-			t.Errorf("%s %q: no error", tc.parser, tc.text)
+			t.Errorf("%s %q: got no error, want one", tc.parser, tc.text)
 			continue
 		}
 		for i, element := range strings.Split(tc.text, ", ") {
-			wrong := i == 1 || i > 2 // the first and the third element of each list are valid
-			if strings.Contains(err.Error(), fmt.Sprintf("%q", element)) != wrong {
-				t.Errorf("%s %q: element %q is invalid: %t; the error is:\n%v", tc.parser, tc.text,
-					element, wrong, err)
+			invalid := i == 1 || i > 2 // the first and the third element of each list are valid
+			if strings.Contains(err.Error(), fmt.Sprintf("%q", element)) != invalid {
+				t.Errorf("%s %q: want the error to name %q: %t; got:\n%v", tc.parser, tc.text, element,
+					invalid, err)
 			}
 		}
 	}

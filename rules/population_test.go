@@ -61,8 +61,8 @@ func (p *population) size() int {
 	return n
 }
 
-// each calls do with every combination, or with a fixed sample of limit combinations if there are
-// more. It ends when do returns false.
+// each calls do with every possible packet among the combinations, or among a fixed sample of limit
+// combinations if there are more. It ends when do returns false.
 func (p *population) each(limit int, do func(rules.Packet) bool) {
 	size := p.size()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -70,14 +70,14 @@ func (p *population) each(limit int, do func(rules.Packet) bool) {
 		if size > limit {
 			i = random.IntN(size)
 		}
-		if packet, exists := p.packet(i); exists && !do(packet) {
+		if packet, possible := p.packet(i); possible && !do(packet) {
 			return
 		}
 	}
 }
 
 // packet returns one combination, and reports whether such a packet is possible.
-func (p *population) packet(index int) (packet rules.Packet, exists bool) {
+func (p *population) packet(index int) (packet rules.Packet, possible bool) {
 	packet.Hook = p.hook
 	for _, d := range p.dimensions {
 		d[index%len(d)](&packet)
@@ -189,7 +189,8 @@ func (parts ruleParts) protocols(f rules.Family) []change {
 	})
 }
 
-// addressValues returns typical addresses, and the addresses at both ends of each range.
+// addressValues returns typical addresses, and the addresses at and next to both ends of each
+// range.
 func (parts ruleParts) addressValues(f rules.Family, side rules.Side) []netip.Addr {
 	texts := []string{"10.244.1.5", "192.0.2.1", "127.0.0.1", "127.0.0.2"}
 	if f == rules.IPv6 {
@@ -353,7 +354,8 @@ func (parts ruleParts) marks(conntrack bool) []change {
 	})
 }
 
-// states returns all states, or only the two that NAT treats differently.
+// states returns all states if a rule matches states or marks, and otherwise only two states, which
+// NAT treats differently.
 func (parts ruleParts) states() []change {
 	values := []rules.State{rules.New, rules.Established}
 	if len(matchesOf[rules.MatchState](parts)) > 0 || len(matchesOf[rules.MatchMark](parts)) > 0 {

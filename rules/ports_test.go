@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// excludedPorts returns the ports of the rule for excluded ports.
+// excludedPorts returns the ports of the rule for excluded inbound ports.
 func excludedPorts(t testing.TB, rs rules.Ruleset) []rules.PortRange {
 	for _, table := range rs.Tables {
 		for _, c := range table.Chains {
@@ -22,17 +22,18 @@ func excludedPorts(t testing.TB, rs rules.Ruleset) []rules.PortRange {
 			}
 		}
 	}
-	t.Fatal("no rule excludes ports")
+	t.Fatal("no rule excludes inbound ports, want one")
 	return nil
 }
 
+// excludingPorts returns the compiled rules that capture all inbound ports except the given ones.
 func excludingPorts(ports []rules.PortRange) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.InboundExcludePorts = true, ports
 	return rules.MustCompile(r)
 }
 
-// Short lists of ports remain readable. Long lists become ranges.
+// In a short list, adjacent ports stay single. In a long list they become ranges.
 func TestManyAdjacentPortsBecomeRanges(t *testing.T) {
 	for _, row := range []struct{ from, ports, want int }{
 		{15020, 2, 2},
@@ -52,8 +53,8 @@ func TestManyAdjacentPortsBecomeRanges(t *testing.T) {
 	}
 }
 
-// TestMergedPortsAreEquivalent draws lists that are merged, and compares the rulesets with rulesets
-// of the unmerged ports.
+// TestMergedPortsAreEquivalent draws lists of ports that the compiler merges, and compares each
+// ruleset with a ruleset that contains the unmerged ports.
 func TestMergedPortsAreEquivalent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts,

@@ -38,7 +38,7 @@ func TestNormalize(t *testing.T) {
 			t.Errorf("%s: %s becomes %s, want %s", tc.name, before, got, tc.want)
 		}
 		if after := fmt.Sprint(tc.input); after != before {
-			t.Errorf("%s: the argument %s is now %s", tc.name, before, after)
+			t.Errorf("%s: Normalize changes its argument from %s to %s", tc.name, before, after)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestNormalizeKeepsTheNumbers(t *testing.T) {
 			t.Fatalf("%v becomes %v: contains %d is %t, want %t", ranges, got, n, !want, want)
 		}
 		if second := rules.Normalize(got); fmt.Sprint(second) != fmt.Sprint(got) {
-			t.Fatalf("%v becomes %v, which becomes %v when normalized again", ranges, got, second)
+			t.Fatalf("%v becomes %v, but that becomes %v when normalized again", ranges, got, second)
 		}
 	})
 }

@@ -8,11 +8,11 @@ import (
 
 func TestCapturesNothing(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		with func(*rules.Redirect)
-		want bool
+		name   string
+		change func(*rules.Redirect)
+		want   bool
 	}{
-		{"no parameter", func(*rules.Redirect) {}, true},
+		{"the default parameters", func(*rules.Redirect) {}, true},
 		{"all inbound ports", func(r *rules.Redirect) { r.InboundPorts.All = true }, false},
 		{"one inbound port", func(r *rules.Redirect) { r.InboundPorts.Ports = ports("80") }, false},
 		{"all destinations", func(r *rules.Redirect) { r.OutboundCIDRs.All = true }, false},
@@ -28,18 +28,18 @@ func TestCapturesNothing(t *testing.T) {
 		{"all DNS, but no group", func(r *rules.Redirect) {
 			r.DNS, r.OwnerGroups = rules.DNS{Capture: true, All: true}, rules.GroupSelection{}
 		}, true},
-		{"all destinations of virtual machines, but no group", func(r *rules.Redirect) {
+		{"a rerouted interface with all destinations, but no group", func(r *rules.Redirect) {
 			r.OutboundCIDRs.All, r.OwnerGroups = true, rules.GroupSelection{}
 			r.RerouteInterfaces = []rules.InterfaceName{{Name: "net1"}}
 		}, false},
-		{"no destination of virtual machines", func(r *rules.Redirect) {
+		{"a rerouted interface without destinations", func(r *rules.Redirect) {
 			r.RerouteInterfaces = []rules.InterfaceName{{Name: "net1"}}
 		}, true},
 	} {
 		r := rules.DefaultRedirect()
-		tc.with(&r)
+		tc.change(&r)
 		if got := r.CapturesNothing(); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+			t.Errorf("%s: CapturesNothing is %t, want %t", tc.name, got, tc.want)
 		}
 	}
 }

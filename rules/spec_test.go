@@ -34,8 +34,8 @@ var (
 	proxyZoneOnly = rules.Outcome{Zone: rules.ProxyDNSZone}
 )
 
-// typical returns istio-init's default parameters, with changes. They capture all traffic except
-// connections to the proxy's own ports.
+// typical returns istio-init's default parameters, with changes. Without changes, the parameters
+// capture all TCP connections, except inbound connections to the proxy's own ports.
 func typical(changes ...func(*rules.Redirect)) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -113,13 +113,13 @@ func decisions(t rules.Trace) string {
 	return b.String()
 }
 
-// isFulfilled reports whether a packet satisfies a match after conntrack.
+// isFulfilled reports whether a packet satisfies a match in a chain that runs after conntrack.
 func isFulfilled(m rules.Match, p rules.Packet) bool {
 	return len(fulfilled([]rules.Match{m}, p)) > 0
 }
 
-// fulfilled returns the indices of the matches that a packet satisfies after conntrack. A missing
-// address counts as the unspecified address.
+// fulfilled returns the indices of the matches that a packet satisfies in a chain that runs after
+// conntrack. A missing address counts as the unspecified address.
 func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
 	withAddr := func(a, other netip.AddrPort) netip.AddrPort {
 		switch {

@@ -16,7 +16,7 @@ func TestDefaultAndTypicalParametersAreValid(t *testing.T) {
 		"istio-iptables without arguments": rules.DefaultRedirect(),
 		"istio-init's default arguments":   typical(),
 		"TPROXY mode with both families":   typical(tproxyMode, ipv6),
-		"an unused mark in REDIRECT mode": typical(func(r *rules.Redirect) {
+		"no mark in REDIRECT mode": typical(func(r *rules.Redirect) {
 			r.TProxyMark = 0
 		}),
 		"nothing captured": typical(func(r *rules.Redirect) {
@@ -25,7 +25,7 @@ func TestDefaultAndTypicalParametersAreValid(t *testing.T) {
 		"the maximum number of groups in Istio": typical(func(r *rules.Redirect) {
 			r.OwnerGroups = rules.GroupSelection{IDs: make([]rules.IDRange, rules.MaxOwnerGroups)}
 		}),
-		"no deviations": typical((*rules.Redirect).StrictIstio),
+		"all deviations disabled": typical((*rules.Redirect).StrictIstio),
 	} {
 		if err := r.Validate(); err != nil {
 			t.Errorf("%s is not valid: %v", name, err)
@@ -133,7 +133,7 @@ var faultyRedirects = []struct {
 		"OutboundExcludeCIDRs", "invalid Prefix", "a valid prefix",
 	},
 	{
-		"an excluded interface without name", func(r *rules.Redirect) {
+		"an excluded interface without a name", func(r *rules.Redirect) {
 			r.ExcludeInterfaces = make([]rules.InterfaceName, 1)
 		},
 		"ExcludeInterfaces", "", "the name of an interface",
@@ -150,11 +150,11 @@ var faultyRedirects = []struct {
 		},
 		"LoopbackCIDR", "10.0.0.0/8", "IPv4 loopback prefix",
 	},
-	{"a server without address", func(r *rules.Redirect) {
+	{"the zero address of a server", func(r *rules.Redirect) {
 		r.DNS.Servers = make([]netip.Addr, 1)
 	}, "DNS.Servers", "invalid IP", "an IP address"},
 	{
-		"a scoped server", func(r *rules.Redirect) {
+		"a server with a zone", func(r *rules.Redirect) {
 			r.DNS.Servers = []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}
 		},
 		"DNS.Servers", "fe80::1%eth0", "without zone",
@@ -198,7 +198,7 @@ func TestValidateReportsAllErrors(t *testing.T) {
 	err := r.Validate()
 	var faults rules.Faults
 	if !errors.As(err, &faults) {
-		t.Fatalf("got %v, want errors", err)
+		t.Fatalf("got %v, want Faults", err)
 	}
 	var fields []string
 	for _, f := range faults {
