@@ -3,6 +3,7 @@ package diff
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,27 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 		if len(result.Undecided) != MaxUndecided || result.MoreUndecided != more {
 			t.Errorf("%d undecided conditions: %d listed, more %t, want %d, more %t", n,
 				len(result.Undecided), result.MoreUndecided, MaxUndecided, more)
+		}
+	}
+}
+
+// A chain with a random match can be called maxCalls times for a packet.
+func TestCallsOfAChainWithARandomMatchAreLimited(t *testing.T) {
+	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := rules.Unknown{Text: "limit rate 1/second", Effect: rules.ReadsVarying}
+	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "c"}}}
+	for calls, undecided := range map[int]string{
+		maxCalls: "", maxCalls + 1: "jump c: more than 8 calls of a chain with a random match",
+	} {
+		rs := filterOut(slices.Repeat([]rules.Rule{jump}, calls)...)
+		rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{
+			Name: "c", Rules: []rules.Rule{dropRule(limit)},
+		})
+		if got := Explain(&rs, p).Outcome.Undecided; got != undecided {
+			t.Errorf("%d calls: undecided because of %q, want %q", calls, got, undecided)
 		}
 	}
 }

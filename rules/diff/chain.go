@@ -128,7 +128,7 @@ func (e *evaluator) evaluateCall(c rules.ChainRef, f flow, text string) []flow {
 	key := call{c.Chain, e.position, f.progress, f.mark, f.connectionMark, e.callNumber}
 	called := e.summarize(key, c)
 	for !called.incomplete && e.evaluatedBefore(called, f.packets) {
-		if key.number++; key.number > e.callNumber+maxCalls {
+		if key.number++; key.number >= e.callNumber+maxCalls {
 			e.endUndecided(fmt.Sprintf(
 				"%s: more than %d calls of a chain with a random match", text, maxCalls), f)
 			return nil

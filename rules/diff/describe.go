@@ -80,8 +80,11 @@ func (s *space) values(f field, has, possible, condition set) string {
 	if isBits(f) {
 		return s.bitValues(f, has, condition)
 	}
-	if f == iface {
+	switch f {
+	case iface:
 		return s.interfaceValues(has, possible)
+	case state:
+		return s.stateValues(has)
 	}
 	positive, negative := s.spans(f, has), s.spans(f, s.minus(possible, has))
 	if exact := s.spans(f, s.not(condition)); len(exact) < len(negative) {
@@ -90,7 +93,7 @@ func (s *space) values(f field, has, possible, condition set) string {
 	if exact := s.spans(f, condition); len(exact) < len(positive) {
 		positive = exact
 	}
-	if len(negative) < len(positive) && f != noListener && f != state && f != reply {
+	if len(negative) < len(positive) && f != noListener && f != reply {
 		return "not " + s.spanTexts(f, negative)
 	}
 	return s.spanTexts(f, positive)
@@ -135,16 +138,10 @@ func (s *space) spanText(f field, v span) []string {
 		width := len(s.bits[f])
 		r := netipx.IPRangeFrom(v.first.address(width), v.last.address(width))
 		return []string{rules.FormatAddrRange(r)}
-	case state, protocol, noListener, reply, destinationType, sourceType:
-		if f == state {
-			last = min(last, uint64(laterNew)) // the last value of the field
-		}
+	case protocol, noListener, reply, destinationType, sourceType:
 		var texts []string
 		for n := first; n <= last; n++ {
 			texts = append(texts, valueName(f, n))
-		}
-		if f == state && last == uint64(laterNew) && first < last {
-			texts = texts[:len(texts)-1]
 		}
 		if f == protocol && len(texts) > maxListed {
 			return []string{fmt.Sprintf("%s-%s", texts[0], texts[len(texts)-1])}
@@ -165,14 +162,25 @@ func (s *space) spanText(f field, v span) []string {
 	return []string{rules.IDRange{First: uint32(first), Last: uint32(last)}.String()}
 }
 
+// stateValues returns the text of the states in has. The text new includes laterNew if both are in
+// has.
+func (s *space) stateValues(has set) string {
+	contains := func(st rules.State) bool { return s.and(has, s.is(state, number(st))) != none }
+	var texts []string
+	for st := rules.New; st <= rules.Untracked; st++ {
+		if contains(st) {
+			texts = append(texts, st.String())
+		}
+	}
+	if contains(laterNew) && !contains(rules.New) {
+		texts = append(texts, "new but not the first packet")
+	}
+	return joinList(texts)
+}
+
 // valueName returns the name of a value of a field whose values have names.
 func valueName(f field, n uint64) string {
 	switch f {
-	case state:
-		if n == uint64(laterNew) {
-			return "new but not the first packet"
-		}
-		return rules.State(n).String()
 	case protocol:
 		return rules.Protocol(n).String()
 	case reply:

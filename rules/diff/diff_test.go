@@ -263,6 +263,12 @@ func TestDescriptionsOfDifferences(t *testing.T) {
 		},
 		{in(rules.MatchState{States: rules.States(rules.Invalid)}), []string{arrives +
 			"state invalid"}},
+		{
+			ruleset(mangleIn(when(drop, rules.MatchState{States: rules.States(rules.Established,
+				rules.Related, rules.Invalid)}),
+				when(drop, rules.MatchStatus{Status: rules.StatusConfirmed}))),
+			[]string{arrives + "state established, related, invalid, new but not the first packet"},
+		},
 		{in(interfaceIs(rules.InterfaceName{Name: "eth0"})), []string{arrives + "interface eth0"}},
 		{
 			in(rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "eth0"}}}),
