@@ -149,8 +149,8 @@ func (e *evaluator) evaluateReject(a rules.Reject, packets []flow) {
 	}
 }
 
-// hasNoAnswer returns the packets for which the kernel has no route for an answer
-// (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource,
+// hasNoAnswer returns the packets that the kernel drops without an answer, because it has no route
+// for the answer (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource,
 // LinkLocalErrorUsesRouteInterface).
 func (e *evaluator) hasNoAnswer(a rules.Reject, f flow) set {
 	view := e.view(&f.progress)
@@ -251,8 +251,8 @@ func (e *evaluator) translate(packets []flow, to target, action rules.Action) {
 }
 
 // translateSource accepts packets and changes their source to the given address (FirstNATMapping).
-// The address is invalid if the new source is unknown. action is the name of the action. At other
-// hooks than postrouting the result is unknown.
+// The address is invalid if the new source is unknown. action is the name of the action. The result
+// is unknown in a chain that is not a NAT chain at postrouting.
 func (e *evaluator) translateSource(packets []flow, action string, to netip.Addr) {
 	base := e.position.chain.Chain.Base
 	if base.Type != rules.NAT || base.Hook != rules.Postrouting {

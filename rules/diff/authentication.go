@@ -19,13 +19,9 @@ func OmitsAuthenticationHeaders(left, right *rules.Ruleset) bool {
 	return compares(true) && compares(false)
 }
 
-// comparesProtocols reports whether a rule depends on the protocol of IPv6 packets: a rule of
-// iptables-legacy if legacy is true, and another rule otherwise.
+// comparesProtocols reports whether a rule depends on the protocol of IPv6 packets. If legacy is
+// true, it considers only the rules of iptables-legacy, otherwise only the other rules.
 func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
-	compares := func(m rules.Match) bool {
-		_, ok := m.(rules.MatchProtocol)
-		return ok || readsTransport(m)
-	}
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		if t.Family == rules.IPv4 || t.XTables != legacy {
@@ -33,13 +29,24 @@ func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
 		}
 		for j := range t.Chains {
 			if slices.ContainsFunc(t.Chains[j].Rules, func(r rules.Rule) bool {
-				return !isOfOtherFamily(&r, rules.IPv6) && slices.ContainsFunc(r.Matches, compares)
+				return !isOfOtherFamily(&r, rules.IPv6) && ruleHasMatch(&r, readsProtocol)
 			}) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// readsProtocol reports whether a match depends on the protocol.
+func readsProtocol(m rules.Match) bool {
+	switch m := m.(type) {
+	case rules.MatchProtocol:
+		return true
+	case rules.MatchTuple:
+		return tupleHas(m, readsProtocol)
+	}
+	return readsTransport(m)
 }
 
 // isOfOtherFamily reports whether the rule does not match packets of the family, because it matches

@@ -20,18 +20,15 @@ func legacyIPv6(t *testing.T, list string) rules.Ruleset {
 }
 
 // TestProtocolAfterAuthenticationHeader verifies that the outcome of an IPv6 packet with an
-// authentication header is unknown where a rule of iptables-legacy compares the protocol, and that
-// no class of a decision contains such packets.
+// authentication header is unknown if a rule of iptables-legacy compares the protocol, and that a
+// decision omits such packets.
 func TestProtocolAfterAuthenticationHeader(t *testing.T) {
-	native := rules.Ruleset{Tables: []rules.Table{{
-		Family: rules.IPv6, Name: "t", Chains: []rules.Chain{{
-			Name: "c", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
-			Rules: []rules.Rule{{
-				Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-				Actions: []rules.Action{rules.Drop},
-			}},
-		}},
-	}}}
+	nftables := func(rule rules.Rule) rules.Ruleset {
+		return rules.Ruleset{Tables: []rules.Table{{
+			Family: rules.IPv6, Name: "t", Chains: []rules.Chain{mangleIn(rule)},
+		}}}
+	}
+	native := nftables(when(rules.Drop, tcp))
 	legacy := legacyIPv6(t, "-A PREROUTING -p tcp -j DROP\n")
 	for _, tc := range []struct {
 		name, packet string
@@ -65,11 +62,19 @@ func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("a rule that never matches: %s, want %s", r.StrictVerdict(), diff.Equivalent)
 	}
+	afterAction := nftables(rules.Rule{
+		Actions: []rules.Action{setMark(1, 1), rules.Require{Match: tcp}, rules.Drop},
+	})
+	inTuple := nftables(when(rules.Drop, rules.MatchTuple{
+		Alternatives: [][]rules.Match{{tcp, marked(1, 1)}},
+	}))
 	for _, tc := range []struct {
 		name        string
 		left, right rules.Ruleset
 		omits       bool
 	}{
+		{"iptables-legacy and nftables with a protocol after an action", legacy, afterAction, true},
+		{"iptables-legacy and nftables with a protocol in a tuple", legacy, inTuple, true},
 		{"iptables-legacy and nftables", legacy, native, true},
 		{"nftables and iptables-legacy", native, legacy, true},
 		{"iptables-legacy only", legacy, legacy, false},

@@ -135,7 +135,7 @@ type decision struct {
 	sides Pair[*rules.Ruleset]
 	// names are the names of interfaces in the rules and in the parameters.
 	names []rules.InterfaceName
-	// diagrams are shared by the spaces of a family while they have fewer than maxShared nodes.
+	// diagrams are shared by the spaces of a family while they have at most maxShared nodes.
 	diagrams  map[rules.Family]*diagrams
 	maxShared int
 	// interfaces contains the classes of interfaces; nil until they are needed.

@@ -19,7 +19,7 @@ type outcomePart struct {
 	byFirst bool
 	// atBase reports whether rules reached from the base chain can set the part.
 	atBase func(*rules.Base) bool
-	// isDestination reports whether the part is a destination of the packet.
+	// isDestination reports whether the part says where the packet goes.
 	isDestination bool
 }
 

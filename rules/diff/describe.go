@@ -162,8 +162,8 @@ func (s *space) spanText(f field, v span) []string {
 	return []string{rules.IDRange{First: uint32(first), Last: uint32(last)}.String()}
 }
 
-// stateValues returns the text of the states in has. The text new includes laterNew if both are in
-// has.
+// stateValues returns the text of the states in has. The text new stands for rules.New, and for
+// laterNew too if has contains both.
 func (s *space) stateValues(has set) string {
 	contains := func(st rules.State) bool { return s.and(has, s.is(state, number(st))) != none }
 	var texts []string

@@ -49,11 +49,12 @@
 //
 // After the evaluation, the packets of each side are divided by their outcomes (compare.go). The
 // packets with one outcome on the left side and another outcome on the right side are treated
-// differently, unless both outcomes have the same effect, such as a redirection to the original
-// destination. Rare packets, such as packets whose interface has no address or whose connection was
-// translated earlier, are compared only if there are no other differences (decide.go). A set of
-// differing packets is described by boxes (classes.go): one condition for each field. Known
-// deviations (deviations.go) are detected by deciding again without them.
+// differently, unless both outcomes have the same effect: a redirection to the original destination
+// has the same effect as no redirection. Rare packets, such as packets whose interface has no
+// address or whose connection was translated earlier, are compared only if there are no other
+// differences (decide.go). A set of differing packets is described by boxes (classes.go): one
+// condition for each field. Known deviations (deviations.go) are detected by deciding again without
+// them.
 //
 // # Budget
 //

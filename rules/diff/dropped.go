@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// compareStates sets stateCause if both sides drop a packet that changes the states of connections
-// on each side differently (ConntrackSeesDropped). The outcome of later packets may depend on these
+// compareStates sets stateCause if both sides drop a packet, but the packet changes the states of
+// connections differently (ConntrackSeesDropped). The outcome of later packets may depend on these
 // states.
 func (d *decision) compareStates(s *space, left, right *walk) {
 	lefts, rights := left.droppedFlows(), right.droppedFlows()

@@ -53,9 +53,9 @@ func (w *walk) toUnspecified() set {
 	return w.matchSet(addresses(rules.Destination, unspecifiedIPv6), &view{})
 }
 
-// mayBeLost returns the packets of a flow from sockets bound to lo that were translated from the
-// unspecified address to an address outside of loopback. The kernel drops such a packet if there is
-// no route to the new address (UnspecifiedAddressIsReplaced), which is unknown.
+// mayBeLost returns the packets that were translated from the unspecified address to an address
+// outside of loopback. The flow must be from sockets bound to lo. The kernel drops such a packet if
+// there is no route to the new address (UnspecifiedAddressIsReplaced), which is unknown.
 func (w *walk) mayBeLost(f flow) set {
 	if a, _ := w.addressOf(f.target); a.IsLoopback() {
 		return none
@@ -173,8 +173,8 @@ func (r *router) arrive(f flow, rerouted bool) {
 	r.add(&r.arriving, f)
 }
 
-// arriveIfMarked adds packets that arrive on lo if their mark routes them there, and leave the host
-// otherwise.
+// arriveIfMarked adds packets that arrive on lo if their mark routes them to lo, and that leave the
+// host otherwise.
 func (r *router) arriveIfMarked(f flow) {
 	if f.toLoopback {
 		r.arrive(f, true)

@@ -30,7 +30,8 @@ type node struct {
 // lastBit is the bit of the terminal node, after all other bits.
 const lastBit = ^uint32(0)
 
-// diagrams contain all nodes of a space. Nodes are never removed, because a decision is short.
+// diagrams contain all nodes of a space, or of several spaces that share them. Nodes are never
+// removed, because a decision is short.
 type diagrams struct {
 	nodes []node
 	// uniqueTable is a hash table from the content of a node to its set, with open addressing and a
@@ -84,10 +85,10 @@ func newDiagrams(size int, m *meter) *diagrams {
 	return d
 }
 
-// newTable returns a table of zero elements, after a write to each of its memory pages. Without
-// this write, the first access to most pages would be a read, for which the kernel maps a shared
-// page. The first write to the page would then cause a second page fault. These faults would take a
-// tenth of the time of a short decision.
+// newTable returns a table whose elements are zero, after a write to each of its memory pages.
+// Without this write, the first access to most pages would be a read, for which the kernel maps a
+// shared page. The first write to the page would then cause a second page fault. These faults would
+// take a tenth of the time of a short decision.
 func newTable[T any](size int) []T {
 	const pageSize = 4096
 	table := make([]T, size)

@@ -56,11 +56,12 @@ type space struct {
 	// resets contains the TCP resets in state related (ResetHasConnection); it is empty if no rule
 	// sends resets.
 	resets set
-	// excluded contains the packets that the domain omits because they are not compared.
+	// excluded contains packets that the domain omits: resets that no rule sends, and packets with
+	// an authentication header that are not compared.
 	excluded set
 	// carried caches the result of carriesConnection.
 	carried *set
-	// domain contains the packets that can exist; see possible.
+	// domain contains the packets that can exist; none before the first call of possible.
 	domain set
 }
 
@@ -105,8 +106,8 @@ func (s *space) entering() set {
 func (s *space) initFrequentSets() {
 	s.tcp = s.is(protocol, number(rules.TCP))
 	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
-	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c. Since Linux 6.17 conntrack does not
-	// support ports of DCCP.
+	// NAT changes the ports of these protocols (l4proto_manip_pkt in net/netfilter/nf_nat_proto.c).
+	// Since Linux 6.17 conntrack does not support ports of DCCP.
 	s.withNATPorts = s.or(s.tcpOrUDP,
 		s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
 	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
@@ -166,8 +167,8 @@ func newOnePacket(p rules.Packet) *onePacket {
 	return o
 }
 
-// valuesOf returns the values of all fields except the interface. It is the inverse of
-// [space.packet].
+// valuesOf returns the values of all fields except the interface. [space.packet] is the inverse
+// conversion.
 func valuesOf(p rules.Packet) [fieldCount]value {
 	v := [fieldCount]value{
 		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()),

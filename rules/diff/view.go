@@ -175,8 +175,8 @@ func (s *space) readsStatus(v *view, bits rules.Status) set {
 	return s.and(packets, s.hasConnection(v))
 }
 
-// sourceCondition returns the packets whose new source meets a condition, for packets to which a
-// rule gave an unknown source.
+// sourceCondition returns the packets whose new source meets a condition, which is unknown. The
+// packets must have been translated by a rule (see view.snatAction).
 func (s *space) sourceCondition(condition string, v *view) set {
 	by, _, _ := strings.Cut(v.snatAction, keySeparator)
 	return s.variable(variable{
@@ -217,7 +217,7 @@ func (s *space) entersUntracked() set {
 	return s.minus(s.stateIs(rules.Untracked), s.neighborDiscovery())
 }
 
-// neighborDiscovery returns the packets that conntrack does not track
+// neighborDiscovery returns the ICMPv6 messages that conntrack does not track
 // (NeighborDiscoveryUntracked).
 func (s *space) neighborDiscovery() set {
 	if s.family != rules.IPv6 {
