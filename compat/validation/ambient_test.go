@@ -27,7 +27,8 @@ func ambientRules(t *testing.T, a rules.Ambient) rules.Ruleset {
 	return rs
 }
 
-// A pod in ambient mode is valid with the rules of each backend, whether or not a ztunnel listens.
+// With the rules of each backend, all checks of a pod in ambient mode succeed, with and without a
+// ztunnel that listens.
 func TestAmbientModeWorks(t *testing.T) {
 	for _, backend := range compat.Backends() {
 		for _, running := range []bool{false, true} {
@@ -42,7 +43,8 @@ func TestAmbientModeWorks(t *testing.T) {
 				}
 				r := validate(t, pair, Options{Ambient: &a, Backend: backend.Name()})
 				if r.Outcome() != Works || r.Running != running || r.Count(NotChecked) > 0 {
-					t.Fatal(describe(r))
+					t.Fatalf("want %s with all checks done, running %t: %s", Works, running,
+						describe(r))
 				}
 				want := []string{"rules and routes"}
 				for _, ip := range []string{pair.PodIP4.String(), pair.PodIP6.String()} {
@@ -58,14 +60,14 @@ func TestAmbientModeWorks(t *testing.T) {
 				slices.Sort(got)
 				slices.Sort(want)
 				if d := cmp.Diff(want, got); d != "" {
-					t.Errorf("(-want +got)\n%s", d)
+					t.Errorf("successful checks (-want +got)\n%s", d)
 				}
 			})
 		}
 	}
 }
 
-// listenLikeZtunnel listens in the pod on ports of ztunnel for TCP, and on its port for DNS.
+// listenLikeZtunnel listens in the pod on the TCP ports, and on ztunnel's DNS port for TCP and UDP.
 func listenLikeZtunnel(t *testing.T, pair netnstest.Pair, ports ...int) {
 	t.Helper()
 	err := pair.Pod.Do(func() error {
@@ -92,7 +94,7 @@ func listenLikeZtunnel(t *testing.T, pair netnstest.Pair, ports ...int) {
 	}
 }
 
-// Each part of ambient mode that is missing is found by a connection.
+// If a part of ambient mode is missing, the checks of its connections fail.
 func TestBrokenAmbientModeFails(t *testing.T) {
 	const call = "ztunnel calls the application as a client, 10.244.1.5"
 	for _, tc := range []struct {
@@ -140,7 +142,7 @@ func TestBrokenAmbientModeFails(t *testing.T) {
 				return validate(t, pair, Options{Ambient: &a, Timeout: timeout})
 			}, func(r Result) bool { return len(missingFrom(named(r, Failed), tc.want)) == 0 })
 			if missing := missingFrom(named(r, Failed), tc.want); len(missing) > 0 {
-				t.Errorf("not failed: %q\n%s", missing, describe(r))
+				t.Errorf("the checks %q have not failed, want failures:\n%s", missing, describe(r))
 			}
 		})
 	}
@@ -154,7 +156,7 @@ func missingFrom(got, want []string) []string {
 }
 
 // With parameters that capture less, only the captured connections are tested.
-func TestAmbientModeIsTestedAsFarAsItCaptures(t *testing.T) {
+func TestOnlyCapturedConnectionsOfAmbientModeAreTested(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	a := rules.DefaultAmbient()
 	a.DNS, a.IPv6, a.BypassInboundCapture = false, false, true
@@ -167,7 +169,7 @@ func TestAmbientModeIsTestedAsFarAsItCaptures(t *testing.T) {
 		"policy route, IPv4", "rules and routes",
 	}
 	if d := cmp.Diff(want, named(r, OK)); d != "" || r.Outcome() != Works {
-		t.Errorf("(-want +got)\n%s%s", d, describe(r))
+		t.Errorf("want %s; successful checks (-want +got)\n%s%s", Works, d, describe(r))
 	}
 
 	// A pod without IPv6 addresses has rules for IPv6, but no connections of IPv6.
@@ -178,10 +180,11 @@ func TestAmbientModeIsTestedAsFarAsItCaptures(t *testing.T) {
 	r = validate(t, pair, Options{Ambient: &a, PodIPs: []netip.Addr{pair.PodIP4}})
 	for _, c := range r.Checks {
 		if strings.HasSuffix(c.Name, "IPv6") {
-			t.Errorf("check %q: %s", c.Name, c.Status)
+			t.Errorf("check %q: %s, want no check of IPv6 without an IPv6 address", c.Name,
+				c.Status)
 		}
 	}
 	if r.Outcome() != Works {
-		t.Error(describe(r))
+		t.Errorf("without an IPv6 address, want %s: %s", Works, describe(r))
 	}
 }

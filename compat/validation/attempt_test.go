@@ -56,7 +56,8 @@ func TestConnectionAcceptedAfterTheDeadlineHasItsDestination(t *testing.T) {
 	})
 	o.connect(&validator{ns: ns}, l, &probe{packet: rules.Packet{Destination: to}}, client,
 		time.Now().Add(wait))
-	if o.outcome != arrived || o.arrival != (arrival{to.Port(), to}) {
-		t.Errorf("outcome %d, %+v, %v; want %d from the listener", o.outcome, o.arrival, o.err, arrived)
+	if want := (arrival{to.Port(), to}); o.outcome != arrived || o.arrival != want {
+		t.Errorf("outcome %d, arrival %+v, error %v; want outcome %d, arrival %+v", o.outcome,
+			o.arrival, o.err, arrived, want)
 	}
 }

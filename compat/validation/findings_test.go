@@ -14,12 +14,13 @@ import (
 func TestProbeResults(t *testing.T) {
 	own := netip.MustParseAddrPort("10.244.1.5:41000")
 	r := typical(rules.ModeRedirect)
-	outbound := planned(t, Options{Redirect: r}, ordinary(), "outbound, IPv4")
-	inbound := planned(t, Options{Redirect: r}, ordinary(), "inbound, IPv4")
-	dns := planned(t, Options{Redirect: r}, ordinary(), "DNS over UDP, IPv4")
+	outbound := planned(t, Options{Redirect: r}, ordinaryInputs(), "outbound, IPv4")
+	inbound := planned(t, Options{Redirect: r}, ordinaryInputs(), "inbound, IPv4")
+	dns := planned(t, Options{Redirect: r}, ordinaryInputs(), "DNS over UDP, IPv4")
 	wideLoopback := r
 	wideLoopback.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
-	uncaptured := planned(t, Options{Redirect: wideLoopback}, ordinary(), "the proxy calls 127.0.0.6")
+	uncaptured := planned(t, Options{Redirect: wideLoopback}, ordinaryInputs(),
+		"the proxy calls 127.0.0.6")
 	listenerExpected := uncaptured
 	listenerExpected.listenerExpected = true
 	at := func(port uint16, original string) observation {
@@ -120,15 +121,18 @@ func TestProbeResults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := row.probe.result(row.seen, false)
 			if c.Status != row.want || !strings.Contains(c.Found, row.found) {
-				t.Errorf("%s: %q, want %s: %q", c.Status, c.Found, row.want, row.found)
+				t.Errorf("status %s, found %q; want status %s, found %q", c.Status, c.Found,
+					row.want, row.found)
 			}
-			equal := row.probe.result(row.seen, true)
-			if equal.Status != c.Status || strings.Contains(equal.Next, "differ") ||
-				c.Status == Failed && !strings.Contains(equal.Next, "rules doctor") {
-				t.Errorf("with the desired rules: %+v", equal)
+			matching := row.probe.result(row.seen, true)
+			if matching.Status != c.Status || strings.Contains(matching.Next, "differ") ||
+				c.Status == Failed && !strings.Contains(matching.Next, "rules doctor") {
+				t.Errorf("if the rules match the parameters: %+v; want status %s, and after a "+
+					"failure the next step \"rules doctor\"", matching, c.Status)
 			}
 			if c.Status == Failed && c.Next == "" || c.Status == NotChecked && c.Reason == "" {
-				t.Errorf("no reason or next step: %+v", c)
+				t.Errorf("a failed check without a next step, or a check that was not done "+
+					"without a reason: %+v", c)
 			}
 		})
 	}
@@ -154,12 +158,12 @@ func TestOutcome(t *testing.T) {
 	}{
 		{checks(OK, OK), Works},
 		{checks(OK, NotChecked), WorksInPart},
-		// no outbound connection is captured
+		// The parameters capture no outbound connection.
 		{withCheck(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works},
 		{withCheck(checks(OK), Check{Kind: Outbound, Proves: true, Status: NotChecked}), WorksInPart},
 		{withCheck(checks(OK), setting), Works},
 		{withCheck(checks(NotChecked, NotChecked), setting), NotDecided},
-		// not captured, as without rules
+		// A connection that is not captured proves nothing.
 		{withCheck(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
 		{withCheck(checks(OK), sourceMarkResult(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},
@@ -190,9 +194,9 @@ func TestUnchecked(t *testing.T) {
 
 func TestSourceCheck(t *testing.T) {
 	for _, row := range []struct {
-		read int
-		set  []string
-		want Status
+		readable int
+		enabled  []string
+		want     Status
 	}{
 		{0, nil, NotChecked},
 		{3, nil, OK},
@@ -200,12 +204,13 @@ func TestSourceCheck(t *testing.T) {
 		{3, []string{"all"}, Failed},
 		{3, []string{"default", "eth0"}, Failed},
 	} {
-		if got := sourceMarkResult(row.read, row.set); got.Status != row.want {
-			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)
+		if got := sourceMarkResult(row.readable, row.enabled); got.Status != row.want {
+			t.Errorf("%d readable sysctls, enabled for %v: %s, want %s", row.readable, row.enabled,
+				got.Status, row.want)
 		}
 	}
 	const want = "sysctl -w net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.eth0.src_valid_mark=0"
 	if got := sourceMarkResult(3, []string{"all", "default", "eth0"}).Next; got != want {
-		t.Errorf("next: %s, want %s", got, want)
+		t.Errorf("the next step is %q, want %q", got, want)
 	}
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// asProcess is the name of an environment variable. If it is set, this binary does not run tests,
-// but validates its own namespace. The value is the options as JSON.
-const asProcess = "SLUICE_VALIDATE"
+// optionsVariable is the name of an environment variable that contains options as JSON. If the
+// variable is set, this binary does not run tests, but validates its own namespace with the
+// options.
+const optionsVariable = "SLUICE_VALIDATE"
 
 func TestMain(m *testing.M) {
-	if text, ok := os.LookupEnv(asProcess); ok {
+	if text, ok := os.LookupEnv(optionsVariable); ok {
 		os.Exit(runAsProcess(text))
 	}
 	os.Exit(m.Run())
@@ -49,9 +50,11 @@ type identity struct {
 }
 
 var (
-	// The container istio-validation has no capabilities.
+	// validationContainer is the identity of the container istio-validation, which has no
+	// capabilities.
 	validationContainer = identity{uid: 1337, gid: 1337}
-	// The container istio-init has the capabilities NET_ADMIN and NET_RAW.
+	// initContainer is the identity of the container istio-init, which has the capabilities
+	// NET_ADMIN and NET_RAW.
 	initContainer = identity{caps: "-all,+net_admin,+net_raw"}
 )
 
@@ -71,7 +74,7 @@ func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Res
 			"--inh-caps=-all", exe)
 	}
 	// By default a process with the race detector takes a second to exit.
-	cmd.Env = append(os.Environ(), asProcess+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), optionsVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
 		Uid: identity.uid, Gid: identity.gid,
 	}}
@@ -86,7 +89,7 @@ func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Res
 	return r
 }
 
-// copyOfThisBinary returns a copy that every user may execute.
+// copyOfThisBinary returns the path of a copy that every user may execute.
 func copyOfThisBinary(t *testing.T) string {
 	t.Helper()
 	content, err := os.ReadFile("/proc/self/exe")

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ordinary returns the inputs for a dual-stack pod, seen by root on its node.
-func ordinary() planInputs {
+// ordinaryInputs returns the inputs of a plan for a dual-stack pod and a process of root on the
+// pod's node.
+func ordinaryInputs() planInputs {
 	return planInputs{
 		self: rules.Owner{}, mayRunAs: func(rules.Owner) bool { return true },
 		route: func(to netip.Addr) (netip.Addr, string, error) {
@@ -51,7 +52,7 @@ func planned(t *testing.T, o Options, s planInputs, name string) probe {
 	return probes[i]
 }
 
-// The captured traffic determines the destination of a probe and its expected result.
+// The parameters determine the destination, the owner and the expected result of a probe.
 func TestPlanFollowsTheParameters(t *testing.T) {
 	redirect := func(change func(*rules.Redirect)) rules.Redirect {
 		r := typical(rules.ModeRedirect)
@@ -65,7 +66,8 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 		}
 		return list
 	}
-	// A name consists of the parameters and, after a colon, what the probe then uses.
+	// A name describes the parameters and, after a colon, the address, port or owner that the probe
+	// uses because of them.
 	for name, row := range map[string]struct {
 		probe                       string
 		redirect                    rules.Redirect
@@ -187,18 +189,18 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := planned(t, Options{Redirect: row.redirect}, ordinary(), row.probe)
+			got := planned(t, Options{Redirect: row.redirect}, ordinaryInputs(), row.probe)
 			if row.reason != "" && got.Status != NotChecked || row.reason == "" && got.Status != "" ||
 				!strings.Contains(got.Reason, row.reason) {
-				t.Errorf("status %q because %q, want because %q", got.Status, got.Reason, row.reason)
+				t.Errorf("status %q, reason %q; want reason %q", got.Status, got.Reason, row.reason)
 			}
 			if row.reason == "" && got.packet.Destination.String() != row.to {
 				t.Errorf("to %s, want %s", got.packet.Destination, row.to)
 			}
 			if !strings.HasPrefix(got.Expected, row.expected) ||
 				!strings.Contains(got.Packet, row.owner) {
-				t.Errorf("packet %s\nis expected to be %s\nwant %s, %s", got.Packet, got.Expected,
-					row.owner, row.expected)
+				t.Errorf("packet %q, expected result %q\nwant %q in the packet, and result %q",
+					got.Packet, got.Expected, row.owner, row.expected)
 			}
 		})
 	}
@@ -243,14 +245,15 @@ func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
 		}, "no route to 2001:db8::1: network is unreachable"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := ordinary()
+			s := ordinaryInputs()
 			row.change(&s)
 			got := planned(t, Options{Redirect: typical(row.mode)}, s, row.probe)
 			if got.Status != NotChecked || !strings.Contains(got.Reason, row.reason) {
-				t.Errorf("status %q, reason %q, want %q", got.Status, got.Reason, row.reason)
+				t.Errorf("status %q, reason %q; want status %q, reason %q", got.Status, got.Reason,
+					NotChecked, row.reason)
 			}
 			if s.isOutside && got.outside && s.transparent && got.Next == runOnNode {
-				t.Errorf("the next step is already done: %s", got.Next)
+				t.Errorf("next step %q, want another one: this process runs on the node", got.Next)
 			}
 		})
 	}
@@ -271,18 +274,18 @@ func TestFirstOutside(t *testing.T) {
 		{[]rules.IDRange{{First: 0, Last: last}}, 1000},
 	} {
 		if got := firstOutside(row.ranges); got != row.want {
-			t.Errorf("outside of %v: %d, want %d", row.ranges, got, row.want)
+			t.Errorf("the first ID outside of %v: %d, want %d", row.ranges, got, row.want)
 		}
 	}
 }
 
 func TestCapturesNothing(t *testing.T) {
 	o := Options{Redirect: rules.DefaultRedirect(), Port: DefaultPort, PodIPs: podIPs}
-	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); captures {
+	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinaryInputs()); captures {
 		t.Error("the default parameters must capture nothing")
 	}
 	o.Redirect.OutboundPorts = rules.Singles[uint16](27017)
-	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); !captures {
+	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinaryInputs()); !captures {
 		t.Error("parameters with an outbound port must capture something")
 	}
 }

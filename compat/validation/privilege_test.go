@@ -63,12 +63,12 @@ func TestChecksOfEachContainer(t *testing.T) {
 			mustApply(t, pair, rules.MustCompile(o.Redirect))
 			r := validateAs(t, pair.Pod, row.identity, o)
 			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
-				t.Errorf("successful checks %q,\nwant %q of\n%s", got, row.checked, describe(r))
+				t.Errorf("successful checks %q,\nwant %q and %s of\n%s", got, row.checked,
+					WorksInPart, describe(r))
 			}
 			for _, c := range r.Checks {
 				if c.Status == NotChecked && (c.Reason == "" || c.Next == "") {
-					t.Errorf("%s has no reason or no next step:\n%+v",
-						c.Name, c)
+					t.Errorf("%s was not done, but has no reason or no next step:\n%+v", c.Name, c)
 				}
 			}
 			if testing.Verbose() {
@@ -83,7 +83,8 @@ func TestChecksOfEachContainer(t *testing.T) {
 				return name == "source check"
 			})
 			if got := named(r, Failed); !slices.Equal(got, want) || r.Outcome() != Fails {
-				t.Errorf("failed checks without rules %q,\nwant %q of\n%s", got, want, describe(r))
+				t.Errorf("failed checks without rules %q,\nwant %q and %s of\n%s", got, want, Fails,
+					describe(r))
 			}
 		})
 	}
@@ -98,19 +99,20 @@ func TestSettingsProveNothing(t *testing.T) {
 	r := validateAs(t, pair.Pod, container, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) ||
 		r.Outcome() != NotDecided {
-		t.Error(describe(r))
+		t.Errorf("want %s, and success of the source check only: %s", NotDecided, describe(r))
 	}
-	// A probe that must not be captured does not prove it either.
+	// A successful probe that must not be captured proves nothing either.
 	o.Redirect = typical(rules.ModeRedirect)
 	o.Redirect.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	o.Redirect.IPv6 = false
 	r = validateAs(t, netnstest.New(t), validationContainer, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"the proxy calls 127.0.0.6"}) ||
 		r.Outcome() != NotDecided {
-		t.Error(describe(r))
+		t.Errorf("want %s, and success of the proxy's call only: %s", NotDecided, describe(r))
 	}
 	if !slices.Contains(r.Unchecked(), "inbound") {
-		t.Errorf("inbound must be unchecked in a namespace without addresses: %q", r.Unchecked())
+		t.Errorf("unchecked kinds in a namespace without addresses: %q, want inbound among them",
+			r.Unchecked())
 	}
 }
 
@@ -122,9 +124,9 @@ func TestParametersThatCaptureNothingAreReported(t *testing.T) {
 	mustApply(t, pair, rules.MustCompile(r))
 	o := Options{Redirect: r}
 	if got := validateAs(t, pair.Pod, validationContainer, o); got.Outcome() != CapturesNothing {
-		t.Error(describe(got))
+		t.Errorf("want %s: %s", CapturesNothing, describe(got))
 	}
-	// The same rules, with parameters that capture inbound connections.
+	// If the parameters capture inbound connections, the same rules fail.
 	o.Redirect = typical(rules.ModeRedirect)
 	fails := func(got Result) bool {
 		return got.Outcome() == Fails && slices.Contains(named(got, Failed), "inbound, IPv4")
@@ -134,7 +136,7 @@ func TestParametersThatCaptureNothingAreReported(t *testing.T) {
 		return validate(t, pair, o)
 	}, fails)
 	if !fails(got) {
-		t.Error(describe(got))
+		t.Errorf("want %s, and failure of inbound, IPv4: %s", Fails, describe(got))
 	}
 }
 
@@ -149,6 +151,7 @@ func TestValidationSucceedsWithAWideLoopbackCIDR(t *testing.T) {
 	if got.Outcome() != WorksInPart ||
 		!strings.Contains(got.Checks[0].Found, "itself, not captured") ||
 		got.Checks[0].Status != OK {
-		t.Error(describe(got))
+		t.Errorf("want %s, and success of the first check, because nothing captures its probe: %s",
+			WorksInPart, describe(got))
 	}
 }

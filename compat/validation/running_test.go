@@ -45,8 +45,7 @@ func runFromNeighbor(t *testing.T, network *testbed.Network, o Options) (r Resul
 	return r
 }
 
-// The validation also succeeds next to a running proxy, and the proxy receives all of its
-// connections.
+// The validation also succeeds next to a running proxy, and the proxy answers all calls meanwhile.
 func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -71,18 +70,19 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 					return runFromNeighbor(t, network, o)
 				}, works)
 				if r.Outcome() != Works || !r.Running || r.Count(NotChecked) > 0 {
-					t.Error(describe(r))
+					t.Errorf("want %s beside a running proxy, with all checks done: %s", Works,
+						describe(r))
 				}
 			}
 			if n := len(stop()); n == 0 {
-				t.Error("no calls during the validation")
+				t.Error("no calls during the validation, want some")
 			}
 		})
 	}
 }
 
-// callAll continuously makes inbound and outbound calls, which the proxy must answer, until the
-// returned function is called. That function returns the answers.
+// callAll continuously makes inbound and outbound calls, which the proxy must answer. stop ends the
+// calls, and returns the answers.
 func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 	calls := []testbed.Call{
 		{From: testbed.FromNeighbor, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
@@ -108,7 +108,7 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 				a, err := network.Dial(call)
 				if err != nil || a.Outcome != testbed.Answered ||
 					a.By != testbed.Inbound && a.By != testbed.Outbound {
-					t.Errorf("%s: %s, %v", call, a, err)
+					t.Errorf("%s: %s, error %v; want an answer of the proxy", call, a, err)
 					return
 				}
 				mu.Lock()
@@ -132,7 +132,8 @@ func TestMissingRulesFailBesideARunningProxy(t *testing.T) {
 	o := Options{Redirect: typical(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
 	r := runFromNeighbor(t, network, o)
 	if ok := named(r, OK); len(ok) > 0 || !r.Running || r.Outcome() != Fails {
-		t.Errorf("successful checks %q of\n%s", ok, describe(r))
+		t.Errorf("successful checks %q, want none, and %s beside a running proxy: %s", ok, Fails,
+			describe(r))
 	}
 }
 
@@ -148,15 +149,15 @@ func TestUnprivilegedValidationFindsTheRunningProxy(t *testing.T) {
 	}
 	r := validateAs(t, network.Pod, validationContainer, o)
 	if !r.Running || r.Outcome() != WorksInPart || r.Count(OK) != 4 {
-		t.Error(describe(r))
+		t.Errorf("want %s beside a running proxy, and 4 successful checks: %s", WorksInPart,
+			describe(r))
 	}
-	// Only conntrack, which answers root, reports the destination of a datagram.
+	// Only conntrack reports the destination of a datagram, and it answers only root.
 	r = validateAs(t, network.Pod, identity{uid: 1000, gid: 1000}, o)
-	if !r.Running || !slices.Equal(named(r,
-		OK), []string{
-		"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6",
-	}) {
-		t.Error(describe(r))
+	want := []string{"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6"}
+	if got := named(r, OK); !r.Running || !slices.Equal(got, want) {
+		t.Errorf("successful checks %q,\nwant %q beside a running proxy: %s", got, want,
+			describe(r))
 	}
 }
 
@@ -180,11 +181,11 @@ func TestValidationRecognizesRulesThatAreAppliedLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Outcome() == Fails || got.Attempts < 2 {
-		t.Error(describe(got))
+		t.Errorf("want no failed check after at least 2 attempts: %s", describe(got))
 	}
 }
 
-// waitForListener waits until the proxy's port has a listener, or has none.
+// waitForListener waits until the proxy's port has a listener or, if want is false, has none.
 func waitForListener(ns *netns.NS, want bool) error {
 	for start := time.Now(); time.Since(start) < time.Minute; {
 		list, err := sockets(ns)
@@ -195,7 +196,7 @@ func waitForListener(ns *netns.NS, want bool) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("waited a minute for a listener: %t", want)
+	return fmt.Errorf("the proxy's port has a listener: %t after a minute, want %t", !want, want)
 }
 
 // In the namespace of a pod with hostUsers: false, rules refer to the ids of the user namespace.
@@ -206,22 +207,22 @@ func TestValidationInAnotherUserNamespace(t *testing.T) {
 	if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
-	// The user namespace has no process, so that its ids are not known. This process is not the
-	// proxy.
+	// The user namespace has no process. Therefore this process does not know the ids of the user
+	// namespace, and cannot send the proxy's probes.
 	r := runFromNeighbor(t, network, o)
 	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") ||
 		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
-		t.Error(describe(r))
+		t.Errorf("without a process in the user namespace, want %s, success of outbound, IPv6, "+
+			"and no call of the proxy: %s", WorksInPart, describe(r))
 	}
 	netnstest.StartInUserNS(t, ns)
 	r = validateRepeatedly(func(timeout time.Duration) Result {
 		o.Timeout = timeout
 		return runFromNeighbor(t, network, o)
 	}, works)
-	if r.Outcome() != Works || r.Count(NotChecked) > 0 {
-		t.Error(describe(r))
-	}
-	if !strings.Contains(describe(r), "uid 1337") {
-		t.Error(describe(r))
+	if r.Outcome() != Works || r.Count(NotChecked) > 0 ||
+		!strings.Contains(describe(r), "uid 1337") {
+		t.Errorf("with a process in the user namespace, want %s with all checks done, and a probe "+
+			"of uid 1337: %s", Works, describe(r))
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// typical returns the injector's default parameters, with both families and DNS.
+// typical returns the parameters that Istio's injector sets by default, with IPv6 and DNS capture.
 func typical(mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
@@ -35,8 +35,8 @@ func mustApply(t testing.TB, pair netnstest.Pair, rs rules.Ruleset) {
 	}
 }
 
-// repeatTime is the default time for which the validation repeats failing checks. It ends as soon
-// as none fails, and each attempt waits longer for its probes.
+// repeatTime is the default time for which the validation repeats failing checks. The validation
+// ends as soon as no check fails, and each attempt waits longer for its probes.
 const repeatTime = 2 * time.Minute
 
 // validate runs the validation from outside of the pod, like the node agent.
@@ -54,7 +54,7 @@ func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 }
 
 // validateRepeatedly repeats the validation with increasing timeouts until ok returns true. On a
-// machine that stops for a tenth of a second, a probe does not arrive in time.
+// machine that pauses for a tenth of a second, a probe does not arrive in time.
 func validateRepeatedly(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
 	for timeout := 300 * time.Millisecond; timeout < repeatTime; timeout *= 4 {
 		if r = validate(timeout); ok(r) {
@@ -92,7 +92,7 @@ func describe(r Result) string {
 
 var bothModes = []rules.Mode{rules.ModeRedirect, rules.ModeTProxy}
 
-// checksOf lists the checks of one family and mode.
+// checksOf returns the names of the checks of one family and mode.
 func checksOf(mode rules.Mode, pod, passthrough netip.Addr) []string {
 	f := familyName(rules.FamilyOf(pod))
 	names := []string{
@@ -122,11 +122,12 @@ func TestAllChecksSucceed(t *testing.T) {
 			want = append(want, "rules and routes")
 			if got := named(r, OK); !slices.Equal(got, want) || len(r.Checks) != len(want) ||
 				r.Outcome() != Works {
-				t.Errorf("successful checks %q,\nwant %q of\n%s", got, want, describe(r))
+				t.Errorf("successful checks %q,\nwant %q, no other checks, and %s: %s", got, want,
+					Works, describe(r))
 			}
 			list, err := sockets(pair.Pod)
 			if len(list) > 0 || err != nil {
-				t.Errorf("sockets remain in the pod: %v, %v", list, err)
+				t.Errorf("sockets in the pod: %v, error %v; want none", list, err)
 			}
 		})
 	}
@@ -263,8 +264,8 @@ func TestBrokenNamespacesFail(t *testing.T) {
 				return validate(t, pair, Options{Redirect: r, Timeout: timeout})
 			}, func(got Result) bool { return slices.Equal(named(got, Failed), row.failed) })
 			if !slices.Equal(named(got, Failed), row.failed) || got.Outcome() != Fails {
-				t.Errorf("failed checks %q,\nwant %q of\n%s", named(got, Failed), row.failed,
-					describe(got))
+				t.Errorf("failed checks %q,\nwant %q and %s: %s", named(got, Failed), row.failed,
+					Fails, describe(got))
 			}
 			for _, c := range got.Checks {
 				if c.Status == Failed && (c.Expected == "" || c.Found == "" || c.Next == "") {
@@ -308,14 +309,15 @@ func TestForeignChainDecides(t *testing.T) {
 		return validate(t, pair, Options{Redirect: r, Timeout: timeout})
 	}, func(got Result) bool { return slices.Equal(named(got, Failed), want) })
 	if failed := named(got, Failed); !slices.Equal(failed, want) {
-		t.Fatalf("failed checks %q of\n%s", failed, describe(got))
+		t.Fatalf("failed checks %q, want %q: %s", failed, want, describe(got))
 	}
 	for _, c := range got.Checks {
 		if c.Status == Failed &&
 			(!strings.Contains(c.Reason,
 				"redirected to port 7777 of this host: inet foreign out") ||
 				!strings.HasPrefix(c.Next, "the rules are correct")) {
-			t.Errorf("%s: reason %s, next %s", c.Name, c.Reason, c.Next)
+			t.Errorf("%s: reason %q, next step %q; want a redirection by the foreign chain, and "+
+				"correct rules", c.Name, c.Reason, c.Next)
 		}
 	}
 }
@@ -324,9 +326,10 @@ func TestValidationFailsWithoutRules(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	got := validate(t, pair, Options{Redirect: typical(rules.ModeRedirect), Timeout: 2 * time.Second})
 	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {
-		t.Errorf("successful checks %q of\n%s", ok, describe(got))
+		t.Errorf("successful checks %q, want none and %s: %s", ok, Fails, describe(got))
 	}
 	if got.Duration < time.Second || got.Duration > 30*time.Second || got.Attempts < 2 {
-		t.Errorf("ended after %d attempts, %s", got.Attempts, got.Duration)
+		t.Errorf("ended after %d attempts in %s, want at least 2 attempts in 1s to 30s",
+			got.Attempts, got.Duration)
 	}
 }
