@@ -158,13 +158,13 @@ func parsePackets(texts []string) ([]rules.Packet, []error) {
 
 // explain runs the command for the packets.
 func explain(s *system, p *parameters, packets []rules.Packet) error {
+	budget := p.budget.From(time.Now())
 	switch {
 	case p.podFile != "":
-		return s.explainPod(p, packets)
+		return s.explainPod(p, packets, budget)
 	case p.located != nil && !p.live:
-		return s.explainLocated(p, packets)
+		return s.explainLocated(p, packets, budget)
 	}
-	budget := p.budget.From(time.Now())
 	ruleset, err := s.rulesetOf(p)
 	if err != nil {
 		return err

@@ -9,11 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // explainLocated prints the decision and the desired ruleset that the node agent reports for a pod,
 // and the outcomes of the packets with this ruleset.
-func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
+func (s *system) explainLocated(
+	p *parameters, packets []rules.Packet, budget diff.Budget,
+) error {
 	l := p.located
 	result := podExplanation{
 		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason),
@@ -31,7 +34,7 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 		head += fmt.Sprintf("  note: %s\n", n.Message)
 		result.Notes = append(result.Notes, n)
 	}
-	return s.printRedirected(head, result, ruleset, packets)
+	return s.printRedirected(head, result, ruleset, packets, budget)
 }
 
 // noteOfLocated returns a note with the IPv6 address of a running pod whose IPv6 is not captured,

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/config"
 	"github.com/sluice-mesh/sluice/plugin/decide"
@@ -54,7 +53,7 @@ func (e *podExplanation) addNotes(notes ...decide.Note) string {
 
 // explainPod prints the plugin's decision about the pod in a file, and the outcomes of the packets
 // under the resulting rules.
-func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
+func (s *system) explainPod(p *parameters, packets []rules.Packet, budget diff.Budget) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
 		return err
@@ -83,11 +82,11 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	}
 	head += result.addNotes(notesOfFile(workload, decision)...)
 	if decision.Outcome == decide.Ambient {
-		return s.printAmbient(head, result, pod, settings, packets)
+		return s.printAmbient(head, result, pod, settings, packets, budget)
 	}
 	if decision.Outcome != decide.Redirect {
 		head += result.addNotes(earlyDecisionNotes(attachment, settings, decision)...)
-		return s.printNotRedirected(head, result, packets)
+		return s.printNotRedirected(head, result, packets, budget)
 	}
 	addresses, assumed := p.addressesOf(pod)
 	redirect, notes, err := decide.Parameters(pod, addresses, settings)
@@ -99,13 +98,13 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	if err != nil {
 		return err
 	}
-	return s.printRedirected(head, result, ruleset, packets)
+	return s.printRedirected(head, result, ruleset, packets, budget)
 }
 
 // printAmbient prints the explanation of a pod in ambient mode.
 func (s *system) printAmbient(
 	head string, result podExplanation, pod *decide.Pod, settings *decide.Settings,
-	packets []rules.Packet,
+	packets []rules.Packet, budget diff.Budget,
 ) error {
 	a, notes, err := decide.AmbientParameters(pod, settings)
 	if err != nil {
@@ -115,7 +114,7 @@ func (s *system) printAmbient(
 	if err != nil {
 		return err
 	}
-	return s.printRedirected(head+result.addNotes(notes...), result, ruleset, packets)
+	return s.printRedirected(head+result.addNotes(notes...), result, ruleset, packets, budget)
 }
 
 // earlyDecisionNotes returns a note with the decision that the plugin makes from the runtime's
@@ -142,7 +141,7 @@ func earlyDecisionNotes(
 
 // printNotRedirected prints the explanation of a pod that is not redirected.
 func (s *system) printNotRedirected(
-	head string, result podExplanation, packets []rules.Packet,
+	head string, result podExplanation, packets []rules.Packet, budget diff.Budget,
 ) error {
 	switch {
 	case len(packets) == 0:
@@ -158,8 +157,7 @@ func (s *system) printNotRedirected(
 		Kind:    noteNoRules,
 		Message: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
-	text, explanations := s.explainPackets(rules.Ruleset{}, packets,
-		diff.DefaultBudget.From(time.Now()), nil)
+	text, explanations := s.explainPackets(rules.Ruleset{}, packets, budget, nil)
 	result.Packets = explanations
 	return s.print(head+"\n"+text, result)
 }
@@ -190,10 +188,11 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 // printRedirected prints the explanation of a pod that is redirected.
 func (s *system) printRedirected(
 	head string, result podExplanation, ruleset rules.Ruleset, packets []rules.Packet,
+	budget diff.Budget,
 ) error {
 	object := jsonRulesetOf(ruleset)
 	result.Ruleset = &object
-	text, explanations := s.explainPackets(ruleset, packets, diff.DefaultBudget.From(time.Now()), nil)
+	text, explanations := s.explainPackets(ruleset, packets, budget, nil)
 	result.Packets = explanations
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+text, "\n")+"\n", result)
 }

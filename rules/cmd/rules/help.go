@@ -120,7 +120,8 @@ func (p *parameter) isCommon() bool {
 // shortColumn is the column of the descriptions in short help.
 const shortColumn = 50
 
-// printShortHelp prints the description of a command, its examples, and its most used flags.
+// printShortHelp prints the first paragraph of a command's description, its examples, and its most
+// used flags.
 func (in *inputs) printShortHelp(cmd *cobra.Command) {
 	out := cmd.OutOrStdout()
 	summary, _, _ := strings.Cut(strings.TrimSpace(cmd.Long), "\n\n")
@@ -200,7 +201,7 @@ func (in *inputs) inSections() []parameter {
 }
 
 // synopsis returns the parameter as it is written on the command line, with a placeholder: "-p,
-// --proxy-port PORT". For a parameter without a flag it returns the assignment of the variable.
+// --envoy-port PORT". For a parameter without a flag it returns the assignment of the variable.
 func (p *parameter) synopsis() string {
 	if p.flag == "" {
 		return p.variables[0] + "=" + p.value
@@ -212,7 +213,7 @@ func (p *parameter) synopsis() string {
 	return text
 }
 
-// names returns the flag's letter, if it has one, and its name: "-p, --proxy-port".
+// names returns the flag's letter, if it has one, and its name: "-p, --envoy-port".
 func (p *parameter) names() string {
 	if p.short == "" {
 		return "--" + p.flag

@@ -85,8 +85,9 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		path, err := t.writeReproducer(o)
 		if err != nil {
 			t.s.warn("no file that reproduces the difference: %v", err)
+		} else {
+			line.Reproducer = path
 		}
-		line.Reproducer = path
 	}
 
 	if o.LocalPort != 0 && (t.p.trace.verbose || t.s.json) {

@@ -63,7 +63,7 @@ func (in *inputs) modeFaults() []error {
 	return []error{fmt.Errorf("%s: for ambient mode only; want --ambient with it", flags)}
 }
 
-// ruleset returns the ruleset of complete parameters.
+// ruleset returns the ruleset of parameters that [system.complete] or the node agent has completed.
 func (p *parameters) ruleset() (rules.Ruleset, error) {
 	switch {
 	case p.host != nil:
