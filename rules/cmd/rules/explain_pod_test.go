@@ -42,7 +42,7 @@ status: {podIPs: [{ip: 10.244.1.5}]}
 		for limit, want := range map[string]string{
 			"1ns": "Cannot decide: more than 1ns of work", "1m": "goes to its destination, not captured",
 		} {
-			code, stdout, stderr := command(t, dir, "", "explain", "--pod", name, "--max-time", limit,
+			code, stdout, stderr := runCommand(dir, "", "explain", "--pod", name, "--max-time", limit,
 				"out tcp 10.244.1.5:40000 > 10.96.0.1:8081 uid 1000")
 			if code != exitDone || !strings.Contains(stdout, want) {
 				t.Errorf("--pod %s --max-time %s: exit code %d, want %d with %q: %.1000s%s", name, limit,

@@ -182,7 +182,7 @@ func TestTracePrintsARetransmittedConnectionOnce(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Neighbor, "nft",
 		"table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
-	// The kernel reports events of a chain of another type than nat for each packet.
+	// For a chain of another type than nat, the kernel reports events for each packet.
 	within(t, pair.Pod, "nft",
 		"table ip other { chain c { type filter hook output priority 0; }; }")
 	s := thisSystem()
@@ -235,7 +235,7 @@ func TestTracePrintsARetransmittedConnectionOnce(t *testing.T) {
 	}
 	if len(got) != 2 || !strings.Contains(got[0], "> 10.9.9.9:5432 uid 0") ||
 		!strings.Contains(got[1], "> 10.9.9.9:9999 uid 0") {
-		t.Errorf("got %q, want a connection and a datagram of user 0", got)
+		t.Errorf("got %q, want one line for port 5432 and one for port 9999, both of user 0", got)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestNodeFlagSelectsTheRulesOfTheNode(t *testing.T) {
 			const probe = "out tcp 10.244.1.1:40000 > 10.244.1.5:8080 uid 0 mark 0x2000"
 			try := func(code int, want string, args ...string) {
 				t.Helper()
-				got, stdout, stderr := command(t, dir, "", args...)
+				got, stdout, stderr := runCommand(dir, "", args...)
 				if got != code || !strings.Contains(stdout, want) {
 					t.Errorf("%v: exit code %d, want %d with %q: %s%s", args, got, code, want, stdout, stderr)
 				}
@@ -156,7 +156,7 @@ func TestErrorsOfNodeFlag(t *testing.T) {
 			"--pod cannot be combined with --node",
 		},
 	} {
-		code, _, stderr := command(t, row.dir, "", row.args...)
+		code, _, stderr := runCommand(row.dir, "", row.args...)
 		if code != row.code || !strings.Contains(stderr, row.want) {
 			t.Errorf("%s: exit code %d, want %d with %q: %s", row.name, code, row.code, row.want,
 				stderr)

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,86 +12,11 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/install/serve"
-	"github.com/sluice-mesh/sluice/install/serve/servetest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/agent"
-	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
-	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
-
-// startAgentWithPods starts a node agent that locates the pods, which are in the namespace default,
-// by name. It returns the agent's run directory.
-func startAgentWithPods(t *testing.T, pods map[string]agent.Location) string {
-	t.Helper()
-	return startAgent(t, serve.Options{
-		Locate: func(_ context.Context, namespace, name string) (agent.Location, error) {
-			l, found := pods[name]
-			if !found || namespace != "default" {
-				return l, source.WithKind(source.NotFound, errors.New("there is no such pod"))
-			}
-			l.Namespace, l.Name = namespace, name
-			return l, nil
-		},
-	})
-}
-
-// startAgent starts a node agent, and returns its run directory.
-func startAgent(t *testing.T, o serve.Options) string {
-	t.Helper()
-	dir := t.TempDir()
-	o.Socket = agent.SocketIn(dir)
-	server := serve.New(servetest.Fill(o))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	rulestest.Eventually(t, "the agent listens", server.Listening)
-	return dir
-}
-
-// command runs a command line with the run directory of an agent.
-func command(t *testing.T, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	return commandOn(thisSystem(), runDir, stdin, args...)
-}
-
-// commandOn is like command, with another system.
-func commandOn(s *system, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
-	var out, problems bytes.Buffer
-	s.stdin, s.stdout, s.stderr = strings.NewReader(stdin), &out, &problems
-	s.variable = func(name string) (string, bool) { return runDir, name == "CNI_AGENT_RUN_DIR" }
-	code = run(s, args)
-	return code, out.String(), problems.String()
-}
-
-// meshPod applies the rules of a mesh pod to the namespace, and returns the location of the pod.
-func meshPod(t *testing.T, ns *netns.NS) agent.Location {
-	t.Helper()
-	r := rules.DefaultRedirect()
-	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
-	r.OutboundExcludePorts = rules.Singles[uint16](5432)
-	backend, err := compat.Choose(compat.BackendNFT)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := backend.Apply(ns, rules.MustCompile(r), compat.Snapshot{}); err != nil {
-		t.Fatal(err)
-	}
-	return agent.Location{
-		UID: "1", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), Decision: "redirect",
-		Reason: "mesh-pod", Backend: "nft",
-		Redirect: &r,
-	}
-}
 
 // With --pod, the node agent provides the pod's desired rules and its network namespace.
 func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
@@ -266,7 +188,7 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			code, stdout, stderr := command(t, dir, "", row.args...)
+			code, stdout, stderr := runCommand(dir, "", row.args...)
 			if code != row.code || !strings.Contains(stdout, row.stdout) ||
 				!strings.Contains(stderr, row.stderr) ||
 				row.stderr == "" && stderr != "" || row.stdout == "" && stdout != "" {
@@ -306,7 +228,7 @@ func TestExplainReportsUncapturedIPv6(t *testing.T) {
 			}
 			return list, nil
 		}
-		code, stdout, stderr := commandOn(s, dir, "", "explain", "--pod", "default/"+row.pod)
+		code, stdout, stderr := runCommandOn(s, dir, "", "explain", "--pod", "default/"+row.pod)
 		want := "default/" + row.pod + ": redirect (mesh-pod)\n" + row.note + "\ntable inet sluice"
 		if code != 0 || !strings.HasPrefix(stdout, want) {
 			t.Errorf("%s with %v: exit code %d, want 0 with %q\n%s%s", row.pod, row.addresses, code,
@@ -337,14 +259,14 @@ func TestDiffOfAnInitContainerLogAndTheLiveRules(t *testing.T) {
 	}})
 	diffExits := func(want int) {
 		t.Helper()
-		code, stdout, stderr := command(t, dir, istioLog(t), "diff", "--pod", "default/web",
+		code, stdout, stderr := runCommand(dir, istioLog(t), "diff", "--pod", "default/web",
 			"--istio-log", "-")
 		if code != want || stderr != "" {
 			t.Errorf("exit code %d, want %d: %s%s", code, want, stdout, stderr)
 		}
 	}
 	diffExits(1)
-	code, _, stderr := command(t, dir, "", "apply", "-u", "1337", "-b", "*", "-i", "*", "-d",
+	code, _, stderr := runCommand(dir, "", "apply", "-u", "1337", "-b", "*", "-i", "*", "-d",
 		"15090,15021,15020",
 		"--pod-ip", "10.244.1.5", "--netns", path)
 	if code != 0 {
@@ -400,7 +322,7 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 			"ok           ztunnel calls the application as a client, 10.244.1.5",
 		},
 	} {
-		code, stdout, stderr := command(t, dir, "", row.args...)
+		code, stdout, stderr := runCommand(dir, "", row.args...)
 		if code != row.code || !strings.Contains(stdout, row.want) || strings.Contains(stdout, "foreign policy rule") {
 			t.Errorf("%v: exit code %d, want %d with %q and without foreign policy rules: %s%s",
 				row.args, code, row.code, row.want, stdout, stderr)
@@ -412,7 +334,7 @@ func TestPodFlagSelectsAPodInAmbientMode(t *testing.T) {
 func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	log := istioLog(t)
 	dir := startAgentWithPods(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
-	code, stdout, stderr := command(t, dir, log, "diff", "--pod", "default/web", "--istio-log", "-",
+	code, stdout, stderr := runCommand(dir, log, "diff", "--pod", "default/web", "--istio-log", "-",
 		"-o", "json")
 	var result struct {
 		Left, Right struct{ Name string }
@@ -429,7 +351,7 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 
 // TestPodFlagWithoutAnAgent covers a socket that does not exist, and one that is never read.
 func TestPodFlagWithoutAnAgent(t *testing.T) {
-	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
+	code, _, stderr := runCommand(t.TempDir(), "", "check", "--pod", "default/web")
 	if code != 3 || !strings.Contains(stderr,
 		"rules: pod default/web: no node agent is running here: socket /") ||
 		!strings.HasSuffix(stderr, "no agent listens; --pod works only in the agent's container\n") {
@@ -446,7 +368,7 @@ func TestPodFlagWithoutAnAgent(t *testing.T) {
 	}
 	defer l.Close()
 	start := time.Now()
-	code, _, stderr = command(t, dir, "", "check", "--pod", "default/web")
+	code, _, stderr = runCommand(dir, "", "check", "--pod", "default/web")
 	const want = "rules: pod default/web: the node agent does not answer within 3s\n"
 	if d := time.Since(start); code != 3 || stderr != want || d > 30*time.Second {
 		t.Errorf("an agent that does not answer: exit code %d after %v: %s\nwant 3 with %s", code,
