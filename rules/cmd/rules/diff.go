@@ -148,7 +148,7 @@ func newDiffCommand(s *system) *cobra.Command {
 	})
 }
 
-// sidesOf returns the sides to compare.
+// sidesOf returns the sides to compare, or errors if the inputs do not name two sides.
 func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	d := p.diff
 	var found []spec

@@ -228,7 +228,7 @@ func (s *system) diffText(r diffReport) string {
 	return b.String()
 }
 
-// summary returns the number of differences as text.
+// summary returns the numbers of differences and of unknown conditions as text.
 func (r diffReport) summary() string {
 	differences, known := r.countClasses()
 	var parts []string
