@@ -69,9 +69,9 @@ func (x *expressions) addAction(a rules.Action) error {
 	return nil
 }
 
-// addMixMark adds the expressions of a MixMark. nf_tables can set the packet's mark from the
-// connection's mark, and the connection's mark from a constant or from one of the two marks. A
-// [rules.SetMark] sets the packet's mark from a constant or from its old value.
+// addMixMark adds the expressions of a MixMark. nf_tables can compute the packet's mark from the
+// connection's mark, and the connection's mark from a constant or from one of the two marks.
+// [rules.SetMark] represents the packet's mark computed from a constant or from its old value.
 func (x *expressions) addMixMark(a rules.MixMark) error {
 	switch {
 	case a.Mark != 0 && a.ConntrackMark != 0, !a.Conntrack && a.ConntrackMark == 0:

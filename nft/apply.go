@@ -44,8 +44,7 @@ type Result struct {
 	EstablishedPackets uint64
 }
 
-// maxAttempts bounds the attempts of Apply after concurrent changes of the ruleset by other
-// processes.
+// maxAttempts bounds the attempts to change a ruleset that other processes change at the same time.
 const maxAttempts = 20
 
 // Apply replaces the content of the Sluice table in the namespace with the ruleset. A nil namespace
@@ -85,7 +84,7 @@ type applier struct {
 	// unanswered contains the outcome and size of the last transaction if its answer was lost.
 	unanswered Result
 	// gateAdded reports that this call has added the chains of [gate]. rulesReplaced reports that
-	// it has then replaced the rules.
+	// this call has then replaced the rules.
 	gateAdded, rulesReplaced bool
 	// deleted reports that a transaction has deleted objects: closing the socket waits until the
 	// kernel has freed them.
@@ -261,7 +260,7 @@ func growStack(touch bool) byte {
 
 // lock prevents other processes that call Apply from removing routes that this call has added.
 // Rules need no lock, because transactions are atomic. Therefore Apply continues without the lock
-// after a timeout, and on systems without this lock; acquired is false then.
+// after a timeout, and if the lock cannot be created; acquired is false then.
 func lock(wait time.Duration) (release func(), acquired bool) {
 	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
@@ -286,7 +285,7 @@ func needsRetry(err error) bool {
 	return kernelErr.Errno == unix.ERESTART // the generation has changed
 }
 
-// resetResult clears the result, except for the numbers of objects in the ruleset.
+// resetResult clears the result, and sets the numbers of objects in the ruleset.
 func (a *applier) resetResult() {
 	a.result = Result{}
 	for i := range a.desired.Tables {

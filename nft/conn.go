@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// conn is a netlink socket in the network namespace in which it was opened. It must be used by one
-// goroutine at a time.
+// conn is a netlink socket. It belongs to the network namespace of the thread that opened it, and
+// must be used by one goroutine at a time.
 type conn struct {
 	fd int
 	// requests is the number of requests that were sent. Their sequence numbers start at

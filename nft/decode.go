@@ -9,7 +9,7 @@ import (
 // A foundTable is a table in the kernel. Its chains and rules may not have been read yet.
 type foundTable struct {
 	rules.Table
-	// splitsRules makes the decoder decode a rule with a verdict map as several rules.
+	// splitsRules makes the decoder split rules at maps; see decodeRules.
 	splitsRules bool
 	// dormant reports that the table has the flag dormant: the kernel calls none of its chains.
 	dormant bool

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodeRules decodes a rule as one or more equivalent rules of the model. If the rule ends with a
-// map lookup, there is one rule for each value of the map, all with the handle of the original
-// rule. These rules cannot be written back separately. decodeRules subtracts their size from
-// budget; see maxExpansion.
+// decodeRules decodes a rule as one or more equivalent rules of the model. If the last expression
+// looks up a verdict in a map, or uses a value from a map, there is one rule for each value of the
+// map. All of them have the handle of the original rule. These rules cannot be written back
+// separately. decodeRules subtracts their size from budget; see maxExpansion.
 func decodeRules(budget *int, family rules.Family, sets decodedSets, r rawRule) []rules.Rule {
 	d := ruleDecoder{
 		family: family, sets: sets, maySplit: true, budget: budget, unknowns: r.unknowns,

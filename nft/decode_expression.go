@@ -109,7 +109,7 @@ func kindOfExpression(name string) (kind expressionKind, known bool) {
 	case "counter":
 		return expressionKind{decode: (*ruleDecoder).decodeCounter}, true
 	case "log", "last":
-		return expressionKind{decode: (*ruleDecoder).noEffect}, true
+		return expressionKind{decode: (*ruleDecoder).decodeNoEffect}, true
 	case "objref":
 		return expressionKind{decode: (*ruleDecoder).decodeObjref}, true
 	case "notrack":
@@ -206,9 +206,9 @@ func (d *ruleDecoder) unknownData(name string, a attributes) string {
 	return data
 }
 
-// noEffect decodes an expression that does not affect the packet. The model represents it as a
-// [rules.Count].
-func (d *ruleDecoder) noEffect(attributes) error {
+// decodeNoEffect decodes an expression that does not affect the packet. The model represents it as
+// a [rules.Count].
+func (d *ruleDecoder) decodeNoEffect(attributes) error {
 	d.addCount()
 	return nil
 }

@@ -47,8 +47,9 @@ func (d *ruleDecoder) expressionInputs(name string, a attributes) rules.Inputs {
 	case "hash":
 		return hashInputs(a)
 	case "osf":
-		// The options and the window of a SYN, and the source address, which decides whether the
-		// TTL is compared exactly (nf_osf_ttl in net/netfilter/nfnetlink_osf.c).
+		// The expression compares the options and the window of a SYN, and its TTL. The source
+		// address decides whether the TTL is compared exactly (nf_osf_ttl in
+		// net/netfilter/nfnetlink_osf.c).
 		return rules.HeaderInput
 	case "match":
 		return rules.AllInputs &^ xt.MatchIgnores(a.Text(unix.NFTA_MATCH_NAME))
@@ -115,7 +116,7 @@ func fibInputs(flags uint32) rules.Inputs {
 	if flags&^known != 0 {
 		return rules.AllInputs
 	}
-	reads := rules.HeaderInput // addresses, and whether the packet has a socket
+	reads := rules.HeaderInput // addresses, and the existence of a socket
 	if flags&unix.NFTA_FIB_F_MARK != 0 {
 		reads |= rules.MarkInput
 	}

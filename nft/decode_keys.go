@@ -130,7 +130,7 @@ func (s *decodedSet) sort() {
 }
 
 // compareElements orders elements by key, and the end of an interval before the start of another
-// with the same key. The kernel lists these in unspecified order.
+// with the same key. The kernel lists two such elements in unspecified order.
 func compareElements(a, b element) int {
 	switch d := bytes.Compare(a.key, b.key); {
 	case d != 0 || a.end == b.end:

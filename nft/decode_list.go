@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes lookups in sets that rules or timeouts change. Their elements may differ from
-// packet to packet. The model represents such a set as a list with a name.
+// This file decodes lookups in sets that rules or timeouts change. The elements of such a set may
+// differ from packet to packet. The model represents such a set as a list with a name.
 
 // state returns the State of matches and actions of the model that read or change the set.
 func (s *decodedSet) state(name string) string {

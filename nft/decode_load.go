@@ -40,10 +40,10 @@ const (
 	fieldDirection
 	fieldSourceType
 	fieldDestinationType
-	fieldReversePath       // whether the route exists
+	fieldReversePath       // 1 if the route exists, otherwise 0
 	fieldReversePathIndex  // the interface of the route, 0 if there is none
 	fieldCgroup            // the number of the cgroup, for packets with a socket
-	fieldTransparentSocket // whether the socket is transparent, for packets with a socket
+	fieldTransparentSocket // 1 if the socket is transparent, otherwise 0; for packets with a socket
 )
 
 // isModeled reports whether the field is a packet field that the model supports.

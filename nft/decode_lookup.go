@@ -47,7 +47,8 @@ func (d *ruleDecoder) operands(r, length int) ([]operand, bool) {
 	return ops, true
 }
 
-// decodeLookup decodes a lookup in a set, which is a condition, or in a map, which loads a value.
+// decodeLookup decodes a lookup. A lookup in a set is a condition. A lookup in a map loads a value,
+// or ends the rule with a verdict.
 func (d *ruleDecoder) decodeLookup(a attributes) error {
 	name := a.Text(unix.NFTA_LOOKUP_SET)
 	s, r := d.sets[name], registerIndex(a, unix.NFTA_LOOKUP_SREG)

@@ -34,7 +34,7 @@ func (v values) String() string {
 }
 
 // decodeCompare adds a match that compares a register with a constant. It combines the two
-// comparisons of an interval in one match.
+// comparisons of an interval into one match.
 func (d *ruleDecoder) decodeCompare(a attributes) error {
 	op, value := d.load(a, unix.NFTA_CMP_SREG), constantValue(a, unix.NFTA_CMP_DATA)
 	if len(value) == 0 {
@@ -228,8 +228,8 @@ func keyLength(keys []keyInterval) (int, bool) {
 
 func isSingle(key keyInterval) bool { return bytes.Equal(key.first, key.last) }
 
-// unmaskedMatch returns the condition that an operand without a mask equals one of the values, if
-// the model supports such a condition.
+// unmaskedMatch returns the condition that an operand without a mask equals one of the values or,
+// if negated, none of the values. It returns false if the model does not support the condition.
 func (d *ruleDecoder) unmaskedMatch(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:

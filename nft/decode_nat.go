@@ -100,8 +100,8 @@ func (d *ruleDecoder) decodeSourceNAT(a attributes) error {
 	return d.addTranslation(family, rules.SNATTo{Addr: addr})
 }
 
-// decodeMasquerade returns the sourceTranslation of source NAT to an address that the kernel
-// selects.
+// decodeMasquerade decodes source NAT to an address that the kernel selects. It always returns a
+// sourceTranslation.
 func (d *ruleDecoder) decodeMasquerade(a attributes) error {
 	return sourceTranslation{d.sourceText(xt.Translation{Kind: xt.Masquerade}, a, unix.NFTA_MASQ_FLAGS,
 		unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)}

@@ -8,9 +8,9 @@ import (
 )
 
 // numberBranches splits the rule at a map whose keys are random or calculated numbers. The model
-// has no condition for such a number. Therefore each branch has an unknown condition. Only if the
-// map contains all possible numbers, the last branch has no condition, because it applies if no
-// other branch does.
+// has no condition for such a number. Therefore each branch has an unknown condition. There is one
+// exception: if the map contains all possible numbers, the last branch has no condition, because it
+// applies if no other branch does.
 func numberBranches[V comparable](
 	b brancher, groups []keyGroup[V], returns func(V) bool, do func(*ruleDecoder, V) error,
 ) error {
@@ -65,8 +65,8 @@ func (d *ruleDecoder) numberData(op operand) string {
 	return fmt.Sprintf("%d %s", d.varyingCount, id)
 }
 
-// countNumbers returns how many possible values of the operand the keys contain, and the keys as
-// text.
+// countNumbers returns the number of possible values of the operand that the keys contain, and a
+// text with the keys.
 func (o operand) countNumbers(keys []keyInterval) (n uint64, text string, ok bool) {
 	ranges, ok := hostRanges(o, keys)
 	if !ok || o.modulus == 0 {

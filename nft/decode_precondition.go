@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxPreconditionValues bounds the number of values that precondition formats, and thereby its
-// time.
+// maxPreconditionValues bounds the number of values that precondition formats, and thereby the time
+// of the call.
 const maxPreconditionValues = 256
 
 // precondition returns a hash of the conditions so far and of a text. Rules with equal

@@ -8,9 +8,9 @@ import (
 )
 
 // addrRanges returns the normalized address ranges of an interval set of addresses. It returns nil
-// for any other set, and for a set that changes or that the model cannot represent. Because a set
-// may have thousands of elements, addrRanges decodes them directly, and sorts them only if the
-// kernel has not listed them in descending order.
+// for any other set, and for a set that changes or that the model cannot represent. A set may have
+// thousands of elements. Therefore addrRanges calls load and sort only if the kernel has not listed
+// the elements in descending order.
 func (s *decodedSet) addrRanges() []netipx.IPRange {
 	if s.ranges != nil || s.rangesComputed || !s.interval || s.hasSeveralFields || s.isDynamic ||
 		s.unsupportedReason != "" {

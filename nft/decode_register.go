@@ -34,8 +34,8 @@ func (d *ruleDecoder) load(a attributes, attr uint16) operand {
 	return operand{noData: true, effect: rules.Reads}
 }
 
-// operandAt returns the operand that includes a register, and the offset in bytes of the register
-// in the operand.
+// operandAt returns the operand whose registers include register r, and the offset of this register
+// in the operand, in bytes.
 func (d *ruleDecoder) operandAt(r int) (op *operand, offset int) {
 	for i := min(r, registerCount-1); i >= 0; i-- {
 		if op := d.registers[i]; op != nil {
@@ -48,7 +48,7 @@ func (d *ruleDecoder) operandAt(r int) (op *operand, offset int) {
 	return nil, 0
 }
 
-// constantAt returns length bytes of a constant that starts in the register of an attribute.
+// constantAt returns length bytes of a constant, starting at the register of an attribute.
 func (d *ruleDecoder) constantAt(a attributes, attr uint16, length int) ([]byte, bool) {
 	r := registerIndex(a, attr)
 	if r >= registerCount {

@@ -70,7 +70,8 @@ func (t *Transaction) elementAt(seq, offset uint32) string {
 	return keyText(key)
 }
 
-// messageNames contains nft's commands for the messages.
+// messageNames contains nft's commands for the messages, and names for the beginning and the end of
+// a batch.
 var messageNames = [...]string{
 	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table",
 	unix.NFT_MSG_NEWCHAIN: "add chain", unix.NFT_MSG_DELCHAIN: "delete chain",

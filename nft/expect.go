@@ -21,7 +21,7 @@ type expectation struct {
 	hits rules.Hits
 }
 
-// newExpectation expects the rules of the table. If t is nil, it expects no rules.
+// newExpectation returns an expectation of the rules of the table, or of no rules if t is nil.
 func newExpectation(t *rules.Table) *expectation {
 	x := &expectation{table: t, encoder: encoder{table: t}}
 	x.encoder.asDumped = true

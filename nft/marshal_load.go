@@ -5,8 +5,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeLoad encodes an expression that loads a value that is not in the packet's headers. It
-// reports whether the expression is such a load. Attributes are in the order of the kernel's dumps.
+// writeLoad encodes an expression that loads a value other than a part of the packet: fib, socket,
+// numgen, hash or rt. It reports whether the expression is such a load. Attributes are in the order
+// of the kernel's dumps.
 func (e *encoder) writeLoad(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Fib:

@@ -36,8 +36,8 @@ func orderChainsAt(chains []rules.ChainRef) {
 		changed = changed || end > from+1
 		from = end
 	}
-	// At the priority of conntrack, Order also specifies whether a chain precedes conntrack, which
-	// is unknown.
+	// At the priority of conntrack, Order would also specify the order of the chain and conntrack,
+	// which is unknown.
 	if !changed || chains[0].Chain.Base.Position() == rules.ConntrackPriority {
 		return
 	}

@@ -14,7 +14,7 @@ type step struct {
 	// since it was read.
 	transaction *Transaction
 	// intermediate, if not nil, must be committed before transaction: it drops new TCP connections
-	// while capture moves to another base chain; see [gate]. Plan again after it.
+	// while capture moves to another base chain; see [gate]. After this commit, plan again.
 	intermediate *Transaction
 	// intermediateReplaces reports whether intermediate replaces the rules. It does if the gate
 	// already exists.
@@ -58,7 +58,8 @@ func (a *applier) plan() (step, error) {
 	return a.planFrom(old, found.generation)
 }
 
-// planFrom returns the step from a table that was read at a generation.
+// planFrom returns the step from the old table, which was read at the generation, to the desired
+// table.
 func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	table := &a.desired.Tables[0]
 	a.found = []rules.Table{old.Table}

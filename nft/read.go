@@ -66,9 +66,9 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 }
 
 // ReadAll returns all tables of the families ip, ip6 and inet, and the routing of Sluice. A rule
-// with a verdict map becomes several rules with the same handle. Tables are in the reverse order of
-// their creation, as in [rules.Ruleset.BaseChains]. This is the order in which the kernel calls
-// their chains of equal priority, unless a chain was added to an older table later
+// whose last expression uses a map becomes several rules with the same handle. Tables are in the
+// reverse order of their creation, as in [rules.Ruleset.BaseChains]. This is the order in which the
+// kernel calls their chains of equal priority, unless a chain was added to an older table later
 // (nf_hook_entries_grow in net/netfilter/core.c). The order of the chains of one table is always
 // correct.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {

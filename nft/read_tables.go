@@ -92,8 +92,8 @@ func (r *tableReader) dump(
 	}
 }
 
-// find returns the table with the family, as the kernel's number, and the name. It returns nil if
-// there is none.
+// find returns the table with the name and the kernel's number of the family, or nil if there is
+// none.
 func (r *tableReader) find(family uint8, name string) *foundTable {
 	f, known := decodeFamily(family)
 	i := slices.IndexFunc(r.tables, func(t foundTable) bool {
@@ -152,7 +152,7 @@ func (r *tableReader) readSets(t *foundTable) decodedSets {
 
 // readRules adds the rules to the chains of a table.
 func (r *tableReader) readRules(t *foundTable, sets decodedSets) {
-	t.UnusedSets = slices.Clone(t.namedSets) // removeUsedSets removes the others
+	t.UnusedSets = slices.Clone(t.namedSets) // removeUsedSets removes the used ones
 	var chain *rules.Chain                   // of the previous rule
 	var raw []rawRule
 	r.dump(unix.NFT_MSG_GETRULE, t.Family, t.addTableName(unix.NFTA_RULE_TABLE),

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Table is a table from another source than the kernel; see [DecodeTables]. Its rules are lists
+// A Table is a table from a source other than the kernel; see [DecodeTables]. Its rules are lists
 // of nf_tables expressions, which refer to sets by name.
 type Table struct {
 	Family rules.Family
@@ -33,7 +33,7 @@ type Rule struct {
 	// Expressions contains values of type [expr.Any] and [Shift]. A [rules.Unknown] without Data
 	// replaces expressions that the source does not specify.
 	Expressions []any
-	// Incomplete reports whether the rule in the kernel may have other expressions than
+	// Incomplete reports whether the rule in the kernel may have expressions other than
 	// Expressions. A rule with an Unknown is always incomplete.
 	Incomplete bool
 }
@@ -61,8 +61,8 @@ type Set struct {
 	// element without its own timeout expires, in milliseconds, 0 for never.
 	Size    uint32
 	Timeout uint64
-	// UnknownReason is the reason why the elements are not known, or why a packet may not match
-	// them. It is empty if the elements are known.
+	// UnknownReason is the reason why the elements are not known, or why a packet with the key of
+	// an element may fail to match. It is empty if there is no such reason.
 	UnknownReason string
 	Elements      []SetElement
 }
@@ -92,9 +92,11 @@ func DecodeTables(tables []Table) ([]rules.Table, error) {
 	return decoded, nil
 }
 
-// decode stores the decoded table in to. budget is as in decodeRules.
-func (t *Table) decode(budget *int, to *rules.Table) error {
-	*to = rules.Table{Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains))}
+// decode decodes the table into result. budget is as in decodeRules.
+func (t *Table) decode(budget *int, result *rules.Table) error {
+	*result = rules.Table{
+		Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains)),
+	}
 	sets := make(decodedSets, len(t.Sets))
 	for i := range t.Sets {
 		s := t.Sets[i].decode()
@@ -104,13 +106,13 @@ func (t *Table) decode(budget *int, to *rules.Table) error {
 	var raw []rawRule
 	for i := range t.Chains {
 		c := &t.Chains[i]
-		to.Chains[i] = rules.Chain{Name: c.Name, Base: c.Base}
+		result.Chains[i] = rules.Chain{Name: c.Name, Base: c.Base}
 		for j := range c.Rules {
 			r, err := c.Rules[j].encode()
 			if err != nil {
 				return fmt.Errorf("chain %s, rule %d: %w", c.Name, j+1, err)
 			}
-			r.chain = &to.Chains[i]
+			r.chain = &result.Chains[i]
 			raw = append(raw, r)
 		}
 	}

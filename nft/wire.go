@@ -81,7 +81,7 @@ const (
 	byteOrderHost        = 1
 )
 
-// Types of set keys, which the nft command uses to print them (nftables, include/datatype.h).
+// Types of set keys. The nft command uses them to print keys (nftables, include/datatype.h).
 const (
 	typeProtocol  = 12
 	typeIPv4      = 7
@@ -92,8 +92,8 @@ const (
 	typeInterface = 41
 )
 
-// interfaceNameLength is the length of a key with an interface name in bytes, with the terminating
-// zero.
+// interfaceNameLength is the length in bytes of a key that is an interface name, including the
+// terminating zero.
 const interfaceNameLength = unix.IFNAMSIZ
 
 // messageType returns the type of an nf_tables message on the wire.
@@ -103,8 +103,9 @@ func messageType(msg int) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | uint16(
 type messages struct {
 	buf   []byte
 	start int // of the current message
-	// asDumped encodes as the kernel does in dumps of nf_tables: without the flag NLA_F_NESTED, and
-	// with the values of counters that are 0. The kernel accepts messages of both forms.
+	// asDumped makes the methods encode as the kernel does in dumps of nf_tables: without the flag
+	// NLA_F_NESTED, and with the values of counters that are 0. The kernel accepts messages of both
+	// forms.
 	asDumped bool
 }
 
