@@ -31,10 +31,11 @@ const (
 type Result struct {
 	// Outcome may be set even with an error: see [Apply].
 	Outcome Outcome
-	// Rules, Sets and Elements are the numbers of objects in the ruleset. Bytes is the size of the
-	// transaction, 0 if there was none.
+	// Rules and Sets are the numbers of rules and of named sets in the ruleset. Elements is the
+	// number of address ranges in these sets. Bytes is the size of the transaction, 0 if there was
+	// none.
 	Rules, Sets, Elements, Bytes int
-	// Routes is the number of policy routes and addresses that were added or removed.
+	// Routes is the number of policy rules, routes and addresses that were added or removed.
 	Routes int
 	// EstablishedPackets is the number of packets that the rules for older connections
 	// (rules.Redirect.KeepEstablished) have accepted since the rules were created. Only connections
@@ -56,10 +57,11 @@ const maxAttempts = 20
 // Apply sends three transactions. Between the first and the last, for about 50 ms, packets that
 // open TCP connections are dropped. Clients retransmit them after a second. See [gate].
 //
-// If Apply returns an error without an outcome, nothing has changed. If Apply returns an error with
-// an outcome, the rules were changed but a later transaction or a change of routes failed, or the
-// kernel's answer was lost and it is unknown whether the rules were changed. Two concurrent calls
-// in one namespace both succeed, and the result is one of the two rulesets.
+// If Apply returns an error without an outcome, the rules have not changed, and Apply has removed
+// the routes that it had added, unless rules or other processes may use them. If Apply returns an
+// error with an outcome, the rules were changed but a later transaction or a change of routes
+// failed, or the kernel's answer was lost and it is unknown whether the rules were changed. Two
+// concurrent calls in one namespace both succeed, and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {

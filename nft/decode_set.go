@@ -21,7 +21,7 @@ type decodedSet struct {
 	keyLength         int    // in bytes, 0 if unknown
 	dataLength        int    // of the values of a map
 	unsupportedReason string // the reason why the model cannot represent the set
-	isDynamic         bool   // rules or timeouts add and remove elements
+	isDynamic         bool   // rules or timeouts add or delete elements
 	hasLimits         bool   // elements may have an expression that affects the match
 	table             string // the family and the name
 	contents          string // currentContents of a set that changes

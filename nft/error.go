@@ -13,8 +13,8 @@ import (
 // transaction was executed.
 type KernelError struct {
 	// Message is the operation that the kernel rejected, such as "add rule" or "get table". For a
-	// message of a transaction it is in nft's syntax, and names the table and the chain and rule,
-	// or the set and element.
+	// message of a transaction it is in nft's syntax. It names the table and, depending on the
+	// message, the chain, the rule, the set or the element.
 	Message string
 	// Errno is the kernel's error, and Text its extended explanation, if any.
 	Errno unix.Errno

@@ -39,8 +39,10 @@ type ApplyOptions struct {
 	// reused its inode number.
 	Since Snapshot
 	// BeforeChange, if not nil, is called in the namespace before the first change. It is not
-	// called if nothing changes. exclusive reports whether Apply has acquired the lock of the
-	// namespace. If BeforeChange returns an error, Apply returns the error and changes nothing.
+	// called if the namespace already has the ruleset and its routes. No change follows the call if
+	// another process has made the same change in the meantime. exclusive reports whether Apply has
+	// acquired the lock of the namespace. If BeforeChange returns an error, Apply returns the error
+	// and changes nothing.
 	BeforeChange func(exclusive bool) error
 }
 
