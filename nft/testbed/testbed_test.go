@@ -99,8 +99,8 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Source {
-			t.Errorf("%s: %v, at %s from %s (source %s); want %s", c, got, got.Local, got.Peer,
-				got.Source, tc.want)
+			t.Errorf("%s: %v, received at %s from %s, sent from %s; want %s at %s", c, got, got.Local,
+				got.Peer, got.Source, tc.want, c.To)
 		}
 		if want, _ := n.Predict(new(rules.Ruleset), c, got.Source); !got.Agrees(want) {
 			t.Errorf("%s: %v, predicted %v", c, got, want)
@@ -146,9 +146,9 @@ func TestOutcomesOfUnansweredCalls(t *testing.T) {
 		name, network, to string
 		want              testbed.Outcome
 	}{
-		{"a pod without application", "tcp", "10.244.1.5:80", testbed.Refused},
-		{"a pod without application", "udp", "[fd00:10:244:1::5]:80", testbed.Refused},
-		{"a pod without application", "udp", "127.0.0.1:80", testbed.Refused},
+		{"a pod without an application", "tcp", "10.244.1.5:80", testbed.Refused},
+		{"a pod without an application", "udp", "[fd00:10:244:1::5]:80", testbed.Refused},
+		{"a pod without an application", "udp", "127.0.0.1:80", testbed.Refused},
 		{"an unused address", "tcp", "10.244.1.77:80", testbed.Silent},
 		{"an unused address", "udp", "[fd00:10:244:1::77]:80", testbed.Silent},
 		{"an unreachable address", "tcp", "255.255.255.255:80", testbed.Failed},
@@ -261,7 +261,7 @@ func TestStoppedProxyReleasesItsPorts(t *testing.T) {
 	}
 }
 
-func TestClosedNetworkRejectsCalls(t *testing.T) {
+func TestClosedNetworkRejectsCallsAndServers(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := errors.Join(n.Close(), n.Close()); err != nil {
 		t.Error(err)

@@ -18,7 +18,8 @@ type Packet struct {
 	ids    []uint32  // the kernel's ids of the packet
 }
 
-// Header returns the header of the packet at the first chain, or nil if that event was lost.
+// Header returns the header of the packet at the first chain, or nil if the event with this header
+// was lost.
 func (p *Packet) Header() *Header { return p.Events[0].Header }
 
 // Selected reports whether a session of nf_tables selected the packet. It returns false if only a
@@ -69,7 +70,7 @@ func (p *Packet) contains(e Event) bool {
 var builtInChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
 // repeats reports whether the event repeats an earlier event at the same rule of a built-in chain.
-// Then the earlier event is of another packet with the same header.
+// If so, the earlier event belongs to another packet with the same header.
 func (e *Event) repeats(earlier Event) bool {
 	return e.isLegacy() && e.Number == earlier.Number && e.Table == earlier.Table &&
 		e.Chain == earlier.Chain && e.Hook == earlier.Hook && e.In == earlier.In &&

@@ -48,7 +48,7 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 		return fmt.Errorf("listen to all namespaces: %w", withCapability(err, "CAP_NET_BROADCAST"))
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		// Without CAP_NET_ADMIN: at most net.core.rmem_max.
+		// Without CAP_NET_ADMIN in the initial user namespace: at most net.core.rmem_max.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
 	}
 	if err := bind(fd); err != nil {

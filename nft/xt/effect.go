@@ -8,8 +8,8 @@ import "github.com/sluice-mesh/sluice/rules"
 //
 // The caller must consider the options of the match, because some options change the effect:
 // --restore-skmark of socket writes the mark of the packet, --set of connlabel writes the labels of
-// its connection, and --set, --update, --remove and --reap of recent write the list. A statistic
-// match with certain options matches all packets or none.
+// the packet's connection, and --set, --update, --remove and --reap of recent write the list. A
+// statistic match with certain options matches all packets or none.
 //
 // The effect of cluster is [rules.AnyEffect], because cluster changes the type of a link-layer
 // multicast packet to host (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota,

@@ -8,7 +8,7 @@ import (
 // A HashLimit is the match hashlimit (struct xt_hashlimit_mtinfo3) with a limit in packets.
 type HashLimit struct {
 	Name  string // of the hash table
-	Above bool
+	Above bool   // the rate must be above the limit; otherwise at most the limit
 	// Average is the time between two packets in microseconds, and Burst a number of packets.
 	Average, Burst uint64
 	// Mode contains the bits of HashLimitModes.

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file describes targets that change a part of the header that the model does not represent,
-// and then continue with the next rule. Such a target has the same text whether it was read from
-// the kernel or from the output of iptables-save.
+// This file describes targets that change a part of the header, or the priority of the packet,
+// which the model does not represent. They continue with the next rule. Such a target has the same
+// text whether it was read from the kernel or from the output of iptables-save.
 
 // headerTarget returns a target that changes a part of the header. The change depends only on the
 // header, except that a maximum segment size may depend on the route, which the interface and the
@@ -33,7 +33,7 @@ func TCPMSS(size uint16) rules.Action {
 	return headerTarget(text, "tcp option maxseg")
 }
 
-// FillChecksum returns the target CHECKSUM.
+// FillChecksum returns the target CHECKSUM, which computes a missing checksum.
 func FillChecksum() rules.Action { return headerTarget("CHECKSUM --checksum-fill", "checksum") }
 
 // HopMode is the mode of the targets TTL and HL.
@@ -59,7 +59,7 @@ func HopLimit(family rules.Family, mode HopMode, value uint8) rules.Action {
 	return headerTarget(fmt.Sprintf("%s --%s-%s %d", name, option, suffix, value), field)
 }
 
-// DSCP returns the target DSCP.
+// DSCP returns the target DSCP, which sets the differentiated services code point.
 func DSCP(value uint8) rules.Action {
 	return headerTarget(fmt.Sprintf("DSCP --set-dscp 0x%02x", value), rules.RoutedHeader)
 }
