@@ -144,8 +144,8 @@ const changeTimeout = 60
 
 // WaitUsable waits until an interface and its address are usable. The kernel prepares both in work
 // queues: an interface drops outgoing packets until its queueing discipline is attached
-// (linkwatch_do_dev in net/core/link_watch.c), and packets to an IPv6 address are forwarded until
-// duplicate address detection has completed, even if it is disabled (addrconf_dad_work in
+// (linkwatch_do_dev in net/core/link_watch.c), and an IPv6 address is not local until the work of
+// duplicate address detection has run, even if the detection is disabled (addrconf_dad_work in
 // net/ipv6/addrconf.c).
 func WaitUsable(ns *netns.NS, name string, a netip.Addr) error {
 	var changes *nl.NetlinkSocket

@@ -99,8 +99,8 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Source {
-			t.Errorf("%s: %v, received at %s from %s, sent from %s; want %s at %s", c, got, got.Local,
-				got.Peer, got.Source, tc.want, c.To)
+			t.Errorf("%s: %v, received at %s from %s, sent from %s; want %s at %s", c, got,
+				got.Local, got.Peer, got.Source, tc.want, c.To)
 		}
 		if want, _ := n.Predict(new(rules.Ruleset), c, got.Source); !got.Agrees(want) {
 			t.Errorf("%s: %v, predicted %v", c, got, want)

@@ -278,8 +278,8 @@ func TestLostEventsAreCounted(t *testing.T) {
 	}
 }
 
-// startChild starts a process that opens and closes sessions in the namespace, and writes "open"
-// for each.
+// startChild starts a process that opens and closes sessions in the namespace. The process writes
+// "open" for each session.
 func startChild(t *testing.T, ns *netns.NS) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -331,6 +331,7 @@ func TestTheNextSessionRemovesTheTableOfAKilledSession(t *testing.T) {
 	}
 }
 
+// TestKillLeavesNoTable needs a kernel with owner tables.
 func TestKillLeavesNoTable(t *testing.T) {
 	ns := netnstest.New(t)
 	opened := 0

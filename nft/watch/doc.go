@@ -33,11 +33,11 @@
 //
 // # Requirements
 //
-// Open needs CAP_NET_ADMIN and CAP_NET_BROADCAST in the user namespace that owns its network
-// namespace. Namespaces owned by other user namespaces are reported too. A watcher does not keep
-// namespaces alive: it refers to them by namespace ids, which the kernel removes with the
-// namespaces. The kernel reports only changes of namespaces that have an id in the namespace of the
-// sockets; Add assigns one.
+// Open needs CAP_NET_ADMIN and CAP_NET_BROADCAST in the user namespace that owns the network
+// namespace of the calling thread. Namespaces owned by other user namespaces are reported too. A
+// watcher does not keep namespaces alive: it refers to them by namespace ids, which the kernel
+// removes with the namespaces. The kernel reports only changes of namespaces that have an id in the
+// namespace of the sockets; Add assigns one.
 //
 // # Bounds
 //

@@ -32,8 +32,8 @@ var conntrackStates = [...]uint16{
 	rules.Untracked:   1 << 8,
 }
 
-// oldStates contains the bits of the states in struct xt_state_info, which has none for SNAT and
-// DNAT (linux/netfilter/xt_state.h).
+// oldStates contains the bits of the states in struct xt_state_info (linux/netfilter/xt_state.h),
+// which has no bits for SNAT and DNAT.
 var oldStates = [...]uint16{
 	rules.Invalid:     1 << 0,
 	rules.Established: 1 << 1,

@@ -29,7 +29,7 @@ const (
 	ConntrackDirection
 )
 
-// conntrackOptions are the names of the options for the fields.
+// conntrackOptions are the names of the options for the fields, in the order of the bits.
 var conntrackOptions = [...]string{
 	"ctstate", "ctproto", "ctorigsrc", "ctorigdst", "ctreplsrc", "ctrepldst", "ctstatus",
 	"ctexpire", "ctorigsrcport", "ctorigdstport", "ctreplsrcport", "ctrepldstport", "ctdir",

@@ -8,8 +8,8 @@ import (
 )
 
 // replies4 and replies6 contain the replies of REJECT in nft's syntax, indexed by enum
-// ipt_reject_with and ip6t_reject_with. Empty texts are the echo reply, which the kernel rejects,
-// and not-neighbor, which no program uses.
+// ipt_reject_with and ip6t_reject_with. An empty text stands for the echo reply, which the kernel
+// rejects, or for not-neighbor, which no program uses.
 var (
 	replies4 = []string{
 		"icmp net-unreachable", "icmp host-unreachable", "icmp prot-unreachable",

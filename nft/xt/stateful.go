@@ -73,7 +73,7 @@ func rateText(average uint32) string {
 	return text
 }
 
-// decodeLimit decodes struct xt_rateinfo. Its other fields are the kernel's own.
+// decodeLimit decodes struct xt_rateinfo. It ignores the fields that only the kernel uses.
 func decodeLimit(data []byte) (l Limit, ok bool) {
 	if len(data) < 8 {
 		return l, false

@@ -14,7 +14,8 @@ import (
 type Extension struct {
 	Name     string
 	Revision uint32
-	// Data is the structure of the extension. It may have padding when it is decoded.
+	// Data is the structure of the extension. If it was read from the kernel, it may end with
+	// padding.
 	Data []byte
 }
 
