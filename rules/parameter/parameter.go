@@ -16,7 +16,7 @@ type Parameter struct {
 	// Kind is the type of the value.
 	Kind Kind
 	// Flag and Short are the long and the short name of the flag, or empty. The flags of [All] are
-	// istio-iptables'.
+	// flags of istio-iptables.
 	Flag, Short string
 	// Variables are the environment variables. If several are set, the last takes precedence. The
 	// flag takes precedence over all variables.

@@ -110,7 +110,7 @@ func TestEachAmbientParameterChangesTheRedirection(t *testing.T) {
 		}
 	}
 	if len(samples) > 0 {
-		t.Errorf("no parameters of ambient mode: %v", samples)
+		t.Errorf("ambient mode has no parameters for the samples %v", samples)
 	}
 }
 

@@ -7,9 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// buildAmbientParameters returns the parameters that only ambient mode has. Their variables and
-// annotations are those of istio-cni's node agent. Of the variables, istio-cni's chart sets
-// AMBIENT_DNS_CAPTURE and AMBIENT_IPV6. The defaults equal the defaults of the chart.
+// buildAmbientParameters returns the parameters that only ambient mode has. Their variables are
+// variables of istio-cni's node agent, and their annotations are Istio's. Of the variables,
+// istio-cni's chart sets AMBIENT_DNS_CAPTURE and AMBIENT_IPV6. The defaults equal the defaults of
+// the chart.
 func buildAmbientParameters() []Parameter {
 	return []Parameter{
 		{

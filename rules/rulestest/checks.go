@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// The default numbers of random inputs of a test in the short form and in the long form. The number
-// in the long form is the default of package rapid.
+// The default numbers of random inputs of a test in the short form and in the long form
+// (SLUICE_LONG=1). The number in the long form is the default of package rapid.
 const shortChecks, longChecks = 15, 100
 
 // SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 15. It
-// does not change the number if the flag -rapid.checks is given, or if SLUICE_LONG is 1: then
+// does not change the number if the flag -rapid.checks is given, or in the long form, in which
 // rapid's default of 100 applies. SetChecks parses the flags, and panics if SLUICE_CHECKS is not a
 // number from 1. TestMain of packages with expensive inputs calls SetChecks.
 func SetChecks(getenv func(string) string) {
@@ -27,9 +27,9 @@ func SetChecks(getenv func(string) string) {
 }
 
 // Trials returns the number of trials of a test with random inputs that does not use rapid.Check.
-// In the long form this is longTrials. In the short form it is longTrials multiplied by
-// $SLUICE_CHECKS, by default 15, divided by 100, and at least 1. Trials panics if SLUICE_CHECKS is
-// not a number from 1.
+// In the long form (SLUICE_LONG=1), the number is longTrials. In the short form, it is longTrials
+// multiplied by $SLUICE_CHECKS, by default 15, divided by 100, and at least 1. Trials panics if
+// SLUICE_CHECKS is not a number from 1.
 func Trials(longTrials int, getenv func(string) string) int {
 	if getenv("SLUICE_LONG") == "1" {
 		return longTrials

@@ -12,7 +12,7 @@ import (
 
 // ReplaceIPSets replaces each match of an ipset by a match of the set's members. members contains
 // the addresses by the name of the set. ReplaceIPSets fails the test if no rule uses an ipset, or
-// if a rule matches anything other than destination addresses.
+// if a rule uses another kind of list than an ipset of destination addresses.
 func ReplaceIPSets(t testing.TB, rs rules.Ruleset, members map[string][]netip.Addr) {
 	t.Helper()
 	replaced := 0

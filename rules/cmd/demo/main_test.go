@@ -143,7 +143,7 @@ func TestDemoShowsTheExpectedResults(t *testing.T) {
 			lines, text)
 	}
 	if after := home.resources(t); !slices.Equal(after, before) {
-		t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
+		t.Errorf("interfaces and namespaces: before %q, after %q, want no change", before, after)
 	}
 }
 
@@ -186,7 +186,8 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 				t.Errorf("stderr is %q, want a message that nothing is left", stderr.String())
 			}
 			if after := home.resources(t); !slices.Equal(after, before) {
-				t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
+				t.Errorf("interfaces and namespaces: before %q, after %q, want no change", before,
+					after)
 			}
 			// A namespace without a process, file or interface does not persist.
 			if err := unix.Kill(-cmd.Process.Pid, 0); !errors.Is(err, unix.ESRCH) {
@@ -253,7 +254,8 @@ func TestWithoutRootTheDemoNamesTheRequirement(t *testing.T) {
 			}
 			if text := stderr.String(); strings.Count(text, "\n") != 1 ||
 				!strings.Contains(text, "needs root") || stdout.Len() > 0 {
-				t.Errorf("want one line with the requirement:\n%s%s", stdout.String(), text)
+				t.Errorf("stdout %q, stderr %q, want one line on stderr that names the requirement",
+					stdout.String(), text)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
-// callTimeout is the maximum wait for an answer. All calls are answered, within milliseconds.
+// callTimeout is the maximum wait for an answer. Every call is answered within milliseconds.
 const callTimeout = 5 * time.Second
 
 // caller is the origin of a call.
@@ -71,7 +71,7 @@ func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 // by returns the servers of a row.
 func by(servers ...testbed.Name) []testbed.Name { return servers }
 
-// capturedRows are the calls that the proxy must receive.
+// capturedRows are the calls that the redirection must capture.
 var capturedRows = []row{
 	{app, "tcp", outside(80), "", by(testbed.Outbound, testbed.Outside)},
 	{app, "udp", outside(53), "DNS", by(testbed.DNS)},
@@ -80,7 +80,7 @@ var capturedRows = []row{
 	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
 }
 
-// bypassingRows are the calls that the proxy must not receive.
+// bypassingRows are the calls that the redirection must not capture.
 var bypassingRows = []row{
 	{proxy, "tcp", outside(80), "", by(testbed.Outside)},
 	{proxy, "udp", outside(53), "DNS", by(testbed.Outside)},
@@ -100,8 +100,8 @@ var rowsAfterRemoval = []row{
 	{neighbor, "tcp", pod(8080), "", by(testbed.Application)},
 }
 
-// showCaptured shows the calls that the proxy must receive. It shows each family separately, with
-// the destination that the proxy received.
+// showCaptured shows the calls that the redirection must capture. It shows each family separately,
+// with the destination that the proxy received.
 func showCaptured(p *printer, network *testbed.Network) error {
 	p.printHeading("Captured: a listener of the proxy (outbound, inbound, dns) accepts " +
 		"the connection and knows its original destination")
@@ -165,8 +165,8 @@ func (r row) call(to netip.AddrPort) testbed.Call {
 	}
 }
 
-// captures reports whether the proxy must receive the call.
-func (r row) captures() bool {
+// isCaptured reports whether the redirection must capture the call.
+func (r row) isCaptured() bool {
 	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS},
 		r.servers[0])
 }
@@ -175,7 +175,7 @@ func (r row) captures() bool {
 // destination. The proxy cannot know the original destination of a redirected datagram.
 func (r row) asExpected(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
-	knowsDestination := r.network != "udp" || !r.captures()
+	knowsDestination := r.network != "udp" || !r.isCaptured()
 	isExpected := func(h testbed.Hop, want testbed.Name) bool {
 		return h.By == want && (h.To == to || !knowsDestination)
 	}
@@ -188,7 +188,7 @@ func (r row) describe(a testbed.Answer) string {
 		return a.String()
 	}
 	text := string(a.By)
-	if r.captures() && r.network == "tcp" {
+	if r.isCaptured() && r.network == "tcp" {
 		text += ", asked for " + a.To.String()
 	}
 	for _, h := range a.Upstream {
