@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestIDMap(t *testing.T) {
+func TestIDMapTranslatesMappedIDs(t *testing.T) {
 	m, err := parseIDMap(
 		strings.NewReader("         0     100000       1000\n      2000       5000          1\n"))
 	if err != nil {
@@ -31,11 +31,12 @@ func TestIDMap(t *testing.T) {
 		}
 	}
 	if got := m.Inside(0); got != overflowID {
-		t.Errorf("an unmapped id is mapped to %d", got)
+		t.Errorf("an unmapped id is %d inside, want %d", got, overflowID)
 	}
 	var same IDMap
 	if got, ok := same.Outside(7); got != 7 || !ok || same.Inside(7) != 7 {
-		t.Errorf("without a map, 7 is mapped to %d", got)
+		t.Errorf("without a map, 7 is %d outside, %t, and %d inside; want 7, true and 7", got, ok,
+			same.Inside(7))
 	}
 	if _, err := parseIDMap(strings.NewReader("0 x 1\n")); err == nil {
 		t.Error("no error for an invalid line")

@@ -47,7 +47,7 @@ func (s Socket) WhenReadable(fn func(fd int) error) error {
 }
 
 // WaitConnected waits until the connection is established, and returns the error of the connection
-// attempt: [unix.ECONNRESET] if the peer has already closed the connection.
+// attempt: [unix.ECONNRESET] if the peer has already reset the connection.
 func (s Socket) WaitConnected() error {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -82,8 +82,8 @@ func (s Socket) Control(fn func(fd int) error) error {
 	return errors.Join(raw.Control(func(fd uintptr) { fnErr = fn(int(fd)) }), fnErr)
 }
 
-// Addrs returns the local address of the socket and the address of its peer. An address that does
-// not exist is invalid.
+// Addrs returns the local address of the socket and the address of its peer. The peer is invalid if
+// the socket is not connected, and both addresses are invalid if the socket is closed.
 func (s Socket) Addrs() (local, peer netip.AddrPort) {
 	_ = s.Control(func(fd int) error {
 		local = LocalAddr(fd)

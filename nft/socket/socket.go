@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Socket is registered with the runtime's poller: waiting for it blocks a goroutine, not a
+// A Socket is registered with the runtime's poller: waiting for a Socket blocks a goroutine, not a
 // thread. Its methods respect the deadlines of the file and are safe for concurrent use.
 type Socket struct{ *os.File }
 
@@ -83,7 +83,8 @@ func Connect(fd int, to netip.AddrPort) error {
 	return nil
 }
 
-// LocalAddr returns the address of a socket, or an invalid one if the socket is not bound.
+// LocalAddr returns the local address of a socket, or an invalid address if fd is not an IP socket.
+// The address of a socket that is not bound is unspecified, with port 0.
 func LocalAddr(fd int) netip.AddrPort {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {

@@ -36,7 +36,7 @@ func open(t *testing.T, ns *netns.NS, a netip.AddrPort, options ...socket.Option
 	return fd
 }
 
-// listen opens a listener until the test ends.
+// listen opens a listener, and closes it when the test ends.
 func listen(
 	t *testing.T, ns *netns.NS, a netip.AddrPort, options ...socket.Option,
 ) (s socket.Socket, addr netip.AddrPort) {
@@ -113,7 +113,7 @@ func TestConnectionHasItsAddressesAndAbortResetsIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n, err := accepted.Read(make([]byte, 2)); n != 1 || err != nil {
-				t.Errorf("read %d bytes, %v; want 1", n, err)
+				t.Errorf("read %d bytes, error %v; want 1 byte", n, err)
 			}
 			accepted.Abort()
 			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
@@ -131,7 +131,8 @@ func TestWaitConnectedReturnsTheError(t *testing.T) {
 		defer bound.Close()
 		addr, _ := bound.Addrs()
 		if err := dial(t, ns, addr).WaitConnected(); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("%s: %v, want refused", addr, err)
+			t.Errorf("connection to the closed port of %s: error %v, want %v", addr, err,
+				unix.ECONNREFUSED)
 		}
 	}
 	// A backlog of 0 allows one connection that is not accepted.
@@ -149,7 +150,7 @@ func TestWaitConnectedReturnsTheError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := late.WaitConnected(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%v, want %v", err, os.ErrDeadlineExceeded)
+		t.Errorf("connection to a full backlog: error %v, want %v", err, os.ErrDeadlineExceeded)
 	}
 }
 
@@ -160,7 +161,7 @@ func TestAcceptEndsAtTheDeadlineAndOnClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%v, want %v", err, os.ErrDeadlineExceeded)
+		t.Errorf("Accept after the deadline: error %v, want %v", err, os.ErrDeadlineExceeded)
 	}
 	setDeadline(t, l)
 	ended := make(chan error)
@@ -171,7 +172,8 @@ func TestAcceptEndsAtTheDeadlineAndOnClose(t *testing.T) {
 	_ = l.Close()
 	err := <-ended
 	if errno := unix.Errno(0); err == nil || errors.As(err, &errno) {
-		t.Errorf("%v, want an error that is not a unix.Errno", err)
+		t.Errorf("Accept on a closed listener: error %v, want an error that is not a unix.Errno",
+			err)
 	}
 }
 
@@ -262,7 +264,7 @@ func TestErrorsNameTheOptionOrTheAddress(t *testing.T) {
 	defer unix.Close(second)
 	err = socket.Bind(second, addr)
 	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), addr.String()) {
-		t.Errorf("%v, want %v for %s", err, unix.EADDRINUSE, addr)
+		t.Errorf("bind: error %v, want %v for %s", err, unix.EADDRINUSE, addr)
 	}
 }
 
@@ -280,7 +282,7 @@ func TestMarkAndTransparentConfigureTheSocket(t *testing.T) {
 			defer unix.Close(fd)
 			if mark, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET,
 				unix.SO_MARK); uint32(mark) != 0x80000539 || err != nil {
-				t.Errorf("mark %#x, %v; want 0x80000539", mark, err)
+				t.Errorf("mark %#x, error %v; want 0x80000539", mark, err)
 			}
 			return socket.Bind(fd, netip.MustParseAddrPort(nonlocal))
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// StartInUserNS starts a process in the user namespace that owns the network namespace. It runs
-// until the test ends.
+// StartInUserNS starts a process in the user namespace that owns the network namespace. The
+// process runs until the test ends.
 func StartInUserNS(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	owner, err := unix.IoctlRetInt(ns.FD(), unix.NS_GET_USERNS)
