@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/owner"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -23,12 +24,19 @@ type Namespace struct {
 	handle *netlink.Handle
 	id     netns.ID
 	proc   string
+	// uids and gids map the ids of the kernel's messages and of /proc to the ids that rules
+	// compare.
+	uids, gids owner.IDMap
+	unmapped   bool // the maps are unknown
 }
 
 // OpenNamespace opens the namespace (nil: the current one). proc is a /proc directory that contains
 // the processes of the namespace.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
 	n := &Namespace{id: ns.ID(), proc: proc}
+	var mapErr error
+	n.uids, n.gids, mapErr = owner.IDMaps(ns, proc)
+	n.unmapped = mapErr != nil
 	err := ns.Do(func() (err error) {
 		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
 		return err
@@ -54,6 +62,7 @@ func (n *Namespace) Interfaces() (map[uint32]string, error) {
 
 // A Process is the sender of a packet. PID is 0 if the process is unknown.
 type Process struct {
+	// Owner contains ids of the user namespace that owns the network namespace, as rules do.
 	Owner rules.Owner
 	PID   int
 	Name  string
@@ -63,8 +72,13 @@ type Process struct {
 
 // Processes returns the processes that opened the connections. It omits connections whose socket is
 // closed or unknown. If no visible process has the socket open, PID is 0 and GID equals UID.
-// Processes reads the sockets and the processes once for all connections.
+// Processes reads the sockets and the processes once for all connections. It returns no processes
+// if another user namespace owns the network namespace and /proc has no process of that user
+// namespace, because the owners are then unknown.
 func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
+	if n.unmapped {
+		return nil
+	}
 	senders := map[Connection]*netlink.Socket{}
 	for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP} {
 		wanted := map[uint16][]Connection{} // by source port
@@ -96,9 +110,17 @@ func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
 		if p.PID == 0 {
 			p.Owner.GID = s.UID
 		}
+		p.Owner, _ = n.TranslateOwner(p.Owner)
 		processes[c] = p
 	}
 	return processes
+}
+
+// TranslateOwner translates the owner of a trace event, which has ids of the user namespace of this
+// process, to ids of the user namespace that owns the network namespace. It returns false if the
+// translation is unknown.
+func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
+	return rules.Owner{UID: n.uids.Inside(int(o.UID)), GID: n.gids.Inside(int(o.GID))}, !n.unmapped
 }
 
 // isSender reports whether the socket may have sent packets of the connection. The caller has

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/owner"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -103,6 +104,51 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 	}
 	if at, ok := n.Listener(rules.TCP, local.Port()); ok {
 		t.Errorf("got a TCP listener at %v, want none", at)
+	}
+}
+
+// TestOwnersHaveIDsOfTheUserNamespace covers a pod with hostUsers: false. The kernel and /proc
+// report ids of this process's user namespace.
+func TestOwnersHaveIDsOfTheUserNamespace(t *testing.T) {
+	ns := netnstest.NewInUserNS(t)
+	var socket *net.UDPConn
+	if err := ns.Do(func() error {
+		return owner.As(netnstest.UserNSBase+1337, netnstest.UserNSBase+1337, func() (err error) {
+			socket, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			return err
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	c := livetrace.Connection{
+		Protocol: rules.UDP, Source: socket.LocalAddr().(*net.UDPAddr).AddrPort(),
+		Destination: netip.MustParseAddrPort("10.0.0.1:53"),
+	}
+	event := rules.Owner{UID: netnstest.UserNSBase + 7, GID: netnstest.UserNSBase + 8}
+	open := func() *livetrace.Namespace {
+		n, err := livetrace.OpenNamespace(ns, "/proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Close)
+		return n
+	}
+	unmapped := open()
+	if found := unmapped.Processes([]livetrace.Connection{c}); len(found) > 0 {
+		t.Errorf("processes %+v without a process in the user namespace, want none", found)
+	}
+	if o, ok := unmapped.TranslateOwner(event); ok {
+		t.Errorf("owner %+v without a process in the user namespace, want none", o)
+	}
+	netnstest.StartInUserNS(t, ns)
+	n := open()
+	if found := n.Processes([]livetrace.Connection{c}); found[c].Owner.UID != 1337 {
+		t.Errorf("processes %+v, want one with uid 1337", found)
+	}
+	want := rules.Owner{UID: 7, GID: 8}
+	if o, ok := n.TranslateOwner(event); o != want || !ok {
+		t.Errorf("owner %+v, %t, want %+v and true", o, ok, want)
 	}
 }
 

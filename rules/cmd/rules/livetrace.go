@@ -246,7 +246,8 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 	for connection, owner := range owners {
 		p, found := processes[connection]
 		if owner != nil {
-			p.Owner, found = *owner, true // the event contains the owner even if the socket is closed
+			// The event contains the owner even if the socket is closed.
+			p.Owner, found = t.namespace.TranslateOwner(*owner)
 		}
 		if found {
 			t.senders[connection] = p
