@@ -15,7 +15,7 @@ const threadNS = "/proc/thread-self/ns/net"
 // drivers/net/loopback.c).
 const LoopbackIndex = 1
 
-// ID identifies a network namespace while it exists: two NS refer to the same
+// ID identifies a network namespace while the namespace exists: two NS refer to the same
 // namespace if and only if their IDs are equal. The kernel reuses the numbers of
 // destroyed namespaces.
 type ID struct {

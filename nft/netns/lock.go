@@ -12,7 +12,7 @@ import (
 // no privilege and no file system, and are released when the process ends for any reason.
 const lockName = "@sluice.lock"
 
-// LockTimeout is the time for which writers wait for the lock. Then they continue without the lock,
+// LockTimeout is how long writers wait for the lock. Then they continue without the lock,
 // so that no process of the pod can prevent them from writing. Writers hold the lock for about a
 // millisecond.
 const LockTimeout = 2 * time.Second

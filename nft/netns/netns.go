@@ -38,8 +38,8 @@ func Open(path string) (*NS, error) {
 	return newNS(path, netns.NsHandle(fd))
 }
 
-// OpenPID opens the network namespace of the process with id pid in the mounted
-// /proc. If the process has ended, reaped or not, the error wraps
+// OpenPID opens the network namespace of a process. pid is the id of the process in
+// the mounted /proc. If the process has ended, reaped or not, the error wraps
 // [fs.ErrNotExist].
 func OpenPID(pid int) (*NS, error) {
 	name := "pid " + strconv.Itoa(pid)

@@ -88,7 +88,7 @@ func TestRulesMatchTheOwner(t *testing.T) {
 			"the proxy's uid in a user namespace", netnstest.NewInUserNS(t),
 			netnstest.UserNSBase + 1337, 0, true,
 		},
-		{"the proxy's uid outside that user namespace", netnstest.NewInUserNS(t), 1337, 0, false},
+		{"uid 1337 outside the user namespace", netnstest.NewInUserNS(t), 1337, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := exec.Command(nft, "-f", "-")

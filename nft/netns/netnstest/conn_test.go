@@ -69,7 +69,7 @@ func dial(t *testing.T, ns *netns.NS, network, addr string) (c net.Conn) {
 	return c
 }
 
-// echo starts a UDP server in ns that sends back what it receives.
+// echo starts a UDP server in ns that sends each datagram back.
 func echo(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
 	var s net.PacketConn

@@ -3,9 +3,9 @@
 // another user namespace.
 //
 // Functions with a [testing.TB] parameter fail the test on errors and clean up
-// when the test ends. Without root they skip the test. If SLUICE_REQUIRE=1 or
-// CI=true is set in the environment, they fail the test instead, so that a
-// complete run cannot skip tests silently.
+// when the test ends. If root or a program is missing, they skip the test. If
+// SLUICE_REQUIRE=1 or CI=true is set in the environment, they fail the test
+// instead, so that a complete run cannot skip tests silently.
 package netnstest
 
 import (
