@@ -153,19 +153,19 @@ func (c *conn) receiveResult(t *Transaction) error {
 			if m.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}
-			a, err := m.Answer()
+			s, err := m.Status()
 			switch {
 			case err != nil:
 				return false, err
 			case int64(m.Sequence) >= int64(len(t.descriptions)):
 				return false, nil // a late answer to an abandoned request
-			case a.Errno == 0:
+			case s.Errno == 0:
 				return m.Sequence == t.lastSequence(), nil
 			}
 			d := t.descriptions[m.Sequence]
-			d.rejected = t.elementAt(m.Sequence, a.Offset)
+			d.rejected = t.elementAt(m.Sequence, s.Offset)
 			return false, &KernelError{
-				Message: d.String(), Errno: a.Errno, Text: a.Text, msg: d.msg,
+				Message: d.String(), Errno: s.Errno, Text: s.Text, msg: d.msg,
 			}
 		})
 		if done || err != nil {
@@ -261,9 +261,9 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 			if m.Type != unix.NLMSG_ERROR || m.Sequence > 1 { // the batch consists of 0 and 1
 				return false, nil // a late answer to an abandoned request
 			}
-			a, err := m.Answer()
+			s, err := m.Status()
 			if err == nil {
-				err = a.Errno
+				err = s.Errno
 			}
 			return false, err
 		})

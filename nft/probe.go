@@ -172,14 +172,14 @@ func (c *conn) tryTransaction(t *Transaction) ([]rejection, error) {
 			if m.Type != unix.NLMSG_ERROR {
 				return false, nil
 			}
-			a, err := m.Answer()
+			s, err := m.Status()
 			if err != nil {
 				return false, err
 			}
 			if m.Sequence == t.lastSequence() {
 				return true, nil
 			}
-			rejections = append(rejections, rejection{int(m.Sequence), a.Errno})
+			rejections = append(rejections, rejection{int(m.Sequence), s.Errno})
 			// The kernel rejects the first message without nf_tables or without the capability, and
 			// ignores the rest of the batch.
 			return m.Sequence == 0, nil

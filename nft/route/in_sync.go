@@ -143,17 +143,17 @@ func (q *fastCheck) checkMessage(m nlmsg.Message) error {
 	case unix.RTM_NEWADDR:
 		q.isAnswered, q.hasPassthrough = true, true
 	case unix.NLMSG_ERROR:
-		answer, err := m.Answer()
+		status, err := m.Status()
 		if q.isAnswered || err != nil {
 			return errInconclusive
 		}
 		q.isAnswered = true
 		switch {
-		case q.addsPassthrough && answer.Errno == 0:
+		case q.addsPassthrough && status.Errno == 0:
 			q.added, q.hasPassthrough = true, true
-		case q.addsPassthrough && answer.Errno == unix.EEXIST:
+		case q.addsPassthrough && status.Errno == unix.EEXIST:
 			q.hasPassthrough = true
-		case q.addsPassthrough || answer.Errno != unix.EADDRNOTAVAIL:
+		case q.addsPassthrough || status.Errno != unix.EADDRNOTAVAIL:
 			return errInconclusive
 		}
 	case unix.RTM_NEWRULE:

@@ -166,9 +166,9 @@ func readAnswer(fd int) error {
 		if err != nil || m.Type != unix.NLMSG_ERROR {
 			continue // a packet, possibly longer than the buffer
 		}
-		answer, err := m.Answer()
-		if err == nil && answer.Errno != 0 {
-			err = answer.Errno
+		status, err := m.Status()
+		if err == nil && status.Errno != 0 {
+			err = status.Errno
 		}
 		return err
 	}

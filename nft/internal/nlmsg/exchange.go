@@ -84,12 +84,12 @@ func Exchange(
 		case unix.NLMSG_DONE:
 			return true, m.doneError()
 		case unix.NLMSG_ERROR:
-			a, err := m.Answer()
+			s, err := m.Status()
 			switch {
 			case err != nil:
 				return false, err
-			case a.Errno != 0:
-				return false, a.Errno
+			case s.Errno != 0:
+				return false, s.Errno
 			case !wantsAck:
 				return false, ErrMalformed
 			}

@@ -72,22 +72,22 @@ func AppendHeader(buf []byte, msgType, flags uint16, sequence uint32) []byte {
 // SetLength sets the length in the header of a message to the length of the slice.
 func SetLength(message []byte) { native.PutUint32(message, uint32(len(message))) }
 
-// An Answer is the content of a message of type NLMSG_ERROR: an acknowledgement or an error.
-type Answer struct {
+// A Status is the content of a message of type NLMSG_ERROR: an acknowledgement or an error.
+type Status struct {
 	Errno unix.Errno // 0 for an acknowledgement
 	Text  string     // the kernel's explanation, or empty
 	// Offset is the position of the rejected attribute in the request, in bytes; 0 if unknown.
 	Offset uint32
 }
 
-// Answer decodes a message of type NLMSG_ERROR.
-func (m Message) Answer() (Answer, error) {
+// Status decodes a message of type NLMSG_ERROR.
+func (m Message) Status() (Status, error) {
 	if len(m.Body) < 4+unix.NLMSG_HDRLEN {
-		return Answer{}, ErrMalformed
+		return Status{}, ErrMalformed
 	}
-	a := Answer{Errno: unix.Errno(-int32(native.Uint32(m.Body)))}
+	s := Status{Errno: unix.Errno(-int32(native.Uint32(m.Body)))}
 	if m.Flags&unix.NLM_F_ACK_TLVS == 0 {
-		return a, nil
+		return s, nil
 	}
 	// Skip the copy of the request. If NLM_F_CAPPED is set, the copy is only the header.
 	skip := uint64(4 + unix.NLMSG_HDRLEN)
@@ -95,12 +95,12 @@ func (m Message) Answer() (Answer, error) {
 		skip = 4 + uint64(native.Uint32(m.Body[4:]))
 	}
 	if skip > uint64(len(m.Body)) {
-		return a, nil
+		return s, nil
 	}
 	explanation := Attributes(m.Body[skip:])
-	a.Text = explanation.Text(unix.NLMSGERR_ATTR_MSG)
-	a.Offset, _ = explanation.HostNumber(unix.NLMSGERR_ATTR_OFFS)
-	return a, nil
+	s.Text = explanation.Text(unix.NLMSGERR_ATTR_MSG)
+	s.Offset, _ = explanation.HostNumber(unix.NLMSGERR_ATTR_OFFS)
+	return s, nil
 }
 
 // doneError returns the error in the body of a message of type NLMSG_DONE.

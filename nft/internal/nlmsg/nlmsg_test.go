@@ -247,8 +247,8 @@ func FuzzDatagram(f *testing.F) {
 		length := 0
 		_, err := Each(datagram, func(m Message) (bool, error) {
 			length += Align(unix.NLMSG_HDRLEN + len(m.Body))
-			if a, err := m.Answer(); err == nil && len(a.Text) > len(m.Body) {
-				t.Errorf("explanation %q is longer than the body of %d bytes", a.Text, len(m.Body))
+			if s, err := m.Status(); err == nil && len(s.Text) > len(m.Body) {
+				t.Errorf("explanation %q is longer than the body of %d bytes", s.Text, len(m.Body))
 			}
 			_ = m.doneError()
 			body := Attributes(m.Body)
