@@ -84,8 +84,8 @@ func compareNamed[T any](
 	return diffs
 }
 
-// compareTables returns the differences of the chains of two tables, and the unused sets of got
-// that no rule of want uses.
+// compareTables returns the differences of the chains of two tables, and a difference for each
+// unused set of got that no rule of want uses.
 func compareTables(want, got *Table) []Difference {
 	table := want.Family.String() + " " + want.Name
 	chainName := func(c *Chain) string { return "chain " + table + " " + c.Name }

@@ -26,7 +26,7 @@ func cniDefaults(r *rules.Redirect) {
 	r.IPv6 = true
 }
 
-// everyParameter sets a parameter of each kind.
+// everyParameter sets most parameters that can be combined.
 func everyParameter(r *rules.Redirect) {
 	r.IPv6, r.DropInvalid = true, true
 	r.OutboundCIDRs = prefixSelection("10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112")

@@ -76,7 +76,8 @@ func ExampleParsePacket() {
 	// uid "root" is not a number from 0 to 4294967295, decimal or hexadecimal (0x539)
 }
 
-// CompileAmbient compiles the redirection of an ambient pod without IPv6, DNS and inbound capture.
+// CompileAmbient compiles the redirection of a pod in ambient mode without IPv6, DNS and inbound
+// capture.
 func ExampleCompileAmbient() {
 	a := rules.DefaultAmbient()
 	a.IPv6, a.DNS, a.BypassInboundCapture = false, false, true

@@ -65,8 +65,8 @@ func (s Status) String() string {
 	return strings.Join(namesOfBits(uint8(s), statusNames[:]), ",")
 }
 
-// MatchMark matches packets whose mark has the Value in the bits of Mask. With Conntrack the mark of
-// the connection is compared; a packet without a connection does not match.
+// MatchMark matches packets whose mark has the Value in the bits of Mask. With Conntrack the mark
+// of the connection is compared; a packet without a connection does not match.
 type MatchMark struct {
 	Conntrack   bool
 	Not         bool

@@ -45,7 +45,7 @@ type Packet struct {
 	// SourceType and DestinationType are the types of the addresses in routing, AddrTypeUnknown if
 	// unknown.
 	SourceType, DestinationType AddrType
-	// NoReversePath reports that the host would not route the source over InInterface.
+	// NoReversePath reports that the host does not route to the source over InInterface.
 	NoReversePath bool
 	// TransparentSocket reports that the host has a transparent socket for the packet, which all
 	// kinds of lookup find. The match socket of xtables without --nowildcard does not find a

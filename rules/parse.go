@@ -64,7 +64,7 @@ func parsePortRange(text string) (PortRange, error) {
 	b, okLast := parsePort(last)
 	if !okFirst || !okLast || a > b {
 		return PortRange{}, fmt.Errorf(
-			"%q is not a port (0-65535) nor an ascending range of ports", text)
+			"%q is neither a port (0-65535) nor an ascending range of ports", text)
 	}
 	return PortRange{a, b}, nil
 }
@@ -74,7 +74,7 @@ func ParsePortSelection(text string) (PortSelection, error) {
 	if text == wildcard {
 		return PortSelection{All: true}, nil
 	}
-	if err := wildcardAmong(text); err != nil {
+	if err := rejectWildcard(text); err != nil {
 		return PortSelection{}, err
 	}
 	ports, err := ParsePorts(text)
@@ -84,9 +84,9 @@ func ParsePortSelection(text string) (PortSelection, error) {
 // wildcard selects all ports, addresses or groups.
 const wildcard = "*"
 
-// wildcardAmong returns an error if "*" is an element of the list. Callers accept a text that is
-// only "*" before the call.
-func wildcardAmong(text string) error {
+// rejectWildcard returns an error if "*" is an element of the list. The caller has already accepted
+// the text "*" itself.
+func rejectWildcard(text string) error {
 	var other string
 	found := false
 	for element := range strings.SplitSeq(text, ",") {
@@ -125,7 +125,7 @@ func ParsePrefixSelection(text string) (PrefixSelection, error) {
 	if text == wildcard {
 		return PrefixSelection{All: true}, nil
 	}
-	if err := wildcardAmong(text); err != nil {
+	if err := rejectWildcard(text); err != nil {
 		return PrefixSelection{}, err
 	}
 	prefixes, err := ParsePrefixes(text)
@@ -141,7 +141,7 @@ func ParseLoopbackCIDR(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// A Lookup returns the numeric id of a user or group name.
+// A Lookup returns the numeric id of the user or group with the name.
 type Lookup func(name string) (uint32, error)
 
 // ParseIDs parses a list of numeric user or group ids and ranges of ids ("1337,2000-2999"), and
@@ -171,7 +171,7 @@ func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 		return Single(id), err
 	}
 	return IDRange{}, fmt.Errorf(
-		"%q is not a numeric id (0-4294967294) nor an ascending range of ids", text)
+		"%q is neither a numeric id (0-4294967294) nor an ascending range of ids", text)
 }
 
 // parseID parses a numeric user or group id.
@@ -189,7 +189,7 @@ func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 	if text == wildcard {
 		return GroupSelection{All: true}, nil
 	}
-	if err := wildcardAmong(text); err != nil {
+	if err := rejectWildcard(text); err != nil {
 		return GroupSelection{}, err
 	}
 	ids, err := ParseIDs(text, lookup)
@@ -260,7 +260,7 @@ func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
 			continue
 		}
 		if values == nil {
-			// The capacity for all elements, so that thousands of prefixes are never copied.
+			// Allocate memory for all elements at once, so that no prefixes are copied.
 			values = make([]T, 0, 1+strings.Count(text, ","))
 		}
 		values = append(values, v)

@@ -356,7 +356,7 @@ func parseInAddress(text string, f Family) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || FamilyOf(a) != f || a.Zone() != "" {
 		return netip.Addr{}, fmt.Errorf(
-			"in-address %q is not an address of the packet's family, nor none", text)
+			"in-address %q is neither an address of the packet's family nor none", text)
 	}
 	return a, nil
 }

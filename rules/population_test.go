@@ -12,8 +12,8 @@ import (
 )
 
 // A population contains packets that represent all packets of a family at a hook. Its packets are
-// all combinations of values of the fields. The values of a field are those at and next to the
-// boundaries in rules, but only one of several values that no rule distinguishes.
+// all combinations of values of the fields. The values of a field are at and next to the boundaries
+// in rules. Of several values that no rule distinguishes, the population contains only one.
 type population struct {
 	hook rules.Hook
 	// dimensions contains, for each field, the changes that set its values.
@@ -43,8 +43,8 @@ func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *pop
 // recorded runs, and more combinations with the reference.
 func long() bool { return os.Getenv("SLUICE_LONG") == "1" }
 
-// sampleLimit is the number of packets of a population that are compared with a recorded run, if
-// there are more combinations.
+// sampleLimit is the maximum number of packets of a population that are compared with a recorded
+// run.
 func sampleLimit() int {
 	if long() {
 		return math.MaxInt
@@ -96,9 +96,7 @@ func normalize(p rules.Packet) (rules.Packet, bool) {
 	if p.Protocol != rules.TCP {
 		p.Flags = 0
 	}
-	// Conntrack stores a mark only for known connections.
-	unknown := p.State == rules.Invalid || p.State == rules.Untracked
-	return p, !unknown || p.ConntrackMark == 0
+	return p, p.State.HasConnection() || p.ConntrackMark == 0
 }
 
 // ruleParts contains the matches, actions and policy routes of rulesets.

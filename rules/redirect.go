@@ -20,8 +20,8 @@ type Redirect struct {
 	// inbound. As in Istio, in REDIRECT mode this exception usually applies only to the first user.
 	ProxyUIDs, ProxyGIDs []IDRange
 	// In TPROXY mode TProxyMark marks packets to be delivered locally, and TProxyRouteTable is the
-	// routing table for these packets. Neither may be 0 then, nor may the mark be [SelfCallMark] or
-	// the table a table of the kernel (253 to 255).
+	// routing table for these packets. In this mode TProxyMark must not be 0 or [SelfCallMark], and
+	// TProxyRouteTable must not be 0 or one of the kernel's own tables, 253 to 255.
 	TProxyMark, TProxyRouteTable uint32
 
 	// InboundPorts are the destination ports of captured inbound connections.

@@ -92,7 +92,8 @@ func checkRows(t *testing.T, rs rules.Ruleset, rows []row) {
 	}
 }
 
-// mismatch describes the outcome of a packet, and the reason.
+// mismatch describes the expected and the actual outcome of a packet, and the rules that it
+// matched.
 func mismatch(packet string, want rules.Outcome, got rules.Trace) string {
 	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Outcome,
 		decisions(got))

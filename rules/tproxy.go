@@ -5,7 +5,7 @@ package rules
 func (c *compiler) addTProxy(b *chainBuilder) {
 	mark := SetMark{Value: c.TProxyMark, Mask: ^uint32(0)}
 	// The proxy marks its connections to the application that keep the client's address. The mark
-	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
+	// is saved in the connection, so that mangleOutput can route the answers to the proxy instead
 	// of the client.
 	b.addAll(NoRole, "the proxy's connections with the client's address", []Action{SaveMark{}, Return},
 		tcp, matchMark(c.TProxyMark))
@@ -43,7 +43,7 @@ func (c *compiler) addTProxy(b *chainBuilder) {
 	b.add("no proxy listens", Drop, captured...)
 }
 
-// mangleOutput, in TPROXY mode, marks packets of the proxy to its own pod, and routes replies of
+// mangleOutput, in TPROXY mode, marks packets of the proxy to its own pod, and routes answers of
 // the application to the proxy.
 func (c *compiler) mangleOutput() Chain {
 	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))

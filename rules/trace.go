@@ -39,12 +39,12 @@ type Trace struct {
 
 // A Delivery is what routing does to a packet that tproxy assigned to a listener. The listener
 // receives the packet only if routing delivers it to this host: its destination is a local address,
-// or a policy route selects its mark. The kernel drops it otherwise.
+// or a policy route selects its mark. Otherwise the kernel drops the packet.
 type Delivery uint8
 
 // The deliveries.
 const (
-	DeliveryUnknown Delivery = iota // the routes are not known
+	DeliveryUnknown Delivery = iota // the routes are not known, or tproxy assigned no packet
 	Delivered
 	NotDelivered
 )

@@ -12,8 +12,9 @@ import (
 // Unknown is undecided, unless all possible results of the Unknown lead to the same outcome or, for
 // some effects, the possible outcomes are known (see [Trace.Alternatives]).
 type Unknown struct {
+	// Text is the expression for users.
 	Text string
-	// Effect is the possible side effect.
+	// Effect is what the expression may read or change.
 	Effect Effect
 	// Data is the part of the expression that Text omits, and is used only for comparison. Package
 	// rules/diff treats two Unknowns in corresponding rules of two rulesets as equal if their Text

@@ -33,7 +33,7 @@ func TestDefaultAndTypicalParametersAreValid(t *testing.T) {
 	}
 }
 
-// faultyRedirects are parameters with one error each.
+// faultyRedirects are changes that cause one fault each.
 var faultyRedirects = []struct {
 	name    string
 	fault   func(*rules.Redirect)

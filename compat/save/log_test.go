@@ -105,7 +105,7 @@ func TestParseLogOfARunThatFailed(t *testing.T) {
 			l.DryRun, l.FromInput, l.Failure)
 	}
 	if l.Redirect != nil || !strings.Contains(l.NoRedirect.Error(),
-		`test.log:6: PROXY_UID: "nobody-knows" is not a numeric id`) ||
+		`test.log:6: PROXY_UID: "nobody-knows" is neither a numeric id`) ||
 		!strings.Contains(l.NoRedirect.Error(),
 			"test.log:4: the configuration does not contain PROXY_TUNNEL_PORT") {
 		t.Errorf("redirect %v, error %v, want errors about PROXY_UID and PROXY_TUNNEL_PORT",

@@ -33,5 +33,5 @@ func ExampleInvocation_Redirect() {
 	// [10.96.0.0/12] [15020 15021 15090] true
 	// "--color" is not a flag of istio-iptables
 	// --inbound-capture-port (-z): "80a" is not a port (1-65535)
-	// --istio-local-exclude-ports (-d): "x" is not a port (0-65535) nor an ascending range of ports
+	// --istio-local-exclude-ports (-d): "x" is neither a port (0-65535) nor an ascending range of ports
 }
