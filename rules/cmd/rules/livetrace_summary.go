@@ -63,7 +63,7 @@ const (
 	maxTalkers       = 10_000
 )
 
-// add counts a packet.
+// add counts a packet. known reports whether the sender is known.
 func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, known bool) {
 	s.Packets++
 	if s.Sentences == nil {

@@ -144,7 +144,7 @@ func TestNameserversOfResolvConf(t *testing.T) {
 	}
 }
 
-func TestProxyUsersAndGroups(t *testing.T) {
+func TestMissingProxyIDsAreDerived(t *testing.T) {
 	users := func(name string) (uint32, error) {
 		if name == "istio-proxy" {
 			return 1400, nil

@@ -31,7 +31,7 @@ func documents() map[document]string {
 		new(podExplanation):   "rules explain --pod: the decision of the CNI plugin about a pod",
 		new(jsonDiff):         "rules diff: the packets that two rulesets treat differently",
 		new(validationResult): "rules validate: the connections that were tried",
-		new(cleanupResult):    "rules cleanup: what was removed, or with dryRun would be",
+		new(cleanupResult):    "rules cleanup: what was removed, or with dryRun what would be removed",
 		new(doctorResult):     "rules doctor: what could keep redirection from working",
 		new(statusDocument):   "rules status: the state of the node",
 		new(tracedPacket):     "rules trace: a packet, one object a line",

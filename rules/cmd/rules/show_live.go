@@ -102,8 +102,9 @@ func (s *system) warnOfCounters(live *rules.Ruleset) {
 	}
 }
 
-// text returns the chains in the form of iptables -vnL: a line of packets and bytes for each rule,
-// and after the first reading also the rate of packets since the last reading.
+// text returns the chains in the form of iptables -vnL, and then the routing. The line of a rule
+// contains its packets and bytes, and after the first reading also the rate of packets since the
+// last reading.
 func (v *liveView) text(live *rules.Ruleset, now time.Time) string {
 	b := new(strings.Builder)
 	after := map[ruleKey]rules.Hits{}
