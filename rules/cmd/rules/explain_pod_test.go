@@ -40,7 +40,8 @@ status: {podIPs: [{ip: 10.244.1.5}]}
 	})
 	for _, name := range []string{file, "default/web"} {
 		for limit, want := range map[string]string{
-			"1ns": "Cannot decide: more than 1ns of work", "1m": "goes to its destination, not captured",
+			"1ns": " gid 1000\n  Cannot decide: more than 1ns of work",
+			"1m":  "The packet goes to its destination, not captured",
 		} {
 			code, stdout, stderr := runCommand(dir, "", "explain", "--pod", name, "--max-time", limit,
 				"out tcp 10.244.1.5:40000 > 10.96.0.1:8081 uid 1000")

@@ -13,14 +13,14 @@ import (
 func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.color.Paint(color.Bold, packet.String()))
-	for _, pass := range trace.Passes {
-		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
-		writePass(b, pass)
-	}
 	if trace.Exhausted != "" {
 		fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, "Cannot decide: "+trace.Exhausted+
 			"; --max-time and --max-memory allow more."))
 		return b.String()
+	}
+	for _, pass := range trace.Passes {
+		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
+		writePass(b, pass)
 	}
 	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, outcomeSentence(trace.Outcome)))
 	if text := deliveryText(trace); text != "" {
