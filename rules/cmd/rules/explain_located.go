@@ -13,7 +13,7 @@ import (
 )
 
 // explainLocated prints the decision and the desired ruleset that the node agent reports for a pod,
-// and the outcomes of the packets with this ruleset.
+// and the outcomes of the packets under these rules.
 func (s *system) explainLocated(
 	p *parameters, packets []rules.Packet, budget diff.Budget,
 ) error {
@@ -24,22 +24,19 @@ func (s *system) explainLocated(
 	}
 	head := fmt.Sprintf("%s: %s\n", s.color.Paint(color.Bold, result.Pod), decisionText(l))
 	if l.Redirect == nil && l.Ambient == nil {
-		return s.print(head, result)
+		return s.printNotRedirected(head, result, packets, budget)
 	}
 	ruleset, err := p.ruleset()
 	if err != nil {
 		return err
 	}
-	if n, found := s.noteOfLocated(p); found {
-		head += fmt.Sprintf("  note: %s\n", n.Message)
-		result.Notes = append(result.Notes, n)
-	}
+	head += result.addNotes(s.notesOfLocated(p)...)
 	return s.printRedirected(head, result, ruleset, packets, budget)
 }
 
-// noteOfLocated returns a note with the IPv6 address of a running pod whose IPv6 is not captured,
+// notesOfLocated returns a note with the IPv6 address of a running pod whose IPv6 is not captured,
 // if its namespace can be read.
-func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
+func (s *system) notesOfLocated(p *parameters) (notes []decide.Note) {
 	_ = p.inNamespace(func(ns *netns.NS) error {
 		addresses, err := s.podAddresses(ns)
 		captured := p.Redirect.IPv6
@@ -47,10 +44,12 @@ func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
 			captured = p.Ambient.IPv6
 		}
 		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !captured {
-			sentence := fmt.Sprintf("the pod's IPv6 is not captured: it has %s", addresses[i])
-			note, found = jsonNote{decide.IPv6Uncaptured, sentence}, true
+			notes = append(notes, decide.Note{
+				Kind:    decide.IPv6Uncaptured,
+				Message: fmt.Sprintf("the pod's IPv6 is not captured: it has %s", addresses[i]),
+			})
 		}
 		return nil
 	})
-	return note, found
+	return notes
 }

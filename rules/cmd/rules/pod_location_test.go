@@ -87,6 +87,12 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			"",
 		},
 		{
+			"explain a packet of a pod that is not redirected",
+			[]string{"explain", "--pod", "default/plain", packet},
+			0,
+			"  note: the plugin writes no rules for the pod; foreign rules are not considered\n\nout tcp", "",
+		},
+		{
 			"diagnose a pod",
 			[]string{"doctor", "--pod", "default/web"},
 			0,
