@@ -49,7 +49,8 @@ func TestNodeFlagSelectsTheRulesOfTheNode(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
 			ns := netnstest.NewPair(t).Pod
-			// The order of these foreign rules relative to Sluice's is not always known.
+			// The commands must decide although the order of these foreign rules relative to
+			// Sluice's is not always known.
 			for _, family := range []string{"ip", "ip6"} {
 				within(t, ns, "nft", "table "+family+` kube-proxy {
 					chain filter-output { type filter hook output priority 0; tcp dport 4444 drop; }
@@ -108,7 +109,8 @@ func TestTraceOnTheNode(t *testing.T) {
 	to := netip.AddrPortFrom(pair.NeighborIP4, 8080).String()
 	disconnect := connect(t, pair.Pod, "", to, 0)
 	block := ""
-	// The neighbor does not answer, so the block has no last line for blockOf.
+	// The neighbor has no route to 169.254.7.127 and does not answer. blockOf would wait for the
+	// answer.
 	for !strings.Contains(block, "postrouting") && lines.Scan() {
 		block += lines.Text() + "\n"
 	}
