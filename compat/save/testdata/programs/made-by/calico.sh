@@ -1,6 +1,7 @@
-# Needs ./felix (built from felix.go) and ipset.
+# Records the rules and sets of felix. Needs ./felix (built from felix.go) and ipset.
 variant=legacy
 . ./node.sh
+# felix runs iptables-legacy, iptables-legacy-save and iptables-legacy-restore.
 for program in iptables iptables-save iptables-restore; do
 	ln -sf /usr/sbin/xtables-legacy-multi "bin-legacy/$(echo "$program" | sed s/iptables/iptables-legacy/)"
 done

@@ -1,4 +1,4 @@
-# Needs ./cilium.test (built from cilium_test.go).
+# Records the rules of Cilium. Needs ./cilium.test (built from cilium_test.go).
 variant=legacy
 . ./node.sh
 mount -t sysfs sysfs /sys

@@ -1,5 +1,6 @@
-# Needs dockerd and ./sleeper, a static program that sleeps. On a machine without CAP_SYS_RESOURCE,
-# also needs ./runc/runc, which omits this capability.
+# Records the rules of dockerd on the host and in a container. Needs dockerd and ./sleeper, a static
+# program that sleeps. On a machine without CAP_SYS_RESOURCE, also needs ./runc/runc, which omits
+# this capability.
 variant=legacy
 . ./node.sh
 echo 1 > /proc/sys/net/ipv4/ip_forward

@@ -1,5 +1,5 @@
-# Usage: firewalld.sh BACKEND. BACKEND is nftables or iptables. Needs its own file system, with dbus
-# and firewalld.
+# Usage: firewalld.sh BACKEND. BACKEND is nftables or iptables. Records the rules of firewalld.
+# Needs its own root file system with dbus and firewalld.
 backend=$1
 variant=nft
 . ./node.sh

@@ -1,5 +1,5 @@
-# Usage: kube-proxy.sh MODE. MODE is iptables or nftables. Needs ./kube-proxy, ./api (built from
-# kube-proxy-api.go) and kube-proxy-objects.json.
+# Usage: kube-proxy.sh MODE. MODE is iptables or nftables. Records the rules of kube-proxy. Needs
+# ./kube-proxy, ./api (built from kube-proxy-api.go) and kube-proxy-objects.json.
 mode=$1
 variant=legacy
 . ./node.sh

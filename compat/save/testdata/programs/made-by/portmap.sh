@@ -1,11 +1,12 @@
-# Usage: portmap.sh BACKEND. BACKEND is iptables or nftables. Needs ./portmap.
+# Usage: portmap.sh BACKEND. BACKEND is iptables or nftables. Records the rules of the plugin
+# portmap. Needs ./portmap.
 backend=$1
 variant=nft
 . ./node.sh
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns
-# add NAME IPV4 IPV6 MAPPINGS calls the plugin for a pod with the port mappings.
+# add NAME IPV4 IPV6 MAPPINGS calls the plugin for a pod with the addresses and the port mappings.
 add() {
 	ip netns add "$1"
 	CNI_COMMAND=ADD CNI_CONTAINERID=$1 CNI_NETNS=/var/run/netns/$1 CNI_IFNAME=eth0 CNI_PATH=. ./portmap > /dev/null <<-C
