@@ -113,7 +113,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 					return c.Contains(packet)
 				})
 				if packet.State == rules.Untracked && (len(result.Classes) > 0 ||
-					result.UntrackedOpen) {
+					result.UntrackedUndecided) {
 					return true // Decide compares such packets only if no others differ
 				}
 				if in && !differs || differs && !in && !result.More {

@@ -44,8 +44,8 @@ func checkBudget(t testing.TB, left, right rules.Ruleset) {
 		}
 		boundOfDecision.Check(t, "explaining "+text, func() {
 			for _, pass := range diff.ExplainWithin(&left, p, diff.AgentBudget).Passes {
-				if len(pass.Steps) > diff.MostSteps {
-					t.Errorf("%s: %d steps, want at most %d", text, len(pass.Steps), diff.MostSteps)
+				if len(pass.Steps) > diff.MaxSteps {
+					t.Errorf("%s: %d steps, want at most %d", text, len(pass.Steps), diff.MaxSteps)
 				}
 			}
 		})

@@ -59,9 +59,9 @@ const maxPerReading = 2 * time.Millisecond
 // textSteps is the number of steps that count for writing the text of a list element.
 const textSteps = 16
 
-// liveShare is the ratio of Budget.Memory to the memory that may be in use. The rest is for
+// memoryRatio is the ratio of Budget.Memory to the memory that may be in use. The rest is for
 // garbage: the garbage collector runs when there is as much garbage as memory in use.
-const liveShare = 2
+const memoryRatio = 2
 
 // The approximate sizes of an entry of a map in bytes: entrySize if the key is small, and
 // textEntrySize if the key is a text, or if a list contains the key too.
@@ -114,7 +114,7 @@ func (m *meter) checkTime() {
 // alloc counts allocated bytes.
 func (m *meter) alloc(bytes int64) {
 	m.memory += bytes
-	if limit := m.budget.Memory; limit > 0 && m.memory > limit/liveShare {
+	if limit := m.budget.Memory; limit > 0 && m.memory > limit/memoryRatio {
 		m.exhaust(fmt.Sprintf("more than %d MB of memory", limit>>20))
 	}
 }

@@ -71,9 +71,9 @@ func (d *decision) compareScopes() {
 	}
 	if !result.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
 		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
-		d.result.UntrackedOpen = len(untracked.undecided) > 0
+		d.result.UntrackedUndecided = len(untracked.undecided) > 0
 		if len(untracked.spaces) > 0 {
-			untracked.undecided, untracked.moreUndecided = nil, false // see UntrackedOpen
+			untracked.undecided, untracked.moreUndecided = nil, false // see UntrackedUndecided
 			result = untracked
 		}
 	}

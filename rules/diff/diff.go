@@ -55,10 +55,10 @@ type Result struct {
 	Undecided []Undecided
 	// MoreUndecided reports that there are more than MaxUndecided reasons.
 	MoreUndecided bool
-	// UntrackedOpen reports that packets that enter untracked, such as packets that tc or a dup
-	// rule sends, were compared only in part: it is unknown how the kernel treats such a packet
+	// UntrackedUndecided reports that packets that enter untracked, such as packets that tc or a
+	// dup rule sends, were compared only in part: it is unknown how the kernel treats such a packet
 	// after a rule has assigned a zone to it.
-	UntrackedOpen bool
+	UntrackedUndecided bool
 	// Exhausted names the limit of the budget that was reached. If it is not empty, nothing is
 	// decided.
 	Exhausted string

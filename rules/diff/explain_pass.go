@@ -97,9 +97,9 @@ func (x *explanation) addDroppedICMPRedirect(p *rules.Pass) {
 	}
 }
 
-// MostSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
+// MaxSteps is the maximum number of steps of a pass in a trace. A rule with a list counts as an
 // additional step for every elementsPerStep elements.
-const MostSteps = 10_000
+const MaxSteps = 10_000
 
 const elementsPerStep = 64
 
@@ -132,7 +132,7 @@ func (x *explanation) addSteps(p *rules.Pass, s *summary, base *rules.Base) {
 		x.addUncertain(e.packets)
 		switch {
 		case !x.holds(e.packets):
-		case x.stepCount >= MostSteps:
+		case x.stepCount >= MaxSteps:
 			p.MoreSteps = true
 			return
 		case e.call != nil:

@@ -102,8 +102,9 @@ var factTexts = [...]factText{
 	},
 	ConntrackPriorityTies: {
 		"ConntrackPriorityTies",
-		"if a chain has the same priority as conntrack, whichever was registered last runs first; at " +
-			"postrouting conntrack confirms connections at the highest priority, 2147483647",
+		"if a chain has the same priority as conntrack, the one of the two that was registered " +
+			"last runs first; at postrouting conntrack confirms connections at the highest " +
+			"priority, 2147483647",
 		"nf_hook_entries_grow in net/netfilter/core.c, ipv4_conntrack_ops in " +
 			"net/netfilter/nf_conntrack_proto.c",
 	},
@@ -120,7 +121,7 @@ var factTexts = [...]factText{
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	NATDecidesOnce: {
-		"NATDecidesOnce", "NAT was already decided for the connection",
+		"NATDecidesOnce", "NAT is decided only once for a connection",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	ErrorsSkipNAT: {
@@ -148,8 +149,8 @@ var factTexts = [...]factText{
 	},
 	ExpectationFollowsMaster: {
 		"ExpectationFollowsMaster",
-		"the connection was expected by a conntrack helper and uses the NAT mapping of its " +
-			"master connection",
+		"a connection that a conntrack helper expected uses the NAT mapping of its master " +
+			"connection",
 		"nf_nat_follow_master in net/netfilter/nf_nat_core.c",
 	},
 	NATMappingPersists: {
@@ -265,8 +266,8 @@ var factTexts = [...]factText{
 	},
 	NATSetsStatus: {
 		"NATSetsStatus",
-		"if there is a NAT chain of the family, all new connections have a status bit for each " +
-			"direction of NAT, translated or not",
+		"if there is a NAT chain of the family, every new connection gets the status bits " +
+			"SRC_NAT_DONE and DST_NAT_DONE, even if no rule translates it",
 		"nf_nat_inet_fn and nf_nat_alloc_null_binding in net/netfilter/nf_nat_core.c",
 	},
 	StatusNeedsConnection: {

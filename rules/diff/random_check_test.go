@@ -122,7 +122,7 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 		case in && a.Same(b):
 			t.Fatalf("%s is in a class, but does not differ with conditions %b: %s", p,
 				fulfilled, a)
-		case entersUntracked(p) && (len(result.Classes) > 0 || result.UntrackedOpen):
+		case entersUntracked(p) && (len(result.Classes) > 0 || result.UntrackedUndecided):
 		case isOfKernel(p) && len(result.Classes) > 0:
 		case len(result.Undecided) == 0 && !in && !a.Same(b):
 			t.Fatalf("%s is in no class and nothing is undecided, but it differs with conditions %b: %s and %s\n%s\n%s",
@@ -267,7 +267,8 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	if withoutNoopTranslations(p, l).Same(withoutNoopTranslations(p, r)) && !l.Same(r) {
 		return // one side translates the packet to its own destination
 	}
-	othersDiffer := len(result.Classes) > 0 || len(result.Undecided) > 0 || result.UntrackedOpen
+	othersDiffer := len(result.Classes) > 0 || len(result.Undecided) > 0 ||
+		result.UntrackedUndecided
 	if in == 0 && (entersUntracked(p) || isOfKernel(p)) && othersDiffer {
 		return // not compared if other packets differ
 	}

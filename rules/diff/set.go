@@ -63,8 +63,8 @@ const (
 // elements. A longer table makes a short decision slower, because the kernel must provide its
 // memory pages.
 const (
-	resultShare = 4
-	maxResults  = 1 << 18
+	resultDivisor = 4
+	maxResults    = 1 << 18
 )
 
 // Sizes of the elements of the tables in bytes. The table of nodes has half as many elements as the
@@ -78,7 +78,7 @@ const (
 
 func newDiagrams(size int, m *meter) *diagrams {
 	d := &diagrams{
-		uniqueTable: newTable[set](size), results: newTable[result](size / resultShare), meter: m,
+		uniqueTable: newTable[set](size), results: newTable[result](size / resultDivisor), meter: m,
 	}
 	m.alloc(d.memory())
 	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit})
@@ -144,7 +144,7 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	return s ^ complement
 }
 
-// grow doubles the tables. The old tables become garbage, for which liveShare leaves memory: the
+// grow doubles the tables. The old tables become garbage, for which memoryRatio leaves memory: the
 // old tables have at most half the size of the new ones.
 func (d *diagrams) grow() {
 	size := 2 * len(d.uniqueTable)

@@ -31,7 +31,8 @@ func (e *evaluator) evaluateUnknown(u rules.Unknown, f flow, packets set, part r
 }
 
 // unknownVariable returns the variable of an unsupported condition of the current rule. The same
-// rule of the other side has the same variable for packets with the same inputs.
+// rule of the other side has the same variable for packets with the same inputs, unless the
+// condition depends on data that was not read or on a state that differs between the sides.
 func (e *evaluator) unknownVariable(u rules.Unknown, f flow, part rulePart) variable {
 	side, differs := "", u.Data == rules.NoData || e.shared.differs(u)
 	if differs {

@@ -149,7 +149,8 @@ func (shared sharedState) compareUpdates(s *space, left, right *updates) {
 	}
 }
 
-// sameUpdates reports whether packets make the same writes before the same conditions.
+// sameUpdates reports whether packets make the same writes on both sides, and have made the same
+// writes before each condition.
 func (s *space) sameUpdates(left, right *stateUpdates) bool {
 	if left.unordered || right.unordered || !slices.Equal(left.writes.keys, right.writes.keys) {
 		return false

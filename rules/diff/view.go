@@ -23,7 +23,7 @@ type view struct {
 	translated, sourceTranslated bool
 	// confirmed reports that conntrack has confirmed the connections.
 	confirmed bool
-	// xtables reports that the rules are rules of iptables (legacy or nft).
+	// xtables is the result of isXTables.
 	xtables bool
 	// skipsAuthentication reports that the rules compare the protocol after an authentication
 	// header of IPv6 (AuthenticationHeaderIsSkipped).
@@ -52,7 +52,8 @@ func (e *evaluator) view(p *progress) view {
 	}
 }
 
-// isXTables reports whether extensions of xtables evaluate the current rule.
+// isXTables reports whether the current rule consists of matches and targets of xtables, as rules
+// of iptables-legacy and iptables-nft do.
 func (e *evaluator) isXTables() bool { return e.chain.Table.XTables || e.rule().XTables }
 
 // hasTemplate reports whether the packets have a template of a connection.

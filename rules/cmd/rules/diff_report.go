@@ -71,7 +71,7 @@ func (r *diffReport) addRulesNotCompared() {
 // addPacketsNotCompared adds the packets that were not compared, and the chains that packets
 // traverse before and after the compared hooks.
 func (r *diffReport) addPacketsNotCompared() {
-	if r.UntrackedOpen {
+	if r.UntrackedUndecided {
 		r.addNotCompared("packets that enter untracked (copies, and packets of a filter of tc) " +
 			"and get a conntrack zone")
 	}
