@@ -49,7 +49,8 @@ type Session struct {
 	closeErr  error
 }
 
-// ErrBusy is the error of [Open] if the namespace has another session.
+// ErrBusy is the error of [Open] if the namespace has another session, and of [Lock] and
+// [LockSession] if the lock is held.
 var ErrBusy = errors.New("another trace runs in this network namespace")
 
 // Open starts a session in the namespace, or in the current namespace if ns is nil. It needs

@@ -20,7 +20,7 @@ type Event struct {
 	// ignore events with the generation of its own change.
 	Generation uint32
 	// PID is the id, in the initial PID namespace, of the thread that made the last change of
-	// rules. Process is the name of the thread (comm), which its process can choose. PID is 0 and
+	// rules. Process is the name of the thread (comm), which a process can choose. PID is 0 and
 	// Process is empty if the kernel does not report them (before Linux 4.12).
 	PID     uint32
 	Process string

@@ -48,7 +48,7 @@ func TestEqualityOfUnknownMatches(t *testing.T) {
 			})
 			u, ok := matches[0].(rules.Unknown)
 			if !ok || len(matches) != 1 {
-				t.Fatalf("%s: %v", tc.name, matches)
+				t.Fatalf("%s: decoded as %v, want one unknown match", tc.name, matches)
 			}
 			return u
 		}

@@ -110,12 +110,12 @@ func testBinary(t *testing.T) string {
 
 func TestDemoShowsTheExpectedResults(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
-	home := newHost(t)
-	before := home.resources(t)
+	h := newHost(t)
+	before := h.resources(t)
 	start := time.Now()
 	var out []byte
-	err := home.Do(func() (err error) {
-		out, err = home.demo(t).CombinedOutput()
+	err := h.Do(func() (err error) {
+		out, err = h.demo(t).CombinedOutput()
 		return err
 	})
 	if err != nil {
@@ -142,15 +142,15 @@ func TestDemoShowsTheExpectedResults(t *testing.T) {
 		t.Errorf("%d lines, want at most 110 without colors and without unexpected results:\n%s",
 			lines, text)
 	}
-	if after := home.resources(t); !slices.Equal(after, before) {
+	if after := h.resources(t); !slices.Equal(after, before) {
 		t.Errorf("interfaces and namespaces: before %q, after %q, want no change", before, after)
 	}
 }
 
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
-	home := newHost(t)
-	before := home.resources(t)
+	h := newHost(t)
+	before := h.resources(t)
 	for _, tc := range []struct {
 		after  string // the demo is interrupted when it prints a line that begins with this text
 		signal syscall.Signal
@@ -163,14 +163,14 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 		{"ok app (uid 1000)   → tcp 192.0.2.7:80", unix.SIGTERM}, // under load
 	} {
 		t.Run(tc.signal.String()+" after "+strconv.Quote(tc.after), func(t *testing.T) {
-			cmd := home.demo(t)
+			cmd := h.demo(t)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := home.Do(cmd.Start); err != nil {
+			if err := h.Do(cmd.Start); err != nil {
 				t.Fatal(err)
 			}
 			interruptAfter(t, cmd, out, tc.after, tc.signal)
@@ -185,7 +185,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			case !strings.Contains(stderr.String(), "nothing is left"):
 				t.Errorf("stderr is %q, want a message that nothing is left", stderr.String())
 			}
-			if after := home.resources(t); !slices.Equal(after, before) {
+			if after := h.resources(t); !slices.Equal(after, before) {
 				t.Errorf("interfaces and namespaces: before %q, after %q, want no change", before,
 					after)
 			}

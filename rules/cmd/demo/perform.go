@@ -86,7 +86,7 @@ func applyRedirection(p *printer, network *testbed.Network) error {
 		milliseconds(elapsed))
 	p.printRuleset(found.String())
 	p.printResult(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
-		fmt.Sprint(rules.Compare(rs, found)))
+		fmt.Sprintf("no difference, found %s", rules.Compare(rs, found)))
 	return network.WaitForRouting(rs.Routing)
 }
 
