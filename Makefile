@@ -258,7 +258,8 @@ lint: bin/tools/golangci-lint
 # The step kind builds the node image of kind if docker does not run, because a registry is then often
 # missing too. The step fuzz limits the number of runs and not the time, because go test sometimes
 # fails with "context deadline exceeded" at the end of a time limit. `make test` runs 15 random inputs
-# per property, test-race runs 20, and the step checks runs 100 without the race detector.
+# per property and a third of some long lists of cases, test-race runs 20 inputs, and the step checks
+# runs 100 and all cases, without the race detector.
 # The step kernels boots each kernel with all modules, and one without nf_tables and without
 # iptables-legacy; nightly.yml runs all combinations.
 # Istio is built in the background of steps that mostly wait for virtual machines and clusters.
@@ -267,7 +268,7 @@ ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short t
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
-	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./nft ./rules ./rules/diff ./compat ./compat/save
+	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./nft ./rules ./rules/diff ./compat ./compat/nftlist ./compat/save
 	@echo 'ci: kernel'; $(MAKE) --no-print-directory test-kernel
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'

@@ -106,11 +106,13 @@ func wantCapturedOrDropped(t *testing.T, ns *netns.NS) []rules.Outcome {
 // TestNoStepLetsPacketsBypass stops a change of the iptables-legacy rules after each of its steps.
 // The next Apply completes the change.
 func TestNoStepLetsPacketsBypass(t *testing.T) {
-	for i := range alternatives {
-		for j := range alternatives {
+	// The last ruleset equals the one before it. Only their backends differ.
+	rulesets := alternatives[:len(alternatives)-1]
+	for i, from := range rulesets {
+		for j, to := range rulesets {
 			t.Run(fmt.Sprintf("from %d to %d", i, j), func(t *testing.T) {
 				t.Parallel() // the test mostly waits for the kernel
-				noStepLetsPacketsBypass(t, alternatives[i].rs(), alternatives[j].rs())
+				noStepLetsPacketsBypass(t, from.rs(), to.rs())
 			})
 		}
 	}

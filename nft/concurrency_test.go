@@ -187,7 +187,7 @@ func TestForeignChangesOfALongTable(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { "+
-		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 2000)+"}; }")
+		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 500)+"}; }")
 	stop := writeWithoutPause(t, ns)
 	defer stop()
 	if _, err := Read(ns); err != nil && !errors.Is(err, errBusy) {

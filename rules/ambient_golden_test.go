@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // ambientDir returns the directory with the recorded runs of Istio's node agent:
@@ -37,17 +38,6 @@ func ambientMatrix(t testing.TB) []string {
 		t.Skip("the directory of recorded runs contains no runs that combine all parameters")
 	}
 	return runs
-}
-
-// decidedRuns returns every third run, or in the long form all runs. To decide about two rulesets
-// takes about 50 ms.
-func decidedRuns(runs []string) (decided []string) {
-	for i, run := range runs {
-		if long() || i%3 == 0 {
-			decided = append(decided, run)
-		}
-	}
-	return decided
 }
 
 func TestAmbientReferenceEqualsRecordedRules(t *testing.T) {
@@ -173,7 +163,7 @@ func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	} {
 		runs = append(runs, filepath.Join(ambientDir(t), name))
 	}
-	for _, run := range decidedRuns(runs) {
+	for _, run := range rulestest.Sample(runs, os.Getenv) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
 			a := recordedAmbient(t, run)
 			deviation := ambientDeviations[filepath.Base(run)]
@@ -192,7 +182,7 @@ func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 // Without IPv6, Istio's nftables backend still treats IPv6 packets differently. This is a known
 // deviation.
 func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
-	for _, run := range decidedRuns(ambientMatrix(t)) {
+	for _, run := range rulestest.Sample(ambientMatrix(t), os.Getenv) {
 		a := recordedAmbient(t, run)
 		if a.IPv6 {
 			continue

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // Most of these tests compare Sluice's rules with Istio's: with recorded runs (istioCases), or with
@@ -31,7 +33,7 @@ func describe(r diff.Result) string {
 }
 
 func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
-	for _, c := range istioCases(t) {
+	for _, c := range rulestest.Sample(istioCases(t), os.Getenv) {
 		t.Run(c.name, func(t *testing.T) {
 			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
 			_, isLeftover := leftovers[c.name]
@@ -43,7 +45,7 @@ func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
 }
 
 func TestDefaultRulesDifferOnlyByDeviations(t *testing.T) {
-	for _, c := range istioCases(t) {
+	for _, c := range rulestest.Sample(istioCases(t), os.Getenv) {
 		if leftovers[c.name] != "" || c.cleaned() {
 			continue
 		}

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"os"
 	"slices"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // leftovers lists runs that leave rules of an earlier run in place. Their rules do not match their
@@ -21,7 +23,7 @@ var leftovers = map[string]string{
 // equivalent to the rules of every recorded run of istio-iptables. In the long form it compares one
 // packet of each class, otherwise a sample of these packets.
 func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
-	for _, c := range istioCases(t) {
+	for _, c := range rulestest.Sample(istioCases(t), os.Getenv) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			sluice := c.strict(t)
@@ -71,7 +73,7 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 
 // TestPacketsDifferFromIstioOnlyByDeviations compares compiled rules with all deviations enabled.
 func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
-	for _, c := range istioCases(t) {
+	for _, c := range rulestest.Sample(istioCases(t), os.Getenv) {
 		if leftovers[c.name] != "" || c.cleaned() {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // knownRules are rules that the listing states completely.
@@ -157,6 +159,8 @@ func TestListingEqualsTheKernelsRules(t *testing.T) {
 	}
 	for _, rule := range knownRules {
 		check("output", rule, diff.Equivalent, mainForms...)
+	}
+	for _, rule := range rulestest.Sample(knownRules, os.Getenv) {
 		check("prerouting", rule, diff.Equivalent, mainForms[:1]...)
 	}
 	for _, rule := range knownAtOutput {

@@ -64,7 +64,7 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 				t.Fatal(err)
 			}
 			stop := callAll(t, network)
-			for range 5 {
+			for range 2 {
 				r := validateRepeatedly(func(timeout time.Duration) Result {
 					o.Timeout = timeout
 					return runFromNeighbor(t, network, o)

@@ -218,7 +218,7 @@ const maxWait = 3 * time.Minute
 // until waits for a condition.
 func (r *running) until(description string, holds func() bool) {
 	r.t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
+	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	timeout := time.After(maxWait)
 	for !holds() {

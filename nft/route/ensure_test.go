@@ -380,7 +380,7 @@ func dropNetAdmin(t *testing.T) (restore func()) {
 
 func TestConcurrentEnsureAddsOnce(t *testing.T) {
 	const callers = 4
-	for range 50 {
+	for range 15 {
 		n := netnstest.New(t)
 		var wg sync.WaitGroup
 		start := make(chan struct{})
@@ -416,7 +416,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 	disabled := netnstest.New(t)
 	enableSysctl(t, disabled, "ipv6/conf/all/disable_ipv6")
 	before := netnstest.Descriptors(t)
-	for range 1000 {
+	for range 300 {
 		change := mustEnsure(t, n, everything)
 		if err := change.Undo(); err != nil {
 			t.Fatal(err)

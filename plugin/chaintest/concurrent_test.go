@@ -14,7 +14,7 @@ import (
 // each plugin takes.
 func TestManyConcurrentADDs(t *testing.T) {
 	t.Parallel()
-	pods := make([]*pod, repetitions(12, 100))
+	pods := make([]*pod, repetitions(8, 100))
 	n := newNode(t)
 	c := chain{version: latest}
 	for i := range pods {

@@ -26,7 +26,7 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())
 			random := rand.New(rand.NewPCG(seed, 0))
 			found := map[string]int{}
-			for range repetitions(10, 150) {
+			for range repetitions(6, 150) {
 				p := n.newPod(t, "tproxy")
 				result := someResult(p)
 				p.killADD(t, c, result, time.Duration(random.Int64N(int64(elapsed))))

@@ -37,6 +37,20 @@ func Trials(longTrials int, getenv func(string) string) int {
 	return max(1, longTrials*checks(getenv)/longChecks)
 }
 
+// Sample returns the cases of a test with many similar cases. In the long form, and if
+// $SLUICE_CHECKS is at least 100, these are all. Otherwise they are every third of all, with the
+// first. Sample panics if SLUICE_CHECKS is not a number from 1.
+func Sample[T any](all []T, getenv func(string) string) []T {
+	if getenv("SLUICE_LONG") == "1" || checks(getenv) >= longChecks {
+		return all
+	}
+	var sample []T
+	for i := 0; i < len(all); i += 3 {
+		sample = append(sample, all[i])
+	}
+	return sample
+}
+
 // checks returns the number of random inputs in the short form.
 func checks(getenv func(string) string) int {
 	text := getenv("SLUICE_CHECKS")

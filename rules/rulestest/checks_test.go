@@ -3,6 +3,7 @@ package rulestest_test
 import (
 	"flag"
 	"os"
+	"slices"
 	"testing"
 
 	_ "pgregory.net/rapid" // defines the flag
@@ -65,6 +66,26 @@ func TestTrials(t *testing.T) {
 				return map[string]string{"SLUICE_CHECKS": number}[name]
 			})
 		}()
+	}
+}
+
+func TestSample(t *testing.T) {
+	all := []int{0, 1, 2, 3, 4, 5, 6}
+	for _, c := range []struct {
+		name, long, number string
+		want               []int
+	}{
+		{"the long form", "1", "7", all},
+		{"the short form", "", "", []int{0, 3, 6}},
+		{"fewer checks than in the long form", "", "99", []int{0, 3, 6}},
+		{"as many checks as in the long form", "", "100", all},
+	} {
+		got := rulestest.Sample(all, func(name string) string {
+			return map[string]string{"SLUICE_LONG": c.long, "SLUICE_CHECKS": c.number}[name]
+		})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: Sample is %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 

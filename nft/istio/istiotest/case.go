@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 //go:embed testdata
@@ -44,8 +45,8 @@ func (c Case) Save(f rules.Family) string {
 	return c.IPv6
 }
 
-// Cases returns the cases of this package, and the recorded rules of Istio's programs if there are
-// any. The environment variable SLUICE_GOLDEN names the directory of the recordings. By default,
+// Cases returns the cases of this package, and a sample of the recorded rules of Istio's programs
+// if there are any (see [rulestest.Sample]). The environment variable SLUICE_GOLDEN names the directory of the recordings. By default,
 // it is in a directory next to the repository.
 func Cases(t testing.TB, v Variant) []Case {
 	t.Helper()
@@ -64,6 +65,7 @@ func Cases(t testing.TB, v Variant) []Case {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var recorded []Case
 	seen := map[Case]bool{}
 	for _, dir := range dirs {
 		file := func(name string) string {
@@ -80,10 +82,10 @@ func Cases(t testing.TB, v Variant) []Case {
 		// Skip duplicates: many parameters have the same result.
 		if key := (Case{IPv4: c.IPv4, IPv6: c.IPv6, Tables: c.Tables}); !seen[key] {
 			seen[key] = true
-			cases = append(cases, c)
+			recorded = append(recorded, c)
 		}
 	}
-	return cases
+	return append(cases, rulestest.Sample(recorded, os.Getenv)...)
 }
 
 // Before returns the foreign rules that are loaded before the run of Istio. They include rules that
