@@ -55,7 +55,7 @@ type Report struct {
 // the network namespace, and CAP_SYS_PTRACE to read groups. The report is valid even if the error
 // is not nil.
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
-	e := ender{options: o, delete: map[entryKey]bool{}}
+	e := ender{options: o, toDelete: map[entryKey]bool{}}
 	err := ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER,
 			unix.NETLINK_INET_DIAG)
@@ -98,11 +98,10 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 // An ender ends connections in the namespace of the thread.
 type ender struct {
 	evaluator
-	options Options
-	report  Report
-	// delete is the set of conntrack entries to delete.
-	delete map[entryKey]bool
-	err    error // the first error of destroying a socket
+	options  Options
+	report   Report
+	toDelete map[entryKey]bool // conntrack entries
+	err      error             // the first error of destroying a socket
 }
 
 // run calls endIfBypassing for all connections: the conntrack entries, and the TCP sockets without
@@ -163,7 +162,7 @@ func (e *ender) endIfBypassing(first tuple, target netip.AddrPort, c *conntrackE
 		return
 	}
 	if c != nil {
-		e.delete[entryKey{first, c.zone}] = true
+		e.toDelete[entryKey{first, c.zone}] = true
 	}
 	if isAlive {
 		e.addToReport(e.destroy(sockets), c != nil)
@@ -205,7 +204,7 @@ func (e *ender) destroy(sockets []*netlink.Socket) bool {
 
 // deleteEntries deletes the selected conntrack entries.
 func (e *ender) deleteEntries() error {
-	if len(e.delete) == 0 {
+	if len(e.toDelete) == 0 {
 		return nil
 	}
 	var err error
@@ -221,7 +220,7 @@ func (e *ender) deleteEntries() error {
 // MatchConntrackFlow implements [netlink.CustomConntrackFilter]. It selects the entries to delete.
 func (e *ender) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	c := decodeEntry(f)
-	return e.delete[entryKey{c.original, c.zone}]
+	return e.toDelete[entryKey{c.original, c.zone}]
 }
 
 // destroySocket destroys a TCP socket. [netlink.SocketDestroy] supports only IPv4.

@@ -13,9 +13,9 @@ import (
 
 func TestAddresses(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		have []string
-		want []string
+		name   string
+		before []string // commands of ip
+		want   []string
 	}{
 		{"a new namespace has no addresses", nil, nil},
 		{"the link-local address of an interface is excluded", addEth0, nil},
@@ -66,7 +66,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
-			ip(t, n, tc.have...)
+			ip(t, n, tc.before...)
 			var want []netip.Addr
 			for _, a := range tc.want {
 				want = append(want, netip.MustParseAddr(a))

@@ -20,9 +20,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// observerTable marks UDP packets and assigns packets to port 9 to a transparent listener. It has
-// three counters: of all UDP packets at the end of prerouting, of the delivered packets and of the
-// forwarded packets.
+// observerTable marks UDP packets, and assigns those with destination port 9 to a transparent
+// listener. It has three counters: of all UDP packets at the end of prerouting, of the delivered
+// packets and of the forwarded packets.
 const observerTable = `table ip t {
 	chain p {
 		type filter hook prerouting priority -150
