@@ -43,7 +43,7 @@ func (d Difference) String() string {
 // Compare compares two rulesets rule by rule, and returns their differences, even if both treat
 // every packet alike. The order of rules matters, the order of tables and chains does not.
 // Comments, roles, values of counters, handles, line numbers and the names of sets are not
-// compared.
+// compared, nor are [Base.Order], [Table.XTables] and [Rule.XTables].
 func Compare(want, got Ruleset) []Difference {
 	diffs := compareNamed(want.Tables, got.Tables,
 		func(t *Table) string { return "table " + t.Family.String() + " " + t.Name }, compareTables)

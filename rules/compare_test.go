@@ -243,10 +243,15 @@ func TestCompareIgnoresPropertiesWithoutEffect(t *testing.T) {
 		"the order of policy routes": func(rs *rules.Ruleset) {
 			slices.Reverse(rs.Routing.Policies)
 		},
-		"the comment of a table": func(rs *rules.Ruleset) { rs.Tables[0].Comment = "other" },
-		"comments, handles, lines and counters of rules": inChain("nat-output", func(c *rules.Chain) {
+		"the comment and the origin of a table": func(rs *rules.Ruleset) {
+			rs.Tables[0].Comment, rs.Tables[0].XTables = "other", true
+		},
+		"comments, roles, handles, lines, counters and the origin of rules": inChain("nat-output", func(
+			c *rules.Chain,
+		) {
 			for i := range c.Rules {
 				c.Rules[i].Comment = "other"
+				c.Rules[i].Role, c.Rules[i].XTables = rules.InboundCaptured, true
 				c.Rules[i].Handle, c.Rules[i].Line = rules.Handle(i+7), rules.Line(i+8)
 				c.Rules[i].Hits = rules.Hits{Packets: 1, Bytes: 60}
 			}

@@ -18,13 +18,13 @@
 // [DefaultRedirect] returns the default parameters. [ParsePorts], [ParsePrefixes],
 // [ParseInterfaces] and others parse Istio's notation. [Redirect.Validate] reports all faults at
 // once. Each intentional difference between Sluice's and Istio's treatment of packets is one of the
-// [Deviations], which [Redirect.Without] disables.
+// [Deviations]; [Redirect.Without] contains the disabled ones.
 //
 // # Rules
 //
 // A [Table] has [Chain]s, a chain has [Rule]s, and a rule has matches and actions: [MatchPort],
-// [MatchAddr], [MatchOwner]; [RedirectTo], [TProxy], [Jump], a [Verdict] and others. Everything
-// that was read from a kernel or a file and that the model cannot represent is [Unknown].
+// [MatchAddr], [MatchOwner]; [RedirectTo], [TProxy], [Jump], a [Verdict] and others. [Unknown]
+// stands for a condition or an action in a kernel or a file that the model cannot represent.
 //
 // # Questions about rulesets
 //

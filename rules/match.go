@@ -101,7 +101,7 @@ type MatchCgroup struct {
 	// empty if it is not known. Level is the number of its elements.
 	Path  string
 	Level uint8
-	// ID is the number of the cgroup, which is the inode of its directory; 0 if it is not known. A
+	// ID is the number of the cgroup: the inode number of its directory, or 0 if it is not known. A
 	// cgroup that is removed and created again has another number.
 	ID uint64
 }

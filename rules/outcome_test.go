@@ -86,7 +86,7 @@ var connections = []struct {
 		toInbound, selfCallToInbound, selfCallToInbound,
 	},
 	{
-		"a proxy that runs as root calls the application at the pod's address, which is captured only in TPROXY mode",
+		"a proxy that runs as root calls the application at the pod's address: captured only in TPROXY mode",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
 		uncaptured, toTransparent, toTransparent,
