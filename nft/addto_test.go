@@ -114,7 +114,7 @@ func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tableNames(t, ns); got != "other" {
-		t.Errorf("the namespace has the tables %s, want only the caller's", got)
+		t.Errorf("the namespace has the tables %s, want only other", got)
 	}
 }
 

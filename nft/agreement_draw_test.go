@@ -47,7 +47,7 @@ func addrs(texts ...string) []netip.Addr {
 	return list
 }
 
-// drawRedirect draws valid parameters of a mode. The ports of the proxy are distinct, because each
+// drawRedirect draws valid parameters for a mode. The ports of the proxy are distinct, because each
 // port has its own listener.
 func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
@@ -55,8 +55,8 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r.ProxyPort = rapid.SampledFrom([]uint16{15001, 16001}).Draw(t, "proxy port")
 	r.InboundCapturePort = rapid.SampledFrom([]uint16{15006, 16006}).Draw(t, "capture port")
 	r.TunnelPort = rapid.SampledFrom([]uint16{15008, 53, 8080}).Draw(t, "tunnel port")
-	r.ProxyUIDs = rapid.SliceOfN(anyID(), 1, 3).Draw(t, "proxy users")
-	r.ProxyGIDs = rapid.SliceOfN(anyID(), 1, 3).Draw(t, "proxy groups")
+	r.ProxyUIDs = rapid.SliceOfN(anyIDRange(), 1, 3).Draw(t, "proxy users")
+	r.ProxyGIDs = rapid.SliceOfN(anyIDRange(), 1, 3).Draw(t, "proxy groups")
 	r.TProxyMark = rapid.SampledFrom([]uint32{1337, 7, 0x80000001}).Draw(t, "mark")
 	r.TProxyRouteTable = rapid.SampledFrom([]uint32{133, 1000}).Draw(t, "table")
 
@@ -71,9 +71,9 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r.OutboundPorts = somePortRanges(t, "outbound ports")
 	r.OutboundExcludePorts = somePortRanges(t, "excluded outbound ports")
 	if r.OwnerGroups.All = oftenTrue(t, "all groups"); !r.OwnerGroups.All {
-		r.OwnerGroups.IDs = rapid.SliceOfN(anyID(), 0, 3).Draw(t, "groups")
+		r.OwnerGroups.IDs = rapid.SliceOfN(anyIDRange(), 0, 3).Draw(t, "groups")
 	}
-	r.OwnerGroupsExclude = rapid.SliceOfN(anyID(), 0, 2).Draw(t, "excluded groups")
+	r.OwnerGroupsExclude = rapid.SliceOfN(anyIDRange(), 0, 2).Draw(t, "excluded groups")
 	r.ExcludeInterfaces = someOf(t, "excluded interfaces", someInterfaces, 2)
 	r.RerouteInterfaces = someOf(t, "rerouted interfaces", someInterfaces, 2)
 	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
@@ -93,7 +93,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 		}
 	}
 	if err := r.Validate(); err != nil {
-		t.Fatalf("drawn parameters: %v", err)
+		t.Fatalf("the drawn parameters are invalid: %v", err)
 	}
 	return r
 }
@@ -201,6 +201,7 @@ func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, n).Draw(t, label)
 }
 
+// somePortRanges draws at most three ranges of ports, in half of the cases none.
 func somePortRanges(t *rapid.T, label string) []rules.PortRange {
 	if rapid.Bool().Draw(t, "no "+label) {
 		return nil
@@ -230,7 +231,8 @@ func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 	}), 1, 4).Draw(t, label)
 }
 
-func anyID() *rapid.Generator[rules.IDRange] {
+// anyIDRange generates ranges of at most six ids.
+func anyIDRange() *rapid.Generator[rules.IDRange] {
 	return rapid.Custom(func(t *rapid.T) rules.IDRange {
 		first := rapid.SampledFrom(someIDs).Draw(t, "id")
 		return rules.IDRange{

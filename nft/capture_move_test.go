@@ -83,8 +83,8 @@ func TestLeftoverGateIsRemoved(t *testing.T) {
 }
 
 // applyCountingBatches applies the tables of the ruleset and returns the number of transactions.
-// The kernel rejects the transactions that reject selects by their number. The first one is 1. If
-// reject is nil, the kernel rejects none.
+// reject selects the transactions that the kernel rejects, by their number from 1. If reject is nil,
+// the kernel rejects none.
 func applyCountingBatches(
 	t *testing.T, ns *netns.NS, rs rules.Ruleset, reject func(n int32) bool,
 ) (int32, error) {
@@ -119,6 +119,6 @@ func checkTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	}
 	if diffs := rules.Compare(rules.Ruleset{Tables: want.Tables},
 		rules.Ruleset{Tables: got.Tables}); len(diffs) > 0 {
-		t.Errorf("the namespace does not contain the tables:\n%s", listing(diffs))
+		t.Errorf("the namespace does not have exactly these tables:\n%s", listing(diffs))
 	}
 }

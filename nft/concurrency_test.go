@@ -49,7 +49,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	}
 	t.Log(outcomes)
 	if outcomes[string(Created)] == 0 {
-		t.Errorf("no Apply had the outcome %q: %v", Created, outcomes)
+		t.Errorf("outcomes %v, want at least one %q", outcomes, Created)
 	}
 }
 

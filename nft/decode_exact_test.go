@@ -83,8 +83,8 @@ func dumpedRule(write func(*encoder)) attributes {
 	return e.buf
 }
 
-// writeNumbers encodes an expression with numeric attributes. attrs contains the type and the value
-// of the first attribute, then those of the next, and so on.
+// writeNumbers encodes an expression with numeric attributes. attrs contains the type of the first
+// attribute, its value, the type of the second attribute, and so on.
 func writeNumbers(e *encoder, name string, attrs ...uint32) {
 	e.writeExpression(name, func() {
 		for i := 0; i < len(attrs); i += 2 {

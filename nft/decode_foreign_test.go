@@ -141,7 +141,7 @@ var filterRules = [][]string{
 	},
 	{
 		"limit rate 5/second tcp dport { 80, 81 } accept",
-		"meta l4proto tcp th dport { 80, 81 } draws(limit rate 5/second burst 5 packets) | accept",
+		"meta l4proto tcp th dport { 80, 81 } reads varying(limit rate 5/second burst 5 packets) | accept",
 	},
 	{
 		"ip daddr . tcp dport { 1.2.3.4 . 80, 1.2.3.4 . 81 } accept",
@@ -179,12 +179,12 @@ var filterRules = [][]string{
 	},
 	{
 		"numgen random mod 2 vmap { 0 : goto d, 1 : goto e }",
-		"draws(numgen random mod 2 { 0 }) | goto d", "| goto e",
+		"reads varying(numgen random mod 2 { 0 }) | goto d", "| goto e",
 	},
 	{"numgen random mod 2 vmap { 0 : jump d, 1 : jump e }", "| anything(lookup)"},
 	{
 		"numgen inc mod 10 offset 5 vmap { 5-9 : goto d, 10-20 : goto e }",
-		"draws(numgen inc mod 10 offset 5 { 5-9 }) | goto d", "| goto e",
+		"reads varying(numgen inc mod 10 offset 5 { 5-9 }) | goto d", "| goto e",
 	},
 	{
 		"jhash ip saddr mod 2 seed 0xabc vmap { 0 : goto d, 1 : goto e }",
@@ -257,9 +257,9 @@ var filterRules = [][]string{
 	{"meta mark 3-6 accept", "meta mark 3-6 | accept"},
 	{
 		"numgen random mod 3 vmap { 0 : accept, 1-2 : drop }",
-		"draws(numgen random mod 3 { 0 }) | accept", "| drop",
+		"reads varying(numgen random mod 3 { 0 }) | accept", "| drop",
 	},
-	{"numgen inc mod 2 0 accept", "draws(numgen inc mod 2 0x00000000) | accept"},
+	{"numgen inc mod 2 0 accept", "reads varying(numgen inc mod 2 0x00000000) | accept"},
 	{
 		"tcp dport vmap { 80 : accept, * : drop }", "meta l4proto tcp th dport 80 | accept",
 		"meta l4proto tcp th dport != 80 | drop",
@@ -280,7 +280,7 @@ var filterRules = [][]string{
 	},
 	{
 		"limit rate over 5/second burst 9 packets drop",
-		"draws(limit rate over 5/second burst 9 packets) | drop",
+		"reads varying(limit rate over 5/second burst 9 packets) | drop",
 	},
 	{
 		"jhash ip saddr mod 2 0 accept",
@@ -328,7 +328,7 @@ var natRules = [][]string{
 	{"redirect", "| redirect"},
 	{
 		"dnat ip to numgen random mod 2 map { 0 : 1.1.1.1, 1 : 1.1.1.2 }",
-		"meta nfproto ipv4 draws(numgen random mod 2 { 0 }) | dnat ip to 1.1.1.1",
+		"meta nfproto ipv4 reads varying(numgen random mod 2 { 0 }) | dnat ip to 1.1.1.1",
 		"meta nfproto ipv4 | dnat ip to 1.1.1.2",
 	},
 	{

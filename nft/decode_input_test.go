@@ -125,7 +125,7 @@ func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
 		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "counter",
 		"log": "counter", "notrack": "notrack", "inner": "reads(inner)?", "redir": "redirect",
 		"quota": "reads history(quota 0 bytes)", "lookup": "reads(register . register {})?",
-		"limit":  "draws(limit rate 0/0 seconds burst 0 packets)",
+		"limit":  "reads varying(limit rate 0/0 seconds burst 0 packets)",
 		"dynset": "(dynset @)?", "masq": "translates source(masquerade)",
 		"nat":    "translates source(nat: source)?",
 		"reject": "reject with icmp net-unreachable",
@@ -140,7 +140,7 @@ func TestExpressionsWithoutAttributesMayHaveAnyEffect(t *testing.T) {
 		}
 		var got string
 		switch {
-		case name == "tproxy": // without a port tproxy uses the packet's port
+		case name == "tproxy": // valid without attributes: it uses the packet's port
 			continue
 		case len(r.Matches) == 1 && len(r.Actions) == 0:
 			got = formatPart(r.Matches[0])

@@ -85,6 +85,7 @@ func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 	}
 }
 
+// formatKeys formats the keys of a set of addresses as ranges.
 func formatKeys(t *testing.T, s *decodedSet) string {
 	t.Helper()
 	keys, err := s.keys()
@@ -140,9 +141,9 @@ func formatRanges(ranges []netipx.IPRange) string {
 	return strings.Join(texts, " ")
 }
 
-// TestElementsThatAreNotAddressesAreNotReadAsAddresses covers elements of other programs, and
+// TestOnlySupportedIntervalsAreReadAsAddresses covers sets and elements of other programs, and
 // elements that the kernel never sends.
-func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
+func TestOnlySupportedIntervalsAreReadAsAddresses(t *testing.T) {
 	start, end := element{[]byte{10, 0, 0, 0}, false}, element{[]byte{11, 0, 0, 0}, true}
 	for _, row := range []struct {
 		name     string

@@ -60,9 +60,9 @@ func TestApplyReadsAgainAfterALostAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestApplyReadsAgainIfTheReceiveBufferIsFull fills the receive buffer with unread answers. It has
-// no room for the answer to the transaction. Then the kernel reports ENOBUFS, even if it has
-// executed the transaction.
+// TestApplyReadsAgainIfTheReceiveBufferIsFull fills the receive buffer with unread answers.
+// The buffer has no room for the answer to the transaction. Then the kernel reports ENOBUFS, even if
+// it has executed the transaction.
 func TestApplyReadsAgainIfTheReceiveBufferIsFull(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -109,8 +109,8 @@ func fillReceiveBuffer(t *testing.T, c *conn) {
 	}
 }
 
-// TestFailedTransactionLeavesNoUnreadMessages covers batches with several rejected messages, each
-// of which the kernel answers: the next request must not receive one of these answers.
+// TestFailedTransactionLeavesNoUnreadMessages covers batches with several rejected messages. The
+// kernel answers each rejected message. The next request must not receive one of these answers.
 func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -168,7 +168,7 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	diffs := rules.Compare(rules.Ruleset{Tables: rs.Tables},
 		rules.Ruleset{Tables: []rules.Table{snapshot.tables[0].Table}})
 	if len(diffs) > 0 {
-		t.Error(listing(diffs))
+		t.Errorf("the read table differs from the applied one:\n%s", listing(diffs))
 	}
 	for _, msg := range []int{
 		unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM,
@@ -200,7 +200,7 @@ func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	}
 	if _, err := c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, errBusy) ||
 		!strings.Contains(err.Error(), "another process") {
-		t.Errorf("%v, want %v with a text about another process", err, errBusy)
+		t.Errorf("error %v, want %v with the text \"another process\"", err, errBusy)
 	}
 	if n := requests.Load(); n > 100*maxReads {
 		t.Errorf("%d requests, want at most %d", n, 100*maxReads)

@@ -47,7 +47,7 @@ func FuzzDecodeRule(f *testing.F) {
 		for _, family := range []rules.Family{rules.Inet, rules.IPv4, rules.IPv6} {
 			r := decodeRule(family, sets, data)
 			if hasUnknownName(data) && !strings.Contains(r.String(), "unknown(") {
-				t.Errorf("%s has no unknown expression", &r)
+				t.Errorf("%s has no unknown expression, want at least one", &r)
 			}
 			rs := rules.Ruleset{Tables: []rules.Table{{
 				Family: family, Chains: []rules.Chain{{Rules: []rules.Rule{r}}},

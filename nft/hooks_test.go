@@ -364,7 +364,7 @@ func FuzzDecodeHook(f *testing.F) {
 			t.Errorf("%+v: want Chain only for a chain, and Table only for a chain or a legacy table", h)
 		}
 		if h.String() == "" {
-			t.Errorf("%+v: String returns an empty text, want another one", h)
+			t.Errorf("%+v: String returns an empty text, want a description", h)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
 				c.Tables != ""; installed != (len(removed) > 0) {
-				t.Errorf("removed %q, installed: %t, want removed objects only if Istio's rules were installed",
+				t.Errorf("removed %q, rules of Istio were installed: %t, want removed objects only if true",
 					removed, installed)
 			}
 			checkNoIstio(t, ns)
@@ -211,7 +211,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4,
 			"*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n")
 		if removed, err := RemoveIstio(ns); err != nil || len(removed) != 2 {
-			t.Fatalf("removed %q, error %v, want a rule and a chain", removed, err)
+			t.Fatalf("removed %q, error %v, want 2 objects: a rule and a chain", removed, err)
 		}
 	}
 	round() // the first round starts the runtime's poller

@@ -29,7 +29,7 @@ func TestAKilledProcessLeavesACompleteRuleset(t *testing.T) {
 	for i := range repetitions(30, 300) {
 		p := startProcess(t, ns, nil, "apply alternately")
 		if i%2 == 0 {
-			p.readLine(t) // the process is about to apply
+			p.readLine(t) // the process is about to call Apply
 		} else {
 			for range 1 + random.IntN(4) {
 				p.readLine(t)

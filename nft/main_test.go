@@ -22,7 +22,7 @@ const roleVariable = "SLUICE_TEST_ROLE"
 
 // roles contains the functions that processes of tests run. ns is the namespace of descriptor 3, or
 // nil if the process has no such descriptor. The test reads the output of the function. If the
-// function returns an error, the process prints it and exits with status 1.
+// function returns an error, the process prints the error and exits with status 1.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
 	"apply the named examples": applyNamedExamples,
 	"apply alternately":        applyAlternately,

@@ -17,7 +17,8 @@ func everySecondPort(n int) []rules.PortRange {
 	return list
 }
 
-// TestManyPortsAreASetOfIntervals covers numbers of ports below and from rules.ManyPorts on.
+// TestManyPortsAreASetOfIntervals covers numbers of ports below, equal to and above
+// rules.ManyPorts.
 func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -38,7 +39,8 @@ func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	}
 }
 
-// BenchmarkManyPorts applies rulesets with numbers of ports below and above rules.ManyPorts.
+// BenchmarkManyPorts applies rulesets with numbers of ports below, equal to and above
+// rules.ManyPorts.
 func BenchmarkManyPorts(b *testing.B) {
 	for _, n := range []int{rules.ManyPorts - 1, rules.ManyPorts, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -99,10 +99,7 @@ func TestBeforeChangeIsCalledOnceBeforeAChange(t *testing.T) {
 	if got, err := mustPrepare(t, rs).Apply(ns, o); !errors.Is(err, refused) || got != (Result{}) {
 		t.Errorf("result %+v, error %v, want only the error of BeforeChange", got, err)
 	}
-	found, err := Read(ns)
-	if err != nil || len(found.Tables) > 0 || len(found.Routing.Policies) > 0 {
-		t.Errorf("ruleset %+v, error %v, want an empty ruleset", found, err)
-	}
+	checkEmpty(t, ns)
 	returned = nil
 	for _, want := range []struct {
 		outcome Outcome

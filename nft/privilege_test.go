@@ -30,13 +30,13 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 		"probe: not permitted", "unsupported rule: not supported",
 	} {
 		if got := p.readLine(t); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("output %q, want %q", got, want)
 		}
 	}
 	checkRuleset(t, ns, manyPrefixes(1, 5))
 	p.writeLine(t, "remove")
 	if got, want := p.readLine(t), "removed: true"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("output %q, want %q", got, want)
 	}
 	checkEmpty(t, ns)
 }
@@ -50,25 +50,25 @@ func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 	for range 4 {
 		if got := p.readLine(t); !strings.HasPrefix(got, "apply: not permitted") ||
 			!strings.Contains(got, "CAP_NET_ADMIN") {
-			t.Errorf("%s, want an error that names CAP_NET_ADMIN", got)
+			t.Errorf("output %q, want an error that names CAP_NET_ADMIN", got)
 		}
 	}
 	for _, want := range []string{
 		"read: not permitted", "probe: not permitted", "unsupported rule: not permitted",
 	} {
 		if got := p.readLine(t); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("output %q, want %q", got, want)
 		}
 	}
 	p.writeLine(t, "remove")
 	if got, want := p.readLine(t), "removed: not permitted"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("output %q, want %q", got, want)
 	}
 	checkEmpty(t, ns)
 }
 
-// applyUnprivileged applies rulesets to its namespace, reads, probes and removes, and prints the
-// result of each operation.
+// applyUnprivileged applies rulesets to its namespace, reads and probes. After the next line of
+// input it removes the rules. It prints the result of each operation.
 func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	// report prints the result, or the class of the error.
 	report := func(operation string, err error, result any) {
@@ -183,7 +183,7 @@ func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: own, GidMappings: own,
 	}, "send a big batch")
 	if got, want := p.readLine(t), "3000 prefixes: created"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("output %q, want %q", got, want)
 	}
 	got := p.readLine(t)
 	for _, want := range []string{
@@ -191,7 +191,7 @@ func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 		"CAP_NET_ADMIN",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("%s, want an error that contains %q", got, want)
+			t.Errorf("output %q, want an error that contains %q", got, want)
 		}
 	}
 }

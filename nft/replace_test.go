@@ -47,7 +47,7 @@ func TestReplacementsUnderLoadNeitherBypassTheProxyNorFail(t *testing.T) {
 				callers.Go(func() {
 					for !stop.Load() && !t.Failed() {
 						if answer := oldConnections[i].Ask(); answer.By != f.captured {
-							t.Errorf("%s: answered by %s on a connection from before the replacements, want %s",
+							t.Errorf("%s: %s on a connection from before the replacements, want an answer by %s",
 								f.name, answer, f.captured)
 						}
 					}
@@ -61,8 +61,8 @@ func TestReplacementsUnderLoadNeitherBypassTheProxyNorFail(t *testing.T) {
 						opened.Add(1)
 						answer, err := network.Dial(call)
 						if err != nil || answer.By != f.captured {
-							t.Errorf("%s: answered by %s, want %s (%v)", f.name, answer, f.captured,
-								err)
+							t.Errorf("%s: %s, error %v, want an answer by %s", f.name, answer, err,
+								f.captured)
 							return
 						}
 					}

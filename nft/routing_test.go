@@ -124,7 +124,7 @@ func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 			c.Rules = append(c.Rules,
 				rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "nowhere"}}})
 			if _, err := Apply(ns, rejected); err == nil {
-				t.Fatal("a jump to a missing chain was accepted")
+				t.Fatal("a jump to a missing chain was accepted, want an error")
 			}
 			var want rules.Routing
 			if row.kept {

@@ -32,7 +32,7 @@ func formatPart(part interface{ String() string }) string {
 		return part.String()
 	}
 	names := [...]string{
-		rules.AnyEffect: "anything", rules.Reads: "reads", rules.ReadsVarying: "draws",
+		rules.AnyEffect: "anything", rules.Reads: "reads", rules.ReadsVarying: "reads varying",
 		rules.ReadsHistory:        "reads history",
 		rules.WritesMark:          "writes mark",
 		rules.WritesConntrackMark: "writes ct mark",

@@ -60,8 +60,8 @@ func TestApplyWithACurrentSnapshotReadsOnlyIfNothingDiffers(t *testing.T) {
 	}
 }
 
-// TestAChangeAfterTheSnapshotIsDetected covers changes after which a transaction planned from the
-// snapshot would result in a wrong ruleset.
+// TestAChangeAfterTheSnapshotIsDetected covers changes after the snapshot was taken. After most of
+// them, a transaction planned from the snapshot would result in a wrong ruleset.
 func TestAChangeAfterTheSnapshotIsDetected(t *testing.T) {
 	before := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	want := excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...)

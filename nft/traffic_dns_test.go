@@ -42,8 +42,8 @@ func TestTrafficDNS(t *testing.T) {
 				{call: "in udp pod:15053", want: "dns"},
 				{call: "in tcp pod:53", want: "inbound"},
 				{call: "app udp pod:15053", want: "dns"},
-				// The rules for the proxy's user precede the rules for its group, and do not
-				// redirect calls over lo to port 53. The rules for the group do.
+				// The rules for the proxy's user precede the rules for the proxy's group. Only the
+				// rules for the group capture calls to port 53 over lo.
 				{call: "proxy tcp pod:53", want: "application", tproxy: "inbound"},
 				{call: "rootproxy tcp pod:53", want: "inbound"},
 				{call: "proxy udp pod:53", want: "application"},
@@ -139,7 +139,7 @@ func TestTrafficDNSZones(t *testing.T) {
 }
 
 // TestTrafficDNSNeedsZones checks that the zones are needed: without the chains that set the zones,
-// a query of the proxy from the same address and port is redirected too.
+// a query of the proxy from the same address and port as the application's query is redirected too.
 func TestTrafficDNSNeedsZones(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// foreignTable redirects calls to port 9999 and drops calls to port 7777, at the standard
-// priorities. The application listens on port 9999 in place of a foreign proxy.
+// foreignTable redirects calls to some ports to port 9999, and drops calls to port 7777, at the
+// standard priorities. The application listens on port 9999 in place of a foreign proxy.
 const foreignTable = `table inet foreign {
 	chain output {
 		type nat hook output priority -100; policy accept;
@@ -47,7 +47,7 @@ var callsWithForeignRules = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:8081", want: "inbound"},
 	{call: "in tcp pod:15020", want: "agent"},
-	{call: "in tcp pod:15021", want: "application"}, // on port 9999
+	{call: "in tcp pod:15021", want: "application"}, // redirected to port 9999
 	{call: "in tcp pod:15090", want: "application"},
 	{call: "app tcp world:3306", want: "application"},
 	{call: "app tcp world:3307", want: "application"},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,8 +57,8 @@ func TestTrafficDropInvalid(t *testing.T) {
 								predicted, drop)
 						}
 						if arrived := pair.send(t, b, addr, !drop); arrived == drop {
-							t.Errorf("%s to %s: arrived: %t, want %t", pair.name, addr, arrived,
-								!drop)
+							t.Errorf("%s to %s: the invalid packet arrived: %t, want %t", pair.name,
+								addr, arrived, !drop)
 						}
 					}
 				}
@@ -147,10 +148,10 @@ func rawSocket(t *testing.T, ns *netns.NS, to netip.Addr, protocol rules.Protoco
 	return f
 }
 
-// sendRaw sets the checksum and sends the packet.
-func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, header []byte) {
+// sendRaw sends a copy of the packet with its checksum.
+func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, packet []byte) {
 	t.Helper()
-	packet := append([]byte(nil), header...)
+	packet = slices.Clone(packet)
 	var dst unix.Sockaddr
 	from, checksumOffset := testbed.NeighborIP4, 2
 	if protocol == rules.TCP {
