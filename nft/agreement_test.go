@@ -66,8 +66,8 @@ type drawnScenario struct {
 	calls       []testbed.Call
 }
 
-// check makes the calls. disagreement describes the first call whose result differs from the model's
-// prediction, and is empty if there is none. captured is the number of captured calls.
+// check makes the calls. disagreement describes the first call whose result differs from the
+// model's prediction, and is empty if there is none. captured is the number of captured calls.
 func (s drawnScenario) check(t *rapid.T) (disagreement string, captured int) {
 	b, err := testbed.New(testbed.Options{Interface: secondInterface})
 	if err != nil {

@@ -72,8 +72,8 @@ func TestUnexpectedAnswerIsAnError(t *testing.T) {
 			})
 			found, err := c.withShortTimeout(t).findSluiceTable()
 			if found != nil || err == nil || !strings.Contains(err.Error(), row.want) {
-				t.Errorf("table %v, error %v, want no table and an error that contains %q", found, err,
-					row.want)
+				t.Errorf("table %v, error %v, want no table and an error that contains %q", found,
+					err, row.want)
 			}
 		})
 	}

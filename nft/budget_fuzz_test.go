@@ -101,8 +101,8 @@ func changed(rs rules.Ruleset) rules.Ruleset {
 	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
 }
 
-// FuzzReceiveWithinBudget checks that the time and memory are bounded for decoding any answer to the
-// requests of a dump, and for answering queries about the decoded rules.
+// FuzzReceiveWithinBudget checks that the time and memory are bounded for decoding any answer to
+// the requests of a dump, and for answering queries about the decoded rules.
 func FuzzReceiveWithinBudget(f *testing.F) {
 	for _, seed := range recordAnswers(f) {
 		f.Add(seed)

@@ -83,8 +83,8 @@ func TestLeftoverGateIsRemoved(t *testing.T) {
 }
 
 // applyCountingBatches applies the tables of the ruleset and returns the number of transactions.
-// reject selects the transactions that the kernel rejects, by their number from 1. If reject is nil,
-// the kernel rejects none.
+// reject selects the transactions that the kernel rejects, by their number from 1. If reject is
+// nil, the kernel rejects none.
 func applyCountingBatches(
 	t *testing.T, ns *netns.NS, rs rules.Ruleset, reject func(n int32) bool,
 ) (int32, error) {

@@ -41,8 +41,8 @@ func TestEveryExpressionOfTheKernelIsKnown(t *testing.T) {
 	}
 	t.Logf("not supported by this kernel: %v", missing)
 	if !slices.Contains(missing, "sluice") || len(missing) > len(kernelExpressions)/2 {
-		t.Errorf("the kernel does not support %v, want \"sluice\" and at most half of kernelExpressions",
-			missing)
+		t.Errorf("the kernel does not support %v, want \"sluice\" and at most half of "+
+			"kernelExpressions", missing)
 	}
 }
 
@@ -310,12 +310,14 @@ func TestUnknownsAreComparedByTheirContents(t *testing.T) {
 		list := rs.Tables[0].Chain("c").Rules
 		a, b := unknownsOf(list[0]), unknownsOf(list[1])
 		if len(a) == 0 || len(b) == 0 {
-			t.Errorf("%s | %s: want an unknown condition or action in each rule", &list[0], &list[1])
+			t.Errorf("%s | %s: want an unknown condition or action in each rule", &list[0],
+				&list[1])
 			continue
 		}
 		incomparable := func(u rules.Unknown) bool { return u.Data == rules.NoData }
 		if same := slices.Equal(a, b) && !slices.ContainsFunc(a, incomparable); same != row.same {
-			t.Errorf("%s | %s: equal unknowns: %t, want %t\n%q\n%q", row.a, row.b, same, row.same, a, b)
+			t.Errorf("%s | %s: equal unknowns: %t, want %t\n%q\n%q", row.a, row.b, same,
+				row.same, a, b)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestUnresolvedReferencesAreUnknown covers references that the decoder does not resolve: to a named
-// object, whose definition may differ, and to a device by its index, which may denote another
+// TestUnresolvedReferencesAreUnknown covers references that the decoder does not resolve: to a
+// named object, whose definition may differ, and to a device by its index, which may denote another
 // device in another namespace.
 func TestUnresolvedReferencesAreUnknown(t *testing.T) {
 	t.Parallel()

@@ -234,8 +234,8 @@ func TestDecodedAddressesEqualTheDecodedKeys(t *testing.T) {
 			return compareElements(a, b) == 0
 		})
 		if len(encoded) != addrElementCount(got) || same != (s.size() == len(encoded)) {
-			t.Fatalf("%s: %d dumped and %d encoded elements, equal: %t, addrElementCount %d; want equal "+
-				"elements only for equal counts, and the encoded count as addrElementCount",
+			t.Fatalf("%s: %d dumped and %d encoded elements, equal: %t, addrElementCount %d; want "+
+				"equal elements only for equal counts, and the encoded count as addrElementCount",
 				formatRanges(got), s.size(), len(encoded), same, addrElementCount(got))
 		}
 	})

@@ -227,8 +227,8 @@ func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 	return &payload
 }
 
-// payloadTo returns the number of bytes of TCP payload in an IP packet to the port. It returns 0 for
-// other packets.
+// payloadTo returns the number of bytes of TCP payload in an IP packet to the port. It returns 0
+// for other packets.
 func payloadTo(packet []byte, port uint16) uint64 {
 	const tcpHeader = 20
 	header, total, protocol := 40, len(packet), packet[6]

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The example compiles the parameters of a redirection into a ruleset, and applies the ruleset twice
-// to a network namespace. The second Apply changes nothing. netns.Open and netns.OpenPID open the
-// namespace of a pod.
+// The example compiles the parameters of a redirection into a ruleset, and applies the ruleset
+// twice to a network namespace. The second Apply changes nothing. netns.Open and netns.OpenPID open
+// the namespace of a pod.
 func Example() {
 	ns, err := netns.New()
 	if err != nil {

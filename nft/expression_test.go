@@ -196,7 +196,8 @@ func TestExpressionsEqualTheExpressionsOfTheNftCommand(t *testing.T) {
 		},
 		{
 			match: rules.MatchMark{Not: true, Value: 4, Mask: 0xc},
-			want:  list(meta(expr.MetaKeyMARK), and(hostBytes(0xc), hostBytes(0)), differs(hostBytes(4)...)),
+			want: list(meta(expr.MetaKeyMARK), and(hostBytes(0xc), hostBytes(0)),
+				differs(hostBytes(4)...)),
 		},
 		{
 			match: rules.MatchMark{Conntrack: true, Value: 1337, Mask: fullMask},
@@ -214,8 +215,8 @@ func TestExpressionsEqualTheExpressionsOfTheNftCommand(t *testing.T) {
 		},
 		{
 			match: rules.MatchState{States: rules.States(rules.New, rules.Untracked)},
-			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(hostBytes(0x48), hostBytes(0)),
-				differs(hostBytes(0)...)),
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+				and(hostBytes(0x48), hostBytes(0)), differs(hostBytes(0)...)),
 		},
 
 		{action: rules.Accept, want: list(&expr.Verdict{Kind: expr.VerdictAccept})},
@@ -279,7 +280,8 @@ func TestExpressionsEqualTheExpressionsOfTheNftCommand(t *testing.T) {
 		},
 		{
 			action: rules.MixMark{ConntrackMark: 0xff, Xor: 1},
-			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, and(hostBytes(0xff), hostBytes(1)),
+			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1},
+				and(hostBytes(0xff), hostBytes(1)),
 				&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{

@@ -60,9 +60,9 @@ func TestApplyReadsAgainAfterALostAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestApplyReadsAgainIfTheReceiveBufferIsFull fills the receive buffer with unread answers.
-// The buffer has no room for the answer to the transaction. Then the kernel reports ENOBUFS, even if
-// it has executed the transaction.
+// TestApplyReadsAgainIfTheReceiveBufferIsFull fills the receive buffer with unread answers. The
+// buffer has no room for the answer to the transaction. Then the kernel reports ENOBUFS, even if it
+// has executed the transaction.
 func TestApplyReadsAgainIfTheReceiveBufferIsFull(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
@@ -140,8 +140,8 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 	})
 }
 
-// TestAnInterruptedDumpIsRepeated marks the first answer to each kind of request as interrupted, and
-// drops all datagrams of the answer but the last.
+// TestAnInterruptedDumpIsRepeated marks the first answer to each kind of request as interrupted,
+// and drops all datagrams of the answer but the last.
 func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("exclusions-dual")
@@ -245,8 +245,8 @@ func TestApplyReadsAgainWithTheLock(t *testing.T) {
 	checkRuleset(t, ns, want)
 }
 
-// TestUnresponsiveKernelIsAnError covers a kernel that answers no request, and a kernel that answers
-// only the first request.
+// TestUnresponsiveKernelIsAnError covers a kernel that answers no request, and a kernel that
+// answers only the first request.
 func TestUnresponsiveKernelIsAnError(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {

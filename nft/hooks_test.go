@@ -281,8 +281,8 @@ func TestAnInterruptedListOfHooksIsReadAgain(t *testing.T) {
 		return [][]byte{answer}
 	})
 	if _, err := c.hooks(); err != nil || requested.Load() != 7 {
-		t.Errorf("%d requests, error %v, want 7 requests: 6 lists, one of them twice", requested.Load(),
-			err)
+		t.Errorf("%d requests, error %v, want 7 requests: 6 lists, one of them twice",
+			requested.Load(), err)
 	}
 }
 
@@ -304,8 +304,8 @@ func TestErrorsOfHooksAreClassified(t *testing.T) {
 			return [][]byte{encodeError(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
 		})
 		if _, err := c.hooks(); err == nil || !row.is(err) || !errors.Is(err, row.errno) {
-			t.Errorf("errno %v: error %v, want an error of the right class that wraps the errno", row.errno,
-				err)
+			t.Errorf("errno %v: error %v, want an error of the right class that wraps the errno",
+				row.errno, err)
 		}
 	}
 }
@@ -361,7 +361,8 @@ func FuzzDecodeHook(f *testing.F) {
 		}
 		if h.Kind != HookChain && h.Chain != "" ||
 			h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {
-			t.Errorf("%+v: want Chain only for a chain, and Table only for a chain or a legacy table", h)
+			t.Errorf("%+v: want Chain only for chains, and Table only for chains and legacy tables",
+				h)
 		}
 		if h.String() == "" {
 			t.Errorf("%+v: String returns an empty text, want a description", h)

@@ -33,7 +33,7 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
 				c.Tables != ""; installed != (len(removed) > 0) {
-				t.Errorf("removed %q, rules of Istio were installed: %t, want removed objects only if true",
+				t.Errorf("removed %q, had rules of Istio: %t, want removed objects only if true",
 					removed, installed)
 			}
 			checkNoIstio(t, ns)
@@ -133,8 +133,8 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	removed, err := RemoveIstio(ns)
 	if !errors.Is(err, unix.EBUSY) ||
 		!strings.Contains(err.Error(), "delete chain ip nat ISTIO_REDIRECT") || len(removed) > 0 {
-		t.Errorf("removed %q, error %v, want nothing removed and an error that names ISTIO_REDIRECT",
-			removed, err)
+		t.Errorf("removed %q, error %v, want nothing removed and an error that names "+
+			"ISTIO_REDIRECT", removed, err)
 	}
 	if diff := cmp.Diff(before, istiotest.Run(t, ns, "", "nft", "list", "ruleset")); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
@@ -159,7 +159,8 @@ func TestRemoveIstioRetriesAfterAConcurrentChange(t *testing.T) {
 		return c.commit(found.encode())
 	})
 	if !errors.Is(err, unix.ERESTART) || !needsRetry(err) {
-		t.Errorf("error %v, retried: %t, want a retry after %v", err, needsRetry(err), unix.ERESTART)
+		t.Errorf("error %v, retried: %t, want a retry after %v", err, needsRetry(err),
+			unix.ERESTART)
 	}
 }
 

@@ -91,8 +91,8 @@ func TestBeforeChangeIsCalledOnceBeforeAChange(t *testing.T) {
 		release, free, err := (*netns.NS)(nil).Lock(0)
 		release()
 		if !exclusive || free || err != nil {
-			t.Errorf("exclusive: %t, lock free: %t, error %v, want the lock to be held", exclusive, free,
-				err)
+			t.Errorf("exclusive: %t, lock free: %t, error %v, want the lock to be held",
+				exclusive, free, err)
 		}
 		return returned
 	}}
@@ -107,8 +107,8 @@ func TestBeforeChangeIsCalledOnceBeforeAChange(t *testing.T) {
 	}{{Created, 2}, {Unchanged, 2}} {
 		got, err := mustPrepare(t, rs).Apply(ns, o)
 		if err != nil || got.Outcome != want.outcome || calls != want.calls {
-			t.Errorf("outcome %s, error %v after %d calls of BeforeChange, want %s after %d", got.Outcome,
-				err, calls, want.outcome, want.calls)
+			t.Errorf("outcome %s, error %v after %d calls of BeforeChange, want %s after %d",
+				got.Outcome, err, calls, want.outcome, want.calls)
 		}
 	}
 }

@@ -196,8 +196,8 @@ func TestErrorOfATooLargeBatchNamesTheLimit(t *testing.T) {
 	}
 }
 
-// sendBig applies a ruleset that needs a larger send buffer than the default, and then sends a batch
-// that exceeds the maximum size of the send buffer.
+// sendBig applies a ruleset that needs a larger send buffer than the default, and then sends a
+// batch that exceeds the maximum size of the send buffer.
 func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
 	const prefixes = 3000
 	rs := manyPrefixes(0, prefixes)

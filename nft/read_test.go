@@ -100,8 +100,8 @@ COMMIT
 		}
 	}
 	if unknown != 1 {
-		t.Errorf("%d rules with an unknown expression, want 1, the rule with statistic:\n%s", unknown,
-			strings.Join(ruleTexts(rs), "\n"))
+		t.Errorf("%d rules with an unknown expression, want 1, the rule with statistic:\n%s",
+			unknown, strings.Join(ruleTexts(rs), "\n"))
 	}
 }
 

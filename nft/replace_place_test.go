@@ -53,8 +53,8 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 }
 
 // TestNoPacketPassesDuringAReplacement sends packets continuously while the rules that drop them
-// are replaced continuously. If a replacement deleted and created the chains, one in 150,000 packets
-// would pass. Only a long test detects such a gap. A short test detects longer ones.
+// are replaced continuously. If a replacement deleted and created the chains, one in 150,000
+// packets would pass. Only a long test detects such a gap. A short test detects longer ones.
 func TestNoPacketPassesDuringAReplacement(t *testing.T) {
 	duration := 500 * time.Millisecond
 	if long {
@@ -77,8 +77,8 @@ func TestNoPacketPassesDuringAReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	if passed != 0 || n == 0 || sent == 0 {
-		t.Errorf("%d of %d packets passed during %d replacements, want 0 of at least 1 during at least 1",
-			passed, sent, n)
+		t.Errorf("%d of %d packets passed during %d replacements, want 0 of at least 1 packet "+
+			"during at least 1 replacement", passed, sent, n)
 	}
 	t.Logf("%d packets, %d replacements", sent, n)
 }

@@ -47,8 +47,8 @@ func TestReplacementsUnderLoadNeitherBypassTheProxyNorFail(t *testing.T) {
 				callers.Go(func() {
 					for !stop.Load() && !t.Failed() {
 						if answer := oldConnections[i].Ask(); answer.By != f.captured {
-							t.Errorf("%s: %s on a connection from before the replacements, want an answer by %s",
-								f.name, answer, f.captured)
+							t.Errorf("%s, older connection: %s, want an answer by %s", f.name,
+								answer, f.captured)
 						}
 					}
 				})

@@ -30,8 +30,8 @@ const foreignTable = `table inet foreign {
 }
 `
 
-// foreignLegacy contains the arguments of iptables-legacy for the same rules as in foreignTable, but
-// for other ports.
+// foreignLegacy contains the arguments of iptables-legacy for the same rules as in foreignTable,
+// but for other ports.
 var foreignLegacy = []string{
 	"-t nat -A OUTPUT -p tcp -m multiport --dports 81,3307 -j REDIRECT --to-ports 9999",
 	"-t nat -A PREROUTING -p tcp -m multiport --dports 8081,15090 -j REDIRECT --to-ports 9999",

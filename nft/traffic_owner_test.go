@@ -74,9 +74,9 @@ func TestTrafficOwners(t *testing.T) {
 				{call: "2009:5 tcp world:80", want: "outside"},
 				{call: "2010:5 tcp world:80", want: "outbound"},
 				{call: "5:1338 tcp world:80", want: "outside"},
-				// Over lo, Istio's NAT rules for the first user match all packets. Therefore its NAT
-				// rules for the other users have no effect. The rules that set TPROXY's mark apply to
-				// all users.
+				// Over lo, Istio's NAT rules for the first user match all packets. Therefore its
+				// NAT rules for the other users have no effect. The rules that set TPROXY's mark
+				// apply to all users.
 				{call: "proxy tcp pod:8080", want: "inbound"},
 				{call: "2000:5 tcp pod:8080", want: "application", tproxy: "inbound"},
 				{call: "5:1338 tcp pod:8080", want: "application", tproxy: "inbound"},

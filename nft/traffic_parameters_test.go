@@ -146,8 +146,8 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 				{call: "app tcp world:7009", want: "outside"},
 				{call: "app tcp world:15001", want: "outside"},
 				{call: "app tcp world:3307", want: "outbound"},
-				// The rule for excluded ports precedes the rules for the proxy. Therefore the proxy's
-				// call to its own pod is not captured either.
+				// The rule for excluded ports precedes the rules for the proxy. Therefore the
+				// proxy's call to its own pod is not captured either.
 				{call: "proxy tcp pod:3306", want: "application", tproxy: "inbound"},
 				{call: "in tcp pod:3306", want: "inbound"},
 			},

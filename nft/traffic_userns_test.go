@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTrafficInUserNamespace uses a pod with hostUsers: false. The pod's network namespace belongs to
-// another user namespace. The ids in rules are ids of this user namespace.
+// TestTrafficInUserNamespace uses a pod with hostUsers: false. The pod's network namespace belongs
+// to another user namespace. The ids in rules are ids of this user namespace.
 func TestTrafficInUserNamespace(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {

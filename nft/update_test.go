@@ -30,7 +30,8 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		prefixes []netip.Prefix
-		// elements is the maximum number of added and deleted elements, including ends of intervals.
+		// elements is the maximum number of added and deleted elements, including ends of
+		// intervals.
 		elements int
 	}{
 		{"an additional prefix in the middle", add(prefixList("20.3.1.7/32")...), 2},
