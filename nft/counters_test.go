@@ -110,14 +110,14 @@ func TestRepairDoesNotRestoreTheCountersOfASnapshot(t *testing.T) {
 	ns := netnstest.New(t)
 	mustApply(t, ns, withCounters(unchanged), Created)
 	load(t, ns, "insert rule inet sluice nat-output accept")
-	last := readSnapshot(t, ns)
-	for i := range last.found[0].Chains {
-		for j := range last.found[0].Chains[i].Rules {
-			last.found[0].Chains[i].Rules[j].Hits.Packets = 1000
+	snapshot := readSnapshot(t, ns)
+	for i := range snapshot.found[0].Chains {
+		for j := range snapshot.found[0].Chains[i].Rules {
+			snapshot.found[0].Chains[i].Rules[j].Hits.Packets = 1000
 		}
 	}
 	if _, err := mustPrepare(t, withCounters(unchanged)).Apply(ns, ApplyOptions{
-		Since: last,
+		Since: snapshot,
 	}); err != nil {
 		t.Fatal(err)
 	}

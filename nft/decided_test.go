@@ -73,9 +73,9 @@ func checkDecided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	}
 }
 
-// TestSetsThatRulesChange compares rules with conditions on sets and other states that rules
-// change.
-func TestSetsThatRulesChange(t *testing.T) {
+// TestStatesThatRulesChange compares rules with conditions on states that rules change: the
+// elements of sets, labels of connections, and priorities of packets.
+func TestStatesThatRulesChange(t *testing.T) {
 	const (
 		sets = "set s { type ipv4_addr; flags dynamic; }\nset u { type ipv4_addr; flags dynamic; elements = { 10.0.0.1 }; }\n" +
 			"set v { type ipv4_addr; flags dynamic; elements = { 10.0.0.2 }; }\n" +
@@ -136,6 +136,7 @@ func TestSetsThatRulesChange(t *testing.T) {
 		})
 	}
 	// Sets with the same name are compared by their elements, if no element has a timeout.
+	// reading returns a rule that reads the set. The set has the name w in each side.
 	reading := func(set string) diff.Side {
 		ns := netnstest.New(t)
 		load(t, ns, "table inet t {\n"+strings.ReplaceAll(sets, "set "+set, "set w")+

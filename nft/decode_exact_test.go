@@ -336,22 +336,23 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		marks.elements = append(marks.elements, element{key: key})
 	}
 	sets := decodedSets{"verdicts": verdicts, "pairs": pairs, "marks": marks}
-	use := func(set string, verdict bool) attributes {
+	// lookup returns a rule that looks up the mark in the set, or twice the mark in "pairs".
+	lookup := func(set string, isVerdictMap bool) attributes {
 		return dumpedRule(func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			writeNumbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG,
 				unix.NFT_REG32_01)
-			writeLookup(e, set, verdict)
-			if !verdict {
+			writeLookup(e, set, isVerdictMap)
+			if !isVerdictMap {
 				e.verdict(1, "")
 			}
 		})
 	}
 	budget, branches, unknown := maxExpansion, 0, 0
 	for range ruleCount {
-		read := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: use("verdicts", true)})
-		branches += len(read)
-		unknown += len(unknownsOf(read[0]))
+		decoded := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: lookup("verdicts", true)})
+		branches += len(decoded)
+		unknown += len(unknownsOf(decoded[0]))
 	}
 	if branches > maxExpansion || branches < elements || unknown == 0 {
 		t.Errorf("%d rules were decoded as %d rules with %d unknowns; want %d to %d rules, and at "+
@@ -360,13 +361,13 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	budget = maxExpansion
 	var first []rules.Match
 	for i := range ruleCount {
-		r := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: use("pairs", false)})[0]
+		r := decodeRules(&budget, rules.Inet, sets, rawRule{attrs: lookup("pairs", false)})[0]
 		tuple, ok := r.Matches[0].(rules.MatchTuple)
 		if !ok || len(tuple.Alternatives) != elements {
 			t.Fatalf("rule %d: %d alternatives, want %d", i, len(tuple.Alternatives), elements)
 		}
 		m := decodeRules(&budget, rules.Inet, sets,
-			rawRule{attrs: use("marks", false)})[0].Matches[0].(rules.MatchMarkRange)
+			rawRule{attrs: lookup("marks", false)})[0].Matches[0].(rules.MatchMarkRange)
 		if i == 0 {
 			first = []rules.Match{tuple, m}
 			continue

@@ -177,7 +177,7 @@ func TestNoPayloadBypassesTheProxyAfterConntrackFlush(t *testing.T) {
 				t.Fatalf("the proxy's own connection: %s, error %v, want an answer by %s", answer, err,
 					testbed.Outside)
 			}
-			rulestest.Eventually(t, "the proxy's own payload to be counted", func() bool {
+			rulestest.Eventually(t, "the proxy's own payload is counted", func() bool {
 				return outside.Load() > 0
 			})
 		})

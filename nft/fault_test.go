@@ -95,7 +95,7 @@ func TestApplyReadsAgainIfTheReceiveBufferIsFull(t *testing.T) {
 // buffer.
 func fillReceiveBuffer(t *testing.T, c *conn) {
 	t.Helper()
-	// The kernel replaces 0 by the minimum size.
+	// The kernel replaces 0 with the minimum size.
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil {
 		t.Fatal(err)
 	}

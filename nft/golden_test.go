@@ -33,7 +33,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// examples contains the parameters of the golden files.
+// examples contains the parameters of named rulesets. The golden files contain these rulesets.
 var examples = []struct {
 	name   string
 	change func(r *rules.Redirect)
@@ -92,6 +92,8 @@ var examples = []struct {
 	}},
 }
 
+// captureAll captures all inbound ports except the ports of the agent and Envoy, and all
+// destinations.
 func captureAll(r *rules.Redirect) {
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	r.InboundExcludePorts = portList("15020,15021,15090")

@@ -33,7 +33,7 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
 				c.Tables != ""; installed != (len(removed) > 0) {
-				t.Errorf("removed %q, had rules of Istio: %t, want removed objects only if true",
+				t.Errorf("removed %q, had rules of Istio: %t, want objects only if true",
 					removed, installed)
 			}
 			checkNoIstio(t, ns)

@@ -95,7 +95,7 @@ func completeAlternative(t *testing.T, ns *netns.NS) string {
 			return name
 		}
 	}
-	t.Fatalf("the rules are those of none of %v:\n%s", alternatives, got)
+	t.Fatalf("want the rules of one of %v, got\n%s", alternatives, got)
 	return ""
 }
 

@@ -56,7 +56,7 @@ func TestProbeChangesNothingAndLeaksNothing(t *testing.T) {
 	if _, err := Probe(); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "release of the descriptors and namespaces", func() bool {
+	rulestest.Eventually(t, "all descriptors and namespaces are released", func() bool {
 		after := countResources(t)
 		// The new namespace for the comparison of the generation is still open.
 		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1

@@ -67,7 +67,8 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 			},
 		},
 		{
-			"a jump to itself", withInsertedRule("nat-output", action(rules.Jump{Chain: "nat-output"})),
+			"a jump from a chain to itself",
+			withInsertedRule("nat-output", action(rules.Jump{Chain: "nat-output"})),
 			unix.EOPNOTSUPP,
 			[]string{"add rule inet sluice nat-output #3: jump nat-output"},
 		},
@@ -122,7 +123,7 @@ func checkRejected(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errn
 	}
 	var kernelErr *KernelError
 	if !errors.As(err, &kernelErr) {
-		t.Errorf("%T is not a KernelError", err)
+		t.Errorf("error of type %T, want a KernelError", err)
 	}
 	for _, text := range want {
 		if !strings.Contains(err.Error(), text) {

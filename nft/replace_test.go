@@ -71,7 +71,7 @@ func TestReplacementsUnderLoadNeitherBypassTheProxyNorFail(t *testing.T) {
 			for i := range replacements() {
 				// Wait for new connections between any two replacements.
 				before := opened.Load()
-				rulestest.Eventually(t, "new connections", func() bool {
+				rulestest.Eventually(t, "new connections are opened", func() bool {
 					return opened.Load() >= before+int64(len(flows)) || t.Failed()
 				})
 				result, err := nft.Apply(network.Pod, rulesets[(i+1)%len(rulesets)])

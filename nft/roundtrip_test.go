@@ -51,7 +51,7 @@ func TestResultCountsAllObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := func(rs rules.Ruleset) (n int) {
+	countRules := func(rs rules.Ruleset) (n int) {
 		for _, c := range rs.Tables[0].Chains {
 			n += len(c.Rules)
 		}
@@ -64,20 +64,22 @@ func TestResultCountsAllObjects(t *testing.T) {
 	}{
 		{
 			dual,
-			Result{Outcome: Created, Rules: count(dual), Bytes: len(tx.Bytes()), Routes: routes},
+			Result{
+				Outcome: Created, Rules: countRules(dual), Bytes: len(tx.Bytes()), Routes: routes,
+			},
 		},
-		{dual, Result{Outcome: Unchanged, Rules: count(dual)}},
-		{ipv4, Result{Outcome: Replaced, Rules: count(ipv4), Routes: routes}},
+		{dual, Result{Outcome: Unchanged, Rules: countRules(dual)}},
+		{ipv4, Result{Outcome: Replaced, Rules: countRules(ipv4), Routes: routes}},
 		{
 			manyPrefixes(0, 3),
 			Result{
-				Outcome: Replaced, Rules: count(manyPrefixes(0, 3)), Sets: 2, Elements: 6,
+				Outcome: Replaced, Rules: countRules(manyPrefixes(0, 3)), Sets: 2, Elements: 6,
 				Routes: 1, // ::6
 			},
 		},
 		{
 			manyPrefixes(1, 4),
-			Result{Outcome: Updated, Rules: count(manyPrefixes(1, 4)), Sets: 2, Elements: 8},
+			Result{Outcome: Updated, Rules: countRules(manyPrefixes(1, 4)), Sets: 2, Elements: 8},
 		},
 	} {
 		got := mustApply(t, ns, step.rs, step.want.Outcome)

@@ -61,7 +61,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 			ns := netnstest.New(t)
 			from, to := excluding(base...), excluding(row.prefixes...)
 			mustApply(t, ns, from, Created)
-			for _, step := range []rules.Ruleset{to, from} { // and back
+			for _, step := range []rules.Ruleset{to, from} { // change and undo
 				before := generationOf(t, ns)
 				result := mustApply(t, ns, step, Updated)
 				if after := generationOf(t, ns); after != before+1 {
