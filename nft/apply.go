@@ -208,8 +208,8 @@ func (a *applier) beforeCommit(s step) {
 	a.unanswered = Result{}
 }
 
-// afterCommit records the result of the step's transaction, whose error is err. If the kernel lacks
-// features that the transaction needs, the returned error names them.
+// afterCommit records the result of the step's transaction. err is the error of the commit. If the
+// kernel lacks features that the transaction needs, the returned error names them.
 func (a *applier) afterCommit(s step, err error) error {
 	size := len(s.transaction.buf)
 	if err == nil {
@@ -262,7 +262,7 @@ func growStack(touch bool) byte {
 
 // lock prevents other processes that call Apply from removing routes that this call has added.
 // Rules need no lock, because transactions are atomic. Therefore Apply continues without the lock
-// after a timeout, and if the lock cannot be created; acquired is false then.
+// after a timeout, and if the lock cannot be created. In these cases acquired is false.
 func lock(wait time.Duration) (release func(), acquired bool) {
 	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {

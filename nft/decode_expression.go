@@ -15,12 +15,12 @@ type expressionKind struct {
 	// decode decodes an expression, or returns an error if the model cannot represent it. It is nil
 	// if the model cannot represent any expression of the type.
 	decode func(*ruleDecoder, attributes) error
-	// The following fields describe the expressions for which decode is nil or returns an error.
+	// The following fields are used if decode is nil or returns an error.
 	//
 	// destination is the attribute of the register that the expression loads, 0 if it loads none.
 	// sources contains the attributes of the registers that the loaded value depends on. written is
-	// the attribute of the register whose value the expression writes to the packet, if it writes
-	// instead of loading.
+	// the attribute of the register that the expression writes to the packet, if it writes instead
+	// of loading.
 	destination uint16
 	sources     [2]uint16
 	written     uint16
@@ -160,7 +160,7 @@ func (d *ruleDecoder) decodeExpression(name string, a attributes) {
 	d.inputs |= d.expressionInputs(name, a)
 	switch name {
 	case "ct", "notrack", "socket", "fib":
-		d.isNative = true
+		d.differsFromXTables = true
 	}
 	kind, _ := kindOfExpression(name)
 	err := errUnsupported

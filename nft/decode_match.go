@@ -102,7 +102,8 @@ func (b lowerBound) isContinuedBy(name string, a attributes) bool {
 		len(constantValue(a, unix.NFTA_CMP_DATA)) == len(b.value)
 }
 
-// closeLowerBound adds a match for an open lower bound, whose interval has no upper bound.
+// closeLowerBound adds a match for an open lower bound. The interval of this match has no upper
+// bound.
 func (d *ruleDecoder) closeLowerBound() {
 	b := d.lowerBound
 	if !b.isOpen {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// registerCount is the number of 4-byte registers; a 16-byte register is four of them
+// registerCount is the number of 4-byte registers. A 16-byte register consists of four of them
 // (linux/netfilter/nf_tables.h).
 const registerCount = unix.NFT_REG32_15 - unix.NFT_REG32_00 + 1
 

@@ -37,7 +37,7 @@ type ruleDecoder struct {
 
 	sets      decodedSets
 	registers [registerCount]*operand
-	// pending contains the loads of optional fields on which no condition depends yet. Such a load
+	// pending contains the loads of optional fields that no condition depends on yet. Such a load
 	// ends the rule for packets without the field.
 	pending   []pendingLoad
 	loadCount int // number of loads of optional fields
@@ -65,9 +65,9 @@ type ruleDecoder struct {
 	lowerBound lowerBound
 	rule       rules.Rule
 	hasActed   bool // the rule has an action other than Count
-	// isNative reports that the rule has an nftables expression that may treat some packets
+	// differsFromXTables reports that the rule has an nftables expression that may treat some packets
 	// differently from the corresponding extension of xtables; see [rules.Rule.XTables].
-	isNative bool
+	differsFromXTables bool
 	// needsConnection reports that the last action ends the rule for packets without a connection.
 	needsConnection bool
 	// undo is the length of the rule before the last expression if the decoding of this expression
@@ -289,7 +289,7 @@ func (d *ruleDecoder) identity() string {
 // finish converts the rule to the canonical form of [rules.Compile]. A rule that mixes extensions
 // of xtables with some expressions of nftables becomes unknown.
 func (d *ruleDecoder) finish() {
-	if d.isNative && d.rule.XTables {
+	if d.differsFromXTables && d.rule.XTables {
 		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables
 		// with expressions that may differ from the corresponding extensions. No known program
 		// writes such a rule.

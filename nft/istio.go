@@ -17,8 +17,8 @@ var istioTables = []string{
 	"istio-ambient-nat", "istio-ambient-mangle", "istio-ambient-raw",
 }
 
-// iptablesTables contains the tables of iptables-nft, of the families ip and ip6, to which
-// istio-iptables adds rules.
+// iptablesTables contains the names of the iptables-nft tables that istio-iptables adds rules to,
+// in the families ip and ip6.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 
 // RemoveIstio deletes the rules of Istio's programs in the namespace, in one transaction: the

@@ -21,8 +21,8 @@ type step struct {
 	intermediateReplaces bool
 }
 
-// plan returns the step to the desired ruleset. It reads the current table, unless the caller has
-// passed a snapshot from which it can plan.
+// plan returns the step to the desired ruleset. It reads the current table, unless the snapshot
+// from the caller is sufficient.
 func (a *applier) plan() (step, error) {
 	a.resetResult()
 	if s := a.planFromSnapshot(); s.transaction != nil {
@@ -92,8 +92,8 @@ func (a *applier) planFromSnapshot() step {
 }
 
 // Plan returns the outcome that [Apply] would have for the nftables table, and the last transaction
-// that Apply would commit, or nil if the table is up to date. It omits the transactions with which
-// Apply moves capture to another base chain, ignores routes, and changes nothing.
+// that Apply would commit, or nil if the table is up to date. Plan omits the additional
+// transactions that move capture to another base chain, ignores routes, and changes nothing.
 func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	p, err := Prepare(rs)
 	if err != nil {

@@ -165,9 +165,9 @@ const (
 	maxReadTime = 3 * time.Second
 )
 
-// maxReadSize bounds the bytes that a read returns, and thereby its memory. A rule takes about 250
-// bytes, and a prefix in a set takes 40. Without a bound, a process of the pod could exhaust the
-// memory of the reader.
+// maxReadSize bounds the bytes that a read returns, and thereby the memory that it needs. A rule
+// takes about 250 bytes, and a prefix in a set takes 40. Without a bound, a process of the pod
+// could exhaust the memory of the reader.
 const maxReadSize = 64 << 20
 
 // errTooLong is the error if maxReadSize is exceeded.

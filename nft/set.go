@@ -31,8 +31,8 @@ type setRef struct {
 	id   uint32
 }
 
-// An element is a key of a set. In an interval set, the end of an interval is a separate element,
-// whose key is the last key plus one.
+// An element is a key of a set. In an interval set, the end of an interval is a separate element.
+// Its key is the last key of the interval plus one.
 type element struct {
 	key []byte
 	end bool

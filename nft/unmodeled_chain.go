@@ -121,8 +121,8 @@ func familyName(family uint8) string {
 	return fmt.Sprint(family)
 }
 
-// hookName returns nft's name of a hook, whose number depends on the family (linux/netfilter.h,
-// netfilter_arp.h).
+// hookName returns nft's name of the hook with the number. The numbers depend on the family
+// (linux/netfilter.h, netfilter_arp.h).
 func hookName(family uint8, number uint32) string {
 	var names []string
 	switch family {

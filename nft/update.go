@@ -97,9 +97,8 @@ func subtract(a, b []netipx.IPRange) []netipx.IPRange {
 	return rest
 }
 
-// encodeUpdate returns the transaction that deletes and adds elements. generation is the generation
-// at which the sets were read, or anyGeneration. The kernel rejects the transaction if the ruleset
-// has another generation.
+// encodeUpdate returns the transaction that deletes and adds elements. generation is as in
+// newEncoder.
 func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) *Transaction {
 	e := newEncoder(generation)
 	e.table = t
