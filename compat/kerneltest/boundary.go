@@ -188,7 +188,7 @@ func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 
 // setInterface sets the interface of the packet to one that the match names or, less often, to
 // another one. It ignores the negation of the match. It does nothing if the packet cannot have this
-// interface, and only sometimes binds an outgoing packet to it.
+// interface, and binds an outgoing packet to it only with probability 1/3.
 func (g *Generator) setInterface(p *rules.Packet, m rules.MatchInterface) {
 	pattern := draw(g, m.Names...)
 	for _, device := range interfaces {
@@ -255,7 +255,7 @@ func (g *Generator) setProtocol(p *rules.Packet, protocol rules.Protocol) {
 }
 
 // setPort sets a port of the packet. A packet without ports that begins a connection becomes a TCP
-// or UDP packet; other packets without ports are not changed.
+// or UDP packet. Other packets without ports remain unchanged.
 func (g *Generator) setPort(p *rules.Packet, m rules.MatchPort) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		g.setProtocol(p, draw(g, rules.TCP, rules.UDP))

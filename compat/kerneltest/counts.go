@@ -39,9 +39,9 @@ func (s Share) Percent() float64 { return 100 * float64(s.Undecided) / float64(m
 
 // IPTables returns the share for the rulesets that consist only of tables of iptables-legacy and
 // iptables-nft.
-func (t *Counts) IPTables() Share {
+func (c *Counts) IPTables() Share {
 	var sum Share
-	for programs, share := range t.ByProgram {
+	for programs, share := range c.ByProgram {
 		if !slices.Contains(strings.Split(programs, "+"), string(NFT)) {
 			sum.Undecided += share.Undecided
 			sum.Pairs += share.Pairs
@@ -51,27 +51,27 @@ func (t *Counts) IPTables() Share {
 }
 
 // Pairs returns the number of compared pairs.
-func (t *Counts) Pairs() int {
-	return t.Agree + sumCounts(t.Undecided) + t.Ambiguous + len(t.Failures)
+func (c *Counts) Pairs() int {
+	return c.Agree + sumCounts(c.Undecided) + c.Ambiguous + len(c.Failures)
 }
 
 // Add adds the counts of other.
-func (t *Counts) Add(other Counts) {
-	t.Rulesets += other.Rulesets
-	t.Refused += other.Refused
-	t.Agree += other.Agree
-	t.UnknownMarks += other.UnknownMarks
-	t.Ambiguous += other.Ambiguous
-	t.Failures = append(t.Failures, other.Failures...)
-	if t.ByProgram == nil {
-		t.ByProgram = map[string]Share{}
+func (c *Counts) Add(other Counts) {
+	c.Rulesets += other.Rulesets
+	c.Refused += other.Refused
+	c.Agree += other.Agree
+	c.UnknownMarks += other.UnknownMarks
+	c.Ambiguous += other.Ambiguous
+	c.Failures = append(c.Failures, other.Failures...)
+	if c.ByProgram == nil {
+		c.ByProgram = map[string]Share{}
 	}
 	for programs, share := range other.ByProgram {
-		sum := t.ByProgram[programs]
-		t.ByProgram[programs] = Share{sum.Undecided + share.Undecided, sum.Pairs + share.Pairs}
+		sum := c.ByProgram[programs]
+		c.ByProgram[programs] = Share{sum.Undecided + share.Undecided, sum.Pairs + share.Pairs}
 	}
-	addCounts(&t.Undecided, other.Undecided)
-	addCounts(&t.NotCompared, other.NotCompared)
+	addCounts(&c.Undecided, other.Undecided)
+	addCounts(&c.NotCompared, other.NotCompared)
 }
 
 // addCounts adds the counts by cause. It creates the map *to if it is nil.
@@ -93,17 +93,17 @@ func sumCounts(counts map[string]int) (sum int) {
 }
 
 // String returns the counts, most frequent causes first.
-func (t *Counts) String() string {
+func (c *Counts) String() string {
 	const maxCauses = 25
-	undecided := Share{sumCounts(t.Undecided), t.Pairs()}
+	undecided := Share{sumCounts(c.Undecided), c.Pairs()}
 	var text strings.Builder
 	fmt.Fprintf(&text,
 		"%d rulesets (%d more were refused), %d pairs: %d agree (%d of them with unknown marks), "+
 			"%d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
-		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, undecided.Undecided,
-		undecided.Percent(), t.Ambiguous, len(t.Failures))
-	for _, programs := range slices.Sorted(maps.Keys(t.ByProgram)) {
-		share := t.ByProgram[programs]
+		c.Rulesets, c.Refused, c.Pairs(), c.Agree, c.UnknownMarks, undecided.Undecided,
+		undecided.Percent(), c.Ambiguous, len(c.Failures))
+	for _, programs := range slices.Sorted(maps.Keys(c.ByProgram)) {
+		share := c.ByProgram[programs]
 		fmt.Fprintf(&text, "  of %s: %d pairs, %.1f %% undecided\n", programs, share.Pairs,
 			share.Percent())
 	}
@@ -123,7 +123,7 @@ func (t *Counts) String() string {
 			fmt.Fprintf(&text, "  %s: %5d %s\n", title, counts[cause], cause)
 		}
 	}
-	listCauses("undecided", t.Undecided)
-	listCauses("not compared", t.NotCompared)
+	listCauses("undecided", c.Undecided)
+	listCauses("not compared", c.NotCompared)
 	return text.String()
 }

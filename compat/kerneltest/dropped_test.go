@@ -12,17 +12,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestStatesAfterDroppedPackets verifies diff.ConntrackSeesDropped: a packet changes the state of
-// its connection only if it is dropped after conntrack, and a first packet only if it is dropped
-// after postrouting. If two rulesets drop the same packets in different places, and a rule reads
-// the state, no decision may say that the rulesets are equivalent.
+// TestStatesAfterDroppedPackets verifies diff.ConntrackSeesDropped: a dropped packet changes the
+// state of its connection only if a chain after conntrack drops it, and a dropped first packet
+// begins a connection only if a chain after postrouting drops it. If two rulesets drop the same
+// packets in different chains, and a rule reads the state, no decision may say that the rulesets
+// are equivalent.
 func TestStatesAfterDroppedPackets(t *testing.T) {
 	// The condition on the status excludes packets of translated connections, which may leave the
 	// host although they were routed to lo first.
 	const sent = "output priority 0; oifname lo udp dport 9 ct status & (snat | dnat) == 0 drop"
 	const arriving = "prerouting priority 0; iifname lo udp dport 9 drop"
 	for _, tc := range []struct {
-		name, reads string
+		name  string
+		reads string // a condition of the rule that reads the state
 		// senders contains the source port of each packet, in the order of sending.
 		senders []int
 		// drops contains the chains that drop packets, and hits the number of packets of an

@@ -60,8 +60,8 @@ func (e Effect) String() string {
 	return text
 }
 
-// Effect returns the observed effect on the packet p. It returns an error if the packet disappeared
-// between hooks.
+// Effect returns the observed effect on the packet p. It returns an error if the packet left a
+// hook, but did not enter the next one.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 	// The last hook is postrouting for packets that leave the pod. For other packets, including
 	// packets that leave by lo, it is prerouting.

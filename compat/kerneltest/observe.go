@@ -132,8 +132,8 @@ func randomProcessor(set *unix.CPUSet) int {
 	}
 }
 
-// compareFirst returns an error if the packet, when it entered its first hook, differed from its
-// description p.
+// compareFirst returns an error if the first log entry of the packet differs from its description
+// p.
 func (o *Observation) compareFirst(p *rules.Packet) error {
 	if len(o.Entries) == 0 {
 		return fmt.Errorf("%w: the packet did not enter a hook", errUnsendable)

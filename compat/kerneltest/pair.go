@@ -158,8 +158,8 @@ func (n *Network) checkPair(
 type sideObservations struct{ batches, witnesses []Observation }
 
 // observeSide sends the packets through the loaded ruleset. It deletes all connections before each
-// batch and before each witness. withListeners determines whether listeners are open for the
-// batches. The field NoListener of each witness determines it for the witness.
+// batch and before each witness. Listeners are open for the batches if withListeners is set, and
+// for a witness unless its field NoListener is set.
 func (n *Network) observeSide(
 	batches [][]rules.Packet, witnesses []rules.Packet, withListeners bool,
 ) (observed sideObservations, err error) {

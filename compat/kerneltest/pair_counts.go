@@ -29,44 +29,44 @@ type PairCounts struct {
 }
 
 // Add adds the counts of other.
-func (t *PairCounts) Add(other PairCounts) {
-	t.Pairs += other.Pairs
-	t.Refused += other.Refused
-	t.Equivalent += other.Equivalent
-	t.Different += other.Different
-	t.Undecidable += other.Undecidable
-	t.Confirmed += other.Confirmed
-	t.Unobservable += other.Unobservable
-	t.Boundary += other.Boundary
-	t.Alike += other.Alike
-	t.Explained += other.Explained
-	t.Failures = append(t.Failures, other.Failures...)
-	addCounts(&t.Unsent, other.Unsent)
+func (c *PairCounts) Add(other PairCounts) {
+	c.Pairs += other.Pairs
+	c.Refused += other.Refused
+	c.Equivalent += other.Equivalent
+	c.Different += other.Different
+	c.Undecidable += other.Undecidable
+	c.Confirmed += other.Confirmed
+	c.Unobservable += other.Unobservable
+	c.Boundary += other.Boundary
+	c.Alike += other.Alike
+	c.Explained += other.Explained
+	c.Failures = append(c.Failures, other.Failures...)
+	addCounts(&c.Unsent, other.Unsent)
 }
 
 // addVerdict counts a pair with the verdict.
-func (t *PairCounts) addVerdict(v diff.Verdict) {
-	t.Pairs++
+func (c *PairCounts) addVerdict(v diff.Verdict) {
+	c.Pairs++
 	switch v {
 	case diff.Equivalent:
-		t.Equivalent++
+		c.Equivalent++
 	case diff.Different:
-		t.Different++
+		c.Different++
 	default:
-		t.Undecidable++
+		c.Undecidable++
 	}
 }
 
 // String returns the counts.
-func (t *PairCounts) String() string {
+func (c *PairCounts) String() string {
 	return fmt.Sprintf(
 		"%d pairs of rulesets (%d more were refused): "+
 			"%d equivalent, %d different, %d cannot decide\n"+
 			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
 			"  packets: %d alike, %d different as decided, %d failures; "+
 			"%d were drawn at boundaries\n",
-		t.Pairs, t.Refused, t.Equivalent, t.Different, t.Undecidable, t.Confirmed, t.Unobservable,
-		sumCounts(t.Unsent), t.Unsent, t.Alike, t.Explained, len(t.Failures), t.Boundary)
+		c.Pairs, c.Refused, c.Equivalent, c.Different, c.Undecidable, c.Confirmed, c.Unobservable,
+		sumCounts(c.Unsent), c.Unsent, c.Alike, c.Explained, len(c.Failures), c.Boundary)
 }
 
 // A PairFailure is a packet for which a decision is wrong.

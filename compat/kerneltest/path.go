@@ -18,23 +18,23 @@ import (
 // packet matches in the kernel and in the model. If a program refuses the ruleset, PathTrial draws
 // another one.
 func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
-	t := PathCounts{NotCompared: map[string]int{}}
+	counts := PathCounts{NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
-		err := n.tracePaths(&t, rs, g.Packets(n, packets), !g.oneIn(4))
+		err := n.tracePaths(&counts, rs, g.Packets(n, packets), !g.oneIn(4))
 		if IsRefused(err) {
-			t.Refused++
+			counts.Refused++
 			continue
 		}
 		if err != nil {
-			return t, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
+			return counts, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
 		}
-		t.Rulesets++
-		for i := range t.Failures {
-			t.Failures[i].Seed = seed
+		counts.Rulesets++
+		for i := range counts.Failures {
+			counts.Failures[i].Seed = seed
 		}
-		return t, nil
+		return counts, nil
 	}
 }
 
@@ -43,15 +43,15 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
-		t := PathCounts{NotCompared: map[string]int{}}
-		err := n.tracePaths(&t, rs, []rules.Packet{f.Packet}, f.Listeners)
+		counts := PathCounts{NotCompared: map[string]int{}}
+		err := n.tracePaths(&counts, rs, []rules.Packet{f.Packet}, f.Listeners)
 		switch {
 		case IsRefused(err):
 			return false, nil
-		case err != nil || len(t.Failures) == 0:
+		case err != nil || len(counts.Failures) == 0:
 			return false, err
 		}
-		smallest = t.Failures[0]
+		smallest = counts.Failures[0]
 		smallest.Seed = f.Seed
 		return true, nil
 	})
@@ -61,7 +61,7 @@ func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 // tracePaths loads the ruleset, sends the packets, compares their paths with the model, and adds
 // the results to the counts.
 func (n *Network) tracePaths(
-	t *PathCounts, rs Ruleset, packets []rules.Packet, withListeners bool,
+	counts *PathCounts, rs Ruleset, packets []rules.Packet, withListeners bool,
 ) error {
 	if err := n.Load(rs); err != nil {
 		return err
@@ -83,31 +83,31 @@ func (n *Network) tracePaths(
 	for i := range packets {
 		p := &packets[i]
 		if traced[i] == nil || observations[i].Err != nil {
-			t.NotTraced++
+			counts.NotTraced++
 			continue
 		}
 		cause := causeOfUnknownSockets(rs, p, withListeners)
 		if rs.uses(Legacy) && sharesHeader(packets, i) {
-			cause = "the log of iptables-legacy has no id, and another packet has this header"
+			cause = "the log of iptables-legacy has no id, and another packet may have this header"
 		}
 		if cause != "" {
-			t.NotCompared[cause]++
+			counts.NotCompared[cause]++
 			continue
 		}
 		const ownerKnown = true
 		o, ok := livetrace.Match(&live.Ruleset, *traced[i], *p, ownerKnown)
 		switch {
 		case !ok:
-			t.NotTraced++
+			counts.NotTraced++
 		case o.NotCompared != "":
-			t.NotCompared[o.NotCompared]++
+			counts.NotCompared[o.NotCompared]++
 		case len(o.Differences) == 0:
-			t.Equal++
-			t.Rules += len(o.Steps)
+			counts.Equal++
+			counts.Rules += len(o.Steps)
 		case len(live.Ambiguous) > 0:
-			t.Ambiguous++
+			counts.Ambiguous++
 		default:
-			t.Failures = append(t.Failures, PathFailure{
+			counts.Failures = append(counts.Failures, PathFailure{
 				Ruleset: rs, Packet: *p, Listeners: withListeners, Observation: o,
 			})
 		}
@@ -194,7 +194,7 @@ func (n *Network) sendTraced(packets []rules.Packet) (
 
 // collect adds the events of each batch to the collector until next returns
 // [os.ErrDeadlineExceeded].
-func collect(to *trace.Collector, next func() (trace.Batch, error)) error {
+func collect(collector *trace.Collector, next func() (trace.Batch, error)) error {
 	for {
 		batch, err := next()
 		switch {
@@ -205,7 +205,7 @@ func collect(to *trace.Collector, next func() (trace.Batch, error)) error {
 		case batch.Lost > 0:
 			return fmt.Errorf("the kernel dropped %d trace messages", batch.Lost)
 		}
-		to.Add(time.Now(), batch.Events...)
+		collector.Add(time.Now(), batch.Events...)
 	}
 }
 

@@ -28,30 +28,30 @@ type PathCounts struct {
 }
 
 // Traced returns the number of packets that the kernel reported.
-func (t *PathCounts) Traced() int {
-	return t.Equal + t.Ambiguous + len(t.Failures) + sumCounts(t.NotCompared)
+func (c *PathCounts) Traced() int {
+	return c.Equal + c.Ambiguous + len(c.Failures) + sumCounts(c.NotCompared)
 }
 
 // Add adds the counts of other.
-func (t *PathCounts) Add(other PathCounts) {
-	t.Rulesets += other.Rulesets
-	t.Refused += other.Refused
-	t.Equal += other.Equal
-	t.Rules += other.Rules
-	t.NotTraced += other.NotTraced
-	t.Ambiguous += other.Ambiguous
-	t.Failures = append(t.Failures, other.Failures...)
-	addCounts(&t.NotCompared, other.NotCompared)
+func (c *PathCounts) Add(other PathCounts) {
+	c.Rulesets += other.Rulesets
+	c.Refused += other.Refused
+	c.Equal += other.Equal
+	c.Rules += other.Rules
+	c.NotTraced += other.NotTraced
+	c.Ambiguous += other.Ambiguous
+	c.Failures = append(c.Failures, other.Failures...)
+	addCounts(&c.NotCompared, other.NotCompared)
 }
 
 // String returns the counts.
-func (t *PathCounts) String() string {
-	compared := t.Equal + len(t.Failures)
+func (c *PathCounts) String() string {
+	compared := c.Equal + len(c.Failures)
 	return fmt.Sprintf("%d rulesets (%d refused), %d packets traced, %d not; "+
 		"%d paths compared: %d equal with %d rules, %d differ; "+
 		"%d not compared (%d causes), %d of ambiguous order",
-		t.Rulesets, t.Refused, t.Traced(), t.NotTraced, compared, t.Equal, t.Rules, len(t.Failures),
-		sumCounts(t.NotCompared), len(t.NotCompared), t.Ambiguous)
+		c.Rulesets, c.Refused, c.Traced(), c.NotTraced, compared, c.Equal, c.Rules, len(c.Failures),
+		sumCounts(c.NotCompared), len(c.NotCompared), c.Ambiguous)
 }
 
 // A PathFailure is a packet whose path differs from the prediction.

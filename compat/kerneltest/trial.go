@@ -131,8 +131,8 @@ func causeOfUnknownSockets(rs Ruleset, p *rules.Packet, withListeners bool) stri
 // Trial draws a ruleset and packets and compares the model with the kernel for each packet. If a
 // program refuses the ruleset, Trial draws another one. In a quarter of the trials the listeners
 // are closed.
-func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
-	t = Counts{Undecided: map[string]int{}, NotCompared: map[string]int{}}
+func (n *Network) Trial(seed uint64, packets int) (Counts, error) {
+	counts := Counts{Undecided: map[string]int{}, NotCompared: map[string]int{}}
 	g := newTrialGenerator(seed)
 	for {
 		rs := g.Ruleset()
@@ -140,33 +140,35 @@ func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
 		withListeners := !g.oneIn(4)
 		comparisons, ambiguous, err := n.compare(rs, drawn, withListeners)
 		if IsRefused(err) {
-			t.Refused++
+			counts.Refused++
 			continue
 		}
 		if err != nil {
-			return t, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
+			return counts, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
 		}
-		t.Rulesets++
+		counts.Rulesets++
 		for _, c := range comparisons {
 			switch {
 			case c.err != nil:
-				t.NotCompared[causeOf(c.err)]++
+				counts.NotCompared[causeOf(c.err)]++
 			case c.undecided != "":
-				t.Undecided[c.undecided]++
+				counts.Undecided[c.undecided]++
 			case c.agrees:
-				t.Agree++
+				counts.Agree++
 				if c.marksUnknown {
-					t.UnknownMarks++
+					counts.UnknownMarks++
 				}
 			case ambiguous:
-				t.Ambiguous++
+				counts.Ambiguous++
 			default:
 				c.failure.Seed = seed
-				t.Failures = append(t.Failures, c.failure)
+				counts.Failures = append(counts.Failures, c.failure)
 			}
 		}
-		t.ByProgram = map[string]Share{rs.programs(): {sumCounts(t.Undecided), t.Pairs()}}
-		return t, nil
+		counts.ByProgram = map[string]Share{
+			rs.programs(): {sumCounts(counts.Undecided), counts.Pairs()},
+		}
+		return counts, nil
 	}
 }
 

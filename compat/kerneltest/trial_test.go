@@ -76,16 +76,17 @@ func TestModelPredictsKernel(t *testing.T) {
 	t.Logf("SLUICE_SEED=%d: %s%.0f pairs/s", first, &total,
 		float64(total.Pairs())/time.Since(begin).Seconds())
 	if len(total.Failures) > 0 {
-		t.Errorf("%d pairs differ", len(total.Failures))
+		t.Errorf("%d predictions differ from the kernel, want none", len(total.Failures))
 	}
 	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
-		t.Errorf("%.1f %% of the pairs of iptables are undecided, more than %d %%",
+		t.Errorf("%.1f %% of the pairs of iptables are undecided, want at most %d %%",
 			share.Percent(), maxUndecided)
 	}
 }
 
-// TestDecisionsHoldInKernel decides whether random pairs of rulesets treat all packets alike. It
-// sends the witnesses of the decision and other packets through both rulesets.
+// TestDecisionsHoldInKernel decides about random pairs of rulesets, and verifies that the kernel
+// does not contradict the decisions. It sends the witnesses of a decision and other packets through
+// both rulesets.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
 	var total kerneltest.PairCounts
@@ -105,13 +106,13 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 	t.Logf("SLUICE_SEED=%d: %s%.0f packets/s", first, &total,
 		float64(total.Alike+total.Explained)/time.Since(begin).Seconds())
 	if len(total.Failures) > 0 {
-		t.Errorf("%d decisions are wrong", len(total.Failures))
+		t.Errorf("the kernel contradicts decisions for %d packets, want none", len(total.Failures))
 	}
 }
 
 // runTrials runs trials with ascending seeds in parallel until enough returns true, and adds their
-// results to the total. shrinks reports whether a trial should shrink its first failure. It returns
-// true SLUICE_FAILURES times, by default 3.
+// results to the total. A trial calls shrinks to learn whether it should shrink its first failure.
+// Only the first SLUICE_FAILURES calls return true, by default 3.
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
 	trial func(n *kerneltest.Network, seed uint64, shrinks func() bool) (T, error),
