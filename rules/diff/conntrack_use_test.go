@@ -28,14 +28,17 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 		{"no rule needs conntrack", ruleset(drops), none, diff.Undecidable},
 		{"the same rules, none of which needs conntrack", ruleset(drops), ruleset(drops), diff.Equivalent},
 		{
-			"conntrack on one side", ruleset(drops, at(rules.Count{}, isNew)), ruleset(drops),
-			diff.Undecidable,
+			"a rule of one side reads the state", ruleset(drops, at(rules.Count{}, isNew)),
+			ruleset(drops), diff.Undecidable,
 		},
 		{"a rule reads the state", ruleset(drops, at(rules.Count{}, isNew)), none, diff.Different},
 		{"a rule reads the state in a tuple", ruleset(drops, at(rules.Count{}, tuple)), none, diff.Different},
 		{"a rule saves a mark", ruleset(drops, at(rules.SaveMark{})), none, diff.Different},
-		{"notrack", ruleset(drops, at(rules.Notrack{})), none, diff.Undecidable},
-		{"a socket", ruleset(drops, at(rules.Count{}, rules.MatchSocket{})), none, diff.Undecidable},
+		{"a rule disables conntrack", ruleset(drops, at(rules.Notrack{})), none, diff.Undecidable},
+		{
+			"a rule looks up a socket", ruleset(drops, at(rules.Count{}, rules.MatchSocket{})),
+			none, diff.Undecidable,
+		},
 		{
 			"the same unknown expression", ruleset(drops, at(rules.Count{}, unknown)),
 			ruleset(drops, at(rules.Count{}, unknown)), diff.Equivalent,

@@ -68,7 +68,8 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	return s.and(s.or(s.hasUserSocket, s.hasKernelSocket), s.variable(in))
 }
 
-// addCgroups adds the path of each cgroup in the rules by the number of the cgroup.
+// addCgroups adds the path of each cgroup in the rules, by the number of the cgroup. Only the
+// matches of compiled rules contain both.
 func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
 	for r := range allRules(rs) {
 		for _, m := range r.Matches {

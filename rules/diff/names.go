@@ -47,6 +47,7 @@ func (n *nameCollector) addRule(r *rules.Rule) {
 	}
 }
 
+// addMatch adds the names in the match.
 func (n *nameCollector) addMatch(match rules.Match) {
 	switch m := match.(type) {
 	case rules.MatchInterface:

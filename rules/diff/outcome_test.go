@@ -202,8 +202,9 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestChainsAtOtherHooksAreListed has chains at other hooks. They do not affect the verdict, but
-// the result lists them, except for chains without rules and with the policy accept.
+// TestChainsAtOtherHooksAreListed compares rulesets with chains at other hooks. These chains do not
+// affect the verdict, but the result lists them, except chains without rules whose policy is
+// accept.
 func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),
@@ -416,9 +417,9 @@ func TestReversePathWithAMark(t *testing.T) {
 	}
 }
 
-// TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and a chain at
-// output that drops the packets of marked connections. The outcome of a packet at output depends on
-// the mark that the chain at input gave to the connection.
+// TestMarksOfConnectionsFromOtherHooks compares rulesets with a chain at input that marks
+// connections, and a chain at output that drops the packets of marked connections. The outcome of a
+// packet at output depends on the mark that the chain at input gave to the connection.
 func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	five := rules.MatchMark{Conntrack: true, Value: 5, Mask: ^uint32(0)}
 	saves := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, tcp))

@@ -62,8 +62,8 @@ func (w *walk) dropICMPRedirects(in []flow) []flow {
 // enterNAT returns the packets that traverse a NAT chain, and adds the others to out
 // (FirstNATMapping, natSkipFacts).
 func (w *walk) enterNAT(in []flow, out *flows, traversal *baseTraversal) []flow {
-	// NAT has not determined the mapping of the connections of these packets. ICMP errors in state
-	// related are translated like the connection to which they are related.
+	// withoutMapping contains the packets of connections whose mapping NAT has not determined. It
+	// omits ICMP errors, because NAT translates them like the connection to which they are related.
 	withoutMapping := w.or(w.is(state, number(rules.New)),
 		w.minus(w.stateIs(rules.Related), w.isICMP))
 	if resets := w.and(w.resets, withoutMapping); resets != none {
