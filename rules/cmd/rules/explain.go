@@ -43,7 +43,7 @@ arrow may be omitted, because a shell interprets an unquoted > as a redirection 
 Alternatively, flags describe one packet: --out or --in with its protocol, --from, --to, --dev,
 --uid, --gid and --state; other words follow as arguments.
 
-Defaults: the device is lo for an outgoing packet to a loopback address or to its own source, and
+Defaults: the interface is lo for an outgoing packet to a loopback address or to its own source, and
 eth0 otherwise; the user is 0; the group equals the user; an ICMP message is an echo request; the
 state is new, or related for an ICMP error; an ICMP reply and an ICMPv6 redirect have no default
 state; the TCP flags are syn for a new connection and ack otherwise. no-listener means that no
