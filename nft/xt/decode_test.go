@@ -882,7 +882,7 @@ func checkMatches(
 	}
 	list, err := xt.EncodeMatches(protocol.Protocols[0], matches)
 	if err != nil {
-		t.Fatalf("%v: %v", matches, err)
+		t.Fatalf("encode %v: %v", matches, err)
 	}
 	r := rules.Rule{Matches: []rules.Match{protocol}}
 	for _, x := range list {

@@ -92,11 +92,12 @@ var encodable = []struct {
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// targets contains targets of rules of IPv4 and IPv6.
+// targets contains actions of rules of IPv4 and IPv6, with the bytes of their targets on
+// little-endian machines.
 var targets = []struct {
 	family rules.Family
 	action rules.Action
-	want   string
+	want   string // as in encodable
 }{
 	{rules.IPv4, rules.SetMark{Value: 0x53a, Mask: allBits}, "MARK 2 3a050000ffffffff"},
 	{rules.IPv6, rules.SetMark{Value: 3, Mask: 1}, "MARK 2 0300000001"},

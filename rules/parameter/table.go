@@ -124,7 +124,7 @@ func inboundParameters() []Parameter {
 		{
 			Kind:        OptionalPort,
 			Annotations: []string{"status.sidecar.istio.io/port"},
-			Help:        "status port of the agent, which is not captured inbound; 0 for none",
+			Help:        "status port of the agent, not captured inbound; 0 for none",
 			set:         setter(parseOptionalPort, func(v *Values) *uint16 { return &v.StatusPort }),
 		},
 	}
