@@ -58,8 +58,8 @@ func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
 }
 
 // isAlwaysAnswered reports whether the kernel always answers the packet if a rule rejects it with
-// rejectWith, and no rule has changed its destination. The kernel does not answer packets to a
-// multicast or broadcast address, resets and ICMP errors (nf_send_reset and nf_send_unreach in
+// rejectWith, and no rule has changed its destination. The kernel does not answer a packet to a
+// multicast or broadcast address, a reset or an ICMP error (nf_send_reset and nf_send_unreach in
 // net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
 func isAlwaysAnswered(p *rules.Packet, rejectWith string) bool {
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// sendableWitness returns the witness of the class if the network can send it. Otherwise it returns
-// another packet of the class that the network can send, with as few changes to the witness as
-// possible, or the witness if sendableWitness does not find such a packet.
+// sendableWitness returns the witness of the class if the network can send it. Otherwise it changes
+// as few properties of the witness as possible, and returns the first result that is in the class
+// and that the network can send. It returns the witness if there is no such result.
 func (n *Network) sendableWitness(c diff.Class) rules.Packet {
 	// complete is like Network.Complete, but keeps the outgoing interface. If the pod does not
 	// route the packet to this interface, complete binds the packet's socket to it.
