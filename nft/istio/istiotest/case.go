@@ -46,8 +46,8 @@ func (c Case) Save(f rules.Family) string {
 }
 
 // Cases returns the cases of this package, and a sample of the recorded rules of Istio's programs
-// if there are any (see [rulestest.Sample]). The environment variable SLUICE_GOLDEN names the directory of the recordings. By default,
-// it is in a directory next to the repository.
+// if there are any (see [rulestest.Sample]). The environment variable SLUICE_GOLDEN names the
+// directory of the recordings. By default, it is in a directory next to the repository.
 func Cases(t testing.TB, v Variant) []Case {
 	t.Helper()
 	tables := read(t, "nft.txt")
