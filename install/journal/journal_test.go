@@ -139,7 +139,7 @@ func TestLockExcludesOtherProcesses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.Contains(err.Error(), "which process ") {
+		!strings.Contains(err.Error(), "last acquired by process ") {
 		t.Errorf("a second lock: error %v, want a timeout that names the process", err)
 	}
 	acquired := make(chan error, 1)

@@ -30,8 +30,8 @@ const (
 )
 
 // Acquire acquires the lock of a state directory, which it creates if it does not exist. It waits
-// for the lock at most until ctx is done. The error then names the process that holds the lock. The
-// lock can also be acquired in a read-only directory; see [Lock.ReadOnly].
+// for the lock at most until ctx is done. The error then names the process that last acquired the
+// lock. The lock can also be acquired in a read-only directory; see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	for {
@@ -47,7 +47,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 		}
 		if err := lockFile(ctx, f); err != nil {
 			holder, _ := os.ReadFile(path)
-			err = fmt.Errorf("lock %s, which process %s holds: %w", path,
+			err = fmt.Errorf("lock %s, last acquired by process %s: %w", path,
 				strings.TrimSpace(string(holder)), err)
 			return nil, errors.Join(err, f.Close())
 		}

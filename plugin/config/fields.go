@@ -28,7 +28,7 @@ type Field struct {
 	set setter
 }
 
-// NoDefault is [Field.Default] of a field that has no default value.
+// NoDefault is the value of [Field.Default] for a field without a default value.
 const NoDefault = "none"
 
 // The fields that the code refers to by name.

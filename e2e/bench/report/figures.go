@@ -29,13 +29,13 @@ type figure struct {
 // figures are the figures of the README.
 var figures = []figure{
 	{
-		title: "rules of a new pod, in process", resultRow: "fresh", sluice: "Sluice in process",
+		title: "rules of a new pod, in a running process", resultRow: "fresh", sluice: "Sluice in process",
 		peer:       "the same netlink messages, prepared",
 		peerTitle:  "the same netlink messages, encoded beforehand",
 		quantities: []Quantity{Wall},
 	},
 	{
-		title: "rules of a new pod, as a process", resultRow: "process", sluice: "rules apply",
+		title: "rules of a new pod, with a new process", resultRow: "process", sluice: "rules apply",
 		peer: "istio-init, nftables", peerTitle: "istio-init in nftables mode",
 		quantities: []Quantity{Wall},
 	},

@@ -56,11 +56,12 @@ type Report struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// AddrPort returns the address of a TCP or UDP endpoint, unmapped if it is IPv4.
+// AddrPort returns the address and port of a TCP or UDP endpoint. An IPv4-mapped IPv6 address is
+// returned as an IPv4 address.
 func AddrPort(a net.Addr) netip.AddrPort { return ParseAddrPort(a.String()) }
 
-// ParseAddrPort parses an address and port, unmapped if it is IPv4. It returns the zero value for
-// an invalid text.
+// ParseAddrPort parses an address and port. An IPv4-mapped IPv6 address is returned as an IPv4
+// address. ParseAddrPort returns the zero value for an invalid text.
 func ParseAddrPort(text string) netip.AddrPort {
 	a, err := netip.ParseAddrPort(text)
 	if err != nil {
