@@ -155,7 +155,7 @@ func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 		to.Is4()) && slices.Contains(podAddrs, to)
 }
 
-// drawClient makes the call one of a proxy that uses the address of its client. It draws this
+// drawClient draws the address of a client, and changes c into a call of the proxy from this
 // address.
 func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
 	clients := slices.DeleteFunc(slices.Clone(outsideAddrs), func(a netip.Addr) bool {

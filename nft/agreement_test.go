@@ -131,7 +131,7 @@ func (s drawnScenario) check(t *rapid.T) (disagreement string, captured int) {
 
 // connections contains the predictions for the connections that conntrack knows: the first datagram
 // between two addresses in a zone determines the destination of all later datagrams, regardless of
-// the sending process. TCP connections are not affected, because their ports differ.
+// the sending process. TCP connections are not affected, because each has its own source port.
 type connections map[connection]testbed.Answer
 
 type connection struct {

@@ -174,7 +174,7 @@ var hostDetail = regexp.MustCompile(` of module \w+|\n.*\(label\)`)
 func TestHooksOfOtherKernels(t *testing.T) {
 	files, err := filepath.Glob("testdata/hooks-linux-*.hex")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no recorded answers: %v", err)
+		t.Fatalf("%d files with recorded answers, error %v, want at least one", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
