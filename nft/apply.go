@@ -160,7 +160,7 @@ func (a *applier) run() error {
 // again after an intermediate transaction, after a concurrent change by another process, and after
 // a lost answer of the kernel.
 func (a *applier) apply(planned step) error {
-	var err error
+	var err, conflict error // conflict is the last error of a concurrent change or a lost answer
 	for range maxAttempts {
 		planned, err = a.replan(planned)
 		switch {
@@ -178,10 +178,14 @@ func (a *applier) apply(planned step) error {
 		if !needsRetry(err) {
 			return a.removeGateAfterFailure(err)
 		}
-		planned = step{}
+		planned, conflict = step{}, err
 	}
-	return a.removeGateAfterFailure(fmt.Errorf("gave up after %d attempts because of concurrent "+
-		"changes by other processes: %w", maxAttempts, err))
+	failure := fmt.Errorf("gave up after %d attempts because of concurrent changes by other "+
+		"processes", maxAttempts)
+	if conflict != nil {
+		failure = fmt.Errorf("%w: %w", failure, conflict)
+	}
+	return a.removeGateAfterFailure(failure)
 }
 
 // replan returns the step if it has a transaction, otherwise a new step. If the new step has no

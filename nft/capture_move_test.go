@@ -3,6 +3,8 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -80,6 +82,39 @@ func TestLeftoverGateIsRemoved(t *testing.T) {
 			checkRuleset(t, ns, example(next))
 		})
 	}
+}
+
+// TestApplyGivesUpIfTheGateIsAlwaysDeleted covers another process that deletes the gate after each
+// transaction that adds it. No transaction of Apply fails.
+func TestApplyGivesUpIfTheGateIsAlwaysDeleted(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	from := example("sidecar-ipv4")
+	mustApply(t, ns, from, Created)
+	var deletion strings.Builder
+	for _, c := range gate() {
+		// The command to add the chain prevents an error if it does not exist.
+		for _, verb := range []string{"add", "flush", "delete"} {
+			fmt.Fprintf(&deletion, "%s chain inet %s %s\n", verb, rules.TableName, c.Name)
+		}
+	}
+	nftBinary := netnstest.RequireBinary(t, "nft")
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		answers := kernel(request)
+		if isBatch(request) {
+			cmd := exec.Command(nftBinary, "-f", "-")
+			cmd.Stdin = strings.NewReader(deletion.String())
+			if err := ns.Do(cmd.Run); err != nil {
+				t.Errorf("delete the gate: %v", err)
+			}
+		}
+		return answers
+	})
+	err := newApplier(c, mustPrepare(t, example("tproxy-dual")), ApplyOptions{}).apply(step{})
+	if err == nil || !strings.HasSuffix(err.Error(), "concurrent changes by other processes") {
+		t.Errorf("error %v, want an error that ends with the reason", err)
+	}
+	checkTables(t, ns, from)
 }
 
 // applyCountingBatches applies the tables of the ruleset and returns the number of transactions.
