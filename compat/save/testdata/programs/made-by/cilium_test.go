@@ -13,9 +13,9 @@ import (
 	"github.com/cilium/cilium/pkg/datapath/linux/sysctl"
 )
 
-// TestDump writes the rules of an agent with two proxies and a pod with untracked DNS. It must be
-// placed in pkg/datapath/iptables of github.com/cilium/cilium.
-func TestDump(t *testing.T) {
+// TestInstallRecordedRules installs the rules of an agent with two proxies and a pod whose DNS is
+// not tracked. It must be placed in pkg/datapath/iptables of github.com/cilium/cilium.
+func TestInstallRecordedRules(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ip4tables.initLogger(log)
 	ip6tables.initLogger(log)

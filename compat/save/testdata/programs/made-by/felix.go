@@ -1,5 +1,5 @@
-// Command felix programs chains for one workload endpoint and one host endpoint with felix's
-// packages rules and iptables, as its data plane (felix/dataplane/linux) does.
+// Command felix installs the chains of one workload endpoint and one host endpoint. It calls felix's
+// packages rules and iptables like felix's data plane (felix/dataplane/linux).
 package main
 
 import (
@@ -57,7 +57,7 @@ func main() {
 		return []iptables.Rule{{Action: iptables.JumpAction{Target: chain}}}
 	}
 
-	// Like setUpIptablesNormal in felix/dataplane/linux/int_dataplane.go.
+	// Add the static chains, like setUpIptablesNormal in felix/dataplane/linux/int_dataplane.go.
 	raw.UpdateChains(r.StaticRawTableChains(4))
 	raw.InsertOrAppendRules("PREROUTING", jump(rules.ChainRawPrerouting))
 	raw.InsertOrAppendRules("OUTPUT", jump(rules.ChainRawOutput))
@@ -74,13 +74,14 @@ func main() {
 	mangle.InsertOrAppendRules("PREROUTING", jump(rules.ChainManglePrerouting))
 	mangle.InsertOrAppendRules("POSTROUTING", jump(rules.ChainManglePostrouting))
 
-	// Like masq_mgr.go, floating_ip_mgr.go and service_loop_mgr.go.
+	// Add the chains for NAT and against service loops, like masq_mgr.go, floating_ip_mgr.go and
+	// service_loop_mgr.go.
 	nat.UpdateChain(r.NATOutgoingChain(true, 4))
 	nat.UpdateChains(r.DNATsToIptablesChains(map[string]string{"203.0.113.30": "10.244.0.2"}))
 	nat.UpdateChains(r.SNATsToIptablesChains(map[string]string{"10.244.0.2": "203.0.113.30"}))
 	filter.UpdateChains(r.BlockedCIDRsToIptablesChains([]string{"10.96.0.0/16"}, 4))
 
-	// Like policy_mgr.go, for a policy of each kind.
+	// Add the chains of a policy of each kind, like policy_mgr.go.
 	policy := func(name string, p *proto.Policy) {
 		chains := r.PolicyToIptablesChains(&proto.PolicyID{Tier: "default", Name: name}, p, 4)
 		raw.UpdateChains(chains)
@@ -130,7 +131,7 @@ func main() {
 	filter.UpdateChains([]*iptables.Chain{inbound, outbound})
 	mangle.UpdateChains([]*iptables.Chain{outbound})
 
-	// Like endpoint_mgr.go.
+	// Add the chains of the endpoints, like endpoint_mgr.go.
 	group := func(name string, d rules.PolicyDirection) []*rules.PolicyGroup {
 		return []*rules.PolicyGroup{{Tier: "default", Direction: d, PolicyNames: []string{name}, Selector: "all()"}}
 	}

@@ -1,5 +1,5 @@
-// Command api serves a kube-proxy's list and watch requests from a file of objects that never
-// change.
+// Command api answers kube-proxy's list and watch requests with the objects of a file. The objects
+// never change.
 //
 //	api -listen 127.0.0.1:8001 objects.json
 //
@@ -30,17 +30,17 @@ func main() {
 	if err := json.Unmarshal(data, &all); err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(http.ListenAndServe(*listen, server(all.Items)))
+	log.Fatal(http.ListenAndServe(*listen, handler(all.Items)))
 }
 
-// kinds maps the last part of a request's path to the kind of the objects.
+// kinds maps the last part of a request's path to the kind of the requested objects.
 var kinds = map[string]string{
 	"nodes": "Node", "services": "Service", "endpointslices": "EndpointSlice", "servicecidrs": "ServiceCIDR",
 }
 
-// server returns a handler that serves all objects of a kind, and answers other requests with the
+// handler answers a request for a kind with all objects of this kind, and other requests with the
 // status 404.
-func server(objects []object) http.HandlerFunc {
+func handler(objects []object) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		log.Print(r.Method, " ", r.URL)
 		w.Header().Set("Content-Type", "application/json")
