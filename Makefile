@@ -13,7 +13,7 @@ DEMO = ./rules/cmd/demo
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
 # Tests mostly wait for the kernel, clocks and other processes. Therefore more packages and tests run
 # in parallel than there are cores.
-PARALLEL = -p $$((2 * $$(nproc))) -parallel $$((4 * $$(nproc)))
+PARALLEL = -p $$((3 * $$(nproc))) -parallel $$((8 * $$(nproc)))
 # The slowest packages, which make test starts first.
 SLOWEST = ./install/agent ./nft ./compat ./rules/cmd/rules ./plugin/chaintest ./rules ./install/node
 # The programs in the image besides the plugin, the image's registry and tag, and its architectures.

@@ -100,8 +100,8 @@ func decodeStates(mask uint32) (rules.StateSet, bool) {
 	return states, mask == 0
 }
 
-// singleStates decodes keys that each have the bit of one state. It returns false if there are
-// other keys. No packet has the state of such a key.
+// singleStates decodes keys that each have the bit of one state. It returns false if a key is an
+// interval, has several bits, or has a bit that is not a state.
 func singleStates(keys []keyInterval) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for _, key := range keys {

@@ -54,14 +54,14 @@ type ruleDecoder struct {
 	// loads an index.
 	indexScope netns.ID
 	loadsIndex bool
-	// unknowns contains, in order, the conditions and actions for the placeholders
-	// (unknownExpression) that are not decoded yet.
+	// unknowns contains the conditions and actions of the remaining placeholder expressions (see
+	// unknownExpression), in order.
 	unknowns     []rules.Unknown
 	varyingCount int // number of random or stateful conditions
 	// inputs contains the inputs on which the expressions so far may depend.
 	inputs rules.Inputs
 
-	// lowerBound is a comparison ≥ that the next expression may complete to an interval.
+	// lowerBound is a comparison with >= that the next expression may complete to an interval.
 	lowerBound lowerBound
 	rule       rules.Rule
 	hasActed   bool // the rule has an action other than Count
@@ -286,8 +286,8 @@ func (d *ruleDecoder) identity() string {
 	return fmt.Sprintf("%x", d.history.Sum(nil))
 }
 
-// finish converts the rule to the canonical form of [rules.Compile]. A rule that mixes extensions
-// of xtables with some expressions of nftables becomes unknown.
+// finish converts the rule to the canonical form of [rules.Compile], or makes it unknown if it has
+// none.
 func (d *ruleDecoder) finish() {
 	if d.differsFromXTables && d.rule.XTables {
 		// XTables applies to all conditions of a rule, but this rule mixes extensions of xtables
@@ -353,7 +353,7 @@ type verdict struct {
 // decodeVerdict decodes the attribute NFTA_DATA_VERDICT.
 func decodeVerdict(a attributes) (verdict, error) {
 	if len(a.Get(unix.NFTA_VERDICT_CODE)) != 4 {
-		return verdict{}, fmt.Errorf("no verdict %w", errUnsupported)
+		return verdict{}, fmt.Errorf("malformed verdict %w", errUnsupported)
 	}
 	switch code := int32(a.Number(unix.NFTA_VERDICT_CODE)); code {
 	case 0: // NF_DROP

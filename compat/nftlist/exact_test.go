@@ -29,7 +29,7 @@ func (r *ruleTable) add(base, rule string) {
 	fmt.Fprintf(&r.text, "\tchain %s {\n\t\t%s\n\t\t%s\n\t}\n", name, base, rule)
 }
 
-// ruleTableOf returns a table of a family with all rules that such a table can contain.
+// ruleTableOf returns a table of a family with all test rules that are valid in such a table.
 func ruleTableOf(family string) *ruleTable {
 	r := &ruleTable{rules: map[string]string{}}
 	r.text.WriteString("table " + family + " t {" + objectDeclarations)
@@ -50,6 +50,7 @@ func ruleTableOf(family string) *ruleTable {
 	}
 	for _, f := range families {
 		format := func(rule string) string {
+			// Most rules use only some of the arguments.
 			text, _, _ := strings.Cut(fmt.Sprintf(rule, addressesOf(f)...), "%!(EXTRA")
 			return text
 		}
@@ -84,19 +85,19 @@ func TestListingsAreReadExactly(t *testing.T) {
 			ns.load(t, table.text.String())
 			ns.eachChain(t, everyForm, func(form string, want, got *rules.Chain) {
 				rule := table.rules[want.Name]
-				diff, omitted := differenceOf(want, got), isOmitted(family, form, rule)
-				if (diff != "") != omitted {
-					t.Errorf("%s: %s: want a difference: %t (-kernel +listing):\n%s", form, rule, omitted,
-						diff)
+				diff, ambiguous := differenceOf(want, got), isAmbiguous(family, form, rule)
+				if (diff != "") != ambiguous {
+					t.Errorf("%s: %s: difference %t, want %t (-kernel +listing):\n%s", form, rule,
+						diff != "", ambiguous, diff)
 				}
 			})
 		})
 	}
 }
 
-// isOmitted reports whether a listing omits a part of a rule. The rule that is read from the
-// listing is then unknown.
-func isOmitted(family, form, rule string) bool {
+// isAmbiguous reports whether a listing does not show the whole meaning of a rule (see the package
+// doc). The rule that is read from the listing then contains a [rules.Unknown].
+func isAmbiguous(family, form, rule string) bool {
 	return strings.HasSuffix(form, "-n") && strings.Contains(rule, "oif exists") ||
 		form != "nft -j" && strings.HasPrefix(rule, "meta l4proto udp tproxy") ||
 		family == "inet" &&
@@ -127,7 +128,7 @@ func (ns namespace) eachChain(
 				return table.Name == want.Name && table.Family == want.Family
 			})
 			if i < 0 || len(listing.Tables[i].Chains) != len(want.Chains) {
-				t.Fatalf("nft %v: table %s with its %d chains is not listed", form, want.Name,
+				t.Fatalf("nft %v: the listing has no table %s with %d chains", form, want.Name,
 					len(want.Chains))
 			}
 			for j := range want.Chains {

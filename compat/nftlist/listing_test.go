@@ -158,9 +158,10 @@ func TestListingEqualsTheKernelsRules(t *testing.T) {
 		}
 	}
 	for _, rule := range knownRules {
-		check("output", rule, diff.Equivalent, mainForms...)
+		check("output", rule, diff.Equivalent, mainForms[:2]...)
 	}
 	for _, rule := range rulestest.Sample(knownRules, os.Getenv) {
+		check("output", rule, diff.Equivalent, mainForms[2:]...)
 		check("prerouting", rule, diff.Equivalent, mainForms[:1]...)
 	}
 	for _, rule := range knownAtOutput {

@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWorkers schedules audits and deletes pods while audits run. No pod is audited twice at a
-// time, each audit starts at most 20 ms after the earliest scheduled time, and nothing is kept at
-// the end.
+// TestWorkers schedules audits and deletes pods while audits run. No pod is audited by two workers
+// at once, each audit starts at most 20 ms after the earliest scheduled time, and the queue is empty
+// at the end.
 func TestWorkers(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// A step n concerns the pod n%8. If n/8%4 is 0, it deletes the pod; otherwise it schedules
@@ -32,7 +32,7 @@ func TestWorkers(t *testing.T) {
 				a.runWorkers(ctx, func(_ context.Context, uid string) {
 					mu.Lock()
 					if busy[uid] {
-						t.Errorf("%s is audited twice at a time", uid)
+						t.Errorf("%s is audited by two workers at once", uid)
 					}
 					if !existing[uid] {
 						mu.Unlock()
@@ -75,7 +75,8 @@ func TestWorkers(t *testing.T) {
 				t.Errorf("never audited: %v", due)
 			}
 			if _, running := a.Progress(); running || a.queue.Len() > 0 {
-				t.Error("entries are kept")
+				t.Errorf("after a minute an audit is running: %t, and %d pods are queued; want none",
+					running, a.queue.Len())
 			}
 			cancel()
 			<-done
@@ -103,38 +104,39 @@ func TestLongAuditDoesNotDelayOtherPods(t *testing.T) {
 		a.scheduleAudit("long", time.Now())
 		a.scheduleAudit("next", time.Now().Add(time.Millisecond))
 		if first := <-audited; first != "long" {
-			t.Errorf("%s is audited first, want long", first)
+			t.Errorf("%s was audited first, want long", first)
 		}
 		begin := time.Now()
 		<-audited
 		if waited := time.Since(begin); waited > time.Millisecond {
-			t.Errorf("the other pod is audited after %v, want at most 1 ms", waited)
+			t.Errorf("the other pod was audited after %v, want at most 1 ms", waited)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// TestSearchesAreCombined checks that pods with the same number of failed searches are searched
-// together, whenever they failed.
+// TestSearchesAreCombined checks that the next search for pods with equally many failed searches is
+// at the same time, regardless of when each search failed.
 func TestSearchesAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		searches := newAlignedDelays(time.Now())
-		var moments []time.Time
+		var times []time.Time
 		for i := range 3 {
-			moments = append(moments, time.Now().Add(searches.When(fmt.Sprint(i))))
+			times = append(times, time.Now().Add(searches.When(fmt.Sprint(i))))
 			time.Sleep(80 * time.Millisecond)
 		}
-		for _, at := range moments {
-			if !at.Equal(moments[0]) || !at.Equal(searches.begin.Add(initialSearchBackoff)) {
-				t.Errorf("searches at %v, want all at the first multiple of initialSearchBackoff", moments)
+		for _, at := range times {
+			if !at.Equal(times[0]) || !at.Equal(searches.begin.Add(initialSearchBackoff)) {
+				t.Errorf("searches at %v, want all at the first multiple of initialSearchBackoff", times)
 			}
 		}
 	})
 }
 
-// TestTheQueueIsNotDrained checks that queued pods are not audited after the end.
-func TestTheQueueIsNotDrained(t *testing.T) {
+// TestCanceledWorkersDoNotDrainTheQueue checks that queued pods are not audited after the context is
+// canceled.
+func TestCanceledWorkersDoNotDrainTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}
 		a.queue = newQueue(a.begin)
@@ -143,25 +145,25 @@ func TestTheQueueIsNotDrained(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		a.runWorkers(ctx, func(context.Context, string) { t.Error("an audit after the end") })
+		a.runWorkers(ctx, func(context.Context, string) { t.Error("a pod was audited after the context was canceled") })
 	})
 }
 
 func TestBackoffDoubles(t *testing.T) {
 	b, now := newBackoff(), time.Unix(1000, 0)
 	var a attempt
-	var pauses []string
+	var delays []string
 	for range 9 {
 		b.recordAttempt("web", &a, now)
-		pauses = append(pauses, a.next.Sub(now).String())
+		delays = append(delays, a.next.Sub(now).String())
 	}
-	if got := fmt.Sprint(pauses); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
-		t.Errorf("pauses %s, want doubled pauses of 1 s to 1 min", got)
+	if got := fmt.Sprint(delays); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
+		t.Errorf("delays %s, want delays that double from 1s to 1m", got)
 	}
 	now = now.Add(backoffReset + time.Second)
 	b.recordAttempt("web", &a, now)
-	if pause := a.next.Sub(now); pause != time.Second {
-		t.Errorf("the pause after backoffReset is %v, want 1s", pause)
+	if delay := a.next.Sub(now); delay != time.Second {
+		t.Errorf("the delay after backoffReset is %v, want 1s", delay)
 	}
 }
 

@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// locateTime is the time limit of a request to the node agent, which answers within a second.
-const locateTime = 3 * time.Second
+// locateTimeout limits a request to the node agent. The agent's own limit is 2.5 s, so that the
+// command receives the agent's error.
+const locateTimeout = 3 * time.Second
 
 // podName is the namespace and name of a pod, as in --pod.
 type podName struct{ namespace, name string }
@@ -25,7 +26,7 @@ type podName struct{ namespace, name string }
 // String returns NAMESPACE/NAME.
 func (n podName) String() string { return n.namespace + "/" + n.name }
 
-// The limits of Kubernetes for the namespace and the name of a pod (RFC 1123).
+// The maximum lengths of a pod's namespace and name (RFC 1123).
 const (
 	maxNamespaceLength = 63
 	maxNameLength      = 253
@@ -50,7 +51,7 @@ func parsePodName(value string) (podName, error) {
 		ok = ok && isLabel(label)
 	}
 	if !ok {
-		return podName{}, fmt.Errorf("%s names no pod: want NAMESPACE/NAME, such as default/web",
+		return podName{}, fmt.Errorf("invalid pod %s: want NAMESPACE/NAME, such as default/web",
 			text.Quote(value, maxQuotedLength))
 	}
 	return podName{namespace, name}, nil
@@ -84,7 +85,7 @@ func (p *parameters) setRunDir(path string) error {
 	return nil
 }
 
-// podFaults returns the errors about parameters that are not allowed with --pod and --node. For a
+// podFaults returns the errors about parameters that are not allowed with --pod or --node. For a
 // command that does not read files, it first changes the file of --pod to the name of a pod.
 func (in *inputs) podFaults(p *parameters) []error {
 	var errs []error
@@ -115,10 +116,10 @@ func (in *inputs) podFaults(p *parameters) []error {
 	return errs
 }
 
-// locate requests the pod from the node agent, and sets the parameters to the namespace and the
-// redirection of the pod.
+// locate requests the pod's location from the node agent, and sets the parameters to the namespace
+// and the redirection of the pod.
 func (s *system) locate(p *parameters) error {
-	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
+	ctx, cancel := context.WithTimeout(context.Background(), locateTimeout)
 	defer cancel()
 	found, err := agent.Caller{
 		Socket: agent.SocketIn(p.runDir),
@@ -149,7 +150,7 @@ func (s *system) locate(p *parameters) error {
 // locateNode requests the rules of the node from the node agent, and sets the parameters to the
 // node's namespace and rules.
 func (s *system) locateNode(p *parameters) error {
-	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
+	ctx, cancel := context.WithTimeout(context.Background(), locateTimeout)
 	defer cancel()
 	found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Host(ctx)
 	switch {
@@ -178,7 +179,7 @@ func agentError(ctx context.Context, flag string, err error) error {
 		return fmt.Errorf("no node agent is running here: %w; %s works only in the agent's "+
 			"container", err, flag)
 	case agent.IsTimeout(ctx, err):
-		return fmt.Errorf("the node agent does not answer within %v", locateTime)
+		return fmt.Errorf("the node agent does not answer within %v", locateTimeout)
 	}
 	return fmt.Errorf("node agent: %w", err)
 }

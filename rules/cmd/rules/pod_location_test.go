@@ -154,13 +154,13 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			"a pod's name without its Kubernetes namespace",
 			[]string{"check", "--pod", "web"},
 			2, "",
-			`rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`,
+			`rules: --pod: invalid pod "web": want NAMESPACE/NAME, such as default/web`,
 		},
 		{
 			"a path as a name",
 			[]string{"show", "--pod", "../../web"},
 			2, "",
-			`"../../web" names no pod`,
+			`invalid pod "../../web"`,
 		},
 		{
 			"a parameter with --pod",
