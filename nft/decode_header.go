@@ -19,7 +19,7 @@ type headerPart struct {
 }
 
 // newHeaderPart returns the part of the network header that an expression loads, or nil for other
-// parts of the packet.
+// parts of the packet and for a part that is too long.
 func newHeaderPart(p payload) *headerPart {
 	if p.base != unix.NFT_PAYLOAD_NETWORK_HEADER || p.length > maxValueLength {
 		return nil
@@ -43,7 +43,8 @@ func (h *headerPart) bitwise(a attributes) *headerPart {
 	return &result
 }
 
-// A changeableField is a field of the network header that the model does not represent.
+// A changeableField is a field of the network header that the model does not represent; see
+// changeableFields.
 type changeableField struct {
 	family rules.Family
 	offset int    // of the first byte in the header

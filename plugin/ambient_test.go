@@ -162,8 +162,8 @@ func TestNamespaceInAmbientMode(t *testing.T) {
 	}
 }
 
-// TestRepeatedADDOfAPodThatLeavesAmbientMode checks that a repeated ADD replaces the rules of a pod
-// that has left ambient mode and has a sidecar, and removes the rules if the pod has none.
+// TestRepeatedADDOfAPodThatLeavesAmbientMode checks a repeated ADD of a pod that has left ambient
+// mode: with a sidecar, the pod gets the rules of a sidecar, and without one, no rules.
 func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
 	env, ns, c := newAmbientTestEnv(t)
 	env.add(t, c)

@@ -19,24 +19,25 @@ import (
 // of pulling one.
 const BuildNodeImage = "build"
 
-// A kindCluster is a cluster that kind creates. Its nodes are containers of an engine.
+// A kindCluster is a cluster that kind creates. Its nodes are containers of a container engine (package docker).
 type kindCluster struct {
 	*Cluster
 	options   Options
 	software  *build.Software
-	name      string // kind's name of the cluster
+	name      string // the cluster's name in kind
 	engine    docker.Engine
 	kindNodes []*kindNode // the same nodes as in Cluster.nodes
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when it is ready to run pods. It
-// requires root. If no docker runs on this machine, it unpacks the distribution's packages and runs
-// docker in an emulated machine. The first call builds the software, which takes minutes. Call Stop
-// to remove the cluster. The end of this process removes it too.
+// requires root. If Docker is not running on this machine, StartKind unpacks the distribution's
+// packages and runs Docker in an emulated machine (package machine). The first call builds the
+// software, which takes minutes. Call Stop to remove the cluster. It is also removed when this
+// process exits.
 func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New(
-			"starting a cluster of kind requires root, to enter the nodes' namespaces")
+			"starting a kind cluster requires root to enter the nodes' namespaces")
 	}
 	o.setDefaults()
 	p := newProgress(o.Name, o.Log)

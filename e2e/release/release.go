@@ -82,7 +82,7 @@ func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.versi
 // chartName returns the file name of the packaged chart.
 func (r *Release) chartName() string { return "sluice-" + r.versionNumber() + ".tgz" }
 
-// validate returns an error that lists all invalid fields.
+// validate checks Version, Hub and Out, and returns an error that lists the invalid ones.
 func (r *Release) validate() error {
 	var errs []error
 	if !validVersion.MatchString(r.Version) {
@@ -99,7 +99,7 @@ func (r *Release) validate() error {
 	return errors.Join(errs...)
 }
 
-// Build builds the release. It validates all fields before building anything.
+// Build builds the release. It first validates Version, Hub and Out.
 func (r *Release) Build(ctx context.Context) error {
 	if err := r.validate(); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (r *Release) addArchives(arch string, programs map[string][]byte, docs docu
 	if err := r.addArchive(r.archiveName("sluice", arch), files); err != nil {
 		return err
 	}
-	// krew requires a separate archive for the plugin.
+	// krew requires a separate archive for kubectl-sluice.
 	clientFiles := []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}
 	if err := r.addArchive(r.archiveName(Client, arch), clientFiles); err != nil {
 		return err

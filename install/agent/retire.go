@@ -29,7 +29,7 @@ func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	return err == nil, err
 }
 
-// Uninstall removes the plugin from this node. No agent may be running.
+// Uninstall removes the plugin from this node. The agent must not be running.
 func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Logger) error {
 	element, parsed, err := Element(v)
 	if err != nil {
@@ -54,7 +54,7 @@ func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *za
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
 	paths := hostPaths(v)
 	for _, path := range report.Changed {
-		log.Info("restored or removed", zap.String("file", paths.Replace(path)))
+		log.Info("uninstallation changed a file", zap.String("file", paths.Replace(path)))
 	}
 	for _, l := range report.Left {
 		log.Warn(paths.Replace(l.String()))
@@ -68,8 +68,8 @@ func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *za
 	return nil
 }
 
-// removeAccess removes the kubeconfig and the socket once nothing needs them. No server may be
-// running, because it would create its socket again.
+// removeAccess removes the kubeconfig and the socket of the plugin. The plugin must have been
+// uninstalled, and the agent's server must have stopped, because it would create its socket again.
 func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
 	err := errors.Join(listen.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))),
 		removeFile(kubeconfig))

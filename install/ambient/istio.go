@@ -13,14 +13,14 @@ import (
 // packets as the rules of Sluice do, and stay in the pod until the pod leaves ambient mode.
 
 // removeIstioRules removes the rules of istio-cni from a pod that leaves ambient mode. If they
-// stayed, the pod could not connect to anything without ztunnel. The caller holds the pod's lock.
+// stayed, the pod could not connect to anything, because ztunnel no longer serves it. The caller holds the pod's lock.
 func (n *Node) removeIstioRules(p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
 	}
 	removed, err := compat.RemoveIstioObjects(p.ns, rules.IstioAmbientPolicy())
 	if err != nil {
-		return fmt.Errorf("the rules of istio-cni: %w", err)
+		return fmt.Errorf("remove the rules of istio-cni: %w", err)
 	}
 	if len(removed) > 0 {
 		n.Log.Info("removed the rules of istio-cni from a pod", podField(p.ref))
@@ -28,15 +28,15 @@ func (n *Node) removeIstioRules(p *pod) error {
 	return nil
 }
 
-// isTakenOver reports whether istio-cni has replaced this agent and has rules in the pod. It
-// returns false if the rules cannot be read. The caller holds the pod's lock.
+// isTakenOver reports whether istio-cni has replaced this agent and has rules in the pod. If some
+// rules cannot be read, only the others count. The caller holds the pod's lock.
 func (n *Node) isTakenOver(p *pod) bool {
 	if !n.Ztunnel.IsReplaced() || p.ns == nil {
 		return false
 	}
 	found, err := compat.FindIstioObjects(p.ns, rules.IstioAmbientPolicy())
 	if err != nil {
-		n.Log.Warn("a pod cannot be searched for rules of istio-cni", podField(p.ref),
+		n.Log.Warn("cannot read all rules of a pod to find those of istio-cni", podField(p.ref),
 			zap.Error(err))
 	}
 	return len(found) > 0

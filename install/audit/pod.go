@@ -63,12 +63,12 @@ type pod struct {
 	subscribed    bool     // the auditor receives events of this network namespace
 	lastEqual     lastEqual
 	foreignEffect foreignEffect
-	// undecidedSince is the time of the first of the latest audits that could not decide whether
-	// traffic bypasses the proxy, because of foreign rules or of a missing address. It is zero if
-	// the last audit could decide.
+	// undecidedSince is the time since which no audit could decide whether traffic bypasses the
+	// proxy, because of foreign rules or of a missing address. It is zero if the last audit could
+	// decide.
 	undecidedSince time.Time
-	// withoutSandboxSince is the time of the first of the latest audits that did not know the
-	// sandbox. It is zero if the last audit knew it.
+	// withoutSandboxSince is the time since which no audit found the sandbox. It is zero if the last
+	// audit found it.
 	withoutSandboxSince time.Time
 	// recordRemovedAt is the time of the first audit that found the record of ADD removed; see
 	// isRecordDecisive. It is zero if there is a record, or if the pod started without one.
@@ -76,9 +76,9 @@ type pod struct {
 	ipv6            ipv6Decision
 	lastEvents      map[string]lastEvent // by reason
 	unrepaired      unrepaired
-	action          attempt // last deletion or label
-	// actedVersion is the version of the object for which no action is needed any more, because the
-	// pod was deleted or labeled, or has changed since.
+	action          attempt // last attempt to delete or label the pod
+	// actedVersion is the version of the object that was deleted or labeled, or for which the request
+	// was rejected because the pod had changed. It needs no further action.
 	actedVersion string
 }
 
@@ -121,18 +121,19 @@ type unrepaired struct {
 }
 
 // nextRepair returns the time from which the differences with the text may be repaired. limited is
-// set if this time is later than now because of many repairs, not because the last one failed.
+// set if this time is later than now because of the rate limit, not because the last one failed.
 func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limited bool) {
 	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == text) {
 		return at, false
 	}
 	r := u.repairs.ReserveN(now, 1)
-	defer r.CancelAt(now) // only the repair itself counts
+	defer r.CancelAt(now) // only the repair itself takes a token
 	at = now.Add(r.DelayFrom(now))
 	return at, at.After(now)
 }
 
-// reset removes the differences, but keeps the limits of repairs.
+// reset removes the differences and the delay after a failed repair. It keeps the rate limit, and
+// the last delay, from which the next one is computed.
 func (u *unrepaired) reset() {
 	*u = unrepaired{repairs: u.repairs, failed: attempt{last: u.failed.last}}
 }

@@ -28,7 +28,7 @@ const (
 func apiServer() (apiclient.Options, error) {
 	server, err := token.ServerURL(os.Getenv)
 	if err != nil {
-		return apiclient.Options{}, fmt.Errorf("the API server: %w", err)
+		return apiclient.Options{}, fmt.Errorf("determine the address of the API server: %w", err)
 	}
 	return apiclient.Options{
 		Server: server, TokenFile: tokenFile, CAFile: caFile,
@@ -36,7 +36,7 @@ func apiServer() (apiclient.Options, error) {
 	}, nil
 }
 
-// run runs the agent until the context ends.
+// run runs the agent until ctx is done.
 func run(ctx context.Context) error {
 	limitRuntime()
 	v, err := settings.Read(os.LookupEnv)
@@ -62,10 +62,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log.Info("sluice-node", zap.String("version", programVersion()),
+	log.Info("starting the agent", zap.String("version", programVersion()),
 		zap.String("node", v.Text("NODE_NAME")))
 	if err := a.Run(ctx); err != nil {
-		log.Error("the agent ends", zap.Error(err))
+		log.Error("the agent failed", zap.Error(err))
 		return errLogged
 	}
 	return nil
@@ -123,7 +123,7 @@ func lookupLenient(name string) (string, bool) {
 }
 
 // uninstallEverywhere deletes the DaemonSet and waits until all agents have ended. It runs in the
-// pod of the uninstall job, which has only the settings of the namespace, the DaemonSet and the
+// pod of the uninstall job, whose only settings are POD_NAMESPACE, SLUICE_DAEMONSET and those of the
 // log.
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
@@ -155,7 +155,7 @@ func uninstallEverywhere(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	log.Info("the plugin is uninstalled from all nodes whose agents could uninstall it",
+	log.Info("all agents have ended; nodes without a working agent may still have the plugin",
 		zap.Stringer("daemonset", name))
 	return nil
 }

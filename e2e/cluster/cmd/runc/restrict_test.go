@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
+func TestRemoveCapabilitiesKeepsOnlyCapabilitiesOfTheSet(t *testing.T) {
 	set := map[string]bool{"CAP_CHOWN": true, "CAP_SYS_RESOURCE": false}
 	for name, c := range map[string]struct{ before, after string }{
 		"a container": {
@@ -24,7 +24,7 @@ func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 		"an unknown capability": {
 			`{"capabilities":{"bounding":["CAP_NEW"]}}`, `{"capabilities":{"bounding":[]}}`,
 		},
-		"a container without any capability": {
+		"a container without the field capabilities": {
 			`{"process":{"args":["sh"]}}`, `{"process":{"args":["sh"]}}`,
 		},
 	} {
@@ -36,11 +36,11 @@ func TestSpecificationKeepsOnlyCapabilitiesOfRoot(t *testing.T) {
 		})
 	}
 	if got, err := removeCapabilities([]byte("x"), set); err == nil {
-		t.Errorf("no error for an invalid specification, but %s", got)
+		t.Errorf("an invalid specification becomes %s, want an error", got)
 	}
 }
 
-func TestSpecificationsInTheCommandLine(t *testing.T) {
+func TestSpecificationsOnTheCommandLine(t *testing.T) {
 	for _, c := range []struct{ argv, files []string }{
 		{
 			[]string{"runc", "--log", "x", "create", "--bundle", "/b", "id"},
@@ -51,12 +51,12 @@ func TestSpecificationsInTheCommandLine(t *testing.T) {
 		{[]string{"runc", "delete", "--force", "id"}, nil},
 	} {
 		if diff := cmp.Diff(c.files, specifications(c.argv)); diff != "" {
-			t.Errorf("%q: %s", c.argv, diff)
+			t.Errorf("%q: specifications (-want +got):\n%s", c.argv, diff)
 		}
 	}
 }
 
-func TestNextRuncSkipsItself(t *testing.T) {
+func TestNextRuncSkipsThisProgram(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -104,6 +104,6 @@ func TestRestrictRewritesTheFile(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string][]string{"bounding": {"CAP_CHOWN"}},
 		got.Process.Capabilities); err != nil || diff != "" {
-		t.Errorf("%v%s", err, diff)
+		t.Errorf("capabilities after restrict: error %v, (-want +got):\n%s", err, diff)
 	}
 }
