@@ -27,7 +27,9 @@ func TestShrinkReportsErrorsAndFailuresThatDoNotRepeat(t *testing.T) {
 			func(Ruleset) (bool, error) { return true, nil }, nil,
 		},
 	} {
-		if got := shrink(Ruleset{{Program: NFT}}, tc.fails); got != tc.want {
+		// The error of a repetition must not also be ErrNotRepeated.
+		got := shrink(Ruleset{{Program: NFT}}, tc.fails)
+		if !errors.Is(got, tc.want) || errors.Is(got, ErrNotRepeated) != errors.Is(tc.want, ErrNotRepeated) {
 			t.Errorf("%s: shrink returns %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 // packets as the rules of Sluice do, and stay in the pod until the pod leaves ambient mode.
 
 // removeIstioRules removes the rules of istio-cni from a pod that leaves ambient mode. If they
-// stayed, the pod could not connect to anything, because ztunnel no longer serves it. The caller holds the pod's lock.
+// stayed, the pod could not connect to anything, because ztunnel no longer serves it. The caller
+// holds the pod's lock.
 func (n *Node) removeIstioRules(p *pod) error {
 	if p.ns == nil || n.IsHost(p.ns.ID()) {
 		return nil
