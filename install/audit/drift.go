@@ -160,7 +160,7 @@ func (r *auditRun) describe(differences []rules.Difference, noRules bool) string
 			joinDifferences(differences)
 	}
 	if r.pending.pid != 0 {
-		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
+		text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
 			r.pending.process, r.pending.pid)
 	}
 	return text

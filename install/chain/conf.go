@@ -12,8 +12,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// chainedVersion is the CNI version of a list that is created for a plugin whose version is missing
-// or does not support chains. Istio's installer uses the same version.
+// chainedVersion is the CNI version of a list that is created for a single-plugin configuration
+// whose version is missing or does not support chains. Istio's installer uses the same version.
 const chainedVersion = "0.3.1"
 
 // FromSinglePlugin returns a list that is equivalent to a single-plugin configuration (.conf). The
@@ -46,7 +46,7 @@ func FromSinglePlugin(data []byte) (*List, error) {
 func ListName(singlePlugin string, exists func(name string) bool) string {
 	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
 	for stem := singlePlugin + "-sluice"; exists(name); stem += "-" {
-		// This name sorts directly after the single-plugin file and before other existing files.
+		// This name sorts after the single-plugin file and before the names tried so far.
 		// Therefore runtimes use the list when the single-plugin file is removed.
 		name = stem + ".conflist"
 	}

@@ -79,7 +79,7 @@ func TestListName(t *testing.T) {
 		}
 		for _, taken := range row.taken {
 			if got >= taken {
-				t.Errorf("%s sorts after %s, which would be used", got, taken)
+				t.Errorf("%s sorts after %s, so runtimes would use %[2]s", got, taken)
 			}
 		}
 	}

@@ -88,8 +88,8 @@ func TestDiscover(t *testing.T) {
 			choice, skipped, err := chain.Discover(files, row.named)
 			if choice.Name != row.want || choice.SinglePlugin != row.single ||
 				errors.Is(err, chain.ErrNone) != (row.want == "") {
-				t.Errorf("chosen %q, single-plugin %t, %v; want %q, single-plugin %t", choice.Name, choice.SinglePlugin, err,
-					row.want, row.single)
+				t.Errorf("chosen %q, single-plugin %t, error %v; want %q, single-plugin %t", choice.Name,
+					choice.SinglePlugin, err, row.want, row.single)
 			}
 			var names []string
 			for _, s := range skipped {

@@ -22,7 +22,8 @@ func FuzzInsertRemove(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, element []byte) {
 		list, err := chain.Parse(data)
 		if libcniList, libcniErr := libcni.NetworkConfFromBytes(data); (err == nil) != (libcniErr == nil && len(libcniList.Plugins) > 0) {
-			t.Fatalf("Parse returns error %v; libcni: %v", err, libcniErr)
+			t.Fatalf("Parse: error %v, libcni: error %v; want both or neither, "+
+				"except for a list without plugins", err, libcniErr)
 		}
 		if err != nil {
 			return
@@ -44,10 +45,11 @@ func FuzzInsertRemove(f *testing.F) {
 			t.Fatalf("%v after inserting %s into %s:\n%s", err, element, data, with)
 		}
 		inserted := after.Types()[len(after.Plugins)-1]
-		if !slices.Equal(after.Types(), append(slices.DeleteFunc(list.Types(), func(p string) bool {
+		want := append(slices.DeleteFunc(list.Types(), func(p string) bool {
 			return p == inserted
-		}), inserted)) {
-			t.Fatalf("the types %v became %v", list.Types(), after.Types())
+		}), inserted)
+		if !slices.Equal(after.Types(), want) {
+			t.Fatalf("after inserting %s, the types are %v, want %v", element, after.Types(), want)
 		}
 		for i, p := range slices.DeleteFunc(slices.Clone(list.Plugins), func(p chain.Plugin) bool {
 			return p.Type == inserted
@@ -57,7 +59,7 @@ func FuzzInsertRemove(f *testing.F) {
 			}
 		}
 		if !list.Has(inserted) && string(after.Remove(inserted)) != string(original) {
-			t.Fatalf("removed again:\n%q\nwant\n%q", after.Remove(inserted), original)
+			t.Fatalf("after inserting and removing %s:\n%q\nwant\n%q", inserted, after.Remove(inserted), original)
 		}
 		if string(data) != string(original) {
 			t.Fatal("the original was changed")
@@ -90,7 +92,8 @@ func FuzzDiscover(f *testing.F) {
 		}
 		delegation := choice.Delegates(choice, "sluice-cni")
 		if chain.IsMultus(choice.List.Plugins[0].Type) == (delegation == chain.NoDelegation) {
-			t.Fatalf("delegation %q of %s", delegation, choice.List.Bytes())
+			t.Fatalf("delegation %q of %s; want one if and only if the first plugin is Multus", delegation,
+				choice.List.Bytes())
 		}
 	})
 }
@@ -120,8 +123,8 @@ func FuzzStandalone(f *testing.F) {
 	})
 }
 
-// FuzzMentions checks that every plugin that a runtime would call because of a configuration is
-// mentioned in it.
+// FuzzMentions checks that Mentions returns every plugin that a runtime would call because of a
+// configuration.
 func FuzzMentions(f *testing.F) {
 	for _, text := range lists {
 		f.Add([]byte(text))
@@ -137,7 +140,7 @@ func FuzzMentions(f *testing.F) {
 			mentioned := chain.Mentions(data)
 			for _, plugin := range choice.List.Types() {
 				if !slices.Contains(mentioned, plugin) {
-					t.Errorf("%s calls %q, but mentions %q: %s", name, plugin, mentioned, data)
+					t.Errorf("%s calls %q, but Mentions returns %q: %s", name, plugin, mentioned, data)
 				}
 			}
 		}

@@ -93,14 +93,14 @@ func TestInsertThenRemoveLeavesNoTrace(t *testing.T) {
 				t.Errorf("after insertion, the plugin %s", d)
 			}
 			if diff := cmp.Diff(text, string(list.Remove("sluice-cni"))); diff != "" {
-				t.Errorf("not the original bytes (-want +got):\n%s", diff)
+				t.Errorf("after removal, the text differs from the original (-want +got):\n%s", diff)
 			}
 			if second := insert(t, with, element); second != with {
-				t.Errorf("inserted again:\n%s\nwant\n%s", second, with)
+				t.Errorf("after a second insertion:\n%s\nwant\n%s", second, with)
 			}
 			for _, p := range parse(t, text).Plugins {
 				if !strings.Contains(with, string(p.Raw)) {
-					t.Errorf("%s was changed", p.Raw)
+					t.Errorf("the insertion changed the element %s", p.Raw)
 				}
 			}
 		})
@@ -193,7 +193,7 @@ func TestRemoveAtAnyPosition(t *testing.T) {
 	}
 }
 
-func TestInsertRefuses(t *testing.T) {
+func TestInsertErrors(t *testing.T) {
 	list := parse(t, lists["one line"])
 	for _, bad := range []string{``, `[]`, `{}`, `{"type":""}`, `{"type":1}`, `"sluice-cni"`} {
 		if _, err := list.Insert(json.RawMessage(bad)); err == nil {
@@ -203,7 +203,7 @@ func TestInsertRefuses(t *testing.T) {
 	_, err := parse(t,
 		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x")
 	if err == nil || !strings.Contains(err.Error(), "no plugin besides x, sluice-cni: ") {
-		t.Errorf("a chain with only the replaced plugin: error %v, want that no other plugin remains", err)
+		t.Errorf("a chain with only the replaced plugin: error %v, want one that no plugin remains", err)
 	}
 }
 

@@ -18,12 +18,12 @@ const (
 	NoDelegation Delegation = ""
 	// Followed: Multus runs the other configuration, or a copy of a configuration with the plugin.
 	Followed Delegation = "delegates to it"
-	// Unclear: the configuration does not name one of the files; the network may be a
+	// Unclear: it cannot be determined which configuration Multus runs; the network may be a
 	// NetworkAttachmentDefinition.
 	Unclear Delegation = "delegates to a network that is not seen here"
 	// Elsewhere: Multus runs a third configuration.
 	Elsewhere Delegation = "delegates to another configuration"
-	// Copied: Multus runs a copy of a configuration without the plugin, or an invalid copy.
+	// Copied: Multus runs a copy of a configuration, and the copy lacks the plugin or is invalid.
 	Copied Delegation = "holds a copy of a configuration without the plugin"
 )
 

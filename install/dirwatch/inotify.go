@@ -21,11 +21,11 @@ type instance struct {
 const changeEvents = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE |
 	unix.IN_DELETE_SELF | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF
 
-// open returns an instance that calls wake after each change, in its own goroutine.
+// open returns an instance that calls wake after changes, in its own goroutine.
 func open(wake func()) (*instance, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("make an inotify instance: %w", err)
+		return nil, fmt.Errorf("create an inotify instance: %w", err)
 	}
 	i := &instance{fd: fd, file: os.NewFile(uintptr(fd), "inotify")}
 	i.reader.Go(func() { i.read(wake) })

@@ -11,8 +11,7 @@ import (
 // maxLinks is the maximum number of links that the kernel follows in a path (path_resolution(7)).
 const maxLinks = 40
 
-// linkDirs returns the directories in which a change may change the target of one of the links or
-// its content, each once.
+// linkDirs returns the results of dirsOfLink for all links, sorted and without duplicates.
 func linkDirs(links []string) []string {
 	var dirs []string
 	for _, link := range links {

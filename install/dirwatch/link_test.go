@@ -73,8 +73,8 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 	}
 }
 
-// TestOldLinkTargetIsNotWatched checks that the previous target of a link is no longer watched,
-// even if it was a directory that is watched under another name.
+// TestOldLinkTargetIsNotWatched checks that the directory of the previous target of a link is no
+// longer watched, unless it is also watched under another name.
 func TestOldLinkTargetIsNotWatched(t *testing.T) {
 	root := newLinkedDir(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
 	w := dirwatch.New(func() {}, filepath.Join(root, "alias"))
@@ -90,7 +90,7 @@ func TestOldLinkTargetIsNotWatched(t *testing.T) {
 	want := []uint64{inode(t, root, "dir"), inode(t, root, "other")}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, watchedInodes(t)); diff != "" {
-		t.Errorf("watched (-want +got):\n%s", diff)
+		t.Errorf("watched inodes (-want +got):\n%s", diff)
 	}
 }
 

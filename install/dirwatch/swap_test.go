@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// TestDirectoriesSwapNames checks that after any renames the watch covers exactly the
-// directories that have the names when it is renewed.
+// TestDirectoriesSwapNames checks that after any renames Renew watches exactly the directories that
+// have the names at that time.
 func TestDirectoriesSwapNames(t *testing.T) {
 	root := newLinkedDir(t, map[string]string{
 		"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old",
@@ -41,7 +41,7 @@ func TestDirectoriesSwapNames(t *testing.T) {
 			}
 			slices.Sort(want)
 			if diff := cmp.Diff(want, watchedInodes(t)); diff != "" {
-				rt.Fatalf("watched (-want +got):\n%s", diff)
+				rt.Fatalf("watched inodes (-want +got):\n%s", diff)
 			}
 		}
 	})

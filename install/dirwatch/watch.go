@@ -9,7 +9,7 @@ import (
 )
 
 // A Watch reports changes in directories. [Watch.Renew] detects directories that were created,
-// removed or replaced. It must be used by one goroutine at a time.
+// removed or replaced. A Watch must be used by one goroutine at a time.
 type Watch struct {
 	wake func()
 	dirs []string
@@ -37,26 +37,26 @@ func (w *Watch) Renew(links ...string) error {
 		}
 		w.inotify = opened
 	}
-	now := descriptors{}
+	current := descriptors{}
 	var errs []error
 	for _, dir := range w.dirs {
-		errs = append(errs, w.add(now, dir))
+		errs = append(errs, w.add(current, dir))
 	}
-	errs = append(errs, w.addLinkDirs(now, links))
+	errs = append(errs, w.addLinkDirs(current, links))
 	for descriptor := range w.watched {
-		if !now[descriptor] {
+		if !current[descriptor] {
 			w.inotify.unwatch(descriptor)
 		}
 	}
-	w.watched = now
+	w.watched = current
 	return errors.Join(errs...)
 }
 
-// add watches a directory, and adds its descriptor to now.
-func (w *Watch) add(now descriptors, dir string) error {
+// add watches a directory, and adds its descriptor to current.
+func (w *Watch) add(current descriptors, dir string) error {
 	descriptor, err := w.inotify.watch(dir)
 	if err == nil {
-		now[descriptor] = true
+		current[descriptor] = true
 	}
 	return err
 }
@@ -67,7 +67,7 @@ const maxFollowed = 4
 
 // addLinkDirs watches the directories on the paths of links. It follows the links again until the
 // directories stay the same, because a link may change before its directory is watched.
-func (w *Watch) addLinkDirs(now descriptors, links []string) error {
+func (w *Watch) addLinkDirs(current descriptors, links []string) error {
 	var errs []error
 	var last []string
 	for range maxFollowed {
@@ -77,7 +77,7 @@ func (w *Watch) addLinkDirs(now descriptors, links []string) error {
 		}
 		for _, dir := range dirs {
 			// If the directory no longer exists, the next iteration finds its new path.
-			if err := w.add(now, dir); !errors.Is(err, fs.ErrNotExist) {
+			if err := w.add(current, dir); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
 		}

@@ -80,7 +80,7 @@ func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 }
 
 func TestCloseBeforeFirstRenew(t *testing.T) {
-	w := dirwatch.New(func() { t.Error("woken") }, newDir(t))
+	w := dirwatch.New(func() { t.Error("wake was called before the first Renew") }, newDir(t))
 	w.Close()
 }
 

@@ -14,7 +14,7 @@
 //     four times per second.
 //
 // A guard writes nothing before it knows the addresses of all pods ([Guard.Replace]). Until then
-// the rules of an earlier agent are still correct.
+// the rules of an earlier agent remain.
 //
 // # Finding the kubelet
 //
@@ -22,7 +22,7 @@
 // distributions give the kubelet, and returns the process with its cgroup of version 2. If the
 // process has no such cgroup, or the kernel cannot match it, the rules match the process's user
 // instead, as in Istio's nftables backend. While no kubelet has been found, the rules match user 0;
-// a kubelet that is no longer found stays in the rules. The guard reports both.
+// a kubelet that is no longer found stays in the rules. The guard reports both cases.
 //
 // The kernel resolves the path of a cgroup, and counts its level, in the cgroup namespace of the
 // process that writes the rules. The agent's container has its own cgroup namespace; [Node.Do]
@@ -34,5 +34,5 @@
 // only be replaced as a whole. The guard therefore holds the lock of the node's iptables programs
 // (/run/xtables.lock) while it writes; it opens the lock file through the root directory of the
 // node's first process. If another program does not take the lock, a rule of that program or of the
-// guard may be lost. The next comparison finds a lost rule of the guard.
+// guard may be lost. The next comparison detects a lost rule of the guard.
 package hostrules

@@ -278,7 +278,7 @@ func (g *Guard) apply(rs rules.Ruleset, since compat.Snapshot) (compat.Result, e
 
 // lock takes the lock of the iptables programs, unless only nf_tables will be written. The first
 // write with the nf_tables backend also removes the rules that an earlier agent wrote to
-// iptables-legacy, and therefore needs the lock if there are such tables.
+// iptables-legacy, and therefore needs the lock if there are such rules.
 func (g *Guard) lock() (unlock func(), err error) {
 	noUnlock := func() {}
 	if g.backend == compat.BackendNFT {

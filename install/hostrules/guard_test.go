@@ -187,11 +187,11 @@ func TestRulesFollowThePods(t *testing.T) {
 			}
 			must(t, env.Uninstall())
 			if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-				t.Errorf("rules remain after uninstallation: %v, %v", installed, err)
+				t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
 			}
 			must(t, env.Set("late", addresses("10.0.0.5")))
 			if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-				t.Errorf("rules were written after uninstallation: %v, %v", installed, err)
+				t.Errorf("rules were written after uninstallation: backends %v, error %v", installed, err)
 			}
 		})
 	}
@@ -213,7 +213,7 @@ func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
 	}
 	must(t, later.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !env.hasRules("10.0.0.1") || env.countReports(hostrules.Repaired) > 0 {
-		t.Errorf("the unchanged rules were repaired: reports %v", env.reports)
+		t.Errorf("reports %v, want no repair and the unchanged rules", env.reports)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 	env.Guard = hostrules.New(env.options)
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !env.hasRules("10.0.0.1") {
-		t.Error("there are no rules")
+		t.Error("the node does not have the rules for the pod")
 	}
 }
 
@@ -346,7 +346,7 @@ func TestKubeletRestarts(t *testing.T) {
 	env.run()
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !env.hasRules("10.0.0.1") {
-		t.Fatal("no rules")
+		t.Fatal("the node does not have the rules for the pod")
 	}
 	env.mu.Lock()
 	before := env.kubelet
@@ -354,7 +354,7 @@ func TestKubeletRestarts(t *testing.T) {
 	env.mu.Unlock()
 	rulestest.Eventually(t, "the kubelet is missing", func() bool { return env.State().KubeletErr != nil })
 	if !env.hasRules("10.0.0.1") {
-		t.Error("the rules are removed without a kubelet")
+		t.Error("the rules have changed while the kubelet is missing")
 	}
 	path := fmt.Sprintf("sluice-test-%d-again", os.Getpid())
 	_, id := newCgroup(t, path)
@@ -440,7 +440,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	env := newTestEnv(t, compat.BackendLegacy)
 	env.lockErr = errors.New("another program has it")
 	if err := env.Replace(pods); !errors.Is(err, env.lockErr) || env.hasRules("10.0.0.1") {
-		t.Errorf("written without the lock: %v", err)
+		t.Errorf("Replace without the lock: error %v, want %v and no rules", err, env.lockErr)
 	}
 	env.lockErr = nil
 	if err := env.Set("a", addresses("10.0.0.1")); err != nil || env.locks != 1 || !env.hasRules("10.0.0.1") {
@@ -462,7 +462,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 		t.Error(err)
 	}
 	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-		t.Errorf("rules remain after uninstallation: %v, %v", installed, err)
+		t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
 	}
 }
 
@@ -482,11 +482,11 @@ func TestRulesThatCannotBeWritten(t *testing.T) {
 	}
 	env.Guard = hostrules.New(env.options)
 	if err := env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}); !errors.Is(err, broken) {
-		t.Errorf("error %v, want %v", err, broken)
+		t.Errorf("Replace: error %v, want %v", err, broken)
 	}
 	env.run()
 	if err := env.Set("a", addresses("10.0.0.1")); !errors.Is(err, broken) {
-		t.Errorf("error %v, want %v", err, broken)
+		t.Errorf("Set: error %v, want %v", err, broken)
 	}
 	if n := env.countReports(hostrules.Failed); n != 1 || !errors.Is(env.State().Err, broken) {
 		t.Errorf("%d reports of a failure, want 1; state %+v", n, env.State())

@@ -112,13 +112,13 @@ func TestFindKubelet(t *testing.T) {
 	}
 	if k.PID != pid || k.UID != 0 || k.Cgroup.Path != name || k.Cgroup.ID != id || k.Cgroup.Level != 1 ||
 		!k.IsCurrent("/proc") {
-		t.Errorf("found %+v; want process %d in %s (%d)", k, pid, name, id)
+		t.Errorf("found %+v; want the running process %d in cgroup %s (%d)", k, pid, name, id)
 	}
 	stop()
 	if k.IsCurrent("/proc") {
 		t.Error("a kubelet that has ended is still current")
 	}
-	// systemd creates the cgroup again.
+	// Create the cgroup again, like systemd.
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestFindKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID == pid {
-		t.Errorf("after the end of the kubelet: %v, %v, want the younger kubelet", k, err)
+		t.Errorf("after the end of the kubelet: found %v, error %v; want the younger kubelet", k, err)
 	}
 }
 
@@ -182,8 +182,10 @@ func TestNode(t *testing.T) {
 	}
 	node.Close()
 	none := &hostrules.Node{ProcDir: t.TempDir()}
-	if err := none.Do(func() error { t.Error("called"); return nil }); err == nil || none.IsHost(host.ID()) {
-		t.Error("no error without the node's /proc")
+	err = none.Do(func() error { t.Error("Do called the function without the namespaces"); return nil })
+	if err == nil || none.IsHost(host.ID()) {
+		t.Errorf("without the node's /proc: error %v, IsHost %t; want an error and false", err,
+			none.IsHost(host.ID()))
 	}
 	none.Close()
 }

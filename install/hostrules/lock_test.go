@@ -36,7 +36,7 @@ func TestLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flock(unix.LOCK_EX)
 		if _, err := node.Lock(); err == nil || !strings.Contains(err.Error(), "run/xtables.lock: another program") {
-			t.Errorf("error %v while another program holds the lock", err)
+			t.Errorf("Lock while another program holds the lock: error %v, want the file and the reason", err)
 		}
 		time.AfterFunc(time.Second, func() { flock(unix.LOCK_UN) })
 		unlock, err := node.Lock()
@@ -50,6 +50,6 @@ func TestLock(t *testing.T) {
 		flock(unix.LOCK_EX)
 	})
 	if _, err := (&hostrules.Node{ProcDir: t.TempDir()}).Lock(); err == nil {
-		t.Error("no error without the node's root directory")
+		t.Error("Lock without the node's root directory: no error, want one")
 	}
 }

@@ -56,7 +56,8 @@ func (n *Node) namespaces() (net *netns.NS, cgroup int, err error) {
 	return net, cgroup, nil
 }
 
-// Close closes the namespaces. No other method may be running, or be called afterwards.
+// Close closes the namespaces. The other methods must not be running, and must not be called
+// afterwards.
 func (n *Node) Close() {
 	if n.net != nil {
 		_ = n.net.Close()

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// Uninstall removes the rules from all backends. The guard writes no rules afterwards.
+// Uninstall removes the rules from all backends. Afterwards the guard writes no rules, even if
+// [Guard.Set] or [Guard.Replace] returns nil.
 func (g *Guard) Uninstall() error {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()

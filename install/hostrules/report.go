@@ -47,7 +47,7 @@ func (r Report) String() string {
 		text := "the rules for probes of pods in ambient mode were changed by another program, " +
 			"and are restored"
 		if r.PID != 0 {
-			text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
+			text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
 				r.Process, r.PID)
 		}
 		return text
@@ -66,7 +66,7 @@ func (r Report) String() string {
 			r.Err.Error()
 	}
 	return "changes of the node's rules are not noticed at once, " +
-		"only by comparing them at an interval: " + r.Err.Error()
+		"only when the rules are compared at an interval: " + r.Err.Error()
 }
 
 // differencesError is the error if the rules in the kernel differ from the rules that were written.

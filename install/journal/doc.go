@@ -3,6 +3,6 @@
 //
 // An [Entry] is written before the change that it describes. If the process is killed at any time,
 // the file therefore has either its original content or a content whose checksum the entry
-// contains. If another program has written the file since then, the other program's content is
-// kept, and only Sluice's part is removed.
+// contains. If another program has written the file since then, reverting the change keeps that
+// program's content, and removes only Sluice's part.
 package journal

@@ -29,16 +29,17 @@ type Entry struct {
 	Mode fs.FileMode `json:"mode,omitempty"`
 	// Written contains the checksum of the content that the agent wrote last, and the checksum of
 	// the previous content if the agent wrote that too: the process may have ended before the last
-	// change.
+	// change. For a no-op executable it contains the checksums of all versions that were written.
 	Written []string `json:"written"`
-	// Versions contains the checksums of installed versions of the plugin's executable, the newest
-	// last; empty for other files. An old version stays in use while it cannot be replaced.
+	// Versions contains the checksums of the installed versions of an executable, in the order of
+	// their first installation; empty for other files. An old version stays in use while it cannot
+	// be replaced.
 	Versions []string `json:"versions,omitempty"`
 	// Replaced contains the unmodified elements of other plugins that were replaced in the chain.
 	Replaced [][]byte `json:"taken,omitempty"`
 }
 
-// WrittenByAgent reports whether data was written by the agent.
+// WrittenByAgent reports whether Written contains the checksum of data.
 func (e Entry) WrittenByAgent(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
 // WithChange returns the entry for a change of the file's content from current to content. If the

@@ -21,13 +21,13 @@ func FuzzOpen(f *testing.F) {
 		j, err := journal.Open(dir)
 		switch {
 		case j == nil && err == nil, err != nil && j != nil && !errors.Is(err, journal.ErrDamaged):
-			t.Fatalf("journal %v, error %v", j, err)
+			t.Fatalf("journal %v, error %v; want either of them, or both only for ErrDamaged", j, err)
 		case j == nil || len(j.Paths()) == 0:
 			return // writing to the disk takes long
 		}
 		must(t, j.Record("conf/new", journal.Entry{Kind: journal.Created}))
 		if got := open(t, dir).Paths(); len(got) != len(j.Paths()) {
-			t.Fatalf("%q became %q", j.Paths(), got)
+			t.Fatalf("paths on disk %q, want %q", got, j.Paths())
 		}
 	})
 }

@@ -72,7 +72,7 @@ func Open(dir string) (*Journal, error) {
 func (j *Journal) renameDamaged(reason error) error {
 	renamed := filepath.Join(filepath.Dir(j.path), damagedName)
 	if err := os.Rename(j.path, renamed); err != nil {
-		return fmt.Errorf("%s: %w: %w, and cannot be renamed: %w", j.path, ErrDamaged, reason, err)
+		return fmt.Errorf("%s: %w: %w; it cannot be renamed: %w", j.path, ErrDamaged, reason, err)
 	}
 	return fmt.Errorf("%s: %w: %w; it was renamed to %s", j.path, ErrDamaged, reason, renamed)
 }

@@ -49,7 +49,7 @@ func TestJournalEntriesAreOnDisk(t *testing.T) {
 	j := open(t, dir)
 	got, ok := j.Entry("conf/b")
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
-		t.Errorf("found %t; -want +got:\n%s", ok, diff)
+		t.Errorf("found %t, want true; entry (-want +got):\n%s", ok, diff)
 	}
 	if diff := cmp.Diff([]string{"conf/a", "conf/b"}, j.Paths()); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)
@@ -111,23 +111,24 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(`{"version":2}`), 0o600))
 	if j, err := journal.Open(dir); err == nil || errors.Is(err, journal.ErrDamaged) || j != nil {
-		t.Errorf("a journal of a newer version: %v, %v, want only an error other than ErrDamaged", j, err)
+		t.Errorf("a journal of a newer version: journal %v, error %v; want only an error other than ErrDamaged",
+			j, err)
 	}
 }
 
 func TestWrittenByAgent(t *testing.T) {
-	old, now, next := []byte("original"), []byte("written"), []byte("newer")
-	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
-	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {
+	original, first, second := []byte("original"), []byte("written"), []byte("newer")
+	e := journal.Entry{Kind: journal.Edited, Original: original}.WithChange(original, first)
+	if e.WrittenByAgent(original) || !e.WrittenByAgent(first) || e.WrittenByAgent(nil) {
 		t.Errorf("%+v: want only the new content as the agent's", e)
 	}
-	if e = e.WithChange(now, next); !e.WrittenByAgent(now) || !e.WrittenByAgent(next) {
+	if e = e.WithChange(first, second); !e.WrittenByAgent(first) || !e.WrittenByAgent(second) {
 		t.Errorf("%+v: want the content before and after the last change as the agent's", e)
 	}
-	if e = e.WithChange(next, next); e.WrittenByAgent(now) || len(e.Written) != 1 {
+	if e = e.WithChange(second, second); e.WrittenByAgent(first) || len(e.Written) != 1 {
 		t.Errorf("content before the last change is still recorded: %+v", e)
 	}
-	if e = e.WithChange([]byte("foreign"), now); len(e.Written) != 1 {
+	if e = e.WithChange([]byte("foreign"), first); len(e.Written) != 1 {
 		t.Errorf("%+v: want only the new content as the agent's, not the foreign content", e)
 	}
 }
@@ -143,7 +144,7 @@ func TestLockExcludesOtherProcesses(t *testing.T) {
 		t.Errorf("a second lock: error %v, want a timeout that names the process", err)
 	}
 	acquired := make(chan error, 1)
-	go func() { // waits for the first holder, with the file that the holder removes
+	go func() { // waits for the lock of a file that the first holder then removes
 		second, err := journal.Acquire(t.Context(), dir)
 		if err == nil {
 			if countDescriptorsOf(t, filepath.Join(dir, "lock")) != 1 {
@@ -174,8 +175,8 @@ func countDescriptorsOf(t *testing.T, path string) int {
 	return n
 }
 
-// TestAReadOnlyStateDirectory checks a state directory that has become read-only: its contents can
-// be read and locked, and recording the existing content again succeeds.
+// TestAReadOnlyStateDirectory checks a state directory that has become read-only: its lock can be
+// acquired, its journal can be read, and recording an unchanged entry succeeds.
 func TestAReadOnlyStateDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -222,7 +223,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	empty := t.TempDir()
 	filetest.ReadOnly(t, empty)
 	if _, err := journal.Acquire(t.Context(), empty); !file.IsReadOnly(err) {
-		t.Errorf("without an earlier lock file: %v, want the error of a read-only file system", err)
+		t.Errorf("Acquire without an earlier lock file: error %v, want the error of a read-only file system", err)
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 
 // Acquire acquires the lock of a state directory, which it creates if it does not exist. It waits
 // for the lock at most until ctx is done. The error then names the process that last acquired the
-// lock. The lock can also be acquired in a read-only directory; see [Lock.ReadOnly].
+// lock. On a read-only file system, Acquire needs an existing lock file; see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	for {
@@ -52,7 +52,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 		if isAt(f, path) {
-			// The process ID is for error messages of other processes. Errors are not important.
+			// The process ID is only for error messages of other processes, so errors are ignored.
 			if err := f.Truncate(0); err == nil {
 				_, _ = fmt.Fprintln(f, os.Getpid())
 			}
