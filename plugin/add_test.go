@@ -188,7 +188,7 @@ func TestUnreadablePods(t *testing.T) {
 				Details: "API server 10.0.0.1:443: it is; so",
 			}
 			if e == nil || *e != want {
-				t.Fatalf("got %+v\nwant %+v", e, want)
+				t.Fatalf("ADD: %+v\nwant %+v", e, want)
 			}
 			if env.stdout.Len() > 0 {
 				t.Errorf("standard output: %q, want none", env.stdout.String())
@@ -285,7 +285,7 @@ func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 	before := c.record(t)
 	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
 	if e := env.call("ADD", c); e == nil {
-		t.Error("ADD succeeds")
+		t.Error("ADD succeeds, want an error")
 	}
 	checkHasRules(t, ns)
 	if diff := cmp.Diff(before, c.record(t),
@@ -305,7 +305,7 @@ func TestADDThatFailsForASkippedPod(t *testing.T) {
 	env.add(t, c)
 	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
 	if e := env.call("ADD", c); e == nil {
-		t.Error("ADD succeeds")
+		t.Error("ADD succeeds, want an error")
 	}
 	c.checkNoRecord(t)
 }
@@ -328,7 +328,7 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 		}
 	}
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
-		t.Errorf("too long, or not on one line: %+v", e)
+		t.Errorf("the error is too long, or not on one line: %+v", e)
 	}
 	if all, _ := env.logLines(t)[0]["error_full"].(string); !strings.Contains(all,
 		"variable ISTIO_DUAL_STACK of container istio-proxy") {
@@ -430,7 +430,7 @@ func TestADDRejects(t *testing.T) {
 			tc.change(&c)
 			e := env.call("ADD", c)
 			if e == nil || e.Code != tc.code || !strings.Contains(e.Error(), tc.text) {
-				t.Errorf("%+v, want code %d and %q", e, tc.code, tc.text)
+				t.Errorf("ADD: %+v, want code %d and %q", e, tc.code, tc.text)
 			}
 			if env.stdout.Len() > 0 {
 				t.Errorf("standard output: %q, want none", env.stdout.String())
@@ -499,7 +499,7 @@ func TestManyADDsAtOnce(t *testing.T) {
 	}
 	for text := range strings.Lines(string(data)) {
 		if !json.Valid([]byte(text)) {
-			t.Errorf("%q is not JSON", text)
+			t.Errorf("the log line %q is not JSON", text)
 		}
 	}
 }

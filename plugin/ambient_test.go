@@ -130,7 +130,7 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 			e := env.call("ADD", c)
 			if e == nil || e.Code != test.code || !strings.Contains(e.Details, want) ||
 				!strings.Contains(e.Msg, "is in ambient mode and cannot be enrolled") {
-				t.Errorf("%+v, want code %d and %q", e, test.code, want)
+				t.Errorf("ADD: %+v, want code %d and %q", e, test.code, want)
 			}
 			c.checkNoRecord(t)
 			checkNoRules(t, ns)

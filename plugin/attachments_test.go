@@ -90,9 +90,12 @@ func TestAttachmentsOfOtherPods(t *testing.T) {
 				t.Errorf("record: %+v, want IPv6 not captured", r.Redirect)
 			}
 			r, err := store.Get(other.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if diff := cmp.Diff(other, r,
-				cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" || err != nil {
-				t.Errorf("the other record has changed (-before +after):\n%s, %v", diff, err)
+				cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+				t.Errorf("the other record has changed (-before +after):\n%s", diff)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 
 // needsRemoval reports whether the namespace may contain Sluice rules that nothing else removes or
 // needs. It returns false for a sandbox of Kubernetes: its runtime destroys the namespace next, and
-// removing the rules before would take 5 to 15 ms, in which the kernel unregisters their hooks.
+// removing the rules first would take 5 to 15 ms, in which the kernel unregisters their hooks.
 func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
 	if pod, _ := parseArgs(args.Args); pod.sandbox != "" && pod.sandbox == args.ContainerID {
 		return false

@@ -64,7 +64,7 @@ func TestRejectedDELRemovesTheRecord(t *testing.T) {
 			c.stdin = strings.Replace(c.stdin, change.old, change.new, 1)
 			out := execute(t, host, "DEL", c)
 			out.checkSilent(t)
-			if !strings.Contains(out.stderr, "DEL continues although it is rejected: ") {
+			if !strings.Contains(out.stderr, "DEL continues although it was rejected: ") {
 				t.Errorf("standard error: %q, want the reason of the rejection", out.stderr)
 			}
 			c.checkNoRecord(t)

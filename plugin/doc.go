@@ -52,8 +52,8 @@
 //	  7  the configuration has invalid fields, the previous result is invalid, or GC gets no list of
 //	     valid attachments
 //	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
-//	 11  the pod cannot be read now: neither agent nor API server was reached, or both still have
-//	     another pod of the same name; or a pod in ambient mode cannot be enrolled now, because the
+//	 11  the pod cannot be read now: neither agent nor API server was reached, or both still return
+//	     an earlier pod of the same name; or a pod in ambient mode cannot be enrolled now, because the
 //	     agent or ztunnel is missing
 //	 50  STATUS: ADD would fail now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured

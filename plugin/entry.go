@@ -27,7 +27,7 @@ type logEntry struct {
 	level  zapcore.Level // of the line if the call succeeds
 	fields []zap.Field
 	add    agent.Add // the report of an ADD, without its result and duration
-	// hasDecision reports that the fields contain the decision.
+	// hasDecision is set if the fields contain the decision.
 	hasDecision bool
 }
 

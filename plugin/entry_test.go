@@ -54,7 +54,7 @@ func TestNotesOfOneKind(t *testing.T) {
 	}
 	for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK"} {
 		if !strings.Contains(text, name) {
-			t.Errorf("the field does not name %s: %s", name, text)
+			t.Errorf("the field does not contain %s: %s", name, text)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestErrorsAboutSeveralOtherRecords(t *testing.T) {
 	text, _ := env.logLines(t)[0]["other_records_error"].(string)
 	for _, name := range others {
 		if !strings.Contains(text, name) {
-			t.Errorf("the field does not name %s: %s", name, text)
+			t.Errorf("the field does not contain %s: %s", name, text)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func execute(t *testing.T, host *netns.NS, verb string, c sandboxCall) output {
 	return run(t, host, command(t, verb, c))
 }
 
-// command returns the plugin's process as a runtime starts it. It is killed if it does not end.
+// command returns the plugin's process as a runtime starts it. It is killed after a minute.
 func command(t *testing.T, verb string, c sandboxCall) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -137,16 +137,16 @@ func TestTheExecutable(t *testing.T) {
 	execute(t, host, "GC", c).checkSilent(t)
 	if out := execute(t, host, "VERSION", c); !strings.Contains(out.stdout,
 		`"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`) {
-		t.Errorf("VERSION: %+v", out)
+		t.Errorf("VERSION: %+v, want the supported versions", out)
 	}
 	token := server.Token()
 	server.SetToken("another")
 	if e := execute(t, host, "ADD", c).mustFail(t); e.Code != 100 ||
 		!strings.Contains(e.Msg, "unauthorized") {
-		t.Errorf("ADD with a token that is not accepted: %+v", e)
+		t.Errorf("ADD with a token that is not accepted: %+v, want code 100 and unauthorized", e)
 	}
 	if e := execute(t, host, "STATUS", c).mustFail(t); e.Code != types.ErrPluginNotAvailable {
-		t.Errorf("STATUS with a token that is not accepted: %+v", e)
+		t.Errorf("STATUS with a token that is not accepted: %+v, want code 50", e)
 	}
 	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||
 		strings.Contains(string(file), token) {

@@ -34,7 +34,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	}
 	if err != nil {
 		logger.Error("GC", zap.String("network", c.Network), zap.Error(err))
-		const format = "cannot remove all records of attachments to network %s that no longer exist"
+		const format = "cannot remove all records of deleted attachments to network %s"
 		return cniError(types.ErrIOFailure, fmt.Sprintf(format, c.Network), err)
 	}
 	return nil

@@ -41,12 +41,12 @@ func (b backend) Check(
 	return b.Backend.Check(ns, rs, since)
 }
 
-// useBackend makes the plugin use b instead of any backend. b calls the backend that the plugin
-// requests for the methods that the test does not replace.
+// useBackend makes the plugin use b instead of any backend. For methods that the test does not
+// replace, b calls the backend that the plugin requests.
 func (env *testEnv) useBackend(t *testing.T, b backend) {
 	t.Helper()
-	env.Backend = func(e compat.BackendName) (_ compat.Backend, err error) {
-		b.Backend, err = compat.Choose(e)
+	env.Backend = func(name compat.BackendName) (_ compat.Backend, err error) {
+		b.Backend, err = compat.Choose(name)
 		return b, err
 	}
 }
@@ -125,7 +125,7 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 		c.checkNoRecord(t)
 	}
 
-	// Existing rules and their record are kept.
+	// Existing rules and their record stay.
 	failing := env.Backend
 	env.useBackend(t, backend{})
 	env.add(t, c)

@@ -42,9 +42,9 @@ func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	return network
 }
 
-// checkAnswers fails the test unless the server out answers an outbound connection of the pod, and
-// the server in an inbound one.
-func checkAnswers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
+// checkAnswers fails the test unless an outbound connection of the pod is answered by the server
+// outbound, and an inbound connection by the server inbound.
+func checkAnswers(t *testing.T, network *testbed.Network, outbound, inbound testbed.Name) {
 	t.Helper()
 	for _, tc := range []struct {
 		call testbed.Call
@@ -55,14 +55,14 @@ func checkAnswers(t *testing.T, network *testbed.Network, out, in testbed.Name) 
 				From: testbed.FromPod, Owner: testbed.ApplicationOwner, Network: "tcp",
 				To: netip.MustParseAddrPort("10.9.9.9:80"),
 			},
-			out,
+			outbound,
 		},
 		{
 			testbed.Call{
 				From: testbed.FromNeighbor, Network: "tcp",
 				To: netip.MustParseAddrPort("10.244.1.5:8080"),
 			},
-			in,
+			inbound,
 		},
 	} {
 		tc.call.Timeout = 20 * time.Second // for a busy machine
@@ -148,12 +148,12 @@ func removeRules(t *testing.T, ns *netns.NS) {
 		t.Fatal(err)
 	}
 	if removed, err := b.Remove(ns); err != nil || !removed {
-		t.Fatalf("rules removed: %t, %v", removed, err)
+		t.Fatalf("rules removed: %t, error %v; want true", removed, err)
 	}
 }
 
 // TestADDWithoutPreviousResult covers an ADD without a previous result: the plugin uses the
-// addresses of the namespace, and prints an empty result.
+// addresses of the namespace, and prints a result that contains only the version.
 func TestADDWithoutPreviousResult(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	env := newTestEnv(t, "dual-stack")
@@ -329,7 +329,7 @@ func TestCHECKFailsIfTheStateIsUnknown(t *testing.T) {
 			c := newCall(t, ns)
 			tc.change(env, &c)
 			if e := env.call("CHECK", c); e == nil || e.Code != tc.code {
-				t.Errorf("%+v, want code %d", e, tc.code)
+				t.Errorf("CHECK: %+v, want code %d", e, tc.code)
 			}
 		})
 	}

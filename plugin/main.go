@@ -48,7 +48,7 @@ func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error
 	if attachmentKey(args).Validate() != nil {
 		return refusal
 	}
-	fmt.Fprintf(p.Stderr, "DEL continues although it is rejected: %v\n", refusal)
+	fmt.Fprintf(p.Stderr, "DEL continues although it was rejected: %v\n", refusal)
 	var err error
 	if args.StdinData, err = input.wait(stdinTimeout); err != nil {
 		fmt.Fprintf(p.Stderr, "DEL continues without its configuration: %v\n", err)

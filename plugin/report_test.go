@@ -148,7 +148,7 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 	}
 }
 
-// TestOtherVerbsAreNotReported checks that other verbs than ADD send only log lines.
+// TestOtherVerbsAreNotReported checks that verbs other than ADD send only log lines.
 func TestOtherVerbsAreNotReported(t *testing.T) {
 	env := newTestEnv(t, "istio-init")
 	c := newCall(t, netnstest.New(t))

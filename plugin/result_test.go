@@ -73,7 +73,7 @@ func TestResultsStayUntouched(t *testing.T) {
 			c.prevResult = tc.previous
 			c.stdin = c.configuration()
 			if got := env.add(t, c); got != tc.want {
-				t.Errorf("%s\nwant %s", got, tc.want)
+				t.Errorf("result: %s\nwant %s", got, tc.want)
 			}
 		})
 	}

@@ -34,8 +34,8 @@ import (
 //     pods that cannot be read start without redirection.
 //
 // The result of a successful check is cached: for five minutes for the kernel, and for one minute
-// for the credentials. It is discarded after a boot of the node, after a failed ADD or CHECK, and
-// if the program or the kubeconfig changes.
+// for the credentials. The results are discarded after a boot of the node, after a failed ADD or
+// CHECK, and if the program changes. If the kubeconfig changes, the credentials are checked again.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
 	c, configErr := config.Parse(args.StdinData)
 	if configErr != nil {

@@ -96,16 +96,16 @@ func TestStatus(t *testing.T) {
 			c.stdin = c.configuration(tc.field)
 			e := env.call("STATUS", c)
 			if len(tc.want) == 0 && e != nil {
-				t.Fatalf("%+v, want success", e)
+				t.Fatalf("STATUS: %+v, want success", e)
 			}
 			for _, text := range tc.want {
 				if e == nil || e.Code != types.ErrPluginNotAvailable ||
 					!strings.Contains(e.Error(), text) {
-					t.Errorf("%+v, want code 50 and %q", e, text)
+					t.Errorf("STATUS: %+v, want code 50 and %q", e, text)
 				}
 			}
 			if tc.kind != "" && env.stderr.Len() == 0 {
-				t.Error("the log is empty")
+				t.Error("the log is empty, want the problem")
 			}
 			if env.stdout.Len() > 0 {
 				t.Errorf("standard output: %q, want none", env.stdout.String())
@@ -152,7 +152,7 @@ func TestGC(t *testing.T) {
 			}
 			c.stdin = c.configuration(tc.list)
 			if e := env.call("GC", c); (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
-				t.Errorf("%+v, want code %d", e, tc.code)
+				t.Errorf("GC: %+v, want code %d", e, tc.code)
 			}
 			all, err := recordtest.List(store)
 			if err != nil {

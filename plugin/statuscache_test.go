@@ -57,7 +57,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 				wrong := c
 				wrong.args = "no pairs"
 				if e := env.call("ADD", wrong); e == nil {
-					t.Error("ADD succeeds")
+					t.Error("ADD succeeds, want an error")
 				}
 			}, 1, 1, false,
 		},
@@ -107,7 +107,7 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 	status := func() {
 		t.Helper()
 		if e := env.call("STATUS", c); e != nil {
-			t.Error(e)
+			t.Errorf("STATUS: %+v", e)
 		}
 	}
 	status()
@@ -116,7 +116,7 @@ func TestStatusDuringAFailingADD(t *testing.T) {
 		wrong := c
 		wrong.args = "no pairs"
 		if e := env.call("ADD", wrong); e == nil {
-			t.Error("ADD succeeds")
+			t.Error("ADD succeeds, want an error")
 		}
 	}
 	status()
@@ -143,12 +143,12 @@ func TestStatusCacheExpires(t *testing.T) {
 		now = now.Add(time.Minute)
 		writeFile(t, filepath.Join(c.runDir, "sluice-cni-kubeconfig"), strings.Repeat("x", i))
 		if e := env.call("STATUS", c); e != nil {
-			t.Fatal(e)
+			t.Fatalf("STATUS: %+v", e)
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni-status.json")); err != nil ||
 		strings.Count(string(text), "source") > 5 {
-		t.Errorf("error %v, or too many results of the source in the cache: %s", err, text)
+		t.Errorf("cache %s, error %v; want at most 5 results of the source", text, err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 	c.stdin = c.configuration()
 	for range 2 {
 		if e := env.call("STATUS", c); e != nil {
-			t.Error(e)
+			t.Errorf("STATUS: %+v", e)
 		}
 	}
 	if len(env.source.requested) != 2 {
@@ -180,7 +180,7 @@ func replaceInFile(t *testing.T, path, before, after string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), before) {
-		t.Fatalf("%s: %q, %v", path, text, err)
+		t.Fatalf("%s: %q, error %v; want a file that contains %q", path, text, err, before)
 	}
 	writeFile(t, path, strings.Replace(string(text), before, after, 1))
 }

@@ -82,7 +82,7 @@ func newTestEnv(t testing.TB, file string) *testEnv {
 	return env
 }
 
-// call calls a verb like package skel.
+// call calls a verb as package skel does.
 func (env *testEnv) call(verb string, c sandboxCall) *types.Error {
 	funcs := env.Funcs()
 	verbs := map[string]func(*skel.CmdArgs) error{
@@ -200,7 +200,7 @@ func (p *podSource) request(description string) error {
 	return p.err
 }
 
-// An agentRecorder is a node agent that keeps log lines and reports.
+// An agentRecorder is a node agent that records log lines and reports.
 type agentRecorder struct {
 	mu    sync.Mutex
 	lines []string
@@ -271,7 +271,7 @@ func countRules(t testing.TB, ns *netns.NS) int {
 func checkHasRules(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	if countRules(t, ns) == 0 {
-		t.Error("the namespace has no rules of Sluice")
+		t.Error("the namespace has no rules of Sluice, want some")
 	}
 }
 
@@ -301,7 +301,7 @@ func (env *testEnv) logLines(t testing.TB) []map[string]any {
 	for text := range strings.Lines(env.stderr.String()) {
 		var line map[string]any
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatalf("%q is not JSON: %v", text, err)
+			t.Fatalf("the log line %q is not JSON: %v", text, err)
 		}
 		checkUniqueKeys(t, text)
 		lines = append(lines, line)

@@ -122,7 +122,7 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 				Attachment: attachment(pod), Pod: pod, Namespace: namespace,
 			}, s)
 			if got.Outcome != test.outcome || got.Reason != test.reason {
-				t.Errorf("got %v, want %v (%v)", got, test.outcome, test.reason)
+				t.Errorf("decision %v, want %v (%v)", got, test.outcome, test.reason)
 			}
 		})
 	}

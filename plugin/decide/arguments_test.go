@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestArguments parses the proxy's port (15001 by default) and the inbound port (15006 by default).
+// TestArguments checks that arguments set the proxy's port (15001 by default) and the inbound port
+// (15006 by default).
 func TestArguments(t *testing.T) {
 	for _, test := range []struct {
 		name, args        string

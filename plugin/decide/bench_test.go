@@ -22,7 +22,7 @@ func BenchmarkPod(b *testing.B) {
 	data = bytes.Replace(data, []byte(`{`),
 		append(append([]byte(`{"managedFields":[`), fields[:len(fields)-1]...), "],"...), 1)
 	if len(data) < 20_000 {
-		b.Fatalf("only %d bytes", len(data))
+		b.Fatalf("the pod has %d bytes, want at least 20000", len(data))
 	}
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
@@ -41,7 +41,7 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-// BenchmarkDecision measures the same without decoding the pod.
+// BenchmarkDecision measures the same steps without decoding the pod.
 func BenchmarkDecision(b *testing.B) {
 	pod := readPod(b, "annotations")
 	b.ReportAllocs()

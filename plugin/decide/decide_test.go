@@ -117,7 +117,7 @@ func TestEarlyDecisions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := decide.Early(test.attachment, &settings)
 			if got.Outcome != test.outcome || got.Reason != test.reason || got.Message == "" {
-				t.Errorf("%v, want %s (%s)", got, test.outcome, test.reason)
+				t.Errorf("decision %v, want %s (%s)", got, test.outcome, test.reason)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestAgentIsNotRecognizedWithoutItsNamespace(t *testing.T) {
 			Namespace: "sluice-system", Name: "sluice-node-x7k2p",
 		}, &s)
 		if got.Outcome != decide.Undecided {
-			t.Errorf("settings %+v: decision %v, want none", s, got)
+			t.Errorf("settings %+v: decision %v, want undecided", s, got)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestThePodDecides(t *testing.T) {
 			}
 			if got.Outcome != want || got.Reason != test.reason ||
 				!strings.Contains(got.Message, test.message) {
-				t.Errorf("%v, want %s (%s) with message %q", got, want, test.reason, test.message)
+				t.Errorf("decision %v, want %s (%s) with message %q", got, want, test.reason, test.message)
 			}
 		})
 	}
@@ -223,7 +223,7 @@ func TestFirstReasonCounts(t *testing.T) {
 	} {
 		step.change()
 		if got := decide.Decide(in, &s); got.Reason != step.reason {
-			t.Fatalf("%v, want the reason %s", got, step.reason)
+			t.Fatalf("decision %v, want the reason %s", got, step.reason)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			test.change(pod, &pod.Spec.InitContainers[1])
 			got := decide.Decide(decide.Input{Attachment: attachment(pod), Pod: pod}, &settings)
 			if got.Reason != test.reason {
-				t.Errorf("%v, want the reason %s", got, test.reason)
+				t.Errorf("decision %v, want the reason %s", got, test.reason)
 			}
 		})
 	}
@@ -349,7 +349,7 @@ func TestDecisionWithoutThePodIsUndecided(t *testing.T) {
 		Namespace: "shop", Name: "web",
 	}}, &settings)
 	if got.Outcome != decide.Undecided || got.Reason != decide.PodUnknown {
-		t.Errorf("decision %v, want none", got)
+		t.Errorf("decision %v, want undecided (%s)", got, decide.PodUnknown)
 	}
 }
 
@@ -378,7 +378,7 @@ func TestEachReasonIsListedOnce(t *testing.T) {
 }
 
 // TestReasonsThatRuleOutIstioInit checks that no decision about a pod with istio-init has a reason
-// that implies its absence, and lists the reasons that do.
+// that implies the absence of istio-init, and checks the list of these reasons.
 func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)
@@ -401,7 +401,7 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 		return !r.ImpliesNoIstioInit()
 	})
 	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("reasons that imply no istio-init: %v, want %v", got, want)
 	}
 }
 
@@ -409,6 +409,6 @@ func TestDecisionOnOneLine(t *testing.T) {
 	d := decide.Early(decide.Attachment{Namespace: "kube-system", Name: "x"}, &settings)
 	if got, want := d.String(),
 		"skip (namespace-excluded): the configuration excludes namespace kube-system"; got != want {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("decision %q, want %q", got, want)
 	}
 }

@@ -25,7 +25,7 @@ func withoutWant(text string) string { return strings.TrimPrefix(text, "want ") 
 func TestAllErrorsAreListed(t *testing.T) {
 	_, _, err := decide.Parameters(readPod(t, "wrong"), ipv4, &settings)
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("Parameters returns no error, want one")
 	}
 	want := []string{
 		`argument --envoy-port (-p) of container istio-validation: "0" is not allowed: want a port from 1 to 65535`,
@@ -101,7 +101,7 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 			want := fmt.Sprintf("annotation %s: %s is not allowed: want ", test.annotation,
 				test.wrong)
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v, want %s", err, want)
+				t.Errorf("error %v, want %s", err, want)
 			}
 			if d := diff(rules.Redirect{}, r); d != "" {
 				t.Errorf("a redirection in addition to the error (-empty +got):\n%s", d)
@@ -149,7 +149,7 @@ func TestFaultsOfWellFormedValues(t *testing.T) {
 			_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, want %s", err, test.want)
+				t.Errorf("error %v, want %s", err, test.want)
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func TestInvalidIDs(t *testing.T) {
 		} {
 			if err == nil || !strings.Contains(err.Error(),
 				want+fmt.Sprintf("%q", fmt.Sprint(id))) {
-				t.Errorf("%v, want %s%d", err, want, id)
+				t.Errorf("error %v, want %s%d", err, want, id)
 			}
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// checkPod decides on a pod and computes its parameters. Without an error they are valid, compile,
-// and are reproducible. Each error and note is a short line.
+// checkPod decides on a pod and computes its parameters. It fails the test unless parameters
+// without an error are valid, compile and are reproducible, and each error and note is a short line.
 func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	s := decide.Settings{
 		AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node",

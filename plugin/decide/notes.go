@@ -84,8 +84,8 @@ func (r *result) noteInitContainers(s *sources) {
 	}
 	if len(names) > 0 {
 		r.note(InitContainersCaptured,
-			"what init containers send is captured before the proxy runs,"+
-				" unless they run as its user: %s",
+			"traffic of init containers is captured before the proxy runs,"+
+				" unless they run as the proxy's user: %s",
 			shortList(names))
 	}
 }

@@ -125,7 +125,7 @@ func TestNotesOnMeshSettings(t *testing.T) {
 	want := "all-dns-captured: CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: " +
 		"the pod's own are not known when its rules are made"
 	if err != nil || len(notes) != 1 || notes[0].String() != want {
-		t.Errorf("%v, %v, want %s", notes, err, want)
+		t.Errorf("notes %v, error %v, want %s", notes, err, want)
 	}
 }
 
@@ -162,9 +162,9 @@ func TestDefaultsMatchIstioCNI(t *testing.T) {
 		t.Errorf("redirection (-want +got):\n%s", d)
 	}
 	pod.Spec.InitContainers = nil
-	if without, _, err := decide.Parameters(pod, ipv4, &decide.Settings{}); err != nil ||
-		diff(got, without) != "" {
-		t.Errorf("without a validation container: %v\n%s", err, diff(got, without))
+	without, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
+	if d := diff(got, without); d != "" || err != nil {
+		t.Errorf("without a validation container: error %v, redirection (-want +got):\n%s", err, d)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestDeviationsThatAreTurnedOff(t *testing.T) {
 	want := cniDefaults()
 	want.Without = []rules.DeviationID{rules.NATFirst}
 	if d := diff(want, got); d != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+		t.Errorf("error %v, redirection (-want +got):\n%s", err, d)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestIdentityOfTheProxy(t *testing.T) {
 			want.ProxyUIDs, want.ProxyGIDs = rules.Singles(test.uid), rules.Singles(test.gid)
 			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if d := diff(want, got); d != "" || err != nil {
-				t.Errorf("%v (-want +got):\n%s", err, d)
+				t.Errorf("error %v, redirection (-want +got):\n%s", err, d)
 			}
 		})
 	}

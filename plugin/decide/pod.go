@@ -80,8 +80,8 @@ type Namespace struct {
 // restartAlways is the restart policy of a native sidecar.
 const restartAlways = "Always"
 
-// mirrorAnnotation marks a mirror pod, which is the API server's copy of a static pod. It has the
-// kubelet's UID of the static pod: the hash of its configuration.
+// mirrorAnnotation marks a mirror pod, which is the API server's copy of a static pod. Its value is
+// the kubelet's UID of the static pod: the hash of the pod's configuration.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // HasUID reports whether uid is the pod's UID in the API server or, for a static pod, in the

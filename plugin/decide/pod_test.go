@@ -25,7 +25,7 @@ func TestPodHasUID(t *testing.T) {
 		}
 	}
 	if none := (&decide.Pod{}); none.HasUID("") {
-		t.Error("a pod without a UID matches the empty one")
+		t.Error("a pod without a UID has the empty UID, want false")
 	}
 }
 

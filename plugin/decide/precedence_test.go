@@ -256,15 +256,15 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 				got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"),
 					&decide.Settings{})
 				if d := diff(want, got); d != "" || err != nil {
-					t.Errorf("%v (-want +got):\n%s", err, d)
+					t.Errorf("error %v, redirection (-want +got):\n%s", err, d)
 				}
 			})
 		}
 	}
 }
 
-// TestPrecedenceOfPlaces sets a parameter in two places: a value in the first, and another or an
-// invalid value in the later one.
+// TestPrecedenceOfPlaces sets a parameter in two places: the value of the place with precedence must
+// apply, even if the value of the other place is invalid.
 func TestPrecedenceOfPlaces(t *testing.T) {
 	for _, test := range parameterPlaces {
 		want := cniDefaults()
@@ -282,8 +282,8 @@ func TestPrecedenceOfPlaces(t *testing.T) {
 					got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"),
 						&decide.Settings{})
 					if d := diff(want, got); d != "" || err != nil {
-						t.Errorf("%s: %v %q and %v %q: %v (-want +got):\n%s", test.name, first,
-							test.text, later, text, err, d)
+						t.Errorf("%s: %v %q and %v %q: error %v, redirection (-want +got):\n%s",
+							test.name, first, test.text, later, text, err, d)
 					}
 				}
 			}
@@ -292,7 +292,7 @@ func TestPrecedenceOfPlaces(t *testing.T) {
 }
 
 // TestExcludedOutboundPortsOfThePod checks that the outbound ports that the pod excludes replace
-// all that the mesh excludes.
+// all outbound ports that the mesh excludes.
 func TestExcludedOutboundPortsOfThePod(t *testing.T) {
 	for text, want := range map[string][]rules.PortRange{
 		"3306": rules.Singles[uint16](3306), "": nil,
@@ -320,7 +320,7 @@ func TestTheValidationContainersEnvironmentIsReadToo(t *testing.T) {
 	want.TunnelPort, want.OutboundPorts = 16008, rules.Singles[uint16](9201)
 	got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if d := diff(want, got); d != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+		t.Errorf("error %v, redirection (-want +got):\n%s", err, d)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestEmptyVariablesCountAsMissing(t *testing.T) {
 	}
 	got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if d := diff(cniDefaults(), got); d != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, d)
+		t.Errorf("error %v, redirection (-want +got):\n%s", err, d)
 	}
 }
 
@@ -467,7 +467,7 @@ func TestContainersWithTheProxysIDs(t *testing.T) {
 			}
 			hasNote := len(notes) == 1 && notes[0].Kind == decide.ApplicationUncaptured
 			if hasNote != test.wantNote || len(notes) > 1 {
-				t.Errorf("notes %v, want one: %t", notes, test.wantNote)
+				t.Errorf("notes %v, want a note about the application: %t", notes, test.wantNote)
 			}
 		})
 	}
@@ -504,6 +504,6 @@ func TestInvalidCountersAnnotationIsAnError(t *testing.T) {
 	const want = `annotation sluice-mesh.github.io/counters: "yes please" is not allowed: want true or false`
 	if _, _, err := decide.Parameters(pod, ipv4, new(decide.Settings)); err == nil ||
 		err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

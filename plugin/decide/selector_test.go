@@ -234,10 +234,10 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 			in := decide.Input{Attachment: attachment(pod), Pod: pod, Namespace: test.namespace}
 			got := decide.Decide(in, &decide.Settings{Selectors: test.selectors})
 			if got.Reason != test.reason {
-				t.Errorf("%v, want the reason %s", got, test.reason)
+				t.Errorf("decision %v, want the reason %s", got, test.reason)
 			}
 			if (got.Outcome == decide.Undecided) != (test.reason == decide.NamespaceUnknown) {
-				t.Errorf("outcome %s for the reason %s", got.Outcome, got.Reason)
+				t.Errorf("decision %v, want undecided only for the reason %s", got, decide.NamespaceUnknown)
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestNamespaceOfASkippedPodIsNotRequested(t *testing.T) {
 		in := decide.Input{Attachment: attachment(pod), Pod: pod}
 		if without := decide.Decide(in, &decide.Settings{}); without.Outcome == decide.Skip {
 			if got := decide.Decide(in, &s); got != without {
-				t.Errorf("%s: %v with a selector, want %v as without", name, got, without)
+				t.Errorf("%s: decision with a selector: %v, want %v as without", name, got, without)
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func newSources(pod *Pod, s *Settings) sources {
 type statedValue struct {
 	text   string
 	source string // for errors; empty if there is no value
-	// isAnnotated reports that the source is an annotation.
+	// isAnnotated is set if the source is an annotation.
 	isAnnotated bool
 	// unread is the source of a variable that would take precedence, but is ignored because its
 	// value comes from another object.

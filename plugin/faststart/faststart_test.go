@@ -34,8 +34,8 @@ func TestGOMAXPROCSIsNotUpdatedAtRuntime(t *testing.T) {
 	}
 }
 
-// checkPlace checks that this package is initialized early. It does not shorten the initialization
-// of the packages before it.
+// checkPlace checks that this package is initialized early, because it does not shorten the
+// initialization of the packages before it.
 func checkPlace(t *testing.T, order []initialization) {
 	t.Helper()
 	index := func(name string) int {
@@ -100,13 +100,13 @@ func initialized(t *testing.T, program string) []initialization {
 	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, programs[program])
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("build %s: %v\n%s", program, err, out)
 	}
 	run := exec.Command(path, "version")
 	run.Env = append(os.Environ(), "GODEBUG=inittrace=1", "CNI_COMMAND=VERSION")
 	out, err := run.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("run %s: %v\n%s", program, err, out)
 	}
 	var order []initialization
 	line := regexp.MustCompile(`(?m)^init (\S+) .* (\d+) bytes, \d+ allocs$`)

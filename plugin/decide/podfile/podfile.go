@@ -61,8 +61,8 @@ func read(r io.Reader) ([]object, error) {
 		if err := yaml.Unmarshal(text, &o); err != nil {
 			return nil, fmt.Errorf("no pod in YAML or JSON: %w", err)
 		}
-		// A list has the kind List, or a kind such as PodList. An object that is no list may also
-		// have a kind that ends in List, but has no items.
+		// A list has the kind List, or a kind such as PodList. Another object may also have
+		// a kind that ends in List, but has no items.
 		kind, isList := strings.CutSuffix(o.Kind, "List")
 		if !isList || kind != "" && len(o.Items) == 0 {
 			objects = append(objects, o)

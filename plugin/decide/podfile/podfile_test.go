@@ -116,7 +116,7 @@ func TestInputThatIsNotAPod(t *testing.T) {
 			"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n",
 			`kind "List"`,
 		},
-		{"a list of other values than objects", "kind: List\nitems: [1]\n", "no pod in YAML or JSON: "},
+		{"a list of values that are not objects", "kind: List\nitems: [1]\n", "no pod in YAML or JSON: "},
 		{"invalid YAML", "kind: [", "no pod in YAML or JSON: "},
 		{
 			"fields of another type",
@@ -163,7 +163,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 		},
 		{
 			"another namespace", pod + "---\nkind: Namespace\nmetadata: {name: other}\n", "",
-			`the pod is in namespace "shop", and the namespace beside it is "other"`,
+			`the pod is in namespace "shop", but the file contains namespace "other"`,
 		},
 		{
 			"its namespace and another one",
@@ -193,7 +193,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 			continue
 		}
 		n := w.Namespace
-		if w.Pod.Metadata.Name != "web" || w.Template || w.Source != "Pod shop/web" ||
+		if w.Pod.Metadata.Name != "web" || w.IsTemplate || w.Source != "Pod shop/web" ||
 			len(w.Ignored) > 0 ||
 			(n != nil) != (row.label != "") || n != nil && n.Metadata.Labels["mesh"] != row.label {
 			t.Errorf("%s: %+v, want the pod shop/web and the label %q of its namespace", row.name, w,
@@ -221,7 +221,7 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 			continue
 		}
 		m := w.Pod.Metadata
-		if !w.Template || w.Source != kind+" shop/web" || m.Namespace != "shop" ||
+		if !w.IsTemplate || w.Source != kind+" shop/web" || m.Namespace != "shop" ||
 			m.Name != "web" || m.Labels["app"] != "web" ||
 			m.Annotations["a"] != "b" || len(w.Pod.Spec.Containers) != 1 ||
 			!slices.Equal(w.Ignored, []string{"Service web", "Pod web-"}) {
@@ -262,7 +262,7 @@ func FuzzRead(f *testing.F) {
 				w.Pod.Metadata.Namespace, w.Namespace.Metadata.Name)
 		}
 		pod, err := podfile.Read(strings.NewReader(text))
-		if err == nil && (workloadErr != nil || w.Template) {
+		if err == nil && (workloadErr != nil || w.IsTemplate) {
 			t.Errorf("Read finds a pod, but ReadWorkload finds a template or fails: %v", workloadErr)
 		}
 		if err != nil {

@@ -21,13 +21,13 @@ type Workload struct {
 	Namespace *decide.Namespace
 	// Source names the object: "Deployment shop/web".
 	Source string
-	// Template reports that the pod is the template of a workload.
-	Template bool
+	// IsTemplate is set if the pod is the template of a workload.
+	IsTemplate bool
 	// Ignored names the other objects of the file, except namespaces.
 	Ignored []string
 }
 
-// workloadKinds lists the kinds that have the template of a pod, for errors.
+// workloadKinds lists the kinds that have a pod template, for errors.
 const workloadKinds = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or" +
 	" CronJob"
 
@@ -45,7 +45,8 @@ type template struct {
 
 // ReadWorkload reads the first object that is a pod or is of a kind with a pod template, from YAML
 // documents, JSON, and Lists as kubectl get -o yaml writes them. The file may also contain the
-// namespace of the pod. If the file contains only other namespaces, ReadWorkload returns an error.
+// namespace of the pod. If the file contains namespaces, but not the pod's, ReadWorkload returns an
+// error.
 func ReadWorkload(r io.Reader) (*Workload, error) {
 	objects, err := read(r)
 	if err != nil {
@@ -57,7 +58,7 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 	if index < 0 {
 		return nil, fmt.Errorf("kind %q: want a Pod, or a %s", objects[0].Kind, workloadKinds)
 	}
-	found := &Workload{Template: objects[index].hasTemplate()}
+	found := &Workload{IsTemplate: objects[index].hasTemplate()}
 	if found.Pod, err = objects[index].podOrTemplate(); err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 		}
 	}
 	if found.Namespace == nil && len(others) > 0 {
-		return nil, fmt.Errorf("the pod is in namespace %q, and the namespace beside it is %q",
+		return nil, fmt.Errorf("the pod is in namespace %q, but the file contains namespace %q",
 			m.Namespace, strings.Join(others, ", "))
 	}
 	return found, nil

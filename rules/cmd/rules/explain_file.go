@@ -31,7 +31,7 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 		notes = append(notes, decide.Note{Kind: kind, Message: fmt.Sprintf(format, args...)})
 	}
 	source := w.Source
-	if w.Template {
+	if w.IsTemplate {
 		source = "the template of the pods of " + w.Source
 	}
 	switch n := len(w.Ignored); {
@@ -42,12 +42,12 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 			names += fmt.Sprintf(" and %d more", n-maxListed)
 		}
 		note(noteObjectTaken, "this is %s; not explained: %s", source, names)
-	case w.Template:
+	case w.IsTemplate:
 		note(noteObjectTaken, "this is %s", source)
 	}
 	lacksProxy := decision.Reason == decide.NotInjected ||
 		decision.Reason == decide.NoProxyContainer
-	if w.Template && lacksProxy {
+	if w.IsTemplate && lacksProxy {
 		note(noteNotInjected,
 			"istiod adds the proxy when a pod is created; istioctl kube-inject adds it to a file")
 	}
