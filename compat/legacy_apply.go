@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -121,8 +122,8 @@ func (a *legacyApplier) replace(desired tables) (Result, error) {
 			return result, err
 		}
 	}
-	const format = "gave up after %d attempts because of concurrent changes by other processes"
-	return result, a.writer.undo(fmt.Errorf(format, maxAttempts))
+	const format = "replace Sluice's rules in iptables-legacy: gave up after %d attempts: %w"
+	return result, a.writer.undo(fmt.Errorf(format, maxAttempts, xtables.ErrChanged))
 }
 
 // outcomeOf returns the outcome of executing the steps on the current tables.

@@ -13,7 +13,7 @@ import (
 // A writer replaces tables one after another in the namespace of the thread, and can roll back.
 type writer struct {
 	replaced []replacedRules
-	// rollbackFailed reports that a rollback failed.
+	// rollbackFailed is set if a rollback failed.
 	rollbackFailed bool
 }
 
@@ -107,12 +107,13 @@ func replaceSluiceRules(id xtables.ID, desired encodedRules) (before encodedRule
 // changeTable changes a table atomically in the namespace of the thread. If another process changes
 // the table at the same time, changeTable reads the table again and repeats the change.
 func changeTable(id xtables.ID, change func(*xtables.Table) error) error {
+	var err error
 	for range maxAttempts {
-		t, err := xtables.Open(nil, id.Family, id.Name)
-		if err != nil {
+		var t *xtables.Table
+		if t, err = xtables.Open(nil, id.Family, id.Name); err != nil {
 			return err
 		}
-		if err := change(t); err != nil {
+		if err = change(t); err != nil {
 			return err
 		}
 		err = xtables.Replace(nil, t)
@@ -125,5 +126,5 @@ func changeTable(id xtables.ID, change func(*xtables.Table) error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("gave up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
+	return fmt.Errorf("gave up after %d attempts: %w", maxAttempts, err)
 }
