@@ -166,8 +166,8 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("the rules of the kernel are %s, want %s\n%v\n%v", v, diff.Equivalent, r.Classes,
-					r.Undecided)
+				t.Errorf("the rules of the kernel are %s, want %s; classes %v, undecided %v", v,
+					diff.Equivalent, r.Classes, r.Undecided)
 			}
 			for _, tc := range []struct {
 				name     string
@@ -216,8 +216,8 @@ func TestBackendsReadBackRulesThatMatchTheKubeletsUser(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("the rules of the kernel are %s, want %s\n%v\n%v", v, diff.Equivalent, r.Classes,
-					r.Undecided)
+				t.Errorf("the rules of the kernel are %s, want %s; classes %v, undecided %v", v,
+					diff.Equivalent, r.Classes, r.Undecided)
 			}
 		})
 	}

@@ -36,8 +36,8 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.StrictVerdict(); v != diff.Equivalent {
-				t.Errorf("the rules of the kernel are %s, want %s\n%v\n%v\n%v", v, diff.Equivalent,
-					r.Classes, r.Undecided, r.Routing)
+				t.Errorf("the rules of the kernel are %s, want %s; classes %v, undecided %v, routing %v",
+					v, diff.Equivalent, r.Classes, r.Undecided, r.Routing)
 			}
 			if removed, err := b.Remove(ns); err != nil || !removed {
 				t.Fatalf("Remove: %t, error %v; want true", removed, err)

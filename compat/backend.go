@@ -57,8 +57,8 @@ type Backend interface {
 	// backend holds no rules of Sluice, the result has no tables.
 	Read(ns *netns.NS) (rules.Ruleset, error)
 	// Remove deletes Sluice's rules, and Sluice's routes unless rules in the other backend need
-	// them. It reports whether it deleted anything, and returns false and no error if the kernel
-	// does not support the backend.
+	// them. It reports whether it deleted anything, and returns no error if the kernel does not
+	// support the backend.
 	Remove(ns *netns.NS) (bool, error)
 	// Plan returns what Apply would do with the rules, without changing anything. It ignores
 	// routes. With [EmptySnapshot] it does not read the namespace's rules, and assumes that the
@@ -72,8 +72,8 @@ type Result struct {
 	nft.Result
 	// Backend is the backend that now holds the rules.
 	Backend BackendName
-	// Moved reports that the other backend held rules of Sluice, and that the outcome is
-	// "replaced". Apply removed the rules of the other backend, unless the error says otherwise.
+	// Moved is set if the other backend held rules of Sluice. The outcome is then "replaced". Apply
+	// removed the rules of the other backend, unless the error says otherwise.
 	Moved       bool
 	legacyEmpty bool // see Snapshot.legacyEmpty
 }
@@ -119,16 +119,16 @@ type Snapshot struct {
 	// Generation is the generation ID of the nf_tables ruleset (NFT_MSG_GETGEN), or 0 if unknown.
 	Generation uint32
 	backend    BackendName
-	// inSync reports that Check found no difference at Generation. hasRules reports that the
-	// backend held at least one rule.
+	// inSync is set if Check found no difference at Generation. hasRules is set if the backend held
+	// at least one rule of Sluice.
 	inSync, hasRules bool
 	// lastRead contains the nftables rules that were read, if they differed from the ruleset.
 	lastRead nft.Snapshot
-	// legacyEmpty reports that iptables-legacy held no rules of Sluice when Apply programmed
+	// legacyEmpty is set if iptables-legacy held no rules of Sluice when Apply programmed
 	// nf_tables. This stays valid while Sluice's table in nf_tables exists, because the legacy
 	// backend deletes that table when it applies.
 	legacyEmpty bool
-	// empty reports that the namespace holds no rules and routes of Sluice.
+	// empty is set if the namespace holds no rules and routes of Sluice.
 	empty bool
 }
 

@@ -160,9 +160,9 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 }
 
 // removeLegacy removes Sluice's rules from all tables in the namespace of the thread, and reports
-// whether it has replaced a table. It begins with nat, so that no DNS query is redirected without
-// the conntrack zone that raw assigns. If a table cannot be replaced, it continues with the other
-// tables, and returns all errors.
+// whether it has replaced a table. In each family it begins with nat, so that no DNS query is
+// redirected without the conntrack zone that raw assigns. If a table cannot be replaced, it
+// continues with the other tables, and returns all errors.
 func removeLegacy() (bool, error) {
 	current, err := readLegacy(sluiceRules)
 	if err != nil {

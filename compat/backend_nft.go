@@ -48,8 +48,8 @@ func (b nftBackend) Apply(
 // in the namespace of the thread.
 type migration struct {
 	ruleset rules.Ruleset
-	// started reports that nft's Apply has called begin. exclusive reports that Apply held the lock
-	// of the namespace at the call.
+	// started reports whether nft's Apply has called begin. exclusive reports whether Apply held
+	// the lock of the namespace at the call.
 	started, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
@@ -114,6 +114,7 @@ func mayBeApplied(applied nft.Result) bool {
 
 // clearLegacy removes Sluice's rules from iptables-legacy in the namespace of the thread, and the
 // routes that the ruleset does not need. If nf_tables has no rules of Sluice, it removes nothing.
+// If nf_tables has other rules than the ruleset, it keeps the routes.
 func (r *Result) clearLegacy(rs rules.Ruleset) error {
 	found, err := nft.Read(nil)
 	// If nf_tables has no rules, another process may have moved them to iptables-legacy. Keep them.

@@ -107,6 +107,7 @@ func TestCheckIgnoresAdditionalCounters(t *testing.T) {
 	applyAndCheck(t, b, ns, without, nft.Replaced)
 	found, err := b.Check(ns, with, compat.Snapshot{})
 	if err != nil || len(found.Differences) == 0 {
-		t.Errorf("Check reports no difference for missing counters, error %v", err)
+		t.Errorf("differences %v, error %v; want differences for the missing counters",
+			found.Differences, err)
 	}
 }

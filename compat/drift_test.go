@@ -49,7 +49,7 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 				}
 				if diff := cmp.Diff(strings.Join(texts, "\n"),
 					lines(found.Differences)); diff != "" {
-					t.Errorf("-want +found\n%s", diff)
+					t.Errorf("differences (-want +got):\n%s", diff)
 				}
 			}
 			check(append([]string{stale}, foreign...)...)
@@ -219,7 +219,7 @@ func TestApplyWithASnapshotEqualsAFullApply(t *testing.T) {
 					}
 					if left, err := b.Check(ns, want, compat.Snapshot{}); err != nil ||
 						len(left.Differences) > 0 {
-						t.Errorf("differences after Apply: %v, error %v", left.Differences, err)
+						t.Errorf("differences after Apply: %v, error %v; want none", left.Differences, err)
 					}
 					return result
 				}

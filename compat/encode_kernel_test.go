@@ -164,7 +164,7 @@ func TestKernelListsEncodedRules(t *testing.T) {
 				t.Errorf("the kernel has other rules:\n%v", diffs)
 			}
 			if diff := cmp.Diff(commentsOf(legacy.Tables...), comments); diff != "" {
-				t.Errorf("-want +comments:\n%s", diff)
+				t.Errorf("comments (-want +got):\n%s", diff)
 			}
 
 			second := netnstest.New(t)
@@ -173,7 +173,8 @@ func TestKernelListsEncodedRules(t *testing.T) {
 					istiotest.Save(t, ns, istiotest.Legacy, f))
 			}
 			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, second)); diff != "" {
-				t.Errorf("iptables-save prints other rules after its output was loaded:\n%s", diff)
+				t.Errorf("iptables-save prints other rules after its output was loaded (-before +after):\n%s",
+					diff)
 			}
 			reloaded, _ := kernelRules(t, second)
 			if diffs := rules.Compare(found, reloaded); len(diffs) > 0 {

@@ -124,8 +124,8 @@ func appliesTo(c rules.ChainRef, f rules.Family) bool {
 	return c.Table.Family == rules.Inet || c.Table.Family == f
 }
 
-// assignChains assigns each base chain to a table position. It returns an error if a chain has no
-// table position or the policy drop, or if the positions cannot keep the order of the chains.
+// assignChains assigns each base chain to a table position. It returns an error if a chain has the
+// policy drop or no table position, or if the positions cannot keep the order of the chains.
 func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
 	assigned := map[tablePosition]rules.ChainRef{}
 	for _, h := range []rules.Hook{

@@ -176,11 +176,11 @@ func wrapRuleError(c *rules.Chain, i int, err error) error {
 		c.Name, i+1, &c.Rules[i], err)}
 }
 
-// Unwrap returns the error.
+// Unwrap returns the wrapped error.
 func (e ruleError) Unwrap() error { return e.error }
 
-// translateRule translates a rule. next is the continuation after the rule. split reports that next
-// was translated to a separate chain.
+// translateRule translates a rule. next is the continuation after the rule. split reports whether
+// next was translated to a separate chain.
 func (tr *translator) translateRule(
 	r ruleParts, next continuation,
 ) (list []rules.Rule, split bool, err error) {
@@ -227,7 +227,7 @@ func (tr *translator) translateAction(
 		}
 	case rules.Jump:
 		if slices.Contains(tr.path, a.Chain) {
-			return nil, fmt.Errorf("jump to chain %s is a loop", a.Chain)
+			return nil, fmt.Errorf("jump to chain %s forms a loop", a.Chain)
 		}
 		if !a.Goto {
 			following = rest

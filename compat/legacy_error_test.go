@@ -73,7 +73,7 @@ func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
 				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"})}),
 			"chain c1: rule 1: meta l4proto tcp jump c1" + cannot +
-				"jump to chain c1 is a loop",
+				"jump to chain c1 forms a loop",
 		},
 		{
 			"a redirect outside of nat", mangle(rule([]rules.Match{tcp}, redirect)),

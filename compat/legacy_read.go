@@ -38,7 +38,7 @@ func readLegacy(selection func(*rules.Table) *rules.Table) (tables, error) {
 }
 
 // sluiceRules returns Sluice's chains of a table, and the rules of other chains that jump to them.
-// It omits policies, and returns nil if the table has no such chains and rules.
+// It omits policies, and returns nil if the table has neither such chains nor such rules.
 func sluiceRules(t *rules.Table) *rules.Table {
 	return selectSluiceRules(t, func(list []rules.Rule) []rules.Rule {
 		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool {

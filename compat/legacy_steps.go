@@ -44,7 +44,7 @@ func tablesOf(list []rules.Table) tables {
 type step struct {
 	id      xtables.ID
 	desired *rules.Table // nil removes Sluice's rules
-	// hasGate reports that the gate exists after the step. If so, the caller must call
+	// hasGate reports whether the gate exists after the step. If so, the caller must call
 	// nft.WaitForPackets before the next step: packets that were already in a hook may miss the
 	// gate, or chains that the step has registered.
 	hasGate bool

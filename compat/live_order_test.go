@@ -323,7 +323,7 @@ func TestNamespaceStateEqual(t *testing.T) {
 		}
 	}
 	if !state.equal(namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
-		t.Error("two states with the same content are not equal")
+		t.Error("two states with the same content differ, want equal states")
 	}
 }
 

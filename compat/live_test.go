@@ -102,7 +102,7 @@ func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
 		ns := netnstest.New(t)
 		nftables(t, ns, text)
 		if live := readLive(t, ns, compat.OriginIPTablesNFT); len(live.Ruleset.Tables) > 0 {
-			t.Errorf("%s: the table is attributed to iptables-nft", name)
+			t.Errorf("%s: the table is attributed to iptables-nft, want nft", name)
 		}
 		if live := readLive(t, ns, compat.OriginNFT); len(live.Ruleset.Tables) != 1 {
 			t.Errorf("%s: the table is not attributed to nft", name)
@@ -204,7 +204,7 @@ func sameAsText(
 	for _, d := range rules.Compare(rules.Ruleset{Tables: want}, got) {
 		// The kernel also has empty chains that the text does not name.
 		if d.Kind != rules.Extra || !strings.HasPrefix(d.Got, "chain ") {
-			t.Error(d)
+			t.Errorf("the rules of the kernel differ from the text: %s", d)
 		}
 	}
 	wantKnown(t, got)
@@ -218,7 +218,7 @@ func wantKnown(t testing.TB, rs rules.Ruleset) {
 	t.Helper()
 	for line := range strings.Lines(rs.String()) {
 		if strings.Contains(line, "unknown(") {
-			t.Error(line)
+			t.Errorf("the model cannot express a rule: %s", line)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 				live := readLive(t, ns, compat.OriginNFT)
 				wantKnown(t, live.Ruleset)
 				if strings.Contains(string(text), "add rule") && len(live.Ruleset.Tables) == 0 {
-					t.Error("no rules found")
+					t.Error("ReadLive returns no table, want the tables of the commands")
 				}
 			})
 		}

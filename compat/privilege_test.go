@@ -43,7 +43,7 @@ func TestCapabilitiesOfAnInitContainerSuffice(t *testing.T) {
 		}
 	}
 	if err := p.Wait(); err != nil {
-		t.Error(err, p.stderr.String())
+		t.Errorf("the process failed: %v\n%s", err, p.stderr.String())
 	}
 	wantInSync(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, dual))
 }
@@ -176,7 +176,7 @@ func TestAutoSelectsLegacyIfNFTIsMissing(t *testing.T) {
 		}
 	}
 	if err := p.Wait(); err != nil {
-		t.Error(err, p.stderr.String())
+		t.Errorf("the process failed: %v\n%s", err, p.stderr.String())
 	}
 	wantNoRules(t, ns)
 }

@@ -51,7 +51,7 @@ func newPod(t *testing.T) pod {
 	p := pod{ns: netnstest.NewPair(t).Pod, parent: fmt.Sprintf("/sluice-test-%d", os.Getpid())}
 	p.mount = t.TempDir()
 	if err := unix.Mount("none", p.mount, "cgroup2", 0, ""); err != nil {
-		t.Skipf("cgroup2: %v", err)
+		t.Skipf("cannot mount cgroup2: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(p.mount, unix.MNT_DETACH); err != nil {
@@ -155,13 +155,13 @@ func TestListReturnsTheProgramsOfAPod(t *testing.T) {
 			Program: load(t, "tcx", ebpf.SchedCLS, ebpf.AttachNone, -1),
 		})
 		if err := closeAtEnd(t, tcx, err); err != nil {
-			return fmt.Errorf("tcx: %w", err)
+			return fmt.Errorf("attach to tcx: %w", err)
 		}
 		xdp, err := link.AttachXDP(link.XDPOptions{
 			Interface: i.Attrs().Index, Program: load(t, "xdp", ebpf.XDP, ebpf.AttachNone, 2),
 		})
 		if err := closeAtEnd(t, xdp, err); err != nil {
-			return fmt.Errorf("XDP: %w", err)
+			return fmt.Errorf("attach to XDP: %w", err)
 		}
 		return tc(i, load(t, "classify", ebpf.SchedCLS, ebpf.AttachNone, -1))
 	})
@@ -238,7 +238,7 @@ func tc(i netlink.Link, program *ebpf.Program) error {
 		Parent: netlink.HANDLE_CLSACT,
 	}}
 	if err := netlink.QdiscAdd(qdisc); err != nil {
-		return fmt.Errorf("clsact: %w", err)
+		return fmt.Errorf("add qdisc clsact: %w", err)
 	}
 	return netlink.FilterAdd(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{

@@ -61,7 +61,7 @@ func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string)
 	} {
 		filters, err := h.FilterList(i, parent)
 		if err != nil {
-			continue // the interface has no clsact qdisc
+			continue // usually the interface has no clsact qdisc
 		}
 		for _, f := range filters {
 			if p, ok := f.(*netlink.BpfFilter); ok {

@@ -81,7 +81,7 @@ type PolicyRule struct {
 	Priority   int
 	Table      uint32
 	Mark, Mask uint32 // Mark is not compared if Mask is 0
-	// HasOtherSelectors reports that the rule has other conditions than the mark.
+	// HasOtherSelectors reports whether the rule has conditions other than the mark.
 	HasOtherSelectors bool
 	// Text is the rule in the syntax of the ip command.
 	Text string
@@ -92,7 +92,7 @@ type Route struct {
 	Family  rules.Family
 	Table   uint32
 	Default bool // for all destinations
-	// Local reports that the route is "local default dev lo".
+	// Local reports whether the route is "local default dev lo".
 	Local bool
 	Text  string // the route in the syntax of the ip command
 }
@@ -101,8 +101,8 @@ type Route struct {
 type LegacyTable struct {
 	Family rules.Family
 	Name   string // "nat"
-	// Chains are the user-defined chains. Rules is the number of rules without the policies of
-	// built-in chains.
+	// Chains are the user-defined chains. Rules is the number of rules in all chains, not counting
+	// the policies of built-in chains.
 	Chains []string
 	Rules  int
 	// Err is the reason why the content is unknown.

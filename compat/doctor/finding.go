@@ -18,7 +18,7 @@ type Finding struct {
 	Summary string `json:"verdict"`
 	// Next is the remedy; empty if none is needed or known.
 	Next string `json:"next,omitempty"`
-	// Prevented reports that the cause is the kernel or a missing permission, which cannot be
+	// Prevented is set if the cause is the kernel or a missing permission, which cannot be
 	// corrected in the namespace.
 	Prevented bool `json:"prevented,omitempty"`
 }

@@ -114,7 +114,7 @@ func (f *Facts) readNetwork() error {
 		return fmt.Errorf("open route netlink socket: %w", err)
 	}
 	defer h.Close()
-	// Ignore that a dump was interrupted: the dump may only lack the most recent changes.
+	// Ignore that a dump was interrupted: the dump lacks at most the most recent changes.
 	listError := func(subject string, err error) error {
 		if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil

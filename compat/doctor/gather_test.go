@@ -70,7 +70,7 @@ func TestGatherHealthyPod(t *testing.T) {
 		t.Errorf("interfaces %v, want eth0 up, with the address %s", f.Interfaces, pair.PodIP6)
 	}
 	if names := legacyNames(t, pair.Pod); names != "" {
-		t.Errorf("iptables-legacy tables were created: %s", names)
+		t.Errorf("iptables-legacy tables %s after Gather, want none", names)
 	}
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		findings := Diagnose(f, typical(mode))
@@ -112,7 +112,7 @@ func TestGatherLegacyTables(t *testing.T) {
 		{Family: rules.IPv6, Name: "nat", Rules: 1},
 	}
 	if !reflect.DeepEqual(f.Legacy, want) || f.LegacyErr != nil {
-		t.Errorf("got %+v, %v\nwant %+v", f.Legacy, f.LegacyErr, want)
+		t.Errorf("got %+v, error %v\nwant %+v", f.Legacy, f.LegacyErr, want)
 	}
 	if after := legacyNames(t, pair.Pod); after != before {
 		t.Errorf("Gather changed the iptables-legacy tables from %q to %q", before, after)
@@ -223,7 +223,7 @@ END`)
 			}
 			answer, err := network.Dial(call)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
-				t.Errorf("the connection got %s, %v; want captured %t", answer, err, row.captured)
+				t.Errorf("the answer is %s, error %v; want captured %t", answer, err, row.captured)
 			}
 			facts := Gather(network.Pod, rules.MustCompile(row.params), diff.AgentBudget)
 			findings := Diagnose(facts, row.params)
@@ -266,7 +266,7 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	}
 	f := Gather(ns, rules.MustCompile(rules.DefaultRedirect()), diff.AgentBudget)
 	if f.SocketsErr != nil || len(f.Sockets) != 3 || !f.Sockets[0].Packet || f.Sockets[1].Packet {
-		t.Fatalf("sockets %+v, %v; want a packet socket and two raw sockets", f.Sockets,
+		t.Fatalf("sockets %+v, error %v; want a packet socket and two raw sockets", f.Sockets,
 			f.SocketsErr)
 	}
 	for _, s := range f.Sockets {

@@ -173,7 +173,7 @@ func (d *diagnosis) checkIstio() {
 const removeIstio = "run rules cleanup --istio to remove them"
 
 // addIstioFinding reports rules of Istio's programs. summary is the beginning of the finding's
-// summary. savesMarks reports that the rules save marks to connections. Such rules conflict with
+// summary. savesMarks reports whether the rules save marks to connections. Such rules conflict with
 // TPROXY.
 func (d *diagnosis) addIstioFinding(summary string, savesMarks bool) {
 	switch {

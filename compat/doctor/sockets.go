@@ -12,7 +12,7 @@ import (
 
 // A RawSocket is a packet socket or a raw IP socket.
 type RawSocket struct {
-	// Packet reports that the socket is a packet socket (AF_PACKET), not a raw IP socket.
+	// Packet reports whether the socket is a packet socket (AF_PACKET), not a raw IP socket.
 	Packet bool
 	UID    uint32
 	// Processes are the visible processes that have the socket open, as NAME[PID].

@@ -23,18 +23,19 @@ const (
 
 // An Effect is the effect of foreign rules on captured traffic.
 type Effect struct {
-	// Bypasses contains classes of packets that bypass the proxy, the most general first. More
-	// reports that there are further classes.
+	// Bypasses contains classes of packets that bypass the proxy, the most general first. More is
+	// set if there are further classes.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
 	// Unknown contains the reasons why the outcome of captured packets is unknown, as sentences.
 	Unknown []string `json:"unknown"`
-	// Exhausted reports that the budget was used up, or that the rules could not be read. Another
+	// Exhausted is set if the budget was used up, or if the rules could not be read. Another
 	// attempt may succeed.
 	Exhausted bool `json:"exhausted,omitempty"`
 }
 
-// Verdict returns [Bypassed] if there is a bypass, or else [Unknown] if an outcome is unknown.
+// Verdict returns [Bypassed] if there is a bypass, or else [Unknown] if an outcome is unknown, or
+// else [None].
 func (e *Effect) Verdict() Verdict {
 	switch {
 	case len(e.Bypasses) > 0:

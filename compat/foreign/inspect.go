@@ -16,7 +16,7 @@ import (
 // A Snapshot is an effect at one time. [Snapshot.IsValid] checks later whether it is still valid.
 type Snapshot struct {
 	Effect
-	// Traced reports that the namespace has the rules of a trace. A killed process may have left
+	// Traced reports whether the namespace has the rules of a trace. A killed process may have left
 	// these rules.
 	Traced bool
 	legacy xtables.Digest // of the iptables-legacy tables

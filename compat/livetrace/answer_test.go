@@ -304,7 +304,7 @@ func TestExpiredConnectionTimesOut(t *testing.T) {
 		}
 	}
 	if !a.answers.IsWaiting() {
-		t.Error("IsWaiting reports no pending answer before the entries expire")
+		t.Error("IsWaiting returns false before the entries expire, want true")
 	}
 	a.clockOffset = 10 * time.Minute
 	a.deleteEntries(t)
@@ -313,6 +313,6 @@ func TestExpiredConnectionTimesOut(t *testing.T) {
 		t.Errorf("got %v, want two connections that timed out", got)
 	}
 	if a.answers.IsWaiting() {
-		t.Error("IsWaiting reports a pending answer after the connections ended")
+		t.Error("IsWaiting returns true after the connections timed out, want false")
 	}
 }

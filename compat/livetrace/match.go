@@ -43,13 +43,12 @@ type Observation struct {
 	Differences []string
 	// NotCompared is the reason why the paths were not compared, or empty.
 	NotCompared string
-	// Repeated reports that the packet is not the first packet of its connection, such as a
+	// Repeated is set if the packet is not the first packet of its connection, such as a
 	// retransmitted SYN. The kernel does not evaluate NAT rules for such a packet. The outcome of
 	// the packet may therefore differ from the outcome of the connection.
 	Repeated bool
 
-	// markedBeforeConntrack reports that iptables-legacy marks packets for tracing before
-	// conntrack.
+	// markedBeforeConntrack is set if iptables-legacy marks packets for tracing before conntrack.
 	markedBeforeConntrack bool
 }
 
@@ -160,7 +159,7 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 }
 
 // nftStep returns the step for an event of nf_tables. It does not set Base and Hook. Index is -1 if
-// the ruleset lacks the rule.
+// the event is not about a rule, or if the ruleset lacks the rule.
 func nftStep(rs *rules.Ruleset, e trace.Event) Step {
 	s := Step{Event: e, Owner: foreign.OwnerNFT}
 	s.Index = -1

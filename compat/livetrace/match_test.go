@@ -77,7 +77,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 	}
 	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}},
 		rules.Packet{}, true); ok {
-		t.Error("Match returned true for a packet without its first event")
+		t.Error("Match returns true for a packet without its first event, want false")
 	}
 }
 

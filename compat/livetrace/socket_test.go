@@ -43,7 +43,7 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 	if err := raw.Control(func(fd uintptr) {
 		link, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	}); err != nil || link == "" {
-		t.Fatal(err)
+		t.Fatalf("link %q of the descriptor, error %v; want the link of a socket", link, err)
 	}
 	for file, text := range map[string]string{
 		"status": "Name:\tcurl\nGid:\t7\t7\t7\t8\n",
@@ -152,7 +152,8 @@ func TestOwnersHaveIDsOfTheUserNamespace(t *testing.T) {
 	}
 }
 
-// countOpens returns a function that returns how often the directory has been opened since.
+// countOpens returns a function that returns how often the directory was opened since countOpens
+// returned.
 func countOpens(t *testing.T, dir string) func() int {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

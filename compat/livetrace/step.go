@@ -16,8 +16,8 @@ type Step struct {
 	Event trace.Event
 	Hook  rules.Hook // of the base chain
 	Owner foreign.Owner
-	// Ambiguous reports that the kernel's rule contains a map, and that the matching element of the
-	// map is unknown. Index is then the index of the rule for the first element.
+	// Ambiguous is set if the kernel's rule contains a map, and the matching element of the map is
+	// unknown. Index is then the index of the rule for the first element.
 	Ambiguous bool
 }
 

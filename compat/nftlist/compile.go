@@ -29,7 +29,7 @@ type compiler struct {
 	usedRegisters int
 	// computations is the number of computations, such as hashes, in the current statement.
 	computations int
-	// lacksRegisters reports that the statement needs more registers than there are.
+	// lacksRegisters reports whether the statement needs more registers than there are.
 	lacksRegisters bool
 	// omittedFamily is the family, ip or ip6, to which the rule may be limited by a condition that
 	// nft does not list.
@@ -45,7 +45,7 @@ func newCompiler(family string, sets *setBuilder) *compiler {
 	return c
 }
 
-// add adds an expression of the current statement.
+// add adds an expression to the current statement.
 func (c *compiler) add(e expr.Any) { c.added = append(c.added, e) }
 
 // addImplied adds a condition before the current statement.
@@ -197,7 +197,7 @@ func sizeOf(fields []field) int {
 	return size
 }
 
-// load allocates registers and loads fields to them. inInterval reports that the fields are
+// load allocates registers and loads fields to them. inInterval reports whether the fields are
 // compared with intervals, and must therefore be in network byte order. load returns false if there
 // are not enough registers.
 func (c *compiler) load(fields []field, inInterval bool) (register, bool) {

@@ -13,16 +13,16 @@ import (
 type datatype struct {
 	kind datakind
 	size int // in bytes
-	// isHost reports that numbers are in host byte order, except in intervals.
+	// isHost reports whether numbers are in host byte order, except in intervals.
 	isHost bool
-	// isPair reports that values of a map are ranges: two values, the first and the last.
+	// isPair reports whether values of a map are ranges: two values, the first and the last.
 	isPair bool
-	// isFlags reports that a comparison without an operator matches any of the bits.
+	// isFlags reports whether a comparison without an operator matches any of the bits.
 	isFlags bool
 	// bits and shift describe a field that is a part of its bytes: the number of its bits, and the
 	// number of bits below it. bits is 0 for other fields.
 	bits, shift int
-	// parse returns the number with a name. It is nil if values have no names.
+	// parse returns the number that a name stands for. It is nil if values have no names.
 	parse func(name string) (uint64, bool)
 }
 

@@ -28,7 +28,8 @@ func checkJumps(t *rules.Table) error {
 			return known, nil
 		}
 		if level > maxJumps {
-			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or more than %d are nested",
+			return 0, fmt.Errorf(
+				"chain %s %s %s: the jumps form a loop, or more than %d are nested",
 				t.Family, t.Name, c.Name, maxJumps)
 		}
 		deepest := 0

@@ -158,8 +158,8 @@ func undecidedFlags(t tableObject, flags []string) []string {
 	return sentences
 }
 
-// decodeTables decodes and checks the tables. It adds them to the listing, with a sentence about
-// each thing that is undecided about them.
+// decodeTables decodes and checks the tables. It adds them, and what is undecided about
+// them, to the listing.
 func (in *reader) decodeTables(l *Listing, tables []nft.Table) error {
 	var err error
 	if l.Tables, err = nft.DecodeTables(tables); err != nil {

@@ -273,7 +273,7 @@ func TestJSONThatIsNotAListing(t *testing.T) {
 		l, err := nftlist.Parse("file", strings.NewReader(text))
 		if err == nil || !strings.Contains(err.Error(), message) ||
 			!strings.HasPrefix(err.Error(), "file: ") {
-			t.Errorf("%s: %+v, %v, want %q", text, l, err, message)
+			t.Errorf("%s: listing %+v, error %v, want an error with %q", text, l, err, message)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type nameTable []struct {
 	number uint64
 }
 
-// number returns the number with the name.
+// number returns the number that the name stands for.
 func (t nameTable) number(name string) (uint64, bool) {
 	for _, entry := range t {
 		if entry.name == name {

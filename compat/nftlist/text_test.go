@@ -252,7 +252,7 @@ func TestTextOfIPTablesNFT(t *testing.T) {
 	l, err := nftlist.Parse("file", strings.NewReader(text))
 	want := "[nft does not list all that iptables-nft puts into table ip nat: compare the output of iptables-save]"
 	if err != nil || fmt.Sprint(l.Undecided) != want {
-		t.Errorf("%v, %v, want %s", l, err, want)
+		t.Errorf("listing %v, error %v, want undecided %s", l, err, want)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestTextWithErrors(t *testing.T) {
 	} {
 		l, err := nftlist.Parse("file", strings.NewReader(tc.text))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%q: %+v\n got %v\nwant %s", tc.text, l, err, tc.want)
+			t.Errorf("%q: listing %+v\n got error %v\nwant %s", tc.text, l, err, tc.want)
 		}
 		if e := (*save.SyntaxError)(nil); strings.Contains(tc.want, ": want ") && !errors.As(err, &e) {
 			t.Errorf("%q: error of type %T, want a syntax error", tc.text, err)
@@ -326,6 +326,6 @@ func TestTableFlagsThatAreUnknown(t *testing.T) {
 		`{"nftables":[{"table":{"family":"ip","name":"a","flags":"a"}}]}`))
 	want := `[the listing does not show whether table ip a is dormant: the flag "a" is unknown]`
 	if err != nil || fmt.Sprint(l.Undecided) != want {
-		t.Errorf("%+v, %v, want %s", l, err, want)
+		t.Errorf("listing %+v, error %v, want undecided %s", l, err, want)
 	}
 }

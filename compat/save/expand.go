@@ -21,7 +21,7 @@ const maxCombinations = 4096
 const maxExpansion = 1 << 20
 
 // expandHeader returns the header matches of each resulting rule. others is the number of other
-// matches of the rule. merged reports that one rule represents several combinations.
+// matches of the rule. merged reports whether one rule represents several combinations.
 func (r *ruleReader) expandHeader(others int) (matches [][]rules.Match, merged bool) {
 	h := &r.header
 	combinations := max(len(h.source), 1) * max(len(h.destination), 1)

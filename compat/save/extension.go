@@ -10,7 +10,7 @@ import (
 type extension struct {
 	name    string
 	options []optionKind
-	// open reports that the match or target may have options that are not in the field options.
+	// open reports whether the match or target may have options that are not in the field options.
 	// Each word after the name that is no option of the rule's header may be such an option. The
 	// field options still shows which words are values, because a value may look like an option.
 	open bool

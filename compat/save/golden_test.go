@@ -64,7 +64,7 @@ func onlyRules(tables []rules.Table) rules.Ruleset {
 	return filled
 }
 
-// wantSame requires the same rules in the same chains.
+// wantSame verifies that two rulesets have the same rules in the same chains.
 func wantSame(t *testing.T, description string, want, got rules.Ruleset) {
 	t.Helper()
 	for _, d := range rules.Compare(want, got) {

@@ -15,11 +15,11 @@ type IstioLog struct {
 	// line of the log. If the log does not contain the state of a family, Tables contains no tables
 	// of the family. istio-init prints the state of IPv6 only if it captures IPv6.
 	Tables []rules.Table
-	// DryRun reports that the run changed nothing. Tables are then the result of the same run on
-	// empty tables.
+	// DryRun is set if the run changed nothing. Tables are then the result of the same run on empty
+	// tables.
 	DryRun bool
-	// FromInput reports that some tables are the result of applying the input of iptables-restore
-	// to empty tables. This is the case in a dry run, and if the log lacks the final state of a
+	// FromInput is set if some tables are the result of applying the input of iptables-restore to
+	// empty tables. This is the case in a dry run, and if the log lacks the final state of a
 	// family.
 	FromInput bool
 	// Failure is the error of the run; empty if the run succeeded. A failed run has tables too.
@@ -131,7 +131,7 @@ func (r *istioRun) unreadableError(file string, log string, entries []logEntry) 
 			"a run with iptables: the log of a run with native nftables contains no readable rules; "+
 				"read the rules of the namespace")
 	case len(r.final) == 0 && len(r.input) == 0 && r.failure() != "":
-		return errorAt(r.last, "a run that applied rules: this run failed before")
+		return errorAt(r.last, "a run that applied rules: this run failed before it applied any")
 	case len(r.final) == 0 && len(r.input) == 0 && r.stage == noStage:
 		return errorAt(&entries[0], "the log of istio-init, "+howToLog+": this is another log")
 	case len(r.final) == 0 && len(r.input) == 0:

@@ -58,7 +58,7 @@ type configReader struct {
 	line   int // the line at which the configuration begins
 	values map[string]configValue
 	errs   []error
-	// older reports that an older version wrote the log. Such a version may have fewer parameters.
+	// older is set if an older version wrote the log. Such a version may have fewer parameters.
 	older    bool
 	unstated []string
 }

@@ -60,7 +60,7 @@ func (p *lazyPattern) regexp() *regexp.Regexp {
 // A logReader splits a log into entries.
 type logReader struct {
 	entries []logEntry
-	// hasLevels reports that an entry with a level has been read. The log is then not in the plain
+	// hasLevels is set if an entry with a level has been read. The log is then not in the plain
 	// format of old versions.
 	hasLevels bool
 	// indent is the indentation of entries in a copied log.

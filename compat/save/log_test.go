@@ -443,7 +443,7 @@ func TestParseLogErrors(t *testing.T) {
 		},
 		{
 			"a failure before any rules", "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n",
-			`f:1:7: "invalid FORCE_IPTABLES_BINARY value \"foo\"": want a run that applied rules: this run failed before`,
+			`f:1:7: "invalid FORCE_IPTABLES_BINARY value \"foo\"": want a run that applied rules: this run failed before it applied any`,
 		},
 		{
 			"an end before any rules", upTo(applied, "2026-01-01T00:00:00.000005Z"),

@@ -10,7 +10,7 @@ import (
 // This file parses matches of header fields that the model does not represent.
 
 // unknownWithText records that the match is unknown. It uses the text only if ok is true and the
-// match has exactly one option. ok reports that this option is valid.
+// match has exactly one option. ok reports whether this option is valid.
 func (r *moduleReader) unknownWithText(ok bool, text string) []rules.Match {
 	r.isUnknown = true
 	if ok && len(r.options) == 1 {

@@ -16,7 +16,7 @@ type module struct {
 	flag    word
 	words   []word // all words of the match or target
 	options []option
-	implied bool // reports that the protocol implies the match, and no -m names it
+	implied bool // whether the protocol implies the match, and no -m names it
 }
 
 // An option is an option as given in a rule. The accepted options are [optionKind] values.
@@ -33,7 +33,7 @@ type option struct {
 type moduleReader struct {
 	*ruleReader
 	*module
-	// isUnknown reports that the model does not represent the match or target with its options. The
+	// isUnknown is set if the model does not represent the match or target with its options. The
 	// other fields apply only then.
 	isUnknown bool
 	effect    rules.Effect // the possible effect

@@ -73,7 +73,7 @@ type parser struct {
 	beginLines  map[string]int // the line at which each table begins, by name
 	isTableOpen bool           // the last table has not been committed
 	skipsTable  bool           // the line belongs to a table that cannot be read
-	// isNFT reports that iptables-nft has written the tables after the last header. iptables-nft
+	// isNFT is set if iptables-nft has written the tables after the last header. iptables-nft
 	// converts the match limit to an expression of nftables.
 	isNFT bool
 	// outsideErr is the error for the first line that is neither blank nor a comment, if this line

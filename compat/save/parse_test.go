@@ -427,7 +427,7 @@ func TestParseReportsTheFirstErrorsAndCountsTheOthers(t *testing.T) {
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+
 		strings.Repeat("-A OUTPUT -j\n-A OUTPUT -j DROP\n", 22)+"COMMIT\n"))
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("Parse returns no error, want errors")
 	}
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != 21 || !strings.HasPrefix(lines[19], "f:40:13: ") ||

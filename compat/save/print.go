@@ -31,12 +31,12 @@ func Print(w io.Writer, tables []rules.Table) error {
 			errs = append(errs, fmt.Errorf("table %s %s%w", t.Family, t.Name, err))
 		}
 		if t.Family != tables[0].Family {
-			errs = append(errs, fmt.Errorf("table %s %s: not of family %s as the first",
+			errs = append(errs, fmt.Errorf("table %s %s: want family %s, like the first table",
 				t.Family, t.Name, tables[0].Family))
 		}
 	}
 	if len(errs) > maxErrors {
-		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("%d more rules", len(errs)-maxErrors))
+		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("%d more errors", len(errs)-maxErrors))
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)

@@ -328,7 +328,7 @@ func TestPrintNamesTablesAndChainsThatIPTablesLacks(t *testing.T) {
 func TestPrintWritesOneFamily(t *testing.T) {
 	other := rules.Table{Family: rules.IPv6, Name: "raw"}
 	err := save.Print(&strings.Builder{}, []rules.Table{tableOf("nat"), other})
-	if err == nil || err.Error() != "table ip6 raw: not of family ip as the first" {
+	if err == nil || err.Error() != "table ip6 raw: want family ip, like the first table" {
 		t.Errorf("error %v, want an error about the second family", err)
 	}
 }
@@ -351,8 +351,8 @@ func TestPrintReportsTheFirstErrorsAndCountsTheOthers(t *testing.T) {
 	}
 	err := save.Print(&strings.Builder{}, []rules.Table{tableOf("nat", list...)})
 	if err == nil || strings.Count(err.Error(), "\n") != 20 ||
-		!strings.HasSuffix(err.Error(), "\n5 more rules") {
-		t.Errorf("error %v, want 20 errors and the number of further rules", err)
+		!strings.HasSuffix(err.Error(), "\n5 more errors") {
+		t.Errorf("error %v, want 20 errors and the number of further errors", err)
 	}
 }
 

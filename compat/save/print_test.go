@@ -40,8 +40,8 @@ func TestPrintedTablesParseToTheSame(t *testing.T) {
 	})
 }
 
-// TestPrintedTablesLoadToTheSame loads printed tables with iptables-legacy-restore. It requires the
-// same tables in the kernel and in the output of iptables-legacy-save.
+// TestPrintedTablesLoadToTheSame loads printed tables with iptables-legacy-restore. It verifies
+// that the kernel and the output of iptables-legacy-save have the same tables.
 func TestPrintedTablesLoadToTheSame(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {
@@ -92,20 +92,20 @@ func loadPrinted(t *testing.T, ns *netns.NS, tables []rules.Table) (text, saved 
 	return text, istiotest.Save(t, ns, istiotest.Legacy, family)
 }
 
-// wantLoaded requires the table, with its counters and comments, among the tables.
+// wantLoaded verifies that the table, with its counters and comments, is among the tables.
 func wantLoaded(t *testing.T, want rules.Table, among []rules.Table) {
 	t.Helper()
 	i := slices.IndexFunc(among, func(t rules.Table) bool {
 		return t.Family == want.Family && t.Name == want.Name
 	})
 	if i < 0 {
-		t.Errorf("no table %s", want.Name)
+		t.Errorf("no table %s, want it among the loaded tables", want.Name)
 		return
 	}
 	got := among[i]
 	if diffs := rules.Compare(rules.Ruleset{Tables: []rules.Table{want}},
 		rules.Ruleset{Tables: []rules.Table{got}}); diffs != nil {
-		t.Error(diffs)
+		t.Errorf("table %s differs from the printed one: %v", want.Name, diffs)
 		return
 	}
 	for _, c := range want.Chains {

@@ -21,8 +21,8 @@ type ruleReader struct {
 }
 
 // readRule parses the words of a rule after the name of its chain. A rule with a list of addresses
-// results in several rules. A rule for the other family results in no rule. merged reports that one
-// rule represents several combinations of addresses. hits is the counter before the command, or
+// results in several rules. A rule for the other family results in no rule. merged reports whether
+// one rule represents several combinations of addresses. hits is the counter before the command, or
 // nil.
 func (p *parser) readRule(
 	words []word, hits *rules.Hits,

@@ -471,7 +471,7 @@ func TestPrintedRulesParseToTheSame(t *testing.T) {
 			tables := parse(t, family, text)
 			if strings.Contains(tc.want, "unknown(") {
 				if err := save.Print(&strings.Builder{}, tables); err == nil {
-					t.Error("Print accepted an unknown match or action")
+					t.Error("Print accepts an unknown match or action, want an error")
 				}
 				return
 			}
@@ -684,7 +684,7 @@ func parse(t testing.TB, family rules.Family, text string) []rules.Table {
 	t.Helper()
 	tables, err := save.Parse(family, "test.save", strings.NewReader(text))
 	if err != nil {
-		t.Fatalf("%v, in:\n%s", err, text)
+		t.Fatalf("parse: %v, in:\n%s", err, text)
 	}
 	return tables
 }

@@ -143,7 +143,7 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestPortsOfSCTPAreCompared(t *testing.T) {
 			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestReasonExplainsTheOutcome(t *testing.T) {
 		inMangle(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
 	r := diff.Decide(left, right, diff.Options{Families: []rules.Family{rules.IPv4}})
 	if len(r.Classes) == 0 {
-		t.Fatal("no difference is reported")
+		t.Fatal("no difference is reported, want a class")
 	}
 	for _, c := range r.Classes {
 		if o := c.Outcome.Left; o.Outcome.Redirect != 0 && (o.Decided == nil ||
@@ -264,7 +264,7 @@ func TestHelpersAreCompared(t *testing.T) {
 			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided, r.Classes)
 			}
 		})
 	}

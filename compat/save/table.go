@@ -22,9 +22,9 @@ type chain struct {
 	rules   ruleList
 	jumps   int  // the number of rules that jump to the chain
 	filled  bool // table.filled contains the chain
-	// merged reports that a rule of the chain represents several combinations of addresses, which
-	// are separate rules in the kernel. The rules after this rule then have other numbers than in
-	// the kernel.
+	// merged is set if a rule of the chain represents several combinations of addresses, which are
+	// separate rules in the kernel. The rules after this rule then have other numbers than in the
+	// kernel.
 	merged bool
 }
 

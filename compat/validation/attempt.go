@@ -189,7 +189,7 @@ func (o *sentProbe) connect(
 	if (!v.running || t.packet.Mark != 0) && o.waitArrival(deadline) {
 		return
 	}
-	// The connection did not arrive at a listener of this process.
+	// No listener of this process has reported the connection.
 	entries, err := sockets(v.ns)
 	if err != nil {
 		o.outcome, o.err = unknown, err

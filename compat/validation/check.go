@@ -11,8 +11,8 @@ type Check struct {
 	Name string `json:"name"`
 	// Kind is the kind of the check. Checks of several families or addresses have the same kind.
 	Kind Kind `json:"kind"`
-	// Proves reports that the check, if it is ok, shows that rules or routes exist. It is false for
-	// a check that would also be ok without rules, such as the check of a setting or of a
+	// Proves reports whether the check, if it is ok, shows that rules or routes exist. It is false
+	// for a check that would also be ok without rules, such as the check of a setting or of a
 	// connection that must not be captured.
 	Proves bool `json:"proves"`
 	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket. It is empty
@@ -57,10 +57,10 @@ const (
 // A Result is the result of [Run].
 type Result struct {
 	Checks []Check
-	// Empty reports that the parameters capture no inbound or outbound connection of the
-	// application and no DNS query. The checks then prove nothing.
+	// Empty is set if the parameters capture no inbound or outbound connection of the application
+	// and no DNS query. The checks then prove nothing.
 	Empty bool
-	// Running reports that a proxy was already listening. Run then opened no listeners for captured
+	// Running is set if a proxy was already listening. Run then opened no listeners for captured
 	// connections.
 	Running bool
 	// Attempts is the number of attempts until no check failed or the timeout expired.

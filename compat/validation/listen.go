@@ -32,8 +32,7 @@ type arrival struct {
 	original netip.AddrPort // the original destination; invalid for datagrams
 }
 
-// listeners receive probes and identify them by their source addresses. They close all other
-// connections.
+// listeners receive probes, identify them by their source addresses, and close all connections.
 type listeners struct {
 	mu       sync.Mutex
 	expected map[caller]chan arrival

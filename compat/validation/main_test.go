@@ -81,7 +81,7 @@ func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Res
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := ns.Do(cmd.Run); err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
+		t.Fatalf("run the validation: %v: %s", err, stderr.String())
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
 		t.Fatal(err)

@@ -18,14 +18,14 @@ type probe struct {
 	trace  rules.Trace  // of packet, under the rules compiled from the parameters
 	// hint is the remedy if the probe fails, or empty.
 	hint string
-	// outside reports that this process sends the probe from its own namespace, outside the pod's.
-	// If the probe does not arrive, a connection to control shows whether the network path is the
+	// outside is set if this process sends the probe from its own namespace, outside the pod's. If
+	// the probe does not arrive, a connection to control shows whether the network path is the
 	// cause. The rules do not capture connections to control.
 	outside bool
 	control netip.AddrPort
-	// listenerExpected reports that a listener must be at the destination.
+	// listenerExpected reports whether a listener must be at the destination.
 	listenerExpected bool
-	// transparent reports that the socket is bound to a source address that the pod does not have.
+	// transparent is set if the socket is bound to a source address that the pod does not have.
 	transparent bool
 	// agent is the owner of the DNS proxy (Istio's agent) whose reply to a query must arrive. It is
 	// nil if it is sufficient that the query arrives.
@@ -39,11 +39,11 @@ type planInputs struct {
 	mayRunAs func(rules.Owner) bool
 	// route returns the source address and the device for a destination.
 	route func(netip.Addr) (source netip.Addr, device string, err error)
-	// transparent reports that transparent and marked sockets are permitted.
+	// transparent reports whether transparent and marked sockets are permitted.
 	transparent bool
-	// running reports that a proxy is already listening.
+	// running reports whether a proxy is already listening.
 	running bool
-	// isOutside reports that this process is outside the namespace.
+	// isOutside reports whether this process is outside the namespace.
 	isOutside bool
 	// device returns the name of the interface with the address.
 	device func(own netip.Addr) string
@@ -58,7 +58,7 @@ type planner struct {
 	options Options
 	rules   rules.Ruleset
 	probes  []probe
-	// captures reports that the rules capture a connection or DNS query of the application.
+	// captures is set if the rules capture a connection or DNS query of the application.
 	captures bool
 }
 

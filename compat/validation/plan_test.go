@@ -195,7 +195,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 				t.Errorf("status %q, reason %q; want reason %q", got.Status, got.Reason, row.reason)
 			}
 			if row.reason == "" && got.packet.Destination.String() != row.to {
-				t.Errorf("to %s, want %s", got.packet.Destination, row.to)
+				t.Errorf("destination %s, want %s", got.packet.Destination, row.to)
 			}
 			if !strings.HasPrefix(got.Expected, row.expected) ||
 				!strings.Contains(got.Packet, row.owner) {

@@ -46,9 +46,9 @@ type Options struct {
 //
 // Attempts begin at least 50 ms apart. This interval doubles too, up to half a second.
 const (
-	firstWait  = 100 * time.Millisecond
-	firstPause = 50 * time.Millisecond
-	maxPause   = 500 * time.Millisecond
+	firstWait     = 100 * time.Millisecond
+	firstInterval = 50 * time.Millisecond
+	maxInterval   = 500 * time.Millisecond
 )
 
 // Run validates with probes whether the namespace (nil: the current one) captures the traffic of
@@ -75,19 +75,21 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	}
 	var r Result
 	start := time.Now()
-	for wait, pause := firstWait, firstPause; ; wait, pause = 2*wait, min(2*pause, maxPause) {
+	wait, interval := firstWait, firstInterval
+	for {
 		r.Attempts++
-		next := time.Now().Add(pause)
+		next := time.Now().Add(interval)
 		r.Checks, r.Empty = v.attempt(min(wait, o.Timeout-time.Since(start)))
 		r.Running, r.Duration = v.running, time.Since(start)
 		// The remaining time must suffice for probes to arrive.
-		if r.Count(Failed) == 0 || o.Timeout-time.Since(start) < firstWait+pause {
+		if r.Count(Failed) == 0 || o.Timeout-time.Since(start) < firstWait+interval {
 			break
 		}
 		if o.Progress != nil {
 			o.Progress(r, o.Timeout-time.Since(start))
 		}
 		time.Sleep(time.Until(next))
+		wait, interval = 2*wait, min(2*interval, maxInterval)
 	}
 	return v.explainFailures(r), nil
 }
@@ -115,8 +117,8 @@ type validator struct {
 	// completed contains by name the checks that passed in an earlier attempt. They are not
 	// repeated.
 	completed map[string]Check
-	// running reports that a proxy is listening. transparent reports that this process may open
-	// transparent listeners.
+	// running reports whether a proxy is listening. transparent reports whether this process may
+	// open transparent listeners.
 	running, transparent bool
 }
 
@@ -154,8 +156,9 @@ func (v *validator) close() {
 	_ = v.here.Close()
 }
 
-// attempt runs all checks once. wait is the maximum time until probes arrive. empty reports that
-// the parameters capture no traffic of the application.
+// attempt returns all checks, but sends only the probes that have not succeeded in an earlier
+// attempt. wait is the maximum time until probes arrive. empty reports whether the parameters
+// capture no traffic of the application.
 func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// Ignore an error. If the kernel cannot list sockets and a proxy is running, opening a listener
 	// fails.

@@ -101,11 +101,11 @@ func TestNewRulesEqualIptablesRules(t *testing.T) {
 			want, got := must(Read(iptablesNS, f, "mangle")), must(Read(sluiceNS, f, "mangle"))
 			if !want.layout.equal(want.origin, got.origin) {
 				dump := func(t *Table) string { return hex.Dump(t.layout.withoutKernelFields(t.origin.entries)) }
-				t.Errorf("-want +got:\n%s", cmp.Diff(dump(want), dump(got)))
+				t.Errorf("entries (-want +got):\n%s", cmp.Diff(dump(want), dump(got)))
 			}
 			if diff := cmp.Diff(istiotest.Dump(t, iptablesNS, istiotest.Legacy),
 				istiotest.Dump(t, sluiceNS, istiotest.Legacy)); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+				t.Errorf("output of iptables-save (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -193,7 +193,7 @@ func TestNewRuleRejectsInvalidRules(t *testing.T) {
 	}
 	for _, name := range []string{"", "sixteen-letters-"} {
 		if _, err := NamedInterface(name, true); err == nil {
-			t.Errorf("NamedInterface accepted %q", name)
+			t.Errorf("NamedInterface accepts %q, want an error", name)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (e *ReplacedError) Error() string {
 	return "the table was replaced, but " + e.Err.Error()
 }
 
-// Unwrap returns the error.
+// Unwrap returns the wrapped error.
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
 // replace writes the table and returns the counters of the old table, which must have oldCount

@@ -15,7 +15,7 @@ type Rule struct {
 	layout *layout
 	// jump is the chain that the rule jumps to, or empty.
 	jump string
-	// fallsThrough reports that the rule has no target: the packet continues with the next entry.
+	// fallsThrough is set if the rule has no target: the packet continues with the next entry.
 	fallsThrough bool
 }
 

@@ -216,6 +216,7 @@ func TestReplaceLeaksNoDescriptor(t *testing.T) {
 		}
 	}
 	if got := netnstest.Descriptors(t); got > descriptors {
-		t.Errorf("%d open descriptors before the replacements, %d after them", descriptors, got)
+		t.Errorf("%d open descriptors before the replacements, %d after them, want no more", descriptors,
+			got)
 	}
 }
