@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Addresses of a cluster. All clusters use the same addresses, each in its own network namespace.
-// A pod range has more addresses than the maximum number of pods of a node.
+// Addresses of a cluster of Start or StartVM. All these clusters use the same addresses, each in
+// its own network namespace. A pod range has more addresses than the maximum number of pods of a
+// node.
 const (
 	nodeIPv4, nodeIPv6                 = "10.89.0.2", "fd00:89::2"
 	gatewayIPv4, gatewayIPv6           = "10.89.0.1", "fd00:89::1"

@@ -94,7 +94,8 @@ func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("certificate of %s: %w", template.Subject.CommonName, err)
+		return keyPair{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName,
+			err)
 	}
 	encoded, err := encodeKey(key)
 	return keyPair{encodePEM(certificateType, der), encoded}, err

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -37,12 +36,12 @@ func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
 // REST returns a copy of the administrator's configuration for client-go, without rate limiting.
 func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Nodes returns the nodes. The first one runs the control plane.
+// Nodes returns the nodes. The first one runs the control plane, unless it is a virtual machine.
 func (c *Cluster) Nodes() []Node { return append([]Node(nil), c.nodes...) }
 
-// LoadImage imports the images of an archive on all nodes. The archive is written by e2e/image or,
-// if the runtime is containerd, by docker save. Pods use the images with imagePullPolicy Never or
-// IfNotPresent.
+// LoadImage imports the images of an archive on all nodes. The archive must be written by e2e/image
+// or, if the runtime is containerd, by docker save. Pods use the images with imagePullPolicy Never
+// or IfNotPresent.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	for _, n := range c.nodes {
 		if err := loadImage(ctx, n, archive); err != nil {
@@ -86,7 +85,7 @@ func (c *Cluster) Stop() error {
 		c.stopErr = c.remove()
 	})
 	if c.stopErr != nil {
-		return errors.Join(errors.New("stop the cluster"), c.stopErr)
+		return fmt.Errorf("stop the cluster: %w", c.stopErr)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func TestCluster(t *testing.T) {
 				t.Error(err)
 			}
 			if got, err := os.ReadFile(node.Path(folder + "/x")); string(got) != "from a pod\n" {
-				t.Errorf("%s/x contains %q, error %v", folder, got, err)
+				t.Errorf("%s/x contains %q, error %v; want the pod's text", folder, got, err)
 			}
 			if err := os.Remove(node.Path(folder + "/x")); err != nil {
 				t.Error(err)
@@ -82,7 +82,8 @@ func TestCluster(t *testing.T) {
 		before := countNamespaces()
 		s.run(t, "later", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil })
 		if after := countNamespaces(); after <= before {
-			t.Errorf("the pod sees %d namespaces before the later pod, %d afterwards", before, after)
+			t.Errorf("the pod sees %d namespaces after the later pod has started, want more than %d",
+				after, before)
 		}
 	})
 	t.Run("a second cluster can run", func(t *testing.T) { testSecondCluster(t, s, parent) })
@@ -97,15 +98,15 @@ func TestCluster(t *testing.T) {
 	cgroups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*",
 		filepath.Base(filepath.Dir(config))))
 	if err != nil || len(cgroups) == 0 {
-		t.Errorf("cgroups of the running cluster: %v, error %v", cgroups, err)
+		t.Errorf("cgroups of the running cluster: %v, error %v; want at least one", cgroups, err)
 	}
 	s.mustLeaveNothing(t, parent, before)
 	if _, err := os.Stat(config); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the kubeconfig was not removed: %v", err)
+		t.Errorf("stat of the kubeconfig after Stop: error %v, want fs.ErrNotExist", err)
 	}
 	for _, cgroup := range cgroups {
 		if _, err := os.Stat(cgroup); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a cgroup was not removed: %v", err)
+			t.Errorf("stat of the cgroup %s after Stop: error %v, want fs.ErrNotExist", cgroup, err)
 		}
 	}
 }
@@ -130,7 +131,7 @@ func testSecondCluster(t *testing.T, first *testCluster, parent string) {
 	}
 	if _, err := second.clients.CoreV1().Pods("default").Get(t.Context(), "answer",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the second cluster has a pod of the first: %v", err)
+		t.Errorf("get a pod of the first cluster from the second: error %v, want not found", err)
 	}
 	if err := second.Stop(); err != nil {
 		t.Error(err)
@@ -191,7 +192,7 @@ func testServiceCrash(t *testing.T, s *testCluster) {
 	s.run(t, "after-crash", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil })
 	for _, c := range s.waitForPod(t, "answer", 0).Status.ContainerStatuses {
 		if c.RestartCount != 0 {
-			t.Errorf("the container was restarted %d times", c.RestartCount)
+			t.Errorf("container %s was restarted %d times, want 0", c.Name, c.RestartCount)
 		}
 	}
 }
@@ -201,7 +202,7 @@ func testReboot(t *testing.T, s *testCluster) {
 	namespace := func() string {
 		entries, err := os.ReadDir(node.Path("/run/netns"))
 		if err != nil || len(entries) == 0 {
-			t.Fatalf("network namespaces of the node: %v, error %v", entries, err)
+			t.Fatalf("network namespaces of the node: %v, error %v; want at least one", entries, err)
 		}
 		return entries[0].Name()
 	}

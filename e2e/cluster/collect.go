@@ -11,7 +11,7 @@ import (
 
 // Collect creates a directory and saves information about the cluster in it: logs of services and
 // containers, objects, events, the rulesets of every node and pod, and the nodes' conflists. For a
-// virtual machine, it does not save the logs of containers, the rulesets of pods and the conflist.
+// virtual machine, it does not save the logs of containers, the rulesets of pods or the conflist.
 // Collect continues after errors, and returns them all.
 func (c *Cluster) Collect(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.progress.limit/2)
@@ -78,6 +78,9 @@ const rulesetScript = `
 // saveOutput runs a command and writes its output to a file, even if the command fails.
 func saveOutput(file string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("save %s: %w", filepath.Base(file), err)
+	}
 	return errors.Join(os.WriteFile(file, out, 0o644), err)
 }
 

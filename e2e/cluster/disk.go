@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// A disk is the root directory of a node before its first boot. After the first error, err is set
+// A disk writes files below root, the root directory of a node. After the first error, err is set
 // and nothing more is written.
 type disk struct {
 	root string

@@ -30,13 +30,13 @@
 //
 // # Kind
 //
-// [StartKind] creates a cluster of two nodes with kind. The nodes are containers with systemd.
+// [StartKind] uses kind to create a cluster of two nodes. The nodes are containers with systemd.
 // kubeadm installs the control plane as pods of the first node. The node image is pulled from a
 // registry (by default kind's image), or, if Options.NodeImage is [BuildNodeImage], built from
-// Debian's packages and the software of [Start]. If no docker runs on this machine, docker is
-// unpacked from the distribution's package and runs in an emulated machine; see package docker. The
-// pods' network, DNS and the methods of nodes are the same as with [Start], but kube-proxy cannot
-// be stopped, because it is a pod of a DaemonSet.
+// Debian's packages and the software of [Start]. If the Docker daemon is not running on this
+// machine, it is unpacked from the distribution's packages and run in an emulated machine; see
+// package docker. The pods' network, DNS and the methods of nodes are the same as with [Start], but
+// kube-proxy cannot be stopped, because it is a pod of a DaemonSet.
 //
 // # Virtual machine
 //

@@ -73,6 +73,6 @@ func footprint(t *testing.T) map[string]string {
 func mustEqualFootprint(t *testing.T, before map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, footprint(t)); diff != "" {
-		t.Errorf("this machine changed:\n%s", diff)
+		t.Errorf("state of this machine (-before +after)\n%s", diff)
 	}
 }

@@ -44,8 +44,8 @@ func (f *forwarder) serve() {
 	}
 }
 
-// forward connects to the target, and copies in both directions until both have ended. If the
-// target does not accept, it closes the client's connection.
+// forward connects to the target, and copies in both directions until both have ended. If it cannot
+// connect, it closes the client's connection.
 func (f *forwarder) forward(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	to, err := f.dial()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForInterrupt keeps the cluster running until an interrupt. It writes to the terminal, because
-// go test may delay a test's output until its end.
+// waitForInterrupt keeps the cluster running until SIGINT or SIGTERM. It writes to the terminal if
+// there is one, because go test may delay a test's output until the test ends.
 func (c *Cluster) waitForInterrupt() {
 	interrupt := make(chan os.Signal, 1)
 	signal.Notify(interrupt, os.Interrupt, unix.SIGTERM)

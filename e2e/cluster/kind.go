@@ -110,8 +110,8 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 		// kind prints a line with a bullet and an emoji when a step begins, and another line when
 		// it ends. Only the line at the beginning is logged, without the emoji.
 		if step, isStep := strings.CutPrefix(line, "• "); isStep {
-			words := strings.FieldsFunc(step, func(r rune) bool { return r > unicode.MaxASCII })
-			k.progress.logf("kind: %s", strings.TrimSpace(words[0]))
+			texts := strings.FieldsFunc(step, func(r rune) bool { return r > unicode.MaxASCII })
+			k.progress.logf("kind: %s", strings.TrimSpace(texts[0]))
 		}
 	}}
 	create.Stdin, create.Stdout, create.Stderr = bytes.NewReader(config), progress, progress

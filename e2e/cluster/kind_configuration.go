@@ -2,8 +2,8 @@ package cluster
 
 import "strings"
 
-// Networks of a cluster of kind. Each node is assigned a subnet of each pod range; the prefix
-// length of the IPv4 subnet is 24.
+// Networks of a kind cluster. Each node is assigned a subnet of each pod range; the prefix length
+// of the IPv4 subnet is 24.
 const (
 	kindPodRange          = "10.244.0.0/16"
 	kindServiceRange      = serviceRangeIPv4
@@ -62,7 +62,7 @@ func (o Options) kindControlPlane() object {
 func patch(o object) string {
 	text, err := encodeJSON(o)
 	if err != nil {
-		panic(err) // cannot happen: the object contains only strings, numbers, lists and maps
+		panic(err) // cannot happen: all values of the object can be encoded as JSON
 	}
 	return string(text)
 }

@@ -85,13 +85,14 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	// digest with a tag.
 	_, loaded, found := strings.Cut(string(out), "Loaded image: ")
 	if !found {
-		return "", fmt.Errorf("load the node image %s: %s", name, out)
+		return "", fmt.Errorf("load the node image %s: docker load printed no image name: %s", name,
+			out)
 	}
 	k.progress.logf("loaded the node image")
 	return strings.TrimSpace(loaded), nil
 }
 
-// withBuildHint adds to an error from pulling the node image a hint how to build a node image
+// withBuildHint adds a hint to an error from pulling the node image: how to build a node image
 // without a registry.
 func withBuildHint(err error) error {
 	return fmt.Errorf("%w\nset E2E_NODE_IMAGE=%s to build a node image without a registry", err,

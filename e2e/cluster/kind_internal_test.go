@@ -28,7 +28,7 @@ func TestKindConfigurationOfAddressFamilies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, c.options.kindConfiguration()["networking"]); diff != "" {
-				t.Error(diff)
+				t.Errorf("networking (-want +got)\n%s", diff)
 			}
 		})
 	}
@@ -46,13 +46,14 @@ func TestKindConfigurationContainsFeatureGates(t *testing.T) {
 	}
 	if err := yaml.Unmarshal([]byte(patches[1]), &found); err != nil ||
 		found.Kind != "ClusterConfiguration" {
-		t.Fatalf("patch of the control plane: %v: %s", err, patches[1])
+		t.Fatalf("second patch: kind %q, error %v; want ClusterConfiguration: %s", found.Kind, err,
+			patches[1])
 	}
 	for _, args := range []any{found.ControllerManager.ExtraArgs, found.Scheduler.ExtraArgs} {
 		text := fmt.Sprint(args)
 		for _, want := range []string{"{leader-elect false}", "{feature-gates A=true,B=false}"} {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s is not in %s", want, text)
+				t.Errorf("arguments %s, want %s among them", text, want)
 			}
 		}
 	}
@@ -68,7 +69,7 @@ func TestAddressOfFamilyReturnsAnAddressOfTheFamily(t *testing.T) {
 		"10.244.1.0": "172.18.0.2", "fd00:244::": "fc00::2",
 	} {
 		if got, err := addressOfFamily(n, netip.MustParseAddr(other)); got != want || err != nil {
-			t.Errorf("for %s: %q, %v; want %s", other, got, err, want)
+			t.Errorf("address of the family of %s: %q, error %v; want %s", other, got, err, want)
 		}
 	}
 	n.Status.Addresses = n.Status.Addresses[:2]
@@ -80,7 +81,7 @@ func TestAddressOfFamilyReturnsAnAddressOfTheFamily(t *testing.T) {
 func TestWithoutTaintKeepsOtherTaints(t *testing.T) {
 	got := withoutTaint([]corev1.Taint{{Key: "a"}, {Key: "b"}}, "a")
 	if diff := cmp.Diff([]corev1.Taint{{Key: "b"}}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("taints (-want +got)\n%s", diff)
 	}
 }
 
@@ -89,11 +90,11 @@ func TestCompleteLinesAreForwarded(t *testing.T) {
 	l := &lineLog{log: func(line string) { forwarded = append(forwarded, line) }}
 	for _, text := range []string{"on", "e\n\n two\nthr"} {
 		if n, err := l.Write([]byte(text)); n != len(text) || err != nil {
-			t.Errorf("write of %q: %d bytes, error %v", text, n, err)
+			t.Errorf("Write(%q) returns %d, error %v; want %d", text, n, err, len(text))
 		}
 	}
 	if diff := cmp.Diff([]string{"one", "two"}, forwarded); diff != "" {
-		t.Error(diff)
+		t.Errorf("forwarded lines (-want +got)\n%s", diff)
 	}
 	if got := l.lastLines(); got != "one\ntwo\nthr" {
 		t.Errorf("last lines %q, want all lines and the incomplete one", got)

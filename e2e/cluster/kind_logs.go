@@ -30,8 +30,8 @@ func (k *kindCluster) collectLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// A lineLog is a writer for the output of a program. It passes each complete line to log, and keeps
-// the last lines.
+// A lineLog is a writer for the output of a program. It passes each complete line that is not blank
+// to log, and keeps the last lines.
 type lineLog struct {
 	log func(line string)
 

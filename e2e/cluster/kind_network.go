@@ -83,7 +83,7 @@ func (k *kindCluster) installPodNetwork(ctx context.Context) error {
 			d.err = os.Rename(n.Path(ConflistPath+".new"), n.Path(ConflistPath))
 		}
 		if d.err != nil {
-			return fmt.Errorf("the network of %s: %w", n.name, d.err)
+			return fmt.Errorf("install the pod network on %s: %w", n.name, d.err)
 		}
 	}
 	return k.addRoutes(ctx)

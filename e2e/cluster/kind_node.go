@@ -37,7 +37,7 @@ func (n *kindNode) findProcess(ctx context.Context) error {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	if err != nil || pid == 0 {
-		return fmt.Errorf("find node %s: process ID %q: %w", n.name, out, err)
+		return fmt.Errorf("find node %s: docker inspect printed %q, want a process ID", n.name, out)
 	}
 	if _, err := os.Stat(docker.ProcessDir(n.cluster.engine, pid)); err != nil {
 		return fmt.Errorf("find node %s: docker runs on a different machine than this process: %w",

@@ -39,7 +39,7 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		if err != nil || pods == "" {
 			return err
 		}
-		// The kubelet waits up to 30 seconds for the end of the pod, and does not stop it at all
+		// The kubelet waits up to 30 seconds for the pod to terminate, and does not stop it at all
 		// while the API server is unavailable.
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
@@ -64,8 +64,8 @@ func (n *kindNode) StartService(ctx context.Context, service string) error {
 	return nil
 }
 
-// moveManifest moves a service's manifest from one directory to the other. It returns nil if the
-// manifest was moved before.
+// moveManifest moves a service's manifest from one directory to the other. It does nothing if the
+// manifest has already been moved.
 func (n *kindNode) moveManifest(service, from, to string) error {
 	name := service + ".yaml"
 	if err := os.MkdirAll(n.Path(to), 0o700); err != nil {
@@ -90,7 +90,7 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 }
 
 // KillService implements Node. systemd restarts a unit. The kubelet restarts a container: at once
-// after the first kill, and after further kills with a delay that begins with ten seconds.
+// after the first kill, and after further kills with an increasing delay, at first ten seconds.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {

@@ -19,7 +19,7 @@ func requireKind(t *testing.T) {
 	}
 }
 
-// onNode returns an option that assigns a pod to a node.
+// onNode returns a function that assigns a pod to a node.
 func onNode(n cluster.Node) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.NodeName = n.Name() }
 }
@@ -97,12 +97,12 @@ func (s *testCluster) testNodeAccess(t *testing.T) {
 		}
 		if name, err := n.Command(t.Context(), "hostname").Output(); err != nil ||
 			strings.TrimSpace(string(name)) != n.Name() {
-			t.Errorf("the command ran on %s, not on %s: %v", name, n.Name(), err)
+			t.Errorf("hostname prints %q, error %v; want %s", name, err, n.Name())
 		}
 	}
 }
 
-// testSchedulerCrash creates a pod that needs the scheduler.
+// testSchedulerCrash kills the scheduler, and then creates a pod that needs it.
 func (s *testCluster) testSchedulerCrash(t *testing.T) {
 	if err := s.Nodes()[0].KillService(t.Context(), cluster.Scheduler); err != nil {
 		t.Fatal(err)

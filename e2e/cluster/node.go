@@ -10,7 +10,7 @@ import (
 )
 
 // The services of a node, in starting order. The services of the control plane run on the first
-// node only.
+// node only, or on this machine if the node is a virtual machine.
 const (
 	Containerd        = "containerd"
 	CRIO              = "crio"
@@ -33,9 +33,9 @@ type Node interface {
 	Path(file string) string
 
 	// Command returns a command that runs in all namespaces of the node, as root, with the PATH of
-	// the node's services. The PATH includes kubectl (as cluster administrator), ctr -n k8s.io,
-	// crictl, nft, ip, and the programs in /usr. The command is killed when ctx is done; on a
-	// virtual machine, only its connection is closed.
+	// the node's services. The PATH includes kubectl (as cluster administrator), crictl, nft, ip,
+	// with containerd ctr (use -n k8s.io), and the programs in /usr. The command is killed when ctx
+	// is done; on a virtual machine, only its connection is closed.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
 	// Listen returns a listener of this process on a TCP address of the node, such as
@@ -53,7 +53,7 @@ type Node interface {
 	StartService(ctx context.Context, service string) error
 
 	// KillService kills a service with SIGKILL. The node's init restarts the service within
-	// seconds. On a node of kind, the services of the control plane and kube-proxy run in pods, and
+	// seconds. On a kind node, the services of the control plane and kube-proxy run in pods, and
 	// the kubelet restarts them; it waits longer after each kill.
 	KillService(ctx context.Context, service string) error
 

@@ -52,8 +52,8 @@ func (c *Cluster) makeReady(ctx context.Context, o Options, software *build.Soft
 	return c.runDNS(ctx)
 }
 
-// waitForReadyNode waits until the kubelet has reported after the given time that the node is
-// ready. A zero time accepts every report.
+// waitForReadyNode waits until the Ready condition of the node is true and its last heartbeat is
+// later than the given time. A zero time accepts every heartbeat.
 func (c *Cluster) waitForReadyNode(ctx context.Context, name string, after time.Time) error {
 	err := c.progress.waitUntil(ctx, "the API server is ready", func(ctx context.Context) error {
 		return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()

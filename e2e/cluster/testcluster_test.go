@@ -73,7 +73,7 @@ func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 		}
 		if content, err := os.ReadFile(files[0]); err != nil ||
 			!strings.Contains(string(content), want) {
-			t.Errorf("%s does not contain %q: %v", pattern, want, err)
+			t.Errorf("%s: want %q in the file, error %v", files[0], want, err)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (s *testCluster) mustLeaveNothing(t *testing.T, parent string, before map[s
 		t.Error(err)
 	}
 	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
-		t.Errorf("files are left: %v, %v", remaining, err)
+		t.Errorf("files after Stop: %v, error %v; want none", remaining, err)
 	}
 	mustEqualFootprint(t, before)
 }
@@ -105,7 +105,7 @@ func eventually(t *testing.T, description string, check func(ctx context.Context
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %v", description, err)
+			t.Fatalf("timeout while waiting until %s: %v", description, err)
 		case <-tick.C:
 		}
 	}

@@ -35,8 +35,8 @@ const (
 // StartVM creates a cluster whose only node is a virtual machine with Debian, its kernel, systemd,
 // and its packages of containerd and the CNI plugins. qemu emulates the processor. The control
 // plane runs in namespaces of this machine, as with Start, and is the only host that the node can
-// reach. StartVM requires root, qemu and an ssh client. Options.DualStack and Options.DNS must be
-// false: the node has only IPv4, and CoreDNS is not built for it.
+// reach. StartVM requires root, amd64 and the programs in VMPrograms. Options.DualStack and
+// Options.DNS must be false: the node has only IPv4, and CoreDNS is not built for it.
 func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a cluster with a virtual machine requires root")
@@ -91,7 +91,7 @@ func bootVM(
 	c.nodes = []Node{n}
 	copyLogs := c.copyLogs
 	c.copyLogs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }
-	err = p.waitUntil(ctx, "systemd of "+o.Name+" responds", func(ctx context.Context) error {
+	err = p.waitUntil(ctx, o.Name+" accepts commands by ssh", func(ctx context.Context) error {
 		_, err := n.bootID(ctx)
 		return err
 	})

@@ -1,7 +1,7 @@
 // Package image builds multi-platform container images that contain only programs and their
 // libraries, without a container engine. [Write] writes an archive with an OCI image layout. The
-// output is reproducible: it depends on the names and contents of the files and on the version of
-// Go, but not on times, owners or order.
+// output is reproducible: it depends on the Spec, on the names and contents of the files and on the
+// version of Go, but not on times or owners.
 package image
 
 import (
@@ -146,7 +146,7 @@ func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Opti
 	return nil
 }
 
-// validate returns an error if the name or the platforms are missing.
+// validate returns an error if the name is invalid or the platforms are missing.
 func (s Spec) validate() error {
 	name, tag := splitRef(s.Ref)
 	if name == "" || tag == "" || strings.ContainsAny(s.Ref, " @") {

@@ -164,7 +164,7 @@ func TestArchiveContainsAnImageForEachPlatform(t *testing.T) {
 		checkLayer(t, follow(t, files, m.Layers[0]), config.RootFS.DiffIDs, programs[architecture])
 		if got := report.Variants[i]; got.Unpacked != int64(2*len(programs[architecture])) ||
 			got.Compressed != int64(m.Layers[0].Size+m.Config.Size+variants[i].Size) {
-			t.Errorf("reported variant has wrong sizes: %+v", got)
+			t.Errorf("reported variant %+v, want the sizes of its files and blobs", got)
 		}
 	}
 }
@@ -231,8 +231,8 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	digest, archive := write(time.Unix(1, 0), 0o600)
 	otherDigest, otherArchive := write(time.Unix(2_000_000_000, 7), 0o755)
 	if digest != otherDigest || !bytes.Equal(archive, otherArchive) {
-		t.Errorf("digests %s and %s, archives equal: %v, want equal ones", digest, otherDigest,
-			bytes.Equal(archive, otherArchive))
+		t.Errorf("digests %s and %s, equal archives: %t; want equal digests and archives", digest,
+			otherDigest, bytes.Equal(archive, otherArchive))
 	}
 }
 
@@ -256,8 +256,8 @@ func TestProgramsWithTheirLoaderAreAccepted(t *testing.T) {
 		}, image.Platform{
 			Architecture: "arm64", Root: root(program(t, elf.EM_AARCH64, false)),
 		}))
-		if (err == nil) != want {
-			t.Errorf("with %s: error %v, want acceptance: %v", name, err, want)
+		if accepted := err == nil; accepted != want {
+			t.Errorf("program with %s: accepted %t, want %t; error %v", name, accepted, want, err)
 		}
 	}
 }
@@ -289,7 +289,7 @@ func TestUnrunnableProgramsAreRejected(t *testing.T) {
 		}
 		if _, err := image.Write(io.Discard, s); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want …%s…", c.reason, err, c.want)
+			t.Errorf("%s: error %v, want %q in it", c.reason, err, c.want)
 		}
 	}
 	if _, err := image.Write(io.Discard, image.Spec{Ref: "a/b:c"}); err == nil {

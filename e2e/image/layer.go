@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// newLayer packs the file system of a platform, and returns the total size of its files in bytes.
+// newLayer packs the file system of a platform, and returns the layer and the total size of its
+// files in bytes.
 func newLayer(p Platform) (v1.Layer, int64, error) {
 	var archive bytes.Buffer
 	if err := writeArchive(&archive, p.Root, 0o755); err != nil {

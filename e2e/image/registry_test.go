@@ -22,7 +22,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// built builds one of Sluice's programs for a platform.
+// built builds the command image for an architecture.
 func built(t *testing.T, architecture string) image.Platform {
 	t.Helper()
 	dir := t.TempDir()

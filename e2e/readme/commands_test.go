@@ -18,6 +18,6 @@ func TestCommandsOfASection(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := readme.Commands(text, "Missing"); len(got) > 0 {
-		t.Errorf("commands of a missing section: %q", got)
+		t.Errorf("commands of a missing section: %q, want none", got)
 	}
 }

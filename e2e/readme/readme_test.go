@@ -12,7 +12,7 @@ import (
 
 var block = readme.Block{Name: "figures", Command: "make bench"}
 
-// file writes a text to a file.
+// file writes a text to a new file, and returns its path.
 func file(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "README.md")

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// newTestBuilder returns a builder. Its source directory contains a small program, a program that
-// does not compile, and a text file.
+// newTestBuilder returns a builder and its log. The builder's source directory contains a small
+// program, a program that does not compile, and a text file.
 func newTestBuilder(t *testing.T) (*builder, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -55,7 +55,8 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "made")); err != nil || times != want {
-			t.Errorf("%s: built %d times, want %d: %v", reason, times, want, err)
+			t.Errorf("%s: built %d times, want %d; stat of the file: error %v", reason, times, want,
+				err)
 		}
 		return dir
 	}
@@ -80,7 +81,7 @@ func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if second := build(3, "the inputs are the initial ones again"); second != first {
-		t.Errorf("in %s, want %s", second, first)
+		t.Errorf("directory %s for the initial inputs, want %s", second, first)
 	}
 }
 
@@ -165,7 +166,7 @@ func TestLockIsExclusive(t *testing.T) {
 	}
 	select {
 	case err := <-locked:
-		t.Errorf("locked twice: %v", err)
+		t.Errorf("second lock: error %v, want no result before the unlock", err)
 	default:
 	}
 	unlock()
@@ -237,6 +238,6 @@ func TestModuleDirDownloadsMissingModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := read(t, filepath.Join(dir, "m.go")); got != "package m\n" {
-		t.Errorf("m.go in %s contains %q", dir, got)
+		t.Errorf("m.go in %s contains %q, want package m", dir, got)
 	}
 }

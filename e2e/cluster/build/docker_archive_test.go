@@ -33,10 +33,10 @@ func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(files["manifest.json"]), &manifest); err != nil ||
 		len(manifest) != 1 {
-		t.Fatalf("manifest: %v: %s", err, files["manifest.json"])
+		t.Fatalf("manifest %s, error %v; want one image", files["manifest.json"], err)
 	}
 	if diff := cmp.Diff([]string{"x:1", "y:1"}, manifest[0].RepoTags); diff != "" {
-		t.Error(diff)
+		t.Errorf("names (-want +got)\n%s", diff)
 	}
 	layer := files[manifest[0].Layers[0]]
 	if config := files[manifest[0].Config]; !strings.Contains(config,
@@ -46,10 +46,10 @@ func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	}
 	want := map[string]string{"bin": "", "bin/a": "program", "bin/b": "-> a"}
 	if diff := cmp.Diff(want, archiveEntries(t, strings.NewReader(layer))); diff != "" {
-		t.Error(diff)
+		t.Errorf("entries of the layer (-want +got)\n%s", diff)
 	}
 	if remaining, err := os.ReadDir(filepath.Dir(file)); err != nil || len(remaining) != 1 {
-		t.Errorf("other files were left: %v, %v", remaining, err)
+		t.Errorf("files beside the archive: %v, error %v; want only the archive", remaining, err)
 	}
 }
 

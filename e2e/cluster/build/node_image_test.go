@@ -40,15 +40,15 @@ func TestWriteReplacesHardLinkedFiles(t *testing.T) {
 	}
 	for _, name := range []string{"etc/a", "etc/b", "usr/c"} {
 		if got := read(t, filepath.Join(system, name)); got != "system" {
-			t.Errorf("%s of the other tree contains %q", name, got)
+			t.Errorf("%s of the other tree contains %q, want the old content", name, got)
 		}
 	}
 	if a, c := read(t, node.path("etc/a")), read(t, node.path("usr/c")); a != "node" ||
 		c != "system" {
-		t.Errorf("the node's files contain %q and %q", a, c)
+		t.Errorf("the node's files contain %q and %q, want node and system", a, c)
 	}
 	if target, err := os.Readlink(node.path("etc/b")); target != "/dev/null" || err != nil {
-		t.Errorf("the link leads to %q, %v", target, err)
+		t.Errorf("target of the link: %q, error %v; want /dev/null", target, err)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestCopySetsModes(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{
 		"kind/bin/x": "-rwxr-xr-x program", "etc/y": "-rw-r--r-- text",
 	}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("modes and contents (-want +got)\n%s", diff)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 	}
 	want := "sandbox_image = \"" + pauseImage + "\"\nrestrict_oom_score_adj = true\nx = 1\n"
 	if diff := cmp.Diff(want, read(t, node.path("etc/containerd/config.toml"))); diff != "" {
-		t.Error(diff)
+		t.Errorf("config.toml (-want +got)\n%s", diff)
 	}
 	var base map[string]any
 	if err := json.Unmarshal([]byte(read(t, node.path("etc/containerd/cri-base.json"))),
@@ -98,7 +98,7 @@ func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 		"process": map[string]any{"args": []any{"sh"}},
 		"hooks":   map[string]any{"createContainer": []any{hook}},
 	}, base); diff != "" {
-		t.Error(diff)
+		t.Errorf("base specification (-want +got)\n%s", diff)
 	}
 	put(t, string(node), map[string]string{"etc/containerd/config.toml": "version = 9\n"})
 	if err := node.configureContainerd(t.Context(), &Software{Runtime: runtime}); err == nil {

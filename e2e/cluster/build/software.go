@@ -28,7 +28,7 @@ type Software struct {
 	// Only ForKind sets these. Kind is a directory with the program kind, and the name of its
 	// default node image in the file image. Crane is the program crane. Docker is a directory with
 	// docker; its programs are in the subdirectories DockerPath. NodeRoot is the file system of a
-	// node of kind; it must not be changed.
+	// kind node; it must not be changed.
 	Kind, Crane, Docker, NodeRoot string
 	// Only ForVM sets these. VM is a directory with the boot files of a virtual machine. CRIO is a
 	// directory with CRI-O, if the machine uses it.
@@ -42,8 +42,8 @@ const (
 )
 
 // Build returns the software of a node, after building missing components. Components are cached in
-// bin/e2e of the checkout, in directories named by component and hash of its inputs. Build is safe
-// for concurrent use by several processes. It writes its progress to log.
+// bin/e2e of the checkout, in directories named after the component and a hash of its inputs. Build
+// is safe for concurrent use by several processes. It writes its progress to log.
 func Build(ctx context.Context, log io.Writer) (*Software, error) {
 	// The components that are built fastest are first, so that errors appear early.
 	return buildSoftware(ctx, log, nodeProgram, pause, containers, kubernetes, dns)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An Engine is a running docker. Its methods are safe for concurrent use.
+// An Engine is a Docker daemon. Its methods are safe for concurrent use.
 type Engine interface {
 	// Command returns a command that runs on the engine's machine, such as docker or kind. kind
 	// does not change the user's kubeconfig. The command is killed when ctx is done.
@@ -17,11 +17,11 @@ type Engine interface {
 	// Proc returns the path of a proc file system with the process IDs that the engine reports.
 	Proc() string
 
-	// Dir returns a directory of this machine for files of the cluster. It is removed with the
-	// engine.
+	// Dir returns a directory of this machine for files of the cluster. Close removes it.
 	Dir() string
 
-	// Logs copies the engine's own logs, if readable, to a directory, which it creates.
+	// Logs copies the engine's own logs to a directory, which it creates. It does nothing if the
+	// engine was not started here.
 	Logs(dir string) error
 
 	// Close removes the engine's cluster, its network, its node image and the directory, and the

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host is the engine of this machine. A child process, the remover, waits for the end of this
-// process and then removes the cluster.
+// A host is the engine of this machine. A child process, the remover, removes the cluster when
+// Close is called or this process ends.
 type host struct {
 	env     []string
 	dir     string
@@ -71,7 +71,7 @@ func UseHost(kindDir, parent, cluster string) (Engine, error) {
 
 // Command implements Engine.
 func (h *host) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	// The program env searches the command in h.env's PATH, unlike exec.Command.
+	// Unlike exec.Command, the program env searches the PATH in h.env for the command.
 	cmd := exec.CommandContext(ctx, "env", argv...)
 	cmd.Env = h.env
 	return cmd

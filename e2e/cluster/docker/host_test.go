@@ -49,11 +49,11 @@ func mustBeRemovedOnce(t *testing.T, programs, parent string) {
 		"docker image rm --force " + docker.NodeImage("x") + "\n",
 	} {
 		if got := strings.Count(calls(t, programs), want); got != 1 {
-			t.Errorf("%d calls, want 1, of %q in\n%s", got, want, calls(t, programs))
+			t.Errorf("%q was called %d times, want once; calls:\n%s", want, got, calls(t, programs))
 		}
 	}
 	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
-		t.Errorf("files are left: %v, %v", remaining, err)
+		t.Errorf("files after the removal: %v, error %v; want none", remaining, err)
 	}
 }
 
@@ -65,13 +65,14 @@ func TestCloseRemovesTheClusterFromTheHostEngine(t *testing.T) {
 	}
 	if out, err := e.Command(t.Context(), "kind", "version").CombinedOutput(); err != nil ||
 		calls(t, programs) != "kind version\n" {
-		t.Errorf("kind version: %s, error %v; calls %q", out, err, calls(t, programs))
+		t.Errorf("kind version: output %q, error %v, calls %q; want one call", out, err,
+			calls(t, programs))
 	}
 	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
 		t.Errorf("the cluster's directory does not exist: %v", err)
 	}
 	if got := docker.ProcessDir(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
-		t.Errorf("the directory of this process is %s", got)
+		t.Errorf("directory of this process: %s, want /proc/%d", got, os.Getpid())
 	}
 	if err := errors.Join(e.Close(), e.Close()); err != nil {
 		t.Error(err)

@@ -76,7 +76,7 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 		"--volume=/lib/modules:/lib/modules:ro", "say", "/say", "hello")
 	out, err := run.CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "[hello]" {
-		t.Errorf("output of the container: %v: %s", err, out)
+		t.Errorf("output of the container: %q, error %v; want [hello]", out, err)
 	}
 	logs := filepath.Join(t.TempDir(), "logs")
 	if err := e.Logs(logs); err != nil {
@@ -84,7 +84,7 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 	}
 	if log, err := os.ReadFile(filepath.Join(logs, "dockerd.log")); err != nil ||
 		!strings.Contains(string(log), "level=") {
-		t.Errorf("the log is %q, %v", log, err)
+		t.Errorf("log of dockerd: %q, error %v; want lines with a level", log, err)
 	}
 	if _, err := os.Stat(filepath.Join(docker.ProcessDir(e, 1), "ns/net")); err != nil {
 		t.Error(err)
@@ -93,7 +93,7 @@ func TestNamespacedEngineRunsPrivilegedContainerAndIsRemoved(t *testing.T) {
 		t.Error(err)
 	}
 	if remaining, err := os.ReadDir(parent); err != nil || len(remaining) > 0 {
-		t.Errorf("files are left: %v, %v", remaining, err)
+		t.Errorf("files after Close: %v, error %v; want none", remaining, err)
 	}
 }
 
@@ -108,7 +108,7 @@ func waitForEngine(t *testing.T, e docker.Engine) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("docker: %v: %s", err, out)
+			t.Fatalf("docker version: %v: %s", err, out)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

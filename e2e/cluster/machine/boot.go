@@ -18,8 +18,9 @@ type bootMessage struct {
 }
 
 // Boot is init, the first process of a machine's namespaces. It reads the machine's description
-// from in, boots it, and then executes the requests from in. It returns at the end of in. When the
-// process ends, the kernel kills all other processes of the machine.
+// from in, and then executes the requests from in; the first one must be the request to boot. It
+// returns at the end of in. When the process ends, the kernel kills all other processes of the
+// machine.
 func Boot(in io.Reader, out io.Writer) error {
 	unix.CloseOnExec(lockFD)
 	requests, replies := json.NewDecoder(in), json.NewEncoder(out)

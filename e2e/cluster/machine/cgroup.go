@@ -98,11 +98,11 @@ func inCgroups(hierarchies []hierarchy, name string, fn func() error) (err error
 	for _, h := range hierarchies {
 		dir := filepath.Join(h.Mount, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("cgroup: %w", err)
+			return fmt.Errorf("create a cgroup: %w", err)
 		}
 		if h.Type == "cgroup" && strings.Contains(h.Options, "cpuset") {
 			if err := copyCpuset(h.Mount, dir); err != nil {
-				return fmt.Errorf("cgroup: %w", err)
+				return fmt.Errorf("initialize the cpuset: %w", err)
 			}
 		}
 		if err := joinCgroup(dir); err != nil {
@@ -132,8 +132,8 @@ func joinCgroup(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// removeCgroups removes the cgroups with the name and their descendants. Their processes have ended
-// or are ending.
+// removeCgroups removes the cgroups with the name and their descendants. Their processes must have
+// ended or be ending.
 func removeCgroups(hierarchies []hierarchy, name string) error {
 	const retryTime, retryInterval = 5 * time.Second, 10 * time.Millisecond
 	var errs []error

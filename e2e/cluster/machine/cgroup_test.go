@@ -56,7 +56,7 @@ func TestHierarchies(t *testing.T) {
 			t.Errorf("%s: %v", c.reason, err)
 		}
 		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(hierarchy{})); diff != "" {
-			t.Errorf("%s:\n%s", c.reason, diff)
+			t.Errorf("%s: hierarchies (-want +got)\n%s", c.reason, diff)
 		}
 	}
 }

@@ -96,6 +96,6 @@ func footprint(t *testing.T) map[string]string {
 func mustEqualFootprint(t *testing.T, before map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, footprint(t)); diff != "" {
-		t.Errorf("the host has changed:\n%s", diff)
+		t.Errorf("state of the host (-before +after)\n%s", diff)
 	}
 }

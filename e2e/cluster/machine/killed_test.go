@@ -47,7 +47,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// runKilledCaller starts a machine, prints its init process and directory, and waits to be killed.
+// runKilledCaller starts a machine, prints the process ID of its init and its directory, and waits
+// to be killed.
 func runKilledCaller(spec string) {
 	var s machine.Spec
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
@@ -79,8 +80,8 @@ type startedMachine struct {
 	dir    string
 }
 
-// startInOtherProcess starts a small machine in parent by another process, which runs until it is
-// killed or the test ends.
+// startInOtherProcess starts another process that starts a small machine in parent. The process
+// runs until it is killed or the test ends.
 func startInOtherProcess(t *testing.T, parent string) startedMachine {
 	t.Helper()
 	unused, spec := smallMachine(t)
@@ -122,7 +123,7 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal
-		group  int // 1: the process; -1: its process group
+		sign   int // of the ID for kill: 1 means the process, -1 its process group
 	}{
 		{"SIGKILL to the process", unix.SIGKILL, 1},
 		{"SIGINT to the process group", unix.SIGINT, -1},
@@ -132,7 +133,7 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 			before := footprint(t)
 			m := startInOtherProcess(t, parent)
 			inside := namespaces(t, m.init)
-			if err := unix.Kill(c.group*m.caller.Process.Pid, c.signal); err != nil {
+			if err := unix.Kill(c.sign*m.caller.Process.Pid, c.signal); err != nil {
 				t.Fatal(err)
 			}
 			_ = m.caller.Wait()
@@ -140,7 +141,7 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 				return len(processesIn(t, inside)) == 0
 			})
 			rulestest.Eventually(t, "the machine's directory is removed", func() bool {
-				return empty(t, parent)
+				return isEmpty(t, parent)
 			})
 			mustBeRemoved(t, m.dir)
 			mustEqualFootprint(t, before)
@@ -175,11 +176,14 @@ func TestNextMachineRemovesLeftoversOfAKilledOne(t *testing.T) {
 		t.Error(err)
 	}
 	_ = other.caller.Process.Kill()
-	rulestest.Eventually(t, "the other machine is removed", func() bool { return empty(t, parent) })
+	rulestest.Eventually(t, "the other machine is removed", func() bool {
+		return isEmpty(t, parent)
+	})
 	mustEqualFootprint(t, before)
 }
 
-func empty(t *testing.T, dir string) bool {
+// isEmpty reports whether a directory is empty.
+func isEmpty(t *testing.T, dir string) bool {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {

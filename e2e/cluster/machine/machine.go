@@ -76,8 +76,8 @@ func (m *Machine) startMonitor(program string, dir *Dir) error {
 	return monitor.Start()
 }
 
-// call sends a request to the monitor, one at a time. It stops waiting for the reply when ctx is
-// done.
+// call sends a request to the monitor when the previous request has been answered. It stops waiting
+// for the reply when ctx is done.
 func (m *Machine) call(ctx context.Context, r request) (reply, error) {
 	type result struct {
 		reply

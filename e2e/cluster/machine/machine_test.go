@@ -13,8 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// smallMachine returns the description of a machine with a shell and four services: one runs
-// forever, one exits at once, one ignores SIGTERM, and one waits for a socket that does not exist.
+// smallMachine returns a directory and a description for a machine with a shell and four services:
+// one runs forever, one exits at once, one ignores SIGTERM, and one waits for a socket that does
+// not exist.
 func smallMachine(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())
@@ -130,7 +131,7 @@ func TestPathReturnsTheMachinesFile(t *testing.T) {
 	shell(t, m, "mkdir -p /var/lib/x; echo disk >/var/lib/x/y; echo memory >/run/z")
 	for path, want := range map[string]string{"/var/lib/x/y": "disk\n", "/run/z": "memory\n"} {
 		if got, err := os.ReadFile(m.Path(path)); string(got) != want {
-			t.Errorf("%s contains %q, want %q: %v", path, got, want, err)
+			t.Errorf("%s contains %q, error %v; want %q", path, got, err, want)
 		}
 	}
 }
@@ -153,13 +154,14 @@ func TestRebootKeepsOnlyTheDisk(t *testing.T) {
 			"ps -A -o args= | grep '^sleep 3000' || true")
 	if strings.Contains(got, "sleep") || !strings.Contains(got, "kept") ||
 		strings.Contains(got, "gone\n") {
-		t.Errorf("want only the file kept after the reboot: %s", got)
+		t.Errorf("after the reboot: %s\nwant the file kept, nothing named gone and no process sleep",
+			got)
 	}
 	if now := shell(t, m, "cat /proc/sys/kernel/random/boot_id"); now == id || len(now) != 36 {
 		t.Errorf("boot ID %s, want a UUID other than %s", now, id)
 	}
 	if remaining := processesIn(t, before); len(remaining) > 0 {
-		t.Errorf("processes from before the reboot: %q", remaining)
+		t.Errorf("processes from before the reboot: %q, want none", remaining)
 	}
 	rulestest.Eventually(t, "the services run again", func() bool {
 		return strings.Count(logOf(t, m, "forever"), "started") == 2
@@ -193,7 +195,8 @@ func TestServices(t *testing.T) {
 	})
 	if err := m.StopService(t.Context(), "ignores-sigterm"); err != nil ||
 		!strings.Contains(logOf(t, m, "ignores-sigterm"), "signal 9") {
-		t.Errorf("a service that ignores SIGTERM is not killed: %v", err)
+		t.Errorf("stop of a service that ignores SIGTERM: error %v, log %q; want signal 9", err,
+			logOf(t, m, "ignores-sigterm"))
 	}
 	begin := starts("short")
 	rulestest.Eventually(t, "other services are still restarted", func() bool { return starts("short") > begin+2 })
@@ -303,7 +306,7 @@ func logOf(t *testing.T, m *machine.Machine, service string) string {
 func mustBeRemoved(t *testing.T, dir string) {
 	t.Helper()
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s exists: %v", dir, err)
+		t.Errorf("stat of %s: error %v, want fs.ErrNotExist", dir, err)
 	}
 	if remaining := cgroups(t, dir); len(remaining) > 0 {
 		t.Errorf("cgroups are left: %q", remaining)

@@ -133,7 +133,7 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 		}
 		if h.Mount == "/sys/fs/cgroup" {
 			if err := delegate(target); err != nil {
-				return fmt.Errorf("cgroup: %w", err)
+				return fmt.Errorf("enable the cgroup controllers: %w", err)
 			}
 		}
 		// A mount of several controllers also has a symbolic link for each of them.
@@ -166,7 +166,7 @@ func delegate(cgroup string) error {
 	for _, controller := range strings.Fields(string(available)) {
 		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.subtree_control"),
 			[]byte("+"+controller), 0); err != nil {
-			return fmt.Errorf("delegate %s: %w", controller, err)
+			return fmt.Errorf("%s: %w", controller, err)
 		}
 	}
 	return nil

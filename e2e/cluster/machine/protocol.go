@@ -47,10 +47,10 @@ func newConn(to io.Writer, from io.Reader) conn {
 func (c conn) call(r request) (reply, error) {
 	var received reply
 	if err := c.to.Encode(r); err != nil {
-		return received, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
+		return received, fmt.Errorf("request %s: the other process has ended: %w", r.Do, err)
 	}
 	if err := c.from.Decode(&received); err != nil {
-		return received, fmt.Errorf("%s: the process has ended: %w", r.Do, err)
+		return received, fmt.Errorf("request %s: the other process has ended: %w", r.Do, err)
 	}
 	if received.Error != "" {
 		return received, errors.New(received.Error)

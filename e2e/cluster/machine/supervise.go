@@ -61,7 +61,7 @@ func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	return s
 }
 
-// run starts a service, and starts it again after its end, whenever it is enabled. It never
+// run starts a service, and restarts it when it ends, while the service is enabled. It never
 // returns.
 func (s *supervisor) run(service Service) {
 	for {

@@ -1,5 +1,5 @@
-// Command node is the monitor and the init of a machine, which package machine describes. It is a
-// separate program, because a test binary must not run as init in the machine's namespaces.
+// Command node is the monitor and the init of a machine; see package machine. It is a separate
+// program, because a test binary must not run as init in the machine's namespaces.
 //
 //	node monitor DIR    runs the monitor of the machine in DIR
 //	node init DIR       runs the init of the machine; started by the monitor

@@ -1,6 +1,6 @@
 // Command software builds the software of a node before the tests, so that an unprivileged user can
 // build it and root can run the tests. With E2E_PROVIDER=kind or vm, it also builds the software of
-// a cluster of kind or of a virtual machine. Without root, it does not build the file systems of
+// a kind cluster or of a virtual machine. Without root, it does not build the file systems of
 // nodes.
 package main
 

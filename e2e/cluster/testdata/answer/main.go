@@ -1,4 +1,4 @@
-// Command answer is the program of the test's pods.
+// Command answer is the program of the tests' pods.
 //
 //	answer serve       answers HTTP on port 8080 with the client's address
 //	answer get URL     prints the response of a server

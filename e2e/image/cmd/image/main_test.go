@@ -23,10 +23,10 @@ func TestFailedPackingLeavesNoArchive(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "image.tar")
 		if err := run(c.ref, out, []string{c.argument}); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want …%s…", c.reason, err, c.want)
+			t.Errorf("%s: error %v, want %q in it", c.reason, err, c.want)
 		}
 		if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: archive exists after an error: %v", c.reason, err)
+			t.Errorf("%s: stat of the archive: error %v, want fs.ErrNotExist", c.reason, err)
 		}
 	}
 }
