@@ -15,7 +15,7 @@ const NodeInit = "/kind/bin/boot"
 // DockerPath are the directories with programs in Software.Docker, in search order.
 var DockerPath = []string{"bin", "unpacked/usr/bin", "unpacked/usr/sbin"}
 
-// ForKind returns the software of a cluster of kind: kind, and the same software as Build. If
+// ForKind returns the software of a kind cluster: kind, and the same software as Build. If
 // withDocker is true, it includes docker. If withNodeRoot is true, it includes the file system of a
 // node. docker and the file system are built from the distribution's packages, whose mirrors must
 // be reachable. With docker but without the file system, it includes crane, which pulls a node

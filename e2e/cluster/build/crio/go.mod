@@ -1,4 +1,4 @@
-// Module crio says of which release the CRI-O of a virtual machine is.
+// Module crio pins the version of CRI-O for virtual machines.
 module github.com/sluice-mesh/sluice/e2e/cluster/build/crio
 
 go 1.26.3

@@ -2,7 +2,7 @@ module github.com/sluice-mesh/sluice/e2e/cluster/build/kubernetes
 
 go 1.26.0
 
-// What a program of Kubernetes is built with, for the behaviours that it chooses by release of Go.
+// As in the go.mod of Kubernetes: GODEBUG settings have the defaults of this version of Go.
 godebug default=go1.26
 
 require (
