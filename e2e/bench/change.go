@@ -51,8 +51,8 @@ func changeRows(t Tools) []Row {
 }
 
 // changeCandidate returns a candidate that changes the rules of a pod. Before the measurement,
-// writer writes the rules of the first sidecar. The commands of changer replace these rules with
-// the rules of the second sidecar.
+// writer writes the rules of the first sidecar parameter. The commands of changer replace them with
+// the rules of the second one.
 func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }
@@ -63,7 +63,7 @@ func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar
 	}}
 }
 
-// changeInProcess returns a candidate that changes a pod's rules in this process. The ruleset is
+// changeInProcess returns a candidate that changes a pod's rules in this process. The rulesets are
 // compiled before the measurement. If readsBefore is true, the pod's rules are also read before the
 // measurement, as the agent does.
 func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candidate {

@@ -23,7 +23,7 @@ func newTestPod(t *testing.T) *netns.NS {
 	return ns
 }
 
-// rawNetlink sends the same messages as Apply, including those for routing.
+// The messages of rawNetlink create the whole ruleset, including its routing.
 func TestRawNetlinkSendsAllMessages(t *testing.T) {
 	ns := newTestPod(t)
 	rs, err := Sidecar{IPv4Prefixes: 10, IPv6Prefixes: 10}.Compile()
@@ -46,7 +46,7 @@ func TestRawNetlinkSendsAllMessages(t *testing.T) {
 		t.Errorf("differences %v, error %v, want none", found.Differences, err)
 	}
 	if err := raw.apply(ns); err == nil {
-		t.Error("no error when the rules already exist")
+		t.Error("apply when the rules already exist: no error, want an error")
 	}
 }
 
@@ -68,7 +68,8 @@ func TestTrafficCountsLostDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (lost == traffic.sent) != (gap >= replyTimeout) {
-			t.Errorf("%d of %d lost, but the longest gap is %v", lost, traffic.sent, gap)
+			t.Errorf("%d of %d datagrams lost, longest gap %v; want a gap of %v or more only if all "+
+				"are lost", lost, traffic.sent, gap, replyTimeout)
 		}
 		return lost, traffic.sent
 	}
@@ -143,7 +144,7 @@ func TestCostOfCommandsInSequence(t *testing.T) {
 		t.Errorf("cost %v, error %v; want positive times", sample, err)
 	}
 	if _, err := inSequence([]*Command{shell("true"), shell("exit 3")}).Do(); err == nil {
-		t.Error("no error when the second command fails")
+		t.Error("Do with a second command that fails: no error, want an error")
 	}
 }
 

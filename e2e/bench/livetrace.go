@@ -138,7 +138,7 @@ func waitForNetlinkGroup(pid int, _ io.Reader) error {
 	return errors.New("nft monitor trace has not joined a netlink group")
 }
 
-// background starts the command, waits with waitReady until the command works, and returns a
+// background starts the command, waits with waitReady until the command is ready, and returns a
 // function that ends the command. The output of the command is discarded.
 func (c *Command) background(
 	waitReady func(pid int, stderr io.Reader) error,

@@ -93,7 +93,7 @@ func (env *pluginEnv) startAgent(b *testing.B, runDir string) {
 	defer ticker.Stop()
 	for end := time.Now().Add(10 * time.Second); !m.Synced() || !server.Listening(); <-ticker.C {
 		if time.Now().After(end) {
-			b.Fatal("the agent's socket is not ready")
+			b.Fatal("the agent's pod cache and socket are not ready after 10 s")
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (c *Command) countResources() (Sample, error) {
 }
 
 // traceOptions trace descendants too, stop each process at its exec and before its exit, and kill
-// all of them if this process ends.
+// all of them if this process exits.
 const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
 	unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACEEXIT |
 	unix.PTRACE_O_EXITKILL
@@ -76,7 +76,7 @@ func (f *footprint) traceProcesses(root int) (status int, err error) {
 		}
 		signal := f.recordStop(pid, ws, known)
 		if err := unix.PtraceCont(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
-			return 0, fmt.Errorf("ptrace of process %d: %w", pid, err)
+			return 0, fmt.Errorf("continue the traced process %d: %w", pid, err)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func exchange(protocol int, request []byte) error {
 	}
 	// The acknowledgment contains a negative error number, or 0.
 	if errno := int32(nl.NativeEndian().Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
-		return fmt.Errorf("refused: %w", unix.Errno(-errno))
+		return fmt.Errorf("the kernel rejected a netlink request: %w", unix.Errno(-errno))
 	}
 	return nil
 }

@@ -24,11 +24,11 @@ type Candidate struct {
 	// Open creates resources for all rounds, and returns a function that removes them. Open may be
 	// nil.
 	Open func() (end func(), err error)
-	// Prepare prepares a single run of the task, such as a new network namespace.
+	// Prepare prepares a single run of the task. For example, it creates a network namespace.
 	Prepare func() (Task, error)
 }
 
-// A Task is a single run of a Row. Only Do is measured.
+// A Task is a single run of the task of a Row. Only Do is timed.
 type Task struct {
 	// Do performs the task, and returns its cost.
 	Do func() (Sample, error)

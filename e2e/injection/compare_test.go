@@ -71,8 +71,8 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	out, err := cmd.CombinedOutput()
 	if output := string(out); err != nil || !strings.Contains(output, "redirect (mesh-pod)") ||
 		!strings.Contains(output, rules.MustCompile(sluiceRules).String()) {
-		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, output,
-			rules.MustCompile(sluiceRules))
+		t.Errorf("rules explain --pod: error %v, output:\n%s\nwant redirect (mesh-pod) and the ruleset\n%s",
+			err, output, rules.MustCompile(sluiceRules))
 	}
 	return sluiceRules
 }
@@ -114,7 +114,8 @@ func runInit(t *testing.T, tools injection.Tools, s podCase, pod *corev1.Pod) ru
 	})
 	result, err := istio.Program(tools.Agent).Run(ns, c, init.Args...)
 	if err != nil || result.Status != 0 {
-		t.Fatalf("istio-init %q: %v, status %d\n%s", init.Args, err, result.Status, result.Errors)
+		t.Fatalf("istio-init %q: error %v, status %d, want status 0\n%s", init.Args, err, result.Status,
+			result.Errors)
 	}
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil || len(live.Ambiguous) > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A difference is a difference of both the plugin's and istio-cni's rules from istio-init's rules.
+// A difference is a difference from istio-init's rules that the plugin's and istio-cni's rules share.
 type difference struct {
 	name string
 	// remove changes the plugin's parameters to istio-init's, for this difference only.

@@ -102,9 +102,8 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	i.cmd = exec.Command(program,
 		append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
 	i.cmd.Dir, i.cmd.Stdout, i.cmd.Stderr = i.dir, log, log
-	// The kernel kills istiod if the test is killed. It would also kill istiod at the end of the
-	// thread that started it. Therefore the goroutine below stays on that thread until istiod
-	// exits.
+	// The kernel kills istiod if the test is killed. It would also kill istiod when the thread that
+	// started it ends. Therefore the goroutine below stays on that thread until istiod exits.
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	i.cmd.Env = []string{
 		"POD_NAME=istiod", "POD_NAMESPACE=" + systemNamespace, "SERVICE_ACCOUNT=istiod",

@@ -47,7 +47,7 @@ func Install(ctx context.Context, root string, packages map[string]string) error
 		if missing = missingPackages(packages); len(missing) == 0 {
 			return nil
 		}
-		reason = fmt.Sprintf("\ninstalling failed: %v\n%s", err, out)
+		reason = fmt.Sprintf("\nstill missing after apt-get install (error %v)\n%s", err, out)
 	}
 	return fmt.Errorf("programs are missing: apt-get install %s%s", strings.Join(missing, " "),
 		reason)

@@ -61,7 +61,8 @@ func TestExpectedResultsAreAccepted(t *testing.T) {
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
 		for _, e := range backends {
 			if got := result.Refused[e]; (got == words) == s.supports(e) {
-				t.Errorf("%s: %s rejected with %q, supported: %v", s.Name, e, got, s.supports(e))
+				t.Errorf("%s: backend %s is rejected with %q, want %q only if unsupported (supported: %t)",
+					s.Name, e, got, words, s.supports(e))
 			}
 		}
 	}
@@ -166,8 +167,8 @@ func TestPatternSelectsOnlyTheTests(t *testing.T) {
 	for name, want := range map[string]bool{
 		"TestA": true, "TestB": true, "TestAB": false, "XTestA": false,
 	} {
-		if p.MatchString(name) != want {
-			t.Errorf("%s: want match %v", name, want)
+		if got := p.MatchString(name); got != want {
+			t.Errorf("%s matches %s: %t, want %t", p, name, got, want)
 		}
 	}
 }

@@ -36,7 +36,7 @@ const (
 var parameters = []string{"-i", "*", "-b", "*", "--pod-ip", "10.244.1.5"}
 
 // testLimit is the time limit of the tests of a package. All tests take less than a minute by the
-// machine's clock, which does not advance while the host is busy.
+// machine's clock, which slows down while the host is busy.
 const testLimit = 3 * time.Minute
 
 // parallelTests is the number of parallel tests. Before Linux 6.12, a test with traffic takes a

@@ -90,7 +90,7 @@ func unpackKernel(deb, dir string) error {
 }
 
 // candidateModules matches the modules that may be needed. Only these are decompressed, because
-// decompressing all modules takes long.
+// decompressing all modules is slow.
 var candidateModules = regexp.MustCompile(
 	`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 

@@ -54,7 +54,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	r := releases[0]
 	names := fileNames(t, r.Out)
 	if other := fileNames(t, releases[1].Out); !slices.Equal(names, other) {
-		t.Fatalf("files of the first release: %s, of the second: %s", names, other)
+		t.Fatalf("the second release has the files %s, want those of the first: %s", other, names)
 	}
 	for _, name := range names {
 		if !bytes.Equal(r.read(t, name), releases[1].read(t, name)) {
@@ -118,7 +118,7 @@ func checkProgramAndPackage(t *testing.T, r *Release) {
 	got := command(t, dir, "./rules", "version")
 	if want := fmt.Sprintf("rules %s, commit %s, ", r.Version, r.Commit); !strings.HasPrefix(got,
 		want) {
-		t.Errorf("rules version prints %q, want %q", got, want)
+		t.Errorf("rules version prints %q, want the prefix %q", got, want)
 	}
 	deb := command(t, r.Out, "dpkg-deb", "--contents", "sluice-rules_0.2.0_amd64.deb")
 	for _, path := range []string{
@@ -133,8 +133,8 @@ func checkProgramAndPackage(t *testing.T, r *Release) {
 	}
 }
 
-// checkRegistry pushes to the registry of the release, and verifies the signatures of the image and
-// the chart there. It returns the digest of the image.
+// checkRegistry pushes the release to its registry, and verifies the signatures of the image and the
+// chart there. It returns the digest of the image.
 func checkRegistry(t *testing.T, r *Release) string {
 	t.Helper()
 	if err := r.Push(t.Context()); err != nil {
@@ -183,6 +183,6 @@ func checkChart(t *testing.T, r *Release, digest string) {
 	manifest := command(t, r.Out, helm, "template", "sluice", charts+"/sluice", "--version",
 		"0.2.0", "--plain-http", "-n", "istio-system")
 	if want := fmt.Sprintf("image: %q", r.imageRef()+"@"+digest); !strings.Contains(manifest, want) {
-		t.Errorf("the chart does not contain %s:\n%s", want, manifest)
+		t.Errorf("the rendered chart does not contain %s:\n%s", want, manifest)
 	}
 }

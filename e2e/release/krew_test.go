@@ -18,7 +18,7 @@ type index struct {
 	r    *Release
 	krew string // path of the program krew
 	dir  string // directory of the repository
-	home string // URL of the archives in the manifest
+	home string // URL of the server, which replaces Home in the manifest
 }
 
 // newIndex builds krew and publishes the manifest of the release, with the URL of the local server.

@@ -42,8 +42,8 @@ type runDetails struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// addProvenance writes the SLSA provenance of the artifacts and the image. All times are the time
-// of the commit, so that the file is reproducible.
+// addProvenance writes the SLSA provenance of the artifacts and the image. The start of the build is
+// the time of the commit, so that the file is reproducible.
 func (r *Release) addProvenance(imageDigest string) error {
 	s := statement{
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",

@@ -158,7 +158,7 @@ func (r *Release) add(name string, content []byte) error {
 func (r *Release) checksum(name string) (string, error) {
 	i := slices.IndexFunc(r.artifacts, func(a artifact) bool { return a.name == name })
 	if i < 0 {
-		return "", fmt.Errorf("release: no artifact %s", name)
+		return "", fmt.Errorf("checksum of %s: no such artifact", name)
 	}
 	return r.artifacts[i].sha256, nil
 }

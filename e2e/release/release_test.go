@@ -207,10 +207,10 @@ func TestSignatures(t *testing.T) {
 	}
 	sums, text := r.read(t, "SHA256SUMS"), string(r.read(t, "SHA256SUMS.sig"))
 	if err := Verify(&key.PublicKey, sums, text); err != nil {
-		t.Error(err)
+		t.Errorf("Verify: %v", err)
 	}
 	if second, err := sign(key, sums); err != nil || second != text {
-		t.Errorf("the signature is not deterministic: %v", err)
+		t.Errorf("second signature %q, error %v; want the first signature %q", second, err, text)
 	}
 	verifier, err := signature.LoadVerifier(&key.PublicKey, crypto.SHA256)
 	if err != nil {
@@ -218,16 +218,17 @@ func TestSignatures(t *testing.T) {
 	}
 	if err := verifier.VerifySignature(strings.NewReader(decoded(t, text)),
 		bytes.NewReader(sums)); err != nil {
-		t.Error(err)
+		t.Errorf("sigstore's verifier: %v", err)
 	}
 	changed := slices.Clone(sums)
 	changed[0] ^= 1
-	for _, err := range []error{
-		Verify(&key.PublicKey, changed, text), Verify(&newKey(t).PublicKey, sums, text),
-		Verify(&key.PublicKey, sums, "!"),
+	for reason, err := range map[string]error{
+		"changed content": Verify(&key.PublicKey, changed, text),
+		"another key":     Verify(&newKey(t).PublicKey, sums, text),
+		"no base64":       Verify(&key.PublicKey, sums, "!"),
 	} {
 		if err == nil {
-			t.Error("no error for a wrong signature")
+			t.Errorf("Verify with %s: no error, want an error", reason)
 		}
 	}
 	image, err := newImageSignature(key, r.imageRef(), digest)
@@ -235,13 +236,13 @@ func TestSignatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := VerifyImage(&key.PublicKey, image, digest); err != nil {
-		t.Error(err)
+		t.Errorf("VerifyImage: %v", err)
 	}
 	if err := VerifyImage(&key.PublicKey, image, "sha256:"+strings.Repeat("2", 64)); err == nil {
-		t.Error("no error for another image")
+		t.Error("VerifyImage with another digest: no error, want an error")
 	}
 	if err := VerifyImage(&newKey(t).PublicKey, image, digest); err == nil {
-		t.Error("no error for another key")
+		t.Error("VerifyImage with another key: no error, want an error")
 	}
 	if got := SignatureTag(digest); got != "sha256-"+strings.Repeat("1", 64)+".sig" {
 		t.Errorf("tag %s, want the digest with a dash and .sig", got)
@@ -261,7 +262,7 @@ func TestKeys(t *testing.T) {
 	}
 	if want, err := cryptoutils.UnmarshalPEMToPublicKey(public); err != nil ||
 		!key.PublicKey.Equal(want) {
-		t.Errorf("the parsed key differs from the generated one: %v", err)
+		t.Errorf("the parsed key differs from the generated key (error %v)", err)
 	}
 	rsa, _, err := cryptoutils.GeneratePEMEncodedRSAKeyPair(2048, nil)
 	if err != nil {
@@ -339,7 +340,7 @@ func TestSBOMListsTheModules(t *testing.T) {
 		}
 	}
 	if err := r.addSBOM("rules", "amd64", []byte("no program")); err == nil {
-		t.Error("no error for a file that is not a Go program")
+		t.Error("addSBOM of a file that is not a Go program: no error, want an error")
 	}
 }
 

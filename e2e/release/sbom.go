@@ -77,7 +77,7 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 	return r.add(fileName, out.Bytes())
 }
 
-// newRelationship returns a relationship of two elements of the document.
+// newRelationship returns a relationship between two elements of the document.
 func newRelationship(
 	from common.ElementID, relationshipType string, to common.ElementID,
 ) *spdx.Relationship {

@@ -63,7 +63,7 @@ func Verify(key *ecdsa.PublicKey, text []byte, signature string) error {
 	return nil
 }
 
-// Media type and annotation of a signature of cosign in a registry.
+// Media type and annotation of a cosign signature in a registry.
 const (
 	signatureType       = "application/vnd.dev.cosign.simplesigning.v1+json"
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
@@ -150,7 +150,7 @@ func (r *Release) addSignatures(imageDigest string) error {
 	)
 }
 
-// addSignature writes a file with the signature of the image or chart. ref is its name.
+// addSignature writes a file with the signature of the image or chart whose name is ref.
 func (r *Release) addSignature(fileName, ref, digest string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {

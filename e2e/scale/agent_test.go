@@ -26,7 +26,7 @@ type agent struct {
 	pods      *podcache.Cache
 }
 
-// newAgent returns the agent of a node, configured like package agent of the program. Its
+// newAgent returns the agent of a node, configured as in the program's package agent. Its
 // kubeconfig is in dir.
 func newAgent(server *apiservertest.Server, m *meter, node, dir string) (*agent, error) {
 	a := &agent{}
@@ -76,7 +76,7 @@ func (a *agent) run(ctx context.Context) error {
 	err := <-failed
 	if err == nil {
 		if v := a.decider.Decide(context.WithoutCancel(ctx)); v.Remove {
-			err = fmt.Errorf("the agent uninstalls the plugin: %s", v.Reason)
+			err = fmt.Errorf("the agent decided to uninstall the plugin: %s", v.Reason)
 		}
 	}
 	stop()

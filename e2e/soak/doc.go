@@ -4,7 +4,7 @@
 // The agent is the program of the image. libcni runs the plugin with the configuration that the
 // agent installs, like a container runtime. The API server is a fake. Everything runs in a separate
 // mount namespace, and each sandbox has a network namespace. During the test, live sandboxes open
-// connections, and the test deletes the rules of some of them.
+// connections, and the test deletes the rules of some sandboxes.
 //
 // The parameters of [TestSoak] are environment variables:
 //

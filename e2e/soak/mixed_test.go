@@ -54,7 +54,7 @@ func TestMixedVersions(t *testing.T) {
 			checkCaptured(t, old)
 			must(t, n.runPlugins(old, n.checkList))
 			if _, done, err := old.measureRepair(); err != nil || !done {
-				t.Errorf("the second agent did not repair a pod of the first plugin: %v", err)
+				t.Errorf("the second agent did not repair a pod of the first plugin (error %v)", err)
 			}
 			answered = n.answeredRequests()
 			next, err := n.newSandbox(2*number+1, pod)
@@ -66,7 +66,7 @@ func TestMixedVersions(t *testing.T) {
 			must(t, errors.Join(n.remove(old), n.remove(next)))
 			remaining, err := filepath.Glob(n.path("run/attachments/*"))
 			if err != nil || len(remaining) > 0 {
-				t.Errorf("records after DEL: %v, %v, want none", remaining, err)
+				t.Errorf("records after DEL: %v, error %v, want none", remaining, err)
 			}
 		})
 	}
@@ -79,7 +79,7 @@ func (n *node) checkList(
 	return n.plugin.CheckNetworkList(ctx, list, rt)
 }
 
-// answeredRequests returns the metrics of the agent that count requests of the plugin.
+// answeredRequests returns the agent's metrics that count the answered requests of the plugin.
 func (n *node) answeredRequests() string {
 	n.t.Helper()
 	r, err := n.client.Get(n.metrics)

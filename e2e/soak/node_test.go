@@ -129,7 +129,7 @@ func (n *node) start(agent, plugin string) {
 		defer close(ended)
 		_ = n.agent.Process.Signal(unix.SIGTERM)
 		if err := n.agent.Wait(); err != nil || n.t.Failed() {
-			n.t.Logf("the agent: %v\n%s", err, lastLines(n.log.String()))
+			n.t.Logf("the agent exited (error %v); end of its log:\n%s", err, lastLines(n.log.String()))
 		}
 	}
 	rulestest.EventuallySucceeds(n.t, "the node is ready", func() error {

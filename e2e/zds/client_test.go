@@ -56,7 +56,7 @@ func connect(t *testing.T, z *ztunnel, socket string) {
 	select {
 	case <-z.synced:
 	case <-time.After(time.Minute):
-		t.Fatal("no snapshot")
+		t.Fatalf("ztunnel %s: no snapshot within a minute", z.name)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 const closeTimeout = time.Minute
 
 // istio-cni closes a connection after a late acknowledgement, and sends added pods to a connection
-// without a hello. Sluice keeps such a connection open, and does not send pods without a hello.
+// without a hello. Sluice keeps the connection open after a late acknowledgement, and sends no pods
+// before a hello.
 func TestDifferencesWithSlowZtunnels(t *testing.T) {
 	program := installCNI(t)
 	orphan := pod{name: "kept"}
@@ -80,7 +81,7 @@ func testLateAcknowledgement(t *testing.T, env *testEnv, name string) {
 			t.Errorf("ADD without an acknowledgement: error %v, want %v", err, context.Canceled)
 		}
 	} else if err := env.add("p2"); err == nil {
-		t.Error("ADD succeeded without an acknowledgement")
+		t.Error("ADD without an acknowledgement: no error, want an error")
 	}
 	env.a.hold.Store(nil)
 	close(hold)

@@ -1,6 +1,7 @@
 package zds_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -132,7 +133,7 @@ func TestTranscripts(t *testing.T) {
 			do: func(env *testEnv) error {
 				err := env.add("p1")
 				if err == nil {
-					return fmt.Errorf("no error without a ztunnel")
+					return errors.New("ADD succeeded, want an error")
 				}
 				return nil
 			},
@@ -179,7 +180,7 @@ func TestTranscripts(t *testing.T) {
 			do: func(env *testEnv) error {
 				env.a.close()
 				if err := env.add("p4"); err == nil || !strings.Contains(err.Error(), "cannot listen") {
-					env.t.Errorf("ADD of a rejected pod: %v", err)
+					env.t.Errorf("ADD of a rejected pod: error %v, want %q in it", err, "cannot listen")
 				}
 				return nil
 			},

@@ -133,7 +133,7 @@ func costTable(scope string, pods, podBytes int, costs []pluginCost) string {
 	return b.String()
 }
 
-// seconds formats a time in seconds, from two hours on in hours.
+// seconds formats a number of seconds. From two hours on, the unit is hours.
 func seconds(s float64) string {
 	if s < 2*3600 {
 		return duration(s)

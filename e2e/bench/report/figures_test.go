@@ -49,7 +49,7 @@ func TestFiguresAreWrittenToTheReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := report.CheckFigures(path, results); err == nil {
-		t.Error("no error for a page without figures")
+		t.Error("CheckFigures of a page without figures: no error, want an error")
 	}
 	if err := report.WriteFigures(path, results); err != nil {
 		t.Fatal(err)

@@ -98,9 +98,9 @@ func Table(row Row) string {
 	if len(row.Entries) > 0 {
 		writeEntries(&b, row)
 	}
-	for _, reason := range row.Omitted {
+	for _, o := range row.Omitted {
 		fmt.Fprintf(&b, "\nOmitted: %s.\n",
-			strings.TrimPrefix(reason.Name+": "+abridged(oneLine(reason.Text)), ": "))
+			strings.TrimPrefix(o.Name+": "+abridged(oneLine(o.Text)), ": "))
 	}
 	for _, g := range row.Goals {
 		if v, isMeasured := g.judge(&row); isMeasured {

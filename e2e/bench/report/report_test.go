@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "update the golden files")
 
-// example returns results that produce every section of the page.
+// example returns results that produce every section of the page, except those of the soak test and
+// of the load on the API server.
 func example() report.Results {
 	around := func(median float64) report.Summary {
 		return report.Summary{
@@ -149,7 +150,7 @@ func TestDecodeReturnsEncodedResults(t *testing.T) {
 		t.Errorf("decoded results (-want +got)\n%s", diff)
 	}
 	if _, err := report.Decode([]byte("{")); err == nil {
-		t.Error("no error for a truncated file")
+		t.Error("Decode of a truncated file: no error, want an error")
 	}
 }
 

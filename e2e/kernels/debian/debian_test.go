@@ -40,8 +40,8 @@ func TestVersionsAreOrderedLikeDpkg(t *testing.T) {
 	} {
 		if got, back := debian.CompareVersions(row.a, row.b),
 			debian.CompareVersions(row.b, row.a); got != row.want || back != -row.want {
-			t.Errorf("%s and %s: %d, in reverse order %d, want %d", row.a, row.b, got, back,
-				row.want)
+			t.Errorf("%s and %s: %d, in reverse order %d, want %d and %d", row.a, row.b, got, back,
+				row.want, -row.want)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestParseListReturnsTheFormattedList(t *testing.T) {
 	}
 	got, err := debian.ParseList(debian.FormatList("a comment", list))
 	if err != nil || !cmp.Equal(list, got) {
-		t.Errorf("parsed list (-want +got)\n%s, error %v", cmp.Diff(list, got), err)
+		t.Errorf("parsed list: error %v (-want +got)\n%s", err, cmp.Diff(list, got))
 	}
 	if _, err := debian.ParseList("# list\n\ndebian bookworm amd64\n"); err == nil ||
 		!strings.Contains(err.Error(), "line 3") {
@@ -92,7 +92,7 @@ func TestFetchDownloadsOnceAndVerifiesTheChecksum(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(file); err != nil || string(text) != "content" {
-			t.Errorf("the downloaded file contains %q, error %v", text, err)
+			t.Errorf("the downloaded file contains %q, error %v, want %q", text, err, "content")
 		}
 	}
 	if *requests != 1 {
@@ -153,10 +153,10 @@ func TestNewestSearchesAllSources(t *testing.T) {
 		Path: "pool/6.1.56.deb", SHA256: sum("6.1.56"),
 	}
 	if err != nil || !cmp.Equal(want, got) {
-		t.Errorf("-want +got:\n%s, error %v", cmp.Diff(want, got), err)
+		t.Errorf("newest package: error %v (-want +got)\n%s", err, cmp.Diff(want, got))
 	}
 	if p, err := m.Newest(t.Context(), []debian.Source{source}, "linux-image-7.*"); err == nil {
-		t.Errorf("package %v, want an error", p)
+		t.Errorf("no package matches, but Newest returns %v, want an error", p)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestFilesOfAPackage(t *testing.T) {
 	})
 	want := []string{"/usr/sbin/nft 755  program", "/usr/sbin/iptables 777 nft "}
 	if err != nil || !cmp.Equal(want, got) {
-		t.Errorf("-want +got:\n%s, error %v", cmp.Diff(want, got), err)
+		t.Errorf("files: error %v (-want +got)\n%s", err, cmp.Diff(want, got))
 	}
 }
 
@@ -227,7 +227,7 @@ func TestFilesRejectsInvalidPackages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := debian.Files(file, none); err == nil {
-			t.Errorf("%s: no error for an invalid package", name)
+			t.Errorf("%s: Files returned no error, want an error", name)
 		}
 	}
 	hard := deb(t, []tar.Header{{Name: "./b", Typeflag: tar.TypeLink, Linkname: "./a"}}, nil)

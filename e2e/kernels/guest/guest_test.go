@@ -20,7 +20,7 @@ func TestParseEventReturnsTheWrittenEvent(t *testing.T) {
 		// A kernel message may precede the event on its line, and the console changes line endings.
 		got, ok, err := ParseEvent("[    1.0] " + strings.TrimSuffix(e.line(), "\n") + "\r\n")
 		if err != nil || !ok || !cmp.Equal(e, got) {
-			t.Errorf("%s: ok %v, error %v, %s", e.line(), ok, err, cmp.Diff(e, got))
+			t.Errorf("%s: isEvent %t, error %v, event (-want +got)\n%s", e.line(), ok, err, cmp.Diff(e, got))
 		}
 	}
 }

@@ -38,11 +38,11 @@ type Event struct {
 	Step string `json:",omitempty"`
 	// Line is a line that the step printed to standard output or standard error.
 	Line *string `json:",omitempty"`
-	// Exit reports that the step has ended.
+	// Exit is the result of the step. It is in the step's last event.
 	Exit *Exit `json:",omitempty"`
 	// Failed is the error that stopped the guest.
 	Failed string `json:",omitempty"`
-	// Done reports that all steps have ended. It is in the last event.
+	// Done is set in the last event, after all steps have ended.
 	Done bool `json:",omitempty"`
 }
 

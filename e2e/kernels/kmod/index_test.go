@@ -33,10 +33,10 @@ func names(ix kmod.Index) []string {
 func TestWithoutRemovesDependents(t *testing.T) {
 	want := []string{"nfnetlink", "nf_nat", "nf_conntrack", "x_tables", "stray"}
 	if diff := cmp.Diff(want, names(modules.Without("nf_tables"))); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("Without(nf_tables) (-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff(names(modules), names(modules.Without())); diff != "" {
-		t.Errorf("without nothing: -want +got:\n%s", diff)
+		t.Errorf("Without() (-want +got)\n%s", diff)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestOnlyKeepsDependencies(t *testing.T) {
 	got := modules.Only(func(m kmod.Module) bool { return m.Name == "nft_redir" })
 	if diff := cmp.Diff([]string{"nfnetlink", "nf_tables", "nf_nat", "nf_conntrack", "nft_redir"},
 		names(got)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("nft_redir and its dependencies (-want +got)\n%s", diff)
 	}
 }
 
@@ -66,20 +66,20 @@ func TestOrderReturnsDependenciesFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(row.want, names(got)); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+				t.Errorf("order (-want +got)\n%s", diff)
 			}
 		})
 	}
 	if _, err := modules.Order("stray"); err == nil {
-		t.Error("no error for a missing dependency")
+		t.Error("Order with a missing dependency: no error, want an error")
 	}
 }
 
 func TestLoadingAMissingModuleIsAnError(t *testing.T) {
 	if err := modules.Load("no-such"); err == nil {
-		t.Error("no error for an unknown module")
+		t.Error("Load of an unknown module: no error, want an error")
 	}
 	if err := (kmod.Index{{Name: "m", Path: "/nowhere/m.ko"}}).Load("m"); err == nil {
-		t.Error("no error for a missing file")
+		t.Error("Load of a missing file: no error, want an error")
 	}
 }

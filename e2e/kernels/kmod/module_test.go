@@ -51,7 +51,7 @@ func TestModuleNameAndDependencies(t *testing.T) {
 		Needs: []string{"nf_tables", "nf_nat"},
 	}
 	if err != nil || !cmp.Equal(want, got) {
-		t.Errorf("module (-want +got)\n%v, error %v", cmp.Diff(want, got), err)
+		t.Errorf("module: error %v (-want +got)\n%s", err, cmp.Diff(want, got))
 	}
 }
 
@@ -61,7 +61,7 @@ func TestDescribeRejectsInvalidModules(t *testing.T) {
 		"no name": object(t, ".modinfo", "depends=\x00"),
 	} {
 		if m, err := kmod.Describe(bytes.NewReader(file)); err == nil {
-			t.Errorf("%s: no error but %v", name, m)
+			t.Errorf("%s: module %v, want an error", name, m)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestInitramfsReportsErrors(t *testing.T) {
 		"duplicate name": twice, "missing file": absent,
 	} {
 		if err := a.Close(); err == nil {
-			t.Errorf("%s: Close returns no error", name)
+			t.Errorf("%s: Close returns no error, want an error", name)
 		}
 	}
 }
@@ -158,6 +158,6 @@ func TestEmulatorPerArchitecture(t *testing.T) {
 		}
 	}
 	if _, err := (Machine{Arch: "s390x"}).Run(t.Context(), nil); err == nil {
-		t.Error("no error for an unknown architecture")
+		t.Error("Run with an unknown architecture: no error, want an error")
 	}
 }

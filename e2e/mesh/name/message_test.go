@@ -36,7 +36,7 @@ func TestResponseNamesServerAndProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r, err := name.Read(answer); err == nil {
-			t.Errorf("no error for two proxies: %+v", r)
+			t.Errorf("records of two proxies: %+v, want an error", r)
 		}
 	}
 }

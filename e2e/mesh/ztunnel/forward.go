@@ -84,7 +84,8 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 }
 
 // exchange copies in both directions between down and up until both have ended or the direction to
-// up fails, and then closes up. It calls closeWrite to end the direction to down.
+// up fails, and then closes up. It sets hop.Upstream, and calls closeWrite to end the direction to
+// down.
 func exchange(
 	down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop,
 ) error {

@@ -244,7 +244,7 @@ func (n *node) sidecarPod(backend compat.Backend, number int, name string) nodeP
 	return p
 }
 
-// onlyHBONE drops TCP packets between the pods in ambient mode that do not belong to an HBONE
+// onlyHBONE drops TCP packets between the pods in ambient mode unless they belong to an HBONE
 // connection, and counts the packets to the HBONE port.
 const onlyHBONE = `table inet watch {
 	chain forward {

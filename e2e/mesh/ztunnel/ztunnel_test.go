@@ -110,14 +110,15 @@ func newTestEnv(t *testing.T) *testEnv {
 	env.application(env.Neighbor, "neighbor")
 	for start := time.Now(); len(env.server.State().Connections) == 0; time.Sleep(time.Millisecond) {
 		if time.Since(start) > 30*time.Second {
-			t.Fatal("ztunnel does not connect to the server")
+			t.Fatal("ztunnel has not connected to the server within 30 s")
 		}
 	}
 	return env
 }
 
-// secondPod returns another pod, which is connected to the first one. The neighbor cannot be a
-// pod, because it accepts packets to all addresses.
+// secondPod returns another pod, which is connected to the first one, and sets env.PodIP4 and
+// env.PodIP6 to the first pod's addresses on that link. The neighbor cannot be a pod, because it
+// accepts packets to all addresses.
 func (env *testEnv) secondPod() (ns *netns.NS, ipv4, ipv6 netip.Addr) {
 	env.t.Helper()
 	ns = netnstest.New(env.t)
@@ -352,7 +353,7 @@ func TestTrafficBetweenMeshPodAndOtherHost(t *testing.T) {
 		// The rules remain. New connections are refused, because the listeners are closed.
 		_, err = request(env.Pod, anySource, to)
 		if err == nil {
-			t.Error("no error for a new connection after the removal")
+			t.Error("new connection after the removal: no error, want an error")
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Command pilot-agent replaces Istio's pilot-agent in an image. For the command "proxy", which
-// would start Envoy, it runs the sample application's proxy. For all other commands, such as
+// Command pilot-agent replaces Istio's pilot-agent in an image. For the command "proxy sidecar",
+// which would start Envoy, it runs the sample application's proxy. For all other commands, such as
 // istio-iptables, wait and request, it runs Istio's pilot-agent.
 package main
 

@@ -27,7 +27,7 @@ func TestCopyFilesReplacesExistingFiles(t *testing.T) {
 		"etc/name": "new", "etc/units/link": "new", "etc/kept": "kept",
 	} {
 		if got, err := os.ReadFile(filepath.Join(disk, name)); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+			t.Errorf("%s: %q, error %v, want %q", name, got, err, want)
 		}
 	}
 	if info, err := os.Lstat(filepath.Join(disk, "etc/name")); err != nil || info.Mode() != 0o600 {

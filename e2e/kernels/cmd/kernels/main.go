@@ -1,5 +1,5 @@
-// Command kernels boots kernels in virtual machines, runs Sluice's tests on each, and compares the
-// results with the table in e2e/README.md; see package kernels.
+// Command kernels boots kernels in virtual machines and runs Sluice's tests on each; see package
+// kernels. It compares the results of all kernels and module sets with the table in e2e/README.md.
 //
 // The exit code is 0 if all selected results are as expected, otherwise 1. If a required program or
 // package is missing, the command prints a message and exits with 0, or with 1 if SLUICE_REQUIRE=1
@@ -68,8 +68,8 @@ func run(ctx context.Context) error {
 
 	tasks := selectTasks(*kernel, *modules)
 	if len(tasks) == 0 {
-		return fmt.Errorf("no kernel has a name that contains %q and a module set that contains %q",
-			*kernel, *modules)
+		return fmt.Errorf("-kernel %q -modules %q: no kernel and module set with such names", *kernel,
+			*modules)
 	}
 	if err := kernels.InstallEmulators(ctx, *root, tasks); err != nil {
 		return unavailable(err)

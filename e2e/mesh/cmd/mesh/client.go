@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// clientFlags returns the flags of all client commands.
+// clientFlags returns the flags that all client commands share.
 func clientFlags(name string) (flags *flag.FlagSet, wait *time.Duration) {
 	flags = flag.NewFlagSet(name, flag.ContinueOnError)
 	return flags, flags.Duration("wait", 0,

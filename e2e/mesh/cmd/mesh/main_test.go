@@ -188,14 +188,14 @@ func TestLookupReportsTheProxy(t *testing.T) {
 				}, args...), "a.example.")...)
 			if r.Proxy != proxy || r.Server != "outside" || len(r.Addresses) != 1 ||
 				r.Peer.Addr() != env.PodIP4 {
-				t.Errorf("lookup %v: %+v, want proxy %q", args, r, proxy)
+				t.Errorf("lookup %v: %+v, want proxy %q, server outside, and one address", args, r, proxy)
 			}
 		}
 		env.redirect(func(*rules.Redirect) {})
 	}
 }
 
-func TestDatagramsAreEchoed(t *testing.T) {
+func TestDatagramsAreAnswered(t *testing.T) {
 	env := newTestEnv(t, false)
 	env.redirect(func(*rules.Redirect) {})
 	var r path.Report

@@ -73,7 +73,7 @@ func cause(ctx context.Context) error {
 	return nil
 }
 
-// podResolver returns the address and port of the pod's first DNS server.
+// podResolver returns the address and port of the pod's first DNS server, or an empty string.
 func podResolver() string {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
