@@ -115,7 +115,7 @@ func ztunnelTopic(s ztunnel.State, socket string, now time.Time) agent.Topic {
 		if c.Unacknowledged != "" && now.Sub(c.SentAt) > lateAcknowledgement {
 			t.State = agent.TopicProblem
 			t.Facts = append(t.Facts, fmt.Sprintf(
-				"%s has not acknowledged %q for %s, and %d messages wait", name, c.Unacknowledged,
+				"%s has not acknowledged %q for %s, with %d more in the queue", name, c.Unacknowledged,
 				now.Sub(c.SentAt).Round(time.Second), c.Queued))
 			t.Next = "see the log of ztunnel, and whether it has reached a limit, " +
 				"for example of open files"

@@ -55,7 +55,7 @@ func TestAmbientTopics(t *testing.T) {
 		},
 		{
 			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.ConnectionState{slow}}, "", now),
-			`problem: 1 connected; 0 of 0 pods acknowledged; pid 42 has not acknowledged "add shop/web" for 12s, and 3 messages wait | see`,
+			`problem: 1 connected; 0 of 0 pods acknowledged; pid 42 has not acknowledged "add shop/web" for 12s, with 3 more in the queue | see`,
 		},
 		{
 			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.ConnectionState{refused}}, "", now),

@@ -23,10 +23,10 @@
 //
 // # Migration from istio-cni
 //
-// While istio-cni and Sluice are installed, the plugins of both enroll a pod in its ADD, and
-// ztunnel may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
+// While both istio-cni and Sluice are installed, both plugins enroll a pod in its ADD, and ztunnel
+// may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
 // namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as an acknowledgement.
-// When istio-cni ends, ztunnel connects to this agent and receives all pods. istio-cni leaves its
+// When istio-cni exits, ztunnel connects to this agent and receives all pods. istio-cni leaves its
 // rules in the pods; this agent removes them when a pod leaves ambient mode.
 //
 // In the other direction, istio-cni replaces the socket of ztunnel when it starts, and installs its
@@ -37,15 +37,15 @@
 //
 // A pod is reconciled when it or its namespace changes, and every half minute. It is enrolled if it
 // should be in ambient mode and is not, for example because its namespace was labeled, and leaves
-// if it should not be. A change to its annotations changes its rules. Package sandbox finds the
-// pod's network namespace, also after a restart of the agent. Only the rules in the kernel and
+// if it should not be in it. A change to its annotations changes its rules. Package sandbox finds
+// the pod's network namespace, also after a restart of the agent. Only the rules in the kernel and
 // ztunnel's acknowledgement prove that a pod is enrolled; the annotation does not.
 //
 // Between reconciliations the audit compares and repairs the installed rules ([Node.Rules]; package
 // audit).
 //
-// When the agent starts, it accepts connections of ztunnels only after it has listed all pods of
-// the node and searched for their network namespaces. The agent also sends ztunnel the pods whose
+// When the agent starts, it serves ztunnels only after it has listed all pods of the node and
+// searched for their network namespaces. The agent also sends ztunnel the pods whose
 // network namespaces were not found: ztunnel keeps those that it already serves.
 //
 // # The annotation

@@ -37,7 +37,8 @@ type desiredPod struct {
 var errNotAmbient = errors.New("the pod is not in ambient mode")
 
 // desiredPod returns the desired state of a pod. The error wraps errNotAmbient if the pod should
-// not be in ambient mode. With an error, only the object is set, and only if the pod could be read.
+// not be in ambient mode. With an error, only the object is valid, and it is nil if the pod could
+// not be read.
 func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
@@ -160,8 +161,8 @@ func (n *Node) undoAdd(p *pod) {
 
 // enroll installs the rules of a pod with a known network namespace, sends the pod to ztunnel, and
 // adds its addresses to the node's rules. If addresses is empty, it reads them from the network
-// namespace. The caller holds the pod's lock. If isADD is set, enroll waits until a ztunnel
-// connects. If rulesExpected is set, the pod should have the rules already, and missing or changed
+// namespace. The caller holds the pod's lock. If isADD is set, enroll waits for a ztunnel until ctx
+// is done. If rulesExpected is set, the pod should have the rules already, and missing or changed
 // rules are differences for the audit.
 func (n *Node) enroll(
 	ctx context.Context, p *pod, desired desiredPod, addresses []netip.Addr,
@@ -206,8 +207,9 @@ func (n *Node) enroll(
 	return applied, nil
 }
 
-// connectInterval is the time between two attempts while no ztunnel is connected.
-const connectInterval = 50 * time.Millisecond
+// pollInterval is the time between two attempts while no ztunnel is connected, and between two
+// checks whether the pods of the node have been listed.
+const pollInterval = 50 * time.Millisecond
 
 // notifyZtunnel sends a pod to ztunnel, and returns nil once ztunnel has acknowledged the pod. If
 // no ztunnel is connected, because the agent was restarted or ztunnel is still connected to
@@ -231,7 +233,7 @@ func (n *Node) notifyZtunnel(ctx context.Context, p ztunnel.Pod, wait bool) erro
 			return err
 		}
 		select {
-		case <-time.After(connectInterval):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			waited := time.Since(start).Round(time.Second / 10)
 			return fmt.Errorf("waited %v for ztunnel: %w", waited, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An agent that ends between the first and the last step of an enrollment leaves rules in a pod
+// An agent that exits between the first and the last step of an enrollment leaves rules in a pod
 // without an annotation. If the pod should not be in ambient mode when the next agent starts, only
 // the rules in the kernel show that it must leave. Therefore each agent searches the pods outside
 // ambient mode once.

@@ -27,7 +27,7 @@ const (
 	// Enrolled: the rules are in the kernel, ztunnel has acknowledged the pod, and the node's rules
 	// contain its addresses.
 	Enrolled State = "enrolled"
-	// Pending: one of these steps is missing.
+	// Pending: at least one of these conditions is not met.
 	Pending State = "pending"
 )
 
@@ -50,18 +50,18 @@ type pod struct {
 	// isNSReplaced is set if ns has replaced an earlier network namespace. Missing rules are then
 	// no difference: the pod started without an ADD of Sluice.
 	isNSReplaced bool
-	// missingSince is the time since when no search has found a network namespace with the
-	// addresses of the running pod; zero if the last search found one.
+	// missingSince is when the searches began to find no network namespace with the addresses of
+	// the running pod; zero if the last search found one.
 	missingSince time.Time
-	// disconnectedSince is the time of the first of the latest attempts to enroll the running pod
-	// that failed because no ztunnel was connected; zero after another result.
+	// disconnectedSince is when the attempts to enroll the running pod began to fail because no
+	// ztunnel was connected; zero after another result.
 	disconnectedSince time.Time
 	// ambient contains the parameters of the installed rules.
 	ambient rules.Ambient
-	// backend contains the installed rules; empty if there are none.
+	// backend contains the installed rules; empty if none are known to be installed.
 	backend compat.BackendName
-	// repaired contains the repaired differences until the audit has reported them; nil for none.
-	// The audit sets it to nil while it holds only rulesMu.
+	// repaired contains the repaired differences until [Node.Rules] returns them; nil for none.
+	// Node.Rules sets it to nil while it holds only rulesMu.
 	repaired *compat.Comparison
 
 	addresses []netip.Addr // in the node's rules
@@ -94,7 +94,8 @@ func (n *Node) pod(ref source.Ref, create bool) *pod {
 	return p
 }
 
-// forget removes a pod from n.pods. The caller holds the pod's lock.
+// forget closes the network namespace of a pod and removes the pod from n.pods. The caller holds
+// the pod's lock.
 func (n *Node) forget(p *pod) {
 	p.setNS(nil)
 	n.mu.Lock()
@@ -117,7 +118,8 @@ func (n *Node) deletedPods(name cluster.Name, currentUID string) []*pod {
 	return deleted
 }
 
-// setNS replaces the network namespace. The pod is not enrolled in the new one.
+// setNS replaces the network namespace and closes the previous one. The pod is not enrolled in the
+// new one.
 func (p *pod) setNS(ns *netns.NS) {
 	p.rulesMu.Lock()
 	defer p.rulesMu.Unlock()
@@ -130,8 +132,8 @@ func (p *pod) setNS(ns *netns.NS) {
 	p.ns, p.enrolled, p.awaitsZtunnel, p.backend, p.repaired = ns, false, false, "", nil
 }
 
-// timeSince returns the time since begin. It sets begin to the present time if begin is zero.
-func timeSince(begin *time.Time) time.Duration {
+// startOnce sets begin to the present time if it is zero, and returns the time since begin.
+func startOnce(begin *time.Time) time.Duration {
 	if begin.IsZero() {
 		*begin = time.Now()
 	}
@@ -218,9 +220,9 @@ func (n *Node) report(ctx context.Context, p *pod, err error) {
 		return
 	}
 	if p.enrolled {
-		n.Log.Warn("a pod in ambient mode keeps its rules", podField(p.ref), zap.Error(err))
+		n.Log.Warn("a pod in ambient mode keeps its earlier rules", podField(p.ref), zap.Error(err))
 		n.sendEvent(ctx, p.ref, reasonNotUpdated,
-			"the pod is in ambient mode and keeps its rules: "+err.Error())
+			"the pod is in ambient mode and keeps its earlier rules: "+err.Error())
 		return
 	}
 	n.Log.Warn("a pod in ambient mode is not enrolled", podField(p.ref), zap.Error(err))

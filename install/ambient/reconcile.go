@@ -29,8 +29,8 @@ const (
 )
 
 // reconcile brings the pod with the name to its desired state, and makes deleted pods with the name
-// leave. If retryAfter is not zero, the pod must be reconciled again after this time even if it
-// does not change.
+// leave ambient mode. If retryAfter is not zero, the pod must be reconciled again after this time
+// even if it does not change.
 func (n *Node) reconcile(
 	ctx context.Context, name cluster.Name,
 ) (retryAfter time.Duration, err error) {
@@ -75,7 +75,7 @@ func (n *Node) reconcile(
 	}
 	switch {
 	case isDisconnected:
-		if timeSince(&p.disconnectedSince) >= n.ZtunnelTime {
+		if startOnce(&p.disconnectedSince) >= n.ZtunnelTime {
 			n.report(ctx, p, err)
 		}
 	case err == nil || p.missingSince.IsZero():
@@ -87,7 +87,8 @@ func (n *Node) reconcile(
 	return retryAfter, errors.Join(err, n.annotate(ctx, p, item, desired.object))
 }
 
-// enrollRunning enrolls a running pod, unless it is enrolled already.
+// enrollRunning enrolls a running pod, unless it is enrolled already with the desired parameters
+// and addresses. retryAfter is as for reconcile.
 func (n *Node) enrollRunning(
 	ctx context.Context, p *pod, desired desiredPod,
 ) (retryAfter time.Duration, err error) {
@@ -99,7 +100,7 @@ func (n *Node) enrollRunning(
 		if len(addresses) == 0 {
 			return 0, nil
 		}
-		timeSince(&p.missingSince)
+		startOnce(&p.missingSince)
 		return 0, source.WithKind(agent.KindRules,
 			errors.Join(errors.New("its network namespace is not found"), missing))
 	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
@@ -114,7 +115,7 @@ func (n *Node) enrollRunning(
 		// If the runtime replaces the sandbox, the status has the addresses of the earlier one
 		// until ADD has ended.
 		if found.Source == sandbox.Proc && !hasAny(ns, addresses) &&
-			timeSince(&p.missingSince) < n.SandboxTime {
+			startOnce(&p.missingSince) < n.SandboxTime {
 			return startDelay, ns.Close()
 		}
 		if n.IsHost(ns.ID()) {
@@ -198,7 +199,7 @@ func (n *Node) sandboxes(
 // sameAddresses reports whether normalize returns the same addresses for two lists.
 func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(normalize(a), normalize(b)) }
 
-// normalize returns the addresses that decide about redirection, sorted and without duplicates.
+// normalize returns the addresses of [decide.GlobalAddresses], sorted and without duplicates.
 func normalize(addresses []netip.Addr) []netip.Addr {
 	global := slices.Values(decide.GlobalAddresses(addresses))
 	return slices.Compact(slices.SortedFunc(global, netip.Addr.Compare))

@@ -17,7 +17,7 @@ import (
 // node's rules, and then searches the other pods for rules of an earlier agent. It returns false if
 // ctx ends before the pods in ambient mode are known.
 func (n *Node) restore(ctx context.Context) bool {
-	ticker := time.NewTicker(connectInterval)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for !n.Pods.Synced() {
 		select {

@@ -179,7 +179,7 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 		defer env.mu.Unlock()
 		return slices.ContainsFunc(env.events, func(e cluster.Event) bool {
 			return strings.Contains(e.Message, "istio.io/reroute-virtual-interfaces") &&
-				strings.Contains(e.Message, "keeps its rules: ") &&
+				strings.Contains(e.Message, "keeps its earlier rules: ") &&
 				e.Warning && e.Reason == "AmbientNotUpdated"
 		})
 	})

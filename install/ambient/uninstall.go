@@ -12,10 +12,10 @@ import (
 // uninstallTime is the time limit of uninstallPod.
 const uninstallTime = 2 * time.Second
 
-// Uninstall makes all pods of the node leave ambient mode, because no agent follows. Run must have
-// ended. If a pod cannot leave, Uninstall continues with the others; the error names all such pods.
-// A pod that istio-cni has taken over only loses the rules of Sluice: it stays in ambient mode, and
-// ztunnel serves it.
+// Uninstall makes all pods of the node leave ambient mode. It is for a node that gets no other
+// agent. Run must have ended. If a pod cannot leave, Uninstall continues with the others; the error
+// names all such pods. A pod that istio-cni has taken over only loses the rules of Sluice: it stays
+// in ambient mode, and ztunnel serves it.
 func (n *Node) Uninstall(ctx context.Context) error {
 	n.mu.Lock()
 	pods := slices.Collect(maps.Values(n.pods))
@@ -50,7 +50,7 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTime)
 	defer cancel()
 	if err := p.lock.Acquire(ctx, 1); err != nil {
-		return err
+		return fmt.Errorf("wait for the end of the pod's ADD: %w", err)
 	}
 	defer p.lock.Release(1)
 	if n.isTakenOver(p) {

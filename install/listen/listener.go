@@ -48,7 +48,7 @@ func open(network, path string) (_ *listener, err error) {
 	// The name is random, because agents in containers may have equal process IDs.
 	temporary := filepath.Join(dir, tempPrefix+rand.Text()[:8])
 	if length := max(len(temporary), len(path)); length > maxPathLen {
-		return nil, fmt.Errorf("the path of a socket has at most %d bytes, this path needs %d",
+		return nil, fmt.Errorf("the path of a socket may have at most %d bytes, but this path needs %d",
 			maxPathLen, length)
 	}
 	unixListener, err := net.ListenUnix(network, &net.UnixAddr{Name: temporary, Net: network})

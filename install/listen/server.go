@@ -113,7 +113,7 @@ func (s *Server) ensureSocket(current *listener) (*listener, error) {
 		return current, err
 	}
 	if current != nil {
-		s.options.Failed(fmt.Errorf("socket %s was removed, and is created again", path))
+		s.options.Failed(fmt.Errorf("socket %s was removed, and was created again", path))
 	}
 	return next, nil
 }

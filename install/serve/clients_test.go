@@ -125,7 +125,7 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	if _, err := c.Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
-	env.wait(t, "request: read unix")
+	env.wait(t, "read a request: read unix")
 }
 
 // TestClientsThatDoNotReadAreClosed checks that the connections of clients that do not read their
@@ -154,7 +154,7 @@ func TestClientsThatDoNotReadAreClosed(t *testing.T) {
 	if _, err := env.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
-	env.wait(t, "answer: write unix")
+	env.wait(t, "send an answer: write unix")
 }
 
 // FuzzServer sends arbitrary data: the server keeps running, and answers the next request.

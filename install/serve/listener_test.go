@@ -126,7 +126,7 @@ func TestAPathThatIsTooLong(t *testing.T) {
 	}))
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(),
-		"the path of a socket has at most 107 bytes") {
+		"the path of a socket may have at most 107 bytes") {
 		t.Errorf("error %v, want one about the length of the path", err)
 	}
 }

@@ -41,12 +41,12 @@ func (s *Server) serve(conn *net.UnixConn) error {
 		return nil // agents of earlier versions connect to test that this agent listens
 	}
 	if err != nil {
-		return fmt.Errorf("request: %w", err)
+		return fmt.Errorf("read a request: %w", err)
 	}
 	start := time.Now()
 	var r agent.Request
 	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("request: %w", err)
+		return fmt.Errorf("decode a request: %w", err)
 	}
 	if err := r.CheckSupported(); err != nil {
 		return errors.Join(err, s.answer(conn, nil, err))
@@ -151,7 +151,7 @@ func (s *Server) enroll(r *agent.Request, fds []int) ([]byte, error) {
 	}()
 	if len(fds) != 1 {
 		return nil, source.WithKind(source.Unavailable,
-			fmt.Errorf("the request has %d descriptors; must have one, of a network namespace",
+			fmt.Errorf("the request has %d descriptors; it must have one, of a network namespace",
 				len(fds)))
 	}
 	select {
@@ -204,7 +204,7 @@ func (s *Server) answer(conn net.Conn, body []byte, queryErr error) error {
 	}
 	_ = conn.SetDeadline(time.Now().Add(ioTimeout))
 	if _, err := conn.Write(message); err != nil {
-		return fmt.Errorf("answer: %w", err)
+		return fmt.Errorf("send an answer: %w", err)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 // Objects provides the objects for the plugin. All methods are called concurrently; errors have a
 // [source.Kind].
 type Objects interface {
-	// Pod and Namespace return an object in JSON. fetched reports that the object was fetched from
-	// the API server.
+	// Pod and Namespace return an object in JSON. fetched reports whether the object was fetched
+	// from the API server.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
 	// Ready returns nil if pods are available now.
@@ -59,8 +59,8 @@ type Options struct {
 	Added func(agent.Add)
 	// Answered is called with the outcome and the duration of each query.
 	Answered func(Outcome, time.Duration)
-	// Failed is called with errors for the log: a client that is not root, an invalid request, or a
-	// removed socket.
+	// Failed is called with errors for the log: such as a client that is not root, an invalid
+	// request, or a removed socket.
 	Failed func(error)
 }
 
@@ -78,8 +78,8 @@ const (
 	// command rules.
 	locateTimeout = 2500 * time.Millisecond
 	// maxEnrollments is the maximum number of concurrent enrollments. It is more than the maximum
-	// number of pods of a kubelet (maxPods, usually 110 or 250). The connections of enrollments do
-	// not count against maxConnections.
+	// number of pods of a kubelet (maxPods, usually 110 or 250). The server accepts this number of
+	// connections in addition to maxConnections.
 	maxEnrollments = 512
 )
 

@@ -127,7 +127,7 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 // error.
 func TestInvalidRequests(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
-		{"invalid JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
+		{"invalid JSON", "HTTP", "failed socket PATH: decode a request: invalid character", ""},
 		{
 			"a later version", `{"version":2,"verb":"pod"}`,
 			"protocol version 2 is not supported, only 1 to 1", "protocol version 2",
@@ -175,7 +175,7 @@ func TestInvalidRequests(t *testing.T) {
 		if answer := exchange(t, env.path, []byte{0xff, 0xff, 0xff, 0xff}); answer != "" {
 			t.Errorf("answer %q, want none", answer)
 		}
-		env.wait(t, "request: a frame of 4294967295 bytes: too long")
+		env.wait(t, "read a request: a frame of 4294967295 bytes: too long")
 	})
 }
 

@@ -66,7 +66,7 @@ func TestSocketBelongsToTheRunningAgent(t *testing.T) {
 	}
 	next.wait(t, "answered success")
 	next.stop()
-	old.wait(t, "was removed, and is created again")
+	old.wait(t, "was removed, and was created again")
 	if _, err := old.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
@@ -86,7 +86,7 @@ func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 			if err := remove(env.path); err != nil {
 				t.Fatal(err)
 			}
-			env.wait(t, "socket "+env.path+" was removed, and is created again")
+			env.wait(t, "socket "+env.path+" was removed, and was created again")
 			if _, err := env.client().Pod(t.Context(), web); err != nil {
 				t.Error(err)
 			}
@@ -110,7 +110,7 @@ func TestSocketIsCreatedAgainAfterAnotherProcess(t *testing.T) {
 		t.Errorf("reported %q, listening %v, want no reports and true", reports, env.Listening())
 	}
 	other.Close()
-	env.wait(t, "was removed, and is created again")
+	env.wait(t, "was removed, and was created again")
 }
 
 // TestWaitingCallersAreAnsweredAtShutdown checks that connections from before the end of an agent

@@ -26,7 +26,7 @@ type Options struct {
 	// kubelet projects into the agent's pod.
 	apiclient.Options
 	// Lifetime is the requested lifetime of a token; 24 h if it is 0. The API server may assign a
-	// shorter one. When the agent ends, or the API server stops issuing tokens, a published
+	// shorter one. When the agent exits, or the API server stops issuing tokens, a published
 	// requested token remains valid for at least half of its lifetime.
 	Lifetime time.Duration
 	// CheckInterval is the longest interval for checking the published token while the checks
@@ -111,7 +111,7 @@ func (p *Publisher) setStatus(change func(*Status)) {
 func (p *Publisher) reconcile(ctx context.Context) error {
 	now := time.Now()
 	if p.content != nil {
-		// Restore a changed file first, independent of the API server.
+		// Restore a changed file first, independently of the API server.
 		if _, err := file.Write(p.options.Kubeconfig, p.content, p.options.Mode); err != nil {
 			return p.setProblem(err)
 		}

@@ -44,7 +44,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	rulestest.Eventually(t, "b waits", func() bool { return env.State().Connections[0].Queued == 1 })
 	cancel()
 	if err := <-results; !errors.Is(err, context.Canceled) ||
-		!strings.Contains(err.Error(), "and 1 messages wait") {
+		!strings.Contains(err.Error(), "with 1 more in the queue") {
 		t.Errorf("error %v, want Canceled with the number of waiting messages", err)
 	}
 	if err := c.Ack(""); err != nil {
@@ -241,8 +241,8 @@ func TestInvalidMessages(t *testing.T) {
 	for want, packet := range map[string][]byte{
 		"acknowledged a message that was not sent": ack,
 		"not an acknowledgement":                   {0x10, 1},
-		"message of ztunnel: proto":                {0xff},
-		"a message of more than 65536 bytes":       make([]byte, 65537),
+		"decode an acknowledgement: proto":         {0xff},
+		"a message has more than 65536 bytes":      make([]byte, 65537),
 	} {
 		env := start(t, socket(t))
 		env.Restore(nil)
@@ -277,8 +277,8 @@ func TestInvalidHello(t *testing.T) {
 	if _, _, err := c.Next(); err == nil {
 		t.Error("the connection is open after an invalid hello")
 	}
-	entry := env.waitLog(t, "the socket of ztunnel")
-	if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, ": hello: ") {
+	entry := env.waitLog(t, "error on the socket of ztunnel")
+	if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, ": read the hello: ") {
 		t.Errorf("error %q, want one about the hello", text)
 	}
 }
@@ -294,7 +294,7 @@ func TestHelloIsLimitedInTime(t *testing.T) {
 	if _, _, err := c.Next(); err == nil { // blocks until the server closes the connection
 		t.Error("a message was sent before the hello")
 	}
-	env.waitLog(t, "the socket of ztunnel")
+	env.waitLog(t, "error on the socket of ztunnel")
 }
 
 func TestConnectionsAreLimited(t *testing.T) {

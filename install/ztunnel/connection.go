@@ -88,7 +88,7 @@ func (s *Server) serveConnection(ctx context.Context, conn *net.UnixConn, pid in
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("ztunnel pid %d: hello: %w", pid, err)
+		return fmt.Errorf("ztunnel pid %d: read the hello: %w", pid, err)
 	}
 	c := s.connect(conn, pid, version)
 	ended := make(chan error, 1)
@@ -214,8 +214,8 @@ func (c *connection) takeRequest() *request {
 	return nil
 }
 
-// write sends messages until the context ends. It sends a message after the previous message was
-// acknowledged.
+// write sends messages until the context ends or sending fails. It sends a message after the
+// previous message was acknowledged.
 func (c *connection) write(ctx context.Context) error {
 	for {
 		r := c.next()
@@ -289,12 +289,12 @@ func (c *connection) acknowledge(text string) error {
 	c.unacknowledged = nil
 	elapsed := time.Since(r.since)
 	if elapsed > lateAfter {
-		c.log.Warn("ztunnel acknowledged late", zap.String("message", r.text),
+		c.log.Warn("ztunnel acknowledged a message late", zap.String("message", r.text),
 			zap.Duration("took", elapsed))
 	}
 	if text != "" {
 		c.lastErr = r.text + ": " + text
-		c.log.Warn("ztunnel refused", zap.String("message", r.text), zap.String("error", text))
+		c.log.Warn("ztunnel refused a message", zap.String("message", r.text), zap.String("error", text))
 	}
 	switch {
 	case r.uid == "":
@@ -311,8 +311,8 @@ func (c *connection) acknowledge(text string) error {
 	return nil
 }
 
-// describePending describes the message that is not acknowledged, if any, and the number of waiting
-// messages.
+// describePending describes the message that is not acknowledged, if any, and the length of the
+// queue.
 func (c *connection) describePending() string {
 	text := fmt.Sprintf("ztunnel pid %d, connected for %s,", c.pid, round(time.Since(c.since)))
 	if c.unacknowledged == nil {
@@ -321,7 +321,7 @@ func (c *connection) describePending() string {
 	text += fmt.Sprintf(" has not acknowledged %q for %s", c.unacknowledged.text,
 		round(time.Since(c.unacknowledged.since)))
 	if n := len(c.queue); n > 0 {
-		text += fmt.Sprintf(", and %d messages wait", n)
+		text += fmt.Sprintf(", with %d more in the queue", n)
 	}
 	return text
 }

@@ -25,7 +25,7 @@
 // does not compare. The agent then sends an add for each pod, with the descriptor of the pod's
 // network namespace, or a keep if the namespace is unknown. The end of the snapshot follows, and
 // then adds and deletes as they occur. ztunnel acknowledges each message, in order. A connection
-// has at most one message that is not acknowledged.
+// has at most one unacknowledged message.
 //
 // During an upgrade several ztunnels are connected. Each receives all messages. An add succeeds
 // when the first ztunnel has acknowledged it, a removal when all have. A ztunnel that disconnects

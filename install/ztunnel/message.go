@@ -27,7 +27,7 @@ func readPacket(conn *net.UnixConn, buffer []byte) ([]byte, error) {
 		return nil, err
 	}
 	if flags&unix.MSG_TRUNC != 0 {
-		return nil, fmt.Errorf("a message of more than %d bytes", len(buffer))
+		return nil, fmt.Errorf("a message has more than %d bytes", len(buffer))
 	}
 	return buffer[:n], nil
 }
@@ -51,11 +51,11 @@ func readHello(conn *net.UnixConn) (zds.Version, error) {
 func decodeAck(data []byte) (string, error) {
 	var response zds.Response
 	if err := proto.Unmarshal(data, &response); err != nil {
-		return "", fmt.Errorf("message of ztunnel: %w", err)
+		return "", fmt.Errorf("decode an acknowledgement: %w", err)
 	}
 	ack := response.GetAck()
 	if ack == nil {
-		return "", errors.New("message of ztunnel: not an acknowledgement")
+		return "", errors.New("a message of ztunnel is not an acknowledgement")
 	}
 	return text.Truncate(text.Printable(ack.GetError()), maxError), nil
 }

@@ -76,7 +76,7 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 		Serve: func(conn *net.UnixConn, peer unix.Ucred) error {
 			return s.serveConnection(ctx, conn, peer.Pid)
 		},
-		Failed: func(err error) { s.log.Warn("the socket of ztunnel", zap.Error(err)) },
+		Failed: func(err error) { s.log.Warn("error on the socket of ztunnel", zap.Error(err)) },
 	})
 	if !s.listener.CompareAndSwap(nil, l) {
 		return errors.New("serve ztunnel: Serve was called before")

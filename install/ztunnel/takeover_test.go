@@ -307,7 +307,7 @@ func TestOnlyRootMayConnect(t *testing.T) {
 			t.Error("the server sent a message to another user than root")
 		}
 	}
-	entry := env.waitLog(t, "the socket of ztunnel")
+	entry := env.waitLog(t, "error on the socket of ztunnel")
 	if text := fmt.Sprint(entry.ContextMap()["error"]); text != "socket "+env.path+
 		": connection from uid 65534 rejected: only root may connect" {
 		t.Errorf("error %q, want one about uid 65534", text)

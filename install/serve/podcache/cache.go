@@ -93,13 +93,13 @@ func (c *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
 		c.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", c.options.NodeName),
-			&podPause, &c.pods)
+			&podBackoff, &c.pods)
 	})
 	group.Go(func() {
 		select {
 		case <-ctx.Done():
 		case <-c.wantsNamespaces:
-			c.watch(ctx, "namespaces", fields.Everything(), namespacePause, &c.namespaces)
+			c.watch(ctx, "namespaces", fields.Everything(), namespaceBackoff, &c.namespaces)
 		}
 	})
 	group.Wait()
@@ -124,8 +124,8 @@ func (c *Cache) Ready(ctx context.Context) error {
 	return c.options.Fetch.Ready(ctx)
 }
 
-// Pod returns the JSON of a pod, which the caller must not change. fetched reports that the pod was
-// requested from the API server. The errors have a [source.Kind].
+// Pod returns the JSON of a pod, which the caller must not change. fetched reports whether the pod
+// was requested from the API server. The errors have a [source.Kind].
 func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
 	cached := c.pods.get(name{ref.Namespace, ref.Name})
 	if cached != nil && cached.hasUID(ref.UID) {

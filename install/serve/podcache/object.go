@@ -42,8 +42,8 @@ func (o *object) DeepCopyObject() runtime.Object {
 }
 
 // trim converts an object to its cached form. For an invalid or large object this form has no JSON:
-// the cache then fetches each requested object, and returns an error if it is invalid. trim returns
-// no error for an invalid object, because client-go would log the whole object.
+// the cache then fetches the object for each request, and returns an error if it is invalid. trim
+// returns no error for an invalid object, because client-go would log the whole object.
 func trim(obj any) (any, error) {
 	o, ok := obj.(*object)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podPause is the delay before watching the node's pods again after a failure. It is random, from
+// podBackoff is the delay before watching the node's pods again after a failure. It is random, from
 // half a second to five seconds, and does not grow: client-go's default delays grow to a minute, in
 // which the audit would not receive new pods.
 //
@@ -23,13 +23,13 @@ import (
 // available again, they send 2,200 requests for lists per second for five seconds. Each list
 // contains the pods of one node; API servers have an index of pods by node. API priority and
 // fairness ranks these requests after the requests of the nodes.
-var podPause = wait.Backoff{
-	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
+var podBackoff = wait.Backoff{
+	Duration: minDelay, Jitter: float64(maxDelay/minDelay) - 1,
 }
 
 const (
-	minPause = 500 * time.Millisecond
-	maxPause = 5 * time.Second
+	minDelay = 500 * time.Millisecond
+	maxDelay = 5 * time.Second
 )
 
 // listTimeout is the time limit for a list, and for the start of a watch. Without a limit both
@@ -38,10 +38,10 @@ const (
 // additional time.
 const listTimeout = time.Minute
 
-// namespacePause is nil for client-go's default delays, which grow from about a second to a minute:
-// the list of all namespaces of the cluster is too large to be requested by every node every few
-// seconds. A namespace that is not cached is requested as a single object.
-var namespacePause *wait.Backoff
+// namespaceBackoff is nil for client-go's default delays, which grow from about a second to a
+// minute: the list of all namespaces of the cluster is too large to be requested by every node
+// every few seconds. A namespace that is not cached is requested as a single object.
+var namespaceBackoff *wait.Backoff
 
 // A boundedWatch is a watch that cancels its context when it is stopped.
 type boundedWatch struct {
@@ -57,11 +57,11 @@ func (w boundedWatch) Stop() {
 
 // watch keeps a store up to date until the context ends.
 func (c *Cache) watch(
-	ctx context.Context, resource string, selector fields.Selector, pause *wait.Backoff, s *store,
+	ctx context.Context, resource string, selector fields.Selector, backoff *wait.Backoff, s *store,
 ) {
 	// Retries of client-go are disabled: after the reset of a connection client-go would repeat the
 	// request up to ten times, each time after exactly a second. All agents of a cluster would do
-	// so at the same time, without the random delay of pause.
+	// so at the same time, without the random delay of backoff.
 	request := func(o metav1.ListOptions) *rest.Request {
 		o.FieldSelector = selector.String()
 		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
@@ -76,7 +76,7 @@ func (c *Cache) watch(
 			c.options.WatchFailed(err)
 		}
 	}
-	observed := &cache.ListWatch{
+	listWatch := &cache.ListWatch{
 		ListWithContextFunc: func(
 			ctx context.Context, o metav1.ListOptions,
 		) (runtime.Object, error) {
@@ -110,6 +110,6 @@ func (c *Cache) watch(
 			return boundedWatch{w, func() { stopEndTimer(); cancel() }}, nil
 		},
 	}
-	options := cache.ReflectorOptions{Name: "podcache", TypeDescription: resource, Backoff: pause}
-	cache.NewReflectorWithOptions(observed, &object{}, s, options).RunWithContext(ctx)
+	options := cache.ReflectorOptions{Name: "podcache", TypeDescription: resource, Backoff: backoff}
+	cache.NewReflectorWithOptions(listWatch, &object{}, s, options).RunWithContext(ctx)
 }

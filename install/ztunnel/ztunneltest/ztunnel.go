@@ -107,7 +107,7 @@ func Describe(r *zds.Request) string {
 	return fmt.Sprintf("unknown %v", r)
 }
 
-// Messages returns the messages so far, in the form of [Describe].
+// Messages returns the messages received so far, in the form of [Describe].
 func (z *Ztunnel) Messages() []string {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -135,9 +135,10 @@ func (z *Ztunnel) Wait(t testing.TB, message string) {
 		select {
 		case <-changed:
 		case <-z.done:
-			t.Fatalf("the connection ended before %q, after %q", message, z.Messages())
+			t.Fatalf("the connection ended before message %q was received; received: %q", message,
+				z.Messages())
 		case <-deadline:
-			t.Fatalf("no message %q, but %q", message, z.Messages())
+			t.Fatalf("message %q was not received; received: %q", message, z.Messages())
 		}
 	}
 }
