@@ -291,6 +291,13 @@ func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 	if !env.hasRules("10.0.0.1") {
 		t.Error("the node does not have the rules for the pod")
 	}
+	// Uninstall cannot read the tables of iptables-legacy, but removes the rules in nf_tables.
+	if err := env.Uninstall(); !compat.IsNotPermitted(err) {
+		t.Errorf("Uninstall: error %v, want one of a missing privilege", err)
+	}
+	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
+		t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
+	}
 }
 
 // dropNetRaw removes CAP_NET_RAW from the effective capabilities of the thread.

@@ -30,16 +30,17 @@ func (n *Node) Remove() (removed bool, err error) {
 }
 
 // remove removes the rules in the network namespace of the thread from all backends. It holds the
-// lock of the iptables programs if there are rules in iptables-legacy.
+// lock of the iptables programs if there are rules in iptables-legacy. If it cannot read a backend,
+// for example without CAP_NET_RAW, it removes the rules from the other one and returns the error.
 func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
 	installed, err := compat.InstalledBackends(nil)
-	if err != nil || len(installed) == 0 {
+	if len(installed) == 0 {
 		return false, err
 	}
 	if slices.ContainsFunc(installed, isLegacy) {
-		unlock, err := lock()
-		if err != nil {
-			return false, err
+		unlock, lockErr := lock()
+		if lockErr != nil {
+			return false, errors.Join(err, lockErr)
 		}
 		defer unlock()
 	}
