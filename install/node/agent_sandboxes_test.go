@@ -28,7 +28,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 		report.Left[0] != (node.Leftover{
 			Path: tn.path("bin/sluice-cni"), References: 2, AgentPods: 2, Noop: true,
 		}) {
-		t.Fatalf("the report is %+v, %v; want the no-op with 2 sandboxes of the agent", report, err)
+		t.Fatalf("the report is %+v, error %v; want the no-op with 2 sandboxes of the agent", report, err)
 	}
 	if message := report.Left[0].String(); !strings.Contains(message, "no-op plugin") ||
 		!strings.Contains(message, "2 sandboxes") || !strings.Contains(message, "the agent's own pods") {
@@ -61,7 +61,7 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
 		report.Left[0].AgentPods != 1 {
-		t.Errorf("the report is %+v, %v; want only the sandbox of the agent's pod", report, err)
+		t.Errorf("the report is %+v, error %v; want only the sandbox of the agent's pod", report, err)
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 )
 
 // apply applies targets in order and stops at the first error. It returns the paths of changed
-// files. recordErrors contains an error for each journal entry that could not be written or
-// removed, although the file of the entry was changed.
+// files. recordErrors contains errors of the journal that do not prevent the change of a file.
 func (n *Node) apply(
 	s Settings, j *journal.Journal, targets []Target,
 ) (changed []string, recordErrors []error, err error) {
@@ -22,8 +21,8 @@ func (n *Node) apply(
 				if !isRecordOptional(j, t) {
 					return changed, recordErrors, err
 				}
-				recordErrors = append(recordErrors, fmt.Errorf(
-					"write the journal entry of %s, which another program changed: %w", t.Name, err))
+				recordErrors = append(recordErrors,
+					fmt.Errorf("write the journal entry of %s: %w", t.Name, err))
 			}
 		}
 		if !t.isDone() {

@@ -37,7 +37,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 			status.add(n.wrongExecutable(path, s.Binaries[name], err))
 		default:
 			p := problemOf(err)
-			// Pods are redirected by an earlier version of the plugin too.
+			// An earlier version of the plugin redirects pods too.
 			p.Blocking = name != s.Type || status.Executable != Outdated
 			status.add(p)
 		}
@@ -45,7 +45,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 	return outdated, status.Executable == Verified || status.Executable == Outdated
 }
 
-// wrongExecutable returns the problem of another program with the plugin's name.
+// wrongExecutable returns the problem that another program has the plugin's name.
 func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 	found, err := n.executables.sum(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// choose returns the configuration to insert the plugin into, and false if there is none that
-// supports chains. It reports invalid files as problems.
+// choose returns the configuration to insert the plugin into. It returns false if there is none, or
+// if it does not support chains. It reports these cases and invalid files as problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	_, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -89,8 +89,8 @@ func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 		p.report(InvalidConfiguration, false, "%v", s)
 	case file.Incomplete:
 	case file.Err != nil:
-		p.report(InvalidConfiguration, true, "%v; a runtime that can read it uses it, "+
-			"and new pods have no redirection; if it cannot read it, %s; %s",
+		p.report(InvalidConfiguration, true, "%v; a runtime that can read the file uses it, "+
+			"and new pods have no redirection; otherwise %s; %s",
 			s, invalidEffect, invalidAdvice)
 	default:
 		p.report(InvalidConfiguration, true, "%v; %s; %s", s, invalidEffect, invalidAdvice)
@@ -166,7 +166,7 @@ func (p *planner) reportNotInUse(named, first chain.Choice) {
 const crioLimit = "the agent does not read CRI-O's cni_default_network"
 
 // writerText returns the name of the program that installs the first plugin of the primary
-// configuration, and the plugins.
+// configuration, and the types of the plugins.
 func (p *planner) writerText() string {
 	return writerOf(p.Plugins[0]).name + " (" + strings.Join(p.Plugins, ", ") + ")"
 }

@@ -112,7 +112,8 @@ func (cs *conflicts) count(now time.Time, name, plugin string, w writer) {
 	c.Rewrites++
 }
 
-// active returns the current conflicting writers, sorted by file.
+// active returns the current conflicting writers, sorted by file. It forgets writers that have not
+// written for conflictTTL.
 func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 	var active []ConflictingWriter
 	for _, name := range slices.Sorted(maps.Keys(cs.writers)) {

@@ -33,8 +33,9 @@ func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 	}
 }
 
-// addConflicts adds the conflicting writers to a status. The problem is blocking only if writes are
-// frequent and no constraint could be relaxed to keep the plugin in the chain.
+// addConflicts adds the conflicting writers to a status, each with a problem. The problem is
+// blocking if the writes are frequent, unless the file is a configuration and a constraint is
+// relaxed to keep the plugin in the chain.
 func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)

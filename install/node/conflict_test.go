@@ -188,9 +188,10 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			}
 			now = now.Add(2 * period)
 			// A writer is forgotten after ten minutes without a rewrite, whatever its interval.
-			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1,
-				int(10*time.Minute/(2*period))) {
-				t.Errorf("two intervals after the last rewrite the conflicting writers are %v", s.ConflictingWriters)
+			want := min(1, int(10*time.Minute/(2*period)))
+			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != want {
+				t.Errorf("two intervals after the last rewrite the conflicting writers are %v, want %d",
+					s.ConflictingWriters, want)
 			}
 			for range 2 {
 				rewrite(time.Second)
@@ -266,7 +267,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	tn.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	tn.uninstall()
 	if types, err := typesInUse(tn); err != nil || strings.Join(types, " ") != "calico" {
-		t.Errorf("after uninstallation the chain in use is %v, %v; want calico; the files before: %v", types, err, before)
+		t.Errorf("after uninstallation the chain in use is %v, error %v; want calico; the files before: %v", types, err, before)
 	}
 }
 

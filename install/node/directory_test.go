@@ -61,7 +61,7 @@ func (m *mountedNode) restart() {
 	m.n = m.nodeOf(m.settings, node.Options{Now: func() time.Time { return m.now }})
 }
 
-// reconcileAfter makes a reconciliation after some time.
+// reconcileAfter advances the clock and reconciles.
 func (m *mountedNode) reconcileAfter(after time.Duration) node.Status {
 	m.now = m.now.Add(after)
 	return m.n.Reconcile(m.t.Context())

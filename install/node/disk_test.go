@@ -69,7 +69,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	free()
 	tn.mustBeInstalled(upgrade())
 	if !tn.executableIs(pluginV2) || !tn.elementIs(elementV2) {
-		t.Error("not upgraded after space was freed")
+		t.Error("the plugin was not upgraded after space was freed")
 	}
 }
 
@@ -182,7 +182,7 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 
 		tn.mustBeInstalled(tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context()))
 		if !tn.executableIs(pluginV2) || !tn.elementIs(elementV2) {
-			t.Errorf("%s: not upgraded", name)
+			t.Errorf("%s: the plugin was not upgraded", name)
 		}
 		if _, err := tn.node().Uninstall(t.Context(), 0); err == nil || !tn.executableIs(pluginV2) {
 			t.Errorf("%s: uninstalled although the journal cannot be changed: %v", name, err)

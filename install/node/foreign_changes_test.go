@@ -191,7 +191,7 @@ func (tn *testNode) runUntilIdle(c changeCase) (*node.Node, <-chan node.Status) 
 	return n, statuses
 }
 
-// isCorrected reports whether the change was corrected.
+// isCorrected returns a function that reports whether the change was corrected.
 func (c changeCase) isCorrected(tn *testNode) func(node.Status) bool {
 	return func(s node.Status) bool {
 		return s.Installed() && maps.Equal(tn.chains(), c.want) && tn.elementIs(elementV1) &&

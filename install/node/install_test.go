@@ -166,7 +166,7 @@ func TestInstall(t *testing.T) {
 				"02-istio-cni.conflist": "b sluice-cni", "10-a.conflist": "a", "20-b.conflist": "b",
 			},
 		},
-		"a list that disables chaining is not changed": {
+		"a list without a version, which does not support chains, is not changed": {
 			before: map[string]string{
 				"10-a.conflist": `{"name":"n","plugins":[{"type":"bridge"}]}`,
 			},
@@ -335,7 +335,7 @@ func TestInvalidSettings(t *testing.T) {
 		s := tn.settings
 		change(&s)
 		if _, err := node.New(s, node.Options{}); err == nil {
-			t.Errorf("%s: no error", reason)
+			t.Errorf("%s: no error, want one", reason)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			}
 			for name := range tn.filesToRestore() {
 				if strings.HasSuffix(name, ".tmp") {
-					t.Errorf("%s remains", name)
+					t.Errorf("the temporary file %s remains", name)
 				}
 			}
 		}
@@ -169,7 +169,8 @@ func TestAKillBeforeEachChange(t *testing.T) {
 }
 
 // killWhile starts a process, kills it at a random moment and reports whether it was still working.
-// longest contains the longest known duration of each job, which limits the random time.
+// longest contains the longest known duration of each job, which limits the random time. killWhile
+// updates it.
 func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -202,7 +202,7 @@ func (tn *testNode) wantChains(want map[string]string) {
 	}
 }
 
-// reconcile makes one reconciliation of a new node, like a restarted agent.
+// reconcile reconciles with a new node, like a restarted agent.
 func (tn *testNode) reconcile() node.Status {
 	tn.t.Helper()
 	return tn.node().Reconcile(tn.t.Context())
@@ -314,7 +314,7 @@ func await(
 				return last
 			}
 		case <-timer.C:
-			t.Fatalf("timeout: %s; last status: %+v", description, last)
+			t.Fatalf("timeout before %s; last status: %+v", description, last)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestMigrationNeverLeavesTheChainWithoutAPlugin(t *testing.T) {
 		types, err := typesInUse(tn)
 		if err != nil || !slices.Contains(types, "istio-cni") &&
 			!slices.Contains(types, "sluice-cni") {
-			t.Errorf("the chain in use is %v, %v; want istio-cni or sluice-cni in it", types, err)
+			t.Errorf("the chain in use is %v, error %v; want istio-cni or sluice-cni in it", types, err)
 		}
 	}, func() {
 		for range 8 {
@@ -64,7 +64,7 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 			types, err = typesInUse(tn)
 		}
 		if err != nil || types[0] != "bridge" {
-			t.Errorf("the chain in use is %v, %v; want bridge first", types, err)
+			t.Errorf("the chain in use is %v, error %v; want bridge first", types, err)
 		}
 	}, func() {
 		for range 8 {

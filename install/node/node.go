@@ -149,7 +149,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 			n.conflicts.noteWritten(name)
 		}
 	}
-	// A configuration without its executable would prevent all pods from starting.
+	// A configuration that names a missing executable would prevent all pods from starting.
 	if outdated, ok := n.install(s, j, status); ok {
 		n.updateNoops(s, j, status)
 		n.configure(s, j, status, outdated)

@@ -87,7 +87,7 @@ func (tr *tracer) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 	switch signal := status.StopSignal(); {
 	case signal == unix.SIGTRAP|0x80:
-		if tr.isKillDue(pid) {
+		if tr.countChange(pid) {
 			return unix.SIGKILL
 		}
 		return 0
@@ -98,9 +98,9 @@ func (tr *tracer) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 }
 
-// isKillDue reports whether the process is to be killed before the system call that a thread
-// enters.
-func (tr *tracer) isKillDue(pid int) bool {
+// countChange counts the system call that a thread enters if it changes files, and reports whether
+// the process is to be killed before it.
+func (tr *tracer) countChange(pid int) bool {
 	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
 		op     uint8
 		_      [3]uint8

@@ -111,7 +111,7 @@ func (h *history) apply(targets []node.Target, steps int) {
 // allSteps exceeds the number of steps of all targets.
 const allSteps = 1 << 20
 
-// reconcile makes one reconciliation of the node.
+// reconcile applies the desired state until it is reached.
 func (h *history) reconcile() {
 	for range 4 {
 		pending := node.PendingTargets(node.Desired(h.settings, h.found, node.Relaxed{}))

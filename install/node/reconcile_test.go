@@ -161,7 +161,7 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	tn.uninstall()
 	if target, err := os.Readlink(tn.path("conf/10-a.conflist")); err != nil ||
 		target != "real/calico" || tn.read("conf/real/calico") != list("calico") {
-		t.Errorf("the link leads to %q, %v; want real/calico with its original content", target, err)
+		t.Errorf("the link leads to %q, error %v; want real/calico with its original content", target, err)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestReconciliationsLeakNoDescriptor(t *testing.T) {
 		tn.mustBeInstalled(n.Reconcile(t.Context()))
 	}
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d descriptors after, %d before", after, before)
+		t.Errorf("%d open descriptors, want at most %d", after, before)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": fmt.Sprintf("calico plugin-%d sluice-cni",
 		minutes-1)})
@@ -206,6 +206,6 @@ func TestRunningLeaksNothing(t *testing.T) {
 		})
 	}
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d descriptors after, %d before", after, before)
+		t.Errorf("%d open descriptors, want at most %d", after, before)
 	}
 }

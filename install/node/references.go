@@ -25,7 +25,7 @@ type ReferenceCount struct {
 // if the configuration has changed. isAgent reports whether a pod is the agent's; a sandbox whose
 // pod is unknown does not count as the agent's. Directories that do not exist and files that are
 // not cached results are ignored. If the error is not nil, results that cannot be read are missing
-// in the counts.
+// from the counts.
 func References(
 	dirs []string, isAgent func(namespace, pod string) bool,
 ) (map[string]ReferenceCount, error) {

@@ -100,7 +100,7 @@ func TestIsAgentPod(t *testing.T) {
 	}
 	if (node.Settings{}).IsAgentPod("", "-x") ||
 		(node.Settings{AgentNamespace: "istio-system"}).IsAgentPod("istio-system", "-x") {
-		t.Error("an agent without a namespace or a name has pods")
+		t.Error("IsAgentPod is true without a namespace or a DaemonSet, want false")
 	}
 }
 
@@ -125,7 +125,7 @@ func FuzzReferences(f *testing.F) {
 		}
 		for plugin, count := range counts {
 			if plugin == "" || count.Sandboxes != 1 || count.AgentPods < 0 || count.AgentPods > 1 {
-				t.Fatalf("plugin %q: %+v", plugin, count)
+				t.Fatalf("plugin %q: count %+v, want one sandbox of a named plugin", plugin, count)
 			}
 		}
 	})

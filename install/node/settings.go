@@ -24,7 +24,8 @@ type Settings struct {
 	// NodeCNIBinDir and NodeCNIConfDir below this root. If RuntimeRoot is nil or returns an error,
 	// it is unknown whether the runtime uses the same directories.
 	RuntimeRoot func() (string, error)
-	// NodeCNIBinDir and NodeCNIConfDir are the paths of these directories as the runtime sees them.
+	// NodeCNIBinDir and NodeCNIConfDir are the paths of CNIBinDir and CNIConfDir as the runtime
+	// sees them.
 	NodeCNIBinDir, NodeCNIConfDir string
 	// CNIConfFileName is the name of the file to insert the plugin into. If it is empty, the plugin
 	// is inserted into the first valid file, which runtimes use. If another file sorts before the
@@ -115,8 +116,8 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// Validate returns an error with all invalid settings, or nil. It expects the settings of
-// [Settings.WithDefaults].
+// Validate returns an error with all faults that it finds in the settings, or nil. It expects the
+// result of [Settings.WithDefaults].
 func (s Settings) Validate() error {
 	var errs []error
 	require := func(ok bool, format string, args ...any) {

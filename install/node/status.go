@@ -57,8 +57,8 @@ const (
 	Absent       ExecutableState = "absent"        // no executable file
 )
 
-// Installed reports whether the plugin is in the node's chain and its executable exists, so that it
-// is called for a new pod. It is false before the first reconciliation.
+// Installed reports whether no problem is blocking: as far as the agent can determine, runtimes use
+// the plugin for new pods. It is false before the first reconciliation.
 func (s Status) Installed() bool {
 	return !s.At.IsZero() && !slices.ContainsFunc(s.Problems, func(p Problem) bool {
 		return p.Blocking

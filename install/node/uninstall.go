@@ -84,7 +84,8 @@ const (
 	pollInterval = 500 * time.Millisecond
 	// reloadDelay is the time after a change of the configuration in which runtimes may still cache
 	// results of the previous configuration. containerd reads a new configuration after some tenths
-	// of a second. The result of a sandbox whose creation began before is cached even later.
+	// of a second. The result of a sandbox whose creation began before the change is cached even
+	// later.
 	reloadDelay = 2 * time.Second
 )
 

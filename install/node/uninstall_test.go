@@ -261,7 +261,7 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 0 {
-		t.Errorf("the report is %+v, %v; want no leftover", report, err)
+		t.Errorf("the report is %+v, error %v; want no leftover", report, err)
 	}
 	tn.wantRestored(before)
 }
@@ -285,7 +285,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	containerRuntime.Wait()
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("the report is %+v, %v; want the no-op as the leftover", report, err)
+		t.Errorf("the report is %+v, error %v; want the no-op as the leftover", report, err)
 	}
 }
 
@@ -309,6 +309,6 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	report, err := tn.node().Uninstall(t.Context(), 3*time.Second)
 	containerRuntime.Wait()
 	if err != nil || len(report.Left) != 1 || tn.read("bin/sluice-cni") != noop {
-		t.Errorf("the report is %+v, %v; want the no-op as the leftover", report, err)
+		t.Errorf("the report is %+v, error %v; want the no-op as the leftover", report, err)
 	}
 }
