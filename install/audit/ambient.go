@@ -26,9 +26,9 @@ type AmbientPod struct {
 	Parameters rules.Ambient
 	// Backend is the backend in which the rules are installed.
 	Backend compat.BackendName
-	// Repaired contains the differences that the agent found and repaired when it enrolled a pod
-	// that should have had the rules already; nil if there are none. Each difference is returned
-	// only once.
+	// Repaired contains the differences that the agent found and repaired when it enrolled the pod,
+	// if the pod should have had the rules already; nil if there are none. Each difference is
+	// returned only once.
 	Repaired *compat.Comparison
 	// Release permits the agent to change the rules again. The caller must call it.
 	Release func()

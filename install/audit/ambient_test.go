@@ -86,7 +86,7 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		}
 		env.flush(env.ns)
 		if len(rules.Compare(compileAmbient(t, *env.parameters), env.ns.rules)) > 0 || env.states() != "1 redirected" {
-			t.Errorf("not repaired: %s, want 1 redirected", env.states())
+			t.Errorf("after the removal: rules %s, %s; want the desired rules, 1 redirected", env.ns.rules, env.states())
 		}
 		for name, n := range map[string]float64{
 			"sluice_drifts_total{absent}":                   1,
@@ -104,12 +104,12 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 		}
 		if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
 			!strings.Contains(env.events[0].Message, `process "nft", pid 4711`) ||
-			!strings.Contains(env.events[0].Message, "or may: 2 ended") {
+			!strings.Contains(env.events[0].Message, "bypass the proxy: 2 ended") {
 			t.Errorf("events %+v, want one with the process and the ended connections", env.events)
 		}
 		repaired := lines.FilterMessage("pod repaired").FilterField(zap.String("mode", "ambient"))
 		if repaired.Len() != 1 || env.held != 0 || env.ns.open != 0 {
-			t.Errorf("%d log lines of the repair, want 1; %d pods are not released; %d namespaces are open",
+			t.Errorf("%d log lines of the repair, want 1; %d pods are not released, %d namespaces are open, want none",
 				repaired.Len(), env.held, env.ns.open)
 		}
 	})
@@ -123,7 +123,7 @@ func TestAmbientPodIsAuditedAtTheInterval(t *testing.T) {
 		env.set(func() { env.ns.rules = rules.Ruleset{} })
 		advance(env.options.Interval)
 		if reported := env.takeEvents(); env.ns.applied != 1 || reported != "RedirectRepaired" {
-			t.Errorf("%d repairs, want 1; events %q", env.ns.applied, reported)
+			t.Errorf("%d repairs, events %q; want 1, RedirectRepaired", env.ns.applied, reported)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestAmbientPodChangesAndLeaves(t *testing.T) {
 		env.RulesChanged("uid-web")
 		synctest.Wait()
 		if got := env.states(); got != "1 redirected" || env.ns.applied != 0 {
-			t.Errorf("after a change of annotations: %s, %d repairs; want 1 redirected", got, env.ns.applied)
+			t.Errorf("after a change of annotations: %s, %d repairs; want 1 redirected, no repair", got, env.ns.applied)
 		}
 		env.set(func() { env.parameters, env.ns.rules = nil, rules.Ruleset{} })
 		env.RulesChanged("uid-web")
@@ -169,12 +169,12 @@ func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 				}
 			})
 			if got := env.takeEvents(); got != want || (env.ns.ended > 0) != (want != "") {
-				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times", istio, got, want, env.ns.ended)
+				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times, want only with an event", istio, got, want, env.ns.ended)
 			}
 			env.RulesChanged("uid-web")
 			settle()
 			if got := env.takeEvents(); got != "" {
-				t.Errorf("Istio's rules %q: another event %q", istio, got)
+				t.Errorf("Istio's rules %q: second event %q, want none", istio, got)
 			}
 		})
 	}
@@ -188,12 +188,13 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		l, err := env.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
 			l.Backend != "nft" || l.NetNS == "" || env.held != 0 {
-			t.Errorf("the location of an enrolled pod: %+v, %v; %d pods are not released", l, err, env.held)
+			t.Errorf("the location of an enrolled pod: %+v, error %v, want the installed rules; %d pods are not released, want none",
+				l, err, env.held)
 		}
 		env.set(func() { env.parameters = nil })
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||
 			!l.Ambient.DNS || l.Backend != "" {
-			t.Errorf("the location before the pod is enrolled: %+v, %v", l, err)
+			t.Errorf("the location of a pod that is not enrolled: %+v, error %v, want rules and no backend", l, err)
 		}
 		a := rules.DefaultAmbient()
 		if err := env.options.Records.Put(record.Record{
@@ -207,7 +208,7 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		env.put(plain, running)
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "skip" ||
 			!strings.HasPrefix(l.Message, "the pod has left ambient mode: ") {
-			t.Errorf("the location after the pod's label was removed: %+v, %v, want skip", l, err)
+			t.Errorf("the location after the pod's label was removed: %+v, error %v, want skip", l, err)
 		}
 	})
 }

@@ -28,7 +28,7 @@ type Auditor struct {
 	actionBackoff    backoff       // of deletions and labels
 	locator          *locator
 	eventQueue       *eventQueue
-	begin            time.Time // reference of all intervals, with a reading of the monotonic clock
+	begin            time.Time // reference time of all intervals, with a reading of the monotonic clock
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[string] // UIDs; nil before Run
@@ -172,12 +172,12 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 // scheduleAudit plans an audit of a pod at a time, unless an earlier audit is planned.
 func (a *Auditor) scheduleAudit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
-// forget removes the state of a deleted pod outside a.pods.
+// forget removes the state of a deleted pod that is not in a.pods: backoffs and the stored repair.
 func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
 	a.repairBackoff.delays.Forget(uid)
 	a.actionBackoff.delays.Forget(uid)
-	a.warn("stored repairs cannot be removed", a.repairs.remove(uid))
+	a.warn("the stored repair of a deleted pod cannot be removed", a.repairs.remove(uid))
 }
 
 // warn logs an error that needs no other handling. It ignores a nil error.

@@ -146,11 +146,12 @@ func (r *auditRun) run(ctx context.Context) {
 	}
 }
 
-// onUnknownDesired handles a pod whose desired state cannot be determined now. It reports the pod,
-// unless the pod was deleted or the last decision was not to redirect it.
+// onUnknownDesired handles a pod whose desired state cannot be determined now. It sets the state
+// Unknown, unless the pod was deleted, the agent is stopping, or the last decision was not to
+// redirect the pod.
 func (r *auditRun) onUnknownDesired(ctx context.Context, err error) {
 	r.nextAuditAt = r.now.Add(errorBackoff)
-	// The pod was deleted, or the agent ends.
+	// The pod was deleted, or the agent is stopping.
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
 		r.ended = r.orphaned && ctx.Err() == nil
 		return

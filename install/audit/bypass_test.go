@@ -45,7 +45,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					t.Error("the pod was not repaired")
 				}
 				if len(env.events) != 1 || !strings.Contains(env.events[0].Message, row.words) {
-					t.Errorf("events %v, want %q", env.events, row.words)
+					t.Errorf("events %v, want one with %q", env.events, row.words)
 				}
 				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
 				if got := env.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
@@ -53,7 +53,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				}
 				b, bypassed := env.options.Bypass.Current()
 				if bypassed != row.bypass || bypassed && b.Pod != "shop/web" {
-					t.Fatalf("bypassed %t: %v, want %t", bypassed, b, row.bypass)
+					t.Fatalf("bypassed: %t, want %t: %v", bypassed, row.bypass, b)
 				}
 				if !row.bypass {
 					return
@@ -64,7 +64,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				advance(time.Hour) // time and audits alone do not end the bypass, and do not count it again
 				if _, bypassed := env.options.Bypass.Current(); !bypassed ||
 					env.metric("sluice_bypassed_pods_total{}") != 1 {
-					t.Errorf("after an hour: bypassed %t, counted %v, want true and 1", bypassed,
+					t.Errorf("after an hour: bypassed: %t, counted %v, want true and 1", bypassed,
 						env.metric("sluice_bypassed_pods_total{}"))
 				}
 				if err := env.options.Records.Put(record.Record{

@@ -22,11 +22,10 @@ func (r *auditRun) endConnections(ns Namespace) string {
 		}
 	}
 	add(report.Ended, metrics.ConnectionEnded, "ended")
-	add(report.Kept, metrics.ConnectionKept,
-		"kept, as the agent is configured")
+	add(report.Kept, metrics.ConnectionKept, "kept, as the agent is configured to do")
 	add(report.Failed, metrics.ConnectionFailed, "could not be ended")
 	add(report.Undecided, metrics.ConnectionUndecided,
-		"kept, because it is unknown whether they bypass it")
+		"kept, because it is unknown whether they bypass the proxy")
 	if err != nil {
 		r.Metrics.Count(metrics.BypassingConnections(metrics.ConnectionError), 1)
 		r.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", r.item.Ref),
@@ -42,7 +41,7 @@ func (r *auditRun) endConnections(ns Namespace) string {
 		zap.Int("failed", report.Failed),
 		zap.Int("undecided", report.Undecided), zap.String("example", report.Example),
 		zap.String("undecided_example", report.UndecidedExample))
-	text := "; connections that were opened before the repair and bypass the proxy, or may: " +
+	text := "; connections that were opened before the repair and bypass or may bypass the proxy: " +
 		strings.Join(outcomes, ", ")
 	if report.Example != "" {
 		text += "; a connection that bypassed the proxy: " + report.Example

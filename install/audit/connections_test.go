@@ -34,13 +34,13 @@ func TestConnectionsOpenedWithoutRulesAreEnded(t *testing.T) {
 		}
 		t.Cleanup(conn.Close)
 		if answer := conn.Ask(); answer.By != testbed.Outside {
-			t.Fatal(answer)
+			t.Fatalf("before the repair: %s, want an answer from outside", answer)
 		}
 		r.start()
 		rulestest.Eventually(t, "the pod is repaired", func() bool { return r.states() == "1 redirected" })
-		result, text := "ended", "or may: 1 ended"
+		result, text := "ended", "bypass the proxy: 1 ended"
 		if keep {
-			result, text = "kept", "or may: 1 kept, as the agent is configured"
+			result, text = "kept", "bypass the proxy: 1 kept, as the agent is configured to do"
 		}
 		rulestest.Eventually(t, "the connection is counted", func() bool {
 			return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1
@@ -56,7 +56,8 @@ func TestConnectionsOpenedWithoutRulesAreEnded(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreReportedAfterARepair covers all possible results for connections.
+// TestConnectionsAreReportedAfterARepair covers connections that were ended, could not be ended, or
+// were kept because it is unknown whether they bypass the proxy.
 func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -72,11 +73,12 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 		}
 		env.flush(s)
 		advance(time.Second)
-		const want = "; connections that were opened before the repair and bypass the proxy, or may: " +
-			"3 ended, 2 could not be ended, 4 kept, because it is unknown whether they bypass it; " +
+		const want = "; connections that were opened before the repair and bypass or may bypass the proxy: " +
+			"3 ended, 2 could not be ended, 4 kept, because it is unknown whether they bypass the proxy; " +
 			"a connection that bypassed the proxy: tcp 10.0.0.7:40000 > 10.9.9.9:80"
 		if s.ended != 1 || len(env.events) != 1 || !strings.HasSuffix(env.events[0].Message, want) {
-			t.Errorf("ended connections %d times, want once; events %+v", s.ended, env.events)
+			t.Errorf("ended connections %d times, events %+v; want once, one event that ends with %q",
+				s.ended, env.events, want)
 		}
 		for result, n := range map[string]float64{"ended": 3, "failed": 2, "undecided": 4} {
 			if got := env.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {

@@ -48,7 +48,7 @@ type podCounters struct {
 	redirection redirection
 }
 
-// restart records that all rules are created again: their counters begin at 0.
+// restart records that all rules were created again: their counters begin at 0.
 func (c *podCounters) restart() {
 	c.last = slices.Clone(c.last)
 	for i := range c.last {
@@ -58,26 +58,26 @@ func (c *podCounters) restart() {
 
 // update adds the packets since the last audit to the total, and returns their number.
 func (c *podCounters) update(
-	now []rules.RolePackets, ns netns.ID, r redirection,
+	current []rules.RolePackets, ns netns.ID, r redirection,
 ) (increase packets) {
 	last := c.last
 	switch {
 	case ns != c.netns: // the pod has a new sandbox
 		last = nil
 	case r != c.redirection && !reflect.DeepEqual(r, c.redirection),
-		len(last) != len(now): // the rules have moved to the other backend
+		len(last) != len(current): // the rules have moved to the other backend
 		// Unchanged rules have kept their counts, but it is unknown which rules these are: the
 		// packets since the last audit are not counted.
-		last = now
+		last = current
 	}
-	for i, n := range now {
+	for i, n := range current {
 		var before uint64 // remains 0 for a rule that a repair has created again
 		if last != nil && last[i].Packets <= n.Packets {
 			before = last[i].Packets
 		}
 		increase[n.Role] += n.Packets - before
 	}
-	c.last, c.netns, c.redirection = now, ns, r
+	c.last, c.netns, c.redirection = current, ns, r
 	c.total.add(increase)
 	return increase
 }
@@ -88,7 +88,7 @@ func (r *auditRun) countsPackets() bool {
 }
 
 // readCounters updates the counters of a pod that has its desired rules.
-func (r *auditRun) readCounters(now []rules.RolePackets) {
+func (r *auditRun) readCounters(current []rules.RolePackets) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pods[r.uid] != r.pod {
@@ -100,7 +100,7 @@ func (r *auditRun) readCounters(now []rules.RolePackets) {
 		return
 	}
 	isFirst := c.last == nil
-	increase := c.update(now, r.sandbox.ID, r.desired.redirection)
+	increase := c.update(current, r.sandbox.ID, r.desired.redirection)
 	total := r.byNamespace[r.item.Namespace]
 	if total == nil {
 		total = &packets{}

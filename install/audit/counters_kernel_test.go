@@ -70,7 +70,7 @@ func testConnectionsAreCounted(t *testing.T, backend compat.BackendName, mode ru
 		}
 		for range n {
 			if answer, err := network.Dial(c); err != nil || answer.Outcome != testbed.Answered {
-				t.Fatalf("%s: the answer is %v, %v", c, answer, err)
+				t.Fatalf("%s: %v, error %v, want an answer", c, answer, err)
 			}
 		}
 		want["sluice_rule_packets_total{shop,web,"+outcome+"}"] += float64(n)

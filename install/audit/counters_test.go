@@ -111,7 +111,7 @@ func TestSeriesOfCountersAreBounded(t *testing.T) {
 			}
 			advance(time.Minute)
 			if n := env.countSeries(); n != limit*roles {
-				t.Errorf("%s: %d series, want %d of %d roles", per, n, limit, roles)
+				t.Errorf("%s: %d series, want %d for each of %d roles", per, n, limit, roles)
 			}
 			env.stop()
 		}

@@ -22,7 +22,7 @@ import (
 type origin uint8
 
 const (
-	fromPod     origin = iota // from the pod, because there is no record of an ADD
+	fromPod     origin = iota // from the pod, because no record defines it
 	fromADD                   // from the record of its ADD
 	fromRepair                // from the store of repairs
 	fromAmbient               // from the agent, which has enrolled the pod in ambient mode
@@ -150,16 +150,16 @@ func (a *Auditor) desiredOf(
 func (a *Auditor) updateMode(
 	ctx context.Context, pod *decide.Pod, d desiredState,
 ) (desiredState, error) {
-	now, err := a.decide(ctx, pod)
+	decision, err := a.decide(ctx, pod)
 	switch {
 	case err != nil:
 		return d, err
-	case now.Outcome == decide.Ambient:
-		d.decision = now
+	case decision.Outcome == decide.Ambient:
+		d.decision = decision
 	case d.ambient != nil:
 		d.decision = decide.Decision{
-			Outcome: decide.Skip, Reason: now.Reason,
-			Message: "the pod has left ambient mode: " + now.Message,
+			Outcome: decide.Skip, Reason: decision.Reason,
+			Message: "the pod has left ambient mode: " + decision.Message,
 		}
 		d.redirection = redirection{}
 	}

@@ -22,16 +22,17 @@
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
 // result is read back. A pod that changes its rules repeatedly is repaired three times immediately,
-// and then once per second; between a change and the next repair its traffic bypasses the proxy. A
-// pod whose object changes repeatedly is audited every two seconds. If an audit takes long because
-// of many rules, audits of the pod are limited to 5 % of a core.
+// and then once per second; between a change and the next repair its traffic may bypass the proxy.
+// After ten changes of its object in quick succession, a pod is audited at most every two seconds
+// for such changes. If an audit takes long because of many rules, audits of the pod are limited to
+// 5 % of a core.
 //
 // A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
-// cannot remove, such as a foreign rule among Sluice's policy routes, are reported and repaired
-// again with the same backoff, which does not delay the repair of other differences.
+// cannot remove, such as a foreign rule among Sluice's policy routes, are reported. Their repair is
+// attempted again with the same backoff, which does not delay the repair of other differences.
 //
-// The pods are in a rate-limiting work queue of client-go with two workers. A deleted pod remains
-// in the queue until its next audit. This audit has no effect.
+// The pods are in a rate-limiting work queue of client-go with two workers. A pod that is no longer
+// audited remains in the queue until a worker takes it, which has no effect.
 //
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.
@@ -50,26 +51,27 @@
 // istio-cni has redirected it. The agent does not change it, but evaluates these rules: the pod
 // counts as redirected only if they capture what Sluice's rules would capture. A pod whose sandbox
 // is known only from a process is not repaired while its ADD may be running, because its addresses
-// may not be assigned yet. A static pod is treated in the same way, by its mirror pod. The mirror
-// pod is never deleted, because its deletion would not create the static pod again.
+// may not be assigned yet. A static pod is audited like other pods, by means of its mirror pod. The
+// mirror pod is never deleted, because the kubelet would not create the static pod again.
 //
 // # Sandboxes that end
 //
 // While the runtime removes or replaces a sandbox, the record of ADD disappears first, then the
 // addresses and the network namespace, and then the status of the pod changes. None of this is
-// reported: the record defines the desired state while the network namespace exists, and a missing
-// address or sandbox is reported only if it stays missing. While a pod in its termination grace
-// period has its record, it is reported like a running pod.
+// reported: the removed record still defines the desired state while the network namespace exists,
+// and a missing address or sandbox is reported only if it stays missing. While a pod in its
+// termination grace period has its record, it is reported like a running pod.
 //
 // # Orphaned pods
 //
 // A pod whose deletion was forced (kubectl delete --force) is removed from the API server while its
 // containers may still run. Such a pod is orphaned: it is audited and counted until its network
-// namespace is removed. Its desired state is taken from its records; the next agent finds the pod
-// by these records. A static pod whose mirror pod does not exist is audited in the same way. If the
-// records exist, but the network namespace cannot be entered, the pod counts as unknown. If there
-// is no record, the pod is not known. A pod in ambient mode leaves this mode when it is deleted,
-// and is not audited afterwards: ztunnel no longer serves the pod, but its rules remain.
+// namespace is removed. Its desired state is taken from its records; after a restart, the agent
+// finds the pod by these records. A static pod whose mirror pod does not exist is audited in the
+// same way. If the records exist, but the network namespace cannot be entered, the pod counts as
+// unknown. If there is no record, the agent does not know the pod. A pod in ambient mode leaves
+// this mode when it is deleted, and is not audited afterwards: ztunnel no longer serves the pod,
+// but its rules remain.
 //
 // # Ambient mode
 //
@@ -83,13 +85,12 @@
 // # Counters
 //
 // The rules of a pod with counters are read at each audit, because packets do not change the
-// generation ID; their counters become a metric for the pod or for its namespace. Without counters
-// the pod has no series.
+// generation ID; their counters become a metric for the pod or for its namespace. A pod whose rules
+// have no counters has no series.
 //
 // # Addresses
 //
 // ADD determines the address families of a pod from the result of the chain. The audit uses the
-// addresses of the namespace's interfaces in the kernel's order, in which they were added, as
-// istio-iptables does. The addresses in the pod's status are set late and contain at most one of
-// each family.
+// addresses of the namespace's interfaces in the order in which they were added, as istio-iptables
+// does. The addresses in the pod's status are set late and contain at most one of each family.
 package audit

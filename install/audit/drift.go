@@ -133,7 +133,7 @@ func (r *auditRun) apply(
 	return found.Differences, nil
 }
 
-// count counts the differences by their kinds.
+// count counts the differences by their kinds. If the pod has no rules, it counts a single drift.
 func (r *auditRun) count(differences []rules.Difference, noRules bool) {
 	if noRules {
 		r.Metrics.Count(metrics.Drifts(metrics.DriftAbsent), 1)

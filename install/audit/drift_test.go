@@ -59,11 +59,12 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 				}
 				// The rules that the audit has found need not be read again: see compat.Backend.
 				if len(s.repairedWith.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
-					t.Errorf("repaired with %+v, after %d searches for rules", s.repairedWith, s.searched)
+					t.Errorf("repaired with %+v, after %d searches for rules; want the differences, "+
+						"and a search only if all rules are missing", s.repairedWith, s.searched)
 				}
 				if env.metric("sluice_drifts_total{"+row.kind+"}") < 1 ||
 					env.metric("sluice_repairs_total{drift,repair,success}") != 1 {
-					t.Errorf("counted %v", env.counted)
+					t.Errorf("counted %v, want the drift and one repair", env.counted)
 				}
 				if len(env.events) != 1 || env.events[0].Reason != "RedirectRepaired" ||
 					env.events[0].About.UID != "uid-web" {
@@ -73,7 +74,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 					row.text, `process "nft", pid 4711`, "the redirection is restored",
 				} {
 					if text := env.events[0].Message; !strings.Contains(text, want) {
-						t.Errorf("%q is missing: %s", want, text)
+						t.Errorf("message %q, want the text %q", text, want)
 					}
 				}
 			})
@@ -180,7 +181,7 @@ func TestAHostilePod(t *testing.T) {
 }
 
 // TestRepairWithinASecond checks that removed rules are restored immediately if removals are rare,
-// and within a second if they are frequent, also if another difference cannot be repaired.
+// and within a second if they are frequent, even if another difference cannot be repaired.
 func TestRepairWithinASecond(t *testing.T) {
 	for name, foreignRoute := range map[string]string{
 		"everything can be repaired": "",
@@ -223,8 +224,8 @@ func TestRepairWithinASecond(t *testing.T) {
 	}
 }
 
-// TestDriftThatCannotBeRepaired checks that differences that cannot be repaired are reported once,
-// shown as a state, and retried rarely.
+// TestDriftThatCannotBeRepaired checks that differences that cannot be repaired are reported once
+// and shown as a state, and that the repair is retried rarely.
 func TestDriftThatCannotBeRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *fakeNamespace
@@ -233,9 +234,9 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 			s.foreignRoute = "ip -4 rule priority 133 from all lookup 7"
 		})
 		advance(time.Hour)
-		// The pauses between attempts double from a second to a minute.
+		// The delays between attempts double from a second to a minute.
 		if env.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
-			t.Errorf("%s, applied %d times in an hour; want 1 drifted", env.states(), s.applied)
+			t.Errorf("%s, applied %d times in an hour; want 1 drifted, 3 to 75 times", env.states(), s.applied)
 		}
 		if len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, "the agent cannot repair these differences") ||
@@ -276,16 +277,17 @@ func TestForeignRulesThatLetTrafficBypassTheProxy(t *testing.T) {
 		advance(3 * time.Minute)
 		if env.states() != "1 drifted" || s.applied > 0 || len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, "rule of nft: ip evil out #1") {
-			t.Errorf("%s, applied %d times, events %+v; want 1 drifted, never", env.states(), s.applied, env.events)
+			t.Errorf("%s, applied %d times, events %+v; want 1 drifted, never, one event that names the rule",
+				env.states(), s.applied, env.events)
 		}
 		if reported := env.takeEvents(); reported != "RedirectBypassed" ||
 			env.metric("sluice_pods_foreign_rules{bypass}") != 1 {
-			t.Errorf("events %q, counted %v; want event RedirectBypassed", reported, env.counted)
+			t.Errorf("events %q, counted %v; want RedirectBypassed, one pod with a bypass", reported, env.counted)
 		}
 		env.change(s, func() { s.foreign.Bypasses = nil })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" || env.metric("sluice_pods_foreign_rules{bypass}") != 0 {
-			t.Errorf("%s, counted %v; want 1 redirected", env.states(), env.counted)
+			t.Errorf("%s, counted %v; want 1 redirected, no pod with a bypass", env.states(), env.counted)
 		}
 	})
 }
@@ -313,10 +315,11 @@ func TestIPv6AddressAfterADD(t *testing.T) {
 			advance(3 * time.Minute)
 			if env.states() != row.states || len(env.events) > 0 &&
 				!strings.Contains(env.events[0].Message, "IPv6 traffic of fd00::7 bypasses the proxy") {
-				t.Errorf("dual stack %s: %s, %+v", row.dualStack, env.states(), env.events)
+				t.Errorf("dual stack %s: %s, events %+v; want %s, events only about IPv6", row.dualStack,
+					env.states(), env.events, row.states)
 			}
 			if reported := env.takeEvents(); reported != row.reported {
-				t.Errorf("dual stack %s: %q", row.dualStack, reported)
+				t.Errorf("dual stack %s: events %q, want %q", row.dualStack, reported, row.reported)
 			}
 			env.set(func() { s.addresses = s.addresses[:1] })
 			advance(2 * time.Minute)
@@ -362,11 +365,12 @@ func TestRepairThatFails(t *testing.T) {
 		})
 		env.flush(s)
 		advance(10 * time.Minute)
-		// The pauses between attempts double from a second to a minute.
+		// The delays between attempts double from a second to a minute.
 		failed := env.metric("sluice_repairs_total{drift,repair,error}")
 		if env.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
 			failed != float64(s.applied) {
-			t.Errorf("%s, tried %d times, counted %v; want 1 unprotected", env.states(), s.applied, env.counted)
+			t.Errorf("%s, tried %d times, counted %v; want 1 unprotected, 5 to 25 times, all counted",
+				env.states(), s.applied, env.counted)
 		}
 		if reported := env.takeEvents(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
 			t.Errorf("events %q, want RedirectRepairFailed first", reported)
@@ -389,7 +393,8 @@ func TestReportOnly(t *testing.T) {
 		env.flush(s)
 		advance(4 * time.Minute)
 		if s.applied > 0 || env.states() != "1 unprotected" || env.takeEvents() != "RedirectDrifted" {
-			t.Errorf("applied %d times, %s; want never, 1 unprotected", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want never, 1 unprotected, one event RedirectDrifted", s.applied,
+				env.states())
 		}
 		if env.metric("sluice_drifts_total{absent}") != 1 {
 			t.Errorf("counted %v, want one drift", env.counted)
@@ -408,7 +413,8 @@ func TestWithoutAudit(t *testing.T) {
 		env.set(func() { s.rules = rules.Ruleset{} })
 		advance(time.Hour)
 		if s.checked+s.applied+env.added > 0 || env.states() != "" {
-			t.Errorf("compared %d times, %s; want no state", s.checked, env.states())
+			t.Errorf("compared %d times, applied %d times, %d subscriptions, %s; want never, none, no state",
+				s.checked, s.applied, env.added, env.states())
 		}
 	})
 }
@@ -453,17 +459,18 @@ func TestAuditsAreCombined(t *testing.T) {
 			return n
 		}
 		advance(time.Minute)
-		begin, moments, most := count(), 0, 0
+		begin, times, most := count(), 0, 0
 		for last, minute := begin, 0; minute < 60; minute++ {
 			advance(time.Second)
-			if now := count(); now > last {
-				moments, most, last = moments+1, max(most, now-last), now
+			if total := count(); total > last {
+				times, most, last = times+1, max(most, total-last), total
 			}
 		}
-		if audited := count() - begin; audited != len(namespaces) || moments > 6 ||
+		if audited := count() - begin; audited != len(namespaces) || times > 6 ||
 			most > len(namespaces)/2 {
-			t.Errorf("%d audits of %d pods at %d times, at most %d at one", audited, len(namespaces),
-				moments, most)
+			t.Errorf("%d audits of %d pods at %d times, at most %d at one; "+
+				"want one of each pod, at most 6 times, at most half of the pods at one",
+				audited, len(namespaces), times, most)
 		}
 		for i, s := range namespaces {
 			if s.checked != namespaces[0].checked {
@@ -488,7 +495,7 @@ func TestRulesWithoutARecordHaveNoKnownCause(t *testing.T) {
 		})
 		if s.applied != 1 || len(env.events) != 1 ||
 			!strings.HasPrefix(env.events[0].Message, "the pod has no record of ADD, and its rules are not") {
-			t.Errorf("applied %d times, events %+v; want once", s.applied, env.events)
+			t.Errorf("applied %d times, events %+v; want once, one event that names no cause", s.applied, env.events)
 		}
 	})
 }

@@ -19,7 +19,7 @@ func (r *auditRun) enter(ctx context.Context) Namespace {
 	ns, err := r.Open(*r.sandbox)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			r.Log.Debug("a sandbox is searched for again", zap.Stringer("pod", r.item.Ref),
+			r.Log.Debug("a sandbox cannot be opened, and is searched for again", zap.Stringer("pod", r.item.Ref),
 				zap.Error(err))
 		}
 		r.discardSandbox()
@@ -103,7 +103,7 @@ func (r *auditRun) watchNamespace(ns Namespace) {
 	if err := events.Add(ns.NS()); err == nil {
 		r.subscribed = true
 	} else {
-		r.Log.Debug("cannot watch a pod's rules; it is audited only at the audit interval",
+		r.Log.Debug("cannot watch a pod's rules; the pod is audited only at the audit interval",
 			zap.Stringer("pod", r.item.Ref), zap.Error(err))
 	}
 }

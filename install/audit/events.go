@@ -23,7 +23,7 @@ const (
 	auditFailed = "AuditFailed"
 )
 
-// eventInterval is the minimum time between two events of a reason on a pod, so that a pod that
+// eventInterval is the minimum time between two events with a reason on a pod, so that a pod that
 // changes its rules repeatedly does not flood the API server.
 const eventInterval = 5 * time.Minute
 
@@ -34,7 +34,7 @@ type lastEvent struct {
 }
 
 // countOccurrence counts an occurrence of a reason. It returns the number of occurrences since the
-// last event, and reports whether the next event may be sent.
+// last event, including this one, and whether an event may be sent now.
 func (r *auditRun) countOccurrence(reason string) (count int, due bool) {
 	last, known := r.lastEvents[reason]
 	last.occurrences++
@@ -73,8 +73,8 @@ func (r *auditRun) recordEvent(reason, message string) {
 }
 
 const (
-	// maxQueueLen is the maximum number of waiting events while the API server is unavailable. The
-	// oldest events are dropped.
+	// maxQueueLen is the maximum number of waiting events. If there are more, because the API server
+	// is unavailable, the oldest ones are dropped.
 	maxQueueLen = 500
 	// deliverTimeout is the time limit for the delivery of an event.
 	deliverTimeout = 10 * time.Second
@@ -83,12 +83,12 @@ const (
 	unavailableBackoff = 30 * time.Second
 	rejectedBackoff    = 5 * time.Second
 	// maxEventAge is the time for which the delivery of an event is attempted. It is equal to the
-	// lifetime of events in the API server.
+	// default lifetime of events in the API server.
 	maxEventAge = time.Hour
 )
 
-// An eventQueue delivers events in sequence, so that callers do not wait for the API server. Events
-// that could not be delivered yet are moved to the end.
+// An eventQueue delivers events one after the other in a goroutine of its own, so that callers do
+// not wait for the API server. Events that could not be delivered yet are moved to the end.
 type eventQueue struct {
 	send  func(context.Context, cluster.Event) error
 	log   *zap.Logger
@@ -125,9 +125,9 @@ func (q *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// deliver delivers an event, or queues it again if this fails. It drops an event that the API
-// server rejects permanently or that is older than maxEventAge. It returns the delay before the
-// next delivery.
+// deliver delivers an event, or queues it again if this fails. It drops an undelivered event that
+// the API server rejects permanently or that is older than maxEventAge. It returns the delay before
+// the next delivery.
 func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
 	deadlineCtx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()

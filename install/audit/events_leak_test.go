@@ -94,27 +94,27 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 		if env.metric("sluice_repairs_total{drift,repair,success}") < float64(steps/20) ||
 			env.metric("sluice_repairs_total{race,repair,success}") < float64(steps/20) {
-			t.Errorf("too little has happened: %v", env.counted)
+			t.Errorf("counted %v, want at least %d repairs of each cause", env.counted, steps/20)
 		}
 		for _, p := range existing {
 			deletePod(p)
 		}
 		advance(time.Second)
 		if held := env.Held(); held != 0 {
-			t.Errorf("%d entries of deleted pods are kept", held)
+			t.Errorf("%d entries of deleted pods are kept, want none", held)
 		}
 		for uid := range deleted {
 			if n := env.Retries(uid); n > 0 {
-				t.Errorf("%d attempts of the deleted pod %s are kept", n, uid)
+				t.Errorf("%d attempts of the deleted pod %s are kept, want none", n, uid)
 			}
 		}
 		for path, s := range env.namespaces {
 			if s.open != 0 {
-				t.Errorf("%s is open %d times", path, s.open)
+				t.Errorf("%s is open %d times at the end, want never", path, s.open)
 			}
 		}
 		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil {
-			t.Errorf("kept on disk: %v, %v", kept, err)
+			t.Errorf("stored repairs %v, error %v, want none", kept, err)
 		}
 	})
 	if after := netnstest.Descriptors(t); after > before {

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// rejectingCluster is an API server that rejects events with err, unless err is nil.
+// rejectingCluster is an API server that accepts no events, and returns err, unless err is nil.
 type rejectingCluster struct {
 	*testEnv
 	err error
@@ -34,7 +34,7 @@ func (f *rejectingCluster) SendEvent(ctx context.Context, e cluster.Event) error
 }
 
 // TestEventsWait checks that events wait for an unavailable API server, and are dropped if it
-// rejects them.
+// rejects them permanently.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
@@ -61,8 +61,8 @@ func TestEventsWait(t *testing.T) {
 	})
 }
 
-// TestEventThatIsAlwaysRejected checks that a webhook that fails for one namespace does not block
-// events of others.
+// TestEventThatIsAlwaysRejected checks that a webhook that fails for the events of one pod does not
+// block the events of other pods.
 func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)
@@ -96,13 +96,13 @@ func TestHostileNames(t *testing.T) {
 		}
 		if env.takeEvents() != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
 			strings.ContainsFunc(text, unicode.IsControl) {
-			t.Errorf("the event and the log contain %q", text)
+			t.Errorf("the event and the log contain %q, want the printable part of the name", text)
 		}
 	})
 }
 
-// TestRepetitionsAreCounted checks that a repeated event is reported every few minutes, with the
-// number of repetitions.
+// TestRepetitionsAreCounted checks that a repeated event is reported at most every five minutes, with
+// the number of repetitions.
 func TestRepetitionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)

@@ -26,7 +26,8 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 		// A failed audit is repeated after 15 s.
 		if env.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
 			env.metric("sluice_audits_total{error}") != float64(s.checked) {
-			t.Errorf("%s, compared %d times, counted %v; want 1 unknown", env.states(), s.checked, env.counted)
+			t.Errorf("%s, compared %d times, counted %v; want 1 unknown, at most 60 times, all counted as errors",
+				env.states(), s.checked, env.counted)
 		}
 		env.set(func() { s.unreadable = nil })
 		advance(time.Minute)
@@ -49,7 +50,7 @@ func TestAddressesThatComeLater(t *testing.T) {
 			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
 		if env.takeEvents() != "" {
-			t.Error("reported too early")
+			t.Error("an event reports a pod that has no address yet")
 		}
 		env.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
 		advance(time.Minute)

@@ -124,14 +124,14 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 		advance(time.Minute)
 		for p, kept := range map[*decide.Pod]bool{nowhere: true, refusing: true, leaving: false} {
 			if n := env.Retries(p.Metadata.UID); (n > 0) != kept {
-				t.Errorf("%s: %d attempts are kept", p.Metadata.Name, n)
+				t.Errorf("%s: %d attempts are kept; want some: %t", p.Metadata.Name, n, kept)
 			}
 			env.delete(p)
 		}
 		synctest.Wait()
 		for _, p := range []*decide.Pod{nowhere, refusing} {
 			if n := env.Retries(p.Metadata.UID); n > 0 {
-				t.Errorf("%s is deleted: %d attempts are kept", p.Metadata.Name, n)
+				t.Errorf("%s is deleted: %d attempts are kept, want none", p.Metadata.Name, n)
 			}
 		}
 	})

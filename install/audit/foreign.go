@@ -50,8 +50,8 @@ func (r *auditRun) inspectIstio(ctx context.Context, ns Namespace) {
 
 // inspect determines whether traffic that a ruleset captures bypasses the proxy because of the
 // rules in the network namespace, and sets the state of the pod. The decision is repeated when
-// rules have changed. A message is situation, followed by a clause about subject: the rules that
-// affect the traffic.
+// rules have changed. The message of an event consists of situation and a clause about subject, the
+// rules that affect the traffic.
 func (r *auditRun) inspect(
 	ctx context.Context, ns Namespace, rs rules.Ruleset, situation, subject string,
 ) {
@@ -124,14 +124,15 @@ func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation
 	}
 }
 
-// teardownTime is the time after DEL for which the runtime may need to remove the sandbox. If the
-// sandbox exists for longer, its record was lost.
+// teardownTime is the maximum time that the runtime is expected to need after DEL to remove the
+// sandbox. If the sandbox exists for longer, its record was lost.
 const teardownTime = time.Minute
 
-// isSandboxEnding reports whether the runtime removes the sandbox. DEL removes the record of ADD
-// before the runtime removes anything else. The records are read again, because DEL may have run
-// during the audit. If a deleted pod has no record, nothing shows that its sandbox ends. The result
-// is then true while undecided, the time for which the pod's state has been unknown, is short.
+// isSandboxEnding reports whether the runtime is removing the sandbox. DEL removes the record of
+// ADD before the runtime removes anything else. The records are read again, because DEL may have
+// run during the audit. If a deleted pod never had a record, nothing shows that its sandbox is
+// being removed. The result is then true while undecided, the time for which the pod's state has
+// been unknown, is less than teardownTime.
 func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	r.warn("the records of ADD cannot be read", r.Auditor.records.Refresh())
 	switch {
@@ -143,9 +144,9 @@ func (r *auditRun) isSandboxEnding(undecided time.Duration) bool {
 	return r.item.PodStatus.Deleted && undecided < teardownTime
 }
 
-// inspectIPv6 reports IPv6 that bypasses the proxy because the pod has received an IPv6 address
-// after ADD had decided from its addresses not to capture IPv6. As in Istio, nothing is reported if
-// ADD would not capture IPv6 with the present addresses.
+// inspectIPv6 reports IPv6 traffic that bypasses the proxy because the pod has received an IPv6
+// address after ADD had decided from its addresses not to capture IPv6. It reports nothing if ADD,
+// like Istio, would not capture IPv6 with the present addresses.
 func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situation string) {
 	i := slices.IndexFunc(addresses, netip.Addr.Is6)
 	if i < 0 || r.desired.redirect == nil || r.desired.redirect.IPv6 {
@@ -164,10 +165,9 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 			r.onUnreadable(err)
 			return
 		}
-		// Ignore the error: the pod's parameters were changed to invalid ones, which capture
-		// nothing.
-		now, _, _ := decide.Parameters(object, addresses, r.Decide)
-		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: now.IPv6}
+		// Ignore the error: the pod's annotations have become invalid, and ADD would capture nothing.
+		parameters, _, _ := decide.Parameters(object, addresses, r.Decide)
+		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: parameters.IPv6}
 	}
 	if r.ipv6.captured {
 		r.state = Drifted
@@ -177,7 +177,7 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 	}
 }
 
-// An ipv6Decision is the decision whether ADD would capture IPv6 of a pod with the addresses.
+// An ipv6Decision records whether ADD would capture the IPv6 traffic of a pod with the addresses.
 type ipv6Decision struct {
 	version   string // of the pod
 	addresses []netip.Addr

@@ -24,7 +24,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			if captured(t, network) {
-				t.Fatal("captured despite NOTRACK")
+				t.Fatal("the connection was captured despite NOTRACK")
 			}
 			rulestest.Eventually(t, "the rule is found", func() bool { return r.states() == "1 drifted" })
 			rulestest.Eventually(t, "the rule is reported", func() bool {

@@ -45,8 +45,8 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	return r
 }
 
-// add adds a running pod in a namespace to the node. ADD has redirected it with the backend; empty
-// means that ADD was not called.
+// add adds a running pod in a namespace to the node. ADD has redirected the pod with the backend, or
+// was not called if the backend is empty.
 func (r *kernelTestEnv) add(
 	name string, ns *netns.NS, backend compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {
@@ -166,7 +166,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 			r.start()
 			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 			if !captured(t, network) {
-				t.Fatal("not captured before")
+				t.Fatal("the connection before the removal of the rules was not captured")
 			}
 			for i := range 3 {
 				if _, err := b.Remove(network.Pod); err != nil {
@@ -176,7 +176,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 				rulestest.Eventually(t, "the rules are restored", func() bool { return hasRules(t, b, network.Pod, rs) })
 				t.Logf("repaired after %v", time.Since(begin))
 				if !captured(t, network) {
-					t.Error("not captured afterwards")
+					t.Error("the connection after the repair was not captured")
 				}
 				rulestest.Eventually(t, "the repair is verified", func() bool {
 					return r.metric("sluice_repairs_total{drift,repair,success}") >= float64(i+1)
@@ -193,12 +193,12 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 	r := newKernelTestEnv(t, nil)
 	r.add("web", network.Pod, "")
 	if captured(t, network) {
-		t.Fatal("captured before")
+		t.Fatal("the connection before the repair was captured")
 	}
 	r.start()
 	rulestest.Eventually(t, "the pod is repaired", func() bool { return r.states() == "1 redirected" })
 	if !captured(t, network) {
-		t.Error("not captured afterwards")
+		t.Error("the connection after the repair was not captured")
 	}
 	kept, err := r.options.Repairs.List()
 	if e, ok := kept["uid-web"]; err != nil || !ok || e.Backend != compat.BackendNFT {

@@ -35,7 +35,7 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"a pod that ADD has redirected, without an audit", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
+			"a pod that ADD has redirected, while audits are disabled", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
 				env *testEnv, p *decide.Pod,
 			) {
 				env.addRedirected(p)
@@ -105,7 +105,7 @@ func TestLocate(t *testing.T) {
 				row.want.Namespace, row.want.Name, row.want.UID = "shop", "web", "uid-web"
 				if diff := cmp.Diff(row.want, got,
 					cmpopts.IgnoreFields(agent.Location{}, "Redirect", "Message")); diff != "" {
-					t.Errorf("(-want +got)\n%s", diff)
+					t.Errorf("location (-want +got):\n%s", diff)
 				}
 				delete(web.Metadata.Labels, "sidecar.istio.io/inject")
 				if row.redirect &&
@@ -139,8 +139,8 @@ func TestLocateFails(t *testing.T) {
 	})
 }
 
-// TestAPodThatClaimsAnothersUID covers a pod whose annotation claims to be the mirror pod of
-// another one.
+// TestAPodThatClaimsAnothersUID covers a pod whose annotation claims that it is the mirror pod of
+// another pod.
 func TestAPodThatClaimsAnothersUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim, thief := meshPod("victim"), meshPod("thief")

@@ -26,7 +26,7 @@ const (
 // sandboxes of any number of pods.
 type locator struct {
 	auditor *Auditor
-	wake    chan struct{} // buffered; there are pending requests
+	wake    chan struct{} // buffered; receives a value when a search is requested
 
 	mu sync.Mutex
 	// pending contains the pods whose sandboxes are requested, by their UIDs in the API server.
@@ -67,7 +67,8 @@ func (l *locator) run(ctx context.Context) {
 	}
 }
 
-// search searches once for all requested sandboxes.
+// search searches for all requested sandboxes in one call of FindSandboxes, except that each pod
+// with an unproven UID has a call of its own.
 func (l *locator) search(ctx context.Context) {
 	l.mu.Lock()
 	pending := l.pending

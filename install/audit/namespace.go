@@ -91,7 +91,7 @@ func (n namespace) HasNoRules() (bool, error) {
 	return true, nil
 }
 
-// Foreign implements Namespace. It also removes the rules of a killed trace.
+// Foreign implements Namespace. It also removes the rules that a killed trace has left.
 func (n namespace) Foreign(
 	rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget,
 ) foreign.Snapshot {
@@ -100,8 +100,8 @@ func (n namespace) Foreign(
 	}
 	s := foreign.Inspect(n.ns, rs, b)
 	if s.Traced {
-		// If this fails, the rules remain and the next audit tries again. The rules change no
-		// packet.
+		// If this fails, the rules remain and the next audit tries again. These rules do not change
+		// packets.
 		_, _ = livetrace.RemoveStale(n.ns)
 	}
 	return s

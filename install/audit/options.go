@@ -50,8 +50,8 @@ type Options struct {
 	Counters CounterMetrics
 	// TopPods is the number of pods with series if Counters is [PodCounters].
 	TopPods int
-	// Bypass records the time since which the node's CNI chain contains the plugin. The auditor
-	// reports to it the pods that started without the plugin since then.
+	// Bypass records when the node's CNI chain contained the plugin. The auditor reports to it the
+	// pods that nevertheless started without the plugin.
 	Bypass *bypass.Detector
 
 	Pods    Pods
@@ -75,8 +75,8 @@ type Options struct {
 // needsAudits reports whether an enabled feature needs audits of pods.
 func (o *Options) needsAudits() bool { return o.Compare || o.Policy.IsEnabled() }
 
-// entersNamespaces reports whether an enabled feature enters network namespaces. Otherwise the
-// chart does not give the agent the permission.
+// entersNamespaces reports whether an enabled feature enters network namespaces. If none
+// does, the chart does not give the agent the permission to enter them.
 func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
 
 // Pods provides the node's pods; implemented by [podcache.Cache].
@@ -126,8 +126,8 @@ type Namespace interface {
 	// HasNoRules reports whether no backend contains a Sluice rule.
 	HasNoRules() (bool, error)
 	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. If last
-	// is not nil and the iptables-legacy tables have not changed since, it returns last. Otherwise
-	// it decides within the budget.
+	// is not nil and still valid (see [foreign.Snapshot.IsValid]), it returns last. Otherwise it
+	// decides within the budget.
 	Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot
 	// EndConnections ends connections that bypass the proxy although the ruleset captures their
 	// traffic; see [established.End].

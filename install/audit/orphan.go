@@ -13,8 +13,8 @@ const anyVersion = "0"
 
 // addOrphans adds the orphaned pods: pods that the API server does not have any more although their
 // sandboxes may exist, for example because their deletion was forced. It finds them by the records
-// of ADD and of repairs, which also define their desired states. The first audit of an orphaned pod
-// removes it if its sandbox does not exist.
+// of ADD and of repairs, which also define their desired states. An audit removes an
+// orphaned pod whose sandbox was searched for and does not exist.
 func (a *Auditor) addOrphans(ctx context.Context) {
 	a.warn("the records of ADD cannot be read", a.records.Refresh())
 	var recorded []source.Ref

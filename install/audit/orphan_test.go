@@ -69,8 +69,8 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 				kept, err := env.options.Repairs.List()
 				if env.states() != "" || env.Held() > 0 || len(kept) > 0 || err != nil ||
 					env.Retries("uid-web") > 0 {
-					t.Errorf("at the end: %s, %d entries, repairs %v, %v; want no state", env.states(), env.Held(), kept,
-						err)
+					t.Errorf("at the end: %s, %d entries, repairs %v, error %v; want none", env.states(),
+						env.Held(), kept, err)
 				}
 			})
 		})
@@ -136,13 +136,14 @@ func TestADeletedMirrorPod(t *testing.T) {
 		env.delete(static)
 		advance(20 * time.Second)
 		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("at the end: %s, %d entries; want no state", env.states(), env.Held())
+			t.Errorf("at the end: %s, %d entries; want no state, no entry", env.states(), env.Held())
 		}
 	})
 }
 
-// TestAForgedMirrorPod covers a pod whose annotation claims to be the mirror pod of a force-deleted
-// pod with its name. The kubelet deletes it without starting it. The sandbox stays audited.
+// TestAForgedMirrorPod covers a pod whose annotation claims that it is the mirror pod of a
+// force-deleted pod with its name. The kubelet deletes the forged pod without starting it. The
+// sandbox of the force-deleted pod stays audited.
 func TestAForgedMirrorPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -167,9 +168,9 @@ func TestAForgedMirrorPod(t *testing.T) {
 	})
 }
 
-// TestRecordsOfPodsThatDoNotExist checks that records alone are not counted: DEL was not called for
-// the sandbox, ADD did not redirect it, or the pod has ended. A sandbox that exists and cannot be
-// entered is counted as unknown.
+// TestRecordsOfPodsThatDoNotExist checks that records alone are not counted: the sandbox has ended
+// without DEL, or ADD did not redirect the pod. A sandbox that exists and cannot be entered is
+// counted as unknown.
 func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 	for name, row := range map[string]struct {
 		prepare func(*testEnv, *decide.Pod)
@@ -196,10 +197,10 @@ func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 				})
 				advance(time.Hour)
 				if env.states() != row.states || env.searches > 80 || env.takeEvents() != "" {
-					t.Errorf("%s, %d searches", env.states(), env.searches)
+					t.Errorf("%s, %d searches; want %q, at most 80, no event", env.states(), env.searches, row.states)
 				}
 				if row.states == "" && env.Held() > 0 {
-					t.Errorf("%d entries are kept", env.Held())
+					t.Errorf("%d entries are kept, want none", env.Held())
 				}
 			})
 		})
@@ -216,13 +217,13 @@ func TestAnEndedPodIsDeleted(t *testing.T) {
 		env.forceDelete(web)
 		settle()
 		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("%s, %d entries; want no state", env.states(), env.Held())
+			t.Errorf("%s, %d entries; want no state, no entry", env.states(), env.Held())
 		}
 	})
 }
 
-// TestAPodThatAppearsAfterItsRecord checks that a pod whose ADD was before the list of the API
-// server contained it is one pod.
+// TestAPodThatAppearsAfterItsRecord checks that a pod that is known first from its record, and then
+// from the API server, is counted once.
 func TestAPodThatAppearsAfterItsRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -240,7 +241,7 @@ func TestAPodThatAppearsAfterItsRecord(t *testing.T) {
 		env.delete(web)
 		advance(20 * time.Second)
 		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("at the end: %s, %d entries; want no state", env.states(), env.Held())
+			t.Errorf("at the end: %s, %d entries; want no state, no entry", env.states(), env.Held())
 		}
 	})
 }
@@ -277,7 +278,7 @@ func TestAForceDeletedPodInTheKernel(t *testing.T) {
 	rulestest.Eventually(t, "the rules are restored", func() bool { return hasRules(t, b, ns, rs) })
 	rulestest.Eventually(t, "an event reports it", func() bool { return r.takeEvents() == "RedirectRepaired" })
 	if got := r.states(); got != "1 redirected" {
-		t.Error(got)
+		t.Errorf("after the repair: %s, want 1 redirected", got)
 	}
 }
 

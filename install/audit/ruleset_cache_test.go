@@ -51,6 +51,6 @@ func TestRulesetsAreCompiledOnce(t *testing.T) {
 	invalid := rules.DefaultRedirect()
 	invalid.Mode = "unknown"
 	if _, err := c.ruleset(redirection{redirect: &invalid}); err == nil {
-		t.Error("no error for invalid parameters")
+		t.Error("ruleset of invalid parameters: no error, want one")
 	}
 }

@@ -39,7 +39,7 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 				})
 				if !rules.Equal(rules.MustCompile(env.redirect(mirror)), s.rules) ||
 					env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
-					t.Errorf("applied %d times, %s; want 1 redirected", s.applied, env.states())
+					t.Errorf("applied %d times, %s; want once, 1 redirected, event RedirectRepaired", s.applied, env.states())
 				}
 				env.flush(s)
 				if s.applied != 2 || env.states() != "1 redirected" {
@@ -64,10 +64,11 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 // again, but the mirror pod may be labeled.
 func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
 	for _, row := range []struct{ name, env, requests string }{
-		{"reported", "REPAIR_REPAIR_PODS=false", ""},
-		{"deleted", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true", ""},
+		{"no action is allowed", "REPAIR_REPAIR_PODS=false", ""},
+		{"deletion is allowed", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true", ""},
 		{
-			"labeled", "REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true",
+			"deletion and labeling are allowed",
+			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true",
 			"label shop/web uid-web cni.istio.io/uninitialized=true",
 		},
 	} {
@@ -93,8 +94,9 @@ func TestAStaticPodThatMayNotBeRepaired(t *testing.T) {
 	}
 }
 
-// TestAForgedMirrorPodWithoutARecord covers a pod whose annotation claims to be the mirror pod of
-// another static pod. The kubelet does not start it and does not set addresses in its status.
+// TestAForgedMirrorPodWithoutARecord covers a pod whose annotation claims that it is the mirror pod
+// of another pod's static pod. The kubelet does not start it, and its status does not contain the
+// address of the static pod.
 func TestAForgedMirrorPodWithoutARecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, address := range []string{"", "10.0.0.8"} {

@@ -22,7 +22,7 @@ import (
 )
 
 // The tests in this file cover sandboxes that the runtime removes or replaces. This is normal and
-// must not be reported. If rules are removed meanwhile, they must be restored.
+// must not be reported. If rules are removed in the meantime, they must be restored.
 
 // terminating is the status of a running pod in its termination grace period.
 var terminating = podcache.PodStatus{Phase: "Running", Deleted: true}
@@ -48,7 +48,7 @@ func recordLog(env *testEnv) *observer.ObservedLogs {
 	return lines
 }
 
-// TestAPodThatEnds checks that nothing is reported of a pod that ends: DEL removes its record, the
+// TestAPodThatEnds checks that nothing is reported about a pod that ends: DEL removes its record, the
 // runtime removes its addresses and then its network namespace, and only then its status changes.
 // The pod is audited after each step.
 func TestAPodThatEnds(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
 		var applied int
 		env.set(func() { applied = s.applied })
 		if reported := env.takeEvents(); reported != "" || applied > 0 {
-			t.Errorf("reported %q, applied %d times; want no event", reported, applied)
+			t.Errorf("reported %q, applied %d times; want no event, never", reported, applied)
 		}
 		advance(10 * time.Second) // the sandbox stays: a record was lost
 		if s.applied != 1 {
@@ -182,8 +182,8 @@ func TestRulesThatCannotBeDecidedDuringTheRemoval(t *testing.T) {
 // TestATerminatingPodIsReported checks that a pod in its termination grace period is reported like
 // a running pod if it becomes unknown whether its traffic bypasses the proxy, because of foreign
 // rules or because its network namespace has no address. A repaired pod has no record, so no
-// removal of a record shows that the runtime removes the sandbox: it is reported if the sandbox
-// stays.
+// removal of a record shows that the runtime removes the sandbox: such a pod is reported if the
+// sandbox stays.
 func TestATerminatingPodIsReported(t *testing.T) {
 	undecided := func(s *fakeNamespace) { s.foreign = foreign.Effect{Unknown: []string{"an interface"}} }
 	moved := func(s *fakeNamespace) { s.addresses = nil }
@@ -237,7 +237,7 @@ func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
 		env.put(web, terminating)
 		advance(time.Minute)
 		if env.states() != "1 unknown" || lines.Len() != 1 {
-			t.Errorf("%s, logged %v; want 1 unknown", env.states(), lines.All())
+			t.Errorf("%s, logged %v; want 1 unknown, one line", env.states(), lines.All())
 		}
 		env.set(func() { env.findError = nil })
 		env.removeSandbox(s)
@@ -248,7 +248,7 @@ func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
 	})
 }
 
-// TestARecordThatIsRemovedDuringAnAudit checks that nothing is reported of a pod whose DEL runs
+// TestARecordThatIsRemovedDuringAnAudit checks that nothing is reported about a pod whose DEL runs
 // while the pod is audited.
 func TestARecordThatIsRemovedDuringAnAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestAReplacedSandboxOfARepairedPod(t *testing.T) {
 		advance(time.Second)
 		if b, bypassed := env.options.Bypass.Current(); s.applied != 1 || !bypassed ||
 			b.Pod != "shop/web" {
-			t.Errorf("applied %d times, bypassed %t: %v; want once", s.applied, bypassed, b)
+			t.Errorf("applied %d times, bypassed: %t, %v; want once, a bypass of shop/web", s.applied, bypassed, b)
 		}
 		if len(env.events) != 1 || !strings.Contains(env.events[0].Message, "without calling the plugin") {
 			t.Errorf("events %+v, want one that names the bypass", env.events)
@@ -364,11 +364,11 @@ func TestMissingSandboxIsReportedAfterAWhile(t *testing.T) {
 		})
 		advance(10 * time.Second)
 		if lines.Len() > 0 || env.states() != "1 unknown" {
-			t.Errorf("after 10 s: %s, logged %v; want 1 unknown", env.states(), lines.All())
+			t.Errorf("after 10 s: %s, logged %v; want 1 unknown, no line", env.states(), lines.All())
 		}
 		advance(time.Minute)
 		if lines.Len() == 0 {
-			t.Error("after a minute, nothing is logged")
+			t.Error("after 70 s: nothing is logged, want the missing sandbox")
 		}
 	})
 }

@@ -31,8 +31,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a bubble of
-// synctest.
+// testEnv is a node in memory. Except in a [kernelTestEnv], it must be used in a synctest bubble.
 type testEnv struct {
 	t       testing.TB
 	options audit.Options
@@ -336,7 +335,7 @@ func (env *testEnv) takeEvents() string {
 	return strings.Join(list, ", ")
 }
 
-// takeRequests returns the requests that changed pods since the last call.
+// takeRequests returns the requests to delete or label pods since the last call.
 func (env *testEnv) takeRequests() string {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -349,7 +348,7 @@ func (env *testEnv) takeRequests() string {
 // which begins only batchDelay after the request.
 func settle() { advance(10 * time.Millisecond) }
 
-// advance advances the time.
+// advance advances the time, and waits until the auditor is idle.
 func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

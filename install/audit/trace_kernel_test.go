@@ -33,7 +33,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 				return r.metric("sluice_audits_total{equal}") >= before+2
 			})
 			if !traced() || r.states() != "1 redirected" {
-				t.Errorf("%s during a trace; the rules of the trace exist: %v; want 1 redirected", r.states(),
+				t.Errorf("during a trace: %s, the rules of the trace exist: %t; want 1 redirected, true", r.states(),
 					traced())
 			}
 			if err := marks.Close(); err != nil {

@@ -43,7 +43,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	if !r.Policy.InPlace || !r.Policy.Selects(pod) {
-		r.recordEvent(reasonNotRedirected, r.cause()+", and it has no redirection: "+
+		r.recordEvent(reasonNotRedirected, r.cause()+"; the pod has no redirection: "+
 			r.recreation()+", or let the agent repair it (repair.repairPods)")
 		r.applyPolicy(ctx, time.Time{})
 		return
@@ -59,7 +59,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 // no decision, because ADD could not read the pod.
 func (r *auditRun) cause() string {
 	if len(r.pod.records) > 0 {
-		return "the plugin could not read the pod when it started"
+		return "the plugin could not read the pod when the pod started"
 	}
 	return r.missingRecordCause().Message
 }
@@ -99,13 +99,13 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 			reason = err.Error()
 		}
 		r.recordEvent(reasonRepairFailed, r.cause()+
-			", and its rules cannot be applied; "+r.recreation()+": "+reason)
+			"; the rules cannot be applied to the pod; "+r.recreation()+": "+reason)
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
 	r.countUnprotected(repair.InPlace, metrics.Success)
 	r.Metrics.Observe(metrics.RepairDuration(r.repairCause()), time.Since(r.now).Seconds())
-	r.recordEvent(reasonRepaired, r.cause()+"; it is redirected now"+r.endConnections(ns))
+	r.recordEvent(reasonRepaired, r.cause()+"; the pod is redirected now"+r.endConnections(ns))
 	r.Log.Info("a pod that started without the plugin is redirected",
 		zap.Stringer("pod", r.item.Ref), zap.String("reason", r.cause()))
 	entry := repair.Entry{
@@ -171,12 +171,12 @@ func (r *auditRun) deleteOrLabel(ctx context.Context, action repair.Action) {
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	name := cluster.Name{Namespace: r.item.Namespace, Name: r.item.Name}
-	reason, text := "DeleteBrokenPod", r.cause()+"; it is deleted so that it is created again"
+	reason, text := "DeleteBrokenPod", r.cause()+"; the pod is deleted so that it is created again"
 	var err error
 	if action == repair.Delete {
 		err = r.Cluster.DeletePod(ctx, name, r.item.UID, r.item.ResourceVersion)
 	} else {
-		reason, text = "LabelBrokenPod", r.cause()+", and it has no redirection; it is labeled"
+		reason, text = "LabelBrokenPod", r.cause()+"; the pod has no redirection, and is labeled"
 		err = r.Cluster.LabelPod(ctx, name, r.item.UID, r.Policy.LabelKey, r.Policy.LabelValue)
 	}
 	switch {

@@ -34,12 +34,12 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 		})
 		if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) ||
 			env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
-			t.Errorf("applied %d times, %s; want 1 redirected", s.applied, env.states())
+			t.Errorf("applied %d times, %s; want once, 1 redirected, event RedirectRepaired", s.applied, env.states())
 		}
 		if env.metric("sluice_repairs_total{race,repair,success}") != 1 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
 			env.metric("sluice_repair_duration_seconds_count{race}") != 1 {
-			t.Errorf("counted %v", env.counted)
+			t.Errorf("counted %v, want one repair because of the race", env.counted)
 		}
 		// Later repairs use the parameters that were applied first, also by the next agent,
 		// whatever the annotations are.
@@ -52,17 +52,18 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 			env.flush(s)
 			if s.applied != applied+1 ||
 				env.metric("sluice_repairs_total{drift,repair,success}") == 0 {
-				t.Errorf("applied %d times, counted %v", s.applied, env.counted)
+				t.Errorf("applied %d times, counted %v; want once, a repair because of drift", s.applied-applied,
+					env.counted)
 			}
 			delete(web.Metadata.Annotations, "traffic.sidecar.istio.io/excludeOutboundPorts")
 			if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) {
-				t.Error("the rules have changed")
+				t.Error("the pod was repaired with other parameters than before")
 			}
 		}
 		env.delete(web)
 		advance(time.Second)
 		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil {
-			t.Errorf("entries of a deleted pod: %v, %v", kept, err)
+			t.Errorf("stored repairs of a deleted pod: %v, error %v, want none", kept, err)
 		}
 	})
 }
@@ -75,9 +76,9 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 		web.Status = decide.PodStatus{}
 		env := startTestEnv(t, nil, func(env *testEnv) { env.put(web, podcache.PodStatus{Phase: "Pending"}) })
 		advance(10 * time.Minute)
-		// The pauses between searches double from a quarter of a second to a minute.
+		// The delays between searches double from a quarter of a second to a minute.
 		if env.states() != "" || env.searches > 25 {
-			t.Errorf("%s, %d searches; want no state", env.states(), env.searches)
+			t.Errorf("%s, %d searches; want no state, at most 25", env.states(), env.searches)
 		}
 		s := env.addSandbox(web)
 		web.Status.PodIP = "10.0.0.7"
@@ -103,9 +104,9 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 		if n := lines.FilterField(zap.Error(errNoSandbox)).Len(); n < 1 || n > 12 {
 			t.Errorf("the reason is logged %d times in an hour, want 1 to 12", n)
 		}
-		// The pauses between searches double from a quarter of a second to a minute.
+		// The delays between searches double from a quarter of a second to a minute.
 		if env.states() != "1 unknown" || env.searches > 80 || env.takeEvents() != "" {
-			t.Errorf("%s, %d searches; want 1 unknown", env.states(), env.searches)
+			t.Errorf("%s, %d searches; want 1 unknown, at most 80, no event", env.states(), env.searches)
 		}
 	})
 }
@@ -213,13 +214,14 @@ func TestInvalidParametersAreReported(t *testing.T) {
 		})
 		if s.applied > 0 || env.states() != "1 unprotected" || len(env.events) != 1 ||
 			!strings.Contains(env.events[0].Message, `"80a"`) {
-			t.Errorf("%s, events %+v; want 1 unprotected", env.states(), env.events)
+			t.Errorf("applied %d times, %s, events %+v; want never, 1 unprotected, one event with the value", s.applied,
+				env.states(), env.events)
 		}
 	})
 }
 
-// TestPolicies checks the action for a pod that started without the plugin, in istio-cni's order.
-// Deletion and labeling require a failed validation.
+// TestPolicies checks the action for a pod that started without the plugin. The actions have the
+// same precedence as in istio-cni. Deletion and labeling require a failed validation.
 func TestPolicies(t *testing.T) {
 	const inPlace, deleting, labeling, nothing = "repaired", "delete shop/web uid-web@1",
 		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
@@ -348,7 +350,7 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 		}
 		if env.metric("sluice_repairs_total{race,delete,success}") < 2 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
-			t.Errorf("counted %v", env.counted)
+			t.Errorf("counted %v, want two deletions and a failed repair", env.counted)
 		}
 	})
 }
@@ -364,7 +366,7 @@ func TestActionsThatFail(t *testing.T) {
 			env.put(web, broken(time.Now()))
 		})
 		advance(5 * time.Minute)
-		// The pauses between attempts double from a second to a minute.
+		// The delays between attempts double from a second to a minute.
 		if n := strings.Count(env.takeRequests(), "delete"); n < 5 || n > 15 {
 			t.Errorf("%d deletions were attempted, want 5 to 15", n)
 		}
@@ -373,13 +375,13 @@ func TestActionsThatFail(t *testing.T) {
 		env.takeRequests()
 		advance(5 * time.Minute)
 		if done := env.takeRequests(); done != "" {
-			t.Errorf("requests although the pod has not changed: %s", done)
+			t.Errorf("requests %s although the pod has not changed, want none", done)
 		}
 		env.set(func() { env.refuse = nil })
 		env.put(web, broken(time.Now()))
 		settle()
 		if env.takeRequests() == "" || env.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
-			t.Errorf("counted %v", env.counted)
+			t.Errorf("after a change: counted %v, want a request, and a skipped deletion before", env.counted)
 		}
 	})
 }
@@ -430,7 +432,7 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 		})
 		advance(time.Second)
 		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil || env.Held() > 0 {
-			t.Errorf("kept %v, %v, and %d entries", kept, err, env.Held())
+			t.Errorf("stored repairs %v, error %v, %d entries; want none", kept, err, env.Held())
 		}
 	})
 }
@@ -491,8 +493,8 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 		})
 		if s.applied != 1 || len(env.events) != 1 ||
 			!strings.HasPrefix(env.events[0].Message,
-				"the plugin could not read the pod when it started; ") {
-			t.Errorf("applied %d times, events %+v; want once", s.applied, env.events)
+				"the plugin could not read the pod when the pod started; ") {
+			t.Errorf("applied %d times, events %+v; want once, one event with the reason", s.applied, env.events)
 		}
 	})
 }

@@ -90,8 +90,8 @@ func (a *Auditor) onEvent(e watch.Event) {
 	a.scheduleAudit(uid, p.eventLimit.next(now))
 }
 
-// scheduleAll plans audits of all pods with a network namespace. Calls in quick succession are
-// delayed; see auditAllPeriodPerPod.
+// scheduleAll plans audits of all pods whose network namespace is known. After calls in quick
+// succession the audits are delayed; see auditAllPeriodPerPod.
 func (a *Auditor) scheduleAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

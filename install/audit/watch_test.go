@@ -28,16 +28,17 @@ func TestListeningThatFails(t *testing.T) {
 		env.start()
 		settle()
 		if env.added > 0 || env.states() != "1 redirected" {
-			t.Errorf("%d namespaces were added to the watcher; %s; want 1 redirected", env.added, env.states())
+			t.Errorf("%d namespaces were added to the watcher, %s; want none, 1 redirected", env.added, env.states())
 		}
 		env.set(func() { s.rules = rules.Ruleset{} })
 		advance(2 * time.Minute)
 		if s.applied != 1 || tries != 4 || env.added == 0 {
-			t.Errorf("applied %d times, %d attempts, added %d; want once", s.applied, tries, env.added)
+			t.Errorf("applied %d times, %d attempts, %d namespaces were added to the watcher; want once, 4, some",
+				s.applied, tries, env.added)
 		}
 		env.flush(s)
 		if s.applied != 2 || env.metric("sluice_events_lost_total{nftables}") != 3 {
-			t.Errorf("applied %d times, counted %v; want twice", s.applied, env.counted)
+			t.Errorf("applied %d times, counted %v; want twice, 3 lost events", s.applied, env.counted)
 		}
 	})
 }

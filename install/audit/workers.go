@@ -13,7 +13,7 @@ const workers = 2
 
 // runWorkers audits the pods in the queue until the context ends, and waits for running audits. The
 // queue gives a pod to one worker at a time. Pods cannot be removed from the queue. It may
-// therefore contain deleted pods; their audits have no effect.
+// therefore contain pods that are no longer in a.pods; their audits have no effect.
 func (a *Auditor) runWorkers(ctx context.Context, audit func(ctx context.Context, uid string)) {
 	queue := a.queue
 	defer context.AfterFunc(ctx, queue.ShutDown)()

@@ -32,7 +32,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 		return Cause{
 			Optional,
 			"the plugin is not in the node's CNI chain, since chained is false, " +
-				"and the pod has not asked for its network",
+				"and the pod has not requested the plugin's network",
 		}
 	}
 	if created.IsZero() {
@@ -71,8 +71,7 @@ func (h *chainHistory) explain(created time.Time) Cause {
 			", and the agent has not found the plugin in the node's CNI chain yet"}
 	case created.Before(h.spans[0].from):
 		return Cause{Early, text + ", before the agent found the plugin in the node's CNI chain " +
-			"at " +
-			stamp(h.spans[0].from)}
+			"at " + stamp(h.spans[0].from)}
 	case complete && created.Sub(last.from) < reloadTime:
 		return Cause{Early, fmt.Sprintf(
 			"%s, just after the plugin was added to the node's CNI chain (%s)", text,

@@ -41,14 +41,15 @@ func TestSetClock(t *testing.T) {
 				d.NoteChain(at(shown), true, elapsed == 0, "")
 			}
 			if c := d.Explain(at(row.created)); c.Kind != row.kind {
-				t.Errorf("%s, want %s: %s", c.Kind, row.kind, c.Message)
+				t.Errorf("cause %s, want %s: %s", c.Kind, row.kind, c.Message)
 			}
 		})
 	}
 }
 
 // TestADDEndsABypassAfterTheClockWasSetBack covers an ADD that is later than the bypass, and
-// earlier by the clock. Otherwise the bypass would last until the clock reaches its time again.
+// earlier by the clock. If the ADD did not end the bypass, the bypass would last until the clock
+// reaches its time again.
 func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	var elapsed time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return elapsed }})

@@ -17,17 +17,18 @@ import (
 // seconds.
 const reloadTime = 5 * time.Second
 
-// Options are the options of a [Detector]. With the zero value the plugin should be in the chain,
-// and bypasses are not stored.
+// Options are the options of a [Detector]. With the zero value the plugin is expected in the
+// chain, and bypasses are not stored.
 type Options struct {
-	// Optional is set if the plugin is not inserted into the chain, and pods must request its
-	// network. Then a start without the plugin is not a bypass.
+	// Optional is set if the plugin is not inserted into the chain, and pods must request the
+	// plugin's network. Then a start without the plugin is not a bypass.
 	Optional bool
 	// File is the path of the file that stores a current bypass for the next agent. It should not
 	// persist across a reboot.
 	File string
 	// Check checks the chain now, and reports the result with [Detector.NoteChain]. If it is not
-	// nil, [Detector.Explain] calls it for a sandbox that was created after the last check.
+	// nil, [Detector.Explain] calls it for a sandbox that was created after the last check, if that
+	// check found the chain complete.
 	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
@@ -68,9 +69,8 @@ type Bypass struct {
 func (b Bypass) String() string {
 	return fmt.Sprintf("the runtime bypasses the plugin: it created the sandbox of pod %s at %s "+
 		"without calling the plugin, although the node's CNI chain has been complete since %s "+
-		"(%d such pods); the runtime reads another directory, or has not reloaded the "+
-		"configuration: "+
-		"restart the container runtime, and check its cni conf_dir; "+
+		"(number of such pods: %d); the runtime reads another directory, or has not reloaded the "+
+		"configuration: restart the container runtime, and check its cni conf_dir; "+
 		"the problem is solved once the plugin is called for a pod",
 		b.Pod, stamp(b.Created), stamp(b.Since), b.Pods)
 }
@@ -103,8 +103,8 @@ func New(o Options) (*Detector, error) {
 // incomplete until a repair at this time. reason is the problem of an incomplete chain.
 //
 // If the node's clock was set since the last call, earlier times are not compared with later ones:
-// a new period begins, and the times of a current bypass and of the last ADD are corrected, so that
-// a later ADD ends the bypass, and an earlier one does not.
+// a new period begins. If the clock was set back, the times of a current bypass and of the last ADD
+// are corrected, so that a later ADD ends the bypass, and an earlier one does not.
 func (d *Detector) NoteChain(at time.Time, complete, repaired bool, reason string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +179,7 @@ func (d *Detector) notifyChanged() {
 	}
 }
 
-// save stores the current bypass, or removes the file.
+// save stores the current bypass, or removes the file if there is none. The caller holds d.mu.
 func (d *Detector) save() error {
 	if d.options.File == "" {
 		return nil

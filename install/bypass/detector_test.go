@@ -69,11 +69,11 @@ func TestCauseIsDecidedByTimes(t *testing.T) {
 	} {
 		got := d.Explain(row.created)
 		if got.Kind != row.kind {
-			t.Errorf("%s: %s, want %s: %s", row.created, got.Kind, row.kind, got.Message)
+			t.Errorf("created at %s: cause %s, want %s: %s", row.created, got.Kind, row.kind, got.Message)
 		}
 		for _, w := range row.words {
 			if !strings.Contains(got.Message, w) {
-				t.Errorf("%s: %q lacks %q", row.created, got.Message, w)
+				t.Errorf("created at %s: message %q, want the text %q", row.created, got.Message, w)
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	noteBypass := func(d *bypass.Detector, uid string, created time.Time, want bool) {
 		t.Helper()
 		if isNew, err := d.NoteBypass("shop/"+uid, uid, created); err != nil || isNew != want {
-			t.Errorf("%s: new %t, %v, want %t", uid, isNew, err, want)
+			t.Errorf("NoteBypass of pod %s: new: %t, error %v; want new: %t", uid, isNew, err, want)
 		}
 	}
 	noteBypass(d, "a", at(50), true)
@@ -153,7 +153,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	d = newDetector(t, o)
 	b, bypassed := d.Current()
 	if !bypassed || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
-		t.Errorf("the next agent reports: %t, %v", bypassed, b)
+		t.Errorf("bypassed: %t, %v, want two pods and the remedy from the next agent", bypassed, b)
 	}
 	// The last bypass is at 60 s. An ADD before 65 s, which is reloadTime later, does not end it.
 	for _, early := range []time.Time{at(10), at(59), at(64)} {

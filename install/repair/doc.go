@@ -1,6 +1,7 @@
-// Package repair selects the action for mesh pods that started before the plugin was installed, and
-// therefore have no redirection. istio-cni calls this the race condition. The settings (REPAIR_*)
-// have the same meaning, and the actions the same precedence, as in istio-cni's repair controller.
+// Package repair selects the action for mesh pods that started without the plugin, usually before
+// it was installed, and therefore have no redirection. istio-cni calls this the race condition. The
+// settings (REPAIR_*) have the same meaning, and the actions the same precedence, as in istio-cni's
+// repair controller.
 //
 // If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
 // rules, whether or not the pod has failed. The rules are those that ADD would install: a repair

@@ -17,8 +17,8 @@ import (
 
 // A Policy selects the pods to repair, and the actions. The zero value repairs no pod.
 type Policy struct {
-	// InPlace, Delete and Label report which actions are allowed. A pod is repaired in place first;
-	// Label applies only if Delete is not allowed.
+	// InPlace, Delete and Label are set for the allowed actions. A pod is repaired in place first;
+	// Label applies only to pods that may not be deleted (see [Policy.Fallback]).
 	InPlace, Delete, Label bool
 	// LabelKey and LabelValue are the label that marks a broken pod.
 	LabelKey, LabelValue string

@@ -20,7 +20,7 @@ import (
 type Entry struct {
 	// UID is the pod's UID.
 	UID string `json:"uid"`
-	// Namespace and Name are for display.
+	// Namespace and Name identify the pod in the API server.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Redirect contains the parameters of the pod's rules.
@@ -47,7 +47,7 @@ const suffix = ".json"
 func (s Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") ||
 		len(uid) > 200 {
-		return "", fmt.Errorf("pod uid %q cannot be part of a file name", uid)
+		return "", fmt.Errorf("pod UID %q cannot be part of a file name", uid)
 	}
 	return filepath.Join(s.dir, uid+suffix), nil
 }
@@ -89,7 +89,7 @@ func (s Store) List() (map[string]Entry, error) {
 		}
 		e, readErr := read(filepath.Join(s.dir, f.Name()))
 		if readErr == nil && e.UID != uid {
-			readErr = fmt.Errorf("%s: it belongs to pod %q", f.Name(), e.UID)
+			readErr = fmt.Errorf("%s: the entry belongs to the pod with UID %q", f.Name(), e.UID)
 		}
 		if readErr != nil {
 			err = errors.Join(err, readErr)

@@ -98,7 +98,7 @@ func TestDamagedEntries(t *testing.T) {
 	}
 }
 
-// FuzzList checks that any file is an entry with valid parameters or an error.
+// FuzzList checks that List returns an entry with valid parameters or an error for any file.
 func FuzzList(f *testing.F) {
 	dir := f.TempDir()
 	store := repair.StoreIn(dir)

@@ -40,7 +40,7 @@ func BenchmarkFind(b *testing.B) {
 		}
 		f := n.finder()
 		f.Find(b.Context(), append(recorded, cached...))
-		b.Run(fmt.Sprintf("1 pod without a sandbox in addition to %d", count), func(b *testing.B) {
+		b.Run(fmt.Sprintf("1 pod without a sandbox, with %d cached", 2*count), func(b *testing.B) {
 			pods, start := []sandbox.Pod{newPod()}, processorTime(b)
 			for b.Loop() {
 				f.Find(b.Context(), pods)
@@ -56,7 +56,7 @@ func benchmark(b *testing.B, pods []sandbox.Pod, finder func() *sandbox.Finder) 
 	start := processorTime(b)
 	for b.Loop() {
 		if found, missing := finder().Find(b.Context(), pods); len(missing) > 0 {
-			b.Fatalf("found %d, missing %v", len(found), missing[0])
+			b.Fatalf("found %d of %d pods, want all; missing %v", len(found), len(pods), missing[0])
 		}
 	}
 	b.ReportMetric(float64(processorTime(b)-start)/1000/float64(b.N)/float64(len(pods)),

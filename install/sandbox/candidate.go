@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A candidate is a network namespace at a path of the node that, according to a source, is a pod's
+// A candidate is a network namespace at a path on the node that, according to a source, is a pod's
 // sandbox.
 type candidate struct {
 	pod         Pod
@@ -45,8 +45,8 @@ func (c *candidates) newest(uid string) candidate {
 	return candidate{}
 }
 
-// canonicalPath returns a path of the node with /run in place of /var/run: on a node /var/run is a
-// link to /run.
+// canonicalPath returns a path on the node with /run in place of /var/run, which is a link to /run
+// on a node.
 func canonicalPath(path string) string {
 	path = filepath.Clean(path)
 	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {

@@ -82,11 +82,11 @@ func TestParseStartTime(t *testing.T) {
 		stat string
 		want uint64
 	}{
-		"a process":                         {"7 (cat)" + rest, 4711},
-		"a name with brackets and a space":  {"7 (a) S 1 1 1 ()" + rest, 4711},
-		"an incomplete file":                {"7 (cat) S 1", 0},
-		"a file without a name":             {"", 0},
-		"a start time that is not a number": {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
+		"a process":                          {"7 (cat)" + rest, 4711},
+		"a name with parentheses and spaces": {"7 (a) S 1 1 1 ()" + rest, 4711},
+		"an incomplete file":                 {"7 (cat) S 1", 0},
+		"a file without a name":              {"", 0},
+		"a start time that is not a number":  {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := parseStartTime([]byte(row.stat)); got != row.want ||
@@ -131,8 +131,8 @@ func TestNamespacePrecedence(t *testing.T) {
 	}
 }
 
-// TestAReusedProcessIDIsDetected checks that a process is refused if its cgroup does not, or no
-// longer, name the pod: the process id may have been reused since it was listed.
+// TestAReusedProcessIDIsDetected checks that a process is refused if its cgroup does not name the
+// pod: the process ID may have been reused since it was listed.
 func TestAReusedProcessIDIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "7", "ns"), 0o700),
@@ -150,7 +150,7 @@ func TestAReusedProcessIDIsDetected(t *testing.T) {
 		t.Errorf("process of the pod: %+v, error %v, want start time 4711", c, err)
 	}
 	if c, err := s.netnsOf(7, uid, none); err == nil || err.Error() != "it has ended" {
-		t.Errorf("process of another pod: %+v, error %v, want that it has ended", c, err)
+		t.Errorf("process of another pod: %+v, error %v, want the error \"it has ended\"", c, err)
 	}
 }
 

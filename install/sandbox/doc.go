@@ -11,7 +11,7 @@
 // The netns directory is the directory where the runtime mounts network namespaces. Entering a
 // namespace requires CAP_SYS_ADMIN, and also CAP_SYS_PTRACE if its path is below /proc.
 //
-// The first two sources contain a path of the node. The path must be in the node's directory of
+// The first two sources contain a path on the node. The path must be in the node's directory of
 // network namespaces, which may be mounted at another path for the finder, or be the file of a
 // process (/proc/PID/ns/net, as cri-dockerd uses) that still belongs to the pod. If two pods have
 // the same path, the newest record or result is used. If a pod had several sandboxes, the newest
@@ -27,10 +27,11 @@
 // exist.
 //
 // The first two sources contain the name of the pod too; /proc does not. If a UID is not proven to
-// be the pod's ([Pod.Unproven]), only a network namespace with the pod's address is accepted there.
+// be the pod's ([Pod.Unproven]), a network namespace in /proc is accepted only if it has the pod's
+// address.
 //
-// Pods are searched by UID, because names are reused. Of a cgroup's path only the outermost level
-// that names a pod is used, because a pod may choose the names of cgroups below its own. The
+// Pods are searched for by UID, because names are reused. Of a cgroup's path only the outermost
+// level that names a pod is used, because a pod may choose the names of cgroups below its own. The
 // network namespaces of the node and of the finder are never sandboxes, so a pod with hostNetwork
 // has none.
 package sandbox

@@ -361,7 +361,7 @@ func TestUnsetDirectories(t *testing.T) {
 	wantMissing(t, sandbox.New(sandbox.Options{RunDir: n.run}), other,
 		"/var/run/netns/sluice-no-such-name: open: no such file")
 	wantMissing(t, sandbox.New(sandbox.Options{}), other,
-		"neither a record nor the runtime's cache contains it")
+		"neither a record nor the runtime's cache contains the pod")
 }
 
 func TestADirectoryThatCannotBeRead(t *testing.T) {
@@ -456,9 +456,9 @@ func TestFindLeavesNoDescriptorOpen(t *testing.T) {
 	}
 }
 
-// TestSandboxCreationTime checks the creation time of a mounted namespace, which is the time of its
-// file, and of the namespace of a process, which is the start time of the process. The clocks of
-// both times have ticks of at most 10 ms.
+// TestSandboxCreationTime checks the creation time of a mounted namespace, which is the change time
+// of its file, and of the namespace of a process, which is the start time of the process. The
+// clocks of both times have ticks of at most 10 ms.
 func TestSandboxCreationTime(t *testing.T) {
 	const tolerance = 20 * time.Millisecond // two ticks
 	n, p, q := newNode(t), newPod(), newPod()
@@ -537,7 +537,7 @@ func TestUnprovenUIDNeedsTheName(t *testing.T) {
 				wantMissing(t, f, unproven,
 					"proc: the UID may belong to another pod, and the pod's status has no address")
 				unproven.Address = netip.MustParseAddr("192.0.2.9")
-				wantMissing(t, f, unproven, "proc: its network namespace does not have the address in "+
+				wantMissing(t, f, unproven, "proc: the processes' network namespace does not have the address in "+
 					"the pod's status (192.0.2.9)")
 				addresses, err := route.Addresses(ns)
 				if err != nil || len(addresses) == 0 {

@@ -75,7 +75,7 @@ func (f *Finder) Find(
 	s.addError(s.records.refresh())
 	for _, p := range pods {
 		if p.UID == "" {
-			missing = append(missing, Missing{Pod: p, Err: errors.New("it has no UID")})
+			missing = append(missing, Missing{Pod: p, Err: errors.New("the pod has no UID")})
 			continue
 		}
 		if sb, ok := f.fromCache(p); ok {
@@ -90,7 +90,7 @@ func (f *Finder) Find(
 			delete(s.wanted, p.UID)
 			cause := errors.Join(m.Err, s.err)
 			if cause == nil {
-				cause = errors.New("neither a record nor the runtime's cache contains it")
+				cause = errors.New("neither a record nor the runtime's cache contains the pod")
 			}
 			m.Err = cause
 			missing = append(missing, *m)

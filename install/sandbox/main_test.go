@@ -43,7 +43,7 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// process adds the process pid to the node's /proc, where its process id is pidOnNode.
+// process adds the process pid to the node's /proc, where its process ID is pidOnNode.
 func (n *node) process(t testing.TB, pidOnNode, pid int) {
 	t.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),
@@ -86,7 +86,7 @@ func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 }
 
 // mount is like link, but mounts the namespace as runtimes do. The mount exists only in a new mount
-// namespace of the calling thread, which must not be reused.
+// namespace, which the calling thread enters. Do not reuse the thread.
 func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 	t.Helper()
 	path := filepath.Join(n.netns, name)
@@ -172,7 +172,7 @@ func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, re
 	t.Helper()
 	found, missing := f.Find(t.Context(), []sandbox.Pod{p})
 	if len(found)+len(missing) != 1 {
-		t.Fatalf("found %v, missing %v of one pod", found, missing)
+		t.Fatalf("found %v, missing %v; want the pod in one of them", found, missing)
 	}
 	if len(missing) == 1 {
 		return sandbox.Sandbox{}, missing[0].Err.Error()
@@ -180,14 +180,14 @@ func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, re
 	return found[p.UID], ""
 }
 
-// wantFound checks that the pod's namespace is found by the source.
+// wantFound checks that the pod's sandbox is the namespace, and that it is found in the source.
 func wantFound(
 	t testing.TB, f *sandbox.Finder, p sandbox.Pod, ns *netns.NS, source sandbox.Source,
 ) sandbox.Sandbox {
 	t.Helper()
 	s, reason := find(t, f, p)
 	if s.ID != ns.ID() || s.Source != source || s.Pod != p {
-		t.Errorf("found %+v %s, want %s of %s by %s", s, reason, ns.ID(), p, source)
+		t.Errorf("found %+v, reason %q; want %s of pod %s in source %s", s, reason, ns.ID(), p, source)
 		return s
 	}
 	opened, err := s.Open()
@@ -211,7 +211,7 @@ func wantMissing(t testing.TB, f *sandbox.Finder, p sandbox.Pod, texts ...string
 	}
 	for _, text := range texts {
 		if !strings.Contains(reason, text) {
-			t.Errorf("missing because of %q, want %q", reason, text)
+			t.Errorf("missing because of %q, want a reason with %q", reason, text)
 		}
 	}
 }

@@ -27,7 +27,7 @@ const firstProcess = 1
 func (d procDir) namespace(pid int) (netns.ID, error) {
 	id, err := identify(d.netns(pid))
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w (needs CAP_SYS_PTRACE, and no AppArmor profile that forbids it)", err)
+		err = fmt.Errorf("%w (access needs CAP_SYS_PTRACE, and AppArmor must allow it)", err)
 	}
 	return id, err
 }

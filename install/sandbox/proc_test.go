@@ -155,7 +155,7 @@ func TestAPathOfAProcess(t *testing.T) {
 		t.Errorf("found %+v, want the path of process 7", s)
 	}
 	wantMissing(t, f, other, "/proc/7/ns/net belongs to pod "+p.String()+" with UID "+p.UID)
-	// The process id is reused by another pod's process in the same namespace.
+	// Another pod's process in the same namespace reuses the process ID.
 	second, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
 	if err := os.Remove(filepath.Join(n.proc, "7")); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestNothingIsSearchedWithoutTheNodesProc(t *testing.T) {
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	proc := n.proc
 	n.proc = ""
-	wantMissing(t, n.finder(), p, "neither a record nor the runtime's cache contains it")
+	wantMissing(t, n.finder(), p, "neither a record nor the runtime's cache contains the pod")
 	n.proc = filepath.Join(proc, "none")
 	wantMissing(t, n.finder(), p, "proc: ", "no such file")
 	n.proc = proc

@@ -45,7 +45,8 @@ func anyHierarchy(t testing.TB) string {
 	return ""
 }
 
-// cgroup creates a cgroup below a cgroup named after this process, and returns its directory.
+// cgroup creates a cgroup below a cgroup with this process's ID in its name, and returns its
+// directory.
 func cgroup(t testing.TB, hierarchy, path string) string {
 	t.Helper()
 	top := fmt.Sprintf("sluice-%d", os.Getpid())
@@ -85,7 +86,7 @@ func start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 	return cmd.Process.Pid, stop
 }
 
-// start starts a process that the node's /proc contains too.
+// start calls the function start, and adds the process to the node's /proc.
 func (n *node) start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 	t.Helper()
 	pid, stop = start(t, ns, dir)

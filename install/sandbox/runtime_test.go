@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// plugins represents all plugins of a chain. Their result contains an interface in the network
-// namespace at the path that is the value.
+// plugins stands for all plugins of a chain. Its value is the path of a network namespace. The
+// result of each plugin contains an interface in this namespace.
 type plugins string
 
 var _ invoke.Exec = plugins("")

@@ -18,9 +18,9 @@ type Pod struct {
 	// annotation kubernetes.io/config.mirror.
 	UID string
 	// Unproven is set if the UID may belong to another pod because it comes from an annotation,
-	// which users can set. A network namespace in /proc, which does not contain the name of the
-	// pod, is then the pod's sandbox only if the namespace has Address. Search for such a pod in a
-	// separate call, because the result of [Finder.Find] contains one sandbox for each UID.
+	// which users can set. As /proc does not contain the names of pods, a network namespace in /proc
+	// is then accepted only if it has Address. Search for such a pod in a separate call, because the
+	// result of [Finder.Find] contains one sandbox for each UID.
 	Unproven bool
 	// Address is an address in the pod's status, which only the kubelet sets. It is needed only if
 	// Unproven is set.
@@ -72,9 +72,9 @@ type Sandbox struct {
 	Created time.Time
 }
 
-// Open opens the network namespace. Close it soon, because the kernel keeps an open namespace. The
-// error wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another
-// namespace, Open returns another error: find the pod again.
+// Open opens the network namespace. Close it soon, because the namespace exists while it is open.
+// The error wraps [fs.ErrNotExist] if the file has been removed. If the path now leads to another
+// namespace, Open returns another error: search for the pod again.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {
@@ -110,6 +110,7 @@ type Missing struct {
 	// Err contains the reason for each source. It is not necessarily a failure, because a pod that
 	// is starting or ending has no sandbox.
 	Err error
-	// Ended is set if the pod has records of ADD, and none of their network namespaces exists.
+	// Ended is set if the pod has records of ADD, and each of their network namespaces has been
+	// removed or belongs to another pod.
 	Ended bool
 }

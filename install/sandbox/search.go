@@ -15,7 +15,7 @@ type search struct {
 	*Finder
 	ctx    context.Context
 	found  map[string]Sandbox
-	wanted map[string]*Missing // pods that are not found yet, by UID
+	wanted map[string]*Missing // pods that have not been found yet, by UID
 	// own and host are the network namespaces of this process and of the node, which are not
 	// sandboxes. host is zero if the node's namespace is unknown.
 	own, host netns.ID

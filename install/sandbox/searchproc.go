@@ -104,7 +104,7 @@ func checkAddress(c processNetns, p Pod) error {
 		return err
 	}
 	if !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return a.Unmap() == p.Address }) {
-		return fmt.Errorf("its network namespace does not have the address in the pod's status (%s), "+
+		return fmt.Errorf("the processes' network namespace does not have the address in the pod's status (%s), "+
 			"and the UID may belong to another pod", p.Address)
 	}
 	return nil
