@@ -169,7 +169,8 @@ func TestRepairsAtEnrollmentAreReported(t *testing.T) {
 				}
 			})
 			if got := env.takeEvents(); got != want || (env.ns.ended > 0) != (want != "") {
-				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times, want only with an event", istio, got, want, env.ns.ended)
+				t.Errorf("Istio's rules %q: events %q, want %q; connections were ended %d times, "+
+					"want only with an event", istio, got, want, env.ns.ended)
 			}
 			env.RulesChanged("uid-web")
 			settle()
@@ -188,8 +189,8 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		l, err := env.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
 			l.Backend != "nft" || l.NetNS == "" || env.held != 0 {
-			t.Errorf("the location of an enrolled pod: %+v, error %v, want the installed rules; %d pods are not released, want none",
-				l, err, env.held)
+			t.Errorf("the location of an enrolled pod: %+v, error %v, want the installed rules; "+
+				"%d pods are not released, want none", l, err, env.held)
 		}
 		env.set(func() { env.parameters = nil })
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||
