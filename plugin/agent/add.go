@@ -63,7 +63,8 @@ func Families() []string { return []string{IPv6} }
 // IPv6 is the family IPv6 in [Add.Uncaptured].
 const IPv6 = "ipv6"
 
-// Validate returns an error that lists all fields with an unknown word or an invalid number.
+// Validate returns an error that lists all fields with an unknown or repeated word, or with a
+// negative number.
 func (a *Add) Validate() error {
 	var faults []error
 	checkWord := func(field, value string, allowed ...string) {
@@ -80,7 +81,7 @@ func (a *Add) Validate() error {
 		checkWord("uncaptured", family, Families()...)
 		if slices.Contains(a.Uncaptured[:i], family) {
 			faults = append(faults,
-				fmt.Errorf("uncaptured: %q twice", text.Truncate(family, maxTextBytes)))
+				fmt.Errorf("uncaptured: %q is repeated", text.Truncate(family, maxTextBytes)))
 		}
 	}
 	if a.Duration < 0 {

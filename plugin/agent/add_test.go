@@ -36,9 +36,9 @@ func TestAddValidate(t *testing.T) {
 		{"a family that is always captured", func(a *agent.Add) {
 			a.Uncaptured = []string{"ipv4"}
 		}, `uncaptured: "ipv4" is not one of`},
-		{"a family twice", func(a *agent.Add) {
+		{"a repeated family", func(a *agent.Add) {
 			a.Uncaptured = []string{"ipv6", "ipv6"}
-		}, `uncaptured: "ipv6" twice`},
+		}, `uncaptured: "ipv6" is repeated`},
 		{"an unknown backend", func(a *agent.Add) {
 			a.Backend = "ebpf"
 		}, `backend: "ebpf" is not one of`},

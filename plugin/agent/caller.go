@@ -53,7 +53,7 @@ func (c Caller) query(ctx context.Context, r Request, ancillary []byte) ([]byte,
 		return nil, err
 	}
 	if a.Version < 1 || a.Version > Version {
-		return nil, fmt.Errorf("its answer has protocol version %d, and not 1 to %d", a.Version,
+		return nil, fmt.Errorf("its answer has protocol version %d, not 1 to %d", a.Version,
 			Version)
 	}
 	body, err := ReadFrame(conn, MaxBody)

@@ -16,13 +16,13 @@ const (
 	MaxBody    = 8 << 20
 )
 
-// headLength is the size in bytes of a frame's head. The head is the length of the content.
+// headLength is the size in bytes of a frame's head, which contains the length of the content.
 const headLength = 4
 
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// ReadFrame reads a frame and returns its content. A content of more than limit bytes is an error.
+// ReadFrame reads a frame and returns its content. Content of more than limit bytes is an error.
 // Before the content has arrived, ReadFrame allocates at most 32 KiB. If the stream ends before the
 // first byte, the error is [io.EOF]; if the stream ends later, the error is [io.ErrUnexpectedEOF].
 func ReadFrame(r io.Reader, limit int) ([]byte, error) {
@@ -68,7 +68,7 @@ func AppendFrame(b, content []byte) []byte {
 	return append(b, content...)
 }
 
-// AppendJSON appends a frame with the JSON of a value to b. A JSON of more than limit bytes is an
+// AppendJSON appends a frame with the JSON of a value to b. JSON of more than limit bytes is an
 // error.
 func AppendJSON(b []byte, value any, limit int) ([]byte, error) {
 	content, err := json.Marshal(value)

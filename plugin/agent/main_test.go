@@ -26,7 +26,7 @@ func requestContext(t testing.TB) context.Context {
 func checkText(t testing.TB, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatalf("no error, want one with the texts %q", texts)
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {

@@ -13,7 +13,7 @@ type Status struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
-	// Ready reports that an ADD on the node would succeed.
+	// Ready reports whether an ADD on the node would succeed.
 	Ready bool `json:"ready"`
 	// Topics contains the parts of the status in display order.
 	Topics []Topic `json:"topics"`

@@ -10,7 +10,7 @@ import (
 type Request struct {
 	Time         time.Time
 	Method, Path string
-	// Watch reports that it is a request to watch a collection.
+	// Watch is set if the request watches a collection.
 	Watch  bool
 	Header http.Header
 }
@@ -30,8 +30,8 @@ func (r *Request) Kind() string {
 	return verb(r, isObject) + " " + resource
 }
 
-// verb returns the verb of a request. isObject reports that the path names one object, and not a
-// collection.
+// verb returns the verb of a request. isObject reports whether the path names one object instead of
+// a collection.
 func verb(r *Request, isObject bool) string {
 	switch {
 	case r.Method == http.MethodPost:

@@ -45,7 +45,7 @@ type Server struct {
 	daemonSets daemonSets
 	pods       pods
 	events     events
-	conflicts  int // number of patches of a node that get a conflict
+	conflicts  int // number of further patches of nodes that are refused as conflicts
 }
 
 // Start starts a server on a free port of 127.0.0.1. It ends with the test.

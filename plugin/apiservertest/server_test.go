@@ -66,7 +66,7 @@ func request(
 	}
 	var body map[string]any
 	if err := json.Unmarshal(text, &body); err != nil {
-		t.Fatalf("%v in %q", err, text)
+		t.Fatalf("decode the body %q: %v", text, err)
 	}
 	return answer.StatusCode, body
 }
@@ -174,7 +174,7 @@ func TestNeverAccepting(t *testing.T) {
 	c, err := d.DialContext(t.Context(), "tcp", apiservertest.NeverAccepting(t)[len("https://"):])
 	if err == nil {
 		c.Close()
-		t.Fatal("the connection was accepted")
+		t.Fatal("the connection was accepted, want a timeout")
 	}
 	if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("error %v, want a timeout", err)

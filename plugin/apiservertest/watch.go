@@ -35,7 +35,7 @@ func (s *Server) change(objectPath string, object map[string]any) {
 	s.replace(objectPath, object)
 }
 
-// update changes a copy of the object at a path, and puts it there.
+// update changes a copy of the object at a path, and stores the copy there.
 func (s *Server) update(objectPath string, edit func(object map[string]any)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +196,8 @@ func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 // bookmarkEvery is the interval of bookmarks. An API server sends one about every minute.
 const bookmarkEvery = time.Minute
 
-// clientTimeout returns a channel that receives after the client's timeout for a watch; it is nil
-// without a timeout.
+// clientTimeout returns a channel that receives a value after the client's timeout for a watch. The
+// channel is nil without a timeout.
 func clientTimeout(r *http.Request) (end <-chan time.Time, stop func() bool) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil || seconds <= 0 {

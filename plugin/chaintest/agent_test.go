@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A nodeAgent is the node agent's side of the socket. It keeps all received reports and log lines.
+// A nodeAgent is the node agent's side of the socket. It records all received reports and log lines.
 type nodeAgent struct {
 	mu      sync.Mutex
 	adds    []agent.Add
@@ -113,22 +113,22 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	c := chain{version: latest, dualStack: true}
 	p.mustAdd(t, c)
 	if p.rules(t) == "" {
-		t.Error("the pod has no rules")
+		t.Error("the pod has no rules, want some")
 	}
 	add, logs := ag.nextReport(t), ag.nextLines(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
-		t.Errorf("reported a duration of %v and %d bytes, want more than 0 and at least 1000",
+		t.Errorf("the plugin reported a duration of %v and %d bytes, want more than 0 and at least 1000",
 			add.Duration, add.Bytes)
 	}
 
 	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" ||
 		add.Backend != "nft" ||
 		!slices.Equal(add.Uncaptured, []string{"ipv6"}) || add.Name != p.name || add.UID != p.uid {
-		t.Errorf("reported %+v, want the redirected pod %s without IPv6", add, p.name)
+		t.Errorf("the plugin reported %+v, want the redirected pod %s without IPv6", add, p.name)
 	}
 	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) ||
 		!strings.Contains(logs[0], `"ipv6-uncaptured":`) {
-		t.Errorf("logged %q, want one line of an ADD without IPv6", logs)
+		t.Errorf("the plugin logged %q, want one line of an ADD without IPv6", logs)
 	}
 	if err := n.status(t, chain{version: latest}); err != nil {
 		t.Errorf("STATUS: %v", err)
@@ -143,14 +143,14 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 	if add := ag.nextReport(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
 		add.Backend != "none" {
-		t.Errorf("reported %+v, want a skipped pod of an excluded namespace", add)
+		t.Errorf("the plugin reported %+v, want a skipped pod of an excluded namespace", add)
 	}
 	_, err := n.newSandbox(t).add(t, chain{
 		version: latest, fields: map[string]any{"backend": "ebpf"},
 	})
 	if add := ag.nextReport(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
 		add.Reason != "undecided" {
-		t.Errorf("ADD: %v; reported %+v, want a failure before the decision", err, add)
+		t.Errorf("ADD: error %v, report %+v, want a failure before the decision", err, add)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestAnAgentThatFails(t *testing.T) {
 				t.Errorf("ADD took %v, want between %v and %v", elapsed, row.delay, row.delay+timeout)
 			}
 			if p.rules(t) == "" {
-				t.Error("the pod has no rules")
+				t.Error("the pod has no rules, want some")
 			}
 			n.checkLogged(t, p, `"decision":"redirect"`)
 

@@ -19,9 +19,9 @@ type fault struct {
 	name string
 	// apply applies the fault to the node or its API server.
 	apply func(t testing.TB, n *node)
-	// hangs reports that each attempt uses all of its time, and onlyAttempt that there is only one
+	// hangs is set if each attempt uses all of its time, and hasOneAttempt if there is only one
 	// attempt, which may take long on a busy machine.
-	hangs, onlyAttempt bool
+	hangs, hasOneAttempt bool
 }
 
 // faults contains the faults that every run covers. slowFaults contains further faults, which only
@@ -119,7 +119,7 @@ func TestAnUnreadablePod(t *testing.T) {
 				fields:  map[string]any{"api_budget": "3s", "api_try_timeout": "3s"},
 			}
 			switch {
-			case c.onlyAttempt:
+			case c.hasOneAttempt:
 				failing.fields = map[string]any{"api_budget": "20s", "api_try_timeout": "20s"}
 			case c.hangs:
 				failing.fields = map[string]any{"api_budget": "2500ms", "api_try_timeout": "1s"}

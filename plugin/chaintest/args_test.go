@@ -13,8 +13,8 @@ func TestArgsInAnyForm(t *testing.T) {
 	n := newNode(t)
 	for _, c := range []struct {
 		name, args string
-		// captured reports that the pod is found and gets its rules. failure is a part of the error
-		// of ADD, or empty if ADD succeeds.
+		// captured is set if the pod is found and gets its rules. failure is a part of the error of
+		// ADD, or empty if ADD succeeds.
 		captured bool
 		failure  string
 	}{

@@ -60,7 +60,7 @@ func (n *node) checkLines(t testing.TB, verb string, want int) {
 				Msg string `json:"msg"`
 			}
 			if err := json.Unmarshal([]byte(text), &line); err != nil {
-				t.Errorf("%s: %v in line %q", file, err, text)
+				t.Errorf("%s: the line %q is not JSON: %v", file, text, err)
 			}
 			if line.Msg == verb {
 				got++

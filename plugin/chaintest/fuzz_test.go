@@ -117,7 +117,7 @@ func FuzzHostilePod(f *testing.F) {
 		}
 		for _, entered := range backend.entered {
 			if entered != ns.ID() {
-				t.Errorf("rules were installed in %v instead of the pod's %v", entered, ns.ID())
+				t.Errorf("rules were installed in namespace %v instead of the pod's %v", entered, ns.ID())
 			}
 		}
 		for _, rs := range backend.rulesets {

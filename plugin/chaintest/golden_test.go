@@ -43,7 +43,7 @@ func openGolden(t testing.TB, name string) *goldenFile {
 	return g
 }
 
-// check compares got with the file's text of the name.
+// check compares got with the text of the name in the file.
 func (g *goldenFile) check(t testing.TB, name, got string) {
 	t.Helper()
 	g.mu.Lock()
@@ -53,7 +53,7 @@ func (g *goldenFile) check(t testing.TB, name, got string) {
 		return
 	}
 	if diff := cmp.Diff(strings.TrimSpace(g.byName[name]), strings.TrimSpace(got)); diff != "" {
-		t.Errorf("%s, %q (-want +got; -update rewrites it):\n%s", g.file, name, diff)
+		t.Errorf("%s, text %q (-want +got; -update rewrites the file):\n%s", g.file, name, diff)
 	}
 }
 

@@ -71,7 +71,7 @@ func (n *node) measureADD(t testing.TB, c chain) (whole string, elapsed time.Dur
 	}
 	elapsed = time.Since(begin)
 	if whole = p.rules(t); whole == "" {
-		t.Fatal("no rules after ADD")
+		t.Fatal("no rules after ADD, want some")
 	}
 	if _, err := p.execute(t, "DEL", c, nil); err != nil {
 		t.Fatal(err)

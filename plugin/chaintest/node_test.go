@@ -36,7 +36,7 @@ type node struct {
 	// bin contains the executables, run is the run directory of sluice-cni, and state contains the
 	// files of libcni and the other plugins, and links to the pods' namespaces.
 	bin, run, state string
-	// unknownPods means that newPod does not add pods to the API server.
+	// unknownPods is set if unreadablePod must not add the pod to the API server.
 	unknownPods bool
 }
 

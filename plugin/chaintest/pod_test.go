@@ -33,7 +33,7 @@ type pod struct {
 // podNumber makes the names of pods unique.
 var podNumber atomic.Int64
 
-// newPod creates a sandbox, and adds its pod to the API server. file is a file of podObject.
+// newPod creates a sandbox, and adds its pod to the API server. podObject reads file.
 func (n *node) newPod(t testing.TB, file string) *pod {
 	t.Helper()
 	p := n.newSandbox(t)

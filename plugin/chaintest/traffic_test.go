@@ -37,7 +37,7 @@ func (n *node) serve(t testing.TB, ns *netns.NS, name, address string) {
 		return err
 	})
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("listen on %s for server %s: %v", address, name, err)
 	}
 	done := make(chan struct{})
 	go func() {

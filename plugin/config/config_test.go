@@ -267,7 +267,7 @@ func TestWrongValues(t *testing.T) {
 			var faults rules.Faults
 			if !errors.As(err, &faults) || !strings.Contains(err.Error(), tc.field) ||
 				!strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%v\nwant %s: %s", err, tc.field, tc.want)
+				t.Errorf("error %v\nwant %s: %s", err, tc.field, tc.want)
 			}
 		})
 	}
@@ -281,7 +281,7 @@ backend: "x" is not allowed: want auto, nft or legacy
 log_file_max_mb: 0 is not allowed: want 1 to 1024
 "exclude_namespace": this name is not allowed: want exclude_namespaces`
 	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
+		t.Errorf("error %v\nwant %s", err, want)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestParseLenientKeepsDefaults(t *testing.T) {
 		`"ambient_enablement_selectors":"x","exclude_namespaces":["a","B"]`))
 	defaults := decide.DefaultAmbientSettings()
 	if diff := cmp.Diff(&defaults, c.Decide.Ambient, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("settings of ambient mode: -want +got\n%s", diff)
+		t.Errorf("settings of ambient mode (-want +got):\n%s", diff)
 	}
 	if got := c.Decide.ExcludeNamespaces; !slices.Equal(got, []string{"a"}) {
 		t.Errorf("excluded namespaces: %q, want a", got)

@@ -76,9 +76,9 @@ func FuzzParseList(f *testing.F) {
 		var faults rules.Faults
 		switch {
 		case (c == nil) != (err != nil):
-			t.Errorf("both or neither of configuration %+v and error %v", c, err)
+			t.Errorf("configuration %+v and error %v, want exactly one of them", c, err)
 		case errors.As(err, &faults) && len(faults) == 0:
-			t.Error("the error contains no faults")
+			t.Error("the error contains no faults, want at least one")
 		}
 	})
 }

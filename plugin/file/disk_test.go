@@ -40,10 +40,11 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 			changed, err := attempt()
 			switch got := readFile(t, path); {
 			case err == nil && got != string(content):
-				t.Errorf("%d bytes: no error, but the plugin has %d bytes", size, len(got))
+				t.Errorf("%d bytes: no error, but the plugin of %d bytes differs from the source", size,
+					len(got))
 			case err != nil && got != before:
-				t.Errorf("%d bytes: the plugin was changed to %d bytes although %v", size, len(got),
-					err)
+				t.Errorf("%d bytes: error %v, plugin of %d bytes, want the unchanged plugin", size, err,
+					len(got))
 			case err != nil && (!file.IsFull(err) ||
 				!strings.Contains(err.Error(), "the old file is untouched")):
 				t.Errorf("%d bytes: error %v, want a full disk and an untouched file", size, err)

@@ -11,7 +11,7 @@
 //
 // Write, Copy, Replace, [Remove] and [RemoveIf] return errors of type [*Error], which describe the
 // state of the file. All functions may be called concurrently and by several processes, except
-// [RemoveTemporary], which must not run during a write.
+// [RemoveTemporary]: it must not run during a call of another function.
 package file
 
 import "strings"

@@ -54,8 +54,8 @@ func checkContent(path string, old []byte) error {
 	return err
 }
 
-// create renames the temporary file to target, which must not exist. After an error the temporary
-// file is removed.
+// create renames the temporary file to target, which must not exist. After an error, create removes
+// the temporary file.
 func (t *temporary) create(target string) error {
 	err := renameToNew(t.path, target)
 	if err != nil {
@@ -136,7 +136,7 @@ func (t *temporary) putBack(target string, inTemporary, inTarget []byte) error {
 		}
 		inTemporary, inTarget = replaced, inTemporary
 	}
-	return errors.New("it is being written all the time")
+	return errors.New("other processes keep writing it")
 }
 
 // exchangeFiles exchanges two files atomically.

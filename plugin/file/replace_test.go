@@ -105,7 +105,7 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	deadline := time.Now().Add(timeout)
 	for done := false; !done; {
 		if time.Now().After(deadline) {
-			t.Fatal("a version was lost")
+			t.Fatalf("no new version within %v: the last one was lost", timeout)
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -142,7 +142,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("the file contains %q, want the content of the other process", got)
 	}
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
-		t.Error(err)
+		t.Errorf("RemoveIf of a file with the given content: %v", err)
 	}
 	if err := file.RemoveIf(path, []byte("theirs")); err != nil {
 		t.Errorf("RemoveIf of a missing file: error %v, want none", err)
@@ -150,7 +150,7 @@ func TestRemove(t *testing.T) {
 	createFile(t, path, "again")
 	for _, want := range []bool{true, false} {
 		if existed, err := file.Remove(path); err != nil || existed != want {
-			t.Errorf("existed %t, error %v; want %t", existed, err, want)
+			t.Errorf("Remove: existed %t, error %v; want %t", existed, err, want)
 		}
 	}
 	checkNoTemporaryFile(t, dir)
@@ -180,7 +180,7 @@ func TestRemoveTemporary(t *testing.T) {
 		t.Errorf("removed %v, error %v, want only the temporary file", removed, err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
-		t.Errorf("%d of 3 foreign files remain", len(entries))
+		t.Errorf("%d of 3 foreign files remain, want all", len(entries))
 	}
 	if removed, err := file.RemoveTemporary(filepath.Join(dir, "absent")); err != nil || removed != nil {
 		t.Errorf("in a missing directory: removed %v, error %v, want neither", removed, err)

@@ -46,14 +46,14 @@ func TestWrite(t *testing.T) {
 			linked, _ := os.Readlink(path)
 			changed, err := file.Write(path, []byte("new"), row.mode)
 			if err != nil || changed != row.changed {
-				t.Errorf("changed %t, %v; want %t", changed, err, row.changed)
+				t.Errorf("Write: changed %t, error %v; want %t", changed, err, row.changed)
 			}
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := readFile(t, path); got != "new" || info.Mode() != row.mode {
-				t.Errorf("contains %q with mode %v, want %q with %v", got, info.Mode(), "new",
+				t.Errorf("the file contains %q with mode %v, want %q with %v", got, info.Mode(), "new",
 					row.mode)
 			}
 			if now, _ := os.Readlink(path); now != linked {
@@ -84,7 +84,7 @@ func TestAnEqualFileKeepsItsInode(t *testing.T) {
 		}
 	}
 	if after, _ := os.Stat(path); !os.SameFile(before, after) {
-		t.Error("the file was rewritten")
+		t.Error("the file was rewritten, want the same inode")
 	}
 }
 
@@ -141,11 +141,11 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 			err := row.attempt(row.path)
 			var typed *file.Error
 			if !errors.As(err, &typed) || typed.Path != row.path {
-				t.Fatalf("%v is not an error about %s", err, row.path)
+				t.Fatalf("error %v, want a file.Error with the path %s", err, row.path)
 			}
 			for _, want := range row.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not contain %q", err, want)
+					t.Errorf("error %q, want %q in it", err, want)
 				}
 			}
 		})

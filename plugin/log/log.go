@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Open returns a core for a logger of zap, and a function that closes its file. The core is safe
+// Open returns a core for a logger of zap, and a function that closes the log file. The core is safe
 // for concurrent use. It writes each line to stderr, the log file and the other writers, each with
 // one call of Write. The file is opened when the first line is written; if it cannot be opened,
 // writing returns the error.

@@ -47,7 +47,7 @@ func TestOtherWritersGetEveryLine(t *testing.T) {
 	}
 }
 
-// lines keeps the argument of each call of Write.
+// lines records the argument of each call of Write.
 type lines []string
 
 func (l *lines) Write(line []byte) (int, error) {
@@ -70,7 +70,7 @@ func TestLines(t *testing.T) {
 		t.Errorf("file %q, error %v, want the lines of standard error %q", data, err, stderr.String())
 	}
 	if n := strings.Count(string(data), "\n"); n != 2 {
-		t.Errorf("%d lines, want 2: %s", n, data)
+		t.Errorf("the file has %d lines, want 2: %s", n, data)
 	}
 	for text := range strings.Lines(string(data)) {
 		var line struct{ Time, Level, Msg, Pod string }
@@ -125,7 +125,7 @@ func TestRotation(t *testing.T) {
 			logger.Info("ADD")
 			closeFile()
 			if strings.Contains(stderr.String(), "error") {
-				t.Error(stderr.String())
+				t.Errorf("standard error contains an error: %s", stderr.String())
 			}
 			entries, err := os.ReadDir(dir)
 			if err != nil {
@@ -153,8 +153,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestRotationKeepsOtherFiles checks that foreign files of any age are kept, even with names that
-// begin and end as in rotated files.
+// TestRotationKeepsOtherFiles checks that foreign files of any age are kept, even if their names
+// begin and end like the names of rotated files.
 func TestRotationKeepsOtherFiles(t *testing.T) {
 	for name, others := range map[string][]string{
 		"sluice-cni": {
@@ -235,7 +235,7 @@ func TestConcurrentWriters(t *testing.T) {
 		}
 	}
 	if len(seen) != writers*lines {
-		t.Errorf("%d lines, want %d", len(seen), writers*lines)
+		t.Errorf("the files have %d lines, want %d", len(seen), writers*lines)
 	}
 }
 
@@ -267,9 +267,9 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestLevelsAreThoseOfZap compares the levels with zap's: the parser of the configuration does not
-// import zap.
-func TestLevelsAreThoseOfZap(t *testing.T) {
+// TestLevelsEqualZapsLevels compares the levels with zap's, because the parser of the configuration
+// does not import zap.
+func TestLevelsEqualZapsLevels(t *testing.T) {
 	for level, want := range map[options.Level]zapcore.Level{
 		options.Debug: zapcore.DebugLevel, options.Info: zapcore.InfoLevel,
 		options.Warn:  zapcore.WarnLevel,

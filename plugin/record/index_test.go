@@ -39,7 +39,7 @@ func TestIndex(t *testing.T) {
 	refresh(t, x)
 	first := x.Of("7d1e")
 	if len(first) != 2 || first[0].ContainerID != "a" || first[1].ContainerID != "b" {
-		t.Fatalf("records %v, want those of the containers a and b", first)
+		t.Fatalf("records %v, want the records of the containers a and b", first)
 	}
 	changed := sample(key("b", "eth0"))
 	changed.Netns = "/run/netns/other"

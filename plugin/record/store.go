@@ -28,7 +28,7 @@ func (k Key) file() string { return k.ContainerID + ":" + k.IfName + suffix }
 // Put stores the record and replaces an earlier one of the attachment. The key must be valid.
 func (s Store) Put(r Record) error {
 	if err := s.put(r); err != nil {
-		return fmt.Errorf("keep the record of attachment %s: %w", r.Key, err)
+		return fmt.Errorf("store the record of attachment %s: %w", r.Key, err)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (s Store) Keys() ([]Key, error) {
 }
 
 // Of returns the records of all attachments of a container in the order of their keys. The error,
-// which may come with records, names the damaged files.
+// which may come with records, names the files that are damaged or cannot be read.
 func (s Store) Of(containerID string) ([]Record, error) { return s.readFiles(containerID+":", "") }
 
 // Others returns the records of the other attachments of the same container. It has the order and
@@ -183,8 +183,8 @@ func (s Store) names() ([]string, error) {
 
 // Prune removes the records of all attachments to a network except the valid ones, and returns the
 // keys of the removed records. It also removes temporary and damaged files of all networks, but
-// keeps records of a newer program, because that program may be installed again. No ADD may run
-// meanwhile; CNI guarantees this for GC.
+// keeps records of a newer program, because that program may be installed again. ADD must not
+// run at the same time; CNI guarantees this for GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var removed []Key

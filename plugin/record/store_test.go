@@ -92,7 +92,7 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 	keys, err := s.Keys()
 	if diff := cmp.Diff([]record.Key{want.Key, key("a", "net1")}, keys); diff != "" || err != nil {
-		t.Errorf("Keys: error %v (-want +got):\n%s", err, diff)
+		t.Errorf("Keys: error %v, keys (-want +got):\n%s", err, diff)
 	}
 	for range 2 {
 		if err := s.Remove(want.Key); err != nil {
@@ -192,7 +192,7 @@ func TestVersionsOfRecords(t *testing.T) {
 	}
 	const version = `{"version":1,`
 	if !strings.HasPrefix(string(text), version) {
-		t.Fatalf("%s: want %s", text, version)
+		t.Fatalf("the stored record is %s, want one that begins with %s", text, version)
 	}
 	write := func(begin string) {
 		t.Helper()
@@ -345,7 +345,7 @@ func TestPutFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := record.In(file).Put(sample(key("a", "eth0")))
-	if err == nil || !strings.Contains(err.Error(), "keep the record of attachment a/eth0") {
+	if err == nil || !strings.Contains(err.Error(), "store the record of attachment a/eth0") {
 		t.Errorf("error %v, want the attachment in it", err)
 	}
 	long := key(strings.Repeat("a", 300), "eth0")

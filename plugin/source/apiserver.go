@@ -19,8 +19,8 @@ type Options struct {
 	// Timeout limits the time of all requests and pauses for one object. A value that is not
 	// positive means 10 s.
 	Timeout time.Duration
-	// RequestTimeout limits one request. Half of it limits connecting by TCP, and half of it limits
-	// the TLS handshake. A value that is not positive means 4 s.
+	// RequestTimeout limits one request. Half of it limits the TLS handshake and, unless Dial is
+	// set, connecting by TCP. A value that is not positive means 4 s.
 	RequestTimeout time.Duration
 	// Dial connects as [net.Dialer.DialContext] does. If it is nil, a [net.Dialer] connects.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

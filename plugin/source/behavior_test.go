@@ -177,7 +177,7 @@ func TestMisbehavior(t *testing.T) {
 					t.Errorf("%d requests, want %d", n, row.requests)
 				}
 				if got.elapsed < row.least || got.elapsed > row.least+100*time.Millisecond {
-					t.Errorf("took %v, want %v to 100 ms more", got.elapsed, row.least)
+					t.Errorf("the request took %v, want %v to 100 ms more", got.elapsed, row.least)
 				}
 			})
 		})
@@ -267,7 +267,7 @@ func TestLastingMisbehavior(t *testing.T) {
 				got.check(t, row.kind, row.text)
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
 				if got.elapsed < row.least || got.elapsed > 10*time.Second {
-					t.Errorf("took %v, want between %v and 10 s", got.elapsed, row.least)
+					t.Errorf("the request took %v, want between %v and 10 s", got.elapsed, row.least)
 				}
 			})
 		})

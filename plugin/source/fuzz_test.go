@@ -92,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 			got := requestPod(t.Context(), api, web)
 			switch {
 			case got.elapsed > budget:
-				t.Errorf("took %v, want at most the budget of %v", got.elapsed, budget)
+				t.Errorf("the request took %v, want at most the budget of %v", got.elapsed, budget)
 			case got.err != nil:
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
 			case code != http.StatusOK || !got.pod.HasUID(web.UID) ||

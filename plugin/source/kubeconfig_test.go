@@ -51,7 +51,7 @@ func (c kubeconfigCase) run(t *testing.T) {
 	}
 	inYAML, err := yaml.JSONToYAML(inJSON)
 	if err != nil || json.Valid(inYAML) {
-		t.Fatalf("%v in YAML: %s", err, inYAML)
+		t.Fatalf("kubeconfig %s, error %v, want YAML that is not JSON", inYAML, err)
 	}
 	c.check(t, server, write(t, filepath.Dir(path), "kubeconfig.yaml", inYAML))
 }
@@ -62,7 +62,7 @@ func (c kubeconfigCase) check(t *testing.T, server *apiservertest.Server, path s
 	got := requestPod(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
 	got.check(t, c.kind, c.text)
 	if got.elapsed > 0 {
-		t.Errorf("took %v, want no retry", got.elapsed)
+		t.Errorf("the request took %v, want no retry", got.elapsed)
 	}
 	if got.err == nil {
 		return
@@ -281,7 +281,7 @@ func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 		}
 		numbered := []byte(strings.ReplaceAll(string(text), `"local"`, "7"))
 		if !json.Valid(numbered) || string(numbered) == string(text) {
-			t.Fatalf("not the kubeconfig with numbers, in JSON: %s", numbered)
+			t.Fatalf("kubeconfig %s, want JSON with the number 7 as a name", numbered)
 		}
 		kubeconfigCase{}.check(t, server, write(t, filepath.Dir(path), "numbered", numbered))
 	})

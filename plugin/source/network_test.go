@@ -68,7 +68,7 @@ func TestNetwork(t *testing.T) {
 			// The time must be less than without a budget. Tests in virtual time check the exact
 			// time.
 			if got.elapsed > 9*time.Second {
-				t.Errorf("took %v with a budget of %v, want at most 9s", got.elapsed, row.budget)
+				t.Errorf("the request took %v with a budget of %v, want at most 9s", got.elapsed, row.budget)
 			}
 		})
 	}

@@ -22,11 +22,11 @@ const maxStatus = 64 << 10
 type requestError struct {
 	kind Kind
 	err  error
-	// final reports that a repeated request would fail too.
+	// final is set if a repeated request would fail too.
 	final bool
-	// timedOut reports a timeout. client.get then adds the duration to the error.
+	// timedOut is set after a timeout. client.get then adds the duration to the error.
 	timedOut bool
-	// retryAfter is the pause before a retry that the server has requested, or zero.
+	// retryAfter is the delay that the server has requested before a retry, or zero.
 	retryAfter time.Duration
 }
 

@@ -60,7 +60,7 @@ func TestConfiguredTimes(t *testing.T) {
 		got := requestPod(t.Context(), api, web)
 		got.check(t, source.Unavailable, "(3 attempts in 3s)")
 		if got.elapsed != 3*time.Second {
-			t.Errorf("took %v, want 3s", got.elapsed)
+			t.Errorf("the request took %v, want 3s", got.elapsed)
 		}
 	})
 }
@@ -87,8 +87,8 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 				got := requestPod(ctx, api, web)
 				got.check(t, row.kind, "the runtime has no more time")
 				if got.elapsed != time.Second || !errors.Is(got.err, cause) {
-					t.Errorf("took %v, error %v, want 1s and the cause of the context", got.elapsed,
-						got.err)
+					t.Errorf("the request took %v, error %v, want 1s and the cause of the context",
+						got.elapsed, got.err)
 				}
 			})
 		})

@@ -38,7 +38,7 @@ func (r Ref) String() string { return r.Namespace + "/" + r.Name }
 // maxShown limits the length of the names in a message. Both names together may be 317 bytes long.
 const maxShown = 64
 
-// Shown returns namespace and name for messages. Long names are cut.
+// Shown returns namespace and name for messages. Long names are truncated.
 func (r Ref) Shown() string { return text.Truncate(r.String(), maxShown) }
 
 // isValid reports whether Kubernetes allows the names. Other names must not reach a URL.

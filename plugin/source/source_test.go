@@ -15,8 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Set a proxy like a container runtime that pulls images through one: it must have no effect.
-	// net/http reads the variables once.
+	// Set a proxy as in the environment of a container runtime that pulls images through a proxy.
+	// The variables, which net/http reads once, must have no effect.
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy"} {
 		_ = os.Setenv(name, "http://environment.test:3128")
 	}
@@ -93,7 +93,7 @@ func (o outcome) check(t *testing.T, kind source.Kind, text string) {
 	}
 	if kind == "" {
 		if o.pod == nil {
-			t.Fatal("neither pod nor error")
+			t.Fatal("neither pod nor error, want a pod")
 		}
 		return
 	}
@@ -107,11 +107,11 @@ func (o outcome) check(t *testing.T, kind source.Kind, text string) {
 func checkText(t *testing.T, err error, text string) {
 	t.Helper()
 	if !strings.Contains(err.Error(), text) {
-		t.Errorf("got  %v\nwant %s in it", err, text)
+		t.Errorf("error %v\nwant %s in it", err, text)
 	}
 	if len(err.Error()) > 1024 || strings.ContainsFunc(err.Error(), func(c rune) bool {
 		return c < ' ' || c == 0x7f
 	}) {
-		t.Errorf("not a short line of text: %q", err)
+		t.Errorf("the error is not a short line of text: %q", err)
 	}
 }

@@ -62,7 +62,7 @@ func TestEveryMessageFits(t *testing.T) {
 		if i := strings.IndexFunc(text.Printable(from), func(c rune) bool {
 			return !unicode.IsPrint(c) && c != utf8.RuneError
 		}); i >= 0 {
-			t.Errorf("not printable at %d of %q", i, from)
+			t.Errorf("byte %d of the result of Printable(%q) is not printable", i, from)
 		}
 	})
 }

@@ -167,7 +167,7 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	_, err = client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
 	checkText(t, err, "policy: node agent: hm")
 	if err := client(agenttest.Frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
-		t.Error(err)
+		t.Errorf("Ready: %v", err)
 	}
 	checkText(t, client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()),
 		"node agent: hm")
@@ -216,7 +216,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, "pod default/web: node agent: no answer within ")
 	if elapsed := time.Since(start); elapsed < timeout || elapsed > 30*time.Second {
-		t.Errorf("took %v, want about %v", elapsed, timeout)
+		t.Errorf("the query took %v, want about %v", elapsed, timeout)
 	}
 	_, err = c.Namespace(t.Context(), "default")
 	checkText(t, err, "namespace default: node agent: an earlier answer did not arrive in time")
@@ -271,7 +271,7 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
 	if !source.IsUnavailable(err) || <-read != 0 {
-		t.Errorf("the client has sent data, or kind %q, want unavailable", source.KindOf(err))
+		t.Errorf("the client has sent data, or the error has kind %q, want unavailable", source.KindOf(err))
 	}
 	checkText(t, c.Report(sampleAdd), "belongs to uid 65534")
 }

@@ -21,7 +21,7 @@ const webPod = `{"metadata":{"namespace":"default","name":"web","uid":"556740d7"
 func checkText(t testing.TB, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatalf("no error, want one with the texts %q", texts)
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deny makes a system call fail with an error for the rest of the process, which [Private] must
-// have started.
+// Deny makes a system call fail with the error errno until the process exits. [Private] must have
+// started the process.
 func Deny(t *testing.T, call uint32, errno unix.Errno) {
 	t.Helper()
 	filter := []unix.SockFilter{
