@@ -143,7 +143,8 @@ func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided,
+					r.Classes)
 			}
 		})
 	}
@@ -173,7 +174,8 @@ func TestPortsOfSCTPAreCompared(t *testing.T) {
 			r := diff.Decide(inMangle(t, tc.left), inMangle(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided,
+					r.Classes)
 			}
 		})
 	}
@@ -264,7 +266,8 @@ func TestHelpersAreCompared(t *testing.T) {
 			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s; undecided %+v, classes %+v", got, tc.want, r.Undecided,
+					r.Classes)
 			}
 		})
 	}
