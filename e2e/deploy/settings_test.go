@@ -358,7 +358,7 @@ func TestRejectedValues(t *testing.T) {
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: cannot be set here"},
 		{
 			"env: {SLUICE_AUDIT_INTERVALL: 5s}",
-			"env.SLUICE_AUDIT_INTERVALL: is no variable of the agent",
+			"env.SLUICE_AUDIT_INTERVALL: is not a variable of the agent",
 		},
 		{
 			"env: {AMBIENT_ENABLED: true}",

@@ -57,15 +57,16 @@ func (a *Agent) checkInsertable() error {
 	}
 	for _, err := range []error{s.Forbidden, s.Problem, s.Unavailable} {
 		if err != nil {
-			return fmt.Errorf("the plugin could not read pods: %w", err)
+			return fmt.Errorf("the plugin cannot read pods: %w", err)
 		}
 	}
-	return errors.New("the plugin could not read pods: the API server has not replied yet")
+	return errors.New("the plugin cannot read pods: the API server has not replied yet")
 }
 
 // socketReady reports whether the plugin can read pods through the socket. During an outage of the
 // API server the cached pods suffice, because no pod is scheduled to the node meanwhile. They do
-// not suffice if the agent may not watch pods, because new pods would be missing.
+// not suffice if the API server does not permit the agent to watch pods, because new pods would be
+// missing.
 func (a *Agent) socketReady() bool {
 	return a.server != nil && a.server.Listening() && a.podCache.Synced() &&
 		a.podCache.Refused() == nil
@@ -92,7 +93,7 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
 	switch {
 	case s.Origin == "":
-		part.Reasons = []string{"no token was written yet"}
+		part.Reasons = []string{"no token has been written yet"}
 	case s.Revoked:
 		part.Reasons = []string{"the API server no longer accepts the token"}
 	case !s.Expiry.IsZero():

@@ -42,7 +42,7 @@ func TestKubeconfigPart(t *testing.T) {
 		reason string
 	}{
 		{"a valid kubeconfig", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
-		{"no kubeconfig yet", path, token.Status{}, false, "no token was written yet"},
+		{"no kubeconfig yet", path, token.Status{}, false, "no token has been written yet"},
 		{"a revoked token", path, with(func(s *token.Status) {
 			s.Revoked = true
 		}), false, "no longer accepts the token"},

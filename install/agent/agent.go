@@ -72,7 +72,7 @@ type Agent struct {
 	events      *nodeEvents
 	reporter    *reporter
 	stopping    atomic.Bool // if set, interrupted requests are not reported as failures
-	ended       chan error  // buffered; receives the reason why the agent ends itself
+	exit        chan error  // buffered; receives the reason for an exit
 }
 
 // fetchTimeout limits a request for a pod that the agent forwards from the plugin to the API
@@ -89,7 +89,7 @@ func New(o Options) (*Agent, error) {
 	v := o.Settings
 	a := &Agent{
 		options: o, config: parsed, metrics: observe.NewMetrics(o.Version),
-		kernel: newKernelTester(parsed.Backend), ended: make(chan error, 1),
+		kernel: newKernelTester(parsed.Backend), exit: make(chan error, 1),
 	}
 	a.identity = credential.New(credential.Options{
 		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile,

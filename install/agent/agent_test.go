@@ -237,7 +237,7 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	tn.SetToken("another")
 	r := tn.start(api, nil)
 	r.until("the rejected token is reported", func() bool {
-		return strings.Contains(r.reasons(observe.Configuration), "could not read pods")
+		return strings.Contains(r.reasons(observe.Configuration), "cannot read pods")
 	})
 	if diff := cmp.Diff([]string{"bridge"}, tn.chain()); diff != "" || r.readiness().Ready {
 		t.Errorf("chain, ready %v (-want +got):\n%s", r.readiness().Ready, diff)

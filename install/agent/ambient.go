@@ -115,10 +115,10 @@ func (m *ambientMode) hostRules() (agent.HostRules, error) {
 	}, nil
 }
 
-// hostRulesReason is the reason of the node's events about its rules for probes.
+// hostRulesReason is the reason of events about the node's rules for probes.
 const hostRulesReason = "HostRulesChanged"
 
-// reportHostRules reports a change of the node's rules for probes.
+// reportHostRules reports a change of the node's rules for probes, or of its kubelet.
 func (a *Agent) reportHostRules(r hostrules.Report) {
 	a.metrics.Count(metrics.HostRulesEvents(string(r.Kind)), 1)
 	if r.Kind == hostrules.KubeletChanged {

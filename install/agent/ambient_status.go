@@ -137,7 +137,7 @@ func hostRulesTopic(s hostrules.State, now time.Time) agent.Topic {
 		return t
 	case !s.InPlace():
 		t.State = agent.TopicUnknown
-		t.Facts = []string{"the node's rules for probes were not compared yet"}
+		t.Facts = []string{"the node's rules for probes have not been compared yet"}
 		return t
 	}
 	t.Facts = []string{

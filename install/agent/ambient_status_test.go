@@ -61,7 +61,7 @@ func TestAmbientTopics(t *testing.T) {
 			ztunnelTopic(ztunnel.State{Listening: true, Connections: []ztunnel.ConnectionState{refused}}, "", now),
 			"connection 7 refused: add shop/web: too many open files | ",
 		},
-		{hostRulesTopic(hostrules.State{}, now), "unknown: the node's rules for probes were not compared yet | "},
+		{hostRulesTopic(hostrules.State{}, now), "unknown: the node's rules for probes have not been compared yet | "},
 		{
 			hostRulesTopic(hostrules.State{Err: errors.New("no permission"), ComparedAt: now}, now),
 			"problem: the node's rules for probes are broken: no permission | probes of pods in ambient mode may fail",

@@ -13,25 +13,25 @@ import (
 // errMounts is the error of an agent that exits because the runtime reads directories, or files in
 // them, that are not mounted in the agent.
 var errMounts = errors.New("the runtime reads other directories than the agent's mounts: " +
-	"the agent ends, and the kubelet starts it with new mounts")
+	"the agent exits, so that the kubelet restarts it with new mounts")
 
 // exitReportTimeout is the time limit for delivering the last events before an exit.
 const exitReportTimeout = 5 * time.Second
 
-// exitToRemount ends the agent if the status requires new mounts; see [node.Status]. The kubelet
-// then restarts the container, with increasing delays, and the runtime mounts the directories that
-// it reads, because it creates mounts in its own mount namespace. Meanwhile the plugin uses its
-// kubeconfig. The agent's state is on disk and is kept.
+// exitToRemount makes the agent exit if the status requires new mounts; see [node.Status]. The
+// kubelet then restarts the container, with increasing delays, and the runtime mounts the
+// directories that it reads, because it creates mounts in its own mount namespace. Meanwhile the
+// plugin uses its kubeconfig. The agent's state persists on disk.
 func (a *Agent) exitToRemount(s node.Status) {
 	if !s.Remount {
 		return
 	}
 	select {
-	case a.ended <- errMounts:
+	case a.exit <- errMounts:
 		a.options.Log.Error(errMounts.Error(),
 			zap.String("configuration", string(s.Directories.Configuration)),
 			zap.String("binary", string(s.Directories.Binary)))
-	default: // the agent is already ending
+	default: // the agent is already about to exit
 	}
 }
 

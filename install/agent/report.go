@@ -39,14 +39,14 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 // permission.
 func (a *Agent) reportPodsUnwatched(err error) {
 	a.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
-	a.options.Log.Warn("cannot watch the node's pods; each is requested when it is needed",
+	a.options.Log.Warn("cannot watch the node's pods; each pod is requested when it is needed",
 		zap.Error(err))
 	a.updateEvents()
 }
 
 func (r *reporter) reportDaemonSetUnwatched(err error) {
 	r.log.Warn("cannot watch the agent's DaemonSet; "+
-		"the plugin stays installed unless the API server replies when the agent ends",
+		"the plugin stays installed unless the API server replies when the agent stops",
 		zap.Error(err))
 }
 
@@ -68,13 +68,13 @@ func (r *reporter) countAdd(add agent.Add) {
 }
 
 // logPluginLine writes a line of the plugin's log to the agent's log, with its level, but at most
-// the level error.
+// at level error.
 func (r *reporter) logPluginLine(line []byte) {
 	var fields struct{ Level, Msg string }
 	level := zapcore.InfoLevel
 	if json.Unmarshal(line, &fields) == nil {
 		if parsed, err := zapcore.ParseLevel(fields.Level); err == nil {
-			level = min(parsed, zapcore.ErrorLevel) // the level fatal would end the agent
+			level = min(parsed, zapcore.ErrorLevel) // a message at level fatal would end the process
 		}
 	}
 	if entry := r.log.Check(level, "plugin: "+text.Printable(fields.Msg)); entry != nil {

@@ -36,7 +36,8 @@ func (a *Agent) reportKernel(p observe.Part) {
 	}}, false)
 }
 
-// reportFiles reports the state of the node's files, and ends the agent if it needs new mounts.
+// reportFiles reports the state of the node's files, and makes the agent exit if it needs new
+// mounts.
 func (a *Agent) reportFiles(s node.Status) {
 	a.reporter.reportFiles(s)
 	a.noteChain(s)

@@ -40,9 +40,9 @@ const insertPollInterval = 20 * time.Millisecond
 
 // Run keeps the node in its desired state until ctx is done, and then removes the plugin from the
 // node if no agent will replace this one. It returns an error if a port cannot be opened or served,
-// if the uninstallation fails, or if the agent must be restarted: because only a restart replaces
-// its credentials (package credential), or because the runtime uses directories that are not
-// mounted in the agent.
+// if the uninstallation fails, or if the agent must be restarted, either because only a restart
+// replaces its credentials (package credential), or because the runtime uses directories that are
+// not mounted in the agent.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.podFetcher.Close()
@@ -88,7 +88,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		a.options.Log.Info("stopping")
 	case err = <-failed:
-	case err = <-a.ended:
+	case err = <-a.exit:
 	}
 	a.stopping.Store(true)
 	stopWorking()

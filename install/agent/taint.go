@@ -25,12 +25,12 @@ const (
 // succeed on the node. It then ends, because a taint that is added later has another purpose.
 func removeTaint(key string) Runnable {
 	return func(ctx context.Context, d Dependencies) {
-		pause, maxPause := taintPoll, taintPoll
+		delay, maxDelay := taintPoll, taintPoll
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(pause):
+			case <-time.After(delay):
 			}
 			if !d.Ready().Ready {
 				continue
@@ -38,15 +38,15 @@ func removeTaint(key string) Runnable {
 			removed, err := untaint(ctx, d.Cluster, d.NodeName, key)
 			if err == nil {
 				if removed {
-					d.Log.Info("the start-up taint is removed from the node",
+					d.Log.Info("the start-up taint was removed from the node",
 						zap.String("taint", key))
 				}
 				return
 			}
-			d.Log.Warn("the start-up taint is still on the node", zap.String("taint", key),
+			d.Log.Warn("cannot remove the start-up taint yet", zap.String("taint", key),
 				zap.Error(err))
-			maxPause = min(5*maxPause, maxTaintRetry)
-			pause = maxPause/2 + rand.N(maxPause/2)
+			maxDelay = min(5*maxDelay, maxTaintRetry)
+			delay = maxDelay/2 + rand.N(maxDelay/2)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func untaint(ctx context.Context, c *cluster.Client, nodeName, key string) (bool
 	defer cancel()
 	n, err := c.Node(ctx, nodeName)
 	if err != nil {
-		return false, fmt.Errorf("taints of node %s: %w", nodeName, err)
+		return false, fmt.Errorf("read the taints of node %s: %w", nodeName, err)
 	}
 	removed, err := c.Untaint(ctx, n, key)
 	if err != nil {
-		return false, fmt.Errorf("taints of node %s: %w", nodeName, err)
+		return false, fmt.Errorf("remove taint %s from node %s: %w", key, nodeName, err)
 	}
 	return removed, nil
 }

@@ -165,7 +165,7 @@ func TestInvalidOptions(t *testing.T) {
 		"client of the API server": {Server: "::", CAFile: s.CAFile()},
 		"certificate authority of the API server: open ": {Server: s.URL(), CAFile: noCA +
 			".missing"},
-		"ca.crt has no certificate in PEM": {Server: s.URL(), CAFile: noCA},
+		"ca.crt contains no certificate in PEM": {Server: s.URL(), CAFile: noCA},
 	} {
 		if _, err := apiclient.New(o); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("error %v, want %q", err, text)

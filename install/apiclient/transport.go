@@ -37,7 +37,7 @@ func newTransport(o Options) (*transport, error) {
 	}
 	if !t.trust(ca) {
 		return nil, fmt.Errorf(
-			"certificate authority of the API server: %s has no certificate in PEM", o.CAFile)
+			"certificate authority of the API server: %s contains no certificate in PEM", o.CAFile)
 	}
 	return t, nil
 }

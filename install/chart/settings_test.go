@@ -90,7 +90,7 @@ func compare(t *testing.T, name string, want []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs from the table; go test ./install/chart -update rewrites it:\n%s",
+		t.Errorf("%s differs from the table; go test ./install/chart -update rewrites it (-table +file):\n%s",
 			name, diff)
 	}
 }

@@ -3,7 +3,7 @@
 // are tested against it. The descriptions of the plugin's settings are taken from the packages
 // rules/parameter and plugin/config.
 //
-// Settings that Istio's installer has too have Istio's names. The names of other settings begin
+// Settings that also exist in Istio's installer have Istio's names. The names of other settings begin
 // with SLUICE_. Variables of Istio that have no effect in Sluice are not ignored: they are errors
 // with an explanation ([Refused]).
 package settings
@@ -58,7 +58,7 @@ func All() []Setting {
 		operateSettings, pathSettings)
 }
 
-// Find returns the setting of an environment variable, and false if there is none.
+// Find returns the setting of an environment variable. The second result reports whether it exists.
 func Find(env string) (Setting, bool) {
 	all := All()
 	index := slices.IndexFunc(all, func(s Setting) bool { return s.Env == env })

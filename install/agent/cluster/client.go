@@ -24,8 +24,7 @@ func New(api *apiclient.Client) *Client {
 	return &Client{api: api, series: newEventSeries()}
 }
 
-// Close closes idle connections, including those of api. Pending repetitions of events are
-// discarded.
+// Close discards pending repetitions of events, and closes the idle connections of api.
 func (c *Client) Close() {
 	c.series.close()
 	c.api.Close()
@@ -46,7 +45,7 @@ func (e *StatusError) Error() string {
 // IsNotFound reports whether the object does not exist.
 func IsNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
 
-// IsRefused reports whether the API server rejects the agent's credentials or permissions.
+// IsRefused reports whether the API server rejects the agent's credentials or denies permission.
 func IsRefused(err error) bool {
 	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
 }

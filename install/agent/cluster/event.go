@@ -47,7 +47,7 @@ const component = "sluice-node"
 // maxName is the maximum length of an object's name in bytes.
 const maxName = 253
 
-// eventName returns a new random name for an event about the object with a name.
+// eventName returns a new random name for an event about the object with the given name.
 func eventName(object string) string {
 	suffix := "." + strings.ToLower(rand.Text()[:16])
 	return strings.TrimRight(object[:min(len(object), maxName-len(suffix))], "-.") + suffix

@@ -72,7 +72,7 @@ func keyOf(e Event) eventKey {
 	return eventKey{e.About.Kind, e.About.Namespace, e.About.Name, e.About.UID, e.Warning, e.Reason}
 }
 
-// close cancels pending updates and waits for running ones.
+// close discards pending updates, and cancels a running one and waits for its end.
 func (s *eventSeries) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -202,7 +202,7 @@ func (c *Client) create(ctx context.Context, w *writtenEvent, e Event, count int
 	if e.Warning {
 		kind = "Warning"
 	}
-	return c.do(ctx, http.MethodPost, eventsOf(e), nil, map[string]any{
+	return c.do(ctx, http.MethodPost, eventsPath(e), nil, map[string]any{
 		"kind": "Event", "apiVersion": "v1",
 		"metadata":       Meta{Name: w.name, Namespace: namespaceOf(e)},
 		"involvedObject": e.About, "type": kind, "reason": e.Reason, "message": messageOf(e),
@@ -214,12 +214,12 @@ func (c *Client) create(ctx context.Context, w *writtenEvent, e Event, count int
 
 // patch sets the count of an event, and the message and time of its last repetition.
 func (c *Client) patch(ctx context.Context, w *writtenEvent, e Event, count int) error {
-	return c.do(ctx, http.MethodPatch, eventsOf(e)+"/"+url.PathEscape(w.name), nil, map[string]any{
+	return c.do(ctx, http.MethodPatch, eventsPath(e)+"/"+url.PathEscape(w.name), nil, map[string]any{
 		"message": messageOf(e), "lastTimestamp": stamp(e.Time), "count": count,
 	}, nil)
 }
 
-func eventsOf(e Event) string {
+func eventsPath(e Event) string {
 	return "/api/v1/namespaces/" + url.PathEscape(namespaceOf(e)) + "/events"
 }
 

@@ -36,7 +36,7 @@ type Requirement struct {
 
 // Selects reports whether pods of the spec may run on a node, according to its labels and name.
 // Taints are ignored, because they are temporary and evicted pods return. The error means that a
-// requirement is not supported.
+// requirement is invalid or not supported.
 func (s *PodSpec) Selects(n *Node) (bool, error) {
 	if !labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Meta.Labels)) {
 		return false, nil

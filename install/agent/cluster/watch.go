@@ -26,9 +26,9 @@ const (
 	replyTimeout = 30 * time.Second
 )
 
-// watchPause returns the delays before watching again, which grow from 1–5 s to 8–40 s. They are
+// watchBackoff returns the delays before watching again, which grow from 1–5 s to 8–40 s. They are
 // random, because the watches of all agents end at the same time when the API server stops.
-func watchPause() wait.Backoff {
+func watchBackoff() wait.Backoff {
 	return wait.Backoff{
 		Duration: time.Second, Factor: 2, Jitter: 4, Steps: 4, Cap: 8 * time.Second,
 	}
@@ -42,11 +42,11 @@ func watchPause() wait.Backoff {
 func (c *Client) WatchDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet), broken func(error),
 ) {
-	pause := watchPause()
+	backoff := watchBackoff()
 	for ctx.Err() == nil {
 		version, err := c.listDaemonSet(ctx, n, seen)
 		if err == nil {
-			pause = watchPause()
+			backoff = watchBackoff()
 			err = c.followDaemonSet(ctx, n, version, seen)
 		}
 		if err != nil && ctx.Err() == nil && broken != nil {
@@ -56,12 +56,12 @@ func (c *Client) WatchDaemonSet(
 		// broken one immediately.
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause.Step()):
+		case <-time.After(backoff.Step()):
 		}
 	}
 }
 
-// listDaemonSet reports the current DaemonSet, and returns the version from which to watch.
+// listDaemonSet calls seen with the current DaemonSet, and returns the version from which to watch.
 func (c *Client) listDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet),
 ) (version string, err error) {
@@ -88,7 +88,7 @@ func (c *Client) listDaemonSet(
 	return list.Meta.ResourceVersion, nil
 }
 
-// followDaemonSet reports changes until the watch ends.
+// followDaemonSet calls seen with each changed state until the watch ends.
 func (c *Client) followDaemonSet(
 	ctx context.Context, n Name, version string, seen func(*DaemonSet),
 ) error {

@@ -38,8 +38,8 @@ type Options struct {
 	// Changed, unless nil, is called when the credentials are accepted for the first time or again,
 	// are rejected, or are rejected for another reason. It must not block.
 	Changed func(Status)
-	// ReplacementTimeout is the time that the kubelet has to replace a rejected token after 80 % of
-	// the token's lifetime, when it should have done so; 2 min if it is 0.
+	// ReplacementTimeout is the time within which the kubelet must replace a rejected token after
+	// 80 % of the token's lifetime, or after the first rejection if it is later; 2 min if it is 0.
 	ReplacementTimeout time.Duration
 }
 
@@ -179,8 +179,8 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 	if wait := due.Sub(now); wait > 0 {
 		return min(wait, pollInterval), nil
 	}
-	err := fmt.Errorf("%w since %s, and the kubelet has not replaced it: "+
-		"exiting, so that the kubelet sets it up again with the container",
+	err := fmt.Errorf("%w; it was first rejected at %s, and the kubelet has not replaced it: "+
+		"exiting, so that the kubelet projects a new token before it restarts the container",
 		status.Problem, status.Since.UTC().Format(time.RFC3339))
 	record := exits{Count: earlier.Count + 1, Last: now, Reason: err.Error()}
 	if storeErr := record.store(m.options.Record); storeErr != nil {
@@ -192,16 +192,16 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 }
 
 // forgetExits removes the record of exits if the credentials are accepted and the last exit was at
-// least maxPause ago. It returns the time to wait until the next check.
+// least maxExitInterval ago. It returns the time to wait until the next check.
 func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	e := loadExits(m.options.Record)
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
 		return idleInterval
 	}
-	if wait := e.Last.Add(maxPause).Sub(now); wait > 0 && wait <= maxPause {
+	if wait := e.Last.Add(maxExitInterval).Sub(now); wait > 0 && wait <= maxExitInterval {
 		return wait
 	}
-	_ = os.Remove(m.options.Record) // if this fails, the next pause is longer
+	_ = os.Remove(m.options.Record) // if this fails, the next exit is later
 	return idleInterval
 }
 

@@ -15,13 +15,14 @@ type exits struct {
 	Reason string    `json:"why"` // of the last exit
 }
 
-// The minimum time between two exits doubles with each exit, from firstPause up to maxPause.
+// The minimum time between two exits doubles with each exit, from minExitInterval up to
+// maxExitInterval.
 const (
-	firstPause = time.Minute
-	maxPause   = time.Hour
+	minExitInterval = time.Minute
+	maxExitInterval = time.Hour
 )
 
-// loadExits reads the record. A missing or damaged record contains no exits.
+// loadExits reads the record. A missing, unreadable or damaged record counts as no exits.
 func loadExits(path string) exits {
 	var e exits
 	text, err := os.ReadFile(path)
@@ -40,19 +41,19 @@ func (e exits) store(path string) error {
 	return err
 }
 
-// nextAllowed returns the earliest time of the next exit; zero if there was no exit. If the last
+// nextAllowed returns the earliest time of the next exit, or the zero time if there was no exit. If the last
 // exit is in the future, because the clock was set back, it counts as now.
 func (e exits) nextAllowed(now time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}
 	}
-	pause := maxPause
-	if e.Count < 7 { // from the seventh exit on the doubled pause exceeds maxPause
-		pause = min(maxPause, firstPause<<(e.Count-1))
+	interval := maxExitInterval
+	if e.Count < 7 { // from the seventh exit on the doubled interval exceeds maxExitInterval
+		interval = min(maxExitInterval, minExitInterval<<(e.Count-1))
 	}
 	last := e.Last
 	if last.After(now) {
 		last = now
 	}
-	return last.Add(pause)
+	return last.Add(interval)
 }

@@ -51,7 +51,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// recordProgress counts the consecutive checks in which each loop has work and the same step.
+// recordProgress counts, for each loop, the consecutive checks at which it has work and the same
+// step as before.
 func (m *Monitor) recordProgress() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,8 +68,8 @@ func (m *Monitor) recordProgress() {
 	}
 }
 
-// Stuck returns an error that names the loops without progress for longer than [Loop.MaxStep], or
-// nil.
+// Stuck returns an error that names the loops that have made no progress for longer than
+// [Loop.MaxStep], or nil if there are none.
 func (m *Monitor) Stuck() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -74,7 +74,7 @@ func (s *sink) WithValues(pairs ...any) logr.LogSink {
 func (s *sink) WithName(name string) logr.LogSink { return &sink{s.logger.Named(name)} }
 
 // fieldsOf converts alternating keys and values to fields. Values are converted to text, because
-// encoding a value of any type can fail.
+// encoding a value of arbitrary type can fail.
 func fieldsOf(pairs []any) []zapcore.Field {
 	fields := make([]zapcore.Field, 0, len(pairs)/2+2)
 	for i := 0; i+1 < len(pairs); i += 2 {

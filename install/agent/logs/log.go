@@ -52,7 +52,7 @@ func New(level string, inJSON bool, w io.Writer) (*Log, error) {
 func (l *Log) OnSuppressed(callback func()) { l.onSuppressed.Store(&callback) }
 
 // Recent returns the latest warnings and errors of the agent itself, the last one first,
-// independent of the log level.
+// independently of the log level.
 func (l *Log) Recent() []Line { return l.recent.lines() }
 
 // A Line is a logged warning or error.

@@ -26,8 +26,8 @@ type Health struct {
 	Level zap.AtomicLevel
 }
 
-// Handler serves the following requests. The port is open to the cluster: the log level can only be
-// set from the agent's own network namespace, from which kubectl port-forward connects.
+// Handler serves the following requests. The port is open to the cluster; therefore the log level
+// can only be set from the agent's own network namespace, from which kubectl port-forward connects.
 //
 //	GET /readyz     200 or 503, with the reasons as text, or as JSON (?format=json or Accept)
 //	GET /healthz    200 or 503

@@ -23,8 +23,8 @@ const (
 	maxAddresses = 4096
 	// nodeFactor multiplies the limits per address for addresses of the node, which probes use.
 	nodeFactor = 4
-	// refusalPause is the minimum time between two reports of refusals.
-	refusalPause = time.Minute
+	// reportInterval is the minimum time between two reports of refusals.
+	reportInterval = time.Minute
 )
 
 // Refusals are the refused connections to a port since the last report.
@@ -44,7 +44,7 @@ type limiter struct {
 	net.Listener
 	isNode  func(netip.Addr) bool
 	refused func()         // called for each refused connection
-	report  func(Refusals) // called at most once in refusalPause
+	report  func(Refusals) // called at most once per reportInterval
 	now     func() time.Time
 
 	mu          sync.Mutex
@@ -99,7 +99,7 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	if !l.withinRate(address, c.isNode) {
 		l.pending.Count++
 		l.pending.Address = address
-		report, due := l.pending, l.now().Sub(l.reported) >= refusalPause
+		report, due := l.pending, l.now().Sub(l.reported) >= reportInterval
 		if due {
 			l.pending, l.reported = Refusals{}, l.now()
 		}
@@ -199,7 +199,7 @@ func (l *limiter) remove(c *limited) {
 	}
 }
 
-// reset closes a connection with an RST, so that the kernel keeps no state of it.
+// reset closes a connection with an RST, so that the kernel keeps no state for it.
 func reset(conn net.Conn) {
 	inner := conn
 	if c, ok := conn.(*limited); ok {

@@ -23,7 +23,7 @@ type Metrics struct {
 	replaced   map[string]*replacedCounter
 }
 
-// NewMetrics returns the collectors of an agent with a version. Counters with a fixed set of label
+// NewMetrics returns the collectors of an agent; version is the version of its program. Counters with a fixed set of label
 // values begin at 0, so that the first event is an increase; other counters are absent before the
 // first event.
 func NewMetrics(version string) *Metrics {
@@ -144,7 +144,7 @@ func Values[L ~string, S interface{ Name() string }](
 	return values
 }
 
-// Handler serves the metrics uncompressed: they have about 30 KB, and a compressor would keep a
+// Handler serves the metrics uncompressed: they take about 30 KB, and a compressor would keep a
 // megabyte of memory. It calls refresh before each reply, to update metrics that change with time.
 func (m *Metrics) Handler(refresh func()) http.Handler {
 	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})

@@ -140,7 +140,7 @@ func TestReadyz(t *testing.T) {
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
 		part(observe.Kubeconfig, true))
 	code, text = ask(h, "GET", "/readyz", remote, "")
-	if code != 200 || !strings.HasPrefix(text, "ready, but parts with a question mark are unknown: ") ||
+	if code != 200 || !strings.HasPrefix(text, "ready as far as known: ") ||
 		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
 		t.Errorf("/readyz with an unknown part: %d %s", code, text)
 	}

@@ -62,8 +62,8 @@ func (r Readiness) String() string {
 	case !r.Ready:
 		b.WriteString("not ready: an ADD on this node would fail now, at least for some pods\n")
 	case slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Unknown }):
-		b.WriteString("ready, but parts with a question mark are unknown: " +
-			"otherwise an ADD on this node would succeed now\n")
+		b.WriteString("ready as far as known: an ADD on this node would succeed now, " +
+			"unless a part with a question mark is not ready\n")
 	default:
 		b.WriteString("ready: an ADD on this node would succeed now\n")
 	}

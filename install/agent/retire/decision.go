@@ -32,8 +32,8 @@ func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
 	}
 }
 
-// decideByDeletion decides to remove the plugin if the DaemonSet does not exist, which d == nil
-// means, or is being deleted.
+// decideByDeletion decides to remove the plugin if the DaemonSet does not exist (d is nil) or is
+// being deleted.
 func decideByDeletion(name cluster.Name, d *cluster.DaemonSet) Decision {
 	switch {
 	case d == nil:

@@ -19,7 +19,7 @@ const everywherePoll = time.Second
 // Each agent uninstalls the plugin from its node when it ends, because the API server returns the
 // DaemonSet with a deletion timestamp until all agents have ended. Everywhere calls waiting, unless
 // it is nil, with the names of the remaining agents or the error of a request. It repeats failed
-// requests until ctx is done, except if the API server rejects the credentials or permissions.
+// requests until ctx is done, except if the API server rejects the credentials or denies permission.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {

@@ -95,7 +95,7 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- else if hasKey $settings.keys $name -}}
 {{- $errors = append $errors (printf "env.%s: %s" $name (index $settings.keys $name)) -}}
 {{- else if hasPrefix "SLUICE_" $name -}}
-{{- $errors = append $errors (printf "env.%s: is no variable of the agent; correct or omit it" $name) -}}
+{{- $errors = append $errors (printf "env.%s: is not a variable of the agent; correct or omit it" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if $errors -}}

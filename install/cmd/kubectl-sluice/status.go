@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// concurrentAgents is the number of node agents that are queried at the same time.
-	concurrentAgents = 16
+	// maxConcurrent is the maximum number of node agents that are queried at the same time.
+	maxConcurrent = 16
 	// agentTimeout is the time limit of each query.
 	agentTimeout = 10 * time.Second
 )
@@ -34,7 +34,7 @@ const (
 type nodeStatus struct {
 	Node  string `json:"node"`
 	Ready bool   `json:"ready"`
-	// Reasons say why the node is not ready, or why its state is unknown.
+	// Reasons name the problems of the node, or say why its state is unknown.
 	Reasons      []string       `json:"reasons,omitempty"`
 	AgentPod     string         `json:"agentPod,omitempty"`
 	AgentVersion string         `json:"agentVersion,omitempty"`
@@ -63,7 +63,7 @@ func (o *options) newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [POD]", Short: "print the state of all node agents, or of the rules of pods",
 		Long: `Without POD, print a line for each node: ready or not, the version of its node agent, mesh pods by state, drift since the agent
-started, and conflicting writers. The reasons for nodes that are not ready follow. With POD, print the output of rules check for the
+started, and conflicting writers. The problems of the nodes follow. With POD, print the output of rules check for the
 pod. With --output json, print one object, and with --watch one object per line; kubectl sluice help json-schema describes it.
 
 The exit code is 0 if all nodes are ready and 1 if not.`,
@@ -142,7 +142,7 @@ func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, 
 		Nodes: make([]nodeStatus, len(nodes.Items)),
 	}
 	group := new(errgroup.Group)
-	group.SetLimit(concurrentAgents)
+	group.SetLimit(maxConcurrent)
 	for i := range nodes.Items {
 		group.Go(func() error {
 			status.Nodes[i] = o.nodeStatus(ctx, c, nodes.Items[i].Name, agents)

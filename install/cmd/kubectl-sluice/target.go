@@ -129,8 +129,8 @@ func (c cluster) selectorOf(ctx context.Context, t target) (string, error) {
 	return batchv1.JobNameLabel + " in (" + strings.Join(names, ",") + ")", nil
 }
 
-// selectPods returns the running pods that a label selector matches. The description of the
-// selector is part of the error if there are none.
+// selectPods returns the running pods that a label selector matches. If no such pod exists, the
+// error contains the description of the selector.
 func (c cluster) selectPods(
 	ctx context.Context, namespace, selector, description string,
 ) ([]corev1.Pod, error) {

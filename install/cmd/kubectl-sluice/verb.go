@@ -201,7 +201,7 @@ func higherCode(a, b error) error {
 	return b
 }
 
-// A lineWriter writes whole lines; if the output does not end with a newline, its last line is
+// A lineWriter writes whole lines; if the data does not end with a newline, its last line is
 // dropped. Lines that are not JSON objects get a prefix.
 type lineWriter struct {
 	output io.Writer

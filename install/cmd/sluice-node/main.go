@@ -3,7 +3,7 @@
 // package settings.
 //
 //	sluice-node run                  manage this node until SIGTERM
-//	sluice-node uninstall            uninstall the plugin from this node; no agent may be running
+//	sluice-node uninstall            uninstall the plugin from this node, whose agent must not run
 //	sluice-node uninstall --cluster  delete the DaemonSet, and wait until all agents have ended
 //
 // While the agent runs, PUT /log-level on the health port sets the log level:
@@ -63,7 +63,7 @@ func uninstallCommand() *cobra.Command {
 	var everywhere bool
 	c := &cobra.Command{
 		Use: "uninstall",
-		Short: "Uninstall the plugin from this node, on which no agent may be running, " +
+		Short: "Uninstall the plugin from this node, whose agent must not be running, " +
 			"or from all nodes",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

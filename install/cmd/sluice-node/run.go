@@ -78,7 +78,7 @@ func newLog(v settings.Values) (*logs.Log, error) {
 // errLogged is the error of a command that has already logged the reason.
 var errLogged = errors.New("see the log")
 
-// report writes the reason why the program ends, in JSON if the log format is JSON. It reads no
+// report writes the reason why the program fails, in JSON if the log format is JSON. It reads no
 // other setting, because an invalid setting may be the reason.
 func report(err error) {
 	if errors.Is(err, errLogged) {
