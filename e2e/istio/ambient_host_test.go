@@ -23,8 +23,8 @@ import (
 const fewAmbientHosts, manyAmbientHosts = 30, 500
 
 // Sluice's rules of a node treat every packet like the rules that istio-cni's code programs on the
-// node, except for one deviation from each backend of istio-cni. Without the deviation, all packets
-// are treated alike.
+// node, except for one deviation from each backend of istio-cni. Without the deviation, they treat
+// every packet alike.
 func TestAmbientHostRulesOfIstio(t *testing.T) {
 	p := program(t, istioAmbient)
 	seed, n := randomSeed(t), fewAmbientHosts
@@ -93,8 +93,8 @@ func compareAmbientHost(
 		want = diff.Different
 	}
 	if r.Verdict() != diff.Equivalent || r.StrictVerdict() != want {
-		t.Errorf("%s\nnftables %t: %s, strictly %s, want %s\n%v\n%v", c, nftables, r.Verdict(),
-			r.StrictVerdict(), want, r.Classes, r.Undecided)
+		t.Errorf("%s\nnftables %t: verdict %s, want %s; strict verdict %s, want %s\n%v\n%v", c, nftables,
+			r.Verdict(), diff.Equivalent, r.StrictVerdict(), want, r.Classes, r.Undecided)
 	}
 	if want == diff.Different && !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 		return slices.Equal(c.Deviations, []rules.DeviationID{deviation})
@@ -111,8 +111,8 @@ func compareAmbientHost(
 	}
 	r = diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true}, istioSide, diff.Options{})
 	if r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nnftables %t, without %s: %s\n%v\n%v", c, nftables, deviation, r.StrictVerdict(),
-			r.Classes, r.Undecided)
+		t.Errorf("%s\nnftables %t, without %s: strict verdict %s, want %s\n%v\n%v", c, nftables,
+			deviation, r.StrictVerdict(), diff.Equivalent, r.Classes, r.Undecided)
 	}
 	return want == diff.Different
 }

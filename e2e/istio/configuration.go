@@ -8,7 +8,7 @@ import (
 // A Configuration contains the arguments and environment of istio-iptables, and the pod in which it
 // runs.
 type Configuration struct {
-	// Name identifies the configuration in a matrix. Group is the parameter that is varied.
+	// Name identifies the configuration in a matrix. Group is the row of the matrix, or "random".
 	Name, Group string
 	// Args are arguments, and Env are environment variables that istio-iptables reads, each as
 	// "NAME=value".

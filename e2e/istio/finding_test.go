@@ -118,7 +118,8 @@ func changeRules(rs *rules.Ruleset, change func(*rules.Chain, *rules.Rule)) {
 	})
 }
 
-// repaired returns a copy of istio-nftables' rules in which all findings but except are repaired.
+// repaired returns a copy of istio-nftables' rules in which all findings are repaired, except the
+// finding with the ID except.
 func (s testCase) repaired(native rules.Ruleset, except string) rules.Ruleset {
 	rs := clone(native)
 	for _, f := range findings {

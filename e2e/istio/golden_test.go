@@ -28,8 +28,8 @@ var leftovers = map[string]string{
 var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
 // TestRecordedRuns compares Sluice's rules with the rules of recorded runs of istio-iptables. The
-// recordings are in $SLUICE_GOLDEN, or else in ../shared/golden beside the repository. Without
-// recordings, the test is skipped.
+// recordings are in $SLUICE_GOLDEN, or else in ../shared/golden, relative to the root of the
+// checkout. Without recordings, the test is skipped.
 func TestRecordedRuns(t *testing.T) {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	cases, err := filepath.Glob(filepath.Join(dir, "[0-9]*-*"))

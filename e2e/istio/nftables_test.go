@@ -103,8 +103,9 @@ func (n *differenceCounter) checkNative(t *testing.T, s testCase, legacy rules.R
 	}
 }
 
-// startNative runs istio-nftables and reads its rules. It returns false if istio-nftables rejects
-// the configuration.
+// startNative runs istio-nftables and reads its rules. It checks that istio-nftables rejects the
+// configuration exactly as expected, and rewrites the rejected arguments for the next run. It
+// returns false if there is no such rewrite, or if the last run fails.
 func (n *differenceCounter) startNative(t *testing.T, s testCase) (rules.Ruleset, bool) {
 	t.Helper()
 	c := s.Configuration
@@ -130,7 +131,7 @@ func (n *differenceCounter) startNative(t *testing.T, s testCase) (rules.Ruleset
 	}
 	ns, result := start(t, c, byNative)
 	if result.Status != 0 {
-		t.Errorf("%s\nistio-nftables: exit status %d\n%s", c, result.Status,
+		t.Errorf("%s\nistio-nftables: exit status %d, want 0\n%s", c, result.Status,
 			lastLines(result.Output+result.Errors, 8))
 		return rules.Ruleset{}, false
 	}

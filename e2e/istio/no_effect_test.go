@@ -39,8 +39,8 @@ func (n *differenceCounter) checkIdle(t *testing.T, c istio.Configuration) {
 		t.Fatal(err)
 	}
 	if r := compareWithEmpty(t, ns); result.Status != 0 || r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nrules apply: exit status %d, rules in the namespace:\n%s", c, result.Status,
-			describe(r, "rules", "no rules"))
+		t.Errorf("%s\nrules apply: exit status %d, want 0 and no rules in the namespace:\n%s", c,
+			result.Status, describe(r, "rules", "no rules"))
 	}
 }
 

@@ -204,7 +204,7 @@ func parseFlags(inputs []input, args []string) (*pflag.FlagSet, error) {
 }
 
 // value returns the text to which an input is set, and false if it is not set. Like Istio, it
-// ignores a variable of a boolean input with an invalid value.
+// ignores an invalid variable of a boolean input.
 func (c Configuration) value(in input, flags *pflag.FlagSet) (string, bool) {
 	if in.flag != "" && flags.Changed(in.flag) {
 		return flags.Lookup(in.flag).Value.String(), true

@@ -69,7 +69,7 @@ func start(t *testing.T, c istio.Configuration, variant string) (*netns.NS, isti
 	return ns, result
 }
 
-// newPod creates the namespace of a pod until the test ends.
+// newPod creates the namespace of a pod, and removes it when the test ends.
 func newPod(t *testing.T, p istio.Pod) *netns.NS {
 	t.Helper()
 	ns, err := p.NewNamespace()

@@ -11,8 +11,8 @@ import (
 // introduction is the text before the table in e2e/README.md.
 const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu. " +
 	"Each kernel boots with all modules, and\n" +
-	"without the modules of one backend. On each, `make e2e-kernels` runs the tests of the " +
-	"backends that\n" +
+	"without the modules of one backend. On each, `make e2e-kernels` runs the backends' tests " +
+	"that\n" +
 	"depend on the kernel, including tests with real connections:\n\n"
 
 // Table returns the results in Markdown, without times and patch versions.

@@ -26,7 +26,7 @@ func TestNamesAreUnique(t *testing.T) {
 
 func TestRandomIsDeterministic(t *testing.T) {
 	if d := cmp.Diff(matrix.Random(3, 20), matrix.Random(3, 40)[:20]); d != "" {
-		t.Errorf("the first 20 configurations of Random with n=20 and n=40 differ:\n%s", d)
+		t.Errorf("the first 20 configurations of Random differ (-n=20 +n=40)\n%s", d)
 	}
 	if cmp.Equal(matrix.Random(3, 5), matrix.Random(4, 5)) {
 		t.Error("another seed returns the same configurations")

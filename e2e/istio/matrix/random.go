@@ -22,8 +22,8 @@ func Random(seed uint64, n int) []istio.Configuration {
 	return configurations
 }
 
-// combination returns a configuration with a random pod and mode. On average, one of six parameters
-// has one of its values in the matrix, and one of four lists has random elements.
+// combination returns a configuration with a random pod and mode. On average, one in six parameters
+// has a value from the matrix, and one in four lists has random elements.
 func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
 	var resolvConf string
