@@ -52,7 +52,7 @@ func TestSelectorsOfAmbientMode(t *testing.T) {
 		t.Fatalf("%s: %v", text, err)
 	}
 	if diff := cmp.Diff(decide.DefaultAmbientSettings().Selectors, got); diff != "" {
-		t.Errorf("Istio's selectors are not the default:\n%s", diff)
+		t.Errorf("default selectors and Istio's selectors (-default +istio)\n%s", diff)
 	}
 	for values, want := range map[string]string{
 		"profile: ambient": "",
@@ -115,7 +115,7 @@ func TestAddressesOfProbesAreConfigurable(t *testing.T) {
 	environment := deployed.environment(t)
 	if environment["HOST_PROBE_SNAT_IP"] != "169.254.9.9" ||
 		environment["HOST_PROBE_SNAT_IPV6"] != "fd99::9" {
-		t.Errorf("the environment has other probe addresses: %v", environment)
+		t.Errorf("environment %v, want the probe addresses 169.254.9.9 and fd99::9", environment)
 	}
 }
 
@@ -174,8 +174,8 @@ func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
 	} {
 		_, err := deploy.Render(parse(t, c.values),
 			deploy.Options{UpgradedRelease: "sluice", Cluster: c.settings})
-		if (err != nil) != c.refused {
-			t.Errorf("%s: error %v, want an error: %v", c.reason, err, c.refused)
+		if refused := err != nil; refused != c.refused {
+			t.Errorf("%s: refused %t, want %t; error %v", c.reason, refused, c.refused, err)
 		}
 		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES " +
 			"--set-json ambient.enablementSelectors=[]\n"

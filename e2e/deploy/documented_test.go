@@ -71,7 +71,7 @@ func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 			got = s.Default
 		}
 		if got != "/host"+directory {
-			t.Errorf("%s is %s, want %s", env, got, directory)
+			t.Errorf("%s is %s, want /host%s", env, got, directory)
 		}
 	}
 	if len(given) > 0 {

@@ -83,8 +83,9 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 		for _, scope := range []string{"all", "cluster", "namespace"} {
 			_, err := deploy.Render(parse(t, "global: {resourceScope: "+scope+"}"),
 				deploy.Options{UpgradedRelease: c.release, Cluster: c.cluster})
-			if (err != nil) != c.refused {
-				t.Errorf("%s, scope %s: error %v, want an error: %v", c.reason, scope, err, c.refused)
+			if refused := err != nil; refused != c.refused {
+				t.Errorf("%s, scope %s: refused %t, want %t; error %v", c.reason, scope, refused,
+					c.refused, err)
 			}
 			for _, want := range []string{
 				"the DaemonSet istio-system/istio-cni-node", "run without redirection",

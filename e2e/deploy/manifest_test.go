@@ -71,7 +71,7 @@ func TestManifestsAreUpToDate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Errorf("%s is out of date, run make manifests:\n%s", name, diff)
+			t.Errorf("%s is out of date, run make manifests (-want +got)\n%s", name, diff)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func TestPodOfHelmTest(t *testing.T) {
 		deploy.Options{})
 	pod, ok := hooks[name].(*core.Pod)
 	if !ok {
-		t.Fatalf("hooks: %v", hooks)
+		t.Fatalf("hooks %v, want %s among them", hooks, name)
 	}
 	text, err := json.Marshal(pod)
 	if err != nil {
@@ -316,6 +316,6 @@ func TestUninstallHookRunsBeforeDeletion(t *testing.T) {
 	}
 	if _, hooks := render(t, "uninstallHook: {enabled: false}",
 		deploy.Options{}); hooks["Job/sluice-node"] != nil || len(hooks) > 1 {
-		t.Errorf("hooks although disabled: %v", hooks)
+		t.Errorf("hooks with uninstallHook.enabled=false: %v, want only the test", hooks)
 	}
 }

@@ -97,7 +97,7 @@ func settingsOf(t *testing.T, deployed objects) platformSettings {
 		environment["SLUICE_HOST_NETNS_DIR"],
 	}
 	if diff := cmp.Diff([]string{p.Bin, p.Conf, p.Netns}, configured); diff != "" {
-		t.Errorf("mounted directories and the agent's settings:\n%s", diff)
+		t.Errorf("mounted directories and the agent's settings (-mounted +settings)\n%s", diff)
 	}
 	if se := spec.Containers[0].SecurityContext.SELinuxOptions; se != nil {
 		p.SELinux = se.Type
@@ -128,7 +128,7 @@ func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 	}
 	deployed, _ = render(t, "{platform: gke, resourceQuotas: {enabled: false}}", deploy.Options{})
 	if deployed["ResourceQuota/sluice"] != nil {
-		t.Error("a ResourceQuota although it is disabled")
+		t.Error("the chart contains a ResourceQuota although resourceQuotas.enabled is false")
 	}
 }
 
@@ -136,11 +136,11 @@ func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 func TestGKEIsRecognized(t *testing.T) {
 	deployed, _ := render(t, "{}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
 	if got := settingsOf(t, deployed).Bin; got != "/home/kubernetes/bin" {
-		t.Errorf("plugin directory %s, want that of GKE", got)
+		t.Errorf("plugin directory %s, want the directory of GKE", got)
 	}
 	deployed, _ = render(t, "{platform: k3s}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
 	if got := settingsOf(t, deployed).Bin; got != "/var/lib/rancher/k3s/data/cni" {
-		t.Errorf("plugin directory %s, want that of k3s, because the platform is set", got)
+		t.Errorf("plugin directory %s, want the directory of k3s, because platform is set", got)
 	}
 }
 
@@ -159,14 +159,14 @@ func TestOpenShiftConstraintsMatchTheAgent(t *testing.T) {
 		deployed, _ := render(t, "{platform: openshift, cni: "+values+"}", deploy.Options{})
 		scc, ok := deployed["SecurityContextConstraints/sluice-node"].(*unstructured.Unstructured)
 		if !ok {
-			t.Fatal("no constraints")
+			t.Fatal("no SecurityContextConstraints sluice-node")
 		}
 		allowed, _, err := unstructured.NestedStringSlice(scc.Object, "allowedCapabilities")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(capabilities(t, deployed), allowed); diff != "" {
-			t.Errorf("%s: capabilities of the agent and of the constraints:\n%s", values, diff)
+			t.Errorf("%s: capabilities (-agent +constraints)\n%s", values, diff)
 		}
 		if !slices.Contains(deployed.rights(), "securitycontextconstraints/sluice-node: use") {
 			t.Errorf("%s: the agent may not use its constraints", values)

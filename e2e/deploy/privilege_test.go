@@ -221,10 +221,10 @@ func TestConfinementIsConfigurable(t *testing.T) {
 	s := deployed.agent(t).Spec.Template.Spec.Containers[0].SecurityContext
 	if s.SeccompProfile.Type != core.SeccompProfileTypeLocalhost ||
 		*s.SeccompProfile.LocalhostProfile != "p.json" {
-		t.Errorf("seccomp profile: %+v", s.SeccompProfile)
+		t.Errorf("seccomp profile %+v, want the local profile p.json", s.SeccompProfile)
 	}
 	if s.SELinuxOptions.Type != "spc_t" || s.SELinuxOptions.Level != "s0" {
-		t.Errorf("SELinux options: %+v", s.SELinuxOptions)
+		t.Errorf("SELinux options %+v, want type spc_t and level s0", s.SELinuxOptions)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 		networkPolicy: {apiServerPorts: [6443], apiServerCIDRs: [10.0.0.1/32]}}`, deploy.Options{})
 	p, ok := deployed["NetworkPolicy/sluice-node"].(*networking.NetworkPolicy)
 	if !ok {
-		t.Fatal("no policy")
+		t.Fatal("no NetworkPolicy sluice-node")
 	}
 	ports := func(list []networking.NetworkPolicyPort) (ports []int) {
 		for _, p := range list {

@@ -170,7 +170,7 @@ func TestPodsAreReplacedWhenSettingsChange(t *testing.T) {
 		return deployed.agent(t).Spec.Template.Annotations["checksum/config"]
 	}
 	if sum("{}") != sum("{ownerName: x}") {
-		t.Error("a label changes the pod template")
+		t.Error("a label that is no setting changes the pod template")
 	}
 	if sum("{}") == sum("{backend: nft}") {
 		t.Error("another backend does not change the pod template")
@@ -211,10 +211,10 @@ func TestImageNames(t *testing.T) {
 	} {
 		deployed, hooks := render(t, c.values, deploy.Options{})
 		if got := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; got != c.want {
-			t.Errorf("%s: %s, want %s", c.reason, got, c.want)
+			t.Errorf("%s: agent has the image %s, want %s", c.reason, got, c.want)
 		}
 		if got := job(t, hooks).Spec.Template.Spec.Containers[0].Image; got != c.want {
-			t.Errorf("%s: hook has %s, want %s", c.reason, got, c.want)
+			t.Errorf("%s: hook has the image %s, want %s", c.reason, got, c.want)
 		}
 	}
 }
@@ -421,7 +421,7 @@ func TestRejectedValues(t *testing.T) {
 	} {
 		_, err := deploy.Render(parse(t, c.values), deploy.Options{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: got %v, want …%s…", c.values, err, c.want)
+			t.Errorf("%s: error %v, want %q in it", c.values, err, c.want)
 		}
 	}
 }
@@ -450,12 +450,12 @@ func TestChartRejectsInvalidDurations(t *testing.T) {
 			} else if want := s.Helm + " " + value + ": must be " +
 				strings.Split(s.Kind.Want, ",")[0]; err == nil ||
 				!strings.Contains(err.Error(), want) {
-				t.Errorf("%s=%s: got %v, want …%s…", s.Helm, value, err, want)
+				t.Errorf("%s=%s: error %v, want %q in it", s.Helm, value, err, want)
 			}
 		}
 	}
 	if durations < 5 {
-		t.Errorf("%d durations, want at least 5", durations)
+		t.Errorf("%d settings with a duration, want at least 5", durations)
 	}
 }
 
@@ -518,7 +518,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 		"{profile: embedded, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
 	for _, want := range []string{`profile "embedded":`, `variant "debug":`, "env.NATIVE_NFTABLES:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want …%s…", err, want)
+			t.Errorf("error %v, want %q in it", err, want)
 		}
 	}
 }
@@ -535,7 +535,7 @@ func TestIstioCNIDefaultsAreAccepted(t *testing.T) {
 	istio, _ := render(t, istioDefaults, deploy.Options{})
 	sluice, _ := render(t, "resources: {requests: {cpu: 100m, memory: 100Mi}}", deploy.Options{})
 	if diff := cmp.Diff(sluice, istio); diff != "" {
-		t.Errorf("objects differ from the default:\n%s", diff)
+		t.Errorf("objects for Sluice's and istio-cni's defaults (-sluice +istio)\n%s", diff)
 	}
 }
 

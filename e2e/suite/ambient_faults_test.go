@@ -179,7 +179,7 @@ func (l *requestLoop) waitForMore(t *testing.T, n int) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.ended <= before+n { // one of them may have started before the call
-			return fmt.Errorf("%d of %d", l.ended-before, n+1)
+			return fmt.Errorf("%d of %d requests have ended", l.ended-before, n+1)
 		}
 		return nil
 	})

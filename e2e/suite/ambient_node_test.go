@@ -147,7 +147,7 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%d events", len(events.Items))
+		return fmt.Errorf("no such message in %d events", len(events.Items))
 	})
 }
 
@@ -231,10 +231,12 @@ func checkAmbientDisabled(t *testing.T, tc *testCluster) {
 	}
 	tc.mustUpgrade(t, append(ambientArgs(), "--set-json", "ambient.enablementSelectors=[]")...)
 	tc.waitAnnotated(t, "", a, b)
-	tc.mu.Lock()
-	tc.mustUpgrade(t)
-	tc.ambient = false
-	tc.mu.Unlock()
+	func() {
+		tc.mu.Lock()
+		defer tc.mu.Unlock() // also if the test fails, because saveOnFailure locks mu
+		tc.mustUpgrade(t)
+		tc.ambient = false
+	}()
 	eventually(t, readyTimeout, "the node has no rules", func(ctx context.Context) error {
 		if tc.checkHostRules(ctx) == nil {
 			return errors.New("the node has rules for probes")

@@ -64,7 +64,8 @@ var ambientMigration = testGroup{name: "ambient migration", withoutChart: true, 
 	},
 }}
 
-// throughZtunnel is the path between two pods in ambient mode.
+// throughZtunnel returns the path of a request from a pod in ambient mode to a server in ambient
+// mode.
 func throughZtunnel(server string) path.Expected {
 	return path.Expected{Server: server, Outbound: true, Inbound: true, Transparent: true}
 }

@@ -54,8 +54,7 @@ func checkRepair(t *testing.T, tc *testCluster) {
 	tc.mustInstall(t)
 	begin := time.Now()
 	pods := []*corev1.Pod{tc.waitReady(t, a), tc.waitReady(t, b)}
-	t.Logf("ready %s after the installation",
-		time.Since(begin).Round(time.Millisecond))
+	t.Logf("pods ready %s after the installation", time.Since(begin).Round(time.Millisecond))
 	tc.mustCapture(t, pods[0], pods[1])
 	if tc.mustSandbox(t, a) != sandbox {
 		t.Error("the pod has a new sandbox: it was not repaired in place")

@@ -89,7 +89,7 @@ func (c *podChurn) waitForMore(t *testing.T, n int) {
 	started, _ := c.count()
 	eventually(t, churnTimeout, "more pods start and end", func(context.Context) error {
 		if _, ended := c.count(); ended < started+n {
-			return fmt.Errorf("%d of %d", ended, started+n)
+			return fmt.Errorf("%d of %d pods have ended", ended, started+n)
 		}
 		return nil
 	})

@@ -54,7 +54,7 @@ func checkAgentKilled(t *testing.T, tc *testCluster) {
 	tc.mustCapture(t, a, b)
 	if lines := tc.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "),
 		"FailedCreatePodSandBox") {
-		t.Errorf("the first attempt failed: %s", lines)
+		t.Errorf("the first attempt to start the pod failed: %s", lines)
 	}
 	eventually(t, readyTimeout, "the agent is ready again", func(ctx context.Context) error {
 		return tc.checkAgentsReady(ctx, agent)
@@ -86,7 +86,7 @@ func (tc *testCluster) signalAgent(t *testing.T, name string) {
 func checkConflictingWriter(t *testing.T, tc *testCluster) {
 	const times = 5
 	for i := range times {
-		t.Logf("%d: restored after at most %s", i+1,
+		t.Logf("%d: plugin restored after at most %s", i+1,
 			tc.overwriteChain(t, tc.chain()).Round(time.Millisecond))
 	}
 	checkMesh(t, tc)
@@ -104,11 +104,11 @@ func checkFlush(t *testing.T, tc *testCluster) {
 		_, err := tc.inNetns(ctx, sandbox, "nft", "list", "table", "inet", "sluice")
 		return err
 	})
-	t.Logf("restored after at most %s", elapsed.Round(time.Millisecond))
+	t.Logf("rules restored after at most %s", elapsed.Round(time.Millisecond))
 	tc.mustCapture(t, pods[0], pods[1])
 }
 
-// checkUpdate repeatedly updates the agent while 50 pods start and stop.
+// checkUpdate repeatedly updates the agent while at least 50 pods start and stop.
 func checkUpdate(t *testing.T, tc *testCluster) {
 	ns := tc.newNamespace(t)
 	b := tc.run(t, meshPod(ns, "b"))[0]
@@ -116,9 +116,9 @@ func checkUpdate(t *testing.T, tc *testCluster) {
 	c := tc.startChurn(t, ns, b, 8)
 	updates := 0
 	for ended := 0; ended < 50; updates++ {
-		values := append([]string{"upgrade"},
+		args := append([]string{"upgrade"},
 			tc.chartArgs("--set", fmt.Sprintf("podAnnotations.round=r%d", updates))...)
-		if _, err := tc.helm(t.Context(), values...); err != nil {
+		if _, err := tc.helm(t.Context(), args...); err != nil {
 			t.Error(err)
 			break
 		}

@@ -129,12 +129,12 @@ func (tc *testCluster) checkTrace(
 		": connected by 127.0.0.1:15001",
 	} {
 		if err != nil || !strings.Contains(output.String(), want) {
-			t.Errorf("trace: %v, want %q: %s%s", err, want, &output, messages)
+			t.Errorf("trace, want %q in the output: error %v: %s%s", want, err, &output, messages)
 		}
 	}
 }
 
-// A firstWrite is a writer that closes the channel written at the first write.
+// A firstWrite is a writer whose first Write closes the channel written.
 type firstWrite struct {
 	to      io.Writer
 	written chan struct{}

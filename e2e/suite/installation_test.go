@@ -58,7 +58,8 @@ func checkManifests(t *testing.T, tc *testCluster) {
 		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
 		out, err := apply.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "daemonset.apps/"+agent) {
-			t.Errorf("kubectl apply of %s: %v\n%s", filepath.Base(file), err, out)
+			t.Errorf("kubectl apply of %s, want the DaemonSet %s in the output: %v\n%s",
+				filepath.Base(file), agent, err, out)
 		}
 	}
 }
@@ -66,7 +67,7 @@ func checkManifests(t *testing.T, tc *testCluster) {
 func checkHelmTest(t *testing.T, tc *testCluster) {
 	out, err := tc.helm(t.Context(), "test", release, "--timeout", readyTimeout.String())
 	if err != nil || !strings.Contains(out, "Succeeded") {
-		t.Errorf("helm test: %v\n%s", err, out)
+		t.Errorf("helm test, want Succeeded in the output: %v\n%s", err, out)
 	}
 }
 

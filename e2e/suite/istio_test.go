@@ -214,8 +214,7 @@ func checkInjectedRepair(t *testing.T, tc *testCluster) {
 			t.Errorf("%s was replaced: it was not repaired in place", p.Name)
 		}
 	}
-	t.Logf("ready %s after the installation",
-		time.Since(begin).Round(time.Millisecond))
+	t.Logf("pods ready %s after the installation", time.Since(begin).Round(time.Millisecond))
 	if tc.mustSandbox(t, a) != before {
 		t.Error("the pod has a new sandbox: it was not repaired in place")
 	}

@@ -33,7 +33,7 @@ func checkTwoNodes(t *testing.T, tc *testCluster) {
 	pods := tc.run(t, onNode(tc.Nodes()[0], mesh.Inject(mesh.Pod(ns, "a"), dual)),
 		onNode(tc.Nodes()[1], mesh.Inject(mesh.Pod(ns, "b"), dual)))
 	if pods[0].Status.HostIP == pods[1].Status.HostIP {
-		t.Fatalf("both pods are on %s", pods[0].Status.HostIP)
+		t.Fatalf("both pods are on %s, want different nodes", pods[0].Status.HostIP)
 	}
 	for from, to := range map[*corev1.Pod]*corev1.Pod{pods[0]: pods[1], pods[1]: pods[0]} {
 		ipv4, ipv6 := addresses(to)

@@ -23,7 +23,7 @@ type outage struct {
 	begin  time.Time // time when the sandbox before was stopped
 }
 
-// newOutage creates the pods, and waits until the agent knows them.
+// newOutage creates the pods, and waits until the agent knows the pod a.
 func (tc *testCluster) newOutage(t *testing.T) *outage {
 	t.Helper()
 	ns := tc.newNamespace(t)

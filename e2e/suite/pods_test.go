@@ -21,10 +21,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// readyTimeout is the time limit for the start of a pod, for a busy machine.
+// readyTimeout is the time limit for the start of a pod on a busy machine.
 var readyTimeout = timeFactor * 2 * time.Minute
 
-// deleteNow deletes a pod without a grace period.
+// deleteNow contains the options for deleting a pod without a grace period.
 var deleteNow = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 
 // notInNames matches characters that names of namespaces must not contain.

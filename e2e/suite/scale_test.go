@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// burstSize is the number of pods that start at the same time. A node has at most 110 pods,
-// including system pods.
+// burstSize is the number of pods that start at the same time. The kubelets of package cluster
+// permit 250 pods.
 const burstSize = 100
 
 var scale = testGroup{name: "scale", tests: []groupTest{

@@ -98,7 +98,7 @@ func startTestCluster(t *testing.T, archives ...string) *testCluster {
 	return tc
 }
 
-// node returns the node with the control plane, which is the default node of pods.
+// node returns the first node, which is the default node of pods.
 func (tc *testCluster) node() cluster.Node { return tc.Nodes()[0] }
 
 // chain returns the CNI configuration of the default node before the installation.

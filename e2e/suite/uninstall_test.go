@@ -34,7 +34,7 @@ func checkUninstall(t *testing.T, tc *testCluster) {
 }
 
 // mustBeAsBefore fails the test unless the nodes' CNI configurations and plugins are as before the
-// installation. Stubs in place of the removed plugins, which only accept DEL, are allowed.
+// installation. Stubs that only accept DEL may replace the removed plugins.
 func (tc *testCluster) mustBeAsBefore(t *testing.T) {
 	t.Helper()
 	now := tc.nodeFiles(t)
@@ -138,7 +138,7 @@ func (tc *testCluster) mustRejectReplacement(t *testing.T) {
 			"istio-cni's DaemonSet: %v", err)
 	}
 	if diff := cmp.Diff(string(before), string(conflist(t, tc.node()))); diff != "" {
-		t.Errorf("the rejected upgrade changed the chain:\n%s", diff)
+		t.Errorf("chain before and after the rejected upgrade (-before +after)\n%s", diff)
 	}
 	eventually(t, readyTimeout, "istio-cni's agents are ready after the rejected upgrade", func(ctx context.Context) error {
 		return tc.checkAgentsReady(ctx, "istio-cni-node")

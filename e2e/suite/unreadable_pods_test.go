@@ -111,7 +111,7 @@ func (o *outage) mustNotStart(t *testing.T, reason string) {
 	}
 }
 
-// failedADDs returns the messages and details of the pod's failed ADDs in the plugin's log.
+// failedADDs returns the errors and details of the pod's failed ADDs in the plugin's log.
 func (o *outage) failedADDs(t *testing.T) (output []string) {
 	t.Helper()
 	log, err := os.ReadFile(o.node().Path(pluginLog))

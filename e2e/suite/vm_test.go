@@ -83,7 +83,7 @@ func checkSystem(t *testing.T, tc *testCluster) {
 		got := strings.TrimSpace(mustPrint(t, tc.node(), row.argv...))
 		t.Logf("%s: %s", strings.Join(row.argv, " "), got)
 		if !strings.HasPrefix(got, row.want) {
-			t.Errorf("%s: %s, want %s", strings.Join(row.argv, " "), got, row.want)
+			t.Errorf("%s prints %q, want prefix %q", strings.Join(row.argv, " "), got, row.want)
 		}
 	}
 }
@@ -126,10 +126,10 @@ func checkNewImage(t *testing.T, tc *testCluster) {
 		tc.chartArgs()...)...); err != nil {
 		t.Error(err)
 	}
-	t.Logf("upgraded after %s", time.Since(begin).Round(time.Second))
+	t.Logf("agent upgraded after %s", time.Since(begin).Round(time.Second))
 	c.end(t)
 	pods, _ := c.count()
-	t.Logf("%d pods after %s", pods, time.Since(begin).Round(time.Second))
+	t.Logf("%d pods started and ended in %s", pods, time.Since(begin).Round(time.Second))
 	eventually(t, readyTimeout, "the agent is ready", func(ctx context.Context) error {
 		return tc.checkAgentsReady(ctx, agent)
 	})
