@@ -14,7 +14,7 @@ type Watch struct {
 	wake func()
 	dirs []string
 
-	inotify *instance // nil if it cannot be created: nodes run out of inotify instances
+	inotify *instance // nil until Renew can create it: nodes run out of inotify instances
 	watched descriptors
 }
 

@@ -233,7 +233,7 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 	// The process is unknown if the guard finds the rules missing before it reads the event, as it
 	// may after its own change.
 	if !slices.ContainsFunc(env.reports, func(r hostrules.Report) bool {
-		return strings.Contains(r.String(), "are restored") && strings.Contains(r.String(), `by process "nft"`)
+		return strings.Contains(r.String(), "has restored them") && strings.Contains(r.String(), `by process "nft"`)
 	}) {
 		t.Errorf("no report of a repair names the process nft: %v", env.reports)
 	}

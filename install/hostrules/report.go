@@ -45,7 +45,7 @@ func (r Report) String() string {
 	switch r.Kind {
 	case Repaired:
 		text := "the rules for probes of pods in ambient mode were changed by another program, " +
-			"and are restored"
+			"and the agent has restored them"
 		if r.PID != 0 {
 			text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
 				r.Process, r.PID)

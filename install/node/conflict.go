@@ -122,7 +122,7 @@ func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 			delete(cs.writers, name)
 			continue
 		}
-		// A program that did not write for two periods, and for maxFastPeriod, has stopped.
+		// A program has stopped if it has not written for two periods, and not for maxFastPeriod.
 		if c.Rewrites >= minRewrites && now.Sub(c.Last) <= max(maxFastPeriod, 2*c.period()) {
 			active = append(active, *c)
 		}
