@@ -102,7 +102,7 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 	env.start()
 	descriptors := 0
 	for i := range 4 {
-		if i == 1 { // the first iteration opens descriptors that are kept
+		if i == 1 { // the first iteration opens descriptors that stay open
 			descriptors = openDescriptors(t)
 		}
 		ns := netnstest.New(t)
@@ -203,7 +203,7 @@ func TestAddRefuses(t *testing.T) {
 				t.Errorf("error of kind %q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
 			if !hasNoRules(t, ns) || len(z.Pods()) > 0 {
-				t.Error("the pod was changed")
+				t.Error("the pod has rules, or ztunnel received a pod")
 			}
 		})
 	}
@@ -220,7 +220,7 @@ func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	env.start()
 	ztunneltest.Start(t, env.socket, nil)
 	if _, err := env.add("web", ns); source.KindOf(err) != agent.KindRules {
-		t.Errorf("error of kind %q: %v", source.KindOf(err), err)
+		t.Errorf("error of kind %q: %v, want the kind %q", source.KindOf(err), err, agent.KindRules)
 	}
 	rulestest.Eventually(t, "the pod is reported", func() bool {
 		env.mu.Lock()
@@ -282,7 +282,7 @@ func TestAddUsesAnnotations(t *testing.T) {
 	ztunneltest.Start(t, env.socket, nil)
 	e, err := env.add("web", ns)
 	if err != nil || !env.hasRules(ns, func(a *rules.Ambient) { a.DNS = false }) || e.Ambient.DNS {
-		t.Errorf("the enrollment is %+v, %v, or the rules capture DNS", e, err)
+		t.Errorf("the enrollment is %+v, error %v; want an enrollment and rules without DNS capture", e, err)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {
 		t.Errorf("notes %q, want one about the invalid annotation", e.Notes)

@@ -41,7 +41,7 @@ func removeLabels(p *decide.Pod) { p.Metadata.Labels = map[string]string{} }
 
 // TestRulesOfAKilledAgentAreRemoved covers an agent that was killed after installing the rules and
 // before the annotation, and a label that is removed before the next agent starts. Rules of a
-// sidecar are kept.
+// sidecar stay.
 func TestRulesOfAKilledAgentAreRemoved(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestStaticPodAfterARestart(t *testing.T) {
 	z := ztunneltest.Start(t, env.socket, nil)
 	z.Wait(t, "add uid-static")
 	if z.Pods()["uid-static"] != ns.ID() {
-		t.Error("ztunnel gets another network namespace")
+		t.Error("ztunnel received another network namespace")
 	}
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.hasRules(ns) })
 }
@@ -130,7 +130,7 @@ func TestZtunnelRestarts(t *testing.T) {
 	rulestest.Eventually(t, "the pod that starts has rules", func() bool { return env.hasRules(fresh) })
 	select {
 	case err := <-added:
-		t.Fatalf("the pod starts without ztunnel: %v", err)
+		t.Fatalf("ADD returned before a ztunnel connected: error %v", err)
 	default:
 	}
 	second := ztunneltest.Start(t, env.socket, nil)
@@ -142,7 +142,7 @@ func TestZtunnelRestarts(t *testing.T) {
 		t.Errorf("ztunnel has %v, want both pods with their network namespaces", p)
 	}
 	if got := env.patched(); strings.Contains(got, "web=") || !env.hasRules(ns) {
-		t.Errorf("the enrolled pod has changed: patches %s", got)
+		t.Errorf("patches %s, want none of web, and web must keep its rules", got)
 	}
 	// During an upgrade two ztunnels have the pods.
 	next := ztunneltest.Start(t, env.socket, nil)
@@ -164,13 +164,13 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	takeRepaired := func(uid string) (has bool) {
 		r := env.Rules(uid)
 		if r == nil {
-			t.Fatalf("no rules of %s", uid)
+			t.Fatalf("Rules returns nil for %s", uid)
 		}
 		defer r.Release()
 		return r.Repaired != nil
 	}
 	if takeRepaired("uid-web") {
-		t.Error("a pod that enters ambient mode is repaired")
+		t.Error("Rules returns a repair of a pod that enters ambient mode")
 	}
 	env.stop()
 	z.Stop()
@@ -187,10 +187,10 @@ func TestRepairsAreKeptForTheAudit(t *testing.T) {
 	fresh := netnstest.New(t)
 	env.put("fresh", annotated(redirection, "enabled")) // from before the last boot
 	if _, err := env.add("fresh", fresh); err != nil || takeRepaired("uid-fresh") {
-		t.Errorf("a pod that starts is repaired: %v", err)
+		t.Errorf("ADD: error %v, want none, and no repair of a pod that starts", err)
 	}
 	if env.Rules("uid-unknown") != nil {
-		t.Error("rules of an unknown pod")
+		t.Error("Rules returns rules of an unknown pod")
 	}
 }
 

@@ -67,12 +67,12 @@ func TestNamespaceLabelDeterminesTheMode(t *testing.T) {
 		env.Changed("shop", "")
 	}
 	if !hasNoRules(t, ns) {
-		t.Error("enrolled without a label")
+		t.Error("the pod is enrolled without a label")
 	}
 	setMode("ambient")
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.annotation("web") == "enabled" })
 	if !env.hasRules(ns) {
-		t.Error("no rules")
+		t.Error("the pod has no rules")
 	}
 	setMode("none")
 	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return env.annotation("web") == "" })
@@ -246,8 +246,8 @@ func TestAgentRestarts(t *testing.T) {
 	}
 }
 
-// TestPodsAreNotListedYet checks that no ztunnel is accepted and no ADD succeeds before the pods
-// are listed.
+// TestPodsAreNotListedYet checks that no ztunnel is served and no ADD succeeds before the pods are
+// listed.
 func TestPodsAreNotListedYet(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.AddTimeout = 50 * time.Millisecond
@@ -258,7 +258,7 @@ func TestPodsAreNotListedYet(t *testing.T) {
 		t.Errorf("error %v, want that the pods are not listed yet", err)
 	}
 	if env.ztunnels.State().Restored {
-		t.Error("a ztunnel was accepted")
+		t.Error("ztunnels are served before the pods are listed")
 	}
 	env.mu.Lock()
 	env.synced = true
@@ -275,7 +275,7 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 	env.start()
 	rulestest.Eventually(t, "the pod is pending", func() bool { return env.annotation("web") == "pending" })
 	if !env.hasRules(ns) {
-		t.Error("no rules")
+		t.Error("the pod has no rules")
 	}
 	ztunneltest.Start(t, env.socket, nil)
 	rulestest.Eventually(t, "the annotation is enabled", func() bool { return env.annotation("web") == "enabled" })

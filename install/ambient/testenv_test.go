@@ -181,7 +181,7 @@ func (env *testEnv) delete(name string) {
 	env.Changed("shop", name)
 }
 
-// addSandbox adds a sandbox of the pod that the agent can find.
+// addSandbox makes the agent find the network namespace as the pod's sandbox, and returns ns.
 func (env *testEnv) addSandbox(name string, ns *netns.NS) *netns.NS {
 	env.mu.Lock()
 	defer env.mu.Unlock()

@@ -36,8 +36,11 @@ func TestIsOpen(t *testing.T) {
 			if isOpen(path) {
 				t.Error("isOpen is true after the end of the process")
 			}
-			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil || isOpen(path) {
-				t.Errorf("isOpen is true with a regular file, or %v", err)
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if isOpen(path) {
+				t.Error("isOpen is true with a regular file")
 			}
 		})
 	}
@@ -60,7 +63,7 @@ func TestServerKeepsTheSocketOfAnotherProcess(t *testing.T) {
 	_ = other.SetDeadline(time.Unix(1, 0))
 	for range 3 {
 		if current, err := s.ensureSocket(first); current != first || err != nil {
-			t.Fatalf("the socket was replaced: %v", err)
+			t.Fatalf("ensureSocket: error %v, want none, and the socket of the running process to stay", err)
 		}
 	}
 	if conn, err := other.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -69,7 +72,7 @@ func TestServerKeepsTheSocketOfAnotherProcess(t *testing.T) {
 	_ = other.Close()
 	second, err := s.ensureSocket(first)
 	if err != nil || second == first {
-		t.Fatalf("the socket was not replaced after the end of the process: %v", err)
+		t.Fatalf("ensureSocket: error %v, want none, and a new socket after the other was closed", err)
 	}
 	_ = second.Close()
 }

@@ -28,7 +28,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 		case m.Help == "" || strings.HasSuffix(m.Help, "."):
 			t.Errorf("%s: help %q is not a sentence without a full stop", m.Name, m.Help)
 		case (m.Type == metrics.Histogram) != (len(m.Buckets) > 0):
-			t.Errorf("%s: a %s with %d buckets", m.Name, m.Type, len(m.Buckets))
+			t.Errorf("%s: this %s has %d buckets; only histograms must have buckets", m.Name, m.Type, len(m.Buckets))
 		case m.Type == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") &&
 			!strings.HasSuffix(m.Name, "_bytes"):
 			t.Errorf("%s: a histogram without a unit", m.Name)

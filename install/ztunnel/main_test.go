@@ -25,7 +25,7 @@ type testEnv struct {
 	*ztunnel.Server
 	path string
 	logs *observer.ObservedLogs
-	// count is the number of connections that the server has reported last (Options.Connected).
+	// count is the number of connections that the server last reported (Options.Connected).
 	count atomic.Int64
 	stop  func()
 }

@@ -163,7 +163,7 @@ func TestInvalidPods(t *testing.T) {
 	closed := pod(t, "closed")
 	_ = closed.Netns.Close()
 	if err := env.Add(t.Context(), closed); err == nil {
-		t.Error("a closed namespace was accepted")
+		t.Error("Add accepted a closed namespace")
 	}
 	if err := env.Remove(t.Context(), ""); err == nil {
 		t.Error("Remove accepted an empty uid")

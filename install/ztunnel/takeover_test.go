@@ -21,16 +21,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// reconnecting is a ztunnel that connects again when its connection ends, and keeps the pods of the
+// reconnectingZtunnel is a ztunnel that connects again when its connection ends, and keeps the pods of the
 // last snapshot.
-type reconnecting struct {
+type reconnectingZtunnel struct {
 	mu   sync.Mutex
 	pods map[string]netns.ID
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-func (z *reconnecting) run(path string) {
+func (z *reconnectingZtunnel) run(path string) {
 	for {
 		if c, err := ztunneltest.Dial(path, zds.Version_V1); err == nil {
 			stop := make(chan struct{})
@@ -52,7 +52,7 @@ func (z *reconnecting) run(path string) {
 	}
 }
 
-func (z *reconnecting) serve(c *ztunneltest.Client) {
+func (z *reconnectingZtunnel) serve(c *ztunneltest.Client) {
 	snapshot := map[string]netns.ID{}
 	synced := false
 	for {
@@ -84,7 +84,7 @@ func (z *reconnecting) serve(c *ztunneltest.Client) {
 	}
 }
 
-func (z *reconnecting) has(p ztunnel.Pod) bool {
+func (z *reconnectingZtunnel) has(p ztunnel.Pod) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.pods[p.UID] == p.Netns.ID()
@@ -97,7 +97,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	var current atomic.Pointer[testEnv]
 	current.Store(start(t, path))
 	current.Load().Restore(nil)
-	z := &reconnecting{pods: map[string]netns.ID{}, stop: make(chan struct{})}
+	z := &reconnectingZtunnel{pods: map[string]netns.ID{}, stop: make(chan struct{})}
 	z.done.Go(func() { z.run(path) })
 	ns := []*netns.NS{pod(t, "0").Netns, pod(t, "1").Netns}
 
@@ -243,7 +243,7 @@ func TestConcurrentChangesLoseNoPod(t *testing.T) {
 			}
 		}
 		if len(steady.Pods())+len(last.Pods()) > 0 {
-			t.Errorf("remaining pods: %v, %v", steady.Pods(), last.Pods())
+			t.Errorf("the ztunnels still have the pods %v and %v, want none", steady.Pods(), last.Pods())
 		}
 		steady.Stop()
 		last.Stop()
@@ -253,7 +253,7 @@ func TestConcurrentChangesLoseNoPod(t *testing.T) {
 		}
 	}()
 	if after := netnstest.Descriptors(t); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+		t.Errorf("%d descriptors are open at the end, want at most %d as before", after, before)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Errorf("Add: error %v, want ErrNotConnected", err)
 	}
 	if _, err := os.Lstat(env.path); err != nil {
-		t.Errorf("the file of the socket, which the next agent replaces: %v", err)
+		t.Errorf("the socket does not remain for the next agent: %v", err)
 	}
 	if _, err := net.Dial("unixpacket", env.path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a new connection: error %v, want ECONNREFUSED", err)
