@@ -24,7 +24,7 @@ func enrollment() agent.Enrollment {
 	return agent.Enrollment{Ambient: rules.DefaultAmbient(), Backend: "nft", Outcome: "created"}
 }
 
-var address = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
+var webAddresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 
 // TestNetworkNamespaceArrives checks that the network namespace is passed as a descriptor,
 // independent of its path in the agent's container.
@@ -33,14 +33,15 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 	env := start(t, socket(t), serve.Options{Objects: echo, Enroll: func(
 		_ context.Context, ref source.Ref, got *netns.NS, addresses []netip.Addr,
 	) (agent.Enrollment, error) {
-		if ref != web || got.ID() != ns.ID() || len(addresses) != 1 || addresses[0] != address[0] {
-			t.Errorf("pod %v in the network namespace %v, want %v in %v; addresses %v", ref, got.ID(), web, ns.ID(), addresses)
+		if ref != web || got.ID() != ns.ID() || len(addresses) != 1 || addresses[0] != webAddresses[0] {
+			t.Errorf("pod %v in the network namespace %v, want %v in %v; addresses %v, want %v", ref, got.ID(), web, ns.ID(),
+				addresses, webAddresses)
 		}
 		return enrollment(), nil
 	}})
 	before := netnstest.Descriptors(t)
 	for range 5 {
-		e, err := env.client().Enroll(t.Context(), web, address, ns.FD())
+		e, err := env.client().Enroll(t.Context(), web, webAddresses, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
 			t.Fatalf("enrollment %+v, error %v, want backend nft with DNS", e, err)
 		}
@@ -82,7 +83,7 @@ func TestRefusedEnrollments(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			env := start(t, socket(t), serve.Options{Objects: echo, Enroll: test.enroll})
-			_, err := env.client().Enroll(t.Context(), web, address, test.fd)
+			_, err := env.client().Enroll(t.Context(), web, webAddresses, test.fd)
 			if source.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("error of kind %q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
@@ -98,7 +99,7 @@ func TestRefusedEnrollments(t *testing.T) {
 		}
 	})
 	t.Run("no agent listens", func(t *testing.T) {
-		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, address, ns.FD())
+		_, err := client.New(client.Options{Socket: socket(t)}).Enroll(t.Context(), web, webAddresses, ns.FD())
 		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "no agent listens") {
 			t.Errorf("error of kind %q: %v, want unavailable, because no agent listens",
 				source.KindOf(err), err)
@@ -117,12 +118,12 @@ func TestWaitingEnrollments(t *testing.T) {
 	) (agent.Enrollment, error) {
 		began <- struct{}{}
 		<-ctx.Done()
-		return agent.Enrollment{}, source.WithKind(agent.KindZtunnel, errors.New("the agent ends"))
+		return agent.Enrollment{}, source.WithKind(agent.KindZtunnel, errors.New("the agent exits"))
 	}})
 	ended := make(chan error, waiting)
 	for range waiting {
 		go func() {
-			_, err := env.client().Enroll(context.Background(), web, address, ns.FD())
+			_, err := env.client().Enroll(context.Background(), web, webAddresses, ns.FD())
 			ended <- err
 		}()
 	}
@@ -130,7 +131,7 @@ func TestWaitingEnrollments(t *testing.T) {
 		select {
 		case <-began:
 		case err := <-ended:
-			t.Fatalf("an enrollment ended while the agent runs: %v", err)
+			t.Fatalf("an enrollment ended while the agent was running: %v", err)
 		}
 	}
 	if _, err := env.client().Pod(t.Context(), web); err != nil {
@@ -138,8 +139,8 @@ func TestWaitingEnrollments(t *testing.T) {
 	}
 	env.stop()
 	for range waiting {
-		if err := <-ended; err == nil || !strings.Contains(err.Error(), "the agent ends") {
-			t.Errorf("error %v, want that the agent ends", err)
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "the agent exits") {
+			t.Errorf("error %v, want that the agent exits", err)
 		}
 	}
 }

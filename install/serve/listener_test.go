@@ -75,7 +75,7 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	}()
 	env.wait(t, "failed listen on socket "+path+": ")
 	if env.Listening() {
-		t.Error("the server listens")
+		t.Error("Listening is true without a socket")
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	cancel()
 	<-done
 	if env.Listening() {
-		t.Error("the server listens after its end")
+		t.Error("Listening is true after Run has returned")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestRemove(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
-			t.Errorf("the directory of the socket: %v, want a missing one", err)
+			t.Errorf("stat of the directory of the socket: error %v, want that it does not exist", err)
 		}
 	}
 }

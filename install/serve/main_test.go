@@ -45,7 +45,7 @@ var echo = objects{pod: func(_ context.Context, r source.Ref) ([]byte, bool, err
 		r.UID), false, nil
 }}
 
-// failing returns an error for every request for a pod.
+// failing returns the error for every request for a pod, and from Ready.
 func failing(err error) objects {
 	return objects{ready: err, pod: func(context.Context, source.Ref) ([]byte, bool, error) {
 		return nil, false, err
@@ -93,7 +93,7 @@ func start(t testing.TB, path string, o serve.Options) *testEnv {
 	for !env.Listening() {
 		select {
 		case <-done:
-			t.Fatalf("the server has ended: %v", env.reported())
+			t.Fatalf("Run returned before the server listened; reported: %q", env.reported())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -134,7 +134,7 @@ func (env *testEnv) wait(t testing.TB, text string) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("no report with %q, but %q", text, env.reported())
+			t.Fatalf("no report contains %q; reported: %q", text, env.reported())
 		}
 	}
 }

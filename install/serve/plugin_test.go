@@ -57,7 +57,7 @@ func startNode(t testing.TB, pods ...string) (api source.Source, env *testEnv) {
 func TestAgentAndAPIServerAgree(t *testing.T) {
 	files, err := filepath.Glob("../../plugin/decide/testdata/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
+		t.Fatalf("files with pods: %q, error %v, want at least one file", files, err)
 	}
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {

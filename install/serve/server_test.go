@@ -44,10 +44,10 @@ func TestRequestsAreAnswered(t *testing.T) {
 	}
 }
 
-func TestWithoutAPolicyThereIsNone(t *testing.T) {
+func TestPolicyIsOptional(t *testing.T) {
 	if p, err := start(t, socket(t),
 		serve.Options{Objects: echo}).client().Policy(t.Context()); err != nil || p != nil {
-		t.Errorf("the policy is %s, %v; want none", p, err)
+		t.Errorf("policy %s, error %v, want neither", p, err)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestInvalidRequests(t *testing.T) {
 			env := start(t, socket(t), serve.Options{Objects: echo})
 			answer := exchange(t, env.path, agent.AppendFrame(nil, []byte(row.request)))
 			if !strings.Contains(answer, row.answer) || row.answer == "" && answer != "" {
-				t.Errorf("answer %q, want %q in it", answer, row.answer)
+				t.Errorf("answer %q, want one that contains %q", answer, row.answer)
 			}
 			env.wait(t, strings.ReplaceAll(row.failed, "PATH", env.path))
 			if reports := env.reported(); len(reports) != 1 {

@@ -56,7 +56,7 @@ func TestANewAgentTakesOver(t *testing.T) {
 }
 
 // TestSocketBelongsToTheRunningAgent checks that an old agent that still runs leaves the socket to
-// the new agent, and creates the socket again when the new agent ends.
+// the new agent, and creates the socket again when the new agent exits.
 func TestSocketBelongsToTheRunningAgent(t *testing.T) {
 	path := socket(t)
 	old := start(t, path, serve.Options{Objects: echo})
@@ -182,7 +182,7 @@ func TestAKilledAgent(t *testing.T) {
 	_ = command.Process.Kill()
 	_ = command.Wait()
 	if _, err := os.Lstat(path); err != nil {
-		t.Error(err)
+		t.Errorf("the killed agent left no socket: %v", err)
 	}
 	if err := c().Ready(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "no agent listens") {

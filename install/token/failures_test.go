@@ -65,7 +65,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				}
 				if after, err := os.ReadFile(env.options.Kubeconfig); err != nil ||
 					string(after) != string(before) {
-					t.Errorf("the kubeconfig was changed, or cannot be read: %v", err)
+					t.Errorf("kubeconfig %s, error %v, want an unchanged kubeconfig", after, err)
 				}
 				// The next valid token is published.
 				env.server.Always(apiservertest.Normal())
@@ -147,7 +147,7 @@ func TestATokenWithoutThePermissionForNamespaces(t *testing.T) {
 			s := env.Status()
 			if s.Usable(time.Now()) == needed ||
 				needed && !strings.HasPrefix(s.Forbidden.Error(), "namespace default: ") {
-				t.Errorf("namespaces needed %v: status %+v, usable %v", needed, s, !needed)
+				t.Errorf("namespaces needed %v: status %+v, want usable %v", needed, s, !needed)
 			}
 			later(5 * time.Second)
 			if s := env.Status(); !s.Usable(time.Now()) {

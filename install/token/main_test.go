@@ -31,7 +31,7 @@ type testEnv struct {
 	stop    func()
 }
 
-// jwt returns a token that is valid from now on for some time.
+// jwt returns a token that is valid from now on for the lifetime.
 func jwt(lifetime time.Duration) string {
 	return apiservertest.JWT(account, time.Now(), time.Now().Add(lifetime))
 }

@@ -22,7 +22,7 @@ func TestPublishedKubeconfig(t *testing.T) {
 			"server": env.server.URL(), "certificate-authority-data": inBase64(env.server.CA()),
 		}
 		if d := cmp.Diff(want, cluster); d != "" || text != jwt(time.Hour) {
-			t.Errorf("token %q; cluster (-want +got)\n%s", text, d)
+			t.Errorf("token %q, want the projected one; cluster (-want +got)\n%s", text, d)
 		}
 		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o600 {
 			t.Errorf("kubeconfig: %v, error %v, want mode 0600", info, err)
@@ -84,11 +84,11 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 			}
 			later(time.Until(s.IssuedAt.Add(90*time.Minute - time.Second)))
 			if got := env.Status(); got != s || got.Age(time.Now()) != 90*time.Minute-time.Second {
-				t.Fatalf("renewed too early: %+v", got)
+				t.Fatalf("status %+v, want the unrenewed token 90 min after its issue", got)
 			}
 			later(30*time.Minute + 21*time.Second)
 			if got := env.Status(); got.Published != s.Published+1 || !got.Usable(time.Now()) {
-				t.Fatalf("not renewed: %+v", got)
+				t.Fatalf("status %+v, want a renewed token", got)
 			}
 		}
 		if d := cmp.Diff([]int64{36000, 36000, 36000, 36000}, lifetimes); d != "" {
@@ -149,7 +149,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// unavailableSince returns the status if the API server has not answered since the given time.
+// unavailableSince returns a status in which the API server has not answered since the given time.
 func unavailableSince(since time.Time) token.Status {
 	return token.Status{Origin: token.Projected, Unavailable: errAny, UnavailableSince: since}
 }
@@ -238,7 +238,7 @@ func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
 			renewals[env.Status().IssuedAt.Truncate(time.Second)] = true
 		}
 		if len(checks) < agents/2 || len(renewals) < agents/2 {
-			t.Errorf("%d agents check tokens in %d and renew tokens in %d different seconds, want %d",
+			t.Errorf("%d agents check tokens in %d and renew tokens in %d different seconds, want at least %d",
 				agents, len(checks), len(renewals), agents/2)
 		}
 	})

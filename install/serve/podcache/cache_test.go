@@ -27,7 +27,7 @@ func TestPodsOfTheNodeAreCached(t *testing.T) {
 			}}},
 		}
 		if d := cmp.Diff(want, got); d != "" || fetched {
-			t.Errorf("fetched %v (-want +got)\n%s", fetched, d)
+			t.Errorf("fetched %v, want false; pod (-want +got)\n%s", fetched, d)
 		}
 		if requests, failures := env.fetchedPaths(), env.takeFailures(); len(requests) > 0 || !env.Synced() ||
 			len(failures) > 0 {
@@ -191,7 +191,7 @@ func TestCachedAndFetchedPodsAreEqual(t *testing.T) {
 		synctest.Wait()
 		got, fetched := env.pod(web)
 		if d := cmp.Diff(cached, got); d != "" || !fetched {
-			t.Errorf("fetched %v (-cached +fetched)\n%s", fetched, d)
+			t.Errorf("fetched %v, want true; pod (-cached +fetched)\n%s", fetched, d)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func TestAPodIsCachedSoonAfterConnectionsWereRefused(t *testing.T) {
 	})
 }
 
-// waitForNewPod waits for the longest pause, and fails the test unless the new pod is cached then.
+// waitForNewPod waits for the longest delay, and fails the test unless the new pod is cached then.
 func (env *testEnv) waitForNewPod() {
 	env.t.Helper()
 	time.Sleep(5 * time.Second)
@@ -101,26 +101,26 @@ func checkAttemptsAreSpread(t *testing.T, fault apiservertest.Behavior) {
 		env.server.Always(fault)
 		env.server.ForgetHistory()
 		time.Sleep(time.Hour / 2)
-		var pauses []time.Duration
+		var delays []time.Duration
 		requests := env.server.Requests()
 		for i, r := range requests[1:] {
 			// One attempt has several requests: for a stream, and for a list.
-			if pause := r.Time.Sub(requests[i].Time); pause > 0 {
-				pauses = append(pauses, pause)
+			if delay := r.Time.Sub(requests[i].Time); delay > 0 {
+				delays = append(delays, delay)
 			}
 		}
-		if len(pauses) < 500 || slices.Min(pauses) < 500*time.Millisecond ||
-			slices.Max(pauses) > 5*time.Second {
-			t.Fatalf("%d pauses from %v to %v, want at least 500 from 500ms to 5s", len(pauses),
-				slices.Min(pauses), slices.Max(pauses))
+		if len(delays) < 500 || slices.Min(delays) < 500*time.Millisecond ||
+			slices.Max(delays) > 5*time.Second {
+			t.Fatalf("%d delays from %v to %v, want at least 500 from 500ms to 5s", len(delays),
+				slices.Min(delays), slices.Max(delays))
 		}
 		var spread [10]int
-		for _, p := range pauses {
-			spread[p/(500*time.Millisecond)%10]++
+		for _, d := range delays {
+			spread[d/(500*time.Millisecond)%10]++
 		}
 		for i, n := range spread[1:] {
-			if n < len(pauses)/18 || n > len(pauses)/4 {
-				t.Errorf("%d of %d pauses begin with %v, want an eighteenth to a quarter", n, len(pauses),
+			if n < len(delays)/18 || n > len(delays)/4 {
+				t.Errorf("%d of %d delays begin with %v, want an eighteenth to a quarter", n, len(delays),
 					time.Duration(i+1)*500*time.Millisecond)
 			}
 		}
@@ -145,7 +145,7 @@ func TestNamespacesAreRequestedRarely(t *testing.T) {
 				requests++
 			}
 		}
-		if requests > 1000 { // with the pauses for pods, there would be more than 2000
+		if requests > 1000 { // with the delays for pods, there would be more than 2000
 			t.Errorf("%d requests in an hour, want at most 1000", requests)
 		}
 	})

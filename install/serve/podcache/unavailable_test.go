@@ -115,9 +115,9 @@ func TestRefused(t *testing.T) {
 				env.server.ForgetHistory()
 				wantRefused("during the fault", 6*time.Second, row.refused)
 				env.server.Always(apiservertest.Reset())
-				wantRefused("unavailable", time.Minute, "") // the client retries for ten seconds before it reports an error
+				wantRefused("unavailable", 6*time.Second, "")
 				env.server.Always(row.answer)
-				wantRefused("available again, and rejecting", time.Minute, row.refused)
+				wantRefused("available again, and rejecting", 6*time.Second, row.refused)
 				env.server.Always(apiservertest.Normal())
 				wantRefused("after the fault", 6*time.Second, "")
 			})
