@@ -172,7 +172,7 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 // scheduleAudit plans an audit of a pod at a time, unless an earlier audit is planned.
 func (a *Auditor) scheduleAudit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
-// forget removes the state of a deleted pod that is not in a.pods: backoffs and the stored repair.
+// forget removes the backoffs and the stored repair of a pod that has been removed from a.pods.
 func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
 	a.repairBackoff.delays.Forget(uid)

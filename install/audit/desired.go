@@ -257,9 +257,9 @@ func (r *auditRun) isStatic() bool { return r.desired.sandboxPod.UID != r.uid }
 // recreation returns the instruction for creating the pod again.
 func (r *auditRun) recreation() string {
 	if r.isStatic() {
-		return "move its manifest out of the kubelet's directory and back"
+		return "move the pod's manifest out of the kubelet's directory and back"
 	}
-	return "delete it so that it is created again"
+	return "delete the pod so that it is created again"
 }
 
 // object returns the object of the pod. For an orphaned pod, it contains only the identity.

@@ -73,8 +73,8 @@ func (r *auditRun) recordEvent(reason, message string) {
 }
 
 const (
-	// maxQueueLen is the maximum number of waiting events. If there are more, because the API server
-	// is unavailable, the oldest ones are dropped.
+	// maxQueueLen is the maximum number of waiting events. If there are more, because the API
+	// server is unavailable, the oldest ones are dropped.
 	maxQueueLen = 500
 	// deliverTimeout is the time limit for the delivery of an event.
 	deliverTimeout = 10 * time.Second

@@ -165,7 +165,8 @@ func (r *auditRun) inspectIPv6(ctx context.Context, addresses []netip.Addr, situ
 			r.onUnreadable(err)
 			return
 		}
-		// Ignore the error: the pod's annotations have become invalid, and ADD would capture nothing.
+		// Ignore the error: the pod's annotations have become invalid, and ADD would capture
+		// nothing.
 		parameters, _, _ := decide.Parameters(object, addresses, r.Decide)
 		r.ipv6 = ipv6Decision{version: r.version, addresses: addresses, captured: parameters.IPv6}
 	}

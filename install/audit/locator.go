@@ -12,7 +12,8 @@ import (
 
 const (
 	// The delay of the next search for a sandbox that was not found doubles from
-	// initialSearchBackoff to maxSearchBackoff. A change of the pod triggers an immediate search.
+	// initialSearchBackoff to maxSearchBackoff. A change of the pod triggers an immediate search,
+	// unless the pod changes continually.
 	initialSearchBackoff = 250 * time.Millisecond
 	maxSearchBackoff     = time.Minute
 	// searchTimeout is the time limit of a search.

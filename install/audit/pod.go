@@ -132,8 +132,9 @@ func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limit
 	return at, at.After(now)
 }
 
-// reset removes the differences and permits the next repair without backoff. It keeps the rate limit
-// of repairs, and the time of the last failed one, from which recordAttempt computes the backoff.
+// reset removes the differences and permits the next repair without backoff. It keeps the rate
+// limit of repairs, and the time of the last failed one, from which recordAttempt decides whether
+// the next backoff continues to double.
 func (u *unrepaired) reset() {
 	*u = unrepaired{repairs: u.repairs, failed: attempt{last: u.failed.last}}
 }

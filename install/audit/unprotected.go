@@ -98,8 +98,8 @@ func (r *auditRun) repairInPlace(ctx context.Context, ns Namespace) {
 		if err != nil {
 			reason = err.Error()
 		}
-		r.recordEvent(reasonRepairFailed, r.cause()+
-			"; the rules cannot be applied to the pod; "+r.recreation()+": "+reason)
+		r.recordEvent(reasonRepairFailed, r.cause()+"; "+r.recreation()+
+			", because the rules cannot be applied: "+reason)
 		r.applyPolicy(ctx, time.Time{})
 		return
 	}
