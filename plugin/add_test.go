@@ -491,11 +491,11 @@ func TestManyADDsAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	if all, err := recordtest.List(record.In(runDir)); err != nil || len(all) != many {
-		t.Errorf("%d records, %v; want %d", len(all), err, many)
+		t.Errorf("%d records, error %v; want %d", len(all), err, many)
 	}
 	data, err := os.ReadFile(filepath.Join(runDir, "sluice-cni.log"))
 	if lines := strings.Count(string(data), "\n"); err != nil || lines != 2*many {
-		t.Errorf("%d lines in the log, %v; want %d", lines, err, 2*many)
+		t.Errorf("%d lines in the log, error %v; want %d", lines, err, 2*many)
 	}
 	for text := range strings.Lines(string(data)) {
 		if !json.Valid([]byte(text)) {

@@ -45,7 +45,7 @@ func TestSeveralAttachments(t *testing.T) {
 			}
 			all, err := record.In(first.runDir).Of(first.id)
 			if err != nil || len(all) != 2 {
-				t.Fatalf("records: %+v, %v; want two", all, err)
+				t.Fatalf("records: %+v, error %v; want two", all, err)
 			}
 			for _, r := range all {
 				if r.Redirect == nil || r.Redirect.IPv6 != tc.ipv6 {

@@ -91,7 +91,7 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 		keys, err := record.In(c.runDir).Keys()
 		if want := []record.Key{{ContainerID: c.id, IfName: "eth0"}}; err != nil ||
 			!slices.Equal(keys, want) {
-			t.Errorf("records: %v, %v; want %v", keys, err, want)
+			t.Errorf("records: %v, error %v; want %v", keys, err, want)
 		}
 	})
 	t.Run("rules of a Kubernetes sandbox", func(t *testing.T) {

@@ -128,7 +128,7 @@ func TestTheExecutable(t *testing.T) {
 	}
 	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||
 		string(file) != out.stderr {
-		t.Errorf("log file: %q, %v; want %q", file, err, out.stderr)
+		t.Errorf("log file: %q, error %v; want %q", file, err, out.stderr)
 	}
 	execute(t, host, "CHECK", c).checkSilent(t)
 	execute(t, host, "DEL", c).checkSilent(t)

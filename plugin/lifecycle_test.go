@@ -67,7 +67,7 @@ func checkAnswers(t *testing.T, network *testbed.Network, outbound, inbound test
 	} {
 		tc.call.Timeout = 20 * time.Second // for a busy machine
 		if got, err := network.Dial(tc.call); err != nil || got.By != tc.want {
-			t.Errorf("%s: %s, %v; want %s", tc.call, got, err, tc.want)
+			t.Errorf("%s: %s, error %v; want %s", tc.call, got, err, tc.want)
 		}
 	}
 }

@@ -32,9 +32,9 @@ type statusCache struct {
 
 // cachedStatus is the content of the file.
 type cachedStatus struct {
-	Boot    string               `json:"boot"`
-	Program string               `json:"program"`
-	Good    map[string]time.Time `json:"good"` // time of the last success of each check
+	Boot      string               `json:"boot"`
+	Program   string               `json:"program"`
+	Successes map[string]time.Time `json:"good"` // time of the last success of each check
 }
 
 const statusFile = "sluice-cni-status.json"
@@ -53,13 +53,13 @@ func (c statusCache) check(name string, ttl time.Duration, do func() error) erro
 	}
 	err := do()
 	// Read the file again, because a call that failed meanwhile may have invalidated the cache.
-	good := c.lastSuccesses()
-	delete(good, name)
+	successes := c.lastSuccesses()
+	delete(successes, name)
 	if err == nil {
-		good[name] = c.now
+		successes[name] = c.now
 	}
-	maps.DeleteFunc(good, func(_ string, at time.Time) bool { return c.since(at) >= maxTTL })
-	c.write(good)
+	maps.DeleteFunc(successes, func(_ string, at time.Time) bool { return c.since(at) >= maxTTL })
+	c.write(successes)
 	return err
 }
 
@@ -83,18 +83,18 @@ func (c statusCache) lastSuccesses() map[string]time.Time {
 	if err != nil || json.Unmarshal(data, &s) != nil {
 		return map[string]time.Time{}
 	}
-	if s.Boot != c.boot || s.Program != c.program || s.Good == nil {
+	if s.Boot != c.boot || s.Program != c.program || s.Successes == nil {
 		return map[string]time.Time{}
 	}
-	return s.Good
+	return s.Successes
 }
 
 // write writes the file. Errors are ignored: the checks are then repeated.
-func (c statusCache) write(good map[string]time.Time) {
+func (c statusCache) write(successes map[string]time.Time) {
 	if c.boot == "" || c.program == "" {
 		return
 	}
-	data, err := json.Marshal(cachedStatus{c.boot, c.program, good})
+	data, err := json.Marshal(cachedStatus{c.boot, c.program, successes})
 	if err != nil || os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
 		return
 	}

@@ -160,7 +160,7 @@ func (c sandboxCall) record(t testing.TB) record.Record {
 func (c sandboxCall) checkNoRecord(t testing.TB) {
 	t.Helper()
 	if all, err := recordtest.List(record.In(c.runDir)); err != nil || len(all) > 0 {
-		t.Errorf("records: %+v, %v; want none", all, err)
+		t.Errorf("records: %+v, error %v; want none", all, err)
 	}
 }
 

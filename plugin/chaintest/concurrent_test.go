@@ -49,7 +49,7 @@ func (n *node) checkLines(t testing.TB, verb string, want int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.run, "sluice-cni*.log"))
 	if err != nil || len(files) != 1 {
-		t.Errorf("log files: %q, %v; want one", files, err)
+		t.Errorf("log files: %q, error %v; want one", files, err)
 	}
 	got := 0
 	for _, file := range files {

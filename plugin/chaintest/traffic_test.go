@@ -132,7 +132,7 @@ func (p *pod) checkTraffic(t testing.TB, captured bool) {
 	}
 	for _, c := range connections {
 		if got, err := dial(c.from, c.uid, c.address); err != nil || got != c.want {
-			t.Errorf("%s at %s: answered by %q, %v; want %q", c.name, c.address, got, err, c.want)
+			t.Errorf("%s at %s: answered by %q, error %v; want %q", c.name, c.address, got, err, c.want)
 		}
 	}
 }

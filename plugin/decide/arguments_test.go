@@ -73,7 +73,7 @@ func TestArguments(t *testing.T) {
 			pod.Spec.InitContainers[0].Args = strings.Fields(test.args)
 			r, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if err != nil || r.ProxyPort != test.outbound || r.InboundCapturePort != test.inbound {
-				t.Errorf("ports %d and %d, %v, want %d and %d", r.ProxyPort, r.InboundCapturePort,
+				t.Errorf("ports %d and %d, error %v, want %d and %d", r.ProxyPort, r.InboundCapturePort,
 					err, test.outbound, test.inbound)
 			}
 			if test.unknown == "" {

@@ -212,7 +212,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	for _, f := range faults {
 		if line := f.String(); len(line) > 500 || strings.ContainsAny(line, "\n\x1b") {
-			t.Errorf("not a short line of text: %d bytes: %q", len(line), line)
+			t.Errorf("the fault is not a short line of text: %d bytes: %q", len(line), line)
 		}
 	}
 }

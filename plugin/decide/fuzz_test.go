@@ -58,7 +58,7 @@ func checkLine(t rapid.TB, line string) {
 	if len(line) > 4096 || strings.ContainsFunc(line, func(c rune) bool {
 		return c < ' ' || c == 0x7f
 	}) {
-		t.Fatalf("not a short line of text: %d bytes: %.500q", len(line), line)
+		t.Fatalf("the text is not a short line: %d bytes: %.500q", len(line), line)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestAddressesOfTheStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := json.Marshal(pod.Addresses()); err != nil || string(got) != test.want {
-			t.Errorf("%s: %s, %v, want %s", test.name, got, err, test.want)
+			t.Errorf("%s: %s, error %v, want %s", test.name, got, err, test.want)
 		}
 	}
 }

@@ -304,8 +304,8 @@ func TestExcludedOutboundPortsOfThePod(t *testing.T) {
 			p.set(pod, "1")
 			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if !slices.Equal(got.OutboundExcludePorts, want) || err != nil {
-				t.Errorf("annotation %q and %v: %v, %v; want %v", text, p, got.OutboundExcludePorts, err,
-					want)
+				t.Errorf("annotation %q and %v: ports %v, error %v; want %v", text, p,
+					got.OutboundExcludePorts, err, want)
 			}
 		}
 	}
@@ -364,7 +364,7 @@ func TestTheValidationContainerHasAConfigurableName(t *testing.T) {
 	for name, want := range map[string]uint16{"": 15001, "check": 16001} {
 		got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{ValidationContainer: name})
 		if err != nil || got.ProxyPort != want {
-			t.Errorf("%q: port %d, %v, want %d", name, got.ProxyPort, err, want)
+			t.Errorf("%q: port %d, error %v, want %d", name, got.ProxyPort, err, want)
 		}
 	}
 }
@@ -492,7 +492,7 @@ func TestCountersAnnotationTakesPrecedence(t *testing.T) {
 			}
 			r, _, err := decide.Parameters(pod, ipv4, &decide.Settings{Counters: test.configured})
 			if err != nil || r.Counters != test.want {
-				t.Errorf("counters %v, %v, want %v", r.Counters, err, test.want)
+				t.Errorf("counters %v, error %v, want %v", r.Counters, err, test.want)
 			}
 		})
 	}

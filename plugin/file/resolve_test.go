@@ -33,7 +33,7 @@ func TestResolveIn(t *testing.T) {
 		"/etc/chain/..": "/opt",
 	} {
 		if got, err := file.ResolveIn(root, path); err != nil || got != filepath.Join(root, want) {
-			t.Errorf("%s: %s, %v; want %s", path, got, err, want)
+			t.Errorf("%s: %s, error %v; want %s", path, got, err, want)
 		}
 	}
 	for path, want := range map[string]error{
@@ -41,7 +41,7 @@ func TestResolveIn(t *testing.T) {
 		"/loop": syscall.ELOOP,
 	} {
 		if got, err := file.ResolveIn(root, path); !errors.Is(err, want) {
-			t.Errorf("%s: %s, %v; want %v", path, got, err, want)
+			t.Errorf("%s: %s, error %v; want %v", path, got, err, want)
 		}
 	}
 }

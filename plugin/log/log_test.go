@@ -192,7 +192,7 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 				}
 			}
 			if all, err := os.ReadDir(dir); err != nil || len(all) != len(others)+2 {
-				t.Errorf("files: %v, %v; want the others, the log and one backup", all, err)
+				t.Errorf("files: %v, error %v; want the others, the log and one backup", all, err)
 			}
 		})
 	}

@@ -360,7 +360,7 @@ func TestPutFails(t *testing.T) {
 		t.Error("a record was stored although its file is a directory")
 	}
 	if files, err := os.ReadDir(filepath.Join(dir, "attachments")); err != nil || len(files) != 1 {
-		t.Errorf("files %v, %v; want only the directory", files, err)
+		t.Errorf("files %v, error %v; want only the directory", files, err)
 	}
 }
 

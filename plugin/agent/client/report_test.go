@@ -46,7 +46,7 @@ func TestReportAndLogLineAreSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := c.Write([]byte("{\"msg\":\"ADD\"}\n")); n != 14 || err != nil {
-		t.Errorf("Write returns %d, %v, want 14 without an error", n, err)
+		t.Errorf("Write returns %d and error %v, want 14 without an error", n, err)
 	}
 	want := []string{
 		`{"version":1,"verb":"add","add":{"result":"success","decision":"redirect","reason":"mesh-pod","backend":"nft","duration_ns":1500000,"bytes":4096,` +
@@ -69,7 +69,7 @@ func TestWriteNeverFails(t *testing.T) {
 		// With this line the request is longer than allowed, and is not sent.
 		line := []byte(strings.Repeat("x", agent.MaxRequest))
 		if n, err := c.Write(line); n != len(line) || err != nil {
-			t.Errorf("Write returns %d, %v, want %d without an error", n, err, len(line))
+			t.Errorf("Write returns %d and error %v, want %d without an error", n, err, len(line))
 		}
 	}
 	// The agent accepts connections in order: if Write had sent a request, the agent would receive

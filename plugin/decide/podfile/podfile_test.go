@@ -129,7 +129,7 @@ func TestInputThatIsNotAPod(t *testing.T) {
 		pod, err := podfile.Read(strings.NewReader(test.text))
 		if err == nil || !strings.Contains(err.Error(), test.want) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %+v, %v, want a line with %q", test.name, pod, err, test.want)
+			t.Errorf("%s: %+v, error %v, want a line with %q", test.name, pod, err, test.want)
 		}
 	}
 	broken := errors.New("broken")
@@ -236,7 +236,7 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 	} {
 		if w, err := podfile.ReadWorkload(strings.NewReader(text)); err == nil ||
 			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %+v, %v, want %q", text, w, err, want)
+			t.Errorf("%s: %+v, error %v, want %q", text, w, err, want)
 		}
 	}
 }
