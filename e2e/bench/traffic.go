@@ -56,7 +56,7 @@ func newTraffic(ns *netns.NS) (*traffic, error) {
 		return errors.Join(connectTo(t.client, t.server), connectTo(t.server, t.client))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("traffic: %w", err)
+		return nil, fmt.Errorf("open the traffic sockets: %w", err)
 	}
 	return t, nil
 }
@@ -124,7 +124,7 @@ func (t *traffic) run(quit <-chan struct{}) {
 		}
 		pause := unix.NsecToTimespec(next.Sub(now).Nanoseconds())
 		if err := unix.Nanosleep(&pause, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			t.err = fmt.Errorf("traffic: %w", err)
+			t.err = fmt.Errorf("wait before the next datagram: %w", err)
 			return
 		}
 	}
@@ -141,7 +141,7 @@ func (t *traffic) echo() (replies int, err error) {
 				break
 			}
 			if err != nil {
-				return 0, fmt.Errorf("traffic: %w", err)
+				return 0, fmt.Errorf("receive a datagram: %w", err)
 			}
 			if fd == t.client {
 				replies++

@@ -31,7 +31,7 @@ func compare(t *testing.T, tools injection.Tools, s podCase, pod, initialized *c
 	}
 	r := decideWithout(sluiceRules, istioRules, others)
 	if r.Verdict() != diff.Equivalent {
-		t.Errorf("plugin and istio-init: %s\n%s", r.Verdict(), describe(r))
+		t.Errorf("plugin and istio-init: %s, want equivalent\n%s", r.Verdict(), describe(r))
 	}
 	if named, want := deviationsOf(r),
 		slices.Sorted(slices.Values(s.deviations)); !slices.Equal(named, want) {

@@ -30,14 +30,14 @@ func (s testCase) checkApplied(t *testing.T, istioSide diff.Side) {
 			t.Fatal(err)
 		}
 		if result.Status != 0 {
-			t.Errorf("%s\nrules apply with backend %s: exit status %d: %s", s, backend,
+			t.Errorf("%s\nrules apply with backend %s: exit status %d, want 0: %s", s, backend,
 				result.Status, result.Errors)
 			continue
 		}
 		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istioSide,
 			diff.Options{})
 		if r.StrictVerdict() != diff.Equivalent {
-			t.Errorf("%s\nrules apply with backend %s and istio-iptables: %s\n%s", s,
+			t.Errorf("%s\nrules apply with backend %s and istio-iptables: %s, want equivalent\n%s", s,
 				backend, r.StrictVerdict(),
 				describe(r, backend, "istio-iptables"))
 		}

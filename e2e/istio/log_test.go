@@ -16,7 +16,7 @@ func (s testCase) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	t.Helper()
 	log, err := save.ParseIstioLog("log", strings.NewReader(run.Output+run.Errors))
 	if err != nil {
-		t.Errorf("%s\nlog: %v", s, err)
+		t.Errorf("%s\nparse the log: %v", s, err)
 		return
 	}
 	if log.Failure != "" || log.DryRun || log.FromInput {
@@ -25,7 +25,7 @@ func (s testCase) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	}
 	r := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}, saved, diff.Options{})
 	if r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nlog and iptables-save: %s\n%s", s, r.StrictVerdict(),
+		t.Errorf("%s\nlog and iptables-save: %s, want equivalent\n%s", s, r.StrictVerdict(),
 			describe(r, "log", "iptables-save"))
 	}
 	if s.namesOwners() {
@@ -38,7 +38,7 @@ func (s testCase) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	fromLog := *log.Redirect
 	fromLog.LoopbackCIDR = s.redirect.LoopbackCIDR // not in the log
 	if got := rules.MustCompile(fromLog); !rules.Equal(got, s.sluiceRules) {
-		t.Errorf("%s\nrules of the parameters in the log:\n%s\nrules of the arguments:\n%s", s, got,
+		t.Errorf("%s\nrules of the parameters in the log:\n%s\nwant the rules of the arguments:\n%s", s, got,
 			s.sluiceRules)
 	}
 }

@@ -87,7 +87,7 @@ func (s testCase) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	r := diff.Decide(diff.Side{Ruleset: live, RoutingKnown: true},
 		diff.Side{Ruleset: saved, RoutingKnown: true}, diff.Options{})
 	if r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nthe kernel and iptables-save: %s\n%s", s, r.StrictVerdict(),
+		t.Errorf("%s\nthe kernel and iptables-save: %s, want equivalent\n%s", s, r.StrictVerdict(),
 			describe(r, "kernel", "iptables-save"))
 	}
 }
@@ -109,7 +109,7 @@ func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 	t.Helper()
 	ns, result := start(t, s.Configuration, byLegacy)
 	if result.Status != 0 {
-		t.Fatalf("%s\nistio-iptables: exit status %d\n%s", s, result.Status,
+		t.Fatalf("%s\nistio-iptables: exit status %d, want 0\n%s", s, result.Status,
 			lastLines(result.Output+result.Errors, 8))
 	}
 	istioRules := readSaved(t, ns)
@@ -118,12 +118,12 @@ func (s testCase) checkIptables(t *testing.T) rules.Ruleset {
 
 	if r := diff.Decide(s.strictSide(), istioSide,
 		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nstrict rules and istio-iptables: %s\n%s", s, r.StrictVerdict(),
+		t.Errorf("%s\nstrict rules and istio-iptables: %s, want equivalent\n%s", s, r.StrictVerdict(),
 			describe(r, "Sluice", "istio-iptables"))
 	}
 	r := diff.Decide(s.sluiceSide(), istioSide, diff.Options{})
 	if r.Verdict() != diff.Equivalent {
-		t.Errorf("%s\ndefault rules and istio-iptables: %s\n%s", s, r.Verdict(),
+		t.Errorf("%s\ndefault rules and istio-iptables: %s, want equivalent\n%s", s, r.Verdict(),
 			describe(r, "Sluice", "istio-iptables"))
 	}
 	if want, got := deviationsExpected(s.redirect), deviationsOf(r); !maps.Equal(want, got) {

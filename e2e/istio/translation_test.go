@@ -13,7 +13,7 @@ func (s testCase) checkTranslation(t *testing.T) {
 	t.Helper()
 	legacy, err := compat.Translate(s.sluiceRules)
 	if err != nil {
-		t.Errorf("%s\nrules for iptables-legacy: %v", s, err)
+		t.Errorf("%s\ntranslate the rules for iptables-legacy: %v", s, err)
 		return
 	}
 	translated := diff.Side{
@@ -21,7 +21,7 @@ func (s testCase) checkTranslation(t *testing.T) {
 	}
 	if r := diff.Decide(s.sluiceSide(), translated,
 		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("%s\nrules for nf_tables and for iptables-legacy: %s\n%s", s, r.StrictVerdict(),
+		t.Errorf("%s\nrules for nf_tables and for iptables-legacy: %s, want equivalent\n%s", s, r.StrictVerdict(),
 			describe(r, "nf_tables", "iptables-legacy"))
 	}
 }

@@ -30,7 +30,7 @@ func (r *Release) addChart(imageDigest string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("chart: %w", err)
+		return fmt.Errorf("read the chart: %w", err)
 	}
 	changes, err := r.changesYAML()
 	if err != nil {

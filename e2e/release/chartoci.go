@@ -82,7 +82,7 @@ func (c *chartArtifact) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) 
 func chartMetadata(archive []byte) ([]byte, error) {
 	uncompressed, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
-		return nil, fmt.Errorf("chart: %w", err)
+		return nil, fmt.Errorf("read the chart: %w", err)
 	}
 	for r := tar.NewReader(uncompressed); ; {
 		header, err := r.Next()
@@ -90,7 +90,7 @@ func chartMetadata(archive []byte) ([]byte, error) {
 			return nil, errors.New("chart: contains no Chart.yaml")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("chart: %w", err)
+			return nil, fmt.Errorf("read the chart: %w", err)
 		}
 		if header.Name == "sluice/Chart.yaml" {
 			return io.ReadAll(r)

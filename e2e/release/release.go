@@ -221,7 +221,7 @@ func (r *Release) addImage(programs map[string]map[string][]byte) (string, error
 	var out bytes.Buffer
 	report, err := image.Write(&out, spec)
 	if err != nil {
-		return "", fmt.Errorf("image: %w", err)
+		return "", fmt.Errorf("write the image: %w", err)
 	}
 	return report.Digest, r.add(r.imageName(), out.Bytes())
 }

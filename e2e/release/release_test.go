@@ -97,7 +97,7 @@ func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
 	}
 	for _, v := range []string{"v0.2.0", "v10.0.1-rc.1"} {
 		if !validVersion.MatchString(v) {
-			t.Errorf("%s is rejected", v)
+			t.Errorf("version %s is rejected, want it accepted", v)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func sign(key *ecdsa.PrivateKey, text []byte) (string, error) {
 	digest := sha256.Sum256(text)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
 	if err != nil {
-		return "", fmt.Errorf("sign: %w", err)
+		return "", fmt.Errorf("sign a text: %w", err)
 	}
 	return base64.StdEncoding.EncodeToString(signature), nil
 }
@@ -54,7 +54,7 @@ func sign(key *ecdsa.PrivateKey, text []byte) (string, error) {
 func Verify(key *ecdsa.PublicKey, text []byte, signature string) error {
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(signature))
 	if err != nil {
-		return fmt.Errorf("signature: %w", err)
+		return fmt.Errorf("decode the signature: %w", err)
 	}
 	digest := sha256.Sum256(text)
 	if !ecdsa.VerifyASN1(key, digest[:], raw) {

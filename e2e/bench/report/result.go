@@ -141,7 +141,7 @@ func (r *Results) Row(id string) *Row {
 func Decode(text []byte) (Results, error) {
 	var r Results
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("results: %w", err)
+		return r, fmt.Errorf("decode the results: %w", err)
 	}
 	return r, nil
 }

@@ -164,6 +164,6 @@ func (a *Initramfs) write(r io.Reader) {
 // recordError stores the first error.
 func (a *Initramfs) recordError(err error) {
 	if a.err == nil && err != nil {
-		a.err = fmt.Errorf("initramfs: %w", err)
+		a.err = fmt.Errorf("write the initramfs: %w", err)
 	}
 }

@@ -66,7 +66,7 @@ func entries(t *testing.T, archive []byte) []string {
 	for at := 0; ; {
 		header := string(archive[at : at+headerSize])
 		if !strings.HasPrefix(header, "070701") {
-			t.Fatalf("at %d: no header: %q", at, header)
+			t.Fatalf("offset %d of the archive: %q, want a newc header", at, header)
 		}
 		field := func(i int) (n int) {
 			for _, c := range header[6+8*i : 14+8*i] {
