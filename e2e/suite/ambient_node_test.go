@@ -143,7 +143,7 @@ func checkAmbientFlush(t *testing.T, tc *testCluster) {
 			return err
 		}
 		for _, e := range events.Items {
-			if strings.Contains(e.Message, "were changed by another program, and are restored") {
+			if strings.Contains(e.Message, "were changed by another program, and the agent has restored them") {
 				return nil
 			}
 		}
