@@ -52,8 +52,8 @@ func (tn *testNode) chain() []string {
 }
 
 // TestNodeLifecycle covers an agent that installs, serves and reports. If it is stopped for an
-// upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because it
-// is deleted, it leaves nothing.
+// upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because its
+// DaemonSet is deleted, it leaves nothing.
 func TestNodeLifecycle(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)
@@ -114,7 +114,7 @@ spec: {nodeName: node-1, containers: [{name: istio-proxy}]}`)
 	remaining := tn.files("conf", "bin", "run", "state")
 	if data, err := os.ReadFile(tn.path("conf/10-net.conflist")); err != nil ||
 		string(data) != primary {
-		t.Errorf("the configuration was not restored: %v\n%s", err, data)
+		t.Errorf("the restored configuration is\n%s\nerror %v, want the original", data, err)
 	}
 	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, remaining); diff != "" {
 		t.Errorf("remaining files (-want +got):\n%s", diff)

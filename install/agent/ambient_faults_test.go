@@ -156,7 +156,7 @@ func TestAmbientModeSurvivesAKilledAgent(t *testing.T) {
 }
 
 // TestAmbientModeSurvivesAStoppedAgent checks that no pod starts while the agent is stopped: ADD
-// waits, and fails if the agent ends. Changes are repaired when the agent continues.
+// waits, and fails if the agent is killed. Changes are repaired when the agent continues.
 func TestAmbientModeSurvivesAStoppedAgent(t *testing.T) {
 	n := newAmbientNode(t)
 	n.startAgent()

@@ -77,7 +77,7 @@ func TestAmbientTopics(t *testing.T) {
 	} {
 		got := string(tc.topic.State) + ": " + strings.Join(tc.topic.Facts, "; ") + " | " + tc.topic.Next
 		if !strings.Contains(got, tc.want) {
-			t.Errorf("got  %s\nwant %s", got, tc.want)
+			t.Errorf("the topic is  %s\nwant the part %s", got, tc.want)
 		}
 	}
 }

@@ -84,8 +84,8 @@ func (tn *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 	found, err := backend.Check(host, rs, compat.Snapshot{})
 	if err != nil || len(found.Differences) > 0 || ns.ID() != host.ID() || h.Backend != string(backend.Name()) ||
 		len(h.Parameters.Pods) != 1 {
-		tn.t.Errorf("the agent describes the node's rules by %+v: differences %v, error %v", h,
-			found.Differences, err)
+		tn.t.Errorf("the agent describes the node's rules by %+v: differences %v, error %v; want no difference "+
+			"and one pod", h, found.Differences, err)
 	}
 }
 
@@ -145,7 +145,7 @@ status: {phase: Running, podIP: 10.1.0.7}`
 		"pods": "ok: 1 redirected | ",
 	} {
 		if got := topic(s, name); !strings.HasPrefix(got, want) {
-			t.Errorf("%s is %q, want %q", name, got, want)
+			t.Errorf("the topic %s is %q, want the prefix %q", name, got, want)
 		}
 	}
 	if l := tn.locate(); l.Decision != "ambient" || l.Ambient == nil || l.Backend != "nft" {
@@ -195,7 +195,7 @@ func TestAmbientModeNeedsTheSocket(t *testing.T) {
 	}
 	_, err = agent.New(agent.Options{Settings: readSettings(t, tn.env), API: tn.apiOptions(), Log: log})
 	if err == nil || !strings.Contains(err.Error(), "AMBIENT_ENABLED: needs SLUICE_SERVE") {
-		t.Error(err)
+		t.Errorf("error %v, want that AMBIENT_ENABLED needs SLUICE_SERVE", err)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 // apiFaults contains faults of an API server, with the readiness of the part "rights" during the
-// fault: a rejection makes the node unready, because it does not end by itself; an outage does not.
+// fault. A rejection makes this part not ready, because it does not end by itself; an outage leaves
+// the part ready.
 var apiFaults = map[string]struct {
 	fault  apiservertest.Behavior
 	rights string // prefix of the readiness and reasons; see running.reasons
@@ -56,7 +57,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			})
 			requests := len(tn.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
-				t.Errorf("%d requests, want at most %d", requests, most)
+				t.Errorf("the agent sent %d requests, want at most %d", requests, most)
 			}
 			ready := strings.HasPrefix(f.rights, "true ")
 			if r.readiness().Ready != ready {
@@ -98,7 +99,7 @@ func TestAStartDuringAFault(t *testing.T) {
 			})
 			requests := len(tn.Requests()) - before
 			if most := maxRequests(time.Since(begin)); requests > most {
-				t.Errorf("%d requests, want at most %d", requests, most)
+				t.Errorf("the agent sent %d requests, want at most %d", requests, most)
 			}
 			if !strings.Contains(strings.Join(tn.chain(), " "), "sluice-cni") {
 				t.Errorf("the plugin was removed: %v", tn.chain())

@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// TestFullDisks checks that an agent whose directories are full names the file that it cannot
-// write, leaves no incomplete file, and becomes ready once there is space. Existing files are kept:
-// a token that cannot be renewed in time does not delete the existing one.
+// TestFullDisks checks that an agent with a full directory names the file that it cannot write,
+// leaves no incomplete file, and becomes ready once there is space.
 func TestFullDisks(t *testing.T) {
 	if !filetest.Private(t) {
 		return

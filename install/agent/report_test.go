@@ -89,14 +89,14 @@ func TestReportFiles(t *testing.T) {
 		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
 	if !tr.isBypassed() {
-		t.Error("not bypassed although the runtime uses a configuration without the plugin")
+		t.Error("isBypassed returns false although the runtime uses a configuration without the plugin")
 	}
 	tr.reportFiles(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
 	if tr.isBypassed() {
-		t.Error("bypassed after all problems were resolved")
+		t.Error("isBypassed returns true after all problems were resolved")
 	}
 	tr.wantLogs(
 		"info file written", "info file written",

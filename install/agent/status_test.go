@@ -64,7 +64,7 @@ func TestStatus(t *testing.T) {
 		"conflicts": "ok: none since the agent started | ",
 	} {
 		if got := topic(s, name); !strings.HasPrefix(got, want) {
-			t.Errorf("%s is %q, want %q", name, got, want)
+			t.Errorf("the topic %s is %q, want the prefix %q", name, got, want)
 		}
 	}
 	if err := os.Remove(tn.path("conf/10-net.conflist")); err != nil {

@@ -27,7 +27,9 @@ func TestRejectionsFollowTheTable(t *testing.T) {
 		switch {
 		case s.Helm != "":
 			fmt.Fprintf(&want, "  %s: set the value %s instead\n", s.Env, s.Helm)
-		case s.Fixed || s.Required:
+		case s.Required:
+			fmt.Fprintf(&want, "  %s: cannot be set here, because the chart sets it\n", s.Env)
+		case s.Fixed:
 			fmt.Fprintf(&want,
 				"  %s: cannot be set here, because the mounts and permissions of the chart depend on it\n", s.Env)
 		}

@@ -122,7 +122,7 @@ func TestValuesAreTheSettings(t *testing.T) {
 		}
 		// Empty values are not rendered, and mean the agent's default.
 		if got != want && (got != "" || s.Chart != "") {
-			t.Errorf("%s is %q in values.yaml; %s is %q", s.Helm, got, s.Env, want)
+			t.Errorf("%s is %q in values.yaml, want %q, the default of %s", s.Helm, got, want, s.Env)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func TestSelects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := spec.Selects(node); err == nil {
-			t.Error("no error for an unknown operator")
+			t.Error("Selects returned no error for an unknown operator")
 		}
 	})
 }

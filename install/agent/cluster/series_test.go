@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// repeat sends the same event several times, each a second after the previous one.
+// repeat sends the same event several times, with times a second apart, and returns the first and
+// the last time.
 func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) {
 	t.Helper()
 	first = time.Now().Truncate(time.Second)

@@ -49,7 +49,7 @@ func TestStuck(t *testing.T) {
 			err := m.Stuck()
 			if (err != nil) != phase.stuck ||
 				err != nil && !strings.Contains(err.Error(), "the auditor has made no progress") {
-				t.Errorf("%s: %v, want stuck %v", phase.name, err, phase.stuck)
+				t.Errorf("%s: Stuck returns %v, want an error: %v", phase.name, err, phase.stuck)
 			}
 		}
 		cancel()

@@ -124,13 +124,13 @@ func TestLibraries(t *testing.T) {
 		"Failed to watch", "a line\nof two", "http: Accept error", "http: TLS handshake error",
 	}
 	if len(lines) != len(want) {
-		t.Fatalf("%d lines:\n%s", len(lines), out)
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out)
 	}
 	for i, line := range lines {
 		var got map[string]any
 		if err := json.Unmarshal([]byte(line), &got); err != nil || got["line"] != want[i] ||
 			got["msg"] != "the library says" {
-			t.Errorf("the line is %s, %v; want the text %q", line, err, want[i])
+			t.Errorf("the line is %s, error %v; want the text %q", line, err, want[i])
 		}
 	}
 	if len(l.Recent()) > 0 {

@@ -154,7 +154,7 @@ func (n *network) ask(from *netns.NS, agentAddress string) error {
 	}
 	defer answer.Body.Close()
 	if text, err := io.ReadAll(answer.Body); err != nil || string(text) != "hello" {
-		return fmt.Errorf("%d %q, %w", answer.StatusCode, text, err)
+		return fmt.Errorf("status code %d, text %q, error %v; want hello", answer.StatusCode, text, err)
 	}
 	return nil
 }
@@ -269,14 +269,14 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%d KiB of memory, want at most %d KiB", maxMemory>>10, most>>10)
 	}
 	if refused.Load() < flooded/2 {
-		t.Errorf("only %d of %d connections were refused", refused.Load(), flooded)
+		t.Errorf("%d of %d connections were refused, want at least half", refused.Load(), flooded)
 	}
 	if n := reports.Load(); n < 1 || n > 3 {
 		t.Errorf("%d reports, want 1 to 3 (one per minute)", n)
 	}
 }
 
-// memory returns the memory that the program has obtained from the system for heap and stacks.
+// memory returns the number of bytes in use for the heap and the stacks.
 func memory() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -23,9 +23,9 @@ type Metrics struct {
 	replaced   map[string]*replacedCounter
 }
 
-// NewMetrics returns the collectors of an agent; version is the version of its program. Counters with a fixed set of label
-// values begin at 0, so that the first event is an increase; other counters are absent before the
-// first event.
+// NewMetrics returns the collectors of an agent; version is the version of its program. Counters
+// with a fixed set of label values begin at 0, so that the first event is an increase; other
+// counters are absent before the first event.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},

@@ -126,7 +126,7 @@ func TestReadyz(t *testing.T) {
 	code, text = ask(h, "GET", "/readyz?format=json", remote, "")
 	var got observe.Readiness
 	if err := json.Unmarshal([]byte(text), &got); err != nil || code != 503 {
-		t.Fatal(code, err)
+		t.Fatalf("JSON: status code %d, error %v; want 503", code, err)
 	}
 	if diff := cmp.Diff(readiness, got); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)
@@ -134,7 +134,7 @@ func TestReadyz(t *testing.T) {
 	readiness = observe.Combine(part(observe.Kubeconfig, true))
 	if code, text := ask(h, "GET", "/readyz", remote, ""); code != 200 ||
 		!strings.HasPrefix(text, "ready:") {
-		t.Errorf("/readyz of a ready agent: %d %s", code, text)
+		t.Errorf("/readyz of a ready agent: %d %s, want 200", code, text)
 	}
 	// A state that could not be determined is shown as unknown.
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
@@ -142,7 +142,7 @@ func TestReadyz(t *testing.T) {
 	code, text = ask(h, "GET", "/readyz", remote, "")
 	if code != 200 || !strings.HasPrefix(text, "ready as far as known: ") ||
 		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
-		t.Errorf("/readyz with an unknown part: %d %s", code, text)
+		t.Errorf("/readyz with an unknown part: %d %s, want 200 and [?]", code, text)
 	}
 }
 
@@ -317,7 +317,8 @@ func TestReplacedSeriesEnd(t *testing.T) {
 			}
 		}
 		if got.String() != want.String() {
-			t.Errorf("after Replace with the pods %v the series are\n%s", pods, got.String())
+			t.Errorf("after Replace with the pods %v the series are\n%swant\n%s", pods, got.String(),
+				want.String())
 		}
 	}
 	checkReplace()

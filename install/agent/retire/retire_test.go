@@ -136,7 +136,7 @@ func TestObservedDaemonSetDecides(t *testing.T) {
 			}
 			tn.RefuseDaemonSets(403)
 			if err := <-broken; !cluster.IsRefused(err) {
-				t.Fatal(err)
+				t.Fatalf("the watch reports %v, want a refusal", err)
 			}
 			v := decider.Decide(t.Context())
 			if v.Remove != tc.remove {
@@ -181,7 +181,7 @@ func TestEverywhere(t *testing.T) {
 		tn := newTestNode(t)
 		tn.RefuseDaemonSets(403)
 		if err := retire.Everywhere(t.Context(), tn.client, name, nil); !cluster.IsRefused(err) {
-			t.Error(err)
+			t.Errorf("error %v, want a refusal", err)
 		}
 	})
 	t.Run("the error of a timeout names the remaining agents", func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestEverywhere(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := retire.Everywhere(ctx, tn.client, name, func(string) { cancel() })
 		if err == nil || !strings.Contains(err.Error(), "sluice-node-a") {
-			t.Error(err)
+			t.Errorf("error %v, want the name sluice-node-a", err)
 		}
 	})
 }

@@ -495,7 +495,7 @@ the node agents have different versions: 1 v1, 1 v2
 	var found clusterStatus
 	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != 1 || found.Ready != 1 ||
 		len(found.Nodes) != 3 || found.Kind != "ClusterStatus" {
-		t.Errorf("exit code %d, %v; want 1, and a ClusterStatus with three nodes, one of them ready\n%s%s",
+		t.Errorf("exit code %d, error %v; want 1, and a ClusterStatus with three nodes, one of them ready\n%s%s",
 			code, err, stdout, stderr)
 	}
 }

@@ -94,7 +94,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 			code, stdout, stderr := f.sluice(t.Context(), t, nil, c.args...)
 			if code != c.code || (stdout != "") != c.stdout || !strings.Contains(stderr, c.error) ||
 				(stderr != "") != (c.error != "") {
-				t.Errorf("exit code %d, want %d, output on stdout: %t, error %q\n%s%s", code, c.code, c.stdout,
+				t.Errorf("exit code %d; want %d, output on stdout: %t, and the error %q\n%s%s", code, c.code, c.stdout,
 					c.error, stdout, stderr)
 			}
 			if err := schematest.Validate(jsonSchema, strings.NewReader(stdout+stderr)); err != nil {

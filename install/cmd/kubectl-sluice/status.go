@@ -63,8 +63,8 @@ func (o *options) newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [POD]", Short: "print the state of all node agents, or of the rules of pods",
 		Long: `Without POD, print a line for each node: ready or not, the version of its node agent, mesh pods by state, drift since the agent
-started, and conflicting writers. The problems of the nodes follow. With POD, print the output of rules check for the
-pod. With --output json, print one object, and with --watch one object per line; kubectl sluice help json-schema describes it.
+started, and conflicting writers. The problems of the nodes follow. With POD, print the output of rules check for the pod. With
+--output json, print one object, and with --watch one object per line; kubectl sluice help json-schema describes it.
 
 The exit code is 0 if all nodes are ready and 1 if not.`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -45,7 +45,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Errorf("the configuration was not restored: %s\n%s", got, p.out.String())
 	}
 	if _, err := os.Stat(node.path("bin/sluice-cni")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the executable was not removed: %v", err)
+		t.Errorf("stat of the executable: error %v, want that it does not exist", err)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestInvalidSettings(t *testing.T) {
 	}
 	for _, want := range []string{"NODE_NAME", "REPAIR_NODE_NAME is not supported", `"ebpf"`} {
 		if !strings.Contains(out, want) {
-			t.Errorf("%s is not named: %s", want, out)
+			t.Errorf("the output does not contain %s: %s", want, out)
 		}
 	}
 }

@@ -123,12 +123,13 @@ func TestManyPods(t *testing.T) {
 	waitMetric("one pod is repaired", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
 	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil ||
 		len(found.Differences) > 0 {
-		t.Errorf("after the repair: %v, %v, want no differences", found, err)
+		t.Errorf("after the repair: %v, error %v; want no differences", found, err)
 	}
 	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB",
 		ready, podCount, audited, resident, highest)
 	if highest > 40<<10 || ready > 25*time.Second {
-		t.Error("want at most 40 MiB, and ready within 25 s")
+		t.Errorf("the agent used up to %d KiB and was ready after %v, want at most 40 MiB and 25 s", highest,
+			ready)
 	}
 	node.end(p)
 }
