@@ -84,8 +84,8 @@ func (tn *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 	found, err := backend.Check(host, rs, compat.Snapshot{})
 	if err != nil || len(found.Differences) > 0 || ns.ID() != host.ID() || h.Backend != string(backend.Name()) ||
 		len(h.Parameters.Pods) != 1 {
-		tn.t.Errorf("the agent describes the node's rules by %+v: differences %v, error %v; want no difference "+
-			"and one pod", h, found.Differences, err)
+		tn.t.Errorf("the agent describes the node's rules by %+v: differences %v, error %v; "+
+			"want no difference and one pod", h, found.Differences, err)
 	}
 }
 

@@ -111,7 +111,8 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(),
 		"rejects the agent's service account token (401)") ||
 		!strings.Contains(err.Error(), "the kubelet has not replaced it") {
-		t.Errorf("the agent exited with %v, want the rejection of a token that the kubelet has not replaced", err)
+		t.Errorf("the agent exited with %v, want the rejection of a token that "+
+			"the kubelet has not replaced", err)
 	}
 	if !slices.Contains(tn.chain(), "sluice-cni") {
 		t.Error("the plugin was removed")

@@ -118,8 +118,8 @@ func TestSendEvent(t *testing.T) {
 		t.Errorf("the event is %+v, want a warning DiskFull about node-1", e)
 	}
 	if len(e.Message) > 1024 || !strings.HasSuffix(e.Message, "ü…") {
-		t.Errorf("a long message has %d bytes and ends in %q, want at most 1024 and an ellipsis", len(e.Message),
-			e.Message[len(e.Message)-5:])
+		t.Errorf("a long message has %d bytes and ends in %q, want at most 1024 and an ellipsis",
+			len(e.Message), e.Message[len(e.Message)-5:])
 	}
 }
 
