@@ -42,10 +42,8 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err := uninstallNode(ctx, n, v, log); err != nil {
 		return err
 	}
-	if _, err := removeHostRules(v, parsed); err != nil {
-		return err
-	}
-	return removeAccess(v, parsed.Kubeconfig, log)
+	_, rulesErr := removeHostRules(v, parsed)
+	return errors.Join(rulesErr, removeAccess(v, parsed.Kubeconfig, log))
 }
 
 // uninstallNode removes the plugin from the node, and logs the changed and the remaining files.
