@@ -182,6 +182,7 @@ func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r, objects, version)
 		return
 	}
+	objects, next := page(r, objects)
 	for i := range objects { // the items of a list have no kind
 		objects[i] = maps.Clone(requestedPart(r, objects[i]))
 		delete(objects[i], "kind")
@@ -189,8 +190,21 @@ func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 	}
 	write(w, http.StatusOK, inJSON(map[string]any{
 		"kind": collectionKind(r) + "List", "apiVersion": "v1", "items": objects,
-		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)},
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version), "continue": next},
 	}))
+}
+
+// page returns the requested page of a collection, and the token of the next page, which is empty if
+// there is none. The token is the index of the next object.
+func page(r *http.Request, objects []map[string]any) (page []map[string]any, next string) {
+	query := r.URL.Query()
+	from, _ := strconv.Atoi(query.Get("continue"))
+	objects = objects[min(from, len(objects)):]
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	if limit <= 0 || limit >= len(objects) {
+		return objects, ""
+	}
+	return objects[:limit], strconv.Itoa(from + limit)
 }
 
 // bookmarkEvery is the interval of bookmarks. An API server sends one about every minute.

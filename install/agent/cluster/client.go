@@ -71,7 +71,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// maxReply is the maximum size of a reply in bytes. A DaemonSet or a page of pods has a few KiB.
+// maxReply is the maximum size of a reply in bytes. The largest replies are pages of pods (see
+// podsPerPage).
 const maxReply = 8 << 20
 
 // do sends a request, and decodes the reply into reply unless reply is nil.
@@ -91,9 +92,12 @@ func (c *Client) do(
 // decode decodes a response into reply unless reply is nil, and closes the response.
 func decode(response *http.Response, method, path string, reply any) error {
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxReply+1))
 	if err != nil {
 		return fmt.Errorf("%s %s: the reply is cut short: %w", method, path, err)
+	}
+	if len(text) > maxReply {
+		return fmt.Errorf("%s %s: the reply has more than %d bytes", method, path, maxReply)
 	}
 	if reply == nil {
 		return nil

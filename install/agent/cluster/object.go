@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 )
 
 // Meta contains the required fields of an object's metadata.
@@ -75,21 +76,36 @@ func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
 		options, nil)
 }
 
+// podsPerPage is the number of pods that one request lists. The metadata of a pod has about 1 KiB.
+const podsPerPage = 500
+
 // Pods returns the names of the pods of a namespace that a label selector matches.
 func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]string, error) {
-	var list struct {
-		Items []struct {
-			Meta Meta `json:"metadata"`
-		} `json:"items"`
-	}
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods"
-	if err := c.do(ctx, http.MethodGet, path, url.Values{"labelSelector": {selector}}, nil,
-		&list); err != nil {
-		return nil, err
+	query := url.Values{"labelSelector": {selector}, "limit": {strconv.Itoa(podsPerPage)}}
+	var names []string
+	for {
+		var page struct {
+			Meta struct {
+				Continue string `json:"continue"`
+			} `json:"metadata"`
+			Items []struct {
+				Meta Meta `json:"metadata"`
+			} `json:"items"`
+		}
+		response, err := c.requestMetadata(ctx, path, query)
+		if err != nil {
+			return nil, err
+		}
+		if err := decode(response, http.MethodGet, path, &page); err != nil {
+			return nil, err
+		}
+		for _, item := range page.Items {
+			names = append(names, item.Meta.Name)
+		}
+		if page.Meta.Continue == "" {
+			return names, nil
+		}
+		query.Set("continue", page.Meta.Continue)
 	}
-	names := make([]string, 0, len(list.Items))
-	for _, item := range list.Items {
-		names = append(names, item.Meta.Name)
-	}
-	return names, nil
 }

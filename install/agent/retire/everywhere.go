@@ -37,8 +37,7 @@ func Everywhere(
 		case cluster.IsRefused(err):
 			return fmt.Errorf("uninstall everywhere: %w", err)
 		}
-		state := fmt.Sprintf("waiting for %d agents: %s", len(remaining),
-			strings.Join(remaining, ", "))
+		state := fmt.Sprintf("waiting for %d agents: %s", len(remaining), list(remaining))
 		if err != nil {
 			state = err.Error()
 		}
@@ -70,4 +69,15 @@ func deleteAndList(
 		return nil, fmt.Errorf("pods of DaemonSet %s: %w", d, err)
 	}
 	return remaining, nil
+}
+
+// maxListed is the maximum number of agents that a message names.
+const maxListed = 10
+
+// list returns the names as one text, at most maxListed of them.
+func list(names []string) string {
+	if len(names) <= maxListed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
 }

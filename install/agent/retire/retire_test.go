@@ -2,6 +2,7 @@ package retire_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -168,6 +169,35 @@ func TestEverywhere(t *testing.T) {
 		if d := tn.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
 			t.Errorf("deletions %q, want one in the foreground", d)
+		}
+	})
+	t.Run("the agents of a large cluster are listed in pages", func(t *testing.T) {
+		tn := newTestNode(t)
+		var agents []string
+		for i := range 1201 {
+			agents = append(agents, fmt.Sprintf("sluice-node-%04d", i))
+		}
+		tn.SetAgents(agents...)
+		var reported string
+		if err := retire.Everywhere(t.Context(), tn.client, name, func(text string) {
+			reported = text
+			tn.SetAgents()
+		}); err != nil {
+			t.Fatal(err)
+		}
+		const want = "waiting for 1201 agents: sluice-node-0000, "
+		if !strings.HasPrefix(reported, want) ||
+			!strings.HasSuffix(reported, "sluice-node-0009 and 1191 more") {
+			t.Errorf("reported %q, want %q, nine more names and the number of the others", reported, want)
+		}
+		lists := 0
+		for _, r := range tn.Requests() {
+			if r.Kind() == "list pods" {
+				lists++
+			}
+		}
+		if lists != 4 {
+			t.Errorf("%d lists of pods, want 3 pages, and 1 after the agents have ended", lists)
 		}
 	})
 	t.Run("a missing DaemonSet is not an error", func(t *testing.T) {
