@@ -117,10 +117,12 @@ func rangeText(key keyInterval) string {
 	return fmt.Sprintf("0x%x-0x%x", key.first, key.last)
 }
 
-// MetaKey returns the key of meta with nft's name. It returns false if no key has the name.
+// MetaKey returns the kernel's number of the key of meta that nft calls by the name. It returns false
+// if there is none.
 func MetaKey(name string) (uint32, bool) { return keyNamed(metaKeys[:], name) }
 
-// CTKey returns the key of ct with nft's name. It returns false if no key has the name.
+// CTKey returns the kernel's number of the key of ct that nft calls by the name. It returns false if
+// there is none.
 func CTKey(name string) (uint32, bool) { return keyNamed(ctKeys[:], name) }
 
 func keyNamed(names []string, name string) (uint32, bool) {

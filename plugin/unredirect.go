@@ -54,7 +54,7 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 
 // checkUnredirected fails if the namespace of a pod that must not be redirected contains rules of
 // Sluice. Rules are allowed if another attachment is redirected, or if the pod may have an
-// istio-init container, which may have installed them with the command rules.
+// istio-init container, which may have installed them by running the program rules.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.ImpliesNoIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil

@@ -11,9 +11,9 @@ import (
 type DeviationID string
 
 // The deviations. If all are disabled, each new connection is handled as with istio-init, or in
-// ambient mode as with istio-cni. Where istio-cni's backends differ, disabling [AmbientIPv6] or
-// [ProbesByUser] selects the behavior of its nftables backend, and disabling [ProbesByHost] the
-// behavior of its iptables backend.
+// ambient mode as with istio-cni. Where the backends of istio-cni differ, disabling [AmbientIPv6] or
+// [ProbesByUser] selects the behavior of the nftables backend, and disabling [ProbesByHost] selects
+// that of the iptables backend.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"
@@ -84,7 +84,7 @@ func ParseDeviationID(id string) (DeviationID, error) {
 		}
 		ids[i] = string(d.ID)
 	}
-	return "", fmt.Errorf("%q is not a deviation; there are %s", id, strings.Join(ids, ", "))
+	return "", fmt.Errorf("unknown deviation %q; want one of %s", id, strings.Join(ids, ", "))
 }
 
 // StrictIstio disables all deviations.

@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 )
 
-// number returns the number in the environment variable, or the default.
-func number(t *testing.T, name string, normally uint64) uint64 {
+// number returns the number in the environment variable, or fallback if the variable is empty.
+func number(t *testing.T, name string, fallback uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {
-		return normally
+		return fallback
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -33,14 +33,15 @@ func seed(t *testing.T) uint64 {
 	return number(t, "SLUICE_SEED", uint64(time.Now().Unix()/86400)*1e6)
 }
 
-// pairs returns the number of pairs of a ruleset and a packet that a test compares.
+// pairs returns the number of pairs of a ruleset and a packet that TestModelPredictsKernel compares.
+// The other tests derive their numbers of packets from it.
 func pairs(t *testing.T) uint64 {
 	t.Helper()
-	normally := uint64(1000)
+	fallback := uint64(1000)
 	if os.Getenv("SLUICE_LONG") == "1" {
-		normally = 20000
+		fallback = 20000
 	}
-	return number(t, "SLUICE_PAIRS", normally)
+	return number(t, "SLUICE_PAIRS", fallback)
 }
 
 const packetsOfRuleset = 32
@@ -59,10 +60,10 @@ func TestModelPredictsKernel(t *testing.T) {
 	var total kerneltest.Counts
 	enough := func() bool { return uint64(total.Pairs()) >= want }
 	runTrials(t, first, &total, enough, func(
-		n *kerneltest.Network, seed uint64, shrinks func() bool,
+		n *kerneltest.Network, seed uint64, shouldShrink func() bool,
 	) (kerneltest.Counts, error) {
 		counts, err := n.Trial(seed, packetsOfRuleset)
-		if err == nil && len(counts.Failures) > 0 && shrinks() {
+		if err == nil && len(counts.Failures) > 0 && shouldShrink() {
 			small, err := n.Shrink(counts.Failures[0])
 			if errors.Is(err, kerneltest.ErrNotRepeated) {
 				t.Logf("%v\n%s", err, small)
@@ -79,13 +80,13 @@ func TestModelPredictsKernel(t *testing.T) {
 		t.Errorf("%d predictions differ from the kernel, want none", len(total.Failures))
 	}
 	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
-		t.Errorf("%.1f %% of the pairs of iptables are undecided, want at most %d %%",
+		t.Errorf("%.1f %% of the packets in rulesets of iptables are undecided, want at most %d %%",
 			share.Percent(), maxUndecided)
 	}
 }
 
-// TestDecisionsHoldInKernel decides about random pairs of rulesets, and verifies that the kernel
-// does not contradict the decisions. It sends the witnesses of a decision and other packets through
+// TestDecisionsHoldInKernel decides whether the rulesets of random pairs are equivalent, and verifies
+// that the kernel does not contradict the decisions. It sends the witnesses of a decision and other packets through
 // both rulesets.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
@@ -94,10 +95,10 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 		return uint64(total.Alike+total.Explained+len(total.Failures)) >= want
 	}
 	runTrials(t, first, &total, enough, func(
-		n *kerneltest.Network, seed uint64, shrinks func() bool,
+		n *kerneltest.Network, seed uint64, shouldShrink func() bool,
 	) (kerneltest.PairCounts, error) {
 		counts, err := n.PairTrial(seed, packetsOfRuleset)
-		if err == nil && len(counts.Failures) > 0 && shrinks() {
+		if err == nil && len(counts.Failures) > 0 && shouldShrink() {
 			small, err := n.ShrinkPair(counts.Failures[0])
 			t.Errorf("%v\n%s", err, small)
 		}
@@ -111,11 +112,11 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 }
 
 // runTrials runs trials with ascending seeds in parallel until enough returns true, and adds their
-// results to the total. A trial calls shrinks to learn whether it should shrink its first failure.
+// results to the total. A trial calls shouldShrink to learn whether it should shrink its first failure.
 // Only the first SLUICE_FAILURES calls return true, by default 3.
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
-	trial func(n *kerneltest.Network, seed uint64, shrinks func() bool) (T, error),
+	trial func(n *kerneltest.Network, seed uint64, shouldShrink func() bool) (T, error),
 ) {
 	var (
 		mu     sync.Mutex // of total
@@ -124,7 +125,7 @@ func runTrials[T any](
 		group  sync.WaitGroup
 	)
 	maxShrunk := int64(number(t, "SLUICE_FAILURES", 3))
-	shrinks := func() bool { return shrunk.Add(1) <= maxShrunk }
+	shouldShrink := func() bool { return shrunk.Add(1) <= maxShrunk }
 	for range workers() {
 		n := network(t)
 		group.Go(func() {
@@ -135,7 +136,7 @@ func runTrials[T any](
 				if done {
 					return
 				}
-				counts, err := trial(n, first+next.Add(1)-1, shrinks)
+				counts, err := trial(n, first+next.Add(1)-1, shouldShrink)
 				if err != nil {
 					t.Error(err)
 					return

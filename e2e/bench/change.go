@@ -13,7 +13,7 @@ func changeRows(t Tools) []Row {
 	before := Sidecar{IPv4Prefixes: 1000}
 	after := before
 	after.OtherPrefix = true
-	row := func(id, name string, roundsFactor float64, peers ...programmer) Row {
+	row := func(id, name string, roundsFactor float64, peers ...installer) Row {
 		r := Row{
 			ID: id, Topic: "Running pod", Name: name, RoundsFactor: roundsFactor,
 			Plotted: report.Wall,
@@ -53,7 +53,7 @@ func changeRows(t Tools) []Row {
 // changeCandidate returns a candidate that changes the rules of a pod. Before the measurement,
 // writer writes the rules of the first sidecar parameter. The commands of changer replace them with
 // the rules of the second one.
-func (t Tools) changeCandidate(writer, changer programmer, before, after Sidecar) Candidate {
+func (t Tools) changeCandidate(writer, changer installer, before, after Sidecar) Candidate {
 	return Candidate{Name: changer.name, Kind: changer.kind, Prepare: func() (Task, error) {
 		prepare := func(ns *netns.NS) error { return writer.run(t, ns, before) }
 		return podTask(prepare, func(ns *netns.NS) (Task, error) {

@@ -26,12 +26,12 @@ func connectRows(t Tools) []Row {
 		Candidates: []Candidate{t.connectCandidate("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
-	entryName := func(p programmer, prefixes int) string {
+	entryName := func(p installer, prefixes int) string {
 		return fmt.Sprintf("%s, %d prefixes", p.name, prefixes)
 	}
 	sluice := rulesApply
 	sluice.name = "Sluice"
-	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
+	for _, p := range []installer{sluice, istioLegacy, istioNative} {
 		for _, n := range sizes {
 			row.Candidates = append(row.Candidates,
 				t.connectCandidate(entryName(p, n), p.kind, &p, Sidecar{IPv4Prefixes: n}, nil))
@@ -58,7 +58,7 @@ func connectRows(t Tools) []Row {
 // writes the pod's rules before; if p is nil, the pod has no rules. background runs in the pod
 // meanwhile; it may be nil.
 func (t Tools) connectCandidate(
-	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
+	name string, kind report.Kind, p *installer, s Sidecar, background backgroundProgram,
 ) Candidate {
 	const connections = 500
 	var l *proxyListener

@@ -93,7 +93,7 @@ func TestPacketBaselineEnablesConntrack(t *testing.T) {
 	netnstest.RequireBinary(t, "nft")
 	for _, row := range []struct {
 		name    string
-		p       programmer
+		p       installer
 		entries string
 	}{
 		{"empty NAT chain", emptyNATChain("", ""), "0"},

@@ -17,10 +17,10 @@ import (
 const trackingChain = "add chain inet empty tracking\n" +
 	"add rule inet empty tracking ct state new accept\n"
 
-// emptyNATChain returns a programmer that creates an empty NAT chain and executes the additional
+// emptyNATChain returns a installer that creates an empty NAT chain and executes the additional
 // nft commands.
-func emptyNATChain(name, extra string) programmer {
-	return programmer{name, report.Floor, func(
+func emptyNATChain(name, extra string) installer {
+	return installer{name, report.Floor, func(
 		t Tools, ns *netns.NS, _ Sidecar,
 	) ([]*Command, error) {
 		script := "add table inet empty\n" +
@@ -58,7 +58,7 @@ func packetRows(t Tools) []Row {
 	}
 	sluice := rulesApply
 	sluice.name = plain
-	for _, p := range []programmer{sluice, istioLegacy, istioNative} {
+	for _, p := range []installer{sluice, istioLegacy, istioNative} {
 		row.Candidates = append(row.Candidates,
 			t.sendCandidate(p.name, p.kind, &p, Sidecar{WithoutDNS: true}, nil),
 			t.sendCandidate(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
@@ -71,7 +71,7 @@ func packetRows(t Tools) []Row {
 // rules before; if p is nil, the pod has no rules. background runs in the pod meanwhile; it may be
 // nil.
 func (t Tools) sendCandidate(
-	name string, kind report.Kind, p *programmer, s Sidecar, background backgroundProgram,
+	name string, kind report.Kind, p *installer, s Sidecar, background backgroundProgram,
 ) Candidate {
 	const datagrams = 5000
 	var pod *netns.NS

@@ -20,16 +20,16 @@ func processRows(t Tools) []Row {
 		wallGoal(initNative.name, 0.1), wallGoal(istioNative.name, 0.1), wallGoal(nftName, 1),
 		{Entry: rulesApply.name, Quantity: report.Executed, Zero: true},
 	}
-	programmers := []programmer{
+	installers := []installer{
 		rulesApply, rulesLegacy, initNative, initAuto, istioNative, istioLegacy, istioNFT,
 		istioAuto,
 	}
-	// The last row has fewer programmers, which shortens the run.
-	fewerProgrammers := []programmer{
+	// The last row has fewer installers, which shortens the run.
+	fewerInstallers := []installer{
 		rulesApply, rulesLegacy, initNative, istioNative, istioLegacy,
 	}
 	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals,
-		programmers)
+		installers)
 	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands are `rules apply FLAGS`, with "+
 		"`--backend legacy` for iptables-legacy; `istio-iptables FLAGS`, with "+
 		"`--native-nftables` for istio-nftables, and with `--force-iptables-binary legacy` or "+
@@ -41,9 +41,9 @@ func processRows(t Tools) []Row {
 	return []Row{
 		first,
 		t.processRow("process-1000", topic, excludedPrefixes(1000),
-			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5, goals, programmers),
+			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000}, 0.5, goals, installers),
 		t.processRow("process-10000", topic, "10000 excluded IPv4 prefixes",
-			Sidecar{IPv4Prefixes: 10_000}, 0.2, goals, fewerProgrammers),
+			Sidecar{IPv4Prefixes: 10_000}, 0.2, goals, fewerInstallers),
 	}
 }
 
@@ -60,16 +60,16 @@ func shellQuote(args []string) string {
 	return strings.Join(words, " ")
 }
 
-// processRow returns the row in which the programmers, nft and iptables-restore program a new pod.
+// processRow returns the row in which the installers, nft and iptables-restore program a new pod.
 func (t Tools) processRow(
 	id, topic, name string, s Sidecar, roundsFactor float64, goals []report.Goal,
-	programmers []programmer,
+	installers []installer,
 ) Row {
 	row := Row{
 		ID: id, Topic: topic, Name: name, RoundsFactor: roundsFactor, Goals: goals,
 		Plotted: report.Wall, Candidates: []Candidate{t.emptyCandidate()},
 	}
-	for _, p := range programmers {
+	for _, p := range installers {
 		row.Candidates = append(row.Candidates, t.newPodCandidate(p, s))
 	}
 	row.Candidates = append(row.Candidates, t.nftCandidate(s), t.restoreCandidate(s))
@@ -88,16 +88,16 @@ func (t Tools) emptyCandidate() Candidate {
 }
 
 // newPodCandidate returns a candidate that programs a new pod.
-func (t Tools) newPodCandidate(p programmer, s Sidecar) Candidate {
+func (t Tools) newPodCandidate(p installer, s Sidecar) Candidate {
 	return Candidate{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
 		return t.commandsInPod(p, s, nil)
 	}}
 }
 
-// commandsInPod returns the task of executing the programmer's commands for the sidecar in a new
+// commandsInPod returns the task of executing the installer's commands for the sidecar in a new
 // pod. prepare may be nil; it runs in the pod before the task.
 func (t Tools) commandsInPod(
-	p programmer, s Sidecar, prepare func(*netns.NS) error,
+	p installer, s Sidecar, prepare func(*netns.NS) error,
 ) (Task, error) {
 	return podTask(prepare, func(ns *netns.NS) (Task, error) {
 		commands, err := p.commands(t, ns, s)
@@ -153,7 +153,7 @@ func (t Tools) restoreCandidate(s Sidecar) Candidate {
 func (t Tools) loadCandidate(
 	name string, saveRules func() error, commands func(*netns.NS) ([]*Command, error),
 ) Candidate {
-	p := programmer{name: name, commands: func(
+	p := installer{name: name, commands: func(
 		_ Tools, ns *netns.NS, _ Sidecar,
 	) ([]*Command, error) {
 		return commands(ns)
@@ -163,8 +163,8 @@ func (t Tools) loadCandidate(
 	return c
 }
 
-// withConfiguredPod calls do with a new pod whose rules the programmer has written.
-func (t Tools) withConfiguredPod(p programmer, s Sidecar, do func(*netns.NS) error) error {
+// withConfiguredPod calls do with a new pod whose rules the installer has written.
+func (t Tools) withConfiguredPod(p installer, s Sidecar, do func(*netns.NS) error) error {
 	ns, err := NewPod()
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func reapplyRows(t Tools) []Row {
 		},
 		Candidates: []Candidate{t.emptyCandidate(), reapplyInProcess(Sidecar{})},
 	}
-	for _, p := range []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
+	for _, p := range []installer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
 		row.Candidates = append(row.Candidates, Candidate{
 			Name: p.name, Kind: p.kind,
 			Prepare: func() (Task, error) {

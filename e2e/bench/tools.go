@@ -117,24 +117,24 @@ func buildEmpty(path string) error {
 	return nil
 }
 
-// A programmer writes the rules of a pod with commands.
-type programmer struct {
+// A installer writes the rules of a pod with commands.
+type installer struct {
 	name string
 	kind report.Kind
 	// commands returns the commands to execute in sequence.
 	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
 }
 
-// byFlags returns a programmer whose command has the arguments before, the sidecar's flags, and the
+// byFlags returns a installer whose command has the arguments before, the sidecar's flags, and the
 // arguments after.
-func byFlags(name string, kind report.Kind, program string, before, after []string) programmer {
-	return programmer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
+func byFlags(name string, kind report.Kind, program string, before, after []string) installer {
+	return installer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
 		c, err := t.Command(ns, program, nil, slices.Concat(before, s.Flags(), after)...)
 		return []*Command{c}, err
 	}}
 }
 
-// The programmers. The name of a programmer of Istio ends with the backend that it selects; auto
+// The installers. The name of a installer of Istio ends with the backend that it selects; auto
 // means that it detects one. istio-init is the program pilot-agent, which the init container
 // executes. It includes istio-iptables, which is also a separate program.
 var (
@@ -155,9 +155,9 @@ var (
 		[]string{"istio-iptables"}, []string{"--native-nftables"})
 )
 
-// reconciling returns the programmer with the flag that makes istio-iptables repair existing rules.
-func (p programmer) reconciling() programmer {
-	return programmer{p.name + ", reconcile", p.kind, func(
+// reconciling returns the installer with the flag that makes istio-iptables repair existing rules.
+func (p installer) reconciling() installer {
+	return installer{p.name + ", reconcile", p.kind, func(
 		t Tools, ns *netns.NS, s Sidecar,
 	) ([]*Command, error) {
 		commands, err := p.commands(t, ns, s)
@@ -169,7 +169,7 @@ func (p programmer) reconciling() programmer {
 }
 
 // run writes the sidecar's rules into the namespace without measuring the time.
-func (p programmer) run(t Tools, ns *netns.NS, s Sidecar) error {
+func (p installer) run(t Tools, ns *netns.NS, s Sidecar) error {
 	commands, err := p.commands(t, ns, s)
 	for _, c := range commands {
 		if err == nil {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Addresses of a cluster of Start or StartVM. All these clusters use the same addresses, each in
-// its own network namespace. A pod range has more addresses than the maximum number of pods of a
-// node.
+// Addresses of a cluster that Start or StartVM created. All these clusters use the same addresses,
+// each in its own network namespace. A pod range is large enough for the maximum number of pods of a
+// node. The gateway is the control plane's address on the network of a node of StartVM.
 const (
 	nodeIPv4, nodeIPv6                 = "10.89.0.2", "fd00:89::2"
 	gatewayIPv4, gatewayIPv6           = "10.89.0.1", "fd00:89::1"
 	podRangeIPv4, podRangeIPv6         = "10.244.0.0/22", "fd00:244::/64"
 	serviceRangeIPv4, serviceRangeIPv6 = "10.96.0.0/16", "fd00:96::/112"
 	apiServiceIP                       = "10.96.0.1"
-	// dnsAddress is the address of the Service of Options.DNS.
+	// dnsAddress is the address of the Service of DNS, which exists if Options.DNS is set.
 	dnsAddress = "10.96.0.10"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// quantities returns the sampled quantities of the agent, with the allowed growth from the second
-// to the last quarter of a run. If the agent leaked one descriptor, thread or goroutine per
-// sandbox, the growth would be thousands.
+// quantities returns the sampled quantities of the agent, with the allowed growth between the
+// second quarter of a run and the fourth. If the agent leaked one descriptor, thread or goroutine per
+// sandbox, the growth in a run of an hour would be thousands.
 func (n *node) quantities() []quantity {
 	return []quantity{
 		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},

@@ -46,9 +46,9 @@ type Options struct {
 	Records record.Store
 	// Repairs contains the records of repairs.
 	Repairs repair.Store
-	// Counters selects the series of the counters of rules.
+	// Counters selects the series of the metrics about rule counters.
 	Counters CounterMetrics
-	// TopPods is the number of pods with series if Counters is [PodCounters].
+	// TopPods limits the series of [PodCounters] to the pods with the most packets.
 	TopPods int
 	// Bypass records when the node's CNI chain contained the plugin. The auditor reports to it the
 	// pods that nevertheless started without the plugin.
@@ -63,7 +63,7 @@ type Options struct {
 	// ProcessorTime returns the processor time of the process; usually [ProcessorTime].
 	ProcessorTime func() time.Duration
 	// Ambient returns a pod if the agent has installed rules of ambient mode in it, and otherwise
-	// nil. It is nil if ambient mode is disabled.
+	// nil. The field is nil if ambient mode is disabled.
 	Ambient func(uid string) *AmbientPod
 	// Listen subscribes to changes of rules.
 	Listen func() (Events, error)

@@ -62,15 +62,13 @@ type testEnv struct {
 
 // fakeNamespace is a network namespace.
 type fakeNamespace struct {
-	env       *testEnv
-	id        netns.ID
-	name      string // of the pod
-	addresses []netip.Addr
-	// rules contains the rules, foreignRoute a route that cannot be removed, and istio Istio's
-	// rules.
+	env          *testEnv
+	id           netns.ID
+	name         string // of the pod
+	addresses    []netip.Addr
 	rules        rules.Ruleset
-	foreignRoute string
-	istio        []string
+	foreignRoute string         // a route that cannot be removed
+	istio        []string       // the rules of Istio's programs
 	foreign      foreign.Effect // the effect of foreign rules
 	refuse       error          // the error of Repair
 	duringRepair func()         // called at the start of Repair, if not nil

@@ -15,7 +15,7 @@ func TestClaims(t *testing.T) {
 	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
 	if namespace, name := c.serviceAccount(); namespace != "mesh" || name != "sluice" ||
 		!c.issuedAt().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
-		t.Errorf("claims %+v, want account sluice in mesh and an hour from %s", c, at)
+		t.Errorf("claims %+v, want service account mesh/sluice, issued at %s and valid for an hour", c, at)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
 		c := claimsOf(text)
@@ -36,7 +36,7 @@ func TestLifetimeOfARequestedTokenDoesNotDependOnTheClock(t *testing.T) {
 			Origin: Requested, PublishedAt: now, IssuedAt: issued, Expiry: issued.Add(24 * time.Hour),
 		}
 		if !s.Usable(now.Add(23*time.Hour)) || s.Usable(now.Add(25*time.Hour)) {
-			t.Errorf("the node's clock is ahead by %s: the lifetime is not 24 h from now", ahead)
+			t.Errorf("the node's clock is ahead by %s: the token is not usable for 24 h after its publication", ahead)
 		}
 	}
 }
@@ -55,9 +55,9 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// FuzzIssued parses arbitrary answers to a request for a token: the result is a token that is valid
-// in a header, or an error of one line and limited length.
-func FuzzIssued(f *testing.F) {
+// FuzzReadTokenResponse parses arbitrary responses to a request for a token: the result is a token
+// that is valid in a header, or an error of one line and limited length.
+func FuzzReadTokenResponse(f *testing.F) {
 	f.Add(201, `{"status":{"token":"a.b.c"}}`)
 	f.Add(403, `{"message":"no\n"}`)
 	f.Add(200, `{"status":{"token":"a b"}}`)

@@ -21,9 +21,9 @@ type Caller uint8
 
 // The callers.
 const (
-	FromPod Caller = iota
-	FromNeighbor
-	FromMachine
+	FromPod      Caller = iota
+	FromNeighbor        // outside the pod
+	FromMachine         // the virtual machine behind the pod's second interface
 )
 
 // String returns the name of the caller.

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Key names an attachment: an interface of a container in a network.
+// A Key identifies an attachment by its container and its interface.
 type Key struct {
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifname"`
@@ -21,9 +21,11 @@ type Key struct {
 // String returns the key for logs and errors.
 func (k Key) String() string { return k.ContainerID + "/" + k.IfName }
 
-// Validate returns an error unless the key is valid in CNI. A valid key is also a valid file name.
+// Validate returns an error unless the key is valid in CNI. Both parts
+// of a valid key contain only characters that are allowed in file names.
 func (k Key) Validate() error {
-	// Both functions return *types.Error. As an error, a nil pointer of that type is not nil.
+	// Both functions return *types.Error, whose nil pointer must not be converted to error: the
+	// result would not be nil.
 	if err := utils.ValidateContainerID(k.ContainerID); err != nil {
 		return fmt.Errorf("container id %q: %w", k.ContainerID, err)
 	}

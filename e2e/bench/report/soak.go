@@ -29,7 +29,8 @@ type Soak struct {
 type Series struct {
 	Name string `json:"name"`
 	Unit string `json:"unit,omitempty"`
-	// Growth is the allowed growth of the median from the second to the last quarter.
+	// Growth is the allowed growth of the median between the second quarter of the run and the
+	// fourth.
 	Growth float64 `json:"growth"`
 	// Seconds are the times of the samples, since the start of the run. Values are the samples.
 	Seconds []float64 `json:"seconds"`

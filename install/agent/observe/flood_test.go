@@ -153,10 +153,11 @@ func (n *network) ask(from *netns.NS, agentAddress string) error {
 		return err
 	}
 	defer answer.Body.Close()
-	if text, err := io.ReadAll(answer.Body); err != nil || string(text) != "hello" {
-		return fmt.Errorf("status code %d, text %q, error %v; want hello", answer.StatusCode, text, err)
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && string(text) != "hello" {
+		err = fmt.Errorf("status code %d, text %q, want hello", answer.StatusCode, text)
 	}
-	return nil
+	return err
 }
 
 // attack runs the flood until it has opened its connections and ready returns true.

@@ -41,8 +41,8 @@ var sectionTitles = [...]string{
 	sectionExplain:      "What to explain",
 	sectionDiff:         "What to compare",
 	sectionTrace:        "What to trace",
-	sectionBudget:       "How much work it may take",
-	sectionDoctorBudget: "How much work it may take",
+	sectionBudget:       "Limits of time and memory",
+	sectionDoctorBudget: "Limits of time and memory",
 	sectionCleanup:      "What to do",
 }
 
@@ -61,8 +61,8 @@ func printHelp(cmd *cobra.Command, _ []string) {
 		printCommands(out, "Topics (rules help TOPIC)", cmd, false)
 		fmt.Fprint(out, "\n--help-all describes every flag of a command. "+
 			"Without a command, it describes all commands.\n")
-		fmt.Fprint(out, "\nExit codes: 0 done or equal, 1 different, 2 bad input, "+
-			"3 kernel or permission, 126 validation failed.\n")
+		fmt.Fprint(out, "\nExit codes: 0 success, 1 a difference or a problem, 2 bad input, "+
+			"3 an error of the kernel or the system, 126 validation failed.\n")
 	}
 	printExamples(out, cmd)
 }
