@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/install/apiclient"
@@ -76,10 +75,8 @@ func codeOf(err error) int {
 const maxReply = 8 << 20
 
 // do sends a request, and decodes the reply into reply unless reply is nil.
-func (c *Client) do(
-	ctx context.Context, method, path string, query url.Values, body, reply any,
-) error {
-	response, err := c.api.Do(ctx, method, path, query, body)
+func (c *Client) do(ctx context.Context, method, path string, body, reply any) error {
+	response, err := c.api.Do(ctx, method, path, nil, body)
 	if err != nil {
 		return err
 	}

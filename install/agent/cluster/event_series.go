@@ -202,7 +202,7 @@ func (c *Client) create(ctx context.Context, w *writtenEvent, e Event, count int
 	if e.Warning {
 		kind = "Warning"
 	}
-	return c.do(ctx, http.MethodPost, eventsPath(e), nil, map[string]any{
+	return c.do(ctx, http.MethodPost, eventsPath(e), map[string]any{
 		"kind": "Event", "apiVersion": "v1",
 		"metadata":       Meta{Name: w.name, Namespace: namespaceOf(e)},
 		"involvedObject": e.About, "type": kind, "reason": e.Reason, "message": messageOf(e),
@@ -214,7 +214,7 @@ func (c *Client) create(ctx context.Context, w *writtenEvent, e Event, count int
 
 // patch sets the count of an event, and the message and time of its last repetition.
 func (c *Client) patch(ctx context.Context, w *writtenEvent, e Event, count int) error {
-	return c.do(ctx, http.MethodPatch, eventsPath(e)+"/"+url.PathEscape(w.name), nil, map[string]any{
+	return c.do(ctx, http.MethodPatch, eventsPath(e)+"/"+url.PathEscape(w.name), map[string]any{
 		"message": messageOf(e), "lastTimestamp": stamp(e.Time), "count": count,
 	}, nil)
 }

@@ -51,7 +51,7 @@ func daemonSetsPath(namespace string) string {
 func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 	d := new(DaemonSet)
 	if err := c.do(ctx, http.MethodGet, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
-		nil, d); err != nil {
+		d); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -60,7 +60,7 @@ func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 // Node returns a node.
 func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	n := new(Node)
-	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, nil,
+	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil,
 		n); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
 	options := map[string]any{
 		"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground",
 	}
-	return c.do(ctx, http.MethodDelete, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
+	return c.do(ctx, http.MethodDelete, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name),
 		options, nil)
 }
 

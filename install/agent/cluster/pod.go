@@ -13,7 +13,7 @@ func podPath(n Name) string {
 // DeletePod deletes a pod if its UID and version are still the given ones. Otherwise [IsConflict]
 // or [IsNotFound] is true for the error.
 func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion string) error {
-	return c.do(ctx, http.MethodDelete, podPath(pod), nil, map[string]any{
+	return c.do(ctx, http.MethodDelete, podPath(pod), map[string]any{
 		"kind": "DeleteOptions", "apiVersion": "v1",
 		"preconditions": map[string]string{"uid": uid, "resourceVersion": resourceVersion},
 	}, nil)
@@ -22,7 +22,7 @@ func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion s
 // LabelPod adds a label to a pod with the UID. It patches the status, which is the smallest
 // permission that includes labels.
 func (c *Client) LabelPod(ctx context.Context, pod Name, uid, key, value string) error {
-	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", nil, map[string]any{
+	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", map[string]any{
 		"metadata": map[string]any{"uid": uid, "labels": map[string]string{key: value}},
 	}, nil)
 }
@@ -30,7 +30,7 @@ func (c *Client) LabelPod(ctx context.Context, pod Name, uid, key, value string)
 // AnnotatePod sets an annotation of a pod with the UID, or removes it if value is nil. It patches
 // the status, as istio-cni does.
 func (c *Client) AnnotatePod(ctx context.Context, pod Name, uid, key string, value *string) error {
-	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", nil, map[string]any{
+	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", map[string]any{
 		"metadata": map[string]any{"uid": uid, "annotations": map[string]*string{key: value}},
 	}, nil)
 }
