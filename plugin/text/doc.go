@@ -1,5 +1,6 @@
 // Package text makes untrusted text fit into an error or a log line: printable, bounded, on one
-// line. It also computes the edit distance between names, to recognize a misspelled name.
+// line. It shortens lists, and computes the edit distance between names, to recognize a misspelled
+// name.
 //
 //	fmt.Errorf("%s is not a name", text.Quote(name, 100))
 package text

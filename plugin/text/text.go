@@ -1,6 +1,7 @@
 package text
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -34,3 +35,12 @@ func Printable(text string) string {
 
 // Quote truncates a text to maxLen bytes and quotes it with Go's syntax.
 func Quote(text string, maxLen int) string { return strconv.Quote(Truncate(text, maxLen)) }
+
+// List joins texts with commas. Of more than maxListed texts, it returns the first maxListed and the
+// number of the others.
+func List(texts []string, maxListed int) string {
+	if len(texts) <= maxListed {
+		return strings.Join(texts, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxListed], ", "), len(texts)-maxListed)
+}

@@ -66,3 +66,18 @@ func TestEveryMessageFits(t *testing.T) {
 		}
 	})
 }
+
+func TestList(t *testing.T) {
+	for _, row := range []struct {
+		texts []string
+		want  string
+	}{
+		{nil, ""},
+		{[]string{"a", "b"}, "a, b"},
+		{[]string{"a", "b", "c", "d"}, "a, b and 2 more"},
+	} {
+		if got := text.List(row.texts, 2); got != row.want {
+			t.Errorf("List(%q, 2) is %q, want %q", row.texts, got, row.want)
+		}
+	}
+}

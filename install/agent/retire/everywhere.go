@@ -3,23 +3,27 @@ package retire
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // everywherePoll is the interval for listing the remaining agents. They are not watched, because
 // the service account of the chart's uninstall Job may list pods but not watch them.
 const everywherePoll = time.Second
 
+// maxListed is the maximum number of agents that a message names.
+const maxListed = 10
+
 // Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. A missing
 // DaemonSet is not an error.
 //
 // Each agent uninstalls the plugin from its node when it ends, because the API server returns the
 // DaemonSet with a deletion timestamp until all agents have ended. Everywhere calls waiting, unless
-// it is nil, with the names of the remaining agents or the error of a request. It repeats failed
-// requests until ctx is done, except if the API server rejects the credentials or denies permission.
+// it is nil, with the number and some names of the remaining agents, or with the error of a request.
+// It repeats failed requests until ctx is done, except if the API server rejects the credentials or
+// denies permission.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {
@@ -37,7 +41,7 @@ func Everywhere(
 		case cluster.IsRefused(err):
 			return fmt.Errorf("uninstall everywhere: %w", err)
 		}
-		state := fmt.Sprintf("waiting for %d agents: %s", len(remaining), list(remaining))
+		state := fmt.Sprintf("waiting for %d agents: %s", len(remaining), text.List(remaining, maxListed))
 		if err != nil {
 			state = err.Error()
 		}
@@ -69,15 +73,4 @@ func deleteAndList(
 		return nil, fmt.Errorf("pods of DaemonSet %s: %w", d, err)
 	}
 	return remaining, nil
-}
-
-// maxListed is the maximum number of agents that a message names.
-const maxListed = 10
-
-// list returns the names as one text, at most maxListed of them.
-func list(names []string) string {
-	if len(names) <= maxListed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
 }

@@ -34,14 +34,10 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	if w.IsTemplate {
 		source = "the template of the pods of " + w.Source
 	}
-	switch n := len(w.Ignored); {
-	case n > 0:
+	switch {
+	case len(w.Ignored) > 0:
 		const maxListed = 5
-		names := strings.Join(w.Ignored[:min(n, maxListed)], ", ")
-		if n > maxListed {
-			names += fmt.Sprintf(" and %d more", n-maxListed)
-		}
-		note(noteObjectTaken, "this is %s; not explained: %s", source, names)
+		note(noteObjectTaken, "this is %s; not explained: %s", source, text.List(w.Ignored, maxListed))
 	case w.IsTemplate:
 		note(noteObjectTaken, "this is %s", source)
 	}
