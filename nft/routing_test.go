@@ -64,7 +64,9 @@ func checkRoutes(t *testing.T, ns *netns.NS, want rules.Routing) {
 // holdLock holds the lock of a namespace until the test ends.
 func holdLock(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	release, acquired, err := ns.Lock(0)
+	// A process that a parallel test starts can hold a released lock until it executes its program,
+	// because it inherits the descriptors.
+	release, acquired, err := ns.Lock(time.Minute)
 	if err != nil || !acquired {
 		t.Fatalf("acquired the lock: %t, error %v, want true without an error", acquired, err)
 	}
