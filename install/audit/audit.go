@@ -63,7 +63,7 @@ func New(o Options) *Auditor {
 	return a
 }
 
-// Run audits the pods until the context ends. It returns at once if no enabled feature needs
+// Run audits the pods until the context ends. It returns immediately if no enabled feature needs
 // audits.
 func (a *Auditor) Run(ctx context.Context) {
 	if !a.needsAudits() {
@@ -169,7 +169,7 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	a.scheduleAudit(item.UID, at)
 }
 
-// scheduleAudit plans an audit of a pod at a time, unless an earlier audit is planned.
+// scheduleAudit plans an audit of a pod at a time, unless one is planned for an earlier time.
 func (a *Auditor) scheduleAudit(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
 // forget removes the backoffs and the stored repair of a pod that has been removed from a.pods.

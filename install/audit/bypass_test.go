@@ -25,7 +25,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 		},
 		"the sandbox was created minutes after the installation": {
 			5 * time.Minute,
-			"without calling the plugin, although the node's CNI chain has been complete since",
+			"without calling the plugin, although the node's CNI chain had been complete since",
 			true,
 		},
 	} {

@@ -56,10 +56,11 @@ func (r *auditRun) discardSandbox() {
 }
 
 // requestSandbox requests a search for the sandbox. If an earlier search has failed although the
-// pod has started, it sets the state Unknown, and performs the actions that do not need the
-// sandbox. A sandbox that is missing for less than errorBackoff is not reported: the pod may have
-// ended, or the runtime may be replacing its sandbox. A deleted pod has ended if its sandbox does
-// not exist any more, or if the sandbox is not found and the pod has no record of ADD.
+// pod has started or was deleted, and has not ended, it sets the state Unknown. Once the sandbox
+// has been missing for errorBackoff, it also logs the reason, and performs the actions that do not
+// need the sandbox; until then the runtime may be replacing the sandbox. A deleted pod has ended if
+// its sandbox does not exist any more, or if the sandbox is not found and the pod has no record of
+// ADD.
 func (r *auditRun) requestSandbox(ctx context.Context) {
 	missing := r.timeSince(&r.withoutSandboxSince)
 	r.mu.Lock()

@@ -103,8 +103,8 @@ func (r *auditRun) inspect(
 
 // inspectAddresses determines whether the rules apply to the addresses that the network namespace
 // has now. If the pod has moved its interface to another namespace, its traffic does not pass
-// through the rules. An address that is missing for less than errorBackoff is not reported, however
-// many audits find it missing, because the runtime may be removing the sandbox.
+// through the rules. An address that has been missing for less than errorBackoff is not reported,
+// however many audits find it missing, because the runtime may be removing the sandbox.
 func (r *auditRun) inspectAddresses(ctx context.Context, ns Namespace, situation string) {
 	addresses, err := ns.Addresses()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // A State is the state of a pod's redirection, as in the metric. It is empty for pods outside the
-// mesh, and for pods that have not been audited because they are starting, ending or have ended.
+// mesh, and for pods that have not been audited because they are starting or ending, or have ended.
 type State string
 
 // The states.
@@ -121,7 +121,7 @@ type unrepaired struct {
 }
 
 // nextRepair returns the time from which the differences with the text may be repaired. limited is
-// set if this time is later than now because of the rate limit, not because the last one failed.
+// set if this time is later than now because of the rate limit, not because the last repair failed.
 func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limited bool) {
 	if at := u.failed.next; at.After(now) && (u.unrepairable == "" || u.unrepairable == text) {
 		return at, false
@@ -133,8 +133,8 @@ func (u *unrepaired) nextRepair(text string, now time.Time) (at time.Time, limit
 }
 
 // reset removes the differences and permits the next repair without backoff. It keeps the rate
-// limit of repairs, and the time of the last failed one, from which recordAttempt decides whether
-// the next backoff continues to double.
+// limit of repairs, and the time of the last failed repair, from which recordAttempt decides
+// whether the next backoff continues to double.
 func (u *unrepaired) reset() {
 	*u = unrepaired{repairs: u.repairs, failed: attempt{last: u.failed.last}}
 }

@@ -21,9 +21,9 @@ func (r *auditRun) startedWithoutPlugin() bool {
 		r.desired.origin == fromRepair && r.sandbox.Created.After(r.desired.repairedAt)
 }
 
-// onUnprotected handles a pod that has no rules and no record of a successful ADD: the pod started
-// before the plugin was installed, or the runtime did not call the plugin, or neither the agent nor
-// the API server replied to the plugin.
+// onUnprotected handles a pod that has no rules, and no record of an ADD that could read the pod:
+// the pod started before the plugin was installed, or the runtime did not call the plugin, or
+// neither the agent nor the API server replied to the plugin.
 func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 	istioRules, err := ns.Istio()
 	if err != nil {

@@ -79,7 +79,7 @@ func (h *chainHistory) explain(created time.Time) Cause {
 	case complete:
 		return Cause{Bypassed, fmt.Sprintf(
 			"the runtime created the pod's sandbox at %s without calling the plugin, although the "+
-				"node's CNI chain has been complete since %s", stamp(created), stamp(last.from))}
+				"node's CNI chain had been complete since %s", stamp(created), stamp(last.from))}
 	}
 	return Cause{Gap, text + h.describeGap(last)}
 }

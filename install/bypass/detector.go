@@ -68,7 +68,7 @@ type Bypass struct {
 // String describes the bypass and the remedy.
 func (b Bypass) String() string {
 	return fmt.Sprintf("the runtime bypasses the plugin: it created the sandbox of pod %s at %s "+
-		"without calling the plugin, although the node's CNI chain has been complete since %s "+
+		"without calling the plugin, although the node's CNI chain had been complete since %s "+
 		"(number of such pods: %d); the runtime reads another directory, or has not reloaded the "+
 		"configuration: restart the container runtime, and check its cni conf_dir; "+
 		"the problem is solved once the plugin is called for a pod",
@@ -139,8 +139,8 @@ func (d *Detector) Current() (Bypass, bool) {
 // before that pod's. If the bypass cannot be stored for the next agent, it returns an error.
 func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
-	complete, _ := d.history.spanAt(created)
-	next := Bypass{Pod: pod, UID: uid, Created: created, Since: complete.from, Pods: 1}
+	last, _ := d.history.spanAt(created)
+	next := Bypass{Pod: pod, UID: uid, Created: created, Since: last.from, Pods: 1}
 	if d.current != nil {
 		if d.current.UID == uid || created.Before(d.current.Created) {
 			d.mu.Unlock()
@@ -156,7 +156,8 @@ func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, e
 }
 
 // NoteAdd records that the plugin completed its latest ADD at a time. If this time is at least
-// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends.
+// reloadTime after the last bypass, the runtime uses the chain again, and the bypass ends. If the
+// end cannot be stored for the next agent, NoteAdd returns an error.
 func (d *Detector) NoteAdd(at time.Time) error {
 	d.mu.Lock()
 	if !at.Equal(d.lastAdd) {

@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Options are the options of a [Guard]. All except Interval and RestartTime are required.
+// Options are the options of a [Guard]. All fields except Interval and RestartTime are
+// required.
 type Options struct {
 	// Parameters contains the parameters of the rules. The guard sets the pods and the kubelet.
 	Parameters rules.AmbientHost
@@ -123,7 +124,8 @@ func (g *Guard) State() State {
 var errNotLoaded = errors.New("the agent does not know the node's pods yet")
 
 // Set sets the addresses of a pod, and returns nil once the rules contain them. It ignores
-// addresses that do not affect redirection; see [decide.GlobalAddresses].
+// addresses that do not affect redirection; see [decide.GlobalAddresses]. Before the first call of
+// [Guard.Replace], Set changes nothing and returns an error.
 func (g *Guard) Set(uid string, addresses []netip.Addr) error {
 	g.mu.Lock()
 	if !g.loaded {

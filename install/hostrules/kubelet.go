@@ -44,9 +44,9 @@ func (k Kubelet) String() string {
 // the single processes of MicroK8s and K3s. RKE2, k0s and Talos start a process named kubelet.
 func kubeletNames() []string { return []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"} }
 
-// errNoKubelet is the error if no process is the kubelet.
-var errNoKubelet = errors.New("no process outside pods in the node's network namespace is named " +
-	strings.Join(kubeletNames(), ", "))
+// errNoKubelet is the error of FindKubelet if it finds no kubelet.
+var errNoKubelet = errors.New("no process in the node's network namespace and outside pods " +
+	"has one of the names " + strings.Join(kubeletNames(), ", "))
 
 // FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of kubeletNames
 // that is in the network namespace host and not in a pod. The calling thread must be in the node's

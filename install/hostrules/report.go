@@ -23,8 +23,8 @@ const (
 	// MatchedByUser: the kernel cannot match a cgroup, and the rules match the kubelet's user
 	// instead.
 	MatchedByUser ReportKind = "by-user"
-	// Unwatched: the kernel does not report changes of the rules, which are only compared at an
-	// interval.
+	// Unwatched: the guard receives no events about changes of the rules. Until it can subscribe
+	// again, the rules are only compared at an interval.
 	Unwatched ReportKind = "unwatched"
 )
 
@@ -65,7 +65,7 @@ func (r Report) String() string {
 			"the cgroup or user of the kubelet that was found last, or user 0 if none was found: " +
 			r.Err.Error()
 	}
-	return "changes of the node's rules are not noticed at once, " +
+	return "changes of the node's rules are not noticed immediately, " +
 		"only when the rules are compared at an interval: " + r.Err.Error()
 }
 

@@ -51,8 +51,9 @@ var auditMetrics = []Metric{
 			result,
 		},
 		Help: "Actions for pods with missing or changed redirection; " +
-			"race means that the pod started while the plugin was not in the chain, " +
-			"bypass that the runtime did not call it",
+			"bypass means that the runtime did not call the plugin although the plugin was in " +
+			"the chain, " +
+			"race that the pod started without the plugin for another reason",
 	},
 	{
 		Name: "sluice_bypassed_pods_total", Type: Counter,
@@ -91,7 +92,7 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_events_lost_total", Type: Counter,
 		Labels: []Label{{"source", []string{"nftables", "files", "pods"}}},
-		Help:   "Overflows and failures of an event source, after which all pods are audited",
+		Help:   "Overflows and failures of an event source; after one of nftables, all pods are audited",
 	},
 }
 

@@ -31,10 +31,10 @@ func TestNamesFollowTheConventions(t *testing.T) {
 			t.Errorf("%s: this %s has %d buckets; only histograms must have buckets", m.Name, m.Type, len(m.Buckets))
 		case m.Type == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") &&
 			!strings.HasSuffix(m.Name, "_bytes"):
-			t.Errorf("%s: a histogram without a unit", m.Name)
+			t.Errorf("%s: the histogram has no unit, want a name that ends in _seconds or _bytes", m.Name)
 		case !slices.IsSorted(m.Buckets) ||
 			len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets):
-			t.Errorf("%s: buckets do not ascend", m.Name)
+			t.Errorf("%s: buckets %v, want ascending ones", m.Name, m.Buckets)
 		}
 		seen[m.Name] = true
 	}
@@ -63,7 +63,7 @@ func TestSeriesAreFew(t *testing.T) {
 func TestFind(t *testing.T) {
 	m, found := metricstest.Find("sluice_adds_total")
 	if !found || !slices.Equal(m.LabelNames(), []string{"result", "decision", "backend"}) {
-		t.Errorf("found %v: %v, want the labels result, decision and backend", found, m)
+		t.Errorf("sluice_adds_total: found %t, %v; want true and the labels result, decision and backend", found, m)
 	}
 	if m, found := metricstest.Find("sluice_add_total"); found {
 		t.Errorf("found %v, want no metric sluice_add_total", m)

@@ -18,7 +18,7 @@ type invalidFiles map[string]time.Time
 
 // markIncomplete sets [File.Incomplete] of files that became invalid less than invalidTolerance
 // ago, and reports whether there are any. If the node was not healthy before, a file that becomes
-// invalid is not marked, so that an initial problem is reported at once.
+// invalid is not marked, so that an initial problem is reported immediately.
 func (s invalidFiles) markIncomplete(now time.Time, files map[string]File, healthy bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]

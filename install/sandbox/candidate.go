@@ -13,7 +13,7 @@ type candidate struct {
 	pod         Pod
 	containerID string
 	path        string
-	time        time.Time
+	time        time.Time // of the ADD or of the cached result
 }
 
 // candidates contains the candidates of one source.

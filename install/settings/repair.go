@@ -6,33 +6,36 @@ var repairSettings = []Setting{
 	{
 		Env: "REPAIR_ENABLED", Helm: "repair.enabled", Kind: Bool, Default: "true",
 		Example: "false",
-		Help:    "detect pods that started without the plugin",
+		Help: "repair, delete or label pods that started without the plugin, as the other " +
+			"settings of repair allow",
 	},
 	{
 		Env: "REPAIR_REPAIR_PODS", Helm: "repair.repairPods", Kind: Bool, Default: "true",
 		Example: "false",
-		Help:    "redirect such a pod in place; takes precedence over deleting and labeling",
+		Help: "redirect a pod in place if it started without the plugin; takes precedence over " +
+			"deleting and labeling",
 	},
 	{
 		Env: "REPAIR_DELETE_PODS", Helm: "repair.deletePods", Kind: Bool, Default: "false",
 		Example: "true",
-		Help: "delete such a pod if its validation fails and repair in place is disabled or " +
-			"fails; takes precedence over labeling",
+		Help: "delete a pod that started without the plugin if its validation fails and repair " +
+			"in place is disabled, fails or does not help; takes precedence over labeling",
 	},
 	{
 		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false",
 		Example: "true",
-		Help: "label such a pod if its validation fails and repair in place is disabled or " +
-			"fails",
+		Help: "label a pod that started without the plugin if its validation fails and repair " +
+			"in place is disabled, fails or does not help",
 	},
 	{
 		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: QualifiedName,
-		Default: "cni.istio.io/uninitialized", Example: "mesh/broken", Help: "key of the label",
+		Default: "cni.istio.io/uninitialized", Example: "mesh/broken",
+		Help: "key of the label that REPAIR_LABEL_PODS adds",
 	},
 	{
 		Env: "REPAIR_BROKEN_POD_LABEL_VALUE", Helm: "repair.brokenPodLabelValue", Kind: LabelValue,
 		Default: "true", Example: "yes",
-		Help: "value of the label",
+		Help: "value of the label that REPAIR_LABEL_PODS adds",
 	},
 	{
 		Env: "REPAIR_INIT_CONTAINER_NAME", Helm: "repair.initContainerName", Kind: ContainerName,

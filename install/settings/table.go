@@ -37,7 +37,8 @@ var installSettings = []Setting{
 		Env: "CNI_CONF_NAME", Helm: "cniConfFileName", Kind: FileName,
 		Example: "10-calico.conflist",
 		Help: "configuration file to which the plugin is added, or with " +
-			"CHAINED_CNI_PLUGIN=false the file to create; if empty, the first valid file",
+			"CHAINED_CNI_PLUGIN=false the file to create; if empty, the first valid file, or " +
+			"YYY-sluice-cni.conf",
 	},
 	{
 		Env: "CHAINED_CNI_PLUGIN", Helm: "chained", Kind: Bool, Default: "true", Example: "false",
