@@ -54,7 +54,7 @@ func (env *testEnv) checkCountersAfterAudit(when string, want ...string) {
 	}
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		env.t.Errorf("%s: %q, want %q", when, got, want)
+		env.t.Errorf("%s: counters %q, want %q", when, got, want)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// rejectingCluster is an API server that accepts no events, and returns err, unless err is nil.
+// rejectingCluster is an API server that rejects events with err, unless err is nil.
 type rejectingCluster struct {
 	*testEnv
 	err error
@@ -48,7 +48,7 @@ func TestEventsWait(t *testing.T) {
 		env.set(func() { f.err = nil })
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("events %q, want RedirectRepaired once", reported)
+			t.Errorf("after the outage: events %q, want RedirectRepaired once", reported)
 		}
 		env.set(func() { f.err = &cluster.StatusError{Code: 403} })
 		env.flush(b)
@@ -56,7 +56,7 @@ func TestEventsWait(t *testing.T) {
 		env.flush(a)
 		advance(time.Minute)
 		if reported := env.takeEvents(); reported != "RedirectRepaired" {
-			t.Errorf("events %q, want RedirectRepaired once", reported)
+			t.Errorf("after a rejected event: events %q, want RedirectRepaired once", reported)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 	})
 }
 
-// TestHostileNames checks that events and the log contain no control characters for a terminal,
+// TestHostileNames checks that events and the log contain no control characters of a terminal,
 // even if the name of a table, which an attacker can choose, contains some.
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -94,9 +94,11 @@ func TestHostileNames(t *testing.T) {
 		for _, line := range lines.All() {
 			text += line.Message
 		}
-		if env.takeEvents() != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
+		reported := env.takeEvents()
+		if reported != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
 			strings.ContainsFunc(text, unicode.IsControl) {
-			t.Errorf("the event and the log contain %q, want the printable part of the name", text)
+			t.Errorf("events %q with the texts %q, want RedirectUnknown with the printable part of the name",
+				reported, text)
 		}
 	})
 }

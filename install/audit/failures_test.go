@@ -49,8 +49,8 @@ func TestAddressesThatComeLater(t *testing.T) {
 			s.addresses = nil
 			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
-		if env.takeEvents() != "" {
-			t.Error("an event reports a pod that has no address yet")
+		if reported := env.takeEvents(); reported != "" {
+			t.Errorf("before the pod has an address: events %q, want none", reported)
 		}
 		env.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
 		advance(time.Minute)

@@ -146,11 +146,11 @@ func (s *fakeNamespace) EndConnections(rules.Ruleset, established.Options) (esta
 func (s *fakeNamespace) Istio() ([]string, error) { return s.istio, nil }
 
 func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (compat.Comparison, error) {
-	time.Sleep(s.slow)
+	time.Sleep(s.checkTime)
 	s.env.mu.Lock()
 	defer s.env.mu.Unlock()
 	s.checked++
-	s.env.used += s.slow
+	s.env.used += s.checkTime
 	if s.unreadable != nil {
 		return compat.Comparison{}, s.unreadable
 	}

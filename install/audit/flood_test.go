@@ -49,7 +49,7 @@ func TestPodThatSlowsAudits(t *testing.T) {
 		var s, other *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s, other = env.addRedirected(meshPod("web")), env.addRedirected(meshPod("other"))
-			s.slow = 3 * time.Second
+			s.checkTime = 3 * time.Second
 		})
 		for i := range 600 {
 			env.flush(s)
@@ -60,7 +60,7 @@ func TestPodThatSlowsAudits(t *testing.T) {
 			advance(time.Second)
 		}
 		// Audits of a pod may use 5 % of a core. One audit may exceed this limit.
-		if elapsed := time.Duration(s.checked) * s.slow; elapsed > 10*time.Minute*6/100 {
+		if elapsed := time.Duration(s.checked) * s.checkTime; elapsed > 10*time.Minute*6/100 {
 			t.Errorf("audited for %v of 10 minutes, want at most 6 %%", elapsed)
 		}
 		if env.flush(other); other.applied != 1 {

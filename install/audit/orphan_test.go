@@ -56,8 +56,10 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 				}
 				env.change(s, func() { s.foreign = foreign.Effect{Bypasses: []foreign.Bypass{{}}} })
 				settle()
-				if env.states() != "1 drifted" || env.takeEvents() != "RedirectBypassed" {
-					t.Errorf("with a foreign rule: %s, want 1 drifted", env.states())
+				if reported := env.takeEvents(); env.states() != "1 drifted" ||
+					reported != "RedirectBypassed" {
+					t.Errorf("with a foreign rule: %s, events %q; want 1 drifted, event RedirectBypassed",
+						env.states(), reported)
 				}
 				env.removeRecord(web)
 				advance(10 * time.Second)
@@ -196,8 +198,10 @@ func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 					env.set(func() { clear(env.items) })
 				})
 				advance(time.Hour)
-				if env.states() != row.states || env.searches > 80 || env.takeEvents() != "" {
-					t.Errorf("%s, %d searches; want %q, at most 80, no event", env.states(), env.searches, row.states)
+				reported := env.takeEvents()
+				if env.states() != row.states || env.searches > 80 || reported != "" {
+					t.Errorf("%q, %d searches, events %q; want %q, at most 80, no event", env.states(),
+						env.searches, reported, row.states)
 				}
 				if row.states == "" && env.Held() > 0 {
 					t.Errorf("%d entries are kept, want none", env.Held())

@@ -37,9 +37,11 @@ func TestAStaticPodWithoutARecord(t *testing.T) {
 					env.source = source
 					s, mirror = env.addStatic("web")
 				})
+				reported := env.takeEvents()
 				if !rules.Equal(rules.MustCompile(env.redirect(mirror)), s.rules) ||
-					env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
-					t.Errorf("applied %d times, %s; want once, 1 redirected, event RedirectRepaired", s.applied, env.states())
+					env.states() != "1 redirected" || reported != "RedirectRepaired" {
+					t.Errorf("applied %d times, %s, events %q; want the rules of ADD, 1 redirected, "+
+						"event RedirectRepaired", s.applied, env.states(), reported)
 				}
 				env.flush(s)
 				if s.applied != 2 || env.states() != "1 redirected" {

@@ -138,9 +138,10 @@ func TestATerminatingPodIsRepaired(t *testing.T) {
 		env.restart()
 		env.flush(s)
 		settle()
-		if s.applied != 2 || env.states() != "1 redirected" ||
-			env.takeEvents() != "RedirectRepaired, RedirectRepaired" {
-			t.Errorf("applied %d times, %s; want twice, 1 redirected", s.applied, env.states())
+		if reported := env.takeEvents(); s.applied != 2 || env.states() != "1 redirected" ||
+			reported != "RedirectRepaired, RedirectRepaired" {
+			t.Errorf("applied %d times, %s, events %q; want twice, 1 redirected, RedirectRepaired twice",
+				s.applied, env.states(), reported)
 		}
 	})
 }
@@ -282,8 +283,9 @@ func TestATerminatingPodIsNotDeleted(t *testing.T) {
 		status.Deleted = true
 		env.put(web, status)
 		advance(time.Minute)
-		if requests := env.takeRequests(); requests != "" || env.takeEvents() != "RedirectRepaired" {
-			t.Errorf("requests %q, want none, and only the event RedirectRepaired", requests)
+		if requests, reported := env.takeRequests(), env.takeEvents(); requests != "" ||
+			reported != "RedirectRepaired" {
+			t.Errorf("requests %q, events %q; want no request, event RedirectRepaired", requests, reported)
 		}
 	})
 }

@@ -75,7 +75,7 @@ type fakeNamespace struct {
 	afterRepair  func()         // called after Repair has changed the rules, if not nil
 	// duringForeign is called during Foreign, if not nil.
 	duringForeign func()
-	slow          time.Duration      // processor time of Check
+	checkTime     time.Duration      // duration and processor time of Check
 	applied       int                // calls of Repair
 	repairedWith  compat.Comparison  // the argument of the last Repair
 	searched      int                // calls of HasNoRules

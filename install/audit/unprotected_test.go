@@ -32,9 +32,11 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 			s = env.addSandbox(web)
 			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
+		reported := env.takeEvents()
 		if !rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) ||
-			env.states() != "1 redirected" || env.takeEvents() != "RedirectRepaired" {
-			t.Errorf("applied %d times, %s; want once, 1 redirected, event RedirectRepaired", s.applied, env.states())
+			env.states() != "1 redirected" || reported != "RedirectRepaired" {
+			t.Errorf("applied %d times, %s, events %q; want the rules of ADD, 1 redirected, "+
+				"event RedirectRepaired", s.applied, env.states(), reported)
 		}
 		if env.metric("sluice_repairs_total{race,repair,success}") != 1 ||
 			env.metric("istio_cni_repair_pods_repaired_total{repair,success}") != 1 ||
@@ -105,8 +107,10 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 			t.Errorf("the reason is logged %d times in an hour, want 1 to 12", n)
 		}
 		// The delays between searches double from a quarter of a second to a minute.
-		if env.states() != "1 unknown" || env.searches > 80 || env.takeEvents() != "" {
-			t.Errorf("%s, %d searches; want 1 unknown, at most 80, no event", env.states(), env.searches)
+		reported := env.takeEvents()
+		if env.states() != "1 unknown" || env.searches > 80 || reported != "" {
+			t.Errorf("%s, %d searches, events %q; want 1 unknown, at most 80, no event", env.states(),
+				env.searches, reported)
 		}
 	})
 }
@@ -175,9 +179,10 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 					env.put(web, prepare(env, web))
 				})
 				advance(10 * time.Minute)
-				if s.checked+s.applied > 0 || env.states() != "" || env.takeEvents() != "" {
-					t.Errorf("compared %d times, applied %d times, %s; want never, no state", s.checked, s.applied,
-						env.states())
+				reported := env.takeEvents()
+				if s.checked+s.applied > 0 || env.states() != "" || reported != "" {
+					t.Errorf("compared %d times, applied %d times, %q, events %q; "+
+						"want never, no state, no event", s.checked, s.applied, env.states(), reported)
 				}
 			})
 		})
@@ -195,8 +200,10 @@ func TestAPodOfIstioCNI(t *testing.T) {
 			env.put(web, broken(time.Now()))
 		})
 		advance(10 * time.Minute)
-		if s.applied > 0 || env.states() != "1 redirected" || env.takeEvents()+env.takeRequests() != "" {
-			t.Errorf("applied %d times, %s; want never, 1 redirected", s.applied, env.states())
+		reported, requests := env.takeEvents(), env.takeRequests()
+		if s.applied > 0 || env.states() != "1 redirected" || reported+requests != "" {
+			t.Errorf("applied %d times, %s, events %q, requests %q; want never, 1 redirected, none",
+				s.applied, env.states(), reported, requests)
 		}
 	})
 }
@@ -400,8 +407,9 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
 		advance(10 * time.Second)
-		if s.applied > 0 || env.states() != "" || env.takeEvents() != "" {
-			t.Errorf("applied %d times, %s; want never, no state", s.applied, env.states())
+		if reported := env.takeEvents(); s.applied > 0 || env.states() != "" || reported != "" {
+			t.Errorf("applied %d times, %q, events %q; want never, no state, no event", s.applied,
+				env.states(), reported)
 		}
 		env.set(func() { s.addresses = append(s.addresses, netip.MustParseAddr("fd00::7")) })
 		web.Status.PodIP = "10.0.0.7"

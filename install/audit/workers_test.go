@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWorkers schedules audits and deletes pods while audits run. No pod is audited by two workers
-// at once, each audit starts at most 20 ms after the earliest scheduled time, and the queue is empty
-// at the end.
+// TestWorkers schedules audits and deletes pods while audits run. Two workers never audit one pod
+// at the same time, each audit starts at most 20 ms after the earliest scheduled time, and the queue
+// is empty at the end.
 func TestWorkers(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// A step n concerns the pod n%8. If n/8%4 is 0, it deletes the pod; otherwise it schedules
@@ -32,7 +32,7 @@ func TestWorkers(t *testing.T) {
 				a.runWorkers(ctx, func(_ context.Context, uid string) {
 					mu.Lock()
 					if busy[uid] {
-						t.Errorf("%s is audited by two workers at once", uid)
+						t.Errorf("%s is audited by two workers at the same time", uid)
 					}
 					if !existing[uid] {
 						mu.Unlock()

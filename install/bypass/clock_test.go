@@ -69,9 +69,9 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture covers a clock that was set back while no
-// agent was running.
-func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
+// TestADDEndsAStoredBypassInTheFuture covers a clock that was set back while no agent was running,
+// so that the stored time of the bypass is in the future.
+func TestADDEndsAStoredBypassInTheFuture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bypass.json")
 	earlier := newDetector(t, bypass.Options{File: file})
 	earlier.NoteChain(at(7000), true, true, "")

@@ -403,8 +403,8 @@ func TestKubeletIsMissingAtTheStart(t *testing.T) {
 	}
 }
 
-// TestManyPodsAtOnce checks that many ADDs share few writes.
-func TestManyPodsAtOnce(t *testing.T) {
+// TestConcurrentChangesShareWrites checks that many ADDs share few writes.
+func TestConcurrentChangesShareWrites(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	var reconciliations atomic.Int32
 	env.options.Do = func(fn func() error) error {
@@ -451,7 +451,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	}
 	env.lockErr = nil
 	if err := env.Set("a", addresses("10.0.0.1")); err != nil || env.locks != 1 || !env.hasRules("10.0.0.1") {
-		t.Fatalf("with iptables-legacy: error %v, locked %d times, want once", err, env.locks)
+		t.Fatalf("with iptables-legacy: error %v, locked %d times; want the rules, locked once", err, env.locks)
 	}
 	var err error
 	if env.backend, err = compat.Choose(compat.BackendNFT); err != nil {
@@ -460,10 +460,10 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	env.options.Backend = env.backend
 	env.Guard = hostrules.New(env.options)
 	if err := env.Replace(pods); err != nil || env.locks != 2 || !env.hasRules("10.0.0.1") {
-		t.Errorf("at the first write with nftables: error %v, locked %d times, want twice", err, env.locks)
+		t.Errorf("at the first write with nftables: error %v, locked %d times; want the rules, locked twice", err, env.locks)
 	}
 	if err := env.Set("b", addresses("10.0.0.2")); err != nil || env.locks != 2 {
-		t.Errorf("at the second write with nftables: error %v, locked %d times, want twice", err, env.locks)
+		t.Errorf("at the second write with nftables: error %v, locked %d times; want no error, still locked twice", err, env.locks)
 	}
 	if err := env.Uninstall(); err != nil {
 		t.Error(err)

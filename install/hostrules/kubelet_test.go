@@ -116,7 +116,7 @@ func TestFindKubelet(t *testing.T) {
 	}
 	stop()
 	if k.IsCurrent("/proc") {
-		t.Error("a kubelet that has ended is still current")
+		t.Error("IsCurrent of a kubelet that has ended is true, want false")
 	}
 	// Create the cgroup again, like systemd.
 	if err := os.Remove(dir); err != nil {
@@ -160,7 +160,7 @@ func TestNode(t *testing.T) {
 	}
 	defer ns.Close()
 	if ns.ID() != host.ID() {
-		t.Errorf("opened %v, want %v", ns.ID(), host.ID())
+		t.Errorf("Open: namespace %v, want %v", ns.ID(), host.ID())
 	}
 	var within []byte
 	var in netns.ID

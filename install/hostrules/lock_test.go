@@ -44,7 +44,7 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := unix.Flock(int(program.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			t.Error("another program gets the lock too")
+			t.Error("flock of another program while Lock holds the lock: no error, want one")
 		}
 		unlock()
 		flock(unix.LOCK_EX)

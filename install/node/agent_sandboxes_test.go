@@ -22,7 +22,8 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	start := time.Now()
 	report, err := tn.node().Uninstall(t.Context(), time.Minute)
 	if elapsed := time.Since(start); elapsed > 50*time.Second {
-		t.Errorf("uninstallation took %v: it waited for the agent's sandboxes", elapsed)
+		t.Errorf("uninstallation took %v, want at most 50 s, without waiting for the agent's sandboxes",
+			elapsed)
 	}
 	if err != nil || len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{
@@ -71,11 +72,11 @@ func TestLeftoverGivesTheReasons(t *testing.T) {
 			Path: "/bin/x", References: 2,
 		},
 		"/bin/x is kept because /conf/a names it": {Path: "/bin/x", NamedBy: "/conf/a"},
-		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because the removal of 3 sandboxes needs it, 1 of which belong to the agent's pods": {
+		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because the removal of 3 sandboxes needs it, including 1 of the agent's own pods": {
 			Path: "/bin/x", References: 3, AgentPods: 1, Noop: true,
 		},
-		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because the removal of 1 sandboxes needs it, " +
-			"all of them sandboxes of the agent's own pods, which end after the agent, and because /conf/a names it; " +
+		"/bin/x was replaced with a no-op plugin that rejects ADD, and is kept because the removal of 1 sandbox " +
+			"of the agent's own pods, which end after the agent, needs it, and because /conf/a names it; " +
 			"pods that use this configuration do not start until the plugin is removed from it": {
 			Path: "/bin/x", References: 1, AgentPods: 1, NamedBy: "/conf/a", Noop: true,
 		},

@@ -17,7 +17,7 @@ func (tn *testNode) wantProblem(s node.Status, reason node.Reason, words ...stri
 	tn.wantBlocked(s, reason, "")
 	for _, w := range words {
 		if len(s.Problems) == 1 && !strings.Contains(s.Problems[0].Message, w) {
-			tn.t.Errorf("%v\nlacks %q", s.Problems[0], w)
+			tn.t.Errorf("problem %v, want the text %q", s.Problems[0], w)
 		}
 	}
 }
@@ -92,15 +92,15 @@ func TestConfigurationThatSortsFirstMayContainThePlugin(t *testing.T) {
 	})
 }
 
-// TestALinkThatIsSeenOnTheNodeOnly covers a link that is dangling in the agent's container, but
+// TestALinkThatDanglesInTheContainer covers a link that is dangling in the agent's container, but
 // leads to a file on the node.
-func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
+func TestALinkThatDanglesInTheContainer(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
-	tn.must(os.Symlink("/seen/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
+	tn.must(os.Symlink("/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
 	for range 2 {
 		s := tn.reconcile()
-		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
+		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /only/on/the/node.conflist",
 			"new pods have no redirection",
 			"CRI-O skips it")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
@@ -114,22 +114,22 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	tn.mustBeInstalled(tn.reconcile())
 }
 
-// TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that the agent installs no copy of the
+// TestNoCopyIsPutBeforeALinkThatDanglesInTheContainer checks that the agent installs no copy of the
 // next configuration before a link that it cannot read: the copy would change the network of the
 // node. The next configuration gets the plugin, because a runtime that skips the link uses this
 // configuration.
-func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
+func TestNoCopyIsPutBeforeALinkThatDanglesInTheContainer(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))
 	before := tn.filesToRestore()
 	owned(&tn.settings)
 	link := func() {
-		tn.must(os.Symlink("/seen/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
+		tn.must(os.Symlink("/only/on/the/node.conflist", tn.path("conf/05-link.conflist")))
 	}
 	link()
 	for range 2 {
 		s := tn.reconcile()
-		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
+		tn.wantProblem(s, node.InvalidConfiguration, "05-link.conflist", "a link to /only/on/the/node.conflist")
 		if s.Primary != "05-link.conflist" {
 			t.Errorf("Primary is %s, want 05-link.conflist", s.Primary)
 		}
@@ -170,7 +170,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 		return n.Reconcile(t.Context())
 	}
 	tn.put("conf/05-b.conflist", "{")
-	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist") // at once, in the initial state
+	tn.wantProblem(reconcileAfter(0), node.InvalidConfiguration, "05-b.conflist") // immediately, in the initial state
 	tn.put("conf/05-b.conflist", list("cilium-cni"))
 	tn.mustBeInstalled(reconcileAfter(0))
 	for range 3 {

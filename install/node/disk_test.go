@@ -32,7 +32,8 @@ func (tn *testNode) wantBlocked(s node.Status, reason node.Reason, text string) 
 	tn.t.Helper()
 	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
 		!strings.Contains(s.Problems[0].Message, text) {
-		tn.t.Errorf("installed %t, %v; want %s with %q", s.Installed(), s.Problems, reason, text)
+		tn.t.Errorf("installed %t, problems %v; want only a blocking %s with %q", s.Installed(), s.Problems,
+			reason, text)
 	}
 }
 
@@ -173,7 +174,8 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 
 		tn.put("conf/05-b.conflist", list("cilium-cni")) // a file without a journal entry
 		if s := tn.reconcile(); s.Installed() {
-			t.Errorf("%s: installed in a file without a journal entry: %v", name, s.Problems)
+			t.Errorf("%s: installed in a file without a journal entry, problems %v; want a blocking problem",
+				name, s.Problems)
 		}
 		tn.wantChains(map[string]string{
 			"05-b.conflist": "cilium-cni", "10-a.conflist": "calico tuning sluice-cni",
@@ -185,7 +187,8 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 			t.Errorf("%s: the plugin was not upgraded", name)
 		}
 		if _, err := tn.node().Uninstall(t.Context(), 0); err == nil || !tn.executableIs(pluginV2) {
-			t.Errorf("%s: uninstalled although the journal cannot be changed: %v", name, err)
+			t.Errorf("%s: Uninstall with a journal that cannot be changed: error %v, want one, and the "+
+				"unchanged executable", name, err)
 		}
 		tn.wantChains(map[string]string{"10-a.conflist": "calico tuning"})
 		restore()

@@ -60,8 +60,8 @@ var changeCases = map[string]changeCase{
 	},
 	"the primary configuration is written in place": {
 		do: func(tn *testNode) {
-			// The content has the length of the old one and is written at once: while the file is
-			// incomplete, the plugin would be inserted into 20-b.conflist too.
+			// The new content has the length of the old content, and one call writes it: while the
+			// file is incomplete, the plugin would be inserted into 20-b.conflist too.
 			f, err := os.OpenFile(tn.path("conf/10-a.conflist"), os.O_WRONLY, 0)
 			tn.must(err)
 			content := list("calico", "tuning")

@@ -199,7 +199,7 @@ func TestUnchangedNoopIsNotReadAgain(t *testing.T) {
 	reconcile := func() { n.Reconcile(t.Context()) }
 	for _, path := range []string{"image/noop", "bin/istio-cni"} {
 		if read := countOpens(t, tn.path(path), reconcile); read != 0 {
-			t.Errorf("the unchanged file %s was opened %d times", path, read)
+			t.Errorf("the unchanged file %s was opened %d times, want never", path, read)
 		}
 	}
 	tn.put("image/noop", noop+"of the next version")

@@ -34,7 +34,7 @@ func TestReferences(t *testing.T) {
 		t.Errorf("error %v; counts (-want +got):\n%s", err, diff)
 	}
 	if _, err := node.References([]string{tn.path("results/empty")}, noPod); err == nil {
-		t.Error("no error for a file in place of a directory")
+		t.Error("References of a file in place of a directory: no error, want one")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestIsAgentPod(t *testing.T) {
 		{"an unknown pod", "", "", false},
 	} {
 		if got := s.IsAgentPod(row.namespace, row.pod); got != row.want {
-			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+			t.Errorf("%s: IsAgentPod %t, want %t", row.name, got, row.want)
 		}
 	}
 	if (node.Settings{}).IsAgentPod("", "-x") ||

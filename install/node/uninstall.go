@@ -52,8 +52,7 @@ func (l Leftover) String() string {
 		reasons = append(reasons,
 			fmt.Sprintf("it is unknown whether sandboxes need it for their removal (%v)", l.ReferencesErr))
 	case l.References > 0:
-		reasons = append(reasons,
-			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.agentPodsText()))
+		reasons = append(reasons, l.referencesText())
 	}
 	if l.NamedBy != "" {
 		reasons = append(reasons, fmt.Sprintf("%s names it", l.NamedBy))
@@ -69,14 +68,21 @@ func (l Leftover) String() string {
 	return text
 }
 
-func (l Leftover) agentPodsText() string {
+// referencesText describes the sandboxes whose removal needs the executable.
+func (l Leftover) referencesText() string {
+	sandboxes := fmt.Sprintf("%d sandboxes", l.References)
+	if l.References == 1 {
+		sandboxes = "1 sandbox"
+	}
 	switch {
 	case l.AgentPods == l.References:
-		return ", all of them sandboxes of the agent's own pods, which end after the agent"
+		return fmt.Sprintf("the removal of %s of the agent's own pods, which end after the agent, needs it",
+			sandboxes)
 	case l.AgentPods > 0:
-		return fmt.Sprintf(", %d of which belong to the agent's pods", l.AgentPods)
+		return fmt.Sprintf("the removal of %s needs it, including %d of the agent's own pods", sandboxes,
+			l.AgentPods)
 	}
-	return ""
+	return fmt.Sprintf("the removal of %s needs it", sandboxes)
 }
 
 const (

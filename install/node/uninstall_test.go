@@ -215,7 +215,7 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 		t.Fatalf("left %+v, want a no-op with ReferencesErr ENOTDIR", report.Left)
 	}
 	if message := report.Left[0].String(); !strings.Contains(message, "unknown") ||
-		!strings.Contains(message, tn.path("unreadable")) || strings.Contains(message, "1 sandboxes") {
+		!strings.Contains(message, tn.path("unreadable")) || strings.Contains(message, "1 sandbox ") {
 		t.Errorf("%q does not say that the number of sandboxes is unknown, and why", message)
 	}
 	tn.remove("unreadable")

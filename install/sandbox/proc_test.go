@@ -105,8 +105,8 @@ func TestOfSeveralNamespacesTheOneOfTheOldestProcessIsFound(t *testing.T) {
 
 func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		give func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS)
+		name   string
+		assign func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS)
 	}{
 		{"the other pod has a record with the namespace", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
 			n.record(t, other, "c1", n.link(t, ns, "cni-1"))
@@ -124,7 +124,7 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			n, hostile, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 			f := n.finder()
-			row.give(n, f, other, ns)
+			row.assign(n, f, other, ns)
 			n.start(t, ns, cgroup(t, anyHierarchy(t), group(hostile)))
 			wantMissing(t, f, hostile, "it is in the namespace of pod "+other.String())
 		})

@@ -45,7 +45,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 	}
 	r, ns, err = c.Next()
 	if err != nil || ns != nil || r.GetKeep().GetUid() != "uid-c" {
-		t.Fatalf("got %v with %v, %v; want a keep without a descriptor", r, ns, err)
+		t.Fatalf("got %v with %v, error %v; want a keep without a descriptor", r, ns, err)
 	}
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestInvalidPods(t *testing.T) {
 		"the network namespace is unknown": {UID: "1", Name: "a"},
 	} {
 		if err := env.Add(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
+			t.Errorf("Add: error %v, want %q", err, want)
 		}
 	}
 	closed := pod(t, "closed")
@@ -235,7 +235,7 @@ func TestRefusedDelete(t *testing.T) {
 		t.Error(err)
 	}
 	if len(z.Pods()) > 0 {
-		t.Errorf("after the second Remove ztunnel has the pods %v", z.Pods())
+		t.Errorf("after the second Remove ztunnel has the pods %v, want none", z.Pods())
 	}
 }
 

@@ -31,7 +31,7 @@ func TestServes(t *testing.T) {
 			wantServes := func(ns *netns.NS, want bool, reason string) {
 				t.Helper()
 				if got, err := ztunnel.Serves(ns); got != want || err != nil {
-					t.Errorf("%s: serves %v, %v; want %v", reason, got, err, want)
+					t.Errorf("%s: Serves %t, error %v; want %t", reason, got, err, want)
 				}
 			}
 			wantServes(ns, false, "an empty namespace")

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// reconnectingZtunnel is a ztunnel that connects again when its connection ends, and keeps the pods of the
-// last snapshot.
+// reconnectingZtunnel is a ztunnel that connects again when its connection ends. Until it has
+// received a new snapshot, it keeps its pods.
 type reconnectingZtunnel struct {
 	mu   sync.Mutex
 	pods map[string]netns.ID
