@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -104,6 +105,21 @@ func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 func (a *Auditor) desiredOf(
 	ctx context.Context, pod *decide.Pod, records []*record.Record,
 ) (desiredState, error) {
+	d := a.recordedState(pod, records)
+	switch {
+	case d.origin == fromADD && d.redirect == nil && a.Decide.Ambient != nil:
+		return a.updateMode(ctx, pod, d)
+	case d.origin == fromPod:
+		var err error
+		d.decision, err = a.decide(ctx, pod)
+		return d, err
+	}
+	return d, nil
+}
+
+// recordedState returns the desired state that the records of ADD or the store of repairs define.
+// If they define none, the origin of the result is fromPod, and the result contains no decision.
+func (a *Auditor) recordedState(pod *decide.Pod, records []*record.Record) desiredState {
 	d := desiredState{
 		backend: a.Backend, sandboxPod: sandbox.PodOf(pod), addresses: pod.Addresses(),
 	}
@@ -127,10 +143,7 @@ func (a *Auditor) desiredOf(
 			d.decision.Message = "ADD redirected the pod to ztunnel"
 			d.ambient, d.backend = r.Ambient, r.Backend
 		}
-		if r.Redirect == nil && a.Decide.Ambient != nil {
-			return a.updateMode(ctx, pod, d)
-		}
-		return d, nil
+		return d
 	}
 	if e, ok := a.repairs.of(pod.Metadata.UID); ok {
 		d.decision = decide.Decision{
@@ -138,11 +151,8 @@ func (a *Auditor) desiredOf(
 			Message: "the pod started without the plugin, and was repaired",
 		}
 		d.origin, d.redirect, d.backend, d.repairedAt = fromRepair, &e.Redirect, e.Backend, e.Time
-		return d, nil
 	}
-	var err error
-	d.decision, err = a.decide(ctx, pod)
-	return d, err
+	return d
 }
 
 // updateMode decides again whether a pod without a redirection to a sidecar is in ambient mode,
@@ -267,9 +277,14 @@ func (r *auditRun) object(ctx context.Context) (*decide.Pod, error) {
 	if !r.orphaned {
 		return r.fetchPod(ctx, r.item)
 	}
+	return identityOf(r.item.Ref), nil
+}
+
+// identityOf returns the object of an orphaned pod, which contains only the identity.
+func identityOf(ref source.Ref) *decide.Pod {
 	return &decide.Pod{Metadata: decide.Metadata{
-		Namespace: r.item.Namespace, Name: r.item.Name, UID: r.item.UID,
-	}}, nil
+		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+	}}
 }
 
 // isRecordDecisive reports whether the record of ADD still defines the desired state although it

@@ -14,16 +14,19 @@ import (
 )
 
 // Locate returns the location of a pod of the node and its desired redirection, even if the pod is
-// not audited. Errors are classified as for [source.Source].
+// not audited or is orphaned. Errors are classified as for [source.Source].
 func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Location, error) {
-	item, ok := a.Pods.Item(namespace, name)
-	if !ok {
-		return agent.Location{}, source.WithKind(source.NotFound,
-			fmt.Errorf("this node has no pod %s/%s", namespace, name))
-	}
 	if err := a.records.Refresh(); err != nil {
 		return agent.Location{}, source.WithKind(source.Unavailable,
 			fmt.Errorf("read the records of ADD: %w", err))
+	}
+	item, ok := a.Pods.Item(namespace, name)
+	switch {
+	case !ok && !a.Pods.Synced():
+		return agent.Location{}, source.WithKind(source.Unavailable,
+			errors.New("the agent does not know the node's pods yet"))
+	case !ok:
+		return a.locateOrphan(ctx, namespace, name)
 	}
 	pod, err := a.fetchPod(ctx, item)
 	if err != nil {
@@ -39,14 +42,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 		d.redirection, d.backend = redirection{ambient: &p.Parameters}, p.Backend
 		p.Release()
 	}
-	l := agent.Location{
-		Namespace: namespace, Name: name, UID: item.UID,
-		Decision: d.decision.Outcome.String(), Reason: string(d.decision.Reason),
-		Message: d.decision.Message, Redirect: d.redirect, Proc: a.Connections.ProcDir,
-	}
-	if d.backend != compat.BackendAuto {
-		l.Backend = string(d.backend)
-	}
+	l := a.location(item.Ref, d)
 	sb, reason := a.sandboxOf(ctx, item.UID, d.sandboxPod)
 	if sb != nil {
 		l.NetNS = sb.Path
@@ -69,6 +65,20 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 		return l, source.WithKind(source.Unavailable, errors.Join(reason, err))
 	}
 	return l, nil
+}
+
+// location returns the location of a pod without its network namespace and without the parameters
+// of ambient mode.
+func (a *Auditor) location(ref source.Ref, d desiredState) agent.Location {
+	l := agent.Location{
+		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
+		Decision: d.decision.Outcome.String(), Reason: string(d.decision.Reason),
+		Message: d.decision.Message, Redirect: d.redirect, Proc: a.Connections.ProcDir,
+	}
+	if d.backend != compat.BackendAuto {
+		l.Backend = string(d.backend)
+	}
+	return l
 }
 
 // parametersWithoutRecord returns the parameters of a pod without a record of ADD. They are

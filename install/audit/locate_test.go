@@ -1,15 +1,19 @@
 package audit_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -135,6 +139,125 @@ func TestLocateFails(t *testing.T) {
 		}
 		if _, err := env.Locate(t.Context(), "shop", "wrong"); !source.IsUnavailable(err) {
 			t.Errorf("a pod with invalid parameters: error %v, want Unavailable", err)
+		}
+	})
+}
+
+// TestLocateAnOrphanedPod checks that a force-deleted pod is located by its records while its sandbox
+// exists, also while audits are disabled, and that errors say what is missing.
+func TestLocateAnOrphanedPod(t *testing.T) {
+	web := meshPod("web")
+	for _, row := range []struct {
+		name     string
+		env      string
+		ambient  bool
+		prepare  func(env *testEnv)
+		decision string // of the location; empty for an error
+		kind     source.Kind
+		text     string
+	}{
+		{
+			"a pod that ADD has redirected", "", false,
+			func(env *testEnv) { env.addRedirected(web) },
+			"redirect", "",
+			"ADD redirected the pod; the API server no longer has the pod, but its sandbox exists",
+		},
+		{
+			"a pod that ADD has redirected, while audits are disabled",
+			"SLUICE_AUDIT=false REPAIR_ENABLED=false", false,
+			func(env *testEnv) { env.addRedirected(web) },
+			"redirect", "", "its sandbox exists",
+		},
+		{
+			"a pod that was repaired", "", false,
+			func(env *testEnv) { env.addSandbox(web); env.put(web, running) },
+			"redirect", "", "the pod started without the plugin, and was repaired",
+		},
+		{
+			"a pod that ADD has not redirected", "", false,
+			func(env *testEnv) { env.addSandbox(web); env.record(web, nil); env.put(web, running) },
+			"skip", "", "ADD did not redirect the pod",
+		},
+		{
+			"a pod whose sandbox has ended too", "SLUICE_AUDIT=false REPAIR_ENABLED=false", false,
+			func(env *testEnv) { env.removeSandbox(env.addRedirected(web)) },
+			"", source.NotFound,
+			"the API server no longer has pod shop/web, and its sandbox is not found: file does not exist",
+		},
+		{
+			"a pod without a record", "SLUICE_AUDIT=false REPAIR_ENABLED=false", false,
+			func(env *testEnv) { env.addSandbox(web); env.put(web, running) },
+			"", source.NotFound,
+			"the API server has no pod shop/web on this node, and the agent has no record of one that was deleted",
+		},
+		{
+			"a pod that may be in ambient mode", "", true,
+			func(env *testEnv) { env.addSandbox(web); env.record(web, nil); env.put(web, running) },
+			"", source.Unavailable,
+			"whether it is in ambient mode is unknown; examine its network namespace with --netns /run/netns/",
+		},
+		{
+			"a node whose pods are not listed yet", "", false,
+			func(env *testEnv) { env.addRedirected(web); env.synced = false },
+			"", source.Unavailable, "the agent does not know the node's pods yet",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				env := startTestEnv(t, environment(row.env), row.prepare, func(env *testEnv) {
+					if row.ambient {
+						s := decide.DefaultAmbientSettings()
+						env.options.Decide = &decide.Settings{Ambient: &s}
+					}
+				})
+				env.forceDelete(web)
+				settle()
+				got, err := env.Locate(t.Context(), "shop", "web")
+				if source.KindOf(err) != row.kind || (err == nil) != (row.decision != "") {
+					t.Fatalf("location %+v, kind %q, error %v; want decision %q, kind %q", got,
+						source.KindOf(err), err, row.decision, row.kind)
+				}
+				text := got.Message
+				if err != nil {
+					text = err.Error()
+				} else if err := got.Validate(); err != nil || !got.Orphaned || got.UID != "uid-web" ||
+					got.Decision != row.decision || got.NetNS != env.netnsPaths["uid-web"] {
+					t.Errorf("location %+v, error %v; want decision %s and the sandbox of an orphaned pod",
+						got, err, row.decision)
+				}
+				if !strings.Contains(text, row.text) {
+					t.Errorf("text %q, want %q", text, row.text)
+				}
+			})
+		})
+	}
+}
+
+// TestLocateTheLatestOrphanedPod checks that the pod with the latest ADD is located if several
+// force-deleted pods with its name have sandboxes, and that one without a sandbox is ignored.
+func TestLocateTheLatestOrphanedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := startTestEnv(t, nil)
+		var sandboxes []*fakeNamespace
+		for _, uid := range []string{"uid-1", "uid-2", "uid-3"} {
+			web := meshPod("web")
+			web.Metadata.UID = uid
+			sandboxes = append(sandboxes, env.addRedirected(web))
+			r := env.redirect(web)
+			if err := env.options.Records.Put(record.Record{
+				Key: record.Key{ContainerID: "c-" + uid, IfName: "eth0"}, Netns: env.netnsPaths[uid],
+				Pod:  record.Pod{Namespace: "shop", Name: "web", UID: uid},
+				Time: time.Now(), Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			advance(time.Second)
+		}
+		env.removeSandbox(sandboxes[2])
+		env.forceDelete(meshPod("web"))
+		settle()
+		if l, err := env.Locate(t.Context(), "shop", "web"); err != nil || l.UID != "uid-2" {
+			t.Errorf("location %+v, error %v, want uid-2", l, err)
 		}
 	})
 }

@@ -2,9 +2,14 @@ package audit
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
@@ -43,6 +48,64 @@ func (a *Auditor) addOrphans(ctx context.Context) {
 		}
 		a.mu.Unlock()
 	}
+}
+
+// locateOrphan returns the location of an orphaned pod. If several have the name, the one with the
+// latest ADD and an existing sandbox is returned. The result is an error of the kind Unavailable if
+// the pod may be in ambient mode: pods enter and leave this mode while they run, and only the API
+// server has the labels that decide.
+func (a *Auditor) locateOrphan(
+	ctx context.Context, namespace, name string,
+) (agent.Location, error) {
+	pods := a.recordedPods(namespace, name)
+	if len(pods) == 0 {
+		return agent.Location{}, source.WithKind(source.NotFound, fmt.Errorf("the API server has "+
+			"no pod %s/%s on this node, and the agent has no record of one that was deleted",
+			namespace, name))
+	}
+	var reasons error
+	for _, ref := range pods {
+		d := a.recordedState(identityOf(ref), a.records.Of(ref.UID))
+		sb, reason := a.sandboxOf(ctx, ref.UID, d.sandboxPod)
+		if sb == nil {
+			reasons = errors.Join(reasons, reason)
+			continue
+		}
+		if d.redirect == nil && a.Decide.Ambient != nil || d.ambient != nil {
+			return agent.Location{}, source.WithKind(source.Unavailable, fmt.Errorf("the API "+
+				"server no longer has the pod, but its sandbox exists; whether it is in ambient "+
+				"mode is unknown; examine its network namespace with --netns %s", sb.Path))
+		}
+		l := a.location(ref, d)
+		l.NetNS, l.Orphaned = sb.Path, true
+		l.Message += "; the API server no longer has the pod, but its sandbox exists"
+		return l, nil
+	}
+	return agent.Location{}, source.WithKind(source.NotFound, fmt.Errorf("the API server no longer "+
+		"has pod %s/%s, and its sandbox is not found: %w", namespace, name, reasons))
+}
+
+// recordedPods returns the pods with the name that have a record of ADD or of a repair. Pods with a
+// record of ADD come first, in the order of the latest ADD.
+func (a *Auditor) recordedPods(namespace, name string) []source.Ref {
+	records := a.records.All()
+	slices.SortFunc(records, func(x, y *record.Record) int { return y.Time.Compare(x.Time) })
+	var pods []source.Ref
+	add := func(ref source.Ref) {
+		if ref.Namespace == namespace && ref.Name == name && ref.UID != "" &&
+			!slices.Contains(pods, ref) {
+			pods = append(pods, ref)
+		}
+	}
+	for _, r := range records {
+		if r.Decided() {
+			add(source.Ref(r.Pod))
+		}
+	}
+	for _, e := range a.repairs.all() {
+		add(source.Ref{Namespace: e.Namespace, Name: e.Name, UID: e.UID})
+	}
+	return pods
 }
 
 // hasMirrorPod reports whether the API server has the mirror pod of a static pod with a record.

@@ -21,6 +21,9 @@ type Location struct {
 	// Proc is the path of the node's /proc in the agent's mount namespace, or empty if it is not
 	// mounted there.
 	Proc string `json:"proc,omitempty"`
+	// Orphaned is set if the API server no longer has the pod although its sandbox exists, for
+	// example because its deletion was forced.
+	Orphaned bool `json:"orphaned,omitempty"`
 	// Decision is redirect, ambient or skip. Reason is its reason, as in package decide. Message
 	// explains the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`

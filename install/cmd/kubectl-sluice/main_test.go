@@ -369,6 +369,13 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 		},
 		{"no pod is named", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
 		{"unknown pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
+		{
+			"deleted pod",
+			[]string{"check", "shop/nobody"},
+			exitBadInput, nil,
+			"for a force-deleted pod whose sandbox still exists, run rules with --pod shop/nobody " +
+				"in the node agent of its node",
+		},
 		{"unknown deployment", []string{"check", "deploy/web"}, exitBadInput, nil, "NotFound"},
 		{
 			"no pod with the labels",

@@ -76,8 +76,14 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 	}
 	if t.kind == podKind {
 		var pod corev1.Pod
-		if err := c.get(ctx, t, &pod); err != nil {
-			return nil, classify(err)
+		err := c.get(ctx, t, &pod)
+		if apierrors.IsNotFound(err) {
+			return nil, inputError{fmt.Errorf("%w; for a force-deleted pod whose sandbox still "+
+				"exists, run rules with --pod %s/%s in the node agent of its node", err,
+				t.namespace, t.name)}
+		}
+		if err != nil {
+			return nil, err
 		}
 		if !isRunning(&pod) {
 			return nil, badInput("pod %s/%s is not running: phase %s", t.namespace, t.name,

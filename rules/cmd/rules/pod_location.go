@@ -131,6 +131,10 @@ func (s *system) locate(p *parameters) error {
 		return systemError(fmt.Errorf("pod %s: %w", p.pod, agentError(ctx, "--pod", err)))
 	}
 	p.located, p.netnsPath = found, found.NetNS
+	if found.Orphaned {
+		s.warn("the API server no longer has pod %s, but its sandbox exists; the agent's records "+
+			"provide its parameters", p.pod)
+	}
 	switch {
 	case found.Redirect != nil:
 		p.Redirect = *found.Redirect

@@ -26,10 +26,11 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 	other := *good.Redirect
 	other.OutboundExcludePorts = nil
 	drifted.Redirect = &other
-	stopped := good
+	stopped, orphaned := good, good
 	stopped.NetNS = ""
+	orphaned.Orphaned = true
 	dir := startAgentWithPods(t, map[string]agent.Location{
-		"web": good, "drifted": drifted, "stopped": stopped,
+		"web": good, "drifted": drifted, "stopped": stopped, "orphaned": orphaned,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
 			Message: "there is no annotation sidecar.istio.io/status",
@@ -54,6 +55,13 @@ func TestPodFlagSelectsAPodOfTheNode(t *testing.T) {
 			[]string{"check", "--pod", "default/web"},
 			0,
 			"holds exactly this ruleset, by nft", "",
+		},
+		{
+			"check an orphaned pod",
+			[]string{"check", "--pod", "default/orphaned"},
+			0,
+			"holds exactly this ruleset, by nft",
+			"warning: the API server no longer has pod default/orphaned, but its sandbox exists",
 		},
 		{
 			"check a pod with other rules",
