@@ -19,7 +19,7 @@ import (
 
 // TestAnHourOfEvents simulates an hour in which many pods are created, changed and deleted,
 // with and without ADD, and rules are removed. At the end all remaining pods are redirected. After
-// their deletion nothing of any pod is kept in memory or on disk.
+// their deletion neither memory nor the disk contains any of the pods.
 func TestAnHourOfEvents(t *testing.T) {
 	before := netnstest.Descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -101,11 +101,11 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 		advance(time.Second)
 		if held := env.Held(); held != 0 {
-			t.Errorf("%d entries of deleted pods are kept, want none", held)
+			t.Errorf("after the deletion of all pods the auditor has %d entries, want none", held)
 		}
 		for uid := range deleted {
 			if n := env.Retries(uid); n > 0 {
-				t.Errorf("%d attempts of the deleted pod %s are kept, want none", n, uid)
+				t.Errorf("the rate limiters have %d attempts of the deleted pod %s, want none", n, uid)
 			}
 		}
 		for path, s := range env.namespaces {

@@ -29,7 +29,7 @@ import (
 )
 
 // errNoSandbox is the reason why find does not find the sandbox of a pod that has none.
-var errNoSandbox = errors.New("nowhere")
+var errNoSandbox = errors.New("no sandbox")
 
 func (env *testEnv) Synced() bool { env.mu.Lock(); defer env.mu.Unlock(); return env.synced }
 

@@ -86,7 +86,8 @@ func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	})
 }
 
-// TestChangesWithoutAudits checks that nothing is kept of changed pods if no feature needs audits.
+// TestChangesWithoutAudits checks that the auditor has no entries for changed pods if no feature
+// needs audits.
 func TestChangesWithoutAudits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
@@ -96,7 +97,7 @@ func TestChangesWithoutAudits(t *testing.T) {
 			env.delete(p)
 		}
 		if held := env.Held(); held > 0 {
-			t.Errorf("%d entries are kept, want none", held)
+			t.Errorf("the auditor has %d entries, want none", held)
 		}
 	})
 }
@@ -105,9 +106,9 @@ func TestChangesWithoutAudits(t *testing.T) {
 // are removed with a deleted pod, also if the pod is deleted during an audit.
 func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nowhere, refusing, leaving := meshPod("nowhere"), meshPod("refusing"), meshPod("leaving")
+		lost, refusing, leaving := meshPod("lost"), meshPod("refusing"), meshPod("leaving")
 		env := startTestEnv(t, nil)
-		env.put(nowhere, running)
+		env.put(lost, running)
 		namespaces := []*fakeNamespace{env.addRedirected(refusing), env.addRedirected(leaving)}
 		settle()
 		for _, s := range namespaces {
@@ -122,16 +123,16 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 		env.flush(namespaces[0])
 		env.flush(namespaces[1])
 		advance(time.Minute)
-		for p, kept := range map[*decide.Pod]bool{nowhere: true, refusing: true, leaving: false} {
+		for p, kept := range map[*decide.Pod]bool{lost: true, refusing: true, leaving: false} {
 			if n := env.Retries(p.Metadata.UID); (n > 0) != kept {
-				t.Errorf("%s: %d attempts are kept; want some: %t", p.Metadata.Name, n, kept)
+				t.Errorf("%s: the rate limiters have %d attempts; want some: %t", p.Metadata.Name, n, kept)
 			}
 			env.delete(p)
 		}
 		synctest.Wait()
-		for _, p := range []*decide.Pod{nowhere, refusing} {
+		for _, p := range []*decide.Pod{lost, refusing} {
 			if n := env.Retries(p.Metadata.UID); n > 0 {
-				t.Errorf("%s is deleted: %d attempts are kept, want none", p.Metadata.Name, n)
+				t.Errorf("%s is deleted: the rate limiters have %d attempts, want none", p.Metadata.Name, n)
 			}
 		}
 	})

@@ -19,7 +19,8 @@ import (
 // sandbox still exists, because the deletion was forced or the API server lost the object.
 
 // TestAForceDeletedPodIsRepaired checks that a force-deleted pod is audited until its sandbox ends,
-// by the running agent and by the next one, and that nothing is kept of it afterwards.
+// by the running agent and by the next agent, and that neither memory nor the store contains the pod
+// afterwards.
 func TestAForceDeletedPodIsRepaired(t *testing.T) {
 	for name, repaired := range map[string]bool{
 		"a pod that ADD has redirected":       false,
@@ -204,14 +205,15 @@ func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 						env.searches, reported, row.states)
 				}
 				if row.states == "" && env.Held() > 0 {
-					t.Errorf("%d entries are kept, want none", env.Held())
+					t.Errorf("the auditor has %d entries, want none", env.Held())
 				}
 			})
 		})
 	}
 }
 
-// TestAnEndedPodIsDeleted checks that nothing is kept of a pod whose containers have ended.
+// TestAnEndedPodIsDeleted checks that the auditor has no entry for a deleted pod whose containers
+// had ended.
 func TestAnEndedPodIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

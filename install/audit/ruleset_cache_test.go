@@ -46,7 +46,7 @@ func TestRulesetsAreCompiledOnce(t *testing.T) {
 		}
 	}
 	if n := len(c.last); n != cachedRulesets {
-		t.Errorf("%d rulesets are kept, want %d", n, cachedRulesets)
+		t.Errorf("the cache contains %d rulesets, want %d", n, cachedRulesets)
 	}
 	invalid := rules.DefaultRedirect()
 	invalid.Mode = "unknown"

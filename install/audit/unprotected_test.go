@@ -426,8 +426,8 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	})
 }
 
-// TestPodThatEndsWhileItIsRepaired checks that nothing is kept of a pod that is deleted during its
-// repair.
+// TestPodThatEndsWhileItIsRepaired checks that neither memory nor the store contains a pod that is
+// deleted during its repair.
 func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

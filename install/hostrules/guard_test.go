@@ -197,7 +197,7 @@ func TestRulesFollowThePods(t *testing.T) {
 	}
 }
 
-// TestNothingIsWrittenBeforeThePodsAreKnown checks that the rules of an earlier agent are kept
+// TestNothingIsWrittenBeforeThePodsAreKnown checks that the rules of an earlier agent remain
 // until the pods are known.
 func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)

@@ -5,7 +5,7 @@ var ambientMetrics = []Metric{
 		Name: "sluice_ambient_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"enrolled", "pending"}}},
 		Help: "Pods of the node in ambient mode; enrolled pods have rules, ztunnel has " +
-			"acknowledged them, " +
+			"acknowledged the pods, " +
 			"and their probes have the source address that is not captured",
 	},
 	{

@@ -12,9 +12,9 @@ var auditMetrics = []Metric{
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
 		Help: "Mesh pods on the node, including force-deleted pods whose sandboxes exist, by the " +
 			"state of their redirection; " +
-			"unprotected pods have no rules; unknown means that the " +
-			"network namespace was not found or cannot be read, or that the effect of foreign " +
-			"rules cannot be decided",
+			"unprotected pods have no rules; unknown means that the agent cannot determine the " +
+			"state, for example because the network namespace was not found, or because the " +
+			"effect of foreign rules cannot be decided",
 	},
 	{
 		Name: "sluice_pods_foreign_rules", Type: Gauge,
@@ -26,7 +26,8 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_audits_total", Type: Counter,
 		Labels: []Label{{"result", []string{"equal", "drift", "error"}}},
-		Help:   "Comparisons of a pod's rules with the desired rules",
+		Help: "Audits of pods, by the result of the comparison with the desired rules; error " +
+			"means that the rules could not be compared",
 	},
 	{
 		Name: "sluice_audit_duration_seconds", Type: Histogram, Buckets: durations,
@@ -34,7 +35,8 @@ var auditMetrics = []Metric{
 	},
 	{
 		Name: "sluice_audit_last_completed_timestamp_seconds", Type: Gauge,
-		Help: "Time at which all pods of the node were last audited, in seconds since 1970",
+		Help: "Time since which all mesh pods of the node whose state is known have been " +
+			"audited, in seconds since 1970",
 	},
 	{
 		Name: "sluice_drifts_total", Type: Counter,
@@ -71,7 +73,7 @@ var auditMetrics = []Metric{
 		Labels: []Label{{"result", []string{"ended", "kept", "failed", "undecided", "error"}}},
 		Help: "Connections that bypass the proxy because they were opened before a pod was " +
 			"repaired, by result; " +
-			"undecided ones are kept because it is unknown whether they bypass it, and error " +
+			"undecided connections are kept because it is unknown whether they bypass it, and error " +
 			"counts pods whose connections could not all be read",
 	},
 	{
@@ -136,7 +138,7 @@ var istioMetrics = []Metric{
 			"SUCCESS", "COPY_BINARIES_FAILURE", "CREATE_KUBECONFIG_FAILURE",
 			"CREATE_CNI_CONFIG_FAILURE",
 		}}},
-		Help: "Installations that changed something, under istio-cni's name",
+		Help: "Installations that changed something or failed, under istio-cni's name",
 	},
 	{
 		Name: "istio_cni_repair_pods_repaired_total", Type: Counter,
@@ -144,7 +146,7 @@ var istioMetrics = []Metric{
 			{"type", []string{"repair", "delete", "label"}},
 			{"result", []string{"success", "skip", "fail"}},
 		},
-		Help: "Pods that were repaired because they started before the plugin was installed, " +
+		Help: "Attempts to repair, delete or label pods that started without the plugin, " +
 			"under istio-cni's name",
 	},
 	{

@@ -44,8 +44,8 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	tn.wantRestored(before)
 }
 
-// TestUninstallWaitsForOtherSandboxes checks that foreign sandboxes are awaited, whatever the names
-// of their pods.
+// TestUninstallWaitsForOtherSandboxes checks that Uninstall waits for foreign sandboxes, whatever
+// the names of their pods are.
 func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conflist", list("calico"))

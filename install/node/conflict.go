@@ -122,7 +122,7 @@ func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 			delete(cs.writers, name)
 			continue
 		}
-		// A program has stopped if it has not written for two periods, and not for maxFastPeriod.
+		// A program has stopped if it has written neither for two periods nor for maxFastPeriod.
 		if c.Rewrites >= minRewrites && now.Sub(c.Last) <= max(maxFastPeriod, 2*c.period()) {
 			active = append(active, *c)
 		}

@@ -290,7 +290,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	}
 }
 
-// appendPlugin appends a plugin to a list, unless it is the last one already.
+// appendPlugin appends a plugin to a list, unless it is already the last plugin.
 func (tn *testNode) appendPlugin(file, plugin string) {
 	tn.t.Helper()
 	l, err := chain.Parse([]byte(tn.read(file)))

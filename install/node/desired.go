@@ -189,7 +189,7 @@ func (p *planner) isForeign(name string) bool {
 		!p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from all files except the given ones. Files contain the plugin
+// releaseOthers removes the plugin from all files except the given ones. They contain the plugin
 // because of earlier settings.
 func (p *planner) releaseOthers(except ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {

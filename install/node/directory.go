@@ -37,7 +37,7 @@ type Directories struct {
 	Why string
 }
 
-// Known reports whether both states are known.
+// Known reports whether neither state is [Unknown].
 func (d Directories) Known() bool { return d.Configuration != Unknown && d.Binary != Unknown }
 
 const (

@@ -94,12 +94,12 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.ConfigurationNotInUse}, blocked: true,
 		},
-		"a configured list that is missing is awaited": {
+		"the node is not ready while the configured list is missing": {
 			settings: named("20-b.conflist"),
 			before:   map[string]string{"10-a.conflist": list("calico")},
 			reasons:  []node.Reason{node.NoNetworkConfiguration}, blocked: true,
 		},
-		"a configuration is awaited if there is none": {
+		"the node is not ready while there is no configuration": {
 			before: map[string]string{}, reasons: []node.Reason{node.NoNetworkConfiguration},
 			blocked: true,
 		},

@@ -21,8 +21,8 @@ const (
 
 // Run reconciles the node until ctx ends: when the directories or the targets of links in them
 // change, after [Node.Wake], and at least every [Settings.Resync]. If publish is not nil, Run calls
-// publish with the status of each reconciliation. Run returns the cause of ctx; the plugin stays
-// installed.
+// publish with the status of each reconciliation. Run returns the cause of ctx, with an error if
+// the registration of the agent cannot be ended. The plugin stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.currentSettings()
 	registration, err := journal.RegisterAgent(s.StateDir)

@@ -64,8 +64,8 @@ func New(log *zap.Logger, o Options) *Server {
 }
 
 // Serve listens on a socket, usually [DefaultSocket], until the context ends; then it closes all
-// connections and returns nil. It may be called once. A ztunnel that connects before
-// [Server.Restore] waits.
+// connections and returns nil. It may be called only once; later calls return an error. A ztunnel
+// that connects before [Server.Restore] waits.
 //
 // The directory of the socket must belong to the user of the process, and gets the mode 0700. The
 // socket replaces another agent's socket atomically, and remains until the next agent replaces it.

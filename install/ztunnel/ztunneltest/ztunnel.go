@@ -39,7 +39,7 @@ func Start(t testing.TB, path string, reply func(*zds.Request) string) *Ztunnel 
 	for z.client == nil {
 		client, err := Dial(path, zds.Version_V1)
 		if err != nil && time.Now().After(deadline) {
-			t.Fatal(err)
+			t.Fatalf("connect to the server at %s: %v", path, err)
 		}
 		if z.client = client; client == nil {
 			time.Sleep(time.Millisecond)
