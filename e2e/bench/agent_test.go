@@ -152,7 +152,7 @@ for ns in $NAMESPACES; do
 done
 exec "$PROGRAM" run`
 
-// startSluice starts sluice-node, and returns when it has checked all pods.
+// startSluice starts sluice-node, and returns when sluice-node has checked all pods.
 func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	program, err := tools.Find(bench.SluiceNode)
 	if err != nil {
@@ -277,7 +277,8 @@ func freePorts(n int) (ports []string, err error) {
 	return ports, nil
 }
 
-// await polls the URL until the status is 200 and the response contains line.
+// await polls the URL until the status is 200 and the response contains line. It fails after one
+// minute.
 func await(url, line string) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

@@ -100,7 +100,8 @@ func changeInProcess(name string, readsBefore bool, before, after Sidecar) Candi
 }
 
 // underTraffic returns a task that sends datagrams in the pod while it performs the given task. Its
-// cost is the cost of the given task, the lost datagrams and the longest gap between two replies.
+// cost is the cost of the given task, the number of lost datagrams and the longest time without a
+// reply.
 func underTraffic(ns *netns.NS, task Task) Task {
 	do := task.Do
 	task.Do = func() (Sample, error) {

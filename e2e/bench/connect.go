@@ -54,9 +54,9 @@ func connectRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// connectCandidate returns a candidate that opens connections in the same pod in all rounds. p
-// writes the pod's rules before; if p is nil, the pod has no rules. background runs in the pod
-// meanwhile; it may be nil.
+// connectCandidate returns a candidate that opens connections in the same pod in all rounds. Before
+// all rounds, p writes the pod's rules; if p is nil, the pod has no rules. background runs in the
+// pod during all rounds; it may be nil.
 func (t Tools) connectCandidate(
 	name string, kind report.Kind, p *installer, s Sidecar, background backgroundProgram,
 ) Candidate {
@@ -111,7 +111,7 @@ type proxyListener struct {
 	done     chan struct{} // closed when accept has returned
 }
 
-// listenInPod creates a pod whose listener accepts connections until close.
+// listenInPod creates a pod whose listener accepts connections until close is called.
 func listenInPod() (*proxyListener, error) {
 	ns, err := istio.DualPod.NewNamespace()
 	if err != nil {

@@ -135,11 +135,12 @@ func waitForNetlinkGroup(pid int, _ io.Reader) error {
 			}
 		}
 	}
-	return errors.New("nft monitor trace has not joined a netlink group")
+	return fmt.Errorf("nft monitor trace has not joined a netlink group after %s", timeout)
 }
 
 // background starts the command, waits with waitReady until the command is ready, and returns a
-// function that ends the command. The output of the command is discarded.
+// function that ends the command. Standard output is discarded; so is standard error after
+// waitReady has returned.
 func (c *Command) background(
 	waitReady func(pid int, stderr io.Reader) error,
 ) (end func(), err error) {

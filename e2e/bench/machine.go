@@ -60,7 +60,7 @@ func (t Tools) Programs() []report.Program {
 		if err != nil {
 			continue
 		}
-		described := report.Program{Name: filepath.Base(p.name), Version: moduleVersion(path)}
+		described := report.Program{Name: filepath.Base(p.name), Version: istioVersion(path)}
 		// Only built programs, which Find copies into t.Dir, have a relevant size.
 		if info, err := os.Stat(path); err == nil && filepath.Dir(path) == t.Dir {
 			described.Size = info.Size()
@@ -75,9 +75,9 @@ func (t Tools) Programs() []report.Program {
 	return programs
 }
 
-// moduleVersion returns the path and the version of Istio's module in an executable, or an empty
+// istioVersion returns the path and the version of Istio's module in an executable, or an empty
 // string if the executable does not contain the module.
-func moduleVersion(path string) string {
+func istioVersion(path string) string {
 	out, err := exec.Command("go", "version", "-m", path).Output()
 	if err != nil {
 		return ""

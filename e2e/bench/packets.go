@@ -17,7 +17,7 @@ import (
 const trackingChain = "add chain inet empty tracking\n" +
 	"add rule inet empty tracking ct state new accept\n"
 
-// emptyNATChain returns a installer that creates an empty NAT chain and executes the additional
+// emptyNATChain returns an installer that creates an empty NAT chain and executes the additional
 // nft commands.
 func emptyNATChain(name, extra string) installer {
 	return installer{name, report.Floor, func(
@@ -67,9 +67,9 @@ func packetRows(t Tools) []Row {
 }
 
 // sendCandidate returns a candidate that sends datagrams in the same pod in all rounds. Each round
-// uses new sockets, because the memory addresses of sockets affect the result. p writes the pod's
-// rules before; if p is nil, the pod has no rules. background runs in the pod meanwhile; it may be
-// nil.
+// uses new sockets, because the memory addresses of sockets affect the result. Before all
+// rounds, p writes the pod's rules; if p is nil, the pod has no rules. background runs in the pod
+// during all rounds; it may be nil.
 func (t Tools) sendCandidate(
 	name string, kind report.Kind, p *installer, s Sidecar, background backgroundProgram,
 ) Candidate {

@@ -30,13 +30,15 @@ func processRows(t Tools) []Row {
 	}
 	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals,
 		installers)
-	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands are `rules apply FLAGS`, with "+
-		"`--backend legacy` for iptables-legacy; `istio-iptables FLAGS`, with "+
-		"`--native-nftables` for istio-nftables, and with `--force-iptables-binary legacy` or "+
-		"`nft` for the variants; `pilot-agent istio-iptables FLAGS`, which the istio-init "+
-		"container executes; `nft -f -` with the ruleset of Sluice as `nft -nn list ruleset` "+
-		"prints it; `iptables-legacy-restore` and then `ip6tables-legacy-restore` with the "+
-		"output of `-save` after istio-iptables. Excluded prefixes are the value of `-x`.",
+	first.Note = fmt.Sprintf("FLAGS are `%s`; the value of `-x` is the excluded prefixes.\n\n"+
+		"* rules apply: `rules apply FLAGS`, for iptables-legacy with `--backend legacy`\n"+
+		"* istio-init: `pilot-agent istio-iptables FLAGS`, for nftables with `--native-nftables`\n"+
+		"* istio-nftables: `istio-iptables FLAGS --native-nftables`\n"+
+		"* istio-iptables: `istio-iptables FLAGS`, for legacy and iptables-nft with "+
+		"`--force-iptables-binary`\n"+
+		"* nft -f: reads the ruleset of Sluice, as `nft -nn list ruleset` prints it\n"+
+		"* iptables-restore and ip6tables-restore: read the rules of istio-iptables, as "+
+		"iptables-save and ip6tables-save print them",
 		shellQuote(Sidecar{}.Flags()))
 	return []Row{
 		first,

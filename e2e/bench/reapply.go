@@ -15,8 +15,8 @@ func reapplyRows(t Tools) []Row {
 	row := Row{
 		ID: "again", Topic: topic, Name: "no excluded prefixes", Plotted: report.Wall,
 		Note: "istio-iptables runs one process per rule to check that the rule exists, and does " +
-			"not check their order. istio-nftables always rewrites its rules. Sluice reads all " +
-			"rules from the kernel, compares them, and writes nothing.",
+			"not check the order of the rules. istio-nftables always rewrites its rules. Sluice " +
+			"reads all rules from the kernel, compares them, and writes nothing.",
 		Goals: []report.Goal{
 			{Entry: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
 			{Entry: rulesApply.name, Quantity: report.Wall, Others: []string{emptyName}, Factor: 2},

@@ -117,7 +117,7 @@ func buildEmpty(path string) error {
 	return nil
 }
 
-// A installer writes the rules of a pod with commands.
+// An installer writes the rules of a pod with commands.
 type installer struct {
 	name string
 	kind report.Kind
@@ -125,7 +125,7 @@ type installer struct {
 	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
 }
 
-// byFlags returns a installer whose command has the arguments before, the sidecar's flags, and the
+// byFlags returns an installer whose command has the arguments before, the sidecar's flags, and the
 // arguments after.
 func byFlags(name string, kind report.Kind, program string, before, after []string) installer {
 	return installer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
@@ -134,8 +134,8 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The installers. The name of a installer of Istio ends with the backend that it selects; auto
-// means that it detects one. istio-init is the program pilot-agent, which the init container
+// The installers. The name of an Istio installer ends with the backend that it selects; auto means
+// that it detects one. istio-init is the program pilot-agent, which the init container
 // executes. It includes istio-iptables, which is also a separate program.
 var (
 	rulesApply  = byFlags("rules apply", report.Sluice, Rules, []string{"apply"}, nil)

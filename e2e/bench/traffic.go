@@ -20,7 +20,7 @@ type traffic struct {
 	quit           chan struct{} // closed to end the traffic
 	done           chan struct{} // closed when run has returned
 	sent, answered int
-	gap            time.Duration // longest time between two replies
+	gap            time.Duration // longest time without a reply
 	err            error
 }
 
@@ -31,7 +31,7 @@ const (
 	replyTimeout = 50 * time.Millisecond
 )
 
-// startTraffic starts to send, and returns after the first reply or after replyTimeout.
+// startTraffic starts the traffic, and returns after the first reply or after replyTimeout.
 func startTraffic(ns *netns.NS) (*traffic, error) {
 	t, err := newTraffic(ns)
 	if err != nil {
@@ -154,7 +154,7 @@ func (t *traffic) echo() (replies int, err error) {
 }
 
 // stop ends the traffic, and returns the number of datagrams without a reply and the longest time
-// between two replies.
+// without a reply.
 func (t *traffic) stop() (lost int, gap time.Duration, err error) {
 	close(t.quit)
 	<-t.done

@@ -111,7 +111,7 @@ func costTable(scope string, pods, podBytes int, costs []pluginCost) string {
 	n := float64(pods)
 	writeLine("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)),
 		func(c pluginCost) string { return thousands(pods * c.requests) })
-	writeLine("TLS connections for them",
+	writeLine("TLS connections of these requests",
 		fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
 		func(c pluginCost) string { return thousands(pods * c.requests) })
 	writeLine("bytes of the responses", "requests × size of a pod",

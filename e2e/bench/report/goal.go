@@ -47,7 +47,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	own := v.value.Median
 	switch {
 	case g.Zero:
-		v.expected, v.actual, v.isMet = "none", g.Quantity.format(own), own == 0
+		v.expected, v.actual, v.isMet = "= 0", g.Quantity.format(own), own == 0
 		return v, true
 	case g.Limit > 0:
 		v.expected, v.actual, v.isMet = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),

@@ -138,7 +138,10 @@ func writeEntries(b *strings.Builder, row Row) {
 		}
 		b.WriteString(line + "\n")
 	}
-	if row.Rounds > 0 {
+	switch {
+	case row.Rounds == 1:
+		b.WriteString("\n1 round.\n")
+	case row.Rounds > 1:
 		fmt.Fprintf(b, "\n%d rounds.\n", row.Rounds)
 	}
 }

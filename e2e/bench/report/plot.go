@@ -57,7 +57,7 @@ func plotOf(r Results, topic string) (topicPlot, bool) {
 // fileName returns the name of a topic's plot: the words of the topic in lower case, separated by
 // hyphens.
 func fileName(topic string) string {
-	lettersAndSpaces := strings.Map(func(r rune) rune {
+	separated := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
 			return r
@@ -67,5 +67,5 @@ func fileName(topic string) string {
 			return ' '
 		}
 	}, strings.ToLower(topic))
-	return strings.Join(strings.Fields(lettersAndSpaces), "-") + ".svg"
+	return strings.Join(strings.Fields(separated), "-") + ".svg"
 }
