@@ -99,7 +99,7 @@ func (t datatype) encodesLike(other datatype) bool {
 }
 
 // number encodes a number. A number in an interval is in network byte order, because the kernel
-// compares byte by byte.
+// compares byte by byte. number returns false if n is too large.
 func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
 	if t.size < 8 && n>>(8*t.size) != 0 || t.bits != 0 && n>>t.bits != 0 {
 		return nil, false
@@ -114,7 +114,7 @@ func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
 	return value, true
 }
 
-// hostOrder converts a number from network to host byte order.
+// hostOrder converts a number from network to host byte order. It may change value.
 func (t datatype) hostOrder(value []byte) []byte {
 	switch t.size {
 	case 2:

@@ -13,8 +13,9 @@ import (
 // A field is a value that expressions load: a property of the packet, or a result of a computation.
 type field struct {
 	datatype
-	// load adds the expressions that load the first length bytes to a register. Fields that are not
-	// part of a header ignore length: they are always loaded completely.
+	// load adds the expressions that load the first length bytes to a register. Fields other than
+	// those of headers and options, and operations on them, ignore length: they are always loaded
+	// completely.
 	load func(c *compiler, reg register, length int)
 }
 

@@ -16,8 +16,9 @@ func undecidedTranslations(tables []rules.Table) []string {
 	var sentences []string
 	for _, t := range tables {
 		if isIPTables(&t) {
-			sentences = append(sentences, fmt.Sprintf("nft does not list all that iptables-nft "+
-				"puts into table %s %s: compare the output of iptables-save", t.Family, t.Name))
+			sentences = append(sentences, fmt.Sprintf("nft may not list everything that "+
+				"iptables-nft puts into table %s %s: compare the output of iptables-save",
+				t.Family, t.Name))
 		}
 	}
 	return sentences

@@ -196,8 +196,8 @@ func TestGeneratedRulesAreReadExactly(t *testing.T) {
 	}
 }
 
-// firstRules returns the ruleset with only the first rule of each chain, so that fewer rulesets
-// contain unsupported rules.
+// firstRules removes all rules except the first one of each chain, so that fewer rulesets contain
+// unsupported rules. It changes rs, and returns it.
 func firstRules(rs kerneltest.Ruleset) kerneltest.Ruleset {
 	for i := range rs {
 		for j := range rs[i].Chains {

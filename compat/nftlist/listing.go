@@ -61,7 +61,7 @@ type (
 	objectID struct{ family, table, name string }
 )
 
-// reader collects the objects of a listing.
+// A reader collects the objects of a listing.
 type reader struct {
 	tables      []tableObject
 	chains      []chainObject

@@ -10,7 +10,7 @@ import (
 const maxSize = 256 << 20
 
 // Parse parses a listing. A listing that begins with a brace is JSON, and any other listing is
-// text. file is the name of the listing in errors. A syntax error of a text is a
+// text. file is the name of the listing in errors. A syntax error is a
 // [*save.SyntaxError].
 func Parse(file string, r io.Reader) (*Listing, error) {
 	content, err := io.ReadAll(io.LimitReader(r, maxSize+1))

@@ -233,7 +233,7 @@ func rawPayloadField(body json.RawMessage) (field, bool) {
 // payloadBaseInner is NFT_PAYLOAD_INNER_HEADER, which package expr lacks.
 const payloadBaseInner = 3
 
-// field returns the value of the field.
+// field returns the field with the expressions that load it.
 func (h headerField) field() field {
 	return field{h.datatype, func(c *compiler, reg register, length int) {
 		c.add(h.payload(reg.number(), length))
@@ -249,7 +249,7 @@ func (h headerField) payload(reg uint32, length int) *expr.Payload {
 	return &expr.Payload{DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(length)}
 }
 
-// needHeader adds the conditions that the packet has the header of a protocol. It returns false if
+// needHeader adds the condition that the packet has the header of a protocol. It returns false if
 // the table or an earlier statement excludes the protocol. nft does not accept such a rule.
 func (c *compiler) needHeader(protocol string) bool {
 	switch protocol {

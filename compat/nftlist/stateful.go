@@ -33,7 +33,7 @@ const (
 // operationDelete is NFT_DYNSET_OP_DELETE, which package unix lacks.
 const operationDelete = 2
 
-// object translates the use of a named object. It returns false if the statement is not a name.
+// object translates the use of a named object. It returns false if body is not a name.
 func (c *compiler) object(kind int, body json.RawMessage) bool {
 	var name string
 	if json.Unmarshal(body, &name) != nil || !isName(name) {

@@ -12,8 +12,8 @@ import (
 // readText reads the output of nft list ruleset.
 func (in *reader) readText(file, text string) error {
 	if strings.TrimSpace(text) == "" {
-		return fmt.Errorf("%s: the text is empty: nft list ruleset prints nothing only where there"+
-			" are no tables", file)
+		return fmt.Errorf("%s: the text is empty: nft list ruleset prints nothing only if there "+
+			"are no tables", file)
 	}
 	in.isText = true
 	t := textReader{in: in, file: file, scan: scanner{text: text, line: 1}}
@@ -33,7 +33,7 @@ func (in *reader) readText(file, text string) error {
 	}
 }
 
-// A textReader reads text into the objects of JSON.
+// A textReader translates text to the objects that nft lists in JSON.
 type textReader struct {
 	in   *reader
 	file string

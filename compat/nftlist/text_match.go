@@ -85,7 +85,7 @@ func parseRight(tokens []token) (int, json.RawMessage) {
 	return 1, parseValue(tokens[0])
 }
 
-// parseList reads values with separators.
+// parseList reads values between separators.
 func parseList(tokens []token, isSeparator func(token) bool) (int, []json.RawMessage) {
 	values := []json.RawMessage{parseValue(tokens[0])}
 	size := 1

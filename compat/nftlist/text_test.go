@@ -250,7 +250,7 @@ table inet t { # handle 7
 func TestTextOfIPTablesNFT(t *testing.T) {
 	text := strings.NewReplacer("inet t", "ip nat", "chain c", "chain OUTPUT").Replace(chainOf("drop"))
 	l, err := nftlist.Parse("file", strings.NewReader(text))
-	want := "[nft does not list all that iptables-nft puts into table ip nat: compare the output of iptables-save]"
+	want := "[nft may not list everything that iptables-nft puts into table ip nat: compare the output of iptables-save]"
 	if err != nil || fmt.Sprint(l.Undecided) != want {
 		t.Errorf("listing %v, error %v, want undecided %s", l, err, want)
 	}
@@ -259,8 +259,8 @@ func TestTextOfIPTablesNFT(t *testing.T) {
 func TestTextWithErrors(t *testing.T) {
 	const wantTable = "want a table, such as table inet nat {, in text that nft list ruleset prints"
 	for _, tc := range []struct{ text, want string }{
-		{"", "file: the text is empty: nft list ruleset prints nothing only where there are no tables"},
-		{" \n\n", "file: the text is empty: nft list ruleset prints nothing only where there are no tables"},
+		{"", "file: the text is empty: nft list ruleset prints nothing only if there are no tables"},
+		{" \n\n", "file: the text is empty: nft list ruleset prints nothing only if there are no tables"},
 		{"*nat\nCOMMIT\n", `file:1:1: "*nat": ` + wantTable +
 			"; this looks like the output of iptables-save"},
 		{"\nflush ruleset\n", `file:2:1: "flush": ` + wantTable},

@@ -121,13 +121,13 @@ func testSecondCluster(t *testing.T, first *testCluster, parent string) {
 		nodes, err := s.clients.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Name != name ||
 			s.Nodes()[0].Name() != name {
-			t.Errorf("nodes %v, %v; want only %s", nodes.Items, err, name)
+			t.Errorf("nodes %v, error %v; want only %s", nodes.Items, err, name)
 		}
 	}
 	conflist, err := os.ReadFile(second.Nodes()[0].Path(cluster.ConflistPath))
 	if err != nil || !strings.Contains(string(conflist), `"cniVersion": "1.1.0"`) ||
 		strings.Contains(string(conflist), "::/0") {
-		t.Errorf("the conflist is %s, %v; want version 1.1.0 without IPv6", conflist, err)
+		t.Errorf("conflist %s, error %v; want version 1.1.0 without IPv6", conflist, err)
 	}
 	if _, err := second.clients.CoreV1().Pods("default").Get(t.Context(), "answer",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -167,10 +167,10 @@ func testAPIServerOutage(t *testing.T, s *testCluster) {
 		t.Fatal(err)
 	}
 	if version, err := s.clients.Discovery().ServerVersion(); err == nil {
-		t.Errorf("the stopped API server responds: %v", version)
+		t.Errorf("stopped API server: version %v, want an error", version)
 	}
 	if err := s.Collect(filepath.Join(t.TempDir(), "saved")); err == nil {
-		t.Error("Collect succeeds without the API server, want an error")
+		t.Error("Collect without the API server: no error, want an error")
 	}
 	if err := node.StartService(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)

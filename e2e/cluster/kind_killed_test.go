@@ -21,7 +21,7 @@ func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 		c, err := cluster.StartKind(t.Context(), cluster.Options{
 			Dir: parent, Log: os.Stdout, NodeImage: os.Getenv("E2E_NODE_IMAGE"),
 		})
-		t.Fatalf("the process was not killed: %v, %v", c, err)
+		t.Fatalf("StartKind returned before the process was killed: cluster %v, error %v", c, err)
 	}
 	requireKind(t)
 	before, parent := footprint(t), t.TempDir()

@@ -89,8 +89,9 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 	return strings.Fields(out)
 }
 
-// KillService implements Node. systemd restarts a unit. The kubelet restarts a container: at once
-// after the first kill, and after further kills with an increasing delay, at first ten seconds.
+// KillService implements Node. systemd restarts a unit. The kubelet restarts a container:
+// immediately after the first kill, and after further kills with an increasing delay, at first ten
+// seconds.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {

@@ -71,7 +71,7 @@ func (s *testCluster) mustReachEachOther(t *testing.T) {
 	for from, to := range map[string]string{"answer": "other", "other": "answer"} {
 		pod, err := s.clients.CoreV1().Pods("default").Get(t.Context(), to, metav1.GetOptions{})
 		if err != nil || len(pod.Status.PodIPs) != 2 {
-			t.Fatalf("addresses of %s: %v, %v; want two", to, pod.Status.PodIPs, err)
+			t.Fatalf("addresses of %s: %v, error %v; want two", to, pod.Status.PodIPs, err)
 		}
 		s.mustReach(t, from, "http://"+pod.Status.PodIPs[0].IP+":8080")
 		s.mustReach(t, from, "http://["+pod.Status.PodIPs[1].IP+"]:8080")
@@ -83,7 +83,7 @@ func (s *testCluster) testNodeAccess(t *testing.T) {
 	for _, n := range s.Nodes() {
 		conflist, err := os.ReadFile(n.Path(cluster.ConflistPath))
 		if err != nil || !strings.Contains(string(conflist), `"cniVersion": "1.1.0"`) {
-			t.Errorf("the conflist of %s is %s, %v; want version 1.1.0", n.Name(), conflist, err)
+			t.Errorf("conflist of %s: %s, error %v; want version 1.1.0", n.Name(), conflist, err)
 		}
 		for _, argv := range [][]string{
 			{"kubectl", "get", "node", n.Name()},

@@ -17,8 +17,8 @@ import (
 )
 
 // Start creates a cluster of one node, and returns when it is ready to run pods. It requires root.
-// The first call builds the software, which takes minutes. Call Stop to remove the cluster. It is
-// also removed when this process ends.
+// The first call builds the software, which takes minutes. Call Stop to remove the cluster. The
+// cluster is also removed when this process ends.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a cluster requires root")

@@ -34,8 +34,8 @@ type Node interface {
 
 	// Command returns a command that runs in all namespaces of the node, as root, with the PATH of
 	// the node's services. The PATH includes kubectl (as cluster administrator), crictl, nft, ip,
-	// with containerd ctr (use -n k8s.io), and the programs in /usr. The command is killed when ctx
-	// is done; on a virtual machine, only its connection is closed.
+	// ctr if the runtime is containerd (use -n k8s.io), and the programs in /usr. The command is
+	// killed when ctx is done; on a virtual machine, only its connection is closed.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
 	// Listen returns a listener of this process on a TCP address of the node, such as

@@ -68,7 +68,7 @@ func (s *testCluster) mustCollect(t *testing.T, texts map[string]string) {
 	for pattern, want := range texts {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil || len(files) == 0 {
-			t.Errorf("no file matches %s (%v)", pattern, err)
+			t.Errorf("files that match %s: none, error %v; want at least one", pattern, err)
 			continue
 		}
 		if content, err := os.ReadFile(files[0]); err != nil ||

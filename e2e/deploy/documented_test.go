@@ -44,7 +44,7 @@ func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 	command, _, _ = strings.Cut(command, "\n```")
 	container, command, _ := strings.Cut(command, "' | kubectl debug node/NODE ")
 	if !found || !strings.HasSuffix(command, "-- sluice-node uninstall") {
-		t.Fatalf("no command in the README: %s", command)
+		t.Fatalf("no command sluice-node uninstall in the README: %s", command)
 	}
 	var custom core.Container
 	if err := yaml.UnmarshalStrict([]byte(container), &custom); err != nil {
@@ -75,6 +75,6 @@ func TestManualUninstallationUsesTheNodesDirectories(t *testing.T) {
 		}
 	}
 	if len(given) > 0 {
-		t.Errorf("unneeded variables: %v", given)
+		t.Errorf("unneeded variables of the command: %v, want none", given)
 	}
 }

@@ -243,7 +243,8 @@ func TestPodsOfTheAgent(t *testing.T) {
 	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) != 3 ||
 		*pod.TerminationGracePeriodSeconds != 30 ||
 		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 1 {
-		t.Errorf("unexpected priority class, tolerations, grace period or update strategy: %+v", ds.Spec)
+		t.Errorf("%+v, want priority class system-node-critical, 3 tolerations, a grace period of 30 s and "+
+			"maxUnavailable 1", ds.Spec)
 	}
 }
 
@@ -281,8 +282,8 @@ func TestPrometheusOperatorObjects(t *testing.T) {
 	}
 }
 
-// Helm deletes the agent's roles right after the DaemonSet. The job needs its own roles, which must
-// exist before.
+// Helm deletes the agent's roles right after the DaemonSet. The job needs its own role, which must
+// exist before the job.
 func TestUninstallHookRunsBeforeDeletion(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
 	weights := map[string]string{}

@@ -27,7 +27,8 @@ const Namespace = "istio-system"
 // template.
 type Options struct {
 	// Kubernetes is the version of the cluster. The default is the version in the default
-	// capabilities of Helm's libraries. It is not compared with the chart's kubeVersion.
+	// capabilities of Helm's libraries. Render does not compare it with the chart's
+	// kubeVersion.
 	Kubernetes string
 	// Service is the value of .Release.Service. The default is Helm.
 	Service string

@@ -56,7 +56,7 @@ var (
 )
 
 // usualDifferences occur in pods without an annotation about outbound ports. noDifferences is for
-// pods with one.
+// pods with such an annotation.
 var (
 	usualDifferences = []difference{statusPortUncaptured}
 	noDifferences    = []difference{}

@@ -43,7 +43,7 @@ type Istiod struct {
 }
 
 // Start runs istiod with the chart's configuration in its own network namespace, and returns when
-// it is ready to inject. Its API server has the given namespaces and one node. Start requires root.
+// istiod is ready to inject. Its API server has the given namespaces and one node. Start requires root.
 // The caller must call Close.
 func Start(
 	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,

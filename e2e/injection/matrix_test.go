@@ -93,7 +93,7 @@ func mustBeInjected(t *testing.T, c controlPlane, s podCase, pod *corev1.Pod) {
 		return c.Name == "istio-proxy"
 	})
 	if native := s.annotations[nativeAnnotation] != "false"; native == asContainer {
-		t.Errorf("the proxy is a regular container: %t, want a native sidecar: %t", asContainer, native)
+		t.Errorf("the proxy is a regular container: %t, want %t", asContainer, !native)
 	}
 }
 

@@ -26,7 +26,7 @@ type agent struct {
 	pods      *podcache.Cache
 }
 
-// newAgent returns the agent of a node, configured as in the program's package agent. Its
+// newAgent returns the agent of a node, configured as in sluice-node. The agent's
 // kubeconfig is in dir.
 func newAgent(server *apiservertest.Server, m *meter, node, dir string) (*agent, error) {
 	a := &agent{}

@@ -58,8 +58,8 @@ func checkPeak(t *testing.T, got, maximum int, description string) {
 	}
 }
 
-// checkRequests checks that the agents send the same requests as the program. A test of the
-// program's package contains the same list.
+// checkRequests checks that the agents start with the same kinds of requests as sluice-node. A test
+// of sluice-node contains the same list.
 func checkRequests(t *testing.T, start report.Phase) {
 	t.Helper()
 	got := slices.Sorted(maps.Keys(start.Requests))

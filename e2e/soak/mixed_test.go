@@ -27,7 +27,7 @@ func TestMixedVersions(t *testing.T) {
 	commit, err := os.ReadFile(previousRelease)
 	must(t, err)
 	previous := programsOf(t, strings.TrimSpace(string(commit)))
-	name := map[string]string{thisVersion: "this", previous: "before"}
+	name := map[string]string{thisVersion: "current", previous: "previous"}
 	type pair struct{ agent, plugin string }
 	for number, tc := range []struct{ from, to pair }{
 		{pair{previous, previous}, pair{thisVersion, thisVersion}}, // upgrade
@@ -106,8 +106,8 @@ func checkCaptured(t *testing.T, s *sandbox) {
 }
 
 // programsOf builds the agent and the plugin of a commit, unless they exist, and returns their
-// directory. If the clone does not contain the commit, it skips the test. With SLUICE_REQUIRE or
-// CI, it fails the test instead.
+// directory. If the clone does not contain the commit, programsOf skips the test, or fails it if
+// SLUICE_REQUIRE or CI is set.
 func programsOf(t *testing.T, commit string) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))

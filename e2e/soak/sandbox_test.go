@@ -161,15 +161,15 @@ func (n *node) remove(s *sandbox) error {
 }
 
 // connectCaptured opens a connection to externalAddress, and returns an error if the connection
-// does not reach the listener. It returns false if the sandbox no longer exists.
-func (s *sandbox) connectCaptured() (bool, error) {
+// does not reach the listener. attempted is false if the sandbox no longer exists.
+func (s *sandbox) connectCaptured() (attempted bool, err error) {
 	s.busy.RLock()
 	defer s.busy.RUnlock()
 	if s.removed {
 		return false, nil
 	}
 	before := s.accepted.Load()
-	err := s.ns.Do(func() error {
+	err = s.ns.Do(func() error {
 		c, err := net.DialTimeout("tcp4", externalAddress, timeout/4)
 		if err != nil {
 			return err
@@ -187,8 +187,8 @@ func (s *sandbox) connectCaptured() (bool, error) {
 	return true, err
 }
 
-// measureRepair deletes the rules, waits until they are restored, and returns the elapsed time. It
-// returns false if the sandbox no longer exists.
+// measureRepair deletes the rules, waits until they are restored, and returns the elapsed time.
+// done is false without an error if the sandbox no longer exists.
 func (s *sandbox) measureRepair() (elapsed time.Duration, done bool, err error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()

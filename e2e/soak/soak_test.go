@@ -127,7 +127,7 @@ func TestSoak(t *testing.T) {
 		second, last := q.Quarters()
 		t.Logf("%-34s %8.1f %8.1f %s", q.Name, second, last, q.Unit)
 		if !q.IsFlat() {
-			t.Errorf("%s: %.1f in the second quarter, %.1f in the last: may grow by %.1f", q.Name,
+			t.Errorf("%s: %.1f in the second quarter, %.1f in the last, want a growth of at most %.1f", q.Name,
 				second, last, q.Growth)
 		}
 		result.Series = append(result.Series, q.Series)
@@ -237,8 +237,8 @@ func (r *run) random() *sandbox {
 
 // connect checks that a connection of a random sandbox is captured.
 func (r *run) connect() error {
-	done, err := r.random().connectCaptured()
-	if done {
+	attempted, err := r.random().connectCaptured()
+	if attempted {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.connections++

@@ -229,6 +229,9 @@ func (i istio) connected() (line string, err error) {
 			return strings.TrimSpace(line), nil
 		}
 	}
+	if err == nil {
+		err = errors.New("no metric ztunnel_connected")
+	}
 	return "", err
 }
 

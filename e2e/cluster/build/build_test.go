@@ -97,7 +97,7 @@ func TestFailedBuildLeavesNoProgram(t *testing.T) {
 		t.Errorf("failed build: error %v, want %v", err, wrong)
 	}
 	if remaining, err := os.ReadDir(b.out); err != nil || len(remaining) > 0 {
-		t.Errorf("files after a failed build: %v, error %v", remaining, err)
+		t.Errorf("files after a failed build: %v, error %v, want none", remaining, err)
 	}
 	// Simulate a crash during the build.
 	if err := os.MkdirAll(filepath.Join(b.out, "x.unfinished", "half"), 0o755); err != nil {
@@ -107,7 +107,8 @@ func TestFailedBuildLeavesNoProgram(t *testing.T) {
 	dir, err := b.build(t.Context(), countingComponent(&times, "text"))
 	if _, halfErr := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 ||
 		!errors.Is(halfErr, fs.ErrNotExist) {
-		t.Errorf("built %d times, want once: error %v; the unfinished file: %v", times, err, halfErr)
+		t.Errorf("built %d times, want once; error %v; stat of the unfinished file: error %v, want "+
+			"fs.ErrNotExist", times, err, halfErr)
 	}
 }
 
@@ -119,7 +120,7 @@ func TestCompile(t *testing.T) {
 	}
 	if _, err := os.Stat(c.out); err != nil ||
 		!strings.Contains(log.String(), "program: built in") {
-		t.Errorf("compiled program: error %v; the log is %s", err, log)
+		t.Errorf("compiled program: stat error %v, log %s; want a file and its build time in the log", err, log)
 	}
 	c.module = "bad"
 	if err := b.compile(t.Context(), c); err == nil ||
@@ -128,7 +129,7 @@ func TestCompile(t *testing.T) {
 	}
 	c.module = "none"
 	if err := b.compile(t.Context(), c); err == nil {
-		t.Error("no error for a missing module")
+		t.Error("missing module: no error, want an error")
 	}
 }
 
@@ -140,7 +141,7 @@ func TestImageContainsItsName(t *testing.T) {
 	}
 	archive, err := os.ReadFile(filepath.Join(b.out, "program.tar"))
 	if err != nil || !bytes.Contains(archive, []byte("e2e.test/program:1")) {
-		t.Errorf("archive of %d bytes without the image's name: %v", len(archive), err)
+		t.Errorf("archive of %d bytes, error %v, want the image's name in it", len(archive), err)
 	}
 }
 

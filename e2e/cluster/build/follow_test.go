@@ -12,7 +12,7 @@ func TestErrorContainsTheLastLinesOfACommand(t *testing.T) {
 	b := &builder{log: &log}
 	if err := b.runLogged("x", exec.Command("sh", "-c", "echo one; echo two >&2")); err != nil ||
 		!strings.Contains(log.String(), "x: done") {
-		t.Errorf("successful command: error %v; log %q", err, &log)
+		t.Errorf("successful command: error %v, log %q; want the message that it is done", err, &log)
 	}
 	err := b.runLogged("x", exec.Command("sh", "-c", "seq 100; echo why >&2; exit 3"))
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") ||

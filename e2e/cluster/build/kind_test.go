@@ -20,7 +20,7 @@ func TestDefaultImageIsTheConstantOfKind(t *testing.T) {
 	}
 	for _, source := range []string{"unknown.go", "none.go"} {
 		if err := writeDefaultImage(filepath.Join(dir, source), file); err == nil {
-			t.Errorf("default image of %s: no error, want one", source)
+			t.Errorf("default image of %s: no error, want an error", source)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestWriteReplacesHardLinkedFiles(t *testing.T) {
 	}
 	for _, name := range []string{"etc/a", "etc/b", "usr/c"} {
 		if got := read(t, filepath.Join(system, name)); got != "system" {
-			t.Errorf("%s of the other tree contains %q, want the old content", name, got)
+			t.Errorf("%s of the original tree contains %q, want system", name, got)
 		}
 	}
 	if a, c := read(t, node.path("etc/a")), read(t, node.path("usr/c")); a != "node" ||
@@ -102,6 +102,6 @@ func TestContainerdConfigurationForRestrictedRoot(t *testing.T) {
 	}
 	put(t, string(node), map[string]string{"etc/containerd/config.toml": "version = 9\n"})
 	if err := node.configureContainerd(t.Context(), &Software{Runtime: runtime}); err == nil {
-		t.Error("no error for an unknown configuration")
+		t.Error("unknown configuration: no error, want an error")
 	}
 }

@@ -20,12 +20,12 @@ type Engine interface {
 	// Dir returns a directory of this machine for files of the cluster. Close removes it.
 	Dir() string
 
-	// Logs copies the engine's own logs to a directory, which it creates. It does nothing if the
-	// engine was not started here.
+	// Logs copies the engine's own logs to a directory, which it creates. It does nothing if
+	// UseHost returned the engine.
 	Logs(dir string) error
 
 	// Close removes the engine's cluster, its network, its node image and the directory, and the
-	// engine itself if it was started here. It returns when everything is removed. Further calls
+	// engine itself if StartNamespaced started it. It returns when everything is removed. Further calls
 	// remove nothing.
 	Close() error
 }

@@ -69,7 +69,7 @@ func TestCloseRemovesTheClusterFromTheHostEngine(t *testing.T) {
 			calls(t, programs))
 	}
 	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
-		t.Errorf("the cluster's directory does not exist: %v", err)
+		t.Errorf("stat of %s: error %v, want a directory", e.Dir(), err)
 	}
 	if got := docker.ProcessDir(e, os.Getpid()); got != fmt.Sprintf("/proc/%d", os.Getpid()) {
 		t.Errorf("directory of this process: %s, want /proc/%d", got, os.Getpid())
