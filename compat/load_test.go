@@ -87,14 +87,14 @@ func TestChangesWhilePacketsAreInAHook(t *testing.T) {
 	}
 }
 
-// slowChains returns a table whose chains delay the first packet of a connection for about ten
+// slowChains returns a table whose chains delay the first packet of a connection for about five
 // milliseconds before Sluice's chains, and again between Sluice's mangle and nat chains.
 func slowChains() string {
 	var b strings.Builder
 	b.WriteString("table inet slow {\nchain lookups {\n")
 	b.WriteString(strings.Repeat("fib daddr type blackhole\n", 200))
 	b.WriteString("}\nchain slow {\n")
-	b.WriteString(strings.Repeat("jump lookups\n", 100))
+	b.WriteString(strings.Repeat("jump lookups\n", 50))
 	b.WriteString("}\n")
 	for _, hook := range []string{"prerouting", "output"} {
 		for i, priority := range []int{-310, -125} {

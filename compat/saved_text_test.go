@@ -20,7 +20,7 @@ func TestSavedExtensionsEqualTheKernels(t *testing.T) {
 	both := []rules.Family{rules.IPv4, rules.IPv6}
 	v4, v6 := both[:1], both[1:]
 	mangle, raw, nat := "*mangle\n-A OUTPUT ", "*raw\n-A OUTPUT ", "*nat\n-A OUTPUT "
-	for _, group := range []struct {
+	for _, group := range rulestest.Sample([]struct {
 		name     string
 		families []rules.Family
 		command  string
@@ -160,7 +160,7 @@ func TestSavedExtensionsEqualTheKernels(t *testing.T) {
 			"-j CT --zone-orig 3", "-j CT --zone-reply 3", "-j CT --zone mark", "-j CT --zone-orig mark",
 			"-j CT --ctevents new,destroy", "-j CT --zone 5 --ctevents new", "-j CT --expevents new",
 		}},
-	} {
+	}, os.Getenv) {
 		for _, f := range group.families {
 			t.Run(group.name+" "+f.String(), func(t *testing.T) {
 				testSaved(t, f, group.command, group.list)

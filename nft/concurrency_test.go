@@ -78,7 +78,7 @@ func TestConcurrentInstallersOfAllExamples(t *testing.T) {
 	for _, e := range examples {
 		names = append(names, e.name)
 	}
-	for range repetitions(3, 50) {
+	for range repetitions(1, 50) {
 		locked := atOnce(t, len(examples), func(i int) error {
 			for j := range examples {
 				if _, err := Apply(ns, example(names[(i+j)%len(names)])); err != nil {

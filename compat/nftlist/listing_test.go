@@ -158,16 +158,16 @@ func TestListingEqualsTheKernelsRules(t *testing.T) {
 		}
 	}
 	for _, rule := range knownRules {
-		check("output", rule, diff.Equivalent, mainForms[:2]...)
+		check("output", rule, diff.Equivalent, mainForms[:1]...)
 	}
 	for _, rule := range rulestest.Sample(knownRules, os.Getenv) {
-		check("output", rule, diff.Equivalent, mainForms[2:]...)
+		check("output", rule, diff.Equivalent, mainForms[1:]...)
 		check("prerouting", rule, diff.Equivalent, mainForms[:1]...)
 	}
-	for _, rule := range knownAtOutput {
+	for _, rule := range rulestest.Sample(knownAtOutput, os.Getenv) {
 		check("output", rule, diff.Equivalent, mainForms...)
 	}
-	for _, rule := range unknownRules {
+	for _, rule := range rulestest.Sample(unknownRules, os.Getenv) {
 		check("output", rule, diff.Undecidable, mainForms[:2]...)
 	}
 }
