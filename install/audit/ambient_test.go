@@ -24,7 +24,7 @@ type ambientTestEnv struct {
 	ns         *fakeNamespace // of the pod
 	parameters *rules.Ambient
 	repaired   *compat.Comparison // the differences that the next call of ambient returns
-	held       int                // AmbientPods that were not released
+	unreleased int                // AmbientPods that were not released
 }
 
 func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
@@ -33,10 +33,10 @@ func (env *ambientTestEnv) ambient(uid string) *audit.AmbientPod {
 	if uid != "uid-web" || env.parameters == nil {
 		return nil
 	}
-	env.held++
+	env.unreleased++
 	p := &audit.AmbientPod{
 		Namespace: env.ns, NetNS: env.ns.id, Parameters: *env.parameters, Backend: compat.BackendNFT,
-		Repaired: env.repaired, Release: func() { env.set(func() { env.held-- }) },
+		Repaired: env.repaired, Release: func() { env.set(func() { env.unreleased-- }) },
 	}
 	env.repaired = nil
 	return p
@@ -108,9 +108,9 @@ func TestAmbientPodIsRepaired(t *testing.T) {
 			t.Errorf("events %+v, want one with the process and the ended connections", env.events)
 		}
 		repaired := lines.FilterMessage("pod repaired").FilterField(zap.String("mode", "ambient"))
-		if repaired.Len() != 1 || env.held != 0 || env.ns.open != 0 {
+		if repaired.Len() != 1 || env.unreleased != 0 || env.ns.open != 0 {
 			t.Errorf("%d log lines of the repair, want 1; %d pods are not released, %d namespaces are open, want none",
-				repaired.Len(), env.held, env.ns.open)
+				repaired.Len(), env.unreleased, env.ns.open)
 		}
 	})
 }
@@ -189,9 +189,9 @@ func TestLocationOfAmbientPod(t *testing.T) {
 		env := newAmbientTestEnv(t, func(env *ambientTestEnv) { env.parameters.DNS = false })
 		l, err := env.Locate(context.Background(), "shop", "web")
 		if err != nil || l.Decision != "ambient" || l.Ambient == nil || l.Ambient.DNS ||
-			l.Backend != "nft" || l.NetNS == "" || env.held != 0 {
+			l.Backend != "nft" || l.NetNS == "" || env.unreleased != 0 {
 			t.Errorf("the location of an enrolled pod: %+v, error %v, want the installed rules; "+
-				"%d pods are not released, want none", l, err, env.held)
+				"%d pods are not released, want none", l, err, env.unreleased)
 		}
 		env.set(func() { env.parameters = nil })
 		if l, err = env.Locate(context.Background(), "shop", "web"); err != nil || l.Decision != "ambient" ||

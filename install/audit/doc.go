@@ -6,8 +6,8 @@
 // ended. A pod that is being deleted and has a record is audited until its network namespace is
 // removed, because it has traffic during its termination grace period. The actual state is read
 // completely from the kernel: a comparison takes about 0.3 ms with nftables and less than 1 ms with
-// iptables-legacy. If the two states were equal at the last comparison, the generation ID of
-// nftables and a check of the routing suffice, which takes 0.1 ms.
+// iptables-legacy. If the two states were equal at the last comparison, a check of the generation
+// ID of nftables and of the routing suffices. It takes 0.1 ms.
 //
 // # Audits
 //
@@ -15,13 +15,13 @@
 // A pod is audited when it appears or changes, after an event of its network namespace (package
 // nft/watch), and when the audit interval has elapsed, because iptables-legacy has no events and
 // events may be lost. Audits without an event take place at a few common times, because waking a
-// thread costs more than an audit. After lost events all pods are audited, limited to 2 % of a
-// core.
+// thread costs more than an audit. After lost events all pods are audited, at a rate that uses at
+// most 2 % of a core.
 //
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
-// result is read back. A pod that changes its rules repeatedly is repaired three times immediately,
+// result is read back. A pod that changes its rules repeatedly is repaired immediately three times,
 // and then once per second; between a change and the next repair its traffic may bypass the proxy.
 // After ten changes of its object in quick succession, a pod is audited at most every two seconds
 // for such changes. If an audit takes long because of many rules, audits of the pod are limited to
@@ -32,7 +32,7 @@
 // attempted again with the same backoff, which does not delay the repair of other differences.
 //
 // The pods are in a rate-limiting work queue of client-go with two workers. A pod that is no longer
-// audited remains in the queue until a worker takes it, which has no effect.
+// audited remains in the queue until a worker takes it and does nothing.
 //
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.

@@ -362,7 +362,7 @@ func TestRepairThatFails(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s = env.addRedirected(meshPod("web"))
-			s.refuse = errors.New("no memory")
+			s.repairErr = errors.New("no memory")
 		})
 		env.flush(s)
 		advance(10 * time.Minute)
@@ -376,7 +376,7 @@ func TestRepairThatFails(t *testing.T) {
 		if reported := env.takeEvents(); !strings.HasPrefix(reported, "RedirectRepairFailed") {
 			t.Errorf("events %q, want RedirectRepairFailed first", reported)
 		}
-		env.set(func() { s.refuse = nil })
+		env.set(func() { s.repairErr = nil })
 		advance(2 * time.Minute)
 		if env.states() != "1 redirected" {
 			t.Errorf("states: %s, want 1 redirected", env.states())

@@ -100,11 +100,11 @@ func TestAnHourOfEvents(t *testing.T) {
 			deletePod(p)
 		}
 		advance(time.Second)
-		if held := env.Held(); held != 0 {
-			t.Errorf("after the deletion of all pods the auditor has %d entries, want none", held)
+		if entries := env.EntryCount(); entries != 0 {
+			t.Errorf("after the deletion of all pods the auditor has %d entries, want none", entries)
 		}
 		for uid := range deleted {
-			if n := env.Retries(uid); n > 0 {
+			if n := env.AttemptCount(uid); n > 0 {
 				t.Errorf("the rate limiters have %d attempts of the deleted pod %s, want none", n, uid)
 			}
 		}

@@ -1,7 +1,7 @@
 package audit
 
-// Held returns the number of entries that the auditor keeps for pods. Deleted pods have none.
-func (a *Auditor) Held() int {
+// EntryCount returns the number of entries that the auditor has for pods. Deleted pods have none.
+func (a *Auditor) EntryCount() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.locator.mu.Lock()
@@ -16,9 +16,9 @@ func (a *Auditor) Held() int {
 	return n
 }
 
-// Retries returns the number of attempts that the rate limiters keep for a pod. A deleted pod has
-// none.
-func (a *Auditor) Retries(uid string) int {
+// AttemptCount returns the number of attempts that the rate limiters have for a pod. A deleted pod
+// has none.
+func (a *Auditor) AttemptCount(uid string) int {
 	return a.queue.NumRequeues(uid) + a.repairBackoff.delays.NumRequeues(uid) +
 		a.actionBackoff.delays.NumRequeues(uid)
 }

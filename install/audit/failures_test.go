@@ -20,7 +20,7 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s = env.addRedirected(meshPod("web"))
-			s.unreadable = errors.New("operation not permitted")
+			s.checkErr = errors.New("operation not permitted")
 		})
 		advance(10 * time.Minute)
 		// A failed audit is repeated after 15 s.
@@ -29,7 +29,7 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s, compared %d times, counted %v; want 1 unknown, at most 60 times, all counted as errors",
 				env.states(), s.checked, env.counted)
 		}
-		env.set(func() { s.unreadable = nil })
+		env.set(func() { s.checkErr = nil })
 		advance(time.Minute)
 		if env.states() != "1 redirected" {
 			t.Errorf("states: %s, want 1 redirected", env.states())

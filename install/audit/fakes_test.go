@@ -70,8 +70,8 @@ func (env *testEnv) find(
 	for _, p := range pods {
 		path, ok := env.netnsPaths[p.UID]
 		switch {
-		case ok && env.findError != nil:
-			missing = append(missing, sandbox.Missing{Pod: p, Err: env.findError})
+		case ok && env.findErr != nil:
+			missing = append(missing, sandbox.Missing{Pod: p, Err: env.findErr})
 		case ok && p.Unproven && env.namespaces[path] != nil && !env.namespaces[path].belongsTo(p):
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errNoSandbox})
 		case ok && env.namespaces[path] != nil:
@@ -151,8 +151,8 @@ func (s *fakeNamespace) Check(backend compat.BackendName, want rules.Ruleset) (c
 	defer s.env.mu.Unlock()
 	s.checked++
 	s.env.used += s.checkTime
-	if s.unreadable != nil {
-		return compat.Comparison{}, s.unreadable
+	if s.checkErr != nil {
+		return compat.Comparison{}, s.checkErr
 	}
 	if backend == compat.BackendAuto {
 		backend = compat.BackendNFT
@@ -187,8 +187,8 @@ func (s *fakeNamespace) Repair(
 	defer s.env.mu.Unlock()
 	s.applied++
 	s.repairedWith = found
-	if s.refuse != nil {
-		return compat.Result{}, s.refuse
+	if s.repairErr != nil {
+		return compat.Result{}, s.repairErr
 	}
 	s.rules = want
 	if s.afterRepair != nil {
@@ -229,7 +229,7 @@ func (env *testEnv) recordRequest(description string) error {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.requests = append(env.requests, description)
-	return env.refuse
+	return env.requestErr
 }
 
 func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {

@@ -96,8 +96,8 @@ func TestChangesWithoutAudits(t *testing.T) {
 			env.put(p, running)
 			env.delete(p)
 		}
-		if held := env.Held(); held > 0 {
-			t.Errorf("the auditor has %d entries, want none", held)
+		if entries := env.EntryCount(); entries > 0 {
+			t.Errorf("the auditor has %d entries, want none", entries)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 		namespaces := []*fakeNamespace{env.addRedirected(refusing), env.addRedirected(leaving)}
 		settle()
 		for _, s := range namespaces {
-			env.set(func() { s.refuse = errors.New("no memory") })
+			env.set(func() { s.repairErr = errors.New("no memory") })
 		}
 		env.set(func() {
 			namespaces[1].duringRepair = func() {
@@ -124,14 +124,14 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 		env.flush(namespaces[1])
 		advance(time.Minute)
 		for p, kept := range map[*decide.Pod]bool{lost: true, refusing: true, leaving: false} {
-			if n := env.Retries(p.Metadata.UID); (n > 0) != kept {
+			if n := env.AttemptCount(p.Metadata.UID); (n > 0) != kept {
 				t.Errorf("%s: the rate limiters have %d attempts; want some: %t", p.Metadata.Name, n, kept)
 			}
 			env.delete(p)
 		}
 		synctest.Wait()
 		for _, p := range []*decide.Pod{lost, refusing} {
-			if n := env.Retries(p.Metadata.UID); n > 0 {
+			if n := env.AttemptCount(p.Metadata.UID); n > 0 {
 				t.Errorf("%s is deleted: the rate limiters have %d attempts, want none", p.Metadata.Name, n)
 			}
 		}

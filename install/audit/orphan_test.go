@@ -70,10 +70,10 @@ func TestAForceDeletedPodIsRepaired(t *testing.T) {
 				env.removeSandbox(s)
 				advance(20 * time.Second)
 				kept, err := env.options.Repairs.List()
-				if env.states() != "" || env.Held() > 0 || len(kept) > 0 || err != nil ||
-					env.Retries("uid-web") > 0 {
+				if env.states() != "" || env.EntryCount() > 0 || len(kept) > 0 || err != nil ||
+					env.AttemptCount("uid-web") > 0 {
 					t.Errorf("at the end: %s, %d entries, repairs %v, error %v; want none", env.states(),
-						env.Held(), kept, err)
+						env.EntryCount(), kept, err)
 				}
 			})
 		})
@@ -138,8 +138,8 @@ func TestADeletedMirrorPod(t *testing.T) {
 		check("with the next mirror pod, after a restart")
 		env.delete(static)
 		advance(20 * time.Second)
-		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("at the end: %s, %d entries; want no state, no entry", env.states(), env.Held())
+		if env.states() != "" || env.EntryCount() > 0 {
+			t.Errorf("at the end: %s, %d entries; want no state, no entry", env.states(), env.EntryCount())
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 		}, ""},
 		"the sandbox cannot be entered": {func(env *testEnv, p *decide.Pod) {
 			env.addRedirected(p)
-			env.findError = errors.New("permission denied")
+			env.findErr = errors.New("permission denied")
 		}, "1 unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestRecordsOfPodsThatDoNotExist(t *testing.T) {
 					t.Errorf("%q, %d searches, events %q; want %q, at most 80, no event", env.states(),
 						env.searches, reported, row.states)
 				}
-				if row.states == "" && env.Held() > 0 {
-					t.Errorf("the auditor has %d entries, want none", env.Held())
+				if row.states == "" && env.EntryCount() > 0 {
+					t.Errorf("the auditor has %d entries, want none", env.EntryCount())
 				}
 			})
 		})
@@ -222,8 +222,8 @@ func TestAnEndedPodIsDeleted(t *testing.T) {
 		settle()
 		env.forceDelete(web)
 		settle()
-		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("%s, %d entries; want no state, no entry", env.states(), env.Held())
+		if env.states() != "" || env.EntryCount() > 0 {
+			t.Errorf("%s, %d entries; want no state, no entry", env.states(), env.EntryCount())
 		}
 	})
 }
@@ -246,8 +246,8 @@ func TestAPodThatAppearsAfterItsRecord(t *testing.T) {
 		}
 		env.delete(web)
 		advance(20 * time.Second)
-		if env.states() != "" || env.Held() > 0 {
-			t.Errorf("at the end: %s, %d entries; want no state, no entry", env.states(), env.Held())
+		if env.states() != "" || env.EntryCount() > 0 {
+			t.Errorf("at the end: %s, %d entries; want no state, no entry", env.states(), env.EntryCount())
 		}
 	})
 }

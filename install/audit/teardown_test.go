@@ -233,14 +233,14 @@ func TestATerminatingPodWhoseSandboxCannotBeEntered(t *testing.T) {
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			lines = recordLog(env)
 			s = env.addRedirected(web)
-			env.findError = errors.New("permission denied")
+			env.findErr = errors.New("permission denied")
 		})
 		env.put(web, terminating)
 		advance(time.Minute)
 		if env.states() != "1 unknown" || lines.Len() != 1 {
 			t.Errorf("%s, logged %v; want 1 unknown, one line", env.states(), lines.All())
 		}
-		env.set(func() { env.findError = nil })
+		env.set(func() { env.findErr = nil })
 		env.removeSandbox(s)
 		advance(2 * time.Minute)
 		if env.states() != "" {
@@ -423,7 +423,7 @@ func TestChangesWhileARepairIsRetried(t *testing.T) {
 		var s *fakeNamespace
 		env := startTestEnv(t, nil, func(env *testEnv) {
 			s = env.addRedirected(meshPod("web"))
-			s.refuse = errors.New("no memory")
+			s.repairErr = errors.New("no memory")
 		})
 		for range 3 {
 			env.change(s, func() { s.rules = rules.Ruleset{} })

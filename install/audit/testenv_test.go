@@ -48,14 +48,14 @@ type testEnv struct {
 	searches   int
 	inode      uint64 // of the latest namespace
 	source     sandbox.Source
-	findError  error         // the error of searches for existing sandboxes
+	findErr    error         // the error of searches for existing sandboxes
 	created    time.Time     // of all sandboxes
 	used       time.Duration // processor time of all audits
 
 	ruleEvents chan watch.Event
 	added      int      // number of namespaces added to the watcher
 	requests   []string // deletions and labels
-	refuse     error    // the error of these requests
+	requestErr error    // the error of these requests
 	events     []cluster.Event
 	counted    map[string]float64
 }
@@ -70,7 +70,7 @@ type fakeNamespace struct {
 	foreignRoute string         // a route that cannot be removed
 	istio        []string       // the rules of Istio's programs
 	foreign      foreign.Effect // the effect of foreign rules
-	refuse       error          // the error of Repair
+	repairErr    error          // the error of Repair
 	duringRepair func()         // called at the start of Repair, if not nil
 	afterRepair  func()         // called after Repair has changed the rules, if not nil
 	// duringForeign is called during Foreign, if not nil.
@@ -81,7 +81,7 @@ type fakeNamespace struct {
 	searched      int                // calls of HasNoRules
 	checked       int                // calls of Check and CheckSince
 	checkedSince  int                // calls of CheckSince
-	unreadable    error              // the error of Check
+	checkErr      error              // the error of Check
 	inspected     int                // calls of Foreign that inspected the rules
 	bypassing     established.Report // the result of EndConnections
 	ended         int                // calls of EndConnections

@@ -342,7 +342,7 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refused := meshPod("lost"), meshPod("refused")
 		env := startTestEnv(t, environment("REPAIR_DELETE_PODS=true"), func(env *testEnv) {
-			env.addSandbox(refused).refuse = errors.New("no memory")
+			env.addSandbox(refused).repairErr = errors.New("no memory")
 			env.put(refused, broken(time.Now()))
 			env.put(lost, broken(time.Now()))
 		})
@@ -369,7 +369,7 @@ func TestActionsThatFail(t *testing.T) {
 		web := meshPod("web")
 		env := startTestEnv(t, environment(
 			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(env *testEnv) {
-			env.refuse = errors.New("away")
+			env.requestErr = errors.New("away")
 			env.put(web, broken(time.Now()))
 		})
 		advance(5 * time.Minute)
@@ -377,14 +377,14 @@ func TestActionsThatFail(t *testing.T) {
 		if n := strings.Count(env.takeRequests(), "delete"); n < 5 || n > 15 {
 			t.Errorf("%d deletions were attempted, want 5 to 15", n)
 		}
-		env.set(func() { env.refuse = &cluster.StatusError{Code: 409} })
+		env.set(func() { env.requestErr = &cluster.StatusError{Code: 409} })
 		advance(5 * time.Minute)
 		env.takeRequests()
 		advance(5 * time.Minute)
 		if done := env.takeRequests(); done != "" {
 			t.Errorf("requests %s although the pod has not changed, want none", done)
 		}
-		env.set(func() { env.refuse = nil })
+		env.set(func() { env.requestErr = nil })
 		env.put(web, broken(time.Now()))
 		settle()
 		if env.takeRequests() == "" || env.metric("istio_cni_repair_pods_repaired_total{delete,skip}") == 0 {
@@ -439,16 +439,16 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 			env.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
 		advance(time.Second)
-		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil || env.Held() > 0 {
-			t.Errorf("stored repairs %v, error %v, %d entries; want none", kept, err, env.Held())
+		if kept, err := env.options.Repairs.List(); len(kept) > 0 || err != nil || env.EntryCount() > 0 {
+			t.Errorf("stored repairs %v, error %v, %d entries; want none", kept, err, env.EntryCount())
 		}
 	})
 }
 
-// silent is an API server that never replies to requests that label pods.
-type silent struct{ *testEnv }
+// silentCluster is an API server that never replies to requests that label pods.
+type silentCluster struct{ *testEnv }
 
-func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
+func (s silentCluster) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
 	_ = s.recordRequest("label " + pod.String())
 	<-ctx.Done()
 	return ctx.Err()
@@ -461,7 +461,7 @@ func TestActionsThatHang(t *testing.T) {
 		env := startTestEnv(t, map[string]string{
 			"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true",
 		}, func(env *testEnv) {
-			env.options.Cluster = silent{env}
+			env.options.Cluster = silentCluster{env}
 			s = env.addRedirected(meshPod("web"))
 			for i := range 60 {
 				p := meshPod(fmt.Sprintf("late-%d", i))

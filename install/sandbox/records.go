@@ -41,16 +41,16 @@ func (r *records) refresh() error {
 	for _, k := range keys {
 		c, ok := r.known[k]
 		if !ok {
-			read, err := r.store.Get(k)
+			stored, err := r.store.Get(k)
 			if err != nil {
 				errs.add(err)
 				continue
 			}
 			c = candidate{
 				pod: Pod{
-					Namespace: read.Pod.Namespace, Name: read.Pod.Name, UID: read.Pod.UID,
+					Namespace: stored.Pod.Namespace, Name: stored.Pod.Name, UID: stored.Pod.UID,
 				},
-				containerID: read.ContainerID, path: canonicalPath(read.Netns), time: read.Time,
+				containerID: stored.ContainerID, path: canonicalPath(stored.Netns), time: stored.Time,
 			}
 		}
 		known[k] = c

@@ -50,11 +50,11 @@ func (s *search) run() {
 }
 
 // searchCandidates searches the candidates of a source.
-func (s *search) searchCandidates(source Source, c *candidates) {
+func (s *search) searchCandidates(source Source, all *candidates) {
 	for uid, m := range s.wanted {
-		hasEnded := source == Record && len(c.byUID[uid]) > 0
-		for _, a := range c.byUID[uid] {
-			found, err := s.verify(m.Pod, a, c)
+		hasEnded := source == Record && len(all.byUID[uid]) > 0
+		for _, c := range all.byUID[uid] {
+			found, err := s.verify(m.Pod, c, all)
 			if err == nil {
 				found.Source = source
 				s.addFound(found)
@@ -63,7 +63,7 @@ func (s *search) searchCandidates(source Source, c *candidates) {
 			hasEnded = hasEnded &&
 				(errors.Is(err, fs.ErrNotExist) || errors.As(err, new(otherPodError)))
 			m.Err = errors.Join(m.Err,
-				errorIn(source, fmt.Errorf("sandbox %s: %w", a.containerID, err)))
+				errorIn(source, fmt.Errorf("sandbox %s: %w", c.containerID, err)))
 		}
 		m.Ended = m.Ended || hasEnded
 	}
@@ -82,15 +82,15 @@ type otherPodError struct{ error }
 
 // verify returns the sandbox of a candidate if it exists, does not belong to another pod, and is
 // not the network namespace of the node or of this process.
-func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
+func (s *search) verify(p Pod, c candidate, all *candidates) (Sandbox, error) {
 	proven := p
 	proven.Unproven, proven.Address = false, netip.Addr{} // candidates never set these fields
-	if owner := all.byPath[a.path].pod; owner != proven {
+	if owner := all.byPath[c.path].pod; owner != proven {
 		return Sandbox{}, otherPodError{
-			fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID),
+			fmt.Errorf("%s belongs to pod %s with UID %s", c.path, owner, owner.UID),
 		}
 	}
-	path, err := s.localPath(a)
+	path, err := s.localPath(c)
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -102,7 +102,7 @@ func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	if s.isHostOrOwn(ns.ID()) {
 		return Sandbox{}, fmt.Errorf("%s is the namespace of the node or of this process", path)
 	}
-	return Sandbox{Pod: p, Path: path, ID: ns.ID(), ContainerID: a.containerID}, nil
+	return Sandbox{Pod: p, Path: path, ID: ns.ID(), ContainerID: c.containerID}, nil
 }
 
 // isHostOrOwn reports whether a network namespace is the node's or this process's.
@@ -110,20 +110,20 @@ func (s *search) isHostOrOwn(id netns.ID) bool { return id == s.own || id == s.h
 
 // localPath returns the path at which this process finds a candidate, or an error that says why the
 // candidate's path on the node cannot be used.
-func (s *search) localPath(a candidate) (string, error) {
-	if path, ok := s.netns.localPath(a.path); ok {
+func (s *search) localPath(c candidate) (string, error) {
+	if path, ok := s.netns.localPath(c.path); ok {
 		return path, nil
 	}
-	pid, isProc := processOf(a.path)
+	pid, isProc := processOf(c.path)
 	switch {
 	case !isProc:
 		return "", fmt.Errorf("%s is neither in the directory of network namespaces "+
-			"nor the file /proc/PID/ns/net of a process", a.path)
+			"nor the file /proc/PID/ns/net of a process", c.path)
 	case s.proc == "":
-		return "", fmt.Errorf("%s is in /proc, which is not searched", a.path)
-	case s.proc.podOf(pid) != a.pod.UID:
+		return "", fmt.Errorf("%s is in /proc, which is not searched", c.path)
+	case s.proc.podOf(pid) != c.pod.UID:
 		return "", otherPodError{
-			fmt.Errorf("%s does not belong to a process of the pod", a.path),
+			fmt.Errorf("%s does not belong to a process of the pod", c.path),
 		}
 	}
 	return s.proc.netns(pid), nil

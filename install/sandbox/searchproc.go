@@ -21,16 +21,16 @@ type processNetns struct {
 	pid       int
 }
 
-// precedes reports whether c takes precedence over d as the pod's sandbox; see the package
+// precedes reports whether n takes precedence over other as the pod's sandbox; see the package
 // documentation.
-func (c processNetns) precedes(d processNetns) bool {
+func (n processNetns) precedes(other processNetns) bool {
 	switch {
-	case c.mounted != d.mounted:
-		return c.mounted
-	case c.startTime != d.startTime:
-		return c.startTime < d.startTime
+	case n.mounted != other.mounted:
+		return n.mounted
+	case n.startTime != other.startTime:
+		return n.startTime < other.startTime
 	}
-	return c.pid < d.pid
+	return n.pid < other.pid
 }
 
 // searchProc searches the processes of the node for wanted pods.
@@ -58,22 +58,22 @@ func (s *search) searchProc() {
 		if s.wanted[uid] == nil {
 			continue
 		}
-		c, err := s.netnsOf(pid, uid, mounts)
+		n, err := s.netnsOf(pid, uid, mounts)
 		if err == nil {
-			err = s.checkOwner(c, uid)
+			err = s.checkOwner(n, uid)
 		}
 		if err != nil {
 			errs[uid] = fmt.Errorf("process %d: %w", pid, err)
-		} else if old, ok := best[uid]; !ok || c.precedes(old) {
-			best[uid] = c
+		} else if other, ok := best[uid]; !ok || n.precedes(other) {
+			best[uid] = n
 		}
 	}
 	for uid, m := range s.wanted {
-		c, ok := best[uid]
+		n, ok := best[uid]
 		err := errs[uid]
 		switch {
 		case ok:
-			err = checkAddress(c, m.Pod)
+			err = checkAddress(n, m.Pod)
 		case err == nil:
 			err = errors.New("the pod has no process")
 		}
@@ -81,20 +81,20 @@ func (s *search) searchProc() {
 			m.Err = errors.Join(m.Err, errorIn(Proc, err))
 			continue
 		}
-		s.addFound(Sandbox{Pod: m.Pod, Path: c.path, ID: c.id, Source: Proc})
+		s.addFound(Sandbox{Pod: m.Pod, Path: n.path, ID: n.id, Source: Proc})
 	}
 }
 
 // checkAddress returns an error if the UID of the pod is not proven, and the network namespace does
 // not have the pod's address.
-func checkAddress(c processNetns, p Pod) error {
+func checkAddress(n processNetns, p Pod) error {
 	switch {
 	case !p.Unproven:
 		return nil
 	case !p.Address.IsValid():
 		return errors.New("the UID may belong to another pod, and the pod's status has no address")
 	}
-	ns, err := netns.Open(c.path)
+	ns, err := netns.Open(n.path)
 	if err != nil {
 		return err
 	}
@@ -114,31 +114,31 @@ func checkAddress(c processNetns, p Pod) error {
 func (s *search) netnsOf(
 	pid int, uid string, mounts func() map[netns.ID]string,
 ) (processNetns, error) {
-	c := processNetns{path: s.proc.netns(pid), pid: pid}
+	n := processNetns{path: s.proc.netns(pid), pid: pid}
 	var err error
-	if c.id, err = s.proc.namespace(pid); err != nil {
-		return c, err
+	if n.id, err = s.proc.namespace(pid); err != nil {
+		return n, err
 	}
-	if c.startTime, err = s.proc.startTime(pid); err != nil {
-		return c, err
+	if n.startTime, err = s.proc.startTime(pid); err != nil {
+		return n, err
 	}
 	switch {
-	case s.isHostOrOwn(c.id):
-		return c, errors.New("it is in the namespace of the node or of this process")
+	case s.isHostOrOwn(n.id):
+		return n, errors.New("it is in the namespace of the node or of this process")
 	case s.proc.podOf(pid) != uid:
-		return c, errors.New("it has ended") // another process may have its PID now
+		return n, errors.New("it has ended") // another process may have its PID now
 	}
-	if path, ok := mounts()[c.id]; ok {
-		c.path, c.mounted = path, true
+	if path, ok := mounts()[n.id]; ok {
+		n.path, n.mounted = path, true
 	}
-	return c, nil
+	return n, nil
 }
 
 // checkOwner returns an error if the network namespace is known to belong to another pod: a
 // privileged process may enter any namespace.
-func (s *search) checkOwner(c processNetns, uid string) error {
-	if c.mounted {
-		onNode := filepath.Join(s.netns.onNode, filepath.Base(c.path))
+func (s *search) checkOwner(n processNetns, uid string) error {
+	if n.mounted {
+		onNode := filepath.Join(s.netns.onNode, filepath.Base(n.path))
 		for _, known := range []candidates{s.records.candidates, s.results.candidates} {
 			if owner, ok := known.byPath[onNode]; ok && owner.pod.UID != uid {
 				return fmt.Errorf("it is in the namespace of pod %s", owner.pod)
@@ -146,7 +146,7 @@ func (s *search) checkOwner(c processNetns, uid string) error {
 		}
 	}
 	for _, known := range s.cached {
-		if known.ID == c.id && known.Pod.UID != uid && known.exists() {
+		if known.ID == n.id && known.Pod.UID != uid && known.exists() {
 			return fmt.Errorf("it is in the namespace of pod %s", known.Pod)
 		}
 	}
