@@ -47,10 +47,10 @@ type ruleDecoder struct {
 	history       hash.Hash
 	unhashed      attributes
 	unhashedCount int
-	// isIncomplete reports that history does not cover all data that the expressions depend on.
+	// isIncomplete is set if history does not cover all data that the expressions depend on.
 	isIncomplete bool
 	// indexScope identifies the namespace of the interface indexes in the rule. It is zero for
-	// rules that were not read from the kernel. loadsIndex reports that the last hashed expression
+	// rules that were not read from the kernel. loadsIndex is set if the last hashed expression
 	// loads an index.
 	indexScope netns.ID
 	loadsIndex bool
@@ -65,16 +65,16 @@ type ruleDecoder struct {
 	lowerBound lowerBound
 	rule       rules.Rule
 	hasActed   bool // the rule has an action other than Count
-	// differsFromXTables reports that the rule has an nftables expression that may treat some packets
+	// differsFromXTables is set if the rule has an nftables expression that may treat some packets
 	// differently from the corresponding extension of xtables; see [rules.Rule.XTables].
 	differsFromXTables bool
-	// needsConnection reports that the last action ends the rule for packets without a connection.
+	// needsConnection is set if the last action ends the rule for packets without a connection.
 	needsConnection bool
 	// undo is the length of the rule before the last expression if the decoding of this expression
 	// is correct only at the end of the rule, and nil otherwise.
 	undo *ruleLength
-	// maySplit permits a map to split the rule into branches. isSplit reports that the last
-	// expression has split the rule.
+	// maySplit permits a map to split the rule into branches. isSplit is set if the last expression
+	// has split the rule.
 	maySplit bool
 	isSplit  bool
 	branches []rules.Rule

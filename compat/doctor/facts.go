@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Facts describe a namespace and its kernel. If a fact could not be read, the field with its name
-// and the suffix Err contains the reason.
+// Facts describe a namespace and its kernel. If facts could not be read, the field with the suffix
+// Err after them contains the reason.
 type Facts struct {
 	// Kernel is the release of the running kernel, such as 6.18.44.
 	Kernel string

@@ -62,7 +62,7 @@ func foreignEffect(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) *For
 	return found
 }
 
-// kernelRelease returns the release of the running kernel, as uname -r does.
+// kernelRelease returns the release of the running kernel, as uname -r prints it.
 func kernelRelease() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

@@ -180,10 +180,10 @@ func TestVerdictFollowsTheKernelsOrderOfChains(t *testing.T) {
 		after    bool // the foreign chain is registered after Sluice's
 		captured bool
 	}{
-		"the foreign chain first, at equal priority":      {strict, "-100", false, true},
-		"Sluice's chain first, at equal priority":         {strict, "-100", true, false},
-		"Sluice's chain first, at an earlier priority":    {typical(rules.ModeRedirect), "-100", true, true},
-		"the foreign chain first, at an earlier priority": {typical(rules.ModeRedirect), "-120", false, false},
+		"equal priorities, the foreign chain registered first": {strict, "-100", false, true},
+		"equal priorities, Sluice's chain registered first":    {strict, "-100", true, false},
+		"Sluice's chain has the earlier priority":              {typical(rules.ModeRedirect), "-100", true, true},
+		"the foreign chain has the earlier priority":           {typical(rules.ModeRedirect), "-120", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			network, err := testbed.New(testbed.Options{})

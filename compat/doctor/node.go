@@ -122,7 +122,7 @@ func probeFinding(
 		consequence), "the agent writes the rules again; if it cannot, run rules status to see the reason"
 }
 
-// samplePods returns one pod of each family.
+// samplePods returns the address of one pod of each captured family, if there is such a pod.
 func samplePods(h *rules.AmbientHost) (addrs []netip.Addr) {
 	for _, isIPv6 := range []bool{false, true} {
 		for _, a := range h.Pods {

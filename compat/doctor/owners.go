@@ -213,7 +213,7 @@ func isIstioNFT(t *rules.Table) bool {
 }
 
 // ownerOf guesses the owner of a table from its name and the names of its chains. It returns a text
-// such as " (of Docker)", or an empty one.
+// such as " (of Docker)", or "" if the names show no owner.
 func ownerOf(t *rules.Table) string {
 	if isIstioNFT(t) {
 		return " (of istio-nftables)"

@@ -76,8 +76,9 @@ func describeProgram(p *bpf.Program) string {
 	return text + ")"
 }
 
-// checkRawSockets reports packet sockets and raw IP sockets. Packets that a process sends through
-// them bypass the rules or are not captured.
+// checkRawSockets reports packet sockets and raw IP sockets. Packets that a process sends through a
+// packet socket bypass the rules. Packets from a raw IP socket are captured only if they are TCP or
+// DNS.
 func (d *diagnosis) checkRawSockets() {
 	if d.SocketsErr != nil {
 		d.add("sockets", Note, fmt.Sprintf("packet and raw sockets are not known: %v", d.SocketsErr),

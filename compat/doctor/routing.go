@@ -11,8 +11,8 @@ import (
 const localTable = 255
 
 // checkMarkRules reports policy rules that precede Sluice's policy rules for packets with the mark
-// of the redirection, foreign policy rules with the priority of Sluice's policy rules, and repeated
-// policy rules of Istio.
+// of the redirection, and repeated policy rules of Istio. If the redirection has no policy rules,
+// checkMarkRules instead reports foreign policy rules with their priority.
 func (d *diagnosis) checkMarkRules() {
 	route := d.markedRoute()
 	mark := route.mark

@@ -77,7 +77,8 @@ func (d *diagnosis) checkConntrack() {
 	}
 }
 
-// sysctlNumber returns the value of a sysctl. It returns false if the kernel lacks the sysctl.
+// sysctlNumber returns the value of a sysctl. It returns false if the value is unknown, for
+// instance because the kernel lacks the sysctl.
 func (d *diagnosis) sysctlNumber(name string) (int, bool) {
 	n, err := strconv.Atoi(d.Settings[name])
 	return n, err == nil

@@ -34,7 +34,7 @@ var icmpxCodes = map[string]map[rules.Family]string{
 }
 
 // mayHaveAnswer reports whether the answer may be the kernel's answer to a packet with the outcome.
-// An empty answer means that the kernel sends none.
+// An empty answer means that the kernel did not answer.
 func mayHaveAnswer(p *rules.Packet, outcome rules.Outcome, answer string) bool {
 	rejectWith := strings.TrimPrefix(outcome.Rejected, "reject with ")
 	icmpxName, isICMPX := strings.CutPrefix(rejectWith, "icmpx ")

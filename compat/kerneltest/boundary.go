@@ -11,8 +11,7 @@ import (
 // rulesets divide packets. It draws a packet for one rule after the other, in a random order of the
 // rules. The fields of the packet are at or next to an end of the ranges that the rule matches, and
 // the packet usually also matches the jumps that lead to the rule's chain. No packet affects the
-// connection of another one. For some rules there may be no packet, because the network cannot send
-// it.
+// connection of another packet. Some rules may get no packet, because the network cannot send one.
 func (g *Generator) BoundaryPackets(
 	n *Network, count int, rulesets ...*rules.Ruleset,
 ) []rules.Packet {
@@ -186,9 +185,9 @@ func neighbor[T uint16 | uint32](g *Generator, r rules.Range[T]) T {
 	return draw(g, r.First, r.Last, r.First, r.Last, r.First-1, r.Last+1)
 }
 
-// setInterface sets the interface of the packet to one that the match names or, less often, to
-// another one. It ignores the negation of the match. It does nothing if the packet cannot have this
-// interface, and binds an outgoing packet to it only with probability 1/3.
+// setInterface sets the interface of the packet to an interface that the match names or, less
+// often, to another interface. It ignores the negation of the match. It does nothing if the packet
+// cannot have this interface, and binds an outgoing packet to it only with probability 1/3.
 func (g *Generator) setInterface(p *rules.Packet, m rules.MatchInterface) {
 	pattern := draw(g, m.Names...)
 	for _, device := range interfaces {

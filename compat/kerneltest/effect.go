@@ -9,8 +9,8 @@ import (
 
 // An Effect contains the observable properties of the outcome of a packet.
 type Effect struct {
-	// Dropped reports that the ruleset dropped the packet. If it is set, the fields after Answer
-	// are not set.
+	// Dropped is set if the ruleset dropped the packet. If it is set, the fields after Answer are
+	// not set.
 	Dropped bool
 	// Answer is the answer to the sender of a dropped packet; see [Observation].
 	Answer string
@@ -21,11 +21,11 @@ type Effect struct {
 	// postrouting. It is invalid for other packets.
 	From netip.Addr
 	// TProxy is the owner of the transparent listener to which a rule has assigned the packet. It
-	// is valid if TProxied is set.
+	// is valid only if TProxied is set.
 	TProxy    rules.Owner
 	TProxied  bool
 	Untracked bool
-	// Rerouted reports that the packet was routed to lo instead of leaving the pod.
+	// Rerouted is set if the packet was routed to lo instead of leaving the pod.
 	Rerouted bool
 	// HasConnection reports whether the following fields are valid.
 	HasConnection bool
@@ -61,7 +61,7 @@ func (e Effect) String() string {
 }
 
 // Effect returns the observed effect on the packet p. It returns an error if the packet left a
-// hook, but did not enter the next one.
+// hook, but did not enter the next hook.
 func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 	// The last hook is postrouting for packets that leave the pod. For other packets, including
 	// packets that leave by lo, it is prerouting.

@@ -18,8 +18,8 @@ const (
 	magic     = 0x51ce0a5d
 	notesAt   = 80
 	notesSize = 36
-	// noStatus is the initial value of the status. No connection has all of its bits. The initial
-	// value of the other notes is zero.
+	// noStatus is the initial value of the status. No connection has a status with all bits set.
+	// The initial value of the other notes is zero.
 	noStatus = 0xffffffff
 )
 

@@ -58,7 +58,7 @@ var (
 	flagNames = []string{"SYN", "ACK", "FIN", "RST", "SYN,ACK", "SYN,ACK,FIN,RST"}
 )
 
-// TProxyListeners contains the listeners that trials with listeners open.
+// TProxyListeners contains the listeners that a trial opens, unless it runs without listeners.
 var TProxyListeners = []Listener{
 	{15001, rules.Owner{UID: 0, GID: 1337}},
 	{15006, rules.Owner{UID: 1337, GID: 1337}},
@@ -102,8 +102,9 @@ func (g *Generator) maskedMark() string {
 	return draw(g, someMarks...) + "/" + draw(g, someMasks...)
 }
 
-// newTrialGenerator returns the generator of a trial. One in four seeds also generates constructs
-// that the model cannot express, and another one in four also generates rarely used options.
+// newTrialGenerator returns the generator of a trial. With one seed in four, the generator also
+// draws constructs that the model cannot express. With another one in four, it also draws rarely
+// used options.
 func newTrialGenerator(seed uint64) *Generator {
 	g := NewGenerator(seed)
 	g.OmitUnmodeled = seed%4 != 0

@@ -180,7 +180,7 @@ func (d xtDraw) addrs() string {
 	return draw(d.Generator, someAddrs[d.family]...)
 }
 
-// match draws a match that a rule for the protocol may contain, or rarely nothing. The protocol
+// match draws a match that a rule for the protocol may contain, or nothing. The protocol
 // "other" includes other protocols than TCP and UDP. A text that is repeated in a list is drawn
 // more often.
 func (d xtDraw) match(protocol string) string {

@@ -70,8 +70,8 @@ func (d xtDraw) reword(r Rule) Rule {
 }
 
 // needsEarlierOption reports whether the term may belong to a match that an earlier option loads,
-// such as --dport after -p tcp. It is true for all terms that begin with a long option, except
-// interfaces.
+// such as --dport after -p tcp. It returns true for all terms that begin with a long option, except
+// the options for interfaces.
 func needsEarlierOption(term string) bool {
 	first := strings.Fields(strings.TrimPrefix(term, "! "))[0]
 	return strings.HasPrefix(first, "--") && !strings.HasPrefix(first, "--in-") &&

@@ -65,7 +65,7 @@ type device struct {
 }
 
 // NewNetwork creates a network, and waits until the network delivers packets. The error wraps
-// [unix.EPERM] without CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// [unix.EPERM] if the process lacks CAP_SYS_ADMIN or CAP_NET_ADMIN.
 func NewNetwork() (*Network, error) {
 	n := &Network{
 		devices: map[string]*device{}, nameOfIndex: map[uint32]string{},
@@ -150,7 +150,7 @@ func (n *Network) setSysctls() error {
 			"ipv4/icmp_ratelimit": "0",
 			"ipv4/icmp_ratemask":  "0",
 			"ipv6/icmp/ratelimit": "0",
-			// Use the added IPv6 addresses at once, and create no others.
+			// Use the added IPv6 addresses immediately, and create no others.
 			"ipv6/conf/default/accept_dad":    "0",
 			"ipv6/conf/default/addr_gen_mode": "1", // IN6_ADDR_GEN_MODE_NONE
 			"ipv6/conf/default/accept_ra":     "0",

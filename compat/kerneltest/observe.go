@@ -36,9 +36,9 @@ func (o *Observation) lastEntry(position string) *LogEntry {
 	return nil
 }
 
-// Observe sends the packets one after the other and returns an observation of each packet. It
-// creates the connection of a packet before it sends a packet of an existing connection, or an ICMP
-// error about a connection.
+// Observe sends the packets one after the other and returns an observation of each packet. Before
+// it sends a packet of an existing connection, or an ICMP error about a connection, it creates the
+// connection.
 func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	// The kernel does not reorder packets that are sent from one processor.
 	unpin, err := pinToProcessor()

@@ -255,7 +255,7 @@ func (e LogEntry) String() string {
 		c.Mark, c.Zone, c.Status, c.State, c.Reply)
 }
 
-// errIncomplete reports that the log ended before the sentinel.
+// errIncomplete is wrapped by the error for a log that ended before the sentinel.
 var errIncomplete = errors.New("the log is incomplete")
 
 // readUntil reads the log up to the sentinel with the token, and returns the entries of the other

@@ -16,7 +16,7 @@ type loadedSide struct {
 	model rules.Ruleset
 }
 
-// errAmbiguousOrder reports that the order of some chains of a ruleset is unknown.
+// errAmbiguousOrder is the error for a ruleset in which the order of some chains is unknown.
 var errAmbiguousOrder = errors.New("the order of some chains is unknown")
 
 // loadSide loads a ruleset into the network, and reads its model from the kernel. It returns
@@ -38,7 +38,7 @@ func cannotCompare(err error) bool {
 }
 
 // PairTrial draws two rulesets, decides whether they are equivalent, and tests the decision with
-// packets.
+// packets. If the rulesets cannot be compared, it draws another pair.
 func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
 	counts := PairCounts{Unsent: map[string]int{}}
 	g := newTrialGenerator(seed)

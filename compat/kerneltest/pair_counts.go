@@ -61,8 +61,8 @@ func (c *PairCounts) addVerdict(v diff.Verdict) {
 func (c *PairCounts) String() string {
 	return fmt.Sprintf(
 		"%d pairs of rulesets (%d more were refused): "+
-			"%d equivalent, %d different, %d cannot decide\n"+
-			"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
+			"%d equivalent, %d different, %d undecidable\n"+
+			"  witnesses: %d confirmed, %d with equal observable effects, %d not sent or compared %v\n"+
 			"  packets: %d alike, %d different as decided, %d failures; "+
 			"%d were drawn at boundaries\n",
 		c.Pairs, c.Refused, c.Equivalent, c.Different, c.Undecidable, c.Confirmed, c.Unobservable,

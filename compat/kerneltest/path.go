@@ -133,7 +133,7 @@ func sharesHeader(packets []rules.Packet, i int) bool {
 	return false
 }
 
-// traceRate is high enough for all packets of a trial.
+// traceRate, in packets per second, is high enough for all packets of a trial.
 const traceRate = 1_000_000
 
 // sendTraced sends the packets while they are traced. It returns the trace of each packet, without

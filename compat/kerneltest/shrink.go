@@ -11,8 +11,8 @@ import (
 // maxShrinking is the maximum time for shrinking a failure.
 const maxShrinking = 20 * time.Second
 
-// ErrNotRepeated reports that the failure does not occur if the packet is sent alone. It depended
-// on earlier packets of the batch, for instance because of a connection or a limit.
+// ErrNotRepeated is the error for a failure that does not occur if the packet is sent alone. Such a
+// failure depends on earlier packets of the batch, for instance because of a connection or a limit.
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
 // shrink repeatedly removes one part of the ruleset and calls fails with the rest. It continues

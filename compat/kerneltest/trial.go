@@ -56,7 +56,7 @@ type comparison struct {
 }
 
 // compare loads the ruleset, sends the packets, and compares the model with the kernel for each
-// packet. ambiguous reports that the order of some chains of the ruleset is unknown.
+// packet. ambiguous reports whether the order of some chains of the ruleset is unknown.
 func (n *Network) compare(
 	rs Ruleset, packets []rules.Packet, withListeners bool,
 ) (comparisons []comparison, ambiguous bool, err error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// This file finds the element of a map that a packet matched. The model represents a rule with a
-// map as several rules with the same handle. These rules are the branches of the rule. The kernel
-// reports only the handle and the verdict.
+// The functions of this file find the element of a map that a packet matched. The model represents
+// a rule with a map as several rules with the same handle. These rules are the branches of the
+// rule. The kernel reports only the handle and the verdict.
 
 // maxBranches is the maximum number of branches with equal verdicts that are compared with a
 // packet. The limit bounds the work for one event.

@@ -144,7 +144,7 @@ func TestOwnersHaveIDsOfTheUserNamespace(t *testing.T) {
 	netnstest.StartInUserNS(t, ns)
 	n := open()
 	if found := n.Processes([]livetrace.Connection{c}); found[c].Owner.UID != 1337 {
-		t.Errorf("processes %+v, want one with uid 1337", found)
+		t.Errorf("processes %+v, want a process with uid 1337", found)
 	}
 	want := rules.Owner{UID: 7, GID: 8}
 	if o, ok := n.TranslateOwner(event); o != want || !ok {

@@ -22,8 +22,8 @@ type observation struct {
 	source  netip.AddrPort
 	arrival arrival // if the probe arrived
 	err     error
-	// controlArrived reports, for a probe from outside that did not arrive, that the connection to
-	// probe.control arrived.
+	// controlArrived reports, for a probe from outside that did not arrive, whether the connection
+	// to probe.control arrived.
 	controlArrived bool
 }
 

@@ -9,7 +9,8 @@ import (
 type Check struct {
 	// Name identifies the check, such as "outbound, IPv4".
 	Name string `json:"name"`
-	// Kind is the kind of the check. Checks of several families or addresses have the same kind.
+	// Kind is the kind of the check. Checks that differ only in the family or the address have the
+	// same kind.
 	Kind Kind `json:"kind"`
 	// Proves reports whether the check, if it is ok, shows that rules or routes exist. It is false
 	// for a check that would also be ok without rules, such as the check of a setting or of a
@@ -95,8 +96,9 @@ func (r Result) Outcome() Outcome {
 	return Works
 }
 
-// Unchecked returns the kinds that have a check with Proves that was not done, such as "inbound".
-// If another check with Proves of the kind was done, the suffix " in part" follows: "DNS in part".
+// Unchecked returns the kinds of those checks with Proves set that were not done, such as
+// "inbound". If another such check of the kind was done, the suffix " in part" follows: "DNS in
+// part".
 func (r Result) Unchecked() []string {
 	var kinds []Kind
 	done := map[Kind]bool{}

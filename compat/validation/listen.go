@@ -54,7 +54,8 @@ func (l *listeners) expect(c caller) <-chan arrival {
 	return arrived
 }
 
-// announce sends the arrival to the channel of the caller, and reports whether there is one.
+// announce sends the arrival to the channel of the caller. It returns false if the caller has no
+// channel.
 func (l *listeners) announce(c caller, a arrival) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,8 +72,8 @@ func (l *listeners) announce(c caller, a arrival) bool {
 // listen opens a listener in the namespace of the thread, with the owner of the thread. The error
 // wraps [unix.EADDRINUSE] if the endpoint is in use.
 func (l *listeners) listen(e endpoint) error {
-	// Do not set SO_REUSEPORT. With this option, which a proxy's listener has, a listener of the
-	// proxy's user would receive some of the proxy's connections.
+	// Do not set SO_REUSEPORT, which a proxy sets. With this option, a listener that this process
+	// opens as the proxy's user would receive some of the proxy's connections.
 	var options []socket.Option
 	if e.protocol == rules.TCP {
 		options = append(options, socket.ReuseAddr)
@@ -91,7 +92,7 @@ func (l *listeners) listen(e endpoint) error {
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("listen on %s: %w", e.addr, err)
 	}
 	s := socket.FromFD(fd)
 	l.files = append(l.files, s)

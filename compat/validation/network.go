@@ -47,7 +47,7 @@ func (n *network) route(to netip.Addr) (source netip.Addr, device string, err er
 	return source, n.interfaceName(r.LinkIndex), nil
 }
 
-// isOnLink reports whether the route to the destination has no gateway.
+// isOnLink reports whether a unicast route without a gateway leads to the destination.
 func (n *network) isOnLink(to netip.Addr) bool {
 	r, err := n.lookup(to)
 	return err == nil && r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil

@@ -73,7 +73,7 @@ func withDifferences(c Check, differences []rules.Difference) Check {
 		texts = append(texts, fmt.Sprintf("and %d more", omitted))
 	}
 	c.Status, c.Found = Failed, strings.Join(texts, "; ")
-	c.Next = "rules apply puts the rules right; rules check lists all differences"
+	c.Next = "run 'rules apply' to repair the rules; 'rules check' lists all differences"
 	return c
 }
 

@@ -118,5 +118,5 @@ func translatedDestination(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrP
 			return addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort), nil
 		}
 	}
-	return netip.AddrPort{}, errors.New("conntrack has no entry of the datagram")
+	return netip.AddrPort{}, errors.New("conntrack has no entry for the datagram")
 }
