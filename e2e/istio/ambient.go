@@ -16,7 +16,7 @@ type AmbientConfiguration struct {
 	IPv6, DNS bool // settings of the node
 	// PodDNS is an annotation of the pod: "true", "false", or empty to use the setting of the node.
 	PodDNS string
-	// BypassInbound is an annotation of the pod: inbound connections are not captured.
+	// BypassInbound is an annotation of the pod. If it is set, inbound connections are not captured.
 	BypassInbound bool
 	// Interfaces is an annotation of the pod: connections that enter the pod by these interfaces
 	// are captured like outbound connections of the pod.
@@ -83,8 +83,7 @@ var (
 // pick returns a random element.
 func pick[T any](r *rand.Rand, elements []T) T { return elements[r.IntN(len(elements))] }
 
-// RandomAmbient returns n different random configurations. The same seed returns the same
-// configurations.
+// RandomAmbient returns n different random configurations. Equal seeds yield equal configurations.
 func RandomAmbient(seed uint64, n int) []AmbientConfiguration {
 	r := rand.New(rand.NewPCG(seed, 0))
 	seen := map[string]bool{}

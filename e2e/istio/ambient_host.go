@@ -135,7 +135,8 @@ func (p Program) RunAmbientHost(
 	return run(ns, cmd)
 }
 
-// writeProcess writes the files of a process in /proc by which istio-cni recognizes the kubelet.
+// writeProcess writes to dir the files of a process in /proc by which istio-cni recognizes the
+// kubelet.
 func writeProcess(dir, name string, uid uint32) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -155,7 +156,7 @@ func writeProcess(dir, name string, uid uint32) error {
 // maxPodChanges is the largest number of changes of a random configuration.
 const maxPodChanges = 20
 
-// RandomAmbientHosts returns n different random configurations. The same seed returns the same
+// RandomAmbientHosts returns n different random configurations. Equal seeds yield equal
 // configurations. No two pods have the same address at the same time.
 func RandomAmbientHosts(seed uint64, n int) []AmbientHostConfiguration {
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -44,8 +44,8 @@ func TestAmbientHostRulesOfIstio(t *testing.T) {
 					}
 					fails := c.FailsWithoutIPv6(nftables)
 					if (result.Status != 0) != fails {
-						t.Fatalf("%s\nnftables %t: status %d, want a failure: %t: %s", c, nftables,
-							result.Status, fails, lastLines(result.Errors+result.Output, 5))
+						t.Fatalf("%s\nnftables %t: failed: %t, want %t (status %d): %s", c, nftables,
+							result.Status != 0, fails, result.Status, lastLines(result.Errors+result.Output, 5))
 					}
 					if fails {
 						failed.Add(1)

@@ -45,8 +45,9 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 						rejected.Add(1)
 						continue
 					case result.Status != 0 || nftables && c.HasInterfacePattern():
-						t.Fatalf("nftables %t: status %d, want a failure: %t: %s", nftables, result.Status,
-							nftables && c.HasInterfacePattern(), lastLines(result.Errors+result.Output, 5))
+						t.Fatalf("nftables %t: failed: %t, want %t (status %d): %s", nftables, result.Status != 0,
+							nftables && c.HasInterfacePattern(), result.Status,
+							lastLines(result.Errors+result.Output, 5))
 					}
 					if compareAmbient(t, ns, a, nftables) {
 						equal.Add(1)
@@ -58,8 +59,8 @@ func TestAmbientRulesOfIstio(t *testing.T) {
 		}
 	})
 	fmt.Printf("istio-cni in ambient mode, %d configurations of both backends (SLUICE_SEED=%d): "+
-		"%d rulesets equal, %d equal except for ambient-ipv6, %d with a + rejected by its nftables "+
-		"backend\n",
+		"%d rulesets equal, %d equal except for ambient-ipv6, %d with an interface pattern rejected by "+
+		"its nftables backend\n",
 		n, seed, equal.Load(), deviating.Load(), rejected.Load())
 }
 

@@ -72,8 +72,8 @@ func TestDiffCommand(t *testing.T) {
 	}
 }
 
-// sideFlags returns the flags that specify the rules of a run: the namespace, and for iptables also
-// the log and the output of iptables-save.
+// sideFlags returns alternative flags that specify the rules of a run: by the namespace, and for
+// iptables also by the log and by the output of iptables-save.
 func sideFlags(
 	t *testing.T, c istio.Configuration, variant string, ns *netns.NS, run istio.Result,
 ) [][]string {

@@ -25,7 +25,7 @@ func TestMatrixVariesEveryFlag(t *testing.T) {
 	}
 	flags := regexp.MustCompile(`--[a-z][a-z-]+`).FindAllString(help.Output, -1)
 	if len(flags) < 30 {
-		t.Fatalf("only %d flags in\n%s", len(flags), help.Output)
+		t.Fatalf("istio-iptables' help has %d flags, want at least 30:\n%s", len(flags), help.Output)
 	}
 	for _, flag := range flags {
 		values := map[string]bool{}

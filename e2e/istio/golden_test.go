@@ -23,9 +23,9 @@ var leftovers = map[string]string{
 	"12a-rerun-dns-to-nodns-reconcile": "conntrack zones for DNS are not removed",
 }
 
-// otherModes contains the recorded runs with a mode that Sluice rejects. Istio treats these modes
-// as REDIRECT.
-var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
+// rejectedModes contains the recorded runs with a mode that Sluice rejects. Istio treats these
+// modes as REDIRECT.
+var rejectedModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
 // TestRecordedRuns compares Sluice's rules with the rules of recorded runs of istio-iptables. The
 // recordings are in $SLUICE_GOLDEN, or else in ../shared/golden, relative to the root of the
@@ -43,7 +43,7 @@ func TestRecordedRuns(t *testing.T) {
 		name := filepath.Base(dir)
 		var statuses map[string][]any
 		readJSON(t, filepath.Join(dir, "rc.json"), &statuses)
-		if statuses["legacy"][0] != 0.0 || slices.Contains(otherModes, name) {
+		if statuses["legacy"][0] != 0.0 || slices.Contains(rejectedModes, name) {
 			continue // the matrix covers rejected configurations
 		}
 		t.Run(name, func(t *testing.T) {

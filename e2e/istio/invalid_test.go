@@ -67,7 +67,7 @@ func arrives(t *testing.T, l loadedPod, p rules.Packet) bool {
 	return n-headerLen == truncatedLen
 }
 
-// rawSocket opens a raw socket for UDP with the address.
+// rawSocket opens a raw socket for UDP that is bound to the address.
 func rawSocket(t *testing.T, ns *netns.NS, a netip.Addr) *os.File {
 	t.Helper()
 	var fd int

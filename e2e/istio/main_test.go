@@ -40,7 +40,8 @@ const (
 	defaultSeed           = 20261120
 )
 
-// randomSeed returns the seed of random configurations, SLUICE_SEED.
+// randomSeed returns the seed of random configurations: SLUICE_SEED, or defaultSeed if it is not
+// set.
 func randomSeed(t testing.TB) uint64 {
 	t.Helper()
 	s, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
@@ -59,8 +60,8 @@ func configurations(t testing.TB) []istio.Configuration {
 	}
 	single := matrix.Single()
 	fmt.Printf(
-		"istio-iptables: %d configurations of one parameter, %d random ones (SLUICE_SEED=%d)\n",
-		len(single), n, seed)
+		"istio-iptables: %d configurations with one varied parameter, %d random configurations "+
+			"(SLUICE_SEED=%d)\n", len(single), n, seed)
 	return append(single, matrix.Random(seed, n)...)
 }
 

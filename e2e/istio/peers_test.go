@@ -47,9 +47,8 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	sluiceResult := showSluice(t, c)
 	check := func(program string, r istio.Result, refuses bool) {
 		if (r.Status != 0) != refuses {
-			t.Errorf("%s\n%s: exit status %d, want a rejection: %t (%s)\n%s", c, program, r.Status,
-				refuses, c.Refused.Reason,
-				lastLines(r.Output+r.Errors, 8))
+			t.Errorf("%s\n%s: rejected: %t, want %t (%s); exit status %d\n%s", c, program,
+				r.Status != 0, refuses, c.Refused.Reason, r.Status, lastLines(r.Output+r.Errors, 8))
 		}
 	}
 	check("istio-iptables", istioResult, c.Refused.ByIstio)

@@ -50,15 +50,15 @@ func (p Pod) setUp() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = ethName
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: endName}); err != nil {
-		return fmt.Errorf("link %s: %w", ethName, err)
+		return fmt.Errorf("add link %s: %w", ethName, err)
 	}
 	for _, name := range []string{"lo", endName, ethName} {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
-			return fmt.Errorf("link %s: %w", name, err)
+			return fmt.Errorf("find link %s: %w", name, err)
 		}
 		if err := netlink.LinkSetUp(link); err != nil {
-			return fmt.Errorf("link %s: set up: %w", name, err)
+			return fmt.Errorf("set link %s up: %w", name, err)
 		}
 		if name != ethName {
 			continue
@@ -67,7 +67,7 @@ func (p Pod) setUp() error {
 			if err := netlink.AddrAdd(link, &netlink.Addr{
 				IPNet: a, Flags: unix.IFA_F_NODAD,
 			}); err != nil {
-				return fmt.Errorf("address %s: %w", a, err)
+				return fmt.Errorf("add address %s: %w", a, err)
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func (c Configuration) value(in input, flags *pflag.FlagSet) (string, bool) {
 	return last, isSet
 }
 
-// complete sets the fields that depend on the pod.
+// complete sets the default users and groups of the proxy, and the fields that depend on the pod.
 func (c Configuration) complete(r *rules.Redirect) {
 	if len(r.ProxyUIDs) == 0 {
 		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)

@@ -47,7 +47,11 @@ func Install(ctx context.Context, root string, packages map[string]string) error
 		if missing = missingPackages(packages); len(missing) == 0 {
 			return nil
 		}
-		reason = fmt.Sprintf("\nstill missing after apt-get install (error %v)\n%s", err, out)
+		reason = "\nstill missing after apt-get install"
+		if err != nil {
+			reason += fmt.Sprintf(", which failed: %v", err)
+		}
+		reason += "\n" + string(out)
 	}
 	return fmt.Errorf("programs are missing: apt-get install %s%s", strings.Join(missing, " "),
 		reason)

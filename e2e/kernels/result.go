@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -78,7 +77,7 @@ func (c *console) result(k Kernel, s ModuleSet) (Result, error) {
 		errs = append(errs, c.checkBackend(&result, name))
 	}
 	if err := c.checkStep(stepDoctor); err != nil {
-		errs = append(errs, fmt.Errorf("rules doctor reports that capture does not work: %w", err))
+		errs = append(errs, fmt.Errorf("rules doctor does not confirm that capture works: %w", err))
 	}
 	errs = append(errs, c.checkStep(stepFacts), c.decode(stepFacts, &result.Facts))
 	errs = append(errs, checkFeatures("nf_tables", s.NFT, result.Facts.MissingNFT),
@@ -88,8 +87,8 @@ func (c *console) result(k Kernel, s ModuleSet) (Result, error) {
 		failed := c.failed(pkg, tests)
 		result.Tests += len(tests)
 		result.Passed += len(tests) - len(failed)
-		for _, test := range failed {
-			errs = append(errs, fmt.Errorf("%s: %s did not pass", pkg, test))
+		for _, failure := range failed {
+			errs = append(errs, fmt.Errorf("%s: %s", pkg, failure))
 		}
 	}
 	return result, errors.Join(errs...)
@@ -180,8 +179,8 @@ func checkFeatures(backend string, available bool, missing []string) error {
 	return fmt.Errorf("the kernel lacks features of %s: %s", backend, strings.Join(missing, ", "))
 }
 
-// failed returns the tests that failed or did not run. If all passed, but their program failed, it
-// returns a description of that failure.
+// failed returns a text for each test that failed or did not run. If all tests passed, but their
+// program failed, it returns a text about that failure.
 func (c *console) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
 	for _, line := range c.lines[stepTests+pkg] {
@@ -190,12 +189,17 @@ func (c *console) failed(pkg string, tests []string) []string {
 			passed[name] = true
 		}
 	}
-	failed := slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return passed[test] })
+	var failed []string
+	for _, test := range tests {
+		if !passed[test] {
+			failed = append(failed, test+" did not pass")
+		}
+	}
 	if len(failed) > 0 || len(tests) == 0 {
 		return failed
 	}
 	if exit := c.exits[stepTests+pkg]; hasFailed(exit) {
-		return []string{fmt.Sprintf("go test: exit code %d %s", exit.Code, exit.Error)}
+		return []string{fmt.Sprintf("the test program failed: exit code %d %s", exit.Code, exit.Error)}
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func TestUnexpectedResultsAreReported(t *testing.T) {
 		}, "check legacy: exit code 1"},
 		{"rules doctor reports a failure", all, func(c *console) {
 			c.exits[stepDoctor] = guest.Exit{Code: 3}
-		}, "rules doctor reports"},
+		}, "rules doctor does not confirm"},
 		{"the facts are missing", all, func(c *console) {
 			delete(c.exits, stepFacts)
 		}, "facts: not run"},
@@ -110,9 +110,9 @@ func TestUnexpectedResultsAreReported(t *testing.T) {
 		{"a test did not run", all, func(c *console) {
 			c.lines[stepTests+"nft"] = c.lines[stepTests+"nft"][1:]
 		}, "nft: TestThisKernelSupportsAllFeatures did not pass"},
-		{"all tests pass, but go test fails", all, func(c *console) {
+		{"all tests pass, but their program fails", all, func(c *console) {
 			c.exits[stepTests+"nft"] = guest.Exit{Code: 1}
-		}, "nft: go test: exit code 1"},
+		}, "nft: the test program failed: exit code 1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := successful(row.modules)

@@ -21,7 +21,7 @@ import (
 )
 
 // TestReleaseOfTheCommit builds the release of the current commit in two clones at different paths,
-// and checks that the files are equal. It then pushes one of them to a registry, and checks
+// and checks that the files are equal. It then pushes one of the releases to a registry, and checks
 // programs, packages, image, chart and signatures.
 func TestReleaseOfTheCommit(t *testing.T) {
 	if os.Getenv("SLUICE_LONG") != "1" {
@@ -54,7 +54,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	r := releases[0]
 	names := fileNames(t, r.Out)
 	if other := fileNames(t, releases[1].Out); !slices.Equal(names, other) {
-		t.Fatalf("the second release has the files %s, want those of the first: %s", other, names)
+		t.Fatalf("the second release has the files %s, want the files of the first: %s", other, names)
 	}
 	for _, name := range names {
 		if !bytes.Equal(r.read(t, name), releases[1].read(t, name)) {

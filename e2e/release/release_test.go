@@ -273,7 +273,7 @@ func TestKeys(t *testing.T) {
 		"no PEM":         errorOf(ParseKey([]byte("x"), nil)), "RSA": errorOf(ParseKey(rsa, nil)),
 	} {
 		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
-			t.Errorf("%s: error %v, want one about the private key", reason, got)
+			t.Errorf("%s: error %v, want an error about the private key", reason, got)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 		requests.waitForMore(t, 3)
 		t.Logf("%s: %s", description, time.Since(begin).Round(time.Millisecond))
 	}
-	logStep("before")
+	logStep("the first requests have ended")
 
 	tc.signalAgent(t, "KILL")
 	requests.waitForMore(t, 3)
@@ -71,7 +71,7 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 
 	ztunnels, err := tc.ztunnels(t.Context())
 	if err != nil || len(ztunnels) != len(tc.Nodes()) {
-		t.Fatalf("%d pods of ztunnel, want %d: %v", len(ztunnels), len(tc.Nodes()), err)
+		t.Fatalf("%d pods of ztunnel, want %d: error %v", len(ztunnels), len(tc.Nodes()), err)
 	}
 	pid, err := tc.containerPID(t.Context(), &ztunnels[0], mesh.ProxyContainer)
 	if err != nil {
@@ -193,5 +193,5 @@ func (l *requestLoop) end(t *testing.T) {
 	for _, err := range l.errs {
 		t.Error(err)
 	}
-	t.Logf("%d requests", l.ended)
+	t.Logf("%d requests have ended", l.ended)
 }

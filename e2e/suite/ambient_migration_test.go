@@ -10,7 +10,7 @@ import (
 )
 
 // checkAmbientMigration replaces istio-cni in ambient mode with Sluice, and then Sluice with
-// istio-cni. Meanwhile a pod continuously sends requests to another one. The pods are not
+// istio-cni. Meanwhile a pod continuously sends requests to another pod. The pods are not
 // restarted.
 func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	istioArgs := []string{"--set", "profile=ambient", "--set", "global.nativeNftables=true"}
@@ -45,7 +45,7 @@ func checkAmbientMigration(t *testing.T, tc *testCluster) {
 	for _, p := range pods {
 		out, err := tc.inNetns(t.Context(), tc.mustSandbox(t, p), "nft", "list", "tables")
 		if err != nil || strings.Contains(out, "inet sluice") || !strings.Contains(out, "istio-ambient-nat") {
-			t.Errorf("the tables of %s, want only istio-cni's: %s: %v", p.Name, out, err)
+			t.Errorf("the tables of %s, want only istio-cni's: %s: error %v", p.Name, out, err)
 		}
 	}
 	tc.helmIstio(t, "uninstall", "--wait")

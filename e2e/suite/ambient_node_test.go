@@ -66,7 +66,7 @@ func (tc *testCluster) mustHaveIntactRules(t *testing.T, pods ...*corev1.Pod) {
 		commands = append(commands, []string{"check", "--pod", p.Namespace + "/" + p.Name})
 	}
 	for _, c := range commands {
-		eventually(t, readyTimeout, fmt.Sprintf("rules %s", strings.Join(c, " ")), func(ctx context.Context) error {
+		eventually(t, readyTimeout, fmt.Sprintf("rules %s succeeds", strings.Join(c, " ")), func(ctx context.Context) error {
 			_, err := tc.rules(ctx, t, c...)
 			return err
 		})
@@ -188,7 +188,8 @@ func checkAmbientBackend(t *testing.T, tc *testCluster) {
 		tc.mustUpgrade(t, append(ambientArgs(), "--set", "backend="+change.backend)...)
 		for _, scope := range append([][]string{{"--node"}}, podFlags(pods)...) {
 			// rules check reports rules that remain in the other backend as a difference.
-			eventually(t, readyTimeout, fmt.Sprintf("rules of %v in %s", scope, change.by), func(ctx context.Context) error {
+			description := fmt.Sprintf("rules check %s finds rules in %s", strings.Join(scope, " "), change.by)
+			eventually(t, readyTimeout, description, func(ctx context.Context) error {
 				out, err := tc.rules(ctx, t, append([]string{"check"}, scope...)...)
 				if err == nil && !strings.Contains(out, ", by "+change.by) {
 					err = errors.New(out)
@@ -227,7 +228,7 @@ func checkAmbientDisabled(t *testing.T, tc *testCluster) {
 	_, err := tc.helm(t.Context(), append([]string{"upgrade"}, tc.chartArgs()...)...)
 	if err == nil || !strings.Contains(err.Error(), "enablementSelectors") {
 		t.Errorf("an upgrade that disables ambient mode while pods are selected, want an error that names "+
-			"enablementSelectors: %v", err)
+			"enablementSelectors: error %v", err)
 	}
 	tc.mustUpgrade(t, append(ambientArgs(), "--set-json", "ambient.enablementSelectors=[]")...)
 	tc.waitAnnotated(t, "", a, b)
@@ -266,7 +267,7 @@ func (tc *testCluster) mustHaveNoRules(t *testing.T, pod *corev1.Pod) {
 		out, err := tc.inNetns(t.Context(), s, command...)
 		if err != nil || strings.Contains(out, "sluice") || strings.Contains(out, "fwmark") ||
 			strings.Contains(out, "default") && strings.HasPrefix(strings.Join(command, " "), "ip route") {
-			t.Errorf("%s in %s, want no rule or route of Sluice: %v\n%s", strings.Join(command, " "), pod.Name, err, out)
+			t.Errorf("%s in %s, want no rule or route of Sluice: error %v\n%s", strings.Join(command, " "), pod.Name, err, out)
 		}
 	}
 }

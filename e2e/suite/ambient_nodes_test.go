@@ -73,7 +73,7 @@ func checkAmbientTwoNodes(t *testing.T, tc *testCluster) {
 	}
 	out, err := tc.onNode(t.Context(), "nft", "list", "table", "inet", "e2e")
 	if err != nil || strings.Contains(out, "counter packets 0 ") {
-		t.Errorf("counter of HBONE packets, want more than 0: %v: %s", err, out)
+		t.Errorf("counter of HBONE packets, want more than 0: error %v: %s", err, out)
 	}
 	tc.mustStopZtunnel(t)
 }

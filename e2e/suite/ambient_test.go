@@ -64,8 +64,8 @@ var ambientMigration = testGroup{name: "ambient migration", withoutChart: true, 
 	},
 }}
 
-// throughZtunnel returns the path of a request from a pod in ambient mode to a server in ambient
-// mode.
+// throughZtunnel returns the path of a request from a pod in ambient mode, or from a pod with a
+// sidecar, to a server in ambient mode.
 func throughZtunnel(server string) path.Expected {
 	return path.Expected{Server: server, Outbound: true, Inbound: true, Transparent: true}
 }
@@ -121,7 +121,7 @@ func (tc *testCluster) mustStopZtunnel(t *testing.T) {
 	eventually(t, readyTimeout, "ztunnel has ended", func(ctx context.Context) error {
 		pods, err := tc.ztunnels(ctx)
 		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("%d pods", len(pods))
+			err = fmt.Errorf("%d pods exist", len(pods))
 		}
 		return err
 	})
@@ -159,7 +159,7 @@ func (tc *testCluster) labelNamespace(t *testing.T, ns, value string) {
 }
 
 // waitAnnotated waits until the redirection annotation of the pods has the value; an empty value
-// means no annotation. The test fails if a pod was replaced by one of the same name.
+// means no annotation. The test fails if a pod was replaced by another pod with the same name.
 func (tc *testCluster) waitAnnotated(t *testing.T, value string, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
@@ -194,7 +194,7 @@ func checkWaitForZtunnel(t *testing.T, tc *testCluster) {
 		return nil
 	})
 	if found, err := tc.get(t.Context(), a); err != nil || found.Status.Phase != corev1.PodPending {
-		t.Errorf("without ztunnel the pod is %s, want Pending: %v", found.Status.Phase, err)
+		t.Errorf("without ztunnel the pod is %s, want Pending: error %v", found.Status.Phase, err)
 	}
 	tc.mustRunZtunnel(t)
 	a = tc.waitReady(t, a)

@@ -54,7 +54,7 @@ func checkAmbientTraffic(t *testing.T, tc *testCluster) {
 	out, err := tc.rules(t.Context(), t, "validate", "--pod", ns+"/a", "--probe-timeout", wait)
 	if err != nil || !strings.Contains(out, "with the proxy that runs") ||
 		!strings.Contains(out, "ok           ztunnel calls the application as a client") {
-		t.Errorf("rules validate, want a successful validation with ztunnel: %v\n%s", err, out)
+		t.Errorf("rules validate, want a successful validation with ztunnel: error %v\n%s", err, out)
 	}
 }
 

@@ -133,7 +133,7 @@ func (tc *testCluster) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 		FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
 	})
 	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("agent pods on %s: %d, want 1: %v", n.Name(), len(pods.Items), err)
+		t.Fatalf("agent pods on %s: %d, want 1: error %v", n.Name(), len(pods.Items), err)
 	}
 	return &pods.Items[0]
 }

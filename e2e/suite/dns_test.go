@@ -62,6 +62,7 @@ func (tc *testCluster) mustResolve(t *testing.T, from *corev1.Pod, proxy string,
 		append(append([]string{"mesh", "lookup", "-wait", wait}, extra...), "a.example.")...)
 	if r.Server != "dns" || r.Proxy != proxy || len(r.Addresses) != 1 ||
 		r.Addresses[0] != name.Answered4 {
-		t.Errorf("lookup %v from %s: %+v, want proxy %q", extra, from.Name, r, proxy)
+		t.Errorf("lookup %v from %s: %+v, want server dns, proxy %q and address %s", extra, from.Name, r,
+			proxy, name.Answered4)
 	}
 }

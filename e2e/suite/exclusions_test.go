@@ -100,7 +100,7 @@ func (tc *testCluster) mustBypass(t *testing.T, from, to *corev1.Pod) {
 	r := tc.mustReach(t, from, url(ipv4.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
 	if err := r.Check(path.Captured(to.Name)); err == nil ||
 		!strings.Contains(err.Error(), "the caller's proxy was bypassed") {
-		t.Errorf("a request that bypassed the proxy counts as captured: %v", err)
+		t.Errorf("check of a request that bypassed the caller's proxy: error %v, want an error that says so", err)
 	}
 }
 
@@ -133,7 +133,7 @@ func checkHostNetwork(t *testing.T, tc *testCluster) {
 	tc.mustReach(t, pods[0], url(ipv4.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	tables, err := tc.onNode(t.Context(), "nft", "list", "tables")
 	if err != nil || strings.Contains(tables, "sluice") {
-		t.Errorf("tables of the node, want none of Sluice: %s: %v", tables, err)
+		t.Errorf("tables of the node, want none of Sluice: %s: error %v", tables, err)
 	}
 }
 

@@ -70,12 +70,12 @@ func checkKubectlPlugin(t *testing.T, tc *testCluster) {
 	} {
 		if out, err := kubectl(c.args...).CombinedOutput(); err != nil ||
 			!strings.Contains(string(out), c.want) {
-			t.Errorf("%q: %v, want %q: %s", c.args, err, c.want, out)
+			t.Errorf("kubectl sluice %q: error %v, want %q in the output: %s", c.args, err, c.want, out)
 		}
 	}
 	if out, err := kubectl("check", ns+"/nobody").CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), "not found") {
-		t.Errorf("check of a nonexistent pod, want \"not found\": %v: %s", err, out)
+		t.Errorf("check of a nonexistent pod, want \"not found\": error %v: %s", err, out)
 	}
 	schema, err := os.ReadFile("../../install/cmd/kubectl-sluice/schema.json")
 	if err != nil {
@@ -83,7 +83,7 @@ func checkKubectlPlugin(t *testing.T, tc *testCluster) {
 	}
 	status, err := kubectl("status", "--output", "json").Output()
 	if err != nil || len(status) == 0 {
-		t.Errorf("kubectl sluice status, want a JSON document: %v: %s", err, status)
+		t.Errorf("kubectl sluice status, want a JSON document: error %v: %s", err, status)
 	}
 	if err := schematest.Validate(string(schema), bytes.NewReader(status)); err != nil {
 		t.Errorf("the output of kubectl sluice status does not match its schema: %v", err)
@@ -176,17 +176,17 @@ func checkKnownDeviations(t *testing.T, tc *testCluster) {
 		return string(out), err
 	}
 	if out, err := diff(); err != nil || !strings.Contains(out, "equivalent") {
-		t.Errorf("rules diff of the running pod, want equivalent rules: %v: %s", err, out)
+		t.Errorf("rules diff of the running pod, want equivalent rules: error %v: %s", err, out)
 	}
 	out, err := diff("--istio-log", "-")
 	if err != nil || !strings.Contains(out, "equivalent") ||
 		!strings.Contains(out, string(rules.TunnelPortTProxy)) {
-		t.Errorf("rules diff with istio-init, want equivalent rules and the deviation %s: %v: %s",
+		t.Errorf("rules diff with istio-init, want equivalent rules and the deviation %s: error %v: %s",
 			rules.TunnelPortTProxy, err, out)
 	}
 	if out, err := diff("--istio-log", "-", "--strict"); err == nil ||
 		!strings.Contains(out, "different") {
-		t.Errorf("--strict does not report the deviation: %v: %s", err, out)
+		t.Errorf("--strict does not report the deviation: error %v: %s", err, out)
 	}
 }
 

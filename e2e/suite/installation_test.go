@@ -43,7 +43,7 @@ func checkChain(t *testing.T, tc *testCluster) {
 func checkManifests(t *testing.T, tc *testCluster) {
 	files, err := filepath.Glob("../../install/manifests/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no manifests: %v", err)
+		t.Fatalf("no manifests: error %v", err)
 	}
 	customKinds := regexp.MustCompile(
 		`(?m)^kind: (SecurityContextConstraints|NetworkAttachmentDefinition)$`)
@@ -58,7 +58,7 @@ func checkManifests(t *testing.T, tc *testCluster) {
 		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
 		out, err := apply.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "daemonset.apps/"+agent) {
-			t.Errorf("kubectl apply of %s, want the DaemonSet %s in the output: %v\n%s",
+			t.Errorf("kubectl apply of %s, want the DaemonSet %s in the output: error %v\n%s",
 				filepath.Base(file), agent, err, out)
 		}
 	}
@@ -67,7 +67,7 @@ func checkManifests(t *testing.T, tc *testCluster) {
 func checkHelmTest(t *testing.T, tc *testCluster) {
 	out, err := tc.helm(t.Context(), "test", release, "--timeout", readyTimeout.String())
 	if err != nil || !strings.Contains(out, "Succeeded") {
-		t.Errorf("helm test, want Succeeded in the output: %v\n%s", err, out)
+		t.Errorf("helm test, want Succeeded in the output: error %v\n%s", err, out)
 	}
 }
 

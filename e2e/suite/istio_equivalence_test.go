@@ -60,6 +60,6 @@ func (tc *testCluster) mustBeEquivalent(t *testing.T, sluicePod *corev1.Pod, log
 	diff.Stdin = strings.NewReader(log)
 	if out, err := diff.CombinedOutput(); err != nil ||
 		!strings.Contains(string(out), "equivalent") {
-		t.Errorf("rules diff, want equivalent rules: %v: %s", err, out)
+		t.Errorf("rules diff, want equivalent rules: error %v: %s", err, out)
 	}
 }

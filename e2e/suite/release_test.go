@@ -34,9 +34,9 @@ var steps = []step{
 }
 
 // TestRelease runs the README's commands to install, migrate from istio-cni, upgrade from the
-// previous release, roll back and uninstall. It only replaces the registry and the values file.
-// Initially the cluster has istio-cni and mesh pods. Its nodes pull from the registry. Pods are
-// started continuously; each must start at the first attempt and be captured.
+// previous release, roll back and uninstall. In the commands it replaces only the registry and the
+// values file. Initially the cluster has istio-cni and mesh pods. Its nodes pull from the registry.
+// Pods are started continuously; each must start at the first attempt and be captured.
 func TestRelease(t *testing.T) {
 	commands := commandsOfSteps(t)
 	r := newReleaseTest(t, startTestCluster(t))

@@ -46,7 +46,7 @@ func checkBurst(t *testing.T, tc *testCluster) {
 		elapsed.Round(time.Millisecond),
 		((totalTime - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
 	if tc.plainBurst > 0 {
-		t.Logf("without the plugin after %s: %s more per pod with it",
+		t.Logf("without the plugin, the pods were running after %s: the plugin adds %s per pod",
 			tc.plainBurst.Round(time.Millisecond),
 			((elapsed - tc.plainBurst) / burstSize).Round(time.Microsecond))
 	}
@@ -74,7 +74,7 @@ func (tc *testCluster) mustAllHaveRules(t *testing.T) {
 			done; true`)
 		count := strings.Count(out, "\n")
 		if err == nil && count < burstSize {
-			// The test does not wait, because the agent would repair the other pods.
+			// The test does not wait, because the agent would repair the pods without rules.
 			t.Fatalf("%d of %d pods have rules", count, burstSize)
 		}
 		if err == nil && count > burstSize {

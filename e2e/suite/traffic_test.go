@@ -99,7 +99,7 @@ func checkUserNamespaces(t *testing.T, tc *testCluster) {
 	}
 	if ids, err := tc.onNode(t.Context(), "cat", "/proc/"+pid+"/uid_map"); err != nil ||
 		strings.Fields(ids)[1] == "0" {
-		t.Errorf("the pod is in the node's user namespace: %s: %v", ids, err)
+		t.Errorf("the pod is in the node's user namespace: %s: error %v", ids, err)
 	}
 	tc.mustCapture(t, pods[0], pods[1])
 }

@@ -135,7 +135,7 @@ func (tc *testCluster) mustRejectReplacement(t *testing.T) {
 	if _, err := tc.helm(t.Context(), args...); err == nil ||
 		!strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
 		t.Errorf("upgrade of istio-cni's release to Sluice's chart, want an error with the name of "+
-			"istio-cni's DaemonSet: %v", err)
+			"istio-cni's DaemonSet: error %v", err)
 	}
 	if diff := cmp.Diff(string(before), string(conflist(t, tc.node()))); diff != "" {
 		t.Errorf("chain before and after the rejected upgrade (-before +after)\n%s", diff)

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// Random returns n random combinations of parameters. Equal seeds return equal combinations. With a
+// Random returns n random combinations of parameters. Equal seeds yield equal combinations. With a
 // larger n, the first combinations are the same.
 func Random(seed uint64, n int) []istio.Configuration {
 	configurations := make([]istio.Configuration, n)

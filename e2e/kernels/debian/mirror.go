@@ -30,7 +30,7 @@ type Mirror struct {
 	Dir string
 }
 
-// ErrNotFound reports that the mirror does not have a file, or no longer has it.
+// ErrNotFound is wrapped by the error for a file that the mirror does not have, or no longer has.
 var ErrNotFound = errors.New("not found on the mirror")
 
 // Fetch downloads a package unless it is cached, verifies its checksum, and returns its path. The

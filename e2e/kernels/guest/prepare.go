@@ -43,10 +43,10 @@ func prepare() error {
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
-		return fmt.Errorf("link lo: %w", err)
+		return fmt.Errorf("find link lo: %w", err)
 	}
 	if err := netlink.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("link lo: set up: %w", err)
+		return fmt.Errorf("set link lo up: %w", err)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 
 // An Initramfs writes a cpio archive with a kernel's initial file system. The archive is not
 // compressed, because an emulated processor decompresses slowly. Parent directories are added
-// automatically.
-// Close returns the first error.
+// automatically. Methods without a result record their errors, and Close returns the first recorded
+// error.
 type Initramfs struct {
 	out   *bufio.Writer
 	added map[string]bool // names of the entries

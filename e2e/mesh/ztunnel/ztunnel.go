@@ -92,7 +92,7 @@ func (z *ztunnel) receivePods(ctx context.Context, client *ztunneltest.Client) e
 				z.Synced = nil
 			}
 		default:
-			err = fmt.Errorf("message %v", request)
+			err = fmt.Errorf("unexpected message %v", request)
 		}
 		_ = ns.Close()
 		if err != nil {

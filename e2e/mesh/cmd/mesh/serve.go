@@ -36,8 +36,8 @@ func runProxy(ctx context.Context, pod string, args []string) error {
 
 func runServe(ctx context.Context, pod string, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	tcp := flags.String("tcp", "8080", "`ports` separated by commas")
-	udp := flags.String("udp", "", "`port`")
+	tcp := flags.String("tcp", "8080", "`ports` of the HTTP servers, separated by commas")
+	udp := flags.String("udp", "", "`port` of the UDP server (default none)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func head(ctx context.Context, dir string) (string, time.Time, error) {
 	commit, seconds, _ := strings.Cut(text, " ")
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("time of the commit: %w", err)
+		return "", time.Time{}, fmt.Errorf("parse the time of the commit: %w", err)
 	}
 	return commit, time.Unix(n, 0).UTC(), nil
 }
