@@ -8,10 +8,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/install/journal"
 	"github.com/sluice-mesh/sluice/plugin/file"
@@ -240,4 +242,39 @@ func TestCheckNoAgent(t *testing.T) {
 	}
 	must(t, two.Unregister())
 	must(t, journal.CheckNoAgent(dir))
+}
+
+// TestAnAgentRegistersDuringACheck checks that RegisterAgent waits for the lock that CheckNoAgent
+// holds for a moment, but not forever.
+func TestAnAgentRegistersDuringACheck(t *testing.T) {
+	dir := t.TempDir()
+	check, err := os.OpenFile(filepath.Join(dir, "agents"), os.O_RDWR|os.O_CREATE, 0o600)
+	must(t, err)
+	defer check.Close()
+	for name, isReleased := range map[string]bool{
+		"a check that ends": true, "a process that keeps the lock": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				must(t, unix.Flock(int(check.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+				var one *journal.Registration
+				done := make(chan error, 1)
+				go func() {
+					var err error
+					one, err = journal.RegisterAgent(dir)
+					done <- err
+				}()
+				synctest.Wait()
+				if isReleased {
+					must(t, unix.Flock(int(check.Fd()), unix.LOCK_UN))
+				}
+				if err := <-done; (err == nil) != isReleased {
+					t.Fatalf("RegisterAgent returns %v, want an error: %t", err, !isReleased)
+				}
+				if isReleased {
+					must(t, one.Unregister())
+				}
+			})
+		})
+	}
 }

@@ -45,7 +45,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lockFile(ctx, f); err != nil {
+		if err := lockFile(ctx, f, unix.LOCK_EX); err != nil {
 			holder, _ := os.ReadFile(path)
 			err = fmt.Errorf("lock %s, last acquired by process %s: %w", path,
 				strings.TrimSpace(string(holder)), err)
@@ -80,12 +80,13 @@ func open(path string) (f *os.File, readOnly, err error) {
 	return existing, err, nil
 }
 
-// lockFile locks a file. It waits for the lock until ctx is done.
-func lockFile(ctx context.Context, f *os.File) error {
+// lockFile acquires a lock on a file: unix.LOCK_EX or unix.LOCK_SH. It waits for the lock until ctx
+// is done.
+func lockFile(ctx context.Context, f *os.File, how int) error {
 	poll := time.NewTicker(lockPoll)
 	defer poll.Stop()
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}

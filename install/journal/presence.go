@@ -1,11 +1,13 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +23,11 @@ const presenceName = "agents"
 // ErrAgentRunning is the error of an action that is not allowed while an agent is running.
 var ErrAgentRunning = errors.New("an agent is running on this node")
 
+// registerTimeout is the time for which RegisterAgent waits for the lock. CheckNoAgent holds the lock
+// for less than a millisecond. A process that is stopped meanwhile must not keep the agent from
+// starting.
+const registerTimeout = time.Second
+
 // RegisterAgent registers this process in a state directory, which it creates if it does not exist.
 func RegisterAgent(dir string) (*Registration, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -30,7 +37,9 @@ func RegisterAgent(dir string) (*Registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
+	defer cancel()
+	if err := lockFile(ctx, f, unix.LOCK_SH); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return &Registration{f}, nil
