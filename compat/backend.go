@@ -2,6 +2,7 @@ package compat
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -147,9 +148,17 @@ func Backends() []Backend { return []Backend{nftBackend{}, legacyBackend{}} }
 // InstalledBackends returns the backends that hold rules of Sluice in the namespace. If it cannot
 // read a backend, it returns the error together with the other backends that hold rules.
 func InstalledBackends(ns *netns.NS) ([]Backend, error) {
+	return BackendsWithRules(ns, BackendNFT, BackendLegacy)
+}
+
+// BackendsWithRules is like [InstalledBackends], but reads only the given backends.
+func BackendsWithRules(ns *netns.NS, names ...BackendName) ([]Backend, error) {
 	var installed []Backend
 	var errs []error
 	for _, b := range Backends() {
+		if !slices.Contains(names, b.Name()) {
+			continue
+		}
 		rs, err := b.Read(ns)
 		switch {
 		case err != nil && !IsNotSupported(err):

@@ -271,21 +271,7 @@ func TestFirewalldReloads(t *testing.T) {
 func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	env.runOnNode("", "iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT")
-	env.options.Do = func(fn func() error) error {
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // and never unlock, so that the thread ends
-			err := unix.Setns(env.host.FD(), unix.CLONE_NEWNET)
-			if err == nil {
-				err = dropNetRaw()
-			}
-			if err == nil {
-				err = fn()
-			}
-			done <- err
-		}()
-		return <-done
-	}
+	env.options.Do = env.withoutNetRaw
 	env.Guard = hostrules.New(env.options)
 	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
 	if !env.hasRules("10.0.0.1") {
@@ -298,6 +284,50 @@ func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
 		t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
 	}
+}
+
+// TestRemovalNeedsNoRawSocketsWithNFT checks that the rules of an earlier agent are removed without
+// an error if CAP_NET_RAW is missing and only nf_tables is used, also on a node where another program
+// uses iptables-legacy.
+func TestRemovalNeedsNoRawSocketsWithNFT(t *testing.T) {
+	env := newTestEnv(t, compat.BackendNFT)
+	env.runOnNode("", "iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT")
+	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	for _, nftOnly := range []bool{false, true, true} {
+		hasRules := env.hasRules("10.0.0.1")
+		if err := env.withoutNetRaw(func() error {
+			removed, err := hostrules.RemoveRules(env.options.Lock, nftOnly)
+			if removed != hasRules {
+				t.Errorf("removed %t, want %t", removed, hasRules)
+			}
+			return err
+		}); (err == nil) != nftOnly {
+			t.Errorf("with nftOnly %t: error %v, want an error: %t", nftOnly, err, !nftOnly)
+		}
+		if env.hasRules("10.0.0.1") {
+			t.Error("rules remain in nf_tables")
+		}
+		if !nftOnly {
+			must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+		}
+	}
+}
+
+// withoutNetRaw calls fn in the node's network namespace, on a new thread without CAP_NET_RAW.
+func (env *testEnv) withoutNetRaw(fn func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlock, so that the thread ends
+		err := unix.Setns(env.host.FD(), unix.CLONE_NEWNET)
+		if err == nil {
+			err = dropNetRaw()
+		}
+		if err == nil {
+			err = fn()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // dropNetRaw removes CAP_NET_RAW from the effective capabilities of the thread.

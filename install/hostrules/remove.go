@@ -14,16 +14,17 @@ func (g *Guard) Uninstall() error {
 	defer g.rulesMu.Unlock()
 	g.uninstalled = true
 	return g.options.Do(func() error {
-		_, err := remove(g.options.Lock)
+		_, err := remove(g.options.Lock, false)
 		return err
 	})
 }
 
 // Remove removes the rules from all backends without a guard. It reports whether it has removed
-// rules from at least one backend, even with an error.
-func (n *Node) Remove() (removed bool, err error) {
+// rules from at least one backend, even with an error. If nftOnly is set, a missing permission to
+// read iptables-legacy is no error.
+func (n *Node) Remove(nftOnly bool) (removed bool, err error) {
 	err = n.Do(func() (err error) {
-		removed, err = remove(n.Lock)
+		removed, err = remove(n.Lock, nftOnly)
 		return err
 	})
 	return removed, err
@@ -31,9 +32,15 @@ func (n *Node) Remove() (removed bool, err error) {
 
 // remove removes the rules in the network namespace of the thread from all backends. It holds the
 // lock of the iptables programs if there are rules in iptables-legacy. If it cannot read a backend,
-// for example without CAP_NET_RAW, it removes the rules from the other one and returns the error.
-func remove(lock func() (unlock func(), err error)) (removed bool, err error) {
+// for example without CAP_NET_RAW, it removes the rules from the other one and returns the error. If
+// nftOnly is set, it returns no error if it may not read iptables-legacy.
+func remove(
+	lock func() (unlock func(), err error), nftOnly bool,
+) (removed bool, err error) {
 	installed, err := compat.InstalledBackends(nil)
+	if nftOnly && compat.IsNotPermitted(err) {
+		installed, err = compat.BackendsWithRules(nil, compat.BackendNFT)
+	}
 	if len(installed) == 0 {
 		return false, err
 	}
