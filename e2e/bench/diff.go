@@ -16,12 +16,12 @@ func diffRows(t Tools) []Row {
 		{"diff", "default parameters, IPv4 pod", Sidecar{WithoutDNS: true, IPv4Only: true}, 5e-3},
 		{"diff-dual", "dual-stack pod with DNS capture", Sidecar{}, 0},
 		{
-			"diff-1000", "the same with " + excludedPrefixes(1000),
+			"diff-1000", "dual-stack pod with DNS capture, " + excludedPrefixes(1000),
 			Sidecar{IPv4Prefixes: 1000, IPv6Prefixes: 1000},
 			200e-3,
 		},
 		{
-			"diff-10000", "the same with 10000 excluded IPv4 prefixes",
+			"diff-10000", "dual-stack pod with DNS capture, 10000 excluded IPv4 prefixes",
 			Sidecar{IPv4Prefixes: 10_000},
 			3,
 		},

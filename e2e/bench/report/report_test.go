@@ -201,10 +201,10 @@ func TestEmptyResultsAreRendered(t *testing.T) {
 		"## Extrapolation to nodes and clusters", "## Load of the agents", "## Soak test",
 	} {
 		if strings.Contains(page, section) {
-			t.Errorf("unexpected section %q in:\n%s", section, page)
+			t.Errorf("section %q in the page of an empty run, want none:\n%s", section, page)
 		}
 	}
 	if plots := report.Plots(report.Results{}); len(plots) > 0 {
-		t.Errorf("unexpected plots: %v", plots)
+		t.Errorf("plots of an empty run: %v, want none", plots)
 	}
 }
