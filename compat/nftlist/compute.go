@@ -102,7 +102,7 @@ func (f field) shiftedBy(left bool, bits int) field {
 }
 
 // unpacked returns a part of a byte as a number. Elements of named sets and of concatenations are
-// such numbers.
+// such numbers. It returns false for a part of several bytes that must be shifted.
 func unpacked(f field) (field, bool) {
 	if f.bits != 0 && f.shift != 0 {
 		if f.size != 1 {
@@ -114,8 +114,8 @@ func unpacked(f field) (field, bool) {
 	return f, true
 }
 
-// lookupFields returns the fields as the elements of a set contain them. e contains the name of the
-// set or its elements.
+// lookupFields changes the fields to the form in which the elements of a set contain them, and
+// returns them. e contains the name of the set or its elements.
 func lookupFields(fields []field, e json.RawMessage) ([]field, bool) {
 	kind, _ := onlyMember(e)
 	if kind == "set" && len(fields) == 1 {
@@ -278,7 +278,7 @@ func (c *compiler) mangle(body json.RawMessage) bool {
 	return true
 }
 
-// value translates a constant of a type, or an expression with such a value.
+// value translates a constant of a type, or an expression with a value of the type.
 func (c *compiler) value(e json.RawMessage, t datatype) (field, bool) {
 	if data, ok := t.flags(e); ok {
 		return field{t, func(c *compiler, reg register, _ int) {

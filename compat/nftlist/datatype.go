@@ -91,7 +91,8 @@ func ecnType(shift int) datatype {
 	return datatype{size: 1, bits: 2, shift: shift, parse: parseECN}
 }
 
-// encodesLike reports whether two types encode values in the same way.
+// encodesLike reports whether two types encode values in the same way. It does not compare the names
+// of values, because nft accepts only types with the same names for a set.
 func (t datatype) encodesLike(other datatype) bool {
 	return t.kind == other.kind && t.size == other.size && t.isHost == other.isHost &&
 		t.isPair == other.isPair && t.bits == other.bits && t.shift == other.shift &&
@@ -182,7 +183,7 @@ func isScalar(e json.RawMessage) bool {
 	return len(e) > 0 && (e[0] == '"' || e[0] >= '0' && e[0] <= '9')
 }
 
-// flags encodes a flag, a list of flags, or the operation "|" on flags.
+// flags encodes a scalar, which may be a flag, a list of flags, or the operation "|" on flags.
 func (t datatype) flags(e json.RawMessage) ([]byte, bool) {
 	sum := make([]byte, t.size)
 	remaining := maxFlags

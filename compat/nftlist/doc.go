@@ -18,9 +18,9 @@
 //   - "fib ... oif 1", which compares with interface 1 (lo) or, in the output of nft -n, is the
 //     condition that a route exists.
 //   - In an inet table, the condition "meta nfproto" of a rule with "reject with tcp reset", "meta
-//     l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. The first rule is
-//     undecided for all packets, the others for packets of the family to which the protocol does
-//     not belong.
+//     l4proto icmp" or "meta l4proto ipv6-icmp", which nft does not list. A rule with reject
+//     is undecided for all packets, and the other rules are undecided for packets of the family
+//     to which the protocol does not belong.
 //
 // In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
 // package reads it as all these names. In JSON nft lists the index 0 in the same way as an

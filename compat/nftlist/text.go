@@ -89,8 +89,8 @@ func (t *textReader) readStatement(blocks bool) (textStatement, error) {
 			if len(s.tokens) == 0 {
 				continue
 			}
-			// Older versions of nft write a match or target that they cannot translate as a
-			// comment.
+			// Older versions of nft write a comment in place of a match or target that they cannot
+			// translate.
 		case depth == 0 && (next.isEnd() || next.isPunctuation("}") || blocks && next.isPunctuation("{")):
 			s.end = next
 			return s, nil

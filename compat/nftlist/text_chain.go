@@ -59,7 +59,7 @@ func (t *textReader) readBase(c *chainObject, tokens []token) error {
 	return nil
 }
 
-// parsePriority parses a number, or a name with an offset.
+// parsePriority parses a number, or a name with an optional offset.
 func parsePriority(family, text string) (int, bool) {
 	name, offset := text, ""
 	if i := strings.IndexAny(text, "+-"); i >= 0 {

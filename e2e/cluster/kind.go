@@ -19,7 +19,8 @@ import (
 // of pulling one.
 const BuildNodeImage = "build"
 
-// A kindCluster is a cluster that kind creates. Its nodes are containers of a container engine (package docker).
+// A kindCluster is a cluster that kind creates. Its nodes are containers of a container engine
+// (package docker).
 type kindCluster struct {
 	*Cluster
 	options   Options

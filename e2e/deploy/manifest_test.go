@@ -56,7 +56,7 @@ func TestManifestsAreUpToDate(t *testing.T) {
 	}
 	for _, path := range present {
 		if _, expected := files[filepath.Base(path)]; !expected {
-			t.Errorf("%s: belongs to no platform", path)
+			t.Errorf("%s belongs to no platform: delete it", path)
 		}
 	}
 	for name, want := range files {

@@ -127,7 +127,7 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 		checkQuery(t, r.Alert, r.Expr)
 		if seen[r.Alert] || r.Labels["severity"] == "" || r.Annotations["summary"] == "" ||
 			r.Annotations["description"] == "" {
-			t.Errorf("alert %s is duplicate or has no severity, summary or description: %+v", r.Alert, r)
+			t.Errorf("alert %s is a duplicate or has no severity, summary or description: %+v", r.Alert, r)
 		}
 		seen[r.Alert] = true
 	}

@@ -149,7 +149,7 @@ func TestPluginRecognizesSluicePods(t *testing.T) {
 		}
 	}
 	if agent.Name != settings.DaemonSet || hook.Name != settings.DaemonSet {
-		t.Errorf("DaemonSet %s, job %s, the plugin recognizes %s", agent.Name, hook.Name,
+		t.Errorf("DaemonSet %s, job %s, want the name %s, which the plugin recognizes", agent.Name, hook.Name,
 			settings.DaemonSet)
 	}
 }

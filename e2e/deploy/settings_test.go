@@ -57,7 +57,7 @@ func TestChartAndAgentHaveTheSameDefaults(t *testing.T) {
 		got, set := environment[s.Env]
 		switch {
 		case s.Required && !set:
-			t.Errorf("%s: not set", s.Env)
+			t.Errorf("%s is not set in the chart, want a value", s.Env)
 		case s.Fixed && got == "from the pod":
 		case s.Required, !set && s.Chart == "" && (s.Helm == "" || s.Default == ""):
 		case !set && s.Env == "ISTIO_OWNED_CNI_CONFIG_FILENAME": // the key is empty by default in Istio's chart, too

@@ -59,7 +59,7 @@ func parameters(t *testing.T, s podCase, injected *corev1.Pod) rules.Redirect {
 	}
 	for _, n := range notes {
 		if n.Kind != decide.IPv6Uncaptured || s.pod != istio.DualPod || sluiceRules.IPv6 {
-			t.Errorf("unexpected note: %s", n)
+			t.Errorf("note %s, want none, except about uncaptured IPv6 in a dual-stack pod", n)
 		}
 	}
 	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(sluiceRules.ProxyUIDs,

@@ -13,5 +13,5 @@
 //	SLUICE_SCALE=5000     number of nodes; default 100
 //	SLUICE_SCALE_WRITE=1  write the figures to e2e/bench
 //
-// make scale runs it with 5,000 nodes and writes the figures.
+// make scale runs the test with 5,000 nodes and writes the figures.
 package scale

@@ -13,5 +13,5 @@
 //	SLUICE_SOAK_LIVE=n        number of live sandboxes, at least 2; default 250, or 40 below a minute
 //	SLUICE_SOAK_WRITE=1       write the figures to e2e/bench
 //
-// make soak runs it for an hour and writes the figures.
+// make soak runs the test for an hour and writes the figures.
 package soak

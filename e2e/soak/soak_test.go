@@ -127,8 +127,8 @@ func TestSoak(t *testing.T) {
 		second, last := q.Quarters()
 		t.Logf("%-34s %8.1f %8.1f %s", q.Name, second, last, q.Unit)
 		if !q.IsFlat() {
-			t.Errorf("%s: %.1f in the second quarter, %.1f in the last, want a growth of at most %.1f", q.Name,
-				second, last, q.Growth)
+			t.Errorf("%s: %.1f in the second quarter, %.1f in the last, want a growth of at most %.1f",
+				q.Name, second, last, q.Growth)
 		}
 		result.Series = append(result.Series, q.Series)
 	}

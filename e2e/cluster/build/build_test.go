@@ -120,7 +120,8 @@ func TestCompile(t *testing.T) {
 	}
 	if _, err := os.Stat(c.out); err != nil ||
 		!strings.Contains(log.String(), "program: built in") {
-		t.Errorf("compiled program: stat error %v, log %s; want a file and its build time in the log", err, log)
+		t.Errorf("compiled program: stat error %v, log %s; want a file and its build time in the log",
+			err, log)
 	}
 	c.module = "bad"
 	if err := b.compile(t.Context(), c); err == nil ||
