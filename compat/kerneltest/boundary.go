@@ -77,8 +77,8 @@ func (g *Generator) directTo(p *rules.Packet, r ruleRef) {
 }
 
 // setHook makes the packet enter the pod's rules at the hook, if the network can send such a
-// packet. If the hook is prerouting, a quarter of the packets that enter at output are unchanged,
-// because packets that leave by lo traverse prerouting too.
+// packet. If the hook is prerouting, at least a quarter of the packets that enter at output are
+// unchanged, because packets that leave by lo traverse prerouting too.
 func (g *Generator) setHook(p *rules.Packet, h rules.Hook) {
 	switch {
 	case h == rules.Output && p.Hook != rules.Output:

@@ -76,7 +76,7 @@ func (g *Generator) pair() (left, right Ruleset) {
 	return left, g.Mutate(left)
 }
 
-// withOtherIPTables returns the ruleset with the other variant of iptables.
+// withOtherIPTables returns the ruleset with iptables-legacy and iptables-nft exchanged.
 func withOtherIPTables(rs Ruleset) Ruleset {
 	rs = rs.clone()
 	for i := range rs {

@@ -177,8 +177,8 @@ func RandomAmbientHosts(seed uint64, n int) []AmbientHostConfiguration {
 	return configurations
 }
 
-// randomChanges returns n changes. On average, three of five add a new pod; the others remove a pod
-// or add it again. A new pod may get an address of a removed pod.
+// randomChanges returns n changes. On average, at least three of five add a new pod; the others
+// remove a pod or add it again. A new pod may get an address of a removed pod.
 func randomChanges(r *rand.Rand, n int) []PodChange {
 	const removePod, addPodAgain = 0, 1 // other numbers: add a new pod
 	var changes, present []PodChange

@@ -163,8 +163,8 @@ func inputs() []input {
 	}
 }
 
-// Redirect returns the parameters of the configuration, with all deviations enabled. The error
-// lists all invalid values.
+// Redirect returns the parameters of the configuration, with all deviations enabled. If values
+// cannot be parsed, the error lists all of them.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil

@@ -32,7 +32,7 @@ func checkChain(t *testing.T, tc *testCluster) {
 		}
 		for i := range before {
 			if !bytes.Equal(before[i], now[i]) {
-				t.Errorf("plugin %d of %s was %s, now %s", i, n.Name(), before[i], now[i])
+				t.Errorf("plugin %d of %s is %s, want %s as before", i, n.Name(), now[i], before[i])
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func checkUninstall(t *testing.T, tc *testCluster) {
 }
 
 // mustBeAsBefore fails the test unless the nodes' CNI configurations and plugins are as before the
-// installation. Stubs that only accept DEL may replace the removed plugins.
+// installation. Stubs that accept only DEL may replace the removed plugins.
 func (tc *testCluster) mustBeAsBefore(t *testing.T) {
 	t.Helper()
 	now := tc.nodeFiles(t)

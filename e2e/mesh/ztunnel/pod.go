@@ -113,7 +113,7 @@ func setListenOptions(network, address string, c syscall.RawConn) error {
 	}))
 }
 
-// accept accepts connections and forwards each with forward, until the listener is closed.
+// accept accepts connections and forwards each with forward, until the listener is closed or fails.
 func (p *pod) accept(
 	ctx context.Context, l net.Listener, forward func(context.Context, *net.TCPConn) error,
 ) {
