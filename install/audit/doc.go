@@ -21,7 +21,7 @@
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, and the
-// result is read back. A pod that changes its rules repeatedly is repaired immediately three times,
+// result is checked. A pod that changes its rules repeatedly is repaired immediately three times,
 // and then once per second; between a change and the next repair its traffic may bypass the proxy.
 // After ten changes of its object in quick succession, a pod is audited at most every two seconds
 // for such changes. If an audit takes long because of many rules, audits of the pod are limited to

@@ -470,13 +470,13 @@ func TestAuditsAreCombined(t *testing.T) {
 		}
 		if audited := count() - begin; audited != len(namespaces) || times > 6 ||
 			most > len(namespaces)/2 {
-			t.Errorf("%d audits of %d pods at %d times, at most %d at one; "+
-				"want one of each pod, at most 6 times, at most half of the pods at one",
+			t.Errorf("%d audits of %d pods at %d times, at most %d at one time; "+
+				"want one of each pod, at most 6 times, at most half of the pods at one time",
 				audited, len(namespaces), times, most)
 		}
 		for i, s := range namespaces {
 			if s.checked != namespaces[0].checked {
-				t.Errorf("web-%d is audited %d times, web-0 %d times", i, s.checked,
+				t.Errorf("web-%d is audited %d times, web-0 %d times; want equally often", i, s.checked,
 					namespaces[0].checked)
 			}
 		}

@@ -202,7 +202,7 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 	}
 	kept, err := r.options.Repairs.List()
 	if e, ok := kept["uid-web"]; err != nil || !ok || e.Backend != compat.BackendNFT {
-		t.Errorf("stored repairs %+v, %v, want one of web with nft", kept, err)
+		t.Errorf("stored repairs %+v, error %v, want one of web with nft", kept, err)
 	}
 }
 

@@ -279,7 +279,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 			t.Error("the rules of the other pod have changed")
 		}
 		if l, err := env.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
-			t.Errorf("the location is %+v, %v, want no network namespace", l, err)
+			t.Errorf("the location is %+v, error %v, want no network namespace", l, err)
 		}
 	})
 }

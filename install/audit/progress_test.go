@@ -41,14 +41,14 @@ func TestProgress(t *testing.T) {
 func TestChangeProgress(t *testing.T) {
 	a := &Auditor{changes: workqueue.NewTyped[cluster.Name]()}
 	if _, busy := a.ChangeProgress(); busy {
-		t.Error("busy without a change")
+		t.Error("without a change: busy, want not busy")
 	}
 	a.changes.Add(cluster.Name{Namespace: "default", Name: "web"})
 	if _, busy := a.ChangeProgress(); !busy {
-		t.Error("not busy with a change")
+		t.Error("with a change in the queue: not busy, want busy")
 	}
 	a.changes.Get()
 	if _, busy := a.ChangeProgress(); busy {
-		t.Error("busy although no change waits in the queue")
+		t.Error("with a change that is being processed: busy, want not busy")
 	}
 }

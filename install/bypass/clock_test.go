@@ -80,7 +80,7 @@ func TestADDEndsAStoredBypassInTheFuture(t *testing.T) {
 	}
 	d := newDetector(t, bypass.Options{File: file})
 	if _, bypassed := d.Current(); !bypassed {
-		t.Fatal("the bypass was not read")
+		t.Fatal("the second detector has no bypass, want the stored one")
 	}
 	d.NoteChain(at(100), true, false, "")
 	if err := d.NoteAdd(at(110)); err != nil {

@@ -50,7 +50,7 @@ func (env *testEnv) lock() (func(), error) {
 		return nil, env.lockErr
 	}
 	if env.locks++; env.locked {
-		env.t.Error("locked twice")
+		env.t.Error("lock was called while the lock was held")
 	}
 	env.locked = true
 	return func() {
@@ -164,7 +164,7 @@ func TestRulesFollowThePods(t *testing.T) {
 		t.Run(string(b), func(t *testing.T) {
 			env := newTestEnv(t, b)
 			if err := env.Set("early", addresses("10.0.0.9")); err == nil {
-				t.Error("a pod is accepted before the other pods are known")
+				t.Error("Set before Replace: no error, want one")
 			}
 			must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1", "fd00::1")}))
 			must(t, env.Set("b", addresses("10.0.0.2", "127.0.0.1", "fe80::1", "::ffff:10.0.0.3")))
@@ -180,7 +180,7 @@ func TestRulesFollowThePods(t *testing.T) {
 			must(t, env.Remove("unknown"))
 			must(t, env.Replace(map[string][]netip.Addr{"d": addresses("10.0.0.4")}))
 			if !env.hasRules("10.0.0.4") {
-				t.Error("the rules do not contain the replaced pods")
+				t.Error("the rules do not contain exactly the pods of the last Replace")
 			}
 			if s := env.State(); s.Pods != 1 || s.Backend != b || s.Err != nil || !s.Loaded {
 				t.Errorf("state %+v, want one pod in the backend %s, and no error", s, b)
@@ -258,7 +258,7 @@ func TestFirewalldReloads(t *testing.T) {
 		env.runOnNode("*nat\nCOMMIT\n*mangle\nCOMMIT\n", "iptables-legacy-restore")
 		rulestest.Eventually(t, "the rules are compared", func() bool { return env.State().ComparedAt.After(begin) })
 		if !env.hasRules("10.0.0.1") {
-			t.Error("the rules have changed")
+			t.Error("the reload has changed the guard's rules")
 		}
 	}
 	if n := env.countReports(hostrules.Repaired); n > 0 {

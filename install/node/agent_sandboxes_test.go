@@ -36,7 +36,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 		t.Errorf("%q lacks the no-op plugin, the number of sandboxes or the agent's pods", message)
 	}
 	if tn.read("bin/sluice-cni") != noop {
-		t.Error("the executable is not the no-op, which the removal of the agent's pods needs")
+		t.Error("the executable was not replaced with the no-op executable, which the removal of the agent's pods needs")
 	}
 	tn.remove("results/net-agent-eth0")
 	tn.remove("results/net-hook-eth0")

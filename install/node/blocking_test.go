@@ -51,7 +51,7 @@ func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 		h.checkPluginIsUsed(state)
 	})
 	if unblocked == 0 {
-		t.Error("every directory had a blocking problem")
+		t.Error("every directory had a blocking problem, want some without")
 	}
 }
 

@@ -112,7 +112,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 		}
 	}
 	if !tn.elementIs(elementV1) {
-		t.Error("the old version has the new configuration")
+		t.Error("the element was upgraded although the executable was not")
 	}
 	release()
 	s := tn.nodeOf(tn.upgraded(), node.Options{}).Reconcile(t.Context())

@@ -211,7 +211,7 @@ func (tn *testNode) reconcile() node.Status {
 func (tn *testNode) mustBeInstalled(s node.Status) {
 	tn.t.Helper()
 	if !s.Installed() {
-		tn.t.Fatalf("not installed: %v", s.Problems)
+		tn.t.Fatalf("the plugin is not installed; problems %v, want none that is blocking", s.Problems)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if tn.read("bin/sluice-cni") != noop {
-		t.Error("the executable is not the no-op")
+		t.Error("the executable was not replaced with the no-op executable")
 	}
 	tn.remove("results/net-one-eth0")
 	if report := tn.uninstall(); len(report.Left) != 1 || len(report.Changed) != 0 {
@@ -175,7 +175,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 			t.Errorf("%q does not give only the configuration as the reason", message)
 		}
 		if tn.read("bin/sluice-cni") != noop {
-			t.Error("the executable is not the no-op")
+			t.Error("the executable was not replaced with the no-op executable")
 		}
 		tn.wantChains(map[string]string{"00-multus.conf": "plain multus", "10-a.conflist": "calico"})
 	}

@@ -46,7 +46,7 @@ func TestStore(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "repaired", "a.json")); err != nil ||
 		info.Mode() != 0o600 {
-		t.Errorf("the file of the entry: %v, %v; want the mode 0600", info, err)
+		t.Errorf("the file of the entry: %v, error %v; want the mode 0600", info, err)
 	}
 	for range 2 {
 		if err := store.Remove("a"); err != nil {
@@ -64,7 +64,7 @@ func TestUIDsThatAreNotFileNames(t *testing.T) {
 	store := repair.StoreIn(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
 		if err := store.Put(entry(uid)); err == nil {
-			t.Errorf("Put stores an entry with the UID %q, want an error", uid)
+			t.Errorf("Put of an entry with the UID %q: no error, want one", uid)
 		}
 		if err := store.Remove(uid); err != nil {
 			t.Errorf("Remove(%q): %v", uid, err)

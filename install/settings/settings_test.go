@@ -134,7 +134,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 		"ENABLE_AMBIENT_DETECTION_RETRY": "true", "NATIVE_NFTABLES": "",
 	}))
 	if err == nil {
-		t.Fatal("all values were accepted")
+		t.Fatal("Read of invalid values: no error, want one")
 	}
 	want := []string{
 		"environment variable CNI_CONF_NAME: \"../x.conf\": must be a file name without a directory that ends in .conf or .conflist",

@@ -163,16 +163,16 @@ func TestInvalidPods(t *testing.T) {
 	closed := pod(t, "closed")
 	_ = closed.Netns.Close()
 	if err := env.Add(t.Context(), closed); err == nil {
-		t.Error("Add accepted a closed namespace")
+		t.Error("Add of a pod with a closed namespace: no error, want one")
 	}
 	if err := env.Remove(t.Context(), ""); err == nil {
-		t.Error("Remove accepted an empty uid")
+		t.Error("Remove of an empty uid: no error, want one")
 	}
 	if got := env.State().Pods; len(got) > 0 {
 		t.Errorf("pods %+v, want none", got)
 	}
 	if err := env.Serve(t.Context(), env.path); err == nil {
-		t.Error("the second call of Serve returned no error")
+		t.Error("second call of Serve: no error, want one")
 	}
 }
 
