@@ -46,7 +46,7 @@ func newCgroups(t testing.TB, names ...string) []cgroup {
 		}
 	}
 	if root == "" {
-		t.Skip("no cgroup2 file system is mounted")
+		t.Skip("the root of the cgroup2 hierarchy is not mounted")
 	}
 	parent := fmt.Sprintf("sluice-test-%d", os.Getpid())
 	var made []cgroup

@@ -210,7 +210,7 @@ func TestNoRulesAreAppliedIfRoutesFail(t *testing.T) {
 			_, err = chosen(t, backendName).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
 			if !errors.Is(err, route.ErrNoIPv6) ||
 				strings.Contains(err.Error(), "cannot use nftables") || compat.IsNotSupported(err) {
-				t.Errorf("error %v, want an error that IPv6 is disabled", err)
+				t.Errorf("error %v, want an error about disabled IPv6", err)
 			}
 			wantNoRules(t, ns)
 			if list, err := xtables.Tables(ns); err != nil || len(list) > 0 {

@@ -123,17 +123,17 @@ type Snapshot struct {
 	// inSync is set if Check found no difference at Generation. hasRules is set if the backend held
 	// at least one rule of Sluice.
 	inSync, hasRules bool
-	// lastRead contains the nftables rules that were read, if they differed from the ruleset.
+	// lastRead contains the nftables rules and the routes that Check read, if it found differences.
 	lastRead nft.Snapshot
 	// legacyEmpty is set if iptables-legacy held no rules of Sluice when Apply programmed
 	// nf_tables. This stays valid while Sluice's table in nf_tables exists, because the legacy
 	// backend deletes that table when it applies.
 	legacyEmpty bool
-	// empty is set if the namespace holds no rules and routes of Sluice.
+	// empty is set if the namespace holds no rules or routes of Sluice.
 	empty bool
 }
 
-// EmptySnapshot returns the snapshot of a namespace that holds no rules and routes of Sluice.
+// EmptySnapshot returns the snapshot of a namespace that holds no rules or routes of Sluice.
 func EmptySnapshot() Snapshot { return Snapshot{empty: true} }
 
 // hasRules reports whether the tables hold a rule.

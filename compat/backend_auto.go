@@ -16,7 +16,7 @@ import (
 // Choose returns the backend with the name.
 //
 // [BackendAuto] applies with nft. It falls back to legacy if the kernel rejects the transaction
-// because it lacks an nf_tables feature that the ruleset needs. The fallback costs nothing if
+// because it lacks an nf_tables feature that the ruleset needs. Detecting this costs nothing if
 // nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
 // and Read use the backend that holds Sluice's rules, except that Check with a snapshot of nft uses
 // nft. If neither or both backends hold rules, Check and Read use the same backend as Plan: legacy
@@ -112,8 +112,8 @@ func (b autoBackend) Remove(ns *netns.NS) (bool, error) {
 	return fromLegacy || fromNFT, errors.Join(legacyErr, err)
 }
 
-// installedBackend returns the backend that holds Sluice's rules. If not exactly one backend holds
-// rules, it returns the backend that Apply would use.
+// installedBackend returns the only backend that holds Sluice's rules. If there is no such backend,
+// or if a backend cannot be read, it returns the result of supportedBackend.
 func (b autoBackend) installedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 	if backends, err := InstalledBackends(ns); err == nil && len(backends) == 1 {
 		return backends[0]

@@ -30,7 +30,7 @@ func TestApplyReportsOldRulesThatCannotBeRemoved(t *testing.T) {
 			!strings.Contains(got,
 				": the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed: ") ||
 			!strings.HasSuffix(got, "operation not supported") {
-			t.Errorf("%s\nwant replaced by nft, and the error of the removal", got)
+			t.Errorf("got %s\nwant replaced by nft, and the error of the removal", got)
 		}
 	}
 	if found, err := nft.Read(ns); err != nil || len(found.Tables) == 0 {
@@ -49,7 +49,7 @@ func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	for range 2 { // by nft, then by auto
 		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") ||
 			!strings.HasSuffix(got, "operation not supported") {
-			t.Errorf("%s\nwant no outcome, and the error of the gate", got)
+			t.Errorf("got %s\nwant no outcome, and the error of the gate", got)
 		}
 	}
 	if found, err := nft.Read(ns); err != nil || len(found.Tables) > 0 {
@@ -108,7 +108,7 @@ func TestBackendChangeIfNFTApplyFails(t *testing.T) {
 			})
 			got.Routes = 0
 			if !errors.Is(err, failed) || got != tc.want {
-				t.Errorf("%+v, error %v; want %+v and the error of nft.Apply", got, err, tc.want)
+				t.Errorf("result %+v, error %v; want %+v and the error of nft.Apply", got, err, tc.want)
 			}
 			if tc.inPlace {
 				wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
@@ -132,7 +132,7 @@ func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 		return nft.Apply(nil, rs)
 	})
 	if err != nil || got.Outcome != nft.Replaced || got.Moved {
-		t.Errorf("%+v, error %v; want outcome replaced, Moved false and no error", got, err)
+		t.Errorf("result %+v, error %v; want outcome replaced, Moved false and no error", got, err)
 	}
 	wantInSync(t, chosen(t, compat.BackendNFT), ns, rs)
 }
@@ -150,7 +150,7 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	got, err := chosen(t, compat.BackendLegacy).Apply(ns, compiled(t, tproxy), compat.Snapshot{})
 	if err == nil || !strings.Contains(err.Error(), "remove Sluice's rules from nftables: ") ||
 		got != (compat.Result{}) {
-		t.Errorf("%+v, error %v; want the zero Result and the error of the deletion", got, err)
+		t.Errorf("result %+v, error %v; want the zero Result and the error of the deletion", got, err)
 	}
 	after, err := nft.Read(ns)
 	if err != nil || !rules.Equal(before, after) {
@@ -212,7 +212,7 @@ func TestOutcomeOfAFailedRollback(t *testing.T) {
 				t.Errorf("error %v, want an error of the rollback", err)
 			}
 			if got.Outcome != tc.want || got.Backend != compat.BackendLegacy {
-				t.Errorf("%+v, want outcome %s and backend %s", got, tc.want, compat.BackendLegacy)
+				t.Errorf("result %+v, want outcome %s and backend %s", got, tc.want, compat.BackendLegacy)
 			}
 		})
 	}

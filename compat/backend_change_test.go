@@ -83,7 +83,8 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 			result, err := tc.move(ns)
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) ||
 				result != (compat.Result{}) {
-				t.Fatalf("%+v, error %v; want the zero Result and a rejected ruleset", result, err)
+				t.Fatalf("result %+v, error %v; want the zero Result and the error of the kernel", result,
+					err)
 			}
 			wantInSync(t, chosen(t, tc.from), ns, rs)
 		})

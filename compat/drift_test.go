@@ -55,8 +55,8 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 			check(append([]string{stale}, foreign...)...)
 			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil ||
 				result.Outcome != nft.Updated || result.Routes != 1 {
-				t.Errorf("%+v, error %v, want outcome updated, because the stale rule is removed", result,
-					err)
+				t.Errorf("result %+v, error %v, want outcome updated, because the stale rule is removed",
+					result, err)
 			}
 			check(foreign...)
 		})

@@ -22,7 +22,7 @@ const ChainPrefix = "SLUICE_"
 // supports the matches and actions that [rules.Compile] uses. If xtables cannot express a rule, the
 // error names the chain and the rule. Translate runs in time linear in the number of prefixes.
 //
-// A NAT chain is translated to table nat. A filter chain is translated to raw if it runs before
+// A NAT chain is translated to table nat. Any other chain is translated to raw if it runs before
 // conntrack, and to mangle otherwise. Each family has its own tables. A match with several values
 // is translated to several rules. Only the first of these rules has the comment. Ports are grouped
 // into multiport matches of up to 15 ports. A tproxy rule and the following rule, which drops

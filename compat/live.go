@@ -107,7 +107,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		rs := found.Ruleset
 		var after namespaceState
 		after, err = readNamespaceState(ns, origin)
-		if err == nil && before.equal(after) && after.listAllChains(rs) {
+		if err == nil && before.equal(after) && after.listsAllChains(rs) {
 			live := after.toLive(rs, origin)
 			if live.LoopbackName, err = route.LoopbackName(ns); err != nil {
 				return Live{}, err
@@ -179,9 +179,9 @@ func (s namespaceState) equal(other namespaceState) bool {
 		rules.Equal(rules.Ruleset{Tables: s.legacy}, rules.Ruleset{Tables: other.legacy})
 }
 
-// listAllChains reports whether the lists of hook functions, if the kernel has them, contain all
+// listsAllChains reports whether the lists of hook functions, if the kernel has them, contain all
 // base chains of nf_tables at liveHooks except NAT chains.
-func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
+func (s namespaceState) listsAllChains(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
 		for _, c := range rs.BaseChains(h) {

@@ -349,8 +349,8 @@ func TestListAllChains(t *testing.T) {
 			listed("ip: inet a p, inet a p", "ip6: inet a p"), true,
 		},
 	} {
-		if got := (namespaceState{hooks: row.hooks}).listAllChains(a); got != row.want {
-			t.Errorf("%s: listAllChains returns %t, want %t", name, got, row.want)
+		if got := (namespaceState{hooks: row.hooks}).listsAllChains(a); got != row.want {
+			t.Errorf("%s: listsAllChains returns %t, want %t", name, got, row.want)
 		}
 	}
 }

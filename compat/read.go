@@ -10,9 +10,9 @@ import (
 )
 
 // ReadTables returns all iptables-legacy tables in the namespace (nil: the current one), IPv4
-// first. A match or target that the model does not support becomes [rules.Unknown]. The error names
-// the tables that cannot be read. The result always contains the other tables. ReadTables creates
-// no table. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// first. A match or target that the model does not support becomes [rules.Unknown]. If some
+// tables cannot be read, the error names them, and the result contains the other tables. ReadTables
+// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {

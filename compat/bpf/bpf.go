@@ -19,7 +19,7 @@ type Program struct {
 	At string
 	// ID is the kernel's ID of the program.
 	ID uint32
-	// Name is the name of the program, or empty if it has none or cannot be read.
+	// Name is the name of the program, or empty if it has no name or its name cannot be read.
 	Name string
 	// UID is the user ID of the process that loaded the program, or nil if it cannot be read.
 	UID *uint32

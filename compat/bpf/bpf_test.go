@@ -253,6 +253,6 @@ func TestNamespaceWithoutProcessesIsReported(t *testing.T) {
 	l := bpf.List(netnstest.New(t), "/proc")
 	const want = "cgroups: no process of the namespace is visible in /proc"
 	if !slices.Contains(l.Unread, want) || len(l.Programs) > 0 {
-		t.Errorf("%+v, want no programs and unread %q", l, want)
+		t.Errorf("List returned %+v, want no programs and unread %q", l, want)
 	}
 }

@@ -105,7 +105,7 @@ func cgroupMount() (string, error) {
 			return fields[4], nil
 		}
 	}
-	return "", errors.New("no cgroup2 file system is mounted")
+	return "", errors.New("the root of the cgroup2 hierarchy is not mounted")
 }
 
 // processesOfPrograms returns the processes that have programs open, as NAME[PID], by program ID.

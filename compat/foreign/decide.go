@@ -118,8 +118,8 @@ func OwnerOf(step *rules.Step) Owner {
 const maxClasses = 3
 
 // Decide returns the effect of the foreign rules in a namespace on the traffic that the desired
-// ruleset captures. live contains all rules of the namespace, including Sluice's rules. The budget
-// bounds the total work.
+// ruleset captures. live contains all rules of the namespace, including Sluice's rules. Decide
+// may change the order of the chains in live.Ambiguous. The budget bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
 	if hasOnlySluiceRules(&live) {

@@ -50,7 +50,7 @@ func TestEffectOfARuleThatChangesThePortAtInputIsUnknown(t *testing.T) {
 	const want = "the effect of this rule at input on packets is unknown: nft: ip own to_application #1"
 	if text := strings.Join(found.Messages(), "\n"); found.Verdict() != foreign.Unknown ||
 		!strings.HasPrefix(text, want) {
-		t.Errorf("%s: %s, want %s: %s", found.Verdict(), text, foreign.Unknown, want)
+		t.Errorf("verdict %s: %s\nwant %s: %s", found.Verdict(), text, foreign.Unknown, want)
 	}
 }
 
@@ -79,8 +79,8 @@ func TestFirewallsAtInputHaveNoEffect(t *testing.T) {
 		row.load(t, network, row.rules)
 		found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 		if found.Verdict() != foreign.None {
-			t.Errorf("%s: %v, want %s with\n%s", found.Verdict(), found.Messages(), foreign.None,
-				row.rules)
+			t.Errorf("verdict %s: %v, want %s with\n%s", found.Verdict(), found.Messages(),
+				foreign.None, row.rules)
 		}
 	}
 }

@@ -159,7 +159,7 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 						t.Fatal(err)
 					}
 					if answer.By != row.by {
-						t.Errorf("the kernel: answered by %q, want %q", answer.By, row.by)
+						t.Errorf("the call was answered by %q, want %q", answer.By, row.by)
 					}
 				}
 				found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)

@@ -33,7 +33,7 @@ func (p *parser) readCommand(words []word) *SyntaxError {
 	if words[0].raw[0] == '[' {
 		counter, ok := parseCounters(words[0].raw)
 		if !ok {
-			return p.errorAt(words[0], "a counter, as [12:3456]")
+			return p.errorAt(words[0], "a counter such as [12:3456]")
 		}
 		hits = &counter
 		if words = words[1:]; len(words) == 0 {

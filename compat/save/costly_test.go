@@ -74,7 +74,7 @@ var costlyTexts = []costlyText{
 			w.line("-A OUTPUT -m owner --uid-owner %d -j MARK --or-mark 0x%x", i, uint32(1)<<(i%32))
 		}
 	}, 18},
-	{"rules with several matches that flip bits", "mangle", func(w *costlyWriter, n int) {
+	{"rules that flip bits, with several matches", "mangle", func(w *costlyWriter, n int) {
 		for range n {
 			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %s -j MARK --xor-mark 0x%x", w.prefix(),
 				w.prefix(), w.portRange(), w.Uint32())
@@ -161,7 +161,7 @@ var costlyTexts = []costlyText{
 			w.line("-A OUTPUT -d 10.1.%d.%d -j FOO --bar %d", i>>8&0xff, i&0xff, i)
 		}
 	}, 0},
-	{"rules that depend on chance", "mangle", func(w *costlyWriter, n int) {
+	{"rules with rate limits", "mangle", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -m limit --limit %d/s -j MARK --xor-mark 0x%x", i%900+1, w.Uint32())
 		}

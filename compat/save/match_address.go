@@ -43,7 +43,7 @@ func (r *moduleReader) addressRange(w word) []netipx.IPRange {
 	a, okA := r.shortAddress(from)
 	b, okB := r.shortAddress(to)
 	if !okA || !okB || b.Less(a) {
-		r.fail(w, "a range of addresses, as 10.0.0.1-10.0.0.9, of the family")
+		r.fail(w, "a range of addresses of the family, such as 10.0.0.1-10.0.0.9")
 		return nil
 	}
 	return []netipx.IPRange{netipx.IPRangeFrom(a, b)}

@@ -115,8 +115,8 @@ func (r *moduleReader) setConnectionField(c *xt.Conntrack, f xt.ConntrackField, 
 }
 
 // setConnectionAddress sets a field of c to an address or prefix, and reports whether the text is
-// valid. It does not accept short addresses such as 10/8, because iptables reads them here in
-// another way than in -s and -d.
+// valid. It does not accept short addresses such as 10/8, because iptables reads them differently
+// here than in -s and -d.
 func (r *moduleReader) setConnectionAddress(
 	c *xt.Conntrack, f xt.ConntrackField, text string,
 ) bool {

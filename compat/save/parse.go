@@ -221,7 +221,7 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 	}
 	if len(words) > 2 {
 		if _, ok := parseCounters(words[2].raw); !ok {
-			return p.errorAt(words[2], "a counter, as [12:3456]")
+			return p.errorAt(words[2], "a counter such as [12:3456]")
 		}
 	}
 	if len(words) > 3 {
@@ -263,7 +263,7 @@ func (p *parser) addChain(name word) *SyntaxError {
 	}
 	if !isChainName(name.text) {
 		return p.errorAt(name,
-			"the name of a chain: 1 to %d bytes without blank, not beginning with - or !",
+			"the name of a chain: 1 to %d bytes without blanks, not beginning with - or !",
 			maxChainName)
 	}
 	p.table().add(&chain{name: name.text})

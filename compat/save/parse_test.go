@@ -214,7 +214,7 @@ func TestParseErrors(t *testing.T) {
 		},
 		{"*nat\n:OUTPUT\nCOMMIT", "f:2:8: the line ends: want the policy of chain OUTPUT"},
 		{"*nat\n:OUTPUT QUEUE [0:0]\nCOMMIT", `f:2:9: "QUEUE": want a policy: ACCEPT or DROP`},
-		{"*nat\n:OUTPUT ACCEPT 0:0\nCOMMIT", `f:2:16: "0:0": want a counter, as [12:3456]`},
+		{"*nat\n:OUTPUT ACCEPT 0:0\nCOMMIT", `f:2:16: "0:0": want a counter such as [12:3456]`},
 		{
 			"*nat\n:OUTPUT ACCEPT [0:0] x\nCOMMIT",
 			`f:2:22: "x": want nothing after the counter of a chain`,
@@ -229,12 +229,12 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			"*nat\n-N A2345678901234567890123456789\nCOMMIT",
-			`f:2:4: "A2345678901234567890123456789": want the name of a chain: 1 to 28 bytes without blank, not beginning with - or !`,
+			`f:2:4: "A2345678901234567890123456789": want the name of a chain: 1 to 28 bytes without blanks, not beginning with - or !`,
 		},
 		{"*nat\n-N\nCOMMIT", "f:2:3: the line ends: want the name of a new chain"},
 		{"*nat\n-N A B\nCOMMIT", `f:2:6: "B": want the line to end`},
 		{"*nat\n-L OUTPUT\nCOMMIT", `f:2:1: "-L": want one of -A, -D, -F, -I, -N, -P and -X`},
-		{"*nat\n[1:x] -A OUTPUT\nCOMMIT", `f:2:1: "[1:x]": want a counter, as [12:3456]`},
+		{"*nat\n[1:x] -A OUTPUT\nCOMMIT", `f:2:1: "[1:x]": want a counter such as [12:3456]`},
 		{"*nat\n[1:2]\nCOMMIT", "f:2:6: the line ends: want a rule after the counter"},
 		{"*nat\n[1:2] -A OUTPUT -c 1 2\nCOMMIT", `f:2:17: "-c": want this option only once`},
 		{"*nat\n-A\nCOMMIT", "f:2:3: the line ends: want a chain"},
@@ -380,7 +380,7 @@ func TestParseErrors(t *testing.T) {
 		{rule("-m iprange"), `f:2:14: "iprange": want --src-range or --dst-range after it`},
 		{
 			rule("-m iprange --src-range 10.0.0.2-10.0.0.1"),
-			`f:2:34: "10.0.0.2-10.0.0.1": want a range of addresses, as 10.0.0.1-10.0.0.9, of the family`,
+			`f:2:34: "10.0.0.2-10.0.0.1": want a range of addresses of the family, such as 10.0.0.1-10.0.0.9`,
 		},
 		{rule("-m comment"), `f:2:14: "comment": want --comment after it`},
 		{rule("-m comment ! --comment a"), `f:2:24: "--comment": want no ! before this option`},

@@ -275,7 +275,7 @@ func TestPrintNamesRulesThatIPTablesCannotExpress(t *testing.T) {
 
 func TestPrintNamesTablesAndChainsThatIPTablesLacks(t *testing.T) {
 	in := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
-	output := func(chain rules.Chain) rules.Table {
+	natWith := func(chain rules.Chain) rules.Table {
 		return rules.Table{Family: rules.IPv6, Name: "nat", Chains: []rules.Chain{chain}}
 	}
 	for _, tc := range []struct {
@@ -291,27 +291,27 @@ func TestPrintNamesTablesAndChainsThatIPTablesLacks(t *testing.T) {
 			"table inet nat: iptables has no such table",
 		},
 		{
-			output(rules.Chain{Name: "a b"}),
+			natWith(rules.Chain{Name: "a b"}),
 			"table ip6 nat chain a b: iptables has no chain of such a name",
 		},
-		{output(rules.Chain{Name: "LOG"}), "table ip6 nat chain LOG: a target has the same name"},
+		{natWith(rules.Chain{Name: "LOG"}), "table ip6 nat chain LOG: a target has the same name"},
 		{
-			output(rules.Chain{Name: "A", Base: save.Base("nat", rules.Output, false)}),
+			natWith(rules.Chain{Name: "A", Base: save.Base("nat", rules.Output, false)}),
 			"table ip6 nat chain A: only built-in chains have a hook",
 		},
 		{
-			output(rules.Chain{
+			natWith(rules.Chain{
 				Name: "OUTPUT",
 				Base: &rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: -110},
 			}),
 			"table ip6 nat chain OUTPUT: type nat hook output priority -110; policy accept;: iptables has type nat hook output priority -100; policy accept;",
 		},
 		{
-			output(rules.Chain{Name: "OUTPUT"}),
+			natWith(rules.Chain{Name: "OUTPUT"}),
 			"table ip6 nat chain OUTPUT: no hook: iptables has type nat hook output priority -100; policy accept;",
 		},
 		{
-			output(rules.Chain{
+			natWith(rules.Chain{
 				Name: "OUTPUT", Base: save.Base("nat", rules.Output, false),
 				Rules: []rules.Rule{ruleOf(in)},
 			}),
@@ -395,11 +395,11 @@ func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 		want string // empty if the rule can be printed
 	}{
 		{"61 matches", many(61, mark), ""},
-		{"62 matches", many(62, mark), "254 words: iptables-restore takes 251"},
+		{"62 matches", many(62, mark), "254 words: iptables-restore takes at most 251"},
 		{"60 matches with a counter", counted(many(60, mark)), ""},
 		{
 			"61 matches with a counter", counted(many(61, mark)),
-			"250 words: iptables-restore takes 248",
+			"250 words: iptables-restore takes at most 248",
 		},
 		{"60 matches of many ports", many(60, ports), ""},
 	} {

@@ -87,7 +87,7 @@ func (p *rulePrinter) addTarget(a rules.Action, table string, words ...string) e
 }
 
 // addPortTarget writes a target with a port. It returns an error unless the rule matches only TCP
-// or only UDP.
+// or only UDP, and for port 0 in table nat.
 func (p *rulePrinter) addPortTarget(
 	a rules.Action, port uint16, table string, words ...string,
 ) error {

@@ -112,15 +112,14 @@ func wantLoaded(t *testing.T, want rules.Table, among []rules.Table) {
 		for i, r := range c.Rules {
 			if loaded := got.Chain(c.Name).Rules[i]; loaded.Comment != r.Comment ||
 				loaded.Hits != r.Hits {
-				t.Errorf("%s %s: comment %q and counter %v became %q and %v", c.Name, r.String(),
-					r.Comment, r.Hits,
-					loaded.Comment, loaded.Hits)
+				t.Errorf("%s %s: comment %q and counter %v after loading, want %q and %v", c.Name,
+					r.String(), loaded.Comment, loaded.Hits, r.Comment, r.Hits)
 			}
 		}
 	}
 }
 
-// withoutLines sets the line numbers of all rules to 0.
+// withoutLines sets the line numbers of all rules to 0 in place, and returns the tables.
 func withoutLines(tables []rules.Table) []rules.Table {
 	for _, t := range tables {
 		for _, c := range t.Chains {

@@ -42,7 +42,7 @@ func textKinds() []textKind {
 			"an error of kubectl",
 			contains(`\A(Error from server|error: |Unable to connect to the server)`),
 		},
-		{"YAML, as kubectl with -o yaml prints", contains(`(?m)^(apiVersion|kind): \S`)},
+		{"YAML, such as the output of kubectl with -o yaml", contains(`(?m)^(apiVersion|kind): \S`)},
 		{"the output of kubectl get", contains(`\A(NAMESPACE +)?NAME +\S`)},
 	}
 }

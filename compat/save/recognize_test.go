@@ -55,7 +55,7 @@ func TestParseRecognizesOtherTexts(t *testing.T) {
 		{"<?xml version=\"1.0\"?>\n", `f:1:1: "<?xml"`, "XML"},
 		{
 			"apiVersion: v1\nkind: Pod\n", `f:1:1: "apiVersion:"`,
-			"YAML, as kubectl with -o yaml prints",
+			"YAML, such as the output of kubectl with -o yaml",
 		},
 		{
 			"NAME   READY   STATUS\nweb-0  2/2  Running\n", `f:1:1: "NAME"`,

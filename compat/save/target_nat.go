@@ -59,8 +59,8 @@ func (r *moduleReader) targetDNAT() rules.Action {
 	return a
 }
 
-// targetSNAT parses the target SNAT. Unless the text contains only a single address, the
-// translation is unknown, because the kernel selects the address or the port.
+// targetSNAT parses the target SNAT. The model represents only the translation to a single address,
+// without ports and without random ports. Any other translation is unknown.
 func (r *moduleReader) targetSNAT() rules.Action {
 	o := r.requiredOption("--to-source")
 	if o == nil {

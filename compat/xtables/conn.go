@@ -60,7 +60,7 @@ func withTable(ns *netns.NS, operation string, id ID, use func(*conn) error) err
 	switch {
 	case err != nil:
 	case strconv.IntSize != 64:
-		err = errors.New("only supported in 64-bit processes, this process is " + runtime.GOARCH)
+		err = errors.New("supported only in 64-bit processes, but this process is " + runtime.GOARCH)
 	case id.Name == "" || len(id.Name) >= nameSize:
 		err = fmt.Errorf("%q is not a table name: must have 1 to %d bytes", id.Name, nameSize-1)
 	default:

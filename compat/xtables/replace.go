@@ -53,7 +53,7 @@ func Replace(ns *netns.NS, t *Table) error {
 			err = ErrChanged
 		}
 		if err != nil {
-			return &ReplacedError{fmt.Errorf("reading it back failed: %w", err)}
+			return &ReplacedError{fmt.Errorf("the check after the replacement failed: %w", err)}
 		}
 		*t = *fresh
 		return nil

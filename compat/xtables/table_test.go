@@ -162,7 +162,7 @@ func TestReadDecodesRules(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "filter")
 	if got := table.Chain("INPUT").Policy(); got != xtables.Drop {
-		t.Errorf("policy %d, want drop", got)
+		t.Errorf("policy %d, want %d", got, xtables.Drop)
 	}
 	r := table.Chain("INPUT").Rules[2] // -p tcp -m comment --comment "counts only"
 	h := r.Header()
