@@ -89,6 +89,7 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 // unreadable returns the effect of rules that cannot be read.
 func unreadable(err error) Effect {
 	return Effect{
-		Unknown: []string{fmt.Sprintf("foreign rules cannot be read: %v", err)}, Exhausted: true,
+		Bypasses: []Bypass{}, // not null in JSON
+		Unknown:  []string{fmt.Sprintf("foreign rules cannot be read: %v", err)}, Exhausted: true,
 	}
 }

@@ -1,6 +1,7 @@
 package foreign_test
 
 import (
+	"encoding/json"
 	"net/netip"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -257,6 +259,24 @@ func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
 	nameInterfaces(t, network, "loop lo")
 	if found.IsValid(network.Pod) {
 		t.Error("the snapshot is still valid after the change")
+	}
+}
+
+// TestEffectOfUnreadableRulesHasLists verifies that the effect of rules that cannot be read contains
+// lists in JSON, as the schema of rules check requires.
+func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
+	ns := netnstest.New(t)
+	if err := ns.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found := foreign.Inspect(ns, compiled(), diff.DefaultBudget)
+	text, err := json.Marshal(found.Effect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"bypasses":[],"unknown":["foreign rules cannot be read: `
+	if !strings.HasPrefix(string(text), want) {
+		t.Errorf("got %s, want it to begin with %s", text, want)
 	}
 }
 

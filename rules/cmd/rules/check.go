@@ -91,7 +91,8 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	switch {
 	case len(found.Differences) > 0: // the effect of foreign rules is not reported
 	case p.host != nil:
-		effect = &foreign.Effect{} // the node's rules capture nothing
+		// The node's rules capture nothing.
+		effect = &foreign.Effect{Bypasses: []foreign.Bypass{}, Unknown: []string{}}
 	default:
 		read := foreign.Inspect(ns, desired, diff.DefaultBudget)
 		effect = &read.Effect

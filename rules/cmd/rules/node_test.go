@@ -68,6 +68,7 @@ func TestNodeFlagSelectsTheRulesOfTheNode(t *testing.T) {
 				}
 			}
 			try(0, "holds exactly this ruleset", "check", "--node")
+			try(0, "\"bypasses\": [],\n    \"unknown\": []", "check", "--node", "--output", "json")
 			try(0, "snat ip to 169.254.7.127", "show", "--node")
 			try(0, "169.254.7.127", "show", "--node", "--live")
 			try(0, "169.254.7.127", "explain", "--node", probe)
