@@ -321,7 +321,7 @@ func TestTranslateRules(t *testing.T) {
 			}
 			got := listing(legacy, rules.IPv4)
 			if len(got) == 0 || !strings.HasSuffix(got[0], "OUTPUT: jump SLUICE_OUT") {
-				t.Fatalf("%q, want a jump to SLUICE_OUT in OUTPUT first", got)
+				t.Fatalf("rules %q, want a jump to SLUICE_OUT in OUTPUT first", got)
 			}
 			if diff := cmp.Diff(tc.want, got[1:]); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -357,7 +357,8 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 	if _, err := compat.Translate(onAddr); err == nil ||
 		!strings.Contains(err.Error(), "must be of family ip6") {
-		t.Errorf("an address of family ip in an inet table: error %v, want an address of family ip6", err)
+		t.Errorf("an address of family ip in an inet table: error %v, want an error about its family",
+			err)
 	}
 	onAddr.Tables[0].Family = rules.IPv4
 	if legacy, err = compat.Translate(onAddr); err != nil {

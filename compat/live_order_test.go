@@ -327,9 +327,9 @@ func TestNamespaceStateEqual(t *testing.T) {
 	}
 }
 
-// TestListAllChains verifies which lists of hook functions contain the chain inet a p. The lists
+// TestListsAllChains verifies which lists of hook functions contain the chain inet a p. The lists
 // need not contain NAT chains.
-func TestListAllChains(t *testing.T) {
+func TestListsAllChains(t *testing.T) {
 	a, _ := output([]outputChain{
 		{"inet a", "p", rules.Filter, 0, false, false}, {"inet a", "n", rules.NAT, 0, false, false},
 	})

@@ -158,7 +158,7 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 				for !l.stopped.Load() {
 					answer, err := network.Dial(c)
 					if err != nil || string(answer.By) != f.redirect {
-						t.Errorf("%s: answered by %s, want %s (%v)", c, answer, f.redirect, err)
+						t.Errorf("%s: %s, error %v; want an answer by %s", c, answer, err, f.redirect)
 						l.change(func() { l.failed = true })
 						return
 					}

@@ -218,7 +218,7 @@ func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, 65, unix.ENOPROTOOPT)
 	_, err = auto.Apply(ns, rs, compat.Snapshot{})
 	if err == nil || !compat.IsNotSupported(err) {
-		return fmt.Errorf("error %w, want an unsupported kernel", err)
+		return fmt.Errorf("error %w, want an error about an unsupported kernel", err)
 	}
 	fmt.Println(strings.ReplaceAll(err.Error(), "\n", "; "))
 	return nil

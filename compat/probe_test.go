@@ -67,7 +67,7 @@ func TestProbeFindsMissingKernelFeatures(t *testing.T) {
 	} {
 		if err := xtables.Probe(ns, f); !errors.Is(err, unix.ENOENT) &&
 			!errors.Is(err, unix.EPROTONOSUPPORT) {
-			t.Errorf("%s: error %v, want a missing feature", f, err)
+			t.Errorf("%s: error %v, want an error about a missing feature", f, err)
 		}
 	}
 }
