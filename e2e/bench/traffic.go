@@ -70,7 +70,7 @@ func loopbackSocket() (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 }
 
-// connectTo connects one socket to the other.
+// connectTo connects the socket from to the address of the socket to.
 func connectTo(from, to int) error {
 	address, err := unix.Getsockname(to)
 	if err != nil {
@@ -92,7 +92,8 @@ func (t *traffic) run(quit <-chan struct{}) {
 	var deadline time.Time // of the last replies; zero until quit is closed
 	for next := lastReply; ; {
 		if deadline.IsZero() {
-			// Write fails if netfilter drops the datagram at output. It then counts as lost.
+			// Write fails if netfilter drops the datagram at output. The datagram then counts as
+			// lost.
 			_, _ = unix.Write(t.client, []byte("ping"))
 			t.sent++
 		}

@@ -216,7 +216,7 @@ func (g Goal) sentence(v verdict) string {
 		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
 			v.actual, end)
 	}
-	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
+	return fmt.Sprintf("Goal: %s of %s %s × %s: %s, %s", g.Quantity.title(), g.Entry, v.expected,
 		v.worst.Name, v.actual, end)
 }
 

@@ -26,7 +26,7 @@ const (
 var quantities = []properties{
 	{Wall, "wall time", duration, true},
 	{CPU, "CPU time", duration, true},
-	{Rate, "per second", count, true},
+	{Rate, "rate per second", count, true},
 	{Memory, "memory", size, true},
 	{Executed, "programs executed", count, false},
 	{Lost, "packets lost", count, false},
