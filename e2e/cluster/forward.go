@@ -62,7 +62,7 @@ func (f *forwarder) forward(from net.Conn) {
 	<-done
 }
 
-// copyHalf copies from one connection to the other, and then closes the other one for writing.
+// copyHalf copies data from one connection to another, and then closes the destination for writing.
 func copyHalf(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()

@@ -30,8 +30,8 @@ type kindCluster struct {
 	kindNodes []*kindNode // the same nodes as in Cluster.nodes
 }
 
-// StartKind creates a cluster of two nodes with kind, and returns when it is ready to run pods. It
-// requires root. If Docker is not running on this machine, StartKind unpacks the distribution's
+// StartKind creates a cluster of two nodes with kind, and returns when the cluster is ready to run
+// pods. StartKind requires root. If Docker is not running on this machine, StartKind unpacks the distribution's
 // packages and runs Docker in an emulated machine (package machine). The first call builds the
 // software, which takes minutes. Call Stop to remove the cluster. The cluster is also removed when
 // this process ends.

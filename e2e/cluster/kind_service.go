@@ -64,8 +64,8 @@ func (n *kindNode) StartService(ctx context.Context, service string) error {
 	return nil
 }
 
-// moveManifest moves a service's manifest from one directory to the other. It does nothing if the
-// manifest has already been moved.
+// moveManifest moves a service's manifest from the directory from to the directory to. It does
+// nothing if the manifest has already been moved.
 func (n *kindNode) moveManifest(service, from, to string) error {
 	name := service + ".yaml"
 	if err := os.MkdirAll(n.Path(to), 0o700); err != nil {

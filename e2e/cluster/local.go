@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// Start creates a cluster of one node, and returns when it is ready to run pods. It requires root.
-// The first call builds the software, which takes minutes. Call Stop to remove the cluster. The
+// Start creates a cluster of one node, and returns when the cluster is ready to run pods. Start
+// requires root. The first call builds the software, which takes minutes. Call Stop to remove the cluster. The
 // cluster is also removed when this process ends.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {

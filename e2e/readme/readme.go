@@ -40,7 +40,7 @@ func (b Block) Write(path, content string) error {
 var ErrDifferent = errors.New("a generated block is out of date")
 
 // Check returns an error that wraps ErrDifferent if the block in a file has other content. The
-// error contains the lines that only one of them has.
+// error contains the lines that only the block or only content has.
 func (b Block) Check(path, content string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
