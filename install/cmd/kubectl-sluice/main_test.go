@@ -232,7 +232,7 @@ func newFakeCluster() *fakeCluster {
 	}
 }
 
-// sluice runs the plugin against the cluster until ctx ends.
+// sluice runs the plugin against the cluster. The end of ctx interrupts the plugin.
 func (f *fakeCluster) sluice(
 	ctx context.Context, t *testing.T, in io.Reader, args ...string,
 ) (code int, stdout, stderr string) {
@@ -462,10 +462,23 @@ func TestTraceEndsWithTheSignal(t *testing.T) {
 	if want := []string{
 		"shop/web-1: summary of shop/web-1", "shop/web-2: summary of shop/web-2",
 	}; code != 0 || !slices.Equal(lines, want) {
-		t.Errorf("exit code %d, %q, want %q\n%s", code, lines, want, stderr)
+		t.Errorf("exit code %d, lines %q; want 0 and %q\n%s", code, lines, want, stderr)
 	}
 	if want := "sluice-node-a: rules trace --pod shop/web-1 --until-eof --port 80"; !slices.Contains(f.ran, want) {
 		t.Errorf("ran %q, want %q", f.ran, want)
+	}
+}
+
+// TestWatchEndsWithTheSignal interrupts kubectl sluice status --watch during a query.
+func TestWatchEndsWithTheSignal(t *testing.T) {
+	f := newFakeCluster()
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.command = func(string, []string, io.Reader, io.Writer, io.Writer) int {
+		interrupt()
+		return 0
+	}
+	if code, stdout, stderr := f.sluice(ctx, t, nil, "status", "--watch"); code != 0 || stderr != "" {
+		t.Errorf("exit code %d, want 0 and no error\n%s%s", code, stdout, stderr)
 	}
 }
 
@@ -496,7 +509,7 @@ the node agents have different versions: 1 v1, 1 v2
 1 of 3 nodes are ready; pods: 3 redirected
 `
 	if code != 1 || stdout != want {
-		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, stdout, stderr, want)
+		t.Errorf("exit code %d, want 1; output\n%s%s\nwant\n%s", code, stdout, stderr, want)
 	}
 	code, stdout, stderr = f.sluice(t.Context(), t, nil, "status", "-o", "json")
 	var found clusterStatus
