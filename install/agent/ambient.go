@@ -48,7 +48,8 @@ func (a *Agent) prepareAmbient() error {
 	hostNode := &hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	m := &ambientMode{
 		hostNode: hostNode, guard: newGuard(hostNode, a.config, backend, a.reportHostRules),
-		ztunnels: ztunnel.New(log.Named("ztunnel"), ztunnel.Options{
+		// The logger has no name: package logs keeps only messages of such loggers for the status.
+		ztunnels: ztunnel.New(log, ztunnel.Options{
 			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
 		}),
 	}
@@ -118,7 +119,7 @@ func (m *ambientMode) hostRules() (agent.HostRules, error) {
 // hostRulesReason is the reason of events about the node's rules for probes.
 const hostRulesReason = "HostRulesChanged"
 
-// reportHostRules reports a change of the node's rules for probes, or of its kubelet.
+// reportHostRules reports a change of the node's rules for probes, or of the node's kubelet.
 func (a *Agent) reportHostRules(r hostrules.Report) {
 	a.metrics.Count(metrics.HostRulesEvents(string(r.Kind)), 1)
 	if r.Kind == hostrules.KubeletChanged {
@@ -153,7 +154,7 @@ func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
 // refuse their captured traffic.
 func (m *ambientMode) uninstall(ctx context.Context) error {
 	if err := errors.Join(m.pods.Uninstall(ctx), m.guard.Uninstall()); err != nil {
-		return fmt.Errorf("ambient mode: %w", err)
+		return fmt.Errorf("uninstall ambient mode: %w", err)
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func removeHostRules(v settings.Values, c *config.Config) (removed bool, err err
 	}
 	nftOnly := !isAmbient && c.Backend == compat.BackendNFT
 	if removed, err = hostNode.Remove(nftOnly); err != nil {
-		return removed, fmt.Errorf("the node's rules for probes: %w", err)
+		return removed, fmt.Errorf("remove the node's rules for probes: %w", err)
 	}
 	return removed, nil
 }
@@ -185,9 +186,9 @@ func removeHostRules(v settings.Values, c *config.Config) (removed bool, err err
 func (a *Agent) removeEarlierHostRules() {
 	removed, err := removeHostRules(a.options.Settings, a.config)
 	if err != nil {
-		a.options.Log.Warn("rules of an earlier agent with ambient mode cannot be removed",
+		a.options.Log.Warn("the node's rules of an earlier agent with ambient mode cannot be removed",
 			zap.Error(err))
 	} else if removed {
-		a.options.Log.Info("removed the node's rules of an earlier agent with ambient mode")
+		a.options.Log.Info("the node's rules of an earlier agent with ambient mode were removed")
 	}
 }

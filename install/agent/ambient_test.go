@@ -84,7 +84,7 @@ func (tn *testNode) checkHostRules(host *netns.NS, backend compat.Backend) {
 	found, err := backend.Check(host, rs, compat.Snapshot{})
 	if err != nil || len(found.Differences) > 0 || ns.ID() != host.ID() || h.Backend != string(backend.Name()) ||
 		len(h.Parameters.Pods) != 1 {
-		tn.t.Errorf("the agent describes the node's rules by %+v: differences %v, error %v; "+
+		tn.t.Errorf("the agent describes the node's rules as %+v: differences %v, error %v; "+
 			"want no difference and one pod", h, found.Differences, err)
 	}
 }
@@ -182,6 +182,27 @@ status: {phase: Running, podIP: 10.1.0.7}`
 			"changes of pods %v, want a removed annotation", backendsWithRules(t, pod),
 			backendsWithRules(t, host), tn.PodChanges())
 	}
+}
+
+// TestStatusContainsErrorsOfZtunnelsSocket checks that, if the agent cannot create ztunnel's socket,
+// the status contains the error to which the topic ztunnel refers.
+func TestStatusContainsErrorsOfZtunnelsSocket(t *testing.T) {
+	host := netnstest.New(t)
+	tn := newTestNode(t)
+	tn.env["AMBIENT_ENABLED"], tn.env["ZTUNNEL_UDS_ADDRESS"] = "true", tn.path("z/z.sock")
+	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.startNodeProcess(host)
+	tn.writeFile("z", "not a directory")
+	r := tn.run(nil)
+	r.waitReady()
+	if got := topic(r.status(), "ztunnel"); !strings.Contains(got, "see the errors below") {
+		t.Errorf("the topic ztunnel is %q, want a reference to the errors", got)
+	}
+	r.until("the status contains the error", func() bool {
+		return slices.ContainsFunc(r.status().Errors, func(l protocol.LoggedError) bool {
+			return strings.Contains(l.Error, tn.path("z"))
+		})
+	})
+	r.end()
 }
 
 // TestAmbientModeNeedsTheSocket checks that ambient mode without the plugin's socket is an error:
