@@ -82,7 +82,7 @@ func (a *Agent) socketPart() observe.Part {
 		part.Reasons = append(part.Reasons, "the node's pods have not been listed yet")
 	}
 	if refused := a.podCache.Refused(); refused != nil {
-		part.Reasons = append(part.Reasons, "cannot watch the node's pods: "+refused.Error())
+		part.Reasons = append(part.Reasons, "the agent cannot watch the node's pods: "+refused.Error())
 	}
 	return part
 }

@@ -68,8 +68,8 @@ func TestKubeconfigPart(t *testing.T) {
 		p := kubeconfigPart(row.path, row.status, now)
 		if text := strings.Join(p.Reasons, "; "); p.Ready != row.ready ||
 			!strings.Contains(text, row.reason) {
-			t.Errorf("%s: ready %v, %s; want %v, %s", row.name, p.Ready, text, row.ready,
-				row.reason)
+			t.Errorf("%s: ready %v, %s; want ready %v with the reason %s", row.name, p.Ready, text,
+				row.ready, row.reason)
 		}
 	}
 }

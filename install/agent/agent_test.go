@@ -133,8 +133,8 @@ func (tn *testNode) add(pod *netns.NS) {
 	}
 }
 
-// startADD starts an ADD of the plugin with the configuration that the agent has written, and
-// returns a function that waits for it.
+// startADD starts an ADD of the plugin with the configuration that the agent has written. It
+// returns a function that waits for the end of the ADD, and returns the output and the error.
 func (tn *testNode) startADD(name, uid string, pod *netns.NS) (wait func() (string, error)) {
 	tn.t.Helper()
 	data, err := os.ReadFile(tn.path("conf/10-net.conflist"))
@@ -332,6 +332,6 @@ func TestPortInUse(t *testing.T) {
 	defer l.Close()
 	r := tn.run(nil)
 	if err := <-r.done; err == nil || !strings.Contains(err.Error(), "MONITORING_PORT") {
-		t.Errorf("error %v, want one about MONITORING_PORT", err)
+		t.Errorf("the agent exited with %v, want an error about MONITORING_PORT", err)
 	}
 }

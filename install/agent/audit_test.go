@@ -54,7 +54,8 @@ func (tn *testNode) addSandbox(r rules.Redirect) (ns *netns.NS, file string) {
 	return ns, file
 }
 
-// addNetNS creates the network namespace /var/run/netns/cni-1, and returns its file.
+// addNetNS creates the network namespace /var/run/netns/cni-1, and returns the namespace and its
+// file.
 func (tn *testNode) addNetNS() (ns *netns.NS, file string) {
 	tn.t.Helper()
 	ns, file = netnstest.NewPod(tn.t), tn.path("netns/cni-1")

@@ -5,8 +5,8 @@
 // First the agent opens its ports, so that readiness can report why the node is not ready. Then it
 // tests the kernel by applying rules in a temporary network namespace. If this succeeds, it
 // installs the executables. Once the plugin can read pods through the agent's socket or with the
-// plugin's kubeconfig, it installs the configuration. Failed steps are repeated. Only steps that
-// need the API server wait for it.
+// plugin's kubeconfig, the agent installs the configuration. A failed step is repeated, except that
+// the agent exits if it cannot open a port. Only steps that need the API server wait for it.
 //
 // # Readiness
 //

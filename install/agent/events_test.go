@@ -153,7 +153,7 @@ func TestShortRejection(t *testing.T) {
 }
 
 // TestShortProblemsOfTheNode checks that a problem without a count is reported only if it lasts,
-// and that an exit reports it at once.
+// and that an exit reports it immediately.
 func TestShortProblemsOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

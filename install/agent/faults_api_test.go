@@ -28,11 +28,11 @@ var apiFaults = map[string]struct {
 }
 
 // maxRequests returns the maximum number of requests of an agent while the API server is faulty:
-// each component sends some at once, and then retries with pauses.
+// each component sends some immediately, and then retries with delays.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
 // TestFaultsOfTheAPIServer checks that the agent reports a fault, and that during the fault it
-// retries with pauses, keeps the plugin, and serves its cached pods. The agent recovers without a
+// retries with delays, keeps the plugin, and serves its cached pods. The agent recovers without a
 // restart.
 func TestFaultsOfTheAPIServer(t *testing.T) {
 	netnstest.RequireRoot(t)

@@ -42,7 +42,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 			time.Sleep(2 * maxSilence)
 			synctest.Wait()
 			if err := m.Stuck(); (err != nil) != row.stuck {
-				t.Errorf("%s: Stuck returns %v, want an error: %v", row.name, err, row.stuck)
+				t.Errorf("%s: stuck %t with the error %v, want stuck %t", row.name, err != nil, err, row.stuck)
 			}
 			cancel()
 			synctest.Wait()
@@ -60,7 +60,7 @@ func TestRequestToItself(t *testing.T) {
 		err := newSocketProbe(socket, nil).request(ctx)
 		cancel()
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("the request returns the error %v, want %q", err, want)
+			t.Errorf("the request returns the error %v; want the text %q, empty for no error", err, want)
 		}
 	}
 }

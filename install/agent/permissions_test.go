@@ -171,7 +171,7 @@ func TestRevokedPermissions(t *testing.T) {
 	r.until("the node is not ready", func() bool { return !r.readiness().Ready })
 	r.until("the socket is not ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Socket),
-			"false cannot watch the node's pods: ")
+			"false the agent cannot watch the node's pods: ")
 	})
 	tn.ForbidPods()
 	r.waitReady()

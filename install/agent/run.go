@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// A Runnable runs in parallel with the installation until ctx is done, and then returns soon.
+// A Runnable runs in parallel with the installation, and returns soon after ctx is done at the
+// latest.
 type Runnable func(ctx context.Context, d Dependencies)
 
 // Dependencies are the objects of the agent that runnables use.
@@ -86,7 +87,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		a.options.Log.Info("stopping")
+		a.options.Log.Info("the agent is stopping")
 	case err = <-failed:
 	case err = <-a.exit:
 	}
@@ -153,7 +154,7 @@ func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	a.node.Wake()
 }
 
-// openPorts opens the ports for probes and Prometheus.
+// openPorts opens the ports for probes and Prometheus, and serves them until ctx is done.
 func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed chan<- error) error {
 	health := observe.Health{
 		Ready: a.Readiness, Stuck: a.heartbeat.Stuck, Level: a.options.Log.Level,

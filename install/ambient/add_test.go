@@ -232,7 +232,7 @@ func TestAddRefusesTheNodesNamespace(t *testing.T) {
 	}
 }
 
-// TestManyAdds starts as many pods at once as a large node has.
+// TestManyAdds starts as many pods at the same time as a large node has.
 func TestManyAdds(t *testing.T) {
 	env := newTestEnv(t)
 	env.options.AddTimeout = time.Minute // for the race detector

@@ -24,8 +24,8 @@
 // # Migration from istio-cni
 //
 // While both istio-cni and Sluice are installed, both plugins enroll a pod in its ADD, and ztunnel
-// may be connected to istio-cni. Then the listeners of ztunnel in the pod's network
-// namespace prove that ztunnel serves the pod ([ztunnel.Serves]), and count as an acknowledgement.
+// may be connected to istio-cni. Then the listeners of ztunnel in the pod's network namespace prove
+// that ztunnel serves the pod ([ztunnel.Serves]), and count as an acknowledgement.
 // When istio-cni exits, ztunnel connects to this agent and receives all pods. istio-cni leaves its
 // rules in the pods; this agent removes them when a pod leaves ambient mode.
 //
@@ -45,8 +45,8 @@
 // audit).
 //
 // When the agent starts, it serves ztunnels only after it has listed all pods of the node and
-// searched for their network namespaces. The agent also sends ztunnel the pods whose
-// network namespaces were not found: ztunnel keeps those that it already serves.
+// searched for their network namespaces. The agent also sends ztunnel the pods whose network
+// namespaces were not found: ztunnel keeps the pods among them that it already serves.
 //
 // # The annotation
 //

@@ -20,8 +20,8 @@ import (
 // ambient mode once.
 
 // findLeftovers searches the network namespaces of pods outside ambient mode for rules of ambient
-// mode. It adds pods with such rules to n.pods, so that they leave. Pods whose network namespaces
-// were not found or could not be read are searched again in their next reconciliation.
+// mode. It adds pods with such rules to n.pods, so that they leave ambient mode. Pods whose network
+// namespaces were not found or could not be read are searched again in their next reconciliation.
 func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	n.markUnsearched(objects...)
 	found, _ := n.sandboxes(ctx, objects)

@@ -126,7 +126,7 @@ type Node struct {
 	pods map[string]*pod // by UID
 	// unsearched contains the UIDs of pods outside ambient mode whose network namespaces must be
 	// searched for rules of an earlier agent: the pods existed when the agent started, or left
-	// before their network namespaces were found.
+	// ambient mode before their network namespaces were found.
 	unsearched map[cluster.Name]string
 }
 

@@ -15,7 +15,7 @@ import (
 
 // When the agent starts, restore passes the existing pods in ambient mode to ztunnel and to the
 // node's rules, and then searches the other pods for rules of an earlier agent. It returns false if
-// ctx ends before the pods in ambient mode are known.
+// ctx ends before the pods are passed.
 func (n *Node) restore(ctx context.Context) bool {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

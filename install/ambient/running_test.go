@@ -286,12 +286,12 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 
 // TestSandboxIsReplaced covers a pod that gets a new sandbox without an ADD.
 func TestSandboxIsReplaced(t *testing.T) {
-	env, old, z := startEnrolled(t, nil)
+	env, previous, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.Changed("", "")
 	rulestest.Eventually(t, "the new sandbox has rules", func() bool { return env.hasRules(ns) })
 	rulestest.Eventually(t, "ztunnel has the new network namespace", func() bool { return z.Pods()["uid-web"] == ns.ID() })
-	if old.ID() == ns.ID() {
+	if previous.ID() == ns.ID() {
 		t.Fatal("the sandbox was not replaced")
 	}
 	rulestest.Eventually(t, "the pod is enrolled", func() bool { return env.Count()[ambient.Enrolled] == 1 })
@@ -305,7 +305,7 @@ func TestSandboxIsReplaced(t *testing.T) {
 // TestSandboxIsReplacedByAnADDThatIsUnderWay covers a runtime that starts a process of the pod
 // before ADD. The pod's status has the address of the earlier sandbox.
 func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
-	env, old, z := startEnrolled(t, nil)
+	env, previous, z := startEnrolled(t, nil)
 	ns := env.addSandbox("web", netnstest.New(t))
 	env.mu.Lock()
 	sb := env.sandboxes["uid-web"]
@@ -319,7 +319,7 @@ func TestSandboxIsReplacedByAnADDThatIsUnderWay(t *testing.T) {
 		defer env.mu.Unlock()
 		return env.searches > searches+1
 	})
-	if !hasNoRules(t, ns) || z.Pods()["uid-web"] != old.ID() {
+	if !hasNoRules(t, ns) || z.Pods()["uid-web"] != previous.ID() {
 		t.Error("the pod is enrolled before its ADD")
 	}
 	if _, err := env.add("web", ns); err != nil || !env.hasRules(ns) {

@@ -31,8 +31,8 @@ type Options struct {
 	UserAgent string
 	// Dial, unless nil, replaces [net.Dialer.DialContext].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Outcome, unless nil, is called with the token and the outcome of each request that was sent.
-	// The code is 0 if there is no reply.
+	// Outcome, unless nil, is called with the token and the outcome of each attempt to send a
+	// request. The code is 0 if there is no reply.
 	Outcome func(token string, code int, err error)
 }
 
@@ -47,7 +47,7 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	base, _, err := rest.DefaultServerURL(o.Server, "", schema.GroupVersion{Version: "v1"}, true)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, fmt.Errorf("create a client of the API server: %w", err)
 	}
 	t, err := newTransport(o)
 	if err != nil {
@@ -58,7 +58,7 @@ func New(o Options) (*Client, error) {
 		base:   strings.TrimSuffix(base.String(), "/"),
 	}
 	if c.http, err = rest.HTTPClientFor(c.config); err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, fmt.Errorf("create a client of the API server: %w", err)
 	}
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
@@ -76,7 +76,7 @@ func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient
 	config.APIPath, config.ContentConfig = path, content
 	client, err := rest.RESTClientForConfigAndClient(config, c.http)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, fmt.Errorf("create a client of the API server: %w", err)
 	}
 	return client, nil
 }

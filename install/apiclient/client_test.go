@@ -162,13 +162,13 @@ func TestInvalidOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, o := range map[string]apiclient.Options{
-		"client of the API server": {Server: "::", CAFile: s.CAFile()},
+		"create a client of the API server": {Server: "::", CAFile: s.CAFile()},
 		"certificate authority of the API server: open ": {Server: s.URL(), CAFile: noCA +
 			".missing"},
 		"ca.crt contains no certificate in PEM": {Server: s.URL(), CAFile: noCA},
 	} {
 		if _, err := apiclient.New(o); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("error %v, want %q", err, text)
+			t.Errorf("New returns the error %v, want an error that contains %q", err, text)
 		}
 	}
 	o := optionsFor(s)
@@ -179,6 +179,6 @@ func TestInvalidOptions(t *testing.T) {
 	o.TokenFile = noCA + ".missing"
 	_, err := get(t, newClient(t, o))
 	if err == nil || !strings.Contains(err.Error(), "service account token: ") {
-		t.Errorf("without a token: error %v, want one about the service account token", err)
+		t.Errorf("without a token: error %v, want an error about the service account token", err)
 	}
 }

@@ -71,9 +71,9 @@ func (t *transport) reload() *http.Transport {
 	if err != nil || bytes.Equal(ca, t.ca) {
 		return t.current
 	}
-	old := t.current
+	previous := t.current
 	if t.trust(ca) {
-		old.CloseIdleConnections()
+		previous.CloseIdleConnections()
 	}
 	return t.current
 }

@@ -203,7 +203,7 @@ func TestInsertErrors(t *testing.T) {
 	_, err := parse(t,
 		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x")
 	if err == nil || !strings.Contains(err.Error(), "no plugin besides x, sluice-cni: ") {
-		t.Errorf("a chain with only the replaced plugin: error %v, want one that no plugin remains", err)
+		t.Errorf("a chain with only the replaced plugin: error %v, want an error that no plugin remains", err)
 	}
 }
 

@@ -16,7 +16,8 @@ type Delegation string
 const (
 	// NoDelegation: the first plugin is not Multus.
 	NoDelegation Delegation = ""
-	// Followed: Multus runs the other configuration, or a copy of a configuration with the plugin.
+	// Followed: Multus runs the other configuration, or a copy of a configuration, and the copy
+	// contains the plugin.
 	Followed Delegation = "delegates to it"
 	// Unclear: it cannot be determined which configuration Multus runs; the network may be a
 	// NetworkAttachmentDefinition.

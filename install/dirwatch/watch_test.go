@@ -56,7 +56,7 @@ func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 	w, woken := newWatch(dir)
 	defer w.Close()
 	if err := w.Renew(); err == nil {
-		t.Error("no error for a missing directory")
+		t.Error("Renew returns no error for a missing directory")
 	}
 	for range 2 {
 		if err := os.Mkdir(dir, 0o700); err != nil {

@@ -77,7 +77,7 @@ func (j *Journal) renameDamaged(reason error) error {
 	return fmt.Errorf("%s: %w: %w; it was renamed to %s", j.path, ErrDamaged, reason, renamed)
 }
 
-// Entry returns the entry of the file at path, and whether it exists.
+// Entry returns the entry of the file at path, and reports whether there is one.
 func (j *Journal) Entry(path string) (Entry, bool) {
 	e, ok := j.entries[path]
 	return e, ok

@@ -113,7 +113,7 @@ func TestDirectoryOfAnotherOwner(t *testing.T) {
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+
 		" must be a directory of uid 0") {
-		t.Errorf("error %v, want one about the owner of the directory", err)
+		t.Errorf("failed with %v, want an error about the owner of the directory", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestAPathThatIsTooLong(t *testing.T) {
 	s.Run(ctx)
 	if err := <-failed; !strings.Contains(err.Error(),
 		"the path of a socket may have at most 107 bytes") {
-		t.Errorf("error %v, want one about the length of the path", err)
+		t.Errorf("failed with %v, want an error about the length of the path", err)
 	}
 }
 

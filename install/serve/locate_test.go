@@ -84,8 +84,8 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 			_, _, err := locate(t, serve.Options{Locate: row.locate})
 			if err == nil || !strings.Contains(err.Error(), row.text) ||
 				agent.IsNotFound(err) != row.notFound {
-				t.Errorf("error %v, not found: %v; want %q, not found: %v", err, agent.IsNotFound(err),
-					row.text, row.notFound)
+				t.Errorf("error %v, not found: %v; want an error with %q, not found: %v", err,
+					agent.IsNotFound(err), row.text, row.notFound)
 			}
 		})
 	}

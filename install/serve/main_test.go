@@ -45,7 +45,7 @@ var echo = objects{pod: func(_ context.Context, r source.Ref) ([]byte, bool, err
 		r.UID), false, nil
 }}
 
-// failing returns the error for every request for a pod, and from Ready.
+// failing returns objects whose methods Pod and Ready return the error.
 func failing(err error) objects {
 	return objects{ready: err, pod: func(context.Context, source.Ref) ([]byte, bool, error) {
 		return nil, false, err

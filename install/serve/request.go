@@ -38,7 +38,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	defer receiver.Close()
 	text, err := agent.ReadFrame(receiver, agent.MaxRequest)
 	if errors.Is(err, io.EOF) {
-		return nil // agents of earlier versions connect to test that this agent listens
+		return nil // agents of earlier versions connect to test whether this agent listens
 	}
 	if err != nil {
 		return fmt.Errorf("read a request: %w", err)

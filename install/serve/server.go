@@ -59,7 +59,7 @@ type Options struct {
 	Added func(agent.Add)
 	// Answered is called with the outcome and the duration of each query.
 	Answered func(Outcome, time.Duration)
-	// Failed is called with errors for the log: such as a client that is not root, an invalid
+	// Failed is called with errors for the log, such as a client that is not root, an invalid
 	// request, or a removed socket.
 	Failed func(error)
 }
@@ -125,9 +125,9 @@ func New(o Options) *Server {
 // It is false before and after Run.
 func (s *Server) Listening() bool { return s.listener.Listening() }
 
-// Run serves until the context ends, and returns after all requests are answered. The socket
+// Run serves until the context ends, and returns after all requests have been handled. The socket
 // remains, because the next agent replaces it; until then the plugin uses the API server. Errors
-// are passed to Options.Failed, and the failed operation is repeated.
+// are passed to Options.Failed, and a failure to create the socket is repeated.
 func (s *Server) Run(ctx context.Context) {
 	defer s.cancel()
 	defer context.AfterFunc(ctx, s.cancel)()

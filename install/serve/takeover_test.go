@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestANewAgentTakesOver checks that each request finds the old or the new agent during a rolling
+// TestANewAgentTakesOver checks that each request reaches the old or the new agent during a rolling
 // update.
 func TestANewAgentTakesOver(t *testing.T) {
 	path := socket(t)

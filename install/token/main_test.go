@@ -132,12 +132,12 @@ func (env *testEnv) checkProblem(text string) {
 	}
 	if err == nil {
 		if text != "" {
-			env.t.Errorf("no problem, want %q", text)
+			env.t.Errorf("the status has no problem, want a problem with %q", text)
 		}
 		return
 	}
 	if text == "" || !strings.Contains(err.Error(), text) {
-		env.t.Errorf("problem %v, want %q", err, text)
+		env.t.Errorf("problem %v; want the text %q, empty for no problem", err, text)
 	}
 	_, published := env.published()
 	projected, _ := os.ReadFile(env.options.TokenFile)

@@ -22,8 +22,8 @@ const issueTimeout = 10 * time.Second
 // maxMessageBytes limits the length of the API server's message in errors.
 const maxMessageBytes = 300
 
-// errNotPermitted is wrapped by the error if the API server forbids or does not support the
-// request, or the agent's token names no service account.
+// errNotPermitted is wrapped by the error of requestToken if the API server forbids or does not
+// support the request, or the agent's token names no service account.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
 // requestToken requests a token for the service account of the given token. The new token is not

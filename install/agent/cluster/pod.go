@@ -19,8 +19,8 @@ func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion s
 	}, nil)
 }
 
-// LabelPod adds a label to a pod with the UID. It patches the status, which is the smallest
-// permission that includes labels.
+// LabelPod adds a label to a pod with the UID. It patches the status, because the permission for
+// this is the smallest that includes labels.
 func (c *Client) LabelPod(ctx context.Context, pod Name, uid, key, value string) error {
 	return c.do(ctx, http.MethodPatch, podPath(pod)+"/status", map[string]any{
 		"metadata": map[string]any{"uid": uid, "labels": map[string]string{key: value}},

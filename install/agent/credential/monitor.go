@@ -29,7 +29,7 @@ const (
 	pollInterval = 10 * time.Second
 )
 
-// Options of a [Monitor]. TokenFile, CAFile and Record are required.
+// Options are the options of a [Monitor]. TokenFile, CAFile and Record are required.
 type Options struct {
 	// TokenFile and CAFile are the paths of the credentials.
 	TokenFile, CAFile string

@@ -115,28 +115,28 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	}
 }
 
-// TestExitsBackOff checks that the pauses between exits double over restarts, up to an hour, and
+// TestExitsBackOff checks that the delays between exits double across restarts, up to an hour, and
 // are reset after a token was accepted for an hour.
 func TestExitsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
-		old := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour),
+		expired := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour),
 			time.Now().Add(-23*time.Hour))
-		p.project("token", old)
-		// The pauses double from one minute on. The kubelet always has at least two minutes.
+		p.project("token", expired)
+		// The delays double from one minute on. The kubelet always has at least two minutes.
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
-			elapsed, err := timeToExit(m, done, old, 401, 2*time.Hour)
+			elapsed, err := timeToExit(m, done, expired, 401, 2*time.Hour)
 			if want *= time.Minute; err == nil || elapsed < want || elapsed > want+pollInterval+time.Second {
 				t.Errorf("exit %d after %v with %v, want an error after %v", i+1, elapsed, err, want)
 			}
 		}
 		m, done := p.start()
-		if elapsed, err := timeToExit(m, done, old, 200, 3*time.Hour); elapsed < 3*time.Hour {
+		if elapsed, err := timeToExit(m, done, expired, 200, 3*time.Hour); elapsed < 3*time.Hour {
 			t.Errorf("the monitor ends after %v although the token is accepted: %v", elapsed, err)
 		}
 		if n, _ := m.Exits(); n != 0 {
-			t.Errorf("%d exits are still recorded", n)
+			t.Errorf("%d exits are still recorded, want 0", n)
 		}
 	})
 }

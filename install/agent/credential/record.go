@@ -41,8 +41,8 @@ func (e exits) store(path string) error {
 	return err
 }
 
-// nextAllowed returns the earliest time of the next exit, or the zero time if there was no exit. If the last
-// exit is in the future, because the clock was set back, it counts as now.
+// nextAllowed returns the earliest time of the next exit, or the zero time if there was no exit. If
+// the last exit is in the future, because the clock was set back, it counts as now.
 func (e exits) nextAllowed(now time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}

@@ -49,7 +49,8 @@ func TestStuck(t *testing.T) {
 			err := m.Stuck()
 			if (err != nil) != phase.stuck ||
 				err != nil && !strings.Contains(err.Error(), "the auditor has made no progress") {
-				t.Errorf("%s: Stuck returns %v, want an error: %v", phase.name, err, phase.stuck)
+				t.Errorf("%s: stuck %t with the error %v; want stuck %t, and an error only about the auditor",
+					phase.name, err != nil, err, phase.stuck)
 			}
 		}
 		cancel()

@@ -70,7 +70,7 @@ func deleteAndList(
 	}
 	remaining, err := c.Pods(ctx, d.Namespace, "k8s-app="+d.Name)
 	if err != nil {
-		return nil, fmt.Errorf("pods of DaemonSet %s: %w", d, err)
+		return nil, fmt.Errorf("list the pods of DaemonSet %s: %w", d, err)
 	}
 	return remaining, nil
 }

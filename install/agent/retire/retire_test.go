@@ -150,7 +150,7 @@ func TestObservedDaemonSetDecides(t *testing.T) {
 }
 
 func TestEverywhere(t *testing.T) {
-	t.Run("the DaemonSet is deleted in the foreground, after waiting for all agents", func(t *testing.T) {
+	t.Run("the DaemonSet is deleted in the foreground, and all agents are awaited", func(t *testing.T) {
 		tn := newTestNode(t)
 		tn.SetAgents("sluice-node-a", "sluice-node-b")
 		var reported []string

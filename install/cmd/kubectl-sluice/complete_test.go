@@ -71,7 +71,7 @@ func TestCompletion(t *testing.T) {
 			words := strings.Split(strings.TrimSpace(stdout), "\n")
 			words = words[:len(words)-1] // the directive
 			if code != 0 || !slices.Equal(words, c.want) {
-				t.Errorf("exit code %d, %q, want %q\n%s", code, words, c.want, stderr)
+				t.Errorf("exit code %d, words %q; want 0 and %q\n%s", code, words, c.want, stderr)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestSIGTERM(t *testing.T) {
 	}
 }
 
-// wait waits for the end of the process, and returns its output.
+// wait waits for the end of the process, and returns its output and the error of Wait.
 func (p *process) wait() (string, error) {
 	err := p.Wait()
 	return p.out.String(), err

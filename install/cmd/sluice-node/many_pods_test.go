@@ -222,8 +222,8 @@ func (node *testNode) startWith(namespaces []*netns.NS, args ...string) *process
 
 // scrape returns the metrics; empty while the port does not answer.
 func (node *testNode) scrape(port string) string {
-	was := node.url
-	defer func() { node.url = was }()
+	healthURL := node.url
+	defer func() { node.url = healthURL }()
 	node.url = "http://127.0.0.1:" + port
 	_, text := node.ask("GET", "/metrics", "")
 	return text

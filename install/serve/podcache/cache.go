@@ -113,7 +113,8 @@ func (c *Cache) Synced() bool { return c.pods.isSynced() }
 func (c *Cache) Requested() bool { return c.Synced() || c.pods.watchError() != nil }
 
 // Refused returns the error of the last request for the node's pods if the API server rejected the
-// credentials or permissions, and otherwise nil. While it is not nil, the cache is not updated.
+// credentials or denied permission, and otherwise nil. While it is not nil, the cache is not
+// updated.
 func (c *Cache) Refused() error { return c.pods.refusedError() }
 
 // Ready returns nil if pods can be read now: the watch is established, or pods can be fetched.

@@ -173,8 +173,8 @@ func TestWhichPodsAreFetched(t *testing.T) {
 						row.kind)
 				}
 				if n := len(env.fetchedPaths()); (n > 0) != row.fetched {
-					t.Errorf("requests for single objects %v, want some: %v", env.fetchedPaths(),
-						row.fetched)
+					t.Errorf("requests for single objects %v; want requests if and only if the pod is "+
+						"fetched, which is %v here", env.fetchedPaths(), row.fetched)
 				}
 			})
 		})

@@ -91,7 +91,7 @@ func (s *store) watchError() error {
 }
 
 // refusedError returns the reason why the watch is interrupted if the API server rejected the
-// credentials or permissions, and otherwise nil.
+// credentials or denied permission, and otherwise nil.
 func (s *store) refusedError() error {
 	if err := s.watchError(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return err

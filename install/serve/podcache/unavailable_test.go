@@ -107,7 +107,8 @@ func TestRefused(t *testing.T) {
 					synctest.Wait()
 					if err := env.Refused(); (err != nil) != (want != "") ||
 						err != nil && !strings.Contains(err.Error(), want) {
-						t.Errorf("%s: Refused returns %v, want %q", description, err, want)
+						t.Errorf("%s: Refused returns the error %v; want the text %q, empty for no error",
+							description, err, want)
 					}
 				}
 				wantRefused("before the fault", 6*time.Second, "")
@@ -175,7 +176,7 @@ func TestErrorsHaveNoToken(t *testing.T) {
 				_, _, err := env.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
 				if err := errors.Join(append(env.takeFailures(), err)...); err == nil ||
 					strings.Contains(err.Error(), env.server.Token()) {
-					t.Errorf("error %v, want one without the token", err)
+					t.Errorf("error %v, want an error without the token", err)
 				}
 			})
 		})
@@ -185,6 +186,6 @@ func TestErrorsHaveNoToken(t *testing.T) {
 func TestNodeNameIsNeeded(t *testing.T) {
 	if _, err := podcache.New(podcache.Options{}); err == nil ||
 		!strings.Contains(err.Error(), "the node has no name") {
-		t.Errorf("error %v, want one about the name of the node", err)
+		t.Errorf("New returns the error %v, want an error about the name of the node", err)
 	}
 }
