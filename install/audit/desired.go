@@ -280,7 +280,7 @@ func (r *auditRun) object(ctx context.Context) (*decide.Pod, error) {
 	return identityOf(r.item.Ref), nil
 }
 
-// identityOf returns the object of an orphaned pod, which contains only the identity.
+// identityOf returns an object for an orphaned pod that contains only the pod's identity.
 func identityOf(ref source.Ref) *decide.Pod {
 	return &decide.Pod{Metadata: decide.Metadata{
 		Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,

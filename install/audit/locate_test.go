@@ -188,13 +188,13 @@ func TestLocateAnOrphanedPod(t *testing.T) {
 			"a pod without a record", "SLUICE_AUDIT=false REPAIR_ENABLED=false", false,
 			func(env *testEnv) { env.addSandbox(web); env.put(web, running) },
 			"", source.NotFound,
-			"the API server has no pod shop/web on this node, and the agent has no record of one that was deleted",
+			"the API server has no pod shop/web on this node, and the agent has no record of a deleted pod with this name",
 		},
 		{
 			"a pod that may be in ambient mode", "", true,
 			func(env *testEnv) { env.addSandbox(web); env.record(web, nil); env.put(web, running) },
 			"", source.Unavailable,
-			"whether it is in ambient mode is unknown; examine its network namespace with --netns /run/netns/",
+			"whether the pod is in ambient mode is unknown; examine its network namespace with --netns /run/netns/",
 		},
 		{
 			"a node whose pods are not listed yet", "", false,
@@ -234,7 +234,7 @@ func TestLocateAnOrphanedPod(t *testing.T) {
 }
 
 // TestLocateTheLatestOrphanedPod checks that the pod with the latest ADD is located if several
-// force-deleted pods with its name have sandboxes, and that one without a sandbox is ignored.
+// force-deleted pods with its name have sandboxes, and that a pod without a sandbox is ignored.
 func TestLocateTheLatestOrphanedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := startTestEnv(t, nil)

@@ -18,8 +18,8 @@ const anyVersion = "0"
 
 // addOrphans adds the orphaned pods: pods that the API server does not have any more although their
 // sandboxes may exist, for example because their deletion was forced. It finds them by the records
-// of ADD and of repairs, which also define their desired states. An audit removes an
-// orphaned pod whose sandbox was searched for and does not exist.
+// of ADD and of repairs, which also define their desired states. An audit removes an orphaned pod
+// whose sandbox was searched for and does not exist.
 func (a *Auditor) addOrphans(ctx context.Context) {
 	a.warn("the records of ADD cannot be read", a.records.Refresh())
 	var recorded []source.Ref
@@ -50,17 +50,17 @@ func (a *Auditor) addOrphans(ctx context.Context) {
 	}
 }
 
-// locateOrphan returns the location of an orphaned pod. If several have the name, the one with the
-// latest ADD and an existing sandbox is returned. The result is an error of the kind Unavailable if
-// the pod may be in ambient mode: pods enter and leave this mode while they run, and only the API
-// server has the labels that decide.
+// locateOrphan returns the location of an orphaned pod. If several orphaned pods have the name, it
+// returns the location of the pod with the latest ADD among those whose sandbox exists. The result
+// is an error of the kind Unavailable if the pod may be in ambient mode: pods enter and leave this
+// mode while they run, and only the API server has the labels that decide.
 func (a *Auditor) locateOrphan(
 	ctx context.Context, namespace, name string,
 ) (agent.Location, error) {
 	pods := a.recordedPods(namespace, name)
 	if len(pods) == 0 {
 		return agent.Location{}, source.WithKind(source.NotFound, fmt.Errorf("the API server has "+
-			"no pod %s/%s on this node, and the agent has no record of one that was deleted",
+			"no pod %s/%s on this node, and the agent has no record of a deleted pod with this name",
 			namespace, name))
 	}
 	var reasons error
@@ -73,7 +73,7 @@ func (a *Auditor) locateOrphan(
 		}
 		if d.redirect == nil && a.Decide.Ambient != nil || d.ambient != nil {
 			return agent.Location{}, source.WithKind(source.Unavailable, fmt.Errorf("the API "+
-				"server no longer has the pod, but its sandbox exists; whether it is in ambient "+
+				"server no longer has the pod, but its sandbox exists; whether the pod is in ambient "+
 				"mode is unknown; examine its network namespace with --netns %s", sb.Path))
 		}
 		l := a.location(ref, d)

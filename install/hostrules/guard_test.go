@@ -298,11 +298,11 @@ func TestRemovalNeedsNoRawSocketsWithNFT(t *testing.T) {
 		if err := env.withoutNetRaw(func() error {
 			removed, err := hostrules.RemoveRules(env.options.Lock, nftOnly)
 			if removed != hasRules {
-				t.Errorf("removed %t, want %t", removed, hasRules)
+				t.Errorf("with nftOnly %t: removed %t, want %t", nftOnly, removed, hasRules)
 			}
 			return err
 		}); (err == nil) != nftOnly {
-			t.Errorf("with nftOnly %t: error %v, want an error: %t", nftOnly, err, !nftOnly)
+			t.Errorf("with nftOnly %t: error %v, want one only without nftOnly", nftOnly, err)
 		}
 		if env.hasRules("10.0.0.1") {
 			t.Error("rules remain in nf_tables")

@@ -32,8 +32,8 @@ func (n *Node) Remove(nftOnly bool) (removed bool, err error) {
 
 // remove removes the rules in the network namespace of the thread from all backends. It holds the
 // lock of the iptables programs if there are rules in iptables-legacy. If it cannot read a backend,
-// for example without CAP_NET_RAW, it removes the rules from the other one and returns the error. If
-// nftOnly is set, it returns no error if it may not read iptables-legacy.
+// for example without CAP_NET_RAW, it removes the rules from the other backend and returns the
+// error. If nftOnly is set, a missing permission to read iptables-legacy is no error.
 func remove(
 	lock func() (unlock func(), err error), nftOnly bool,
 ) (removed bool, err error) {

@@ -100,6 +100,7 @@ func (s Store) List() (map[string]Entry, error) {
 	return entries, err
 }
 
+// read reads the entry in a file. It returns an error if the entry's parameters are invalid.
 func read(path string) (Entry, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -107,10 +108,10 @@ func read(path string) (Entry, error) {
 	}
 	var e Entry
 	if err := json.Unmarshal(data, &e); err != nil {
-		return Entry{}, fmt.Errorf("%s: %w", path, err)
+		return Entry{}, fmt.Errorf("decode %s: %w", path, err)
 	}
 	if err := e.Redirect.Validate(); err != nil {
-		return Entry{}, fmt.Errorf("%s: %w", path, err)
+		return Entry{}, fmt.Errorf("%s: the parameters are invalid: %w", path, err)
 	}
 	return e, nil
 }

@@ -59,7 +59,7 @@ func parseStartTime(stat []byte) (uint64, error) {
 	const index = 22 - 3 // the fields after the name begin with field 3
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= index {
-		return 0, errors.New("no start time")
+		return 0, errors.New("the stat file has no start time")
 	}
 	return strconv.ParseUint(string(fields[index]), 10, 64)
 }

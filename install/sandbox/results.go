@@ -77,7 +77,7 @@ func (r *results) read(file string) (result, error) {
 		return result{}, err
 	}
 	if c.candidate, err = parseResult(text); err != nil {
-		c.err = fmt.Errorf("%s: %w", file, err)
+		c.err = fmt.Errorf("parse %s: %w", file, err)
 	}
 	c.candidate.time = c.time
 	return c, nil
@@ -149,7 +149,7 @@ func parseResult(text []byte) (candidate, error) {
 	args := map[string]string{}
 	for _, a := range c.Args {
 		if old, twice := args[a[0]]; twice && old != a[1] {
-			return candidate{}, fmt.Errorf("two values of %q", a[0])
+			return candidate{}, fmt.Errorf("the CNI arguments contain two values of %q", a[0])
 		}
 		args[a[0]] = a[1]
 	}

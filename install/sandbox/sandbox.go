@@ -99,7 +99,7 @@ func (s Sandbox) exists() bool {
 func identify(path string) (netns.ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return netns.ID{}, fmt.Errorf("%s: %w", path, err)
+		return netns.ID{}, fmt.Errorf("%s: stat: %w", path, err)
 	}
 	return netns.ID{Dev: st.Dev, Ino: st.Ino}, nil
 }

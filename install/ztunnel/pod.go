@@ -46,7 +46,7 @@ func newServedPod(p Pod) (*servedPod, error) {
 	}
 	ns, err := netns.FromHandle(vishnetns.NsHandle(p.Netns.FD()))
 	if err != nil {
-		return nil, fmt.Errorf("pod %s: %w", p, err)
+		return nil, fmt.Errorf("pod %s: duplicate the network namespace: %w", p, err)
 	}
 	served.Netns = ns
 	return served, nil
