@@ -61,7 +61,7 @@ func (cleanupResult) kind() string { return "Cleanup" }
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	removeOwn, removeIstio := s.removeOwn, compat.RemoveIstioObjects
 	if p.dryRun {
-		removeOwn, removeIstio = s.findOwn, compat.FindIstioObjects
+		removeOwn, removeIstio = s.previewOwn, compat.FindIstioObjects
 	} else {
 		s.removeStaleTrace(ns)
 	}
@@ -90,21 +90,44 @@ func routingWithoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
-// findOwn lists Sluice's rules in the backends, and its routes unless another backend needs them.
-func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
-	var lines []string
-	var faults []error
+// previewOwn lists the rules and routes that removeOwn would remove. It prints a warning if it may not
+// read iptables-legacy and only rules in nf_tables would be removed, because removeOwn then assumes
+// that no rules in iptables-legacy need the routes.
+func (s *system) previewOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
+	return s.previewFrom(ns, compat.Backends(), backends)
+}
+
+// previewFrom is previewOwn with the list of all backends.
+func (s *system) previewFrom(ns *netns.NS, all, selected []compat.Backend) ([]string, error) {
+	lines, ignored, err := findOwn(ns, all, selected)
+	if ignored != nil {
+		s.warn("whether iptables-legacy contains rules of Sluice, which need the routes, is "+
+			"unknown: %v", ignored)
+	}
+	return lines, err
+}
+
+// findOwn lists Sluice's rules in the selected backends, and its routes unless another backend needs
+// them or cannot be read. ignored is the error of a missing permission to read iptables-legacy, if
+// this backend is not selected: the process can then not have written rules there.
+func findOwn(
+	ns *netns.NS, all, selected []compat.Backend,
+) (lines []string, ignored, err error) {
 	keep, routesNeeded := routingWithoutRules(), false
-	for _, b := range compat.Backends() {
-		selected := slices.Contains(backends, b)
-		found, err := b.Read(ns)
+	for _, b := range all {
+		isSelected := slices.Contains(selected, b)
+		found, readErr := b.Read(ns)
 		switch {
-		case compat.IsNotSupported(err):
+		case compat.IsNotSupported(readErr):
 			continue
-		case err != nil && selected:
-			faults = append(faults, err)
+		case readErr != nil && !isSelected && b.Name() == compat.BackendLegacy &&
+			compat.IsNotPermitted(readErr):
+			ignored = readErr
+		case readErr != nil:
+			err = errors.Join(err, readErr)
+			routesNeeded = routesNeeded || !isSelected
 		case len(found.Tables) == 0: // nothing to list
-		case selected:
+		case isSelected:
 			keep = rules.Routing{}
 			lines = append(lines, contents(b, found)...)
 		default:
@@ -112,10 +135,10 @@ func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, err
 		}
 	}
 	if routesNeeded {
-		return lines, errors.Join(faults...)
+		return lines, ignored, err
 	}
-	routes, err := route.Find(ns, keep)
-	return append(lines, routes...), errors.Join(append(faults, err)...)
+	routes, findErr := route.Find(ns, keep)
+	return append(lines, routes...), ignored, errors.Join(err, findErr)
 }
 
 // removeOwn removes Sluice's rules and routes, and returns the names of the removed objects. If it
@@ -123,7 +146,7 @@ func (s *system) findOwn(ns *netns.NS, backends []compat.Backend) ([]string, err
 // names if the remaining objects cannot be read.
 func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	// Rules that cannot be read can still be removed.
-	lines, unread := s.findOwn(ns, backends)
+	lines, _, unread := findOwn(ns, compat.Backends(), backends)
 	var faults []error
 	removed := false
 	// Removing the last rules also removes the routes. nft, which usually has the rules, comes
@@ -140,7 +163,7 @@ func (s *system) removeOwn(ns *netns.NS, backends []compat.Backend) ([]string, e
 	case unread != nil:
 		return []string{"rules of Sluice"}, err // it is not known which
 	case err != nil:
-		remaining, unread := s.findOwn(ns, backends)
+		remaining, _, unread := findOwn(ns, compat.Backends(), backends)
 		if unread != nil {
 			return nil, errors.Join(err, unread)
 		}
