@@ -84,10 +84,10 @@ func newExplainCommand(s *system) *cobra.Command {
 			errs = append(errs, errors.New("--config requires --pod with a file"))
 		}
 		if p.podFile != "" {
-			return append(errs, in.podConflicts(p)...)
+			return slices.Concat(errs, in.podConflicts(p), in.backendWithoutLive(p))
 		}
 		if p.pod != (podName{}) {
-			return append(errs, liveWithoutPacket(p, packets)...)
+			return slices.Concat(errs, liveWithoutPacket(p, packets), in.backendWithoutLive(p))
 		}
 		if len(packets) == 0 {
 			errs = append(errs,
@@ -97,7 +97,7 @@ func newExplainCommand(s *system) *cobra.Command {
 		// A namespace without a parameter of the ruleset implies --live.
 		hasRuleset := len(in.givenIn(captureSections)) > 0
 		p.live = p.live || !hasRuleset && (p.netnsPath != "" || p.pid != 0)
-		return append(errs, in.rejectedWithLive(p)...)
+		return slices.Concat(errs, in.rejectedWithLive(p), in.backendWithoutLive(p))
 	}
 	cmd := &cobra.Command{
 		Use:   "explain [FLAG]... [PACKET]...",
@@ -121,6 +121,14 @@ func (in *inputs) rejectedWithLive(p *parameters) []error {
 		}
 	}
 	return errs
+}
+
+// backendWithoutLive returns an error for --backend without --live, because it only selects live rules.
+func (in *inputs) backendWithoutLive(p *parameters) []error {
+	if !p.live && len(in.given["backend"]) > 0 {
+		return []error{errors.New("--backend requires --live: it selects the kernel's rules to read")}
+	}
+	return nil
 }
 
 // liveWithoutPacket returns an error for --live without a packet.
