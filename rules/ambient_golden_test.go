@@ -202,7 +202,8 @@ func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 	}
 }
 
-// wantDifferentOnlyIn fails unless the rulesets differ in exactly these families, for the reason.
+// wantDifferentOnlyIn fails unless the rulesets differ in exactly these families. The message
+// contains the reason for the expected difference.
 func wantDifferentOnlyIn(
 	t testing.TB, backend string, sluice, istio rules.Ruleset, families []rules.Family,
 	reason string,

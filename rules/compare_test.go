@@ -12,7 +12,7 @@ import (
 
 // comparedRedirect returns parameters whose ruleset has sets, rules with several actions, and
 // routes.
-func comparedRedirect() rules.Redirect { return typical(everyParameter, tproxyMode) }
+func comparedRedirect() rules.Redirect { return typical(mostParameters, tproxyMode) }
 
 // inChain returns a change of the named chain.
 func inChain(name string, change func(*rules.Chain)) func(*rules.Ruleset) {

@@ -26,8 +26,8 @@ func cniDefaults(r *rules.Redirect) {
 	r.IPv6 = true
 }
 
-// everyParameter sets most parameters that can be combined.
-func everyParameter(r *rules.Redirect) {
+// mostParameters sets most parameters that can be combined.
+func mostParameters(r *rules.Redirect) {
 	r.IPv6, r.DropInvalid = true, true
 	r.OutboundCIDRs = prefixSelection("10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112")
 	r.OutboundExcludeCIDRs = prefixSelection("10.9.0.0/16,169.254.169.254/32,fd00:9::/64").Prefixes
@@ -45,8 +45,8 @@ func TestCompiledText(t *testing.T) {
 		"cni-default":        typical(cniDefaults),
 		"tproxy-dual":        typical(tproxyMode, ipv6),
 		"tproxy-strict":      typical(tproxyMode, (*rules.Redirect).StrictIstio),
-		"everything":         typical(everyParameter),
-		"everything-tproxy":  typical(everyParameter, tproxyMode),
+		"everything":         typical(mostParameters),
+		"everything-tproxy":  typical(mostParameters, tproxyMode),
 		"keep-established": typical(cniDefaults, func(r *rules.Redirect) {
 			r.KeepEstablished = true
 		}),
@@ -124,7 +124,7 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 			r.OutboundCIDRs.All = false
 		}), "nat-prerouting nat-output nat-output-lo"},
 		{
-			"everything", typical(everyParameter, tproxyMode),
+			"everything", typical(mostParameters, tproxyMode),
 			"raw-prerouting raw-output mangle-prerouting mangle-output nat-prerouting nat-output nat-output-lo nat-output-groups",
 		},
 	} {
@@ -209,7 +209,7 @@ func TestRouting(t *testing.T) {
 
 func TestPrioritiesAreTenLowerThanIstiosUnlessStrict(t *testing.T) {
 	priorities := func(strict bool) string {
-		r := typical(everyParameter, tproxyMode)
+		r := typical(mostParameters, tproxyMode)
 		if strict {
 			r.StrictIstio()
 		}
@@ -238,8 +238,8 @@ func TestPrioritiesAreTenLowerThanIstiosUnlessStrict(t *testing.T) {
 // order, that its comment is not too long, and that the targets of its jumps exist.
 func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 	for _, r := range []rules.Redirect{
-		typical(everyParameter), typical(everyParameter, tproxyMode), typical(cniDefaults),
-		typical(everyParameter, tproxyMode, func(r *rules.Redirect) { r.KeepEstablished = true }),
+		typical(mostParameters), typical(mostParameters, tproxyMode), typical(cniDefaults),
+		typical(mostParameters, tproxyMode, func(r *rules.Redirect) { r.KeepEstablished = true }),
 		typical(func(r *rules.Redirect) {
 			r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
 			r.OutboundCIDRs.All = false
@@ -273,7 +273,7 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 }
 
 func TestAppendingToTheSlicesOfARuleChangesNoOtherRule(t *testing.T) {
-	r := typical(everyParameter)
+	r := typical(mostParameters)
 	changed, want := compile(t, r), compile(t, r)
 	for _, c := range changed.Tables[0].Chains {
 		for _, rule := range c.Rules {

@@ -129,7 +129,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 }
 
 // changeRule removes a rule, exchanges it with the last rule, negates its matches of addresses and
-// ports, or replaces its actions by accept. It reports whether there is a rule.
+// ports, or replaces its actions with accept. It reports whether there is a rule.
 func changeRule(t *rapid.T, rs rules.Ruleset) (changed rules.Ruleset, done bool) {
 	changed = rules.Ruleset{Tables: slices.Clone(rs.Tables), Routing: rs.Routing}
 	table := &changed.Tables[0]

@@ -26,10 +26,10 @@ func TestCapturesIPv6(t *testing.T) {
 			addresses = append(addresses, netip.MustParseAddr(text))
 		}
 		if got := rules.CapturesIPv6(addresses, false); got != tc.first {
-			t.Errorf("%s: %t, want %t", tc.name, got, tc.first)
+			t.Errorf("%s: CapturesIPv6 reports %t, want %t", tc.name, got, tc.first)
 		}
 		if got := rules.CapturesIPv6(addresses, true); got != tc.dualStack {
-			t.Errorf("%s, dual stack: %t, want %t", tc.name, got, tc.dualStack)
+			t.Errorf("%s, dual stack: CapturesIPv6 reports %t, want %t", tc.name, got, tc.dualStack)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func TestDecidesFamily(t *testing.T) {
 		"::ffff:127.0.0.1": false,
 	} {
 		if got := rules.DecidesFamily(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %t, want %t", text, got, want)
+			t.Errorf("%s: DecidesFamily reports %t, want %t", text, got, want)
 		}
 	}
 	if rules.DecidesFamily(netip.Addr{}) {

@@ -330,7 +330,7 @@ func TestReferenceEqualsRecordedRules(t *testing.T) {
 	}
 }
 
-// onlyRules removes chains and tables without rules, and the routing.
+// onlyRules returns the tables and chains that have rules, without the routing.
 func onlyRules(rs rules.Ruleset) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range rs.Tables {
