@@ -10,9 +10,9 @@ const introduction = `# Sluice compared with other programs
 This page is generated from results.json by ` + "`make bench-peers`" + `, or by ` + "`make bench`" + ` with
 fewer rounds. In each round, the candidates of a table perform the same task one after the other,
 each in its own network namespace, and the benchmark checks that the task was done. Each round starts
-with a different candidate. Values are medians, with the quartiles in parentheses. Memory and
-executed programs are measured in separate runs under ptrace. Bold names are variants of Sluice.
-Italic names are lower bounds: programs that do only the minimum that the task requires.
+with the next candidate. Values are medians, with the quartiles in parentheses. Memory and executed
+programs are measured in separate runs under ptrace, except for the node agents. Bold names are
+variants of Sluice. Italic names are baselines, which do only the minimum that the task requires.
 
 `
 
