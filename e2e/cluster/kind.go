@@ -31,10 +31,10 @@ type kindCluster struct {
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when the cluster is ready to run
-// pods. StartKind requires root. If Docker is not running on this machine, StartKind unpacks the distribution's
-// packages and runs Docker in an emulated machine (package machine). The first call builds the
-// software, which takes minutes. Call Stop to remove the cluster. The cluster is also removed when
-// this process ends.
+// pods. StartKind requires root. If Docker is not running on this machine, StartKind unpacks the
+// distribution's packages and runs Docker in an emulated machine (package machine). The first call
+// builds the software, which takes minutes. Call Stop to remove the cluster. The cluster is also
+// removed when this process ends.
 func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New(

@@ -17,8 +17,8 @@ import (
 )
 
 // Start creates a cluster of one node, and returns when the cluster is ready to run pods. Start
-// requires root. The first call builds the software, which takes minutes. Call Stop to remove the cluster. The
-// cluster is also removed when this process ends.
+// requires root. The first call builds the software, which takes minutes. Call Stop to remove the
+// cluster. The cluster is also removed when this process ends.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("starting a cluster requires root")
