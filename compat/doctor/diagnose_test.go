@@ -419,6 +419,32 @@ func TestDiagnose(t *testing.T) {
 			tables(firewall(rules.Rule{Handle: 1, Actions: []rules.Action{rules.Drop}})),
 			Problem, "it is dropped by inet firewall in #1", Degraded,
 		},
+		"a rule at input drops in a chain that the base chain jumps to": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{
+				{
+					Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Input},
+					Rules: []rules.Rule{{Actions: []rules.Action{rules.Jump{Chain: "proxy"}}}},
+				},
+				{Name: "proxy", Rules: []rules.Rule{{
+					Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.Reject{}},
+				}}},
+			}}), Warning,
+			"table ip theirs has 1 rule at input (chain in, priority 0) and can drop packets", Works,
+		},
+		"a chain at input drops by its policy": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
+				Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Input, Drop: true},
+			}}}), Warning, "doctor does not evaluate rules at input", Works,
+		},
+		"a chain at input drops nothing": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
+				Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Input},
+				Rules: []rules.Rule{{Actions: []rules.Action{rules.Count{}}}},
+			}}}), OK, "at prerouting, output and postrouting", Works,
+		},
 		"rules of istio-nftables": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
 			"has rules of istio-nftables", Works,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/bpf"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -45,20 +46,13 @@ type Facts struct {
 
 	// Foreign is the effect of foreign rules in all backends and tables on the traffic that the
 	// ruleset captures. It is nil if the effect was not determined.
-	Foreign *ForeignEffect
+	Foreign *foreign.Effect
 
 	// Programs are the eBPF programs that see the traffic outside netfilter.
 	Programs bpf.Listing
 	// Sockets are the packet sockets and raw IP sockets of the namespace.
 	Sockets    []RawSocket
 	SocketsErr error
-}
-
-// A ForeignEffect describes in sentences the effect of foreign rules on captured traffic.
-type ForeignEffect struct {
-	// Bypasses describes packets that bypass the proxy, and the responsible rules. Unknown contains
-	// the reasons why it is unknown whether other captured packets bypass the proxy.
-	Bypasses, Unknown []string
 }
 
 // Interface is a network interface.

@@ -1,22 +1,36 @@
 package doctor
 
+import "github.com/sluice-mesh/sluice/compat/foreign"
+
 // checkForeignEffect reports the foreign rules that make captured traffic bypass the proxy.
 func (d *diagnosis) checkForeignEffect() {
 	if d.Foreign == nil {
 		return
 	}
-	for _, text := range d.Foreign.Bypasses {
-		d.add("rules", Problem, text,
-			"find the program that adds this rule, and remove the rule; in a pod such a program has"+
-				" NET_ADMIN")
+	for _, bypass := range d.Foreign.Bypasses {
+		d.add("rules", Problem, bypass.String(), bypassAdvice(bypass))
+	}
+	if d.Foreign.More {
+		d.add("rules", Problem, "more classes of packets bypass the proxy than are listed", "")
 	}
 	for _, text := range d.Foreign.Unknown {
 		d.add("rules", Warning, text,
 			"check the effect on captured traffic: whether it bypasses the proxy cannot be decided")
 	}
-	if len(d.Foreign.Bypasses)+len(d.Foreign.Unknown) == 0 {
+	if d.Foreign.Verdict() == foreign.None {
 		d.add("rules", OK, "no foreign rule makes captured traffic bypass the proxy", "")
 	}
+}
+
+// bypassAdvice returns the remedy for a bypass. One of Sluice's rules decides a bypass if the rules
+// are those of other parameters, or if a foreign rule has changed the packet before.
+func bypassAdvice(b foreign.Bypass) string {
+	if b.Owner == foreign.OwnerSluice {
+		return "run rules check to compare Sluice's rules with these parameters; if they are equal," +
+			" find the foreign rule that changes these packets before"
+	}
+	return "find the program that adds this rule, and remove the rule; in a pod such a program has" +
+		" NET_ADMIN"
 }
 
 // bypasses reports whether captured traffic is known to bypass the proxy.

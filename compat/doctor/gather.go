@@ -47,19 +47,9 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	f.Programs = bpf.List(ns, procDir)
 	// Ignore the error: a missing permission is already reported for nf_tables.
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
-	f.Foreign = foreignEffect(ns, desired, budget)
-	return f
-}
-
-// foreignEffect returns the effect of foreign rules on the traffic that the desired ruleset
-// captures.
-func foreignEffect(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) *ForeignEffect {
 	effect := foreign.InspectAsInstalled(ns, desired, budget)
-	found := &ForeignEffect{Unknown: effect.Unknown}
-	if effect.Verdict() == foreign.Bypassed {
-		found.Bypasses = effect.Messages()
-	}
-	return found
+	f.Foreign = &effect
+	return f
 }
 
 // kernelRelease returns the release of the running kernel, as uname -r prints it.

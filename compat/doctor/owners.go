@@ -20,7 +20,8 @@ func (d *diagnosis) foreignTables() []rules.Table {
 
 // checkNFTables reports the backend that holds Sluice's rules. It also reports the foreign chains
 // of nf_tables at prerouting and output that contain rules: NAT chains, and other chains with a
-// negative priority. Each report says whether the chain runs before or after Sluice's.
+// negative priority. Each of these reports says whether the chain runs before or after Sluice's.
+// Foreign chains at input are reported if they can drop packets.
 func (d *diagnosis) checkNFTables() {
 	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
 		d.checkInstalled()
@@ -28,13 +29,14 @@ func (d *diagnosis) checkNFTables() {
 	for _, t := range d.foreignTables() {
 		for i := range t.Chains {
 			c := &t.Chains[i]
-			if c.Base == nil || c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output ||
-				len(c.Rules) == 0 {
-				continue
-			}
-			if c.Base.Type == rules.NAT {
+			switch {
+			case c.Base == nil:
+			case c.Base.Hook == rules.Input:
+				d.checkInputChain(&t, c)
+			case c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output || len(c.Rules) == 0:
+			case c.Base.Type == rules.NAT:
 				d.checkNATChain(&t, c)
-			} else if c.Base.Priority < 0 {
+			case c.Base.Priority < 0:
 				d.checkEarlyChain(&t, c)
 			}
 		}
@@ -75,6 +77,38 @@ func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 		return
 	}
 	d.add("rules", Note, summary, "")
+}
+
+// checkInputChain reports a foreign chain at input that can drop packets. checkConflicts does not
+// evaluate this hook, which comes after the redirection.
+func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
+	if !c.Base.Drop && !canDrop(t, c, map[string]bool{}) {
+		return
+	}
+	d.add("rules", Warning,
+		rulePosition(t, c, "rule")+" and can drop packets; the effect on captured connections is"+
+			" unknown, because doctor does not evaluate rules at input",
+		"run rules validate to test it with connections")
+}
+
+// canDrop reports whether a rule of the chain, or of a chain that its rules jump to, drops or
+// rejects packets. The chains in seen are not examined again.
+func canDrop(t *rules.Table, c *rules.Chain, seen map[string]bool) bool {
+	if c == nil || seen[c.Name] {
+		return false
+	}
+	seen[c.Name] = true
+	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+		return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+			switch a := a.(type) {
+			case rules.Jump:
+				return canDrop(t, t.Chain(a.Chain), seen)
+			case rules.Reject:
+				return true
+			}
+			return a == rules.Drop
+		})
+	})
 }
 
 func setsZone(r rules.Rule) bool {

@@ -45,27 +45,31 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	return s
 }
 
-// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules. In such a
-// namespace it returns the effect that the foreign rules will have when the desired ruleset is
-// installed.
+// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules or have a table of
+// other parameters. It returns the effect that the foreign rules will have when the desired ruleset
+// is installed. Sluice's chains in iptables-legacy tables are evaluated as they are.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		return unreadable(err)
 	}
-	if !hasSluiceRules(&live) {
-		live.Ruleset.Tables = slices.Concat(desired.Tables, live.Ruleset.Tables) // newest first
+	tables := live.Ruleset.Tables
+	if i := slices.IndexFunc(tables, isSluiceTable); i >= 0 {
+		live.Ruleset.Tables = slices.Replace(tables, i, i+1, desired.Tables...)
+		live.Ruleset.Routing = desired.Routing
+	} else if !slices.ContainsFunc(tables, hasSluiceChains) {
+		live.Ruleset.Tables = slices.Concat(desired.Tables, tables) // newest first
 		live.Ruleset.Routing = desired.Routing
 	}
 	return Decide(live, desired, b)
 }
 
-// hasSluiceRules reports whether the namespace has a table or chains of Sluice.
-func hasSluiceRules(live *compat.Live) bool {
-	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
-		isSluice := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
-		return compat.IsSluiceTable(&t) ||
-			compat.IsLegacyTable(&t) && slices.ContainsFunc(t.Chains, isSluice)
+func isSluiceTable(t rules.Table) bool { return compat.IsSluiceTable(&t) }
+
+// hasSluiceChains reports whether an iptables-legacy table has chains of Sluice.
+func hasSluiceChains(t rules.Table) bool {
+	return compat.IsLegacyTable(&t) && slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+		return compat.IsSluiceChain(c.Name)
 	})
 }
 

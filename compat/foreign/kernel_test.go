@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
@@ -278,6 +279,33 @@ func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
 	if !strings.HasPrefix(string(text), want) {
 		t.Errorf("got %s, want it to begin with %s", text, want)
 	}
+}
+
+// TestInspectAsInstalledUsesTheDesiredRules inspects a namespace with no table of Sluice, and one with
+// the table of other parameters. Only foreign rules make traffic bypass the proxy.
+func TestInspectAsInstalledUsesTheDesiredRules(t *testing.T) {
+	network, _ := redirectedPod(t, compat.BackendNFT)
+	other := rules.DefaultRedirect()
+	other.OutboundCIDRs.All, other.InboundPorts.All = true, true
+	other.InboundExcludePorts = []rules.PortRange{{First: 15020, Last: 15020}}
+	if _, err := nft.Apply(network.Pod, rules.MustCompile(other)); err != nil {
+		t.Fatal(err)
+	}
+	inspect := func(want foreign.Verdict) {
+		t.Helper()
+		found := foreign.InspectAsInstalled(network.Pod, compiled(), diff.DefaultBudget)
+		if found.Verdict() != want {
+			t.Errorf("verdict %s, want %s:\n%s", found.Verdict(), want, strings.Join(found.Messages(), "\n"))
+		}
+	}
+	nftables(t, network, "table ip own { chain out { type filter hook output priority -300; tcp dport 80 counter; }; }")
+	inspect(foreign.None)
+	nftables(t, network, "add rule ip own out tcp dport 80 notrack")
+	inspect(foreign.Bypassed)
+	if _, err := nft.Remove(network.Pod); err != nil {
+		t.Fatal(err)
+	}
+	inspect(foreign.Bypassed)
 }
 
 // BenchmarkIsValid measures IsValid, which the audit of a pod calls in addition to comparing
