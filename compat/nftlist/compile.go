@@ -213,7 +213,7 @@ func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
 func (c *compiler) loadAt(to register, fields []field, inInterval bool) {
 	for _, f := range fields {
 		f.load(c, to, f.size)
-		if f.isHost && inInterval {
+		if f.isHostOrder && inInterval {
 			c.add(&expr.Byteorder{
 				SourceRegister: to.number(), DestRegister: to.number(), Op: expr.ByteorderHton,
 				Len: uint32(f.size), Size: uint32(max(f.size, 2)),

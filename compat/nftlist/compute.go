@@ -85,7 +85,7 @@ func (c *compiler) shiftedField(operator string, body json.RawMessage) (field, b
 		return field{}, false
 	case f.bits != 0 && operator == ">>" && bits == f.shift:
 		return unpacked(f)
-	case f.bits != 0 || f.kind != integer || !f.isHost || f.size != 4:
+	case f.bits != 0 || f.kind != integer || !f.isHostOrder || f.size != 4:
 		return field{}, false
 	}
 	return f.shiftedBy(operator == "<<", bits), true
@@ -289,5 +289,5 @@ func (c *compiler) value(e json.RawMessage, t datatype) (field, bool) {
 		return c.mapField(body, []datatype{t})
 	}
 	f, ok := c.field(e)
-	return f, ok && f.size == t.size && f.isHost == t.isHost
+	return f, ok && f.size == t.size && f.isHostOrder == t.isHostOrder
 }

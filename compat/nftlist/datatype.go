@@ -13,8 +13,8 @@ import (
 type datatype struct {
 	kind datakind
 	size int // in bytes
-	// isHost reports whether numbers are in host byte order, except in intervals.
-	isHost bool
+	// isHostOrder reports whether numbers are in host byte order, except in intervals.
+	isHostOrder bool
 	// isPair reports whether values of a map are ranges: two values, the first and the last.
 	isPair bool
 	// isFlags reports whether a comparison without an operator matches any of the bits.
@@ -42,37 +42,37 @@ var (
 	ipv6Type      = datatype{kind: address, size: 16}
 	portType      = datatype{size: 2}                       // also of lengths and checksums
 	nameType      = datatype{kind: interfaceName, size: 16} // of an interface
-	markType      = datatype{size: 4, isHost: true}
-	hostType      = datatype{size: 4, isHost: true} // of numbers without a type of their own
+	markType      = datatype{size: 4, isHostOrder: true}
+	hostType      = datatype{size: 4, isHostOrder: true} // of numbers without a type of their own
 	booleanType   = datatype{kind: boolean, size: 1}
-	zoneType      = datatype{size: 2, isHost: true}
+	zoneType      = datatype{size: 2, isHostOrder: true}
 	etherType     = datatype{size: 2, parse: parseEtherType}
-	idType        = datatype{size: 4}                               // also of sequence numbers
-	tcType        = datatype{size: 4, isHost: true, parse: parseTC} // a handle of traffic control
+	idType        = datatype{size: 4}                                    // also of sequence numbers
+	tcType        = datatype{size: 4, isHostOrder: true, parse: parseTC} // a handle of traffic control
 	byteType      = datatype{size: 1}
 	protocolType  = datatype{size: 1, parse: parseProtocol}
-	l4protoType   = datatype{size: 1, isHost: true, parse: parseProtocol}
-	indexType     = datatype{size: 4, isHost: true, parse: parseIndex} // of an interface
-	nfprotoType   = datatype{size: 1, isHost: true, parse: parseProtocolFamily}
-	directionType = datatype{size: 1, isHost: true, parse: parseDirection}
-	stateType     = datatype{size: 4, isHost: true, isFlags: true, parse: parseState}
-	statusType    = datatype{size: 4, isHost: true, isFlags: true, parse: parseStatus}
+	l4protoType   = datatype{size: 1, isHostOrder: true, parse: parseProtocol}
+	indexType     = datatype{size: 4, isHostOrder: true, parse: parseIndex} // of an interface
+	nfprotoType   = datatype{size: 1, isHostOrder: true, parse: parseProtocolFamily}
+	directionType = datatype{size: 1, isHostOrder: true, parse: parseDirection}
+	stateType     = datatype{size: 4, isHostOrder: true, isFlags: true, parse: parseState}
+	statusType    = datatype{size: 4, isHostOrder: true, isFlags: true, parse: parseStatus}
 	tcpFlagsType  = datatype{size: 1, isFlags: true, parse: parseTCPFlag}
-	addrTypeType  = datatype{size: 4, isHost: true, parse: parseAddrType}
+	addrTypeType  = datatype{size: 4, isHostOrder: true, parse: parseAddrType}
 	icmpType      = datatype{size: 1, parse: parseICMPType}
 	icmpv6Type    = datatype{size: 1, parse: parseICMPv6Type}
 	icmpCode      = datatype{size: 1, parse: parseICMPCode}
 	icmpv6Code    = datatype{size: 1, parse: parseICMPv6Code}
 	packetType    = datatype{size: 1, parse: parsePacketType}
-	deviceType    = datatype{size: 2, isHost: true, parse: parseDeviceType}
+	deviceType    = datatype{size: 2, isHostOrder: true, parse: parseDeviceType}
 	weekdayType   = datatype{size: 1, parse: parseWeekday}
-	realmType     = datatype{size: 4, isHost: true, parse: parseRealm} // of a route
+	realmType     = datatype{size: 4, isHostOrder: true, parse: parseRealm} // of a route
 	randomType    = datatype{size: 4}
-	mtuType       = datatype{size: 2, isHost: true}
-	countType     = datatype{size: 8, isHost: true} // of packets or bytes
-	labelType     = datatype{kind: bitNumber, size: 16, isHost: true, isFlags: true}
+	mtuType       = datatype{size: 2, isHostOrder: true}
+	countType     = datatype{size: 8, isHostOrder: true} // of packets or bytes
+	labelType     = datatype{kind: bitNumber, size: 16, isHostOrder: true, isFlags: true}
 	textType      = datatype{kind: text, size: 16}
-	eventType     = datatype{size: 4, isHost: true, isFlags: true, parse: parseEvent}
+	eventType     = datatype{size: 4, isHostOrder: true, isFlags: true, parse: parseEvent}
 )
 
 // bitsType returns the type of a number with the given bits, which size bytes contain. The lowest
@@ -94,7 +94,7 @@ func ecnType(shift int) datatype {
 // encodesLike reports whether two types encode values in the same way. It does not compare the names
 // of values, because nft accepts only types with the same names for a set.
 func (t datatype) encodesLike(other datatype) bool {
-	return t.kind == other.kind && t.size == other.size && t.isHost == other.isHost &&
+	return t.kind == other.kind && t.size == other.size && t.isHostOrder == other.isHostOrder &&
 		t.isPair == other.isPair && t.bits == other.bits && t.shift == other.shift &&
 		(t.parse == nil) == (other.parse == nil)
 }
@@ -109,7 +109,7 @@ func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
 	value := make([]byte, max(t.size, 8))
 	binary.BigEndian.PutUint64(value[len(value)-8:], n)
 	value = value[len(value)-t.size:]
-	if t.isHost && !inInterval {
+	if t.isHostOrder && !inInterval {
 		return t.hostOrder(value), true
 	}
 	return value, true
@@ -280,7 +280,7 @@ func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) 
 			Len  *int    `json:"len"`
 		} `json:"prefix"`
 	}
-	if t.kind != integer || !t.isHost || t.size != 4 || !exactly(e, &p) || p.Prefix.Addr == nil ||
+	if t.kind != integer || !t.isHostOrder || t.size != 4 || !exactly(e, &p) || p.Prefix.Addr == nil ||
 		p.Prefix.Len == nil || *p.Prefix.Len < 0 || *p.Prefix.Len > 8*t.size {
 		return nil, 0, false
 	}
@@ -294,7 +294,7 @@ func (t datatype) mask(bits int) []byte {
 	for i := range bits {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	if t.isHost {
+	if t.isHostOrder {
 		return t.hostOrder(mask)
 	}
 	return mask

@@ -169,7 +169,7 @@ func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) bool {
 	reg := c.allocate(f.size)
 	length := bits / 8
-	if bits == 0 || bits%8 != 0 || f.isHost {
+	if bits == 0 || bits%8 != 0 || f.isHostOrder {
 		length = f.size
 	}
 	f.load(c, reg, length)

@@ -123,8 +123,8 @@ func (t *traffic) run(quit <-chan struct{}) {
 		if next = next.Add(sendInterval); next.Before(now) {
 			next = now
 		}
-		pause := unix.NsecToTimespec(next.Sub(now).Nanoseconds())
-		if err := unix.Nanosleep(&pause, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		delay := unix.NsecToTimespec(next.Sub(now).Nanoseconds())
+		if err := unix.Nanosleep(&delay, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			t.err = fmt.Errorf("wait before the next datagram: %w", err)
 			return
 		}
