@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// anyVersion is the version of an orphaned pod that the auditor has not known before.
+// anyVersion is the version of an orphaned pod that the auditor did not know before.
 const anyVersion = "0"
 
 // addOrphans adds the orphaned pods: pods that the API server does not have any more although their

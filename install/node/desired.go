@@ -48,15 +48,15 @@ type planner struct {
 // element in other configurations that contain the plugin, because the runtime may use one of them
 // after the chosen one is removed.
 func (p *planner) planChained() {
-	own := p.leftovers()
-	files := p.found.configurations(own...)
+	leftovers := p.leftovers()
+	files := p.found.configurations(leftovers...)
 	choice, ok := p.choose(files)
 	if ok {
 		p.Primary, p.Plugins = choice.Name, choice.List.Types()
 		p.insert(choice)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
-		if name == p.Primary || slices.Contains(own, name) || !p.found.hasPlugin(name, p.Type) {
+		if name == p.Primary || slices.Contains(leftovers, name) || !p.found.hasPlugin(name, p.Type) {
 			continue
 		}
 		if list, err := chain.Parse(p.found.Files[name].Data); err == nil {
@@ -134,12 +134,12 @@ func (p *planner) planCopy() {
 	p.addTarget(Target{
 		Name: name, Current: current.Data, Content: content, Mode: p.found.Files[choice.Name].Mode,
 	}, p.journalEntry(name))
-	inUse, _, err := chain.Discover(others, "")
-	if err == nil && inUse.Name < name {
+	first, _, err := chain.Discover(others, "")
+	if err == nil && first.Name < name {
 		p.report(Preempted, false, "%s sorts before %s, so the plugin is inserted into %[1]s too; "+
-			"set istioOwnedCNIConfigFileName to a name that sorts first", inUse.Name, name)
-		p.Primary = inUse.Name
-		p.insert(inUse)
+			"set istioOwnedCNIConfigFileName to a name that sorts first", first.Name, name)
+		p.Primary = first.Name
+		p.insert(first)
 	}
 	p.releaseOthers(name, p.Primary)
 }

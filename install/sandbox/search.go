@@ -83,9 +83,9 @@ type otherPodError struct{ error }
 // verify returns the sandbox of a candidate if it exists, does not belong to another pod, and is
 // not the network namespace of the node or of this process.
 func (s *search) verify(p Pod, c candidate, all *candidates) (Sandbox, error) {
-	proven := p
-	proven.Unproven, proven.Address = false, netip.Addr{} // candidates never set these fields
-	if owner := all.byPath[c.path].pod; owner != proven {
+	identity := p
+	identity.Unproven, identity.Address = false, netip.Addr{} // candidates never set these fields
+	if owner := all.byPath[c.path].pod; owner != identity {
 		return Sandbox{}, otherPodError{
 			fmt.Errorf("%s belongs to pod %s with UID %s", c.path, owner, owner.UID),
 		}
