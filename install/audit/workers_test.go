@@ -40,7 +40,7 @@ func TestWorkers(t *testing.T) {
 					}
 					busy[uid] = true
 					if at, planned := due[uid]; planned && time.Since(at) > 20*time.Millisecond {
-						t.Errorf("%s is audited %v too late", uid, time.Since(at))
+						t.Errorf("%s is audited %v after the scheduled time, want at most 20 ms", uid, time.Since(at))
 					}
 					delete(due, uid)
 					mu.Unlock()
@@ -72,7 +72,7 @@ func TestWorkers(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if len(due) > 0 {
-				t.Errorf("never audited: %v", due)
+				t.Errorf("pods that are scheduled and not audited after a minute: %v, want none", due)
 			}
 			if _, running := a.Progress(); running || a.queue.Len() > 0 {
 				t.Errorf("after a minute an audit is running: %t, and %d pods are queued; want none",

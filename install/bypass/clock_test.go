@@ -65,7 +65,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, bypassed := d.Current(); bypassed {
-		t.Errorf("the ADD did not end the bypass: %v", b)
+		t.Errorf("after the ADD: bypass %v, want none", b)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestADDEndsAStoredBypassInTheFuture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, bypassed := d.Current(); bypassed {
-		t.Errorf("the ADD did not end the bypass: %v", b)
+		t.Errorf("after the ADD: bypass %v, want none", b)
 	}
 }
 

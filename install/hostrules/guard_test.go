@@ -187,11 +187,11 @@ func TestRulesFollowThePods(t *testing.T) {
 			}
 			must(t, env.Uninstall())
 			if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-				t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
+				t.Errorf("after uninstallation: rules in the backends %v, error %v; want neither", installed, err)
 			}
 			must(t, env.Set("late", addresses("10.0.0.5")))
 			if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-				t.Errorf("rules were written after uninstallation: backends %v, error %v", installed, err)
+				t.Errorf("after Set of an uninstalled guard: rules in the backends %v, error %v; want neither", installed, err)
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 		t.Errorf("Uninstall: error %v, want one of a missing privilege", err)
 	}
 	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-		t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
+		t.Errorf("after uninstallation: rules in the backends %v, error %v; want neither", installed, err)
 	}
 }
 
@@ -499,7 +499,7 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 		t.Error(err)
 	}
 	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
-		t.Errorf("rules remain after uninstallation: backends %v, error %v", installed, err)
+		t.Errorf("after uninstallation: rules in the backends %v, error %v; want neither", installed, err)
 	}
 }
 

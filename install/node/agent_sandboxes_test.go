@@ -33,7 +33,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	}
 	if message := report.Left[0].String(); !strings.Contains(message, "no-op plugin") ||
 		!strings.Contains(message, "2 sandboxes") || !strings.Contains(message, "the agent's own pods") {
-		t.Errorf("%q lacks the no-op plugin, the number of sandboxes or the agent's pods", message)
+		t.Errorf("message %q, want the no-op plugin, the number of sandboxes and the agent's pods", message)
 	}
 	if tn.read("bin/sluice-cni") != noop {
 		t.Error("the executable was not replaced with the no-op executable, which the removal of the agent's pods needs")

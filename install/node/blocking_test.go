@@ -65,13 +65,13 @@ func (h *history) checkPluginIsUsed(state node.State) {
 	first, err := chain.Read(files[0])
 	switch {
 	case err != nil:
-		h.t.Fatalf("no problem is blocking, but the first file %s is invalid: %v; problems %v", files[0].Name, err, state.Problems)
+		h.t.Fatalf("no problem is blocking, but the first file %s is invalid: error %v, problems %v", files[0].Name, err, state.Problems)
 	case first.List.Has("sluice-cni"):
 		return
 	}
 	named, _, err := chain.Discover(files, state.Primary)
 	if err != nil || !named.List.Has("sluice-cni") {
-		h.t.Fatalf("no problem is blocking, but the plugin is not in %s: %v; problems %v", state.Primary, err, state.Problems)
+		h.t.Fatalf("no problem is blocking, but the plugin is not in %s: error %v, problems %v", state.Primary, err, state.Problems)
 	}
 	if d := first.Delegates(named, "sluice-cni"); d != chain.Followed && d != chain.Unclear {
 		h.t.Fatalf("no problem is blocking, but the first file %s lacks the plugin; problems %v", first.Name, state.Problems)

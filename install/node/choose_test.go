@@ -108,7 +108,7 @@ func TestALinkThatDanglesInTheContainer(t *testing.T) {
 		}
 	}
 	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
-		t.Errorf("the next configuration lacks the plugin: %s", got)
+		t.Errorf("the next configuration is %s, want the plugin in it", got)
 	}
 	tn.remove("conf/05-link.conflist")
 	tn.mustBeInstalled(tn.reconcile())
@@ -138,8 +138,8 @@ func TestNoCopyIsPutBeforeALinkThatDanglesInTheContainer(t *testing.T) {
 		t.Error("a copy of the next configuration sorts before the link")
 	}
 	if got := tn.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
-		t.Errorf("the next configuration, which a runtime uses if it skips the link, lacks the plugin: %s",
-			got)
+		t.Errorf("the next configuration, which a runtime uses if it skips the link, is %s, "+
+			"want the plugin in it", got)
 	}
 	tn.remove("conf/05-link.conflist")
 	tn.mustBeInstalled(tn.reconcile())
@@ -150,7 +150,7 @@ func TestNoCopyIsPutBeforeALinkThatDanglesInTheContainer(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico", "tuning"))
 	tn.mustBeInstalled(tn.reconcile())
 	if got := tn.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
-		t.Errorf("the copy was not updated: %s", got)
+		t.Errorf("the copy is %s, want the changed chain", got)
 	}
 	tn.remove("conf/05-link.conflist")
 	tn.put("conf/10-a.conflist", list("calico"))

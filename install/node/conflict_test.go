@@ -197,7 +197,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 				rewrite(time.Second)
 			}
 			if s := rewrite(time.Second); s.Installed() {
-				t.Errorf("the writer is fast, and the node is ready: %v", s.Problems)
+				t.Errorf("with a fast writer: problems %v, want one that is blocking", s.Problems)
 			}
 			now = now.Add(11 * time.Second)
 			s := n.Reconcile(t.Context())

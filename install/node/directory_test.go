@@ -73,7 +73,7 @@ func (m *mountedNode) onNode(argv ...string) {
 	argv = append([]string{"-m", "-t", strconv.Itoa(m.runtime.Process.Pid)}, argv...)
 	if out, err := exec.CommandContext(m.t.Context(), "nsenter",
 		argv...).CombinedOutput(); err != nil {
-		m.t.Fatalf("%s: %v: %s", argv, err, out)
+		m.t.Fatalf("nsenter %s: %v; output: %s", argv, err, out)
 	}
 }
 

@@ -156,7 +156,7 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 		s := tn.reconcile()
 		tn.mustBeInstalled(s)
 		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnlyFileSystem) {
-			t.Errorf("the read-only journal is not reported: %v", s.Problems)
+			t.Errorf("with a read-only journal: problems %v, want ReadOnlyFileSystem", s.Problems)
 		}
 		tn.put("conf/10-a.conflist", list("calico")) // the content in the journal entry
 		tn.mustBeInstalled(tn.reconcile())
@@ -168,7 +168,8 @@ func TestFilesAreMaintainedWithoutNewJournalEntries(t *testing.T) {
 		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool {
 			return strings.Contains(p.Message, "write the journal entry of 10-a.conflist")
 		}) {
-			t.Errorf("%s: the correction without a journal entry is not reported: %v", name, s.Problems)
+			t.Errorf("%s: after a correction without a journal entry: problems %v, want one that reports it",
+				name, s.Problems)
 		}
 		tn.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
 
@@ -215,7 +216,7 @@ func TestWithoutAJournalEntryNoForeignFileIsEdited(t *testing.T) {
 	tn.put("conf/02-istio-cni.conflist", list("bridge"))
 	makeWritable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
-		t.Errorf("installed without a journal entry: %v", s.Problems)
+		t.Errorf("installed without a journal entry; problems %v, want one that is blocking", s.Problems)
 	}
 	tn.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
 	makeWritable()
@@ -237,7 +238,7 @@ func TestWithoutAJournalEntryNoPluginIsReplaced(t *testing.T) {
 	tn.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	makeWritable := filetest.ReadOnly(t, tn.path("state"))
 	if s := tn.reconcile(); s.Installed() {
-		t.Errorf("installed without a journal entry: %v", s.Problems)
+		t.Errorf("installed without a journal entry; problems %v, want one that is blocking", s.Problems)
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 	makeWritable()

@@ -284,14 +284,14 @@ func TestInstall(t *testing.T) {
 			installed := tn.filesToRestore()
 			second := tn.reconcile()
 			if len(second.Changes) != 0 || cmp.Diff(installed, tn.filesToRestore()) != "" {
-				t.Errorf("a second reconciliation changed %v", second.Changes)
+				t.Errorf("a second reconciliation changed %v, want no change", second.Changes)
 			}
 			if second.Installed() == row.blocked {
 				t.Errorf("after a second reconciliation: installed %t, want %t; problems %v",
 					second.Installed(), !row.blocked, second.Problems)
 			}
 			if report := tn.uninstall(); len(report.Left) != 0 {
-				t.Errorf("uninstallation left %v", report.Left)
+				t.Errorf("uninstallation left %v, want nothing", report.Left)
 			}
 			tn.wantRestored(before)
 		})

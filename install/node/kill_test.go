@@ -206,13 +206,13 @@ func killWhile(t *testing.T, tn *testNode, job string, longest map[string]time.D
 	case rest := <-ended:
 		longest[job] = time.Since(start)
 		if rest != "" {
-			t.Errorf("%s: the process printed %s", job, rest)
+			t.Errorf("%s: the process printed %q, want nothing after begin", job, rest)
 		}
 	}
 	_ = cmd.Wait()
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !status.Signaled() && status.ExitStatus() != 0 {
-		t.Errorf("%s: the process ended with %v", job, cmd.ProcessState)
+		t.Errorf("%s: the process ended with %v, want success or the kill", job, cmd.ProcessState)
 	}
 	if status.Signaled() {
 		longest[job] = max(longest[job], time.Since(start)+time.Millisecond)

@@ -132,12 +132,12 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	tn.putExecutable("istio-cni", "istio's plugin")
 	tn.cacheResult("one", "calico", "istio-cni")
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin" {
-		t.Fatalf("istio-cni's executable was replaced with the no-op executable: %+v", s)
+		t.Fatalf("istio-cni's executable was replaced with the no-op executable; status %+v", s)
 	}
 	tn.remove("bin/istio-cni") // its chart is uninstalled
 	if s := reconcile(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
 		tn.read("bin/istio-cni") != noop {
-		t.Errorf("the sandbox needs istio-cni, but there is no no-op executable: %+v", s)
+		t.Errorf("the sandbox needs istio-cni, but there is no no-op executable; status %+v", s)
 	}
 	tn.put("image/noop", noop+"of the next version")
 	if reconcile(); tn.read("bin/istio-cni") != noop+"of the next version" {
@@ -145,13 +145,13 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	}
 	tn.putExecutable("istio-cni", "istio's plugin, again") // its chart is installed again
 	if s := reconcile(); len(s.Noops) != 0 || tn.read("bin/istio-cni") != "istio's plugin, again" {
-		t.Errorf("the reinstalled executable was replaced with the no-op executable: %+v", s)
+		t.Errorf("the reinstalled executable was replaced with the no-op executable; status %+v", s)
 	}
 	tn.remove("bin/istio-cni")
 	reconcile()
 	tn.remove("results/net-one-eth0")
 	if s := reconcile(); len(s.Noops) != 0 {
-		t.Errorf("no sandbox needs istio-cni, but the status has a no-op executable: %+v", s)
+		t.Errorf("no sandbox needs istio-cni, but there is a no-op executable; status %+v", s)
 	}
 	if _, err := os.Stat(tn.path("bin/istio-cni")); err == nil {
 		t.Error("the no-op executable was not removed")

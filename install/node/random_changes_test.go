@@ -121,7 +121,7 @@ func (h *history) reconcile() {
 		}
 		h.apply(pending, allSteps)
 	}
-	h.t.Fatalf("four reconciliations do not suffice: %v", h.chains())
+	h.t.Fatalf("four reconciliations do not suffice; chains %v", h.chains())
 }
 
 // checkChain fails the test unless the configuration that runtimes use has the plugin exactly once,
@@ -139,7 +139,7 @@ func (h *history) checkChain() {
 		return // there is no valid configuration, which the node reports
 	}
 	if choice.SinglePlugin || choice.List.Inspect("sluice-cni", h.settings.Element) != chain.None {
-		h.t.Fatalf("%s is used without the expected plugin: %v", choice.Name, h.chains())
+		h.t.Fatalf("%s is used without the expected plugin; chains %v", choice.Name, h.chains())
 	}
 }
 

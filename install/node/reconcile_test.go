@@ -117,7 +117,7 @@ func TestReconciliationWithoutDriftWritesNothing(t *testing.T) {
 	before := times()
 	for range 10 {
 		if s := n.Reconcile(t.Context()); len(s.Changes) != 0 {
-			t.Errorf("a reconciliation without drift changed %v", s.Changes)
+			t.Errorf("a reconciliation without drift changed %v, want no change", s.Changes)
 		}
 	}
 	if after := times(); fmt.Sprint(before) != fmt.Sprint(after) {

@@ -105,7 +105,7 @@ func TestUninstallRemovesOnlyTheElementOfSluice(t *testing.T) {
 				t.Error("the executable was not removed")
 			}
 			if second := tn.uninstall(); len(second.Changed) != 0 {
-				t.Errorf("the second uninstallation changed %v", second.Changed)
+				t.Errorf("the second uninstallation changed %v, want no change", second.Changed)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 		t.Fatalf("left %v, want the plugin as a no-op with 2 references", report.Left)
 	}
 	if !strings.Contains(report.Left[0].String(), tn.path("bin/sluice-cni")) {
-		t.Errorf("%q lacks the path of the executable", report.Left[0])
+		t.Errorf("message %q, want the path of the executable", report.Left[0])
 	}
 	tn.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if tn.read("bin/sluice-cni") != noop {
@@ -172,7 +172,7 @@ func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 		message := report.Left[0].String()
 		if !strings.Contains(message, tn.path("conf/00-multus.conf")+" names it") ||
 			strings.Contains(message, "sandboxes") || strings.Contains(message, "own pods") {
-			t.Errorf("%q does not give only the configuration as the reason", message)
+			t.Errorf("message %q, want only the configuration as the reason", message)
 		}
 		if tn.read("bin/sluice-cni") != noop {
 			t.Error("the executable was not replaced with the no-op executable")
@@ -216,7 +216,7 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 	}
 	if message := report.Left[0].String(); !strings.Contains(message, "unknown") ||
 		!strings.Contains(message, tn.path("unreadable")) || strings.Contains(message, "1 sandbox ") {
-		t.Errorf("%q does not say that the number of sandboxes is unknown, and why", message)
+		t.Errorf("message %q, want the reason why it is unknown whether sandboxes need the executable", message)
 	}
 	tn.remove("unreadable")
 	tn.remove("results/net-one-eth0")

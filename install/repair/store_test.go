@@ -67,7 +67,7 @@ func TestUIDsThatAreNotFileNames(t *testing.T) {
 			t.Errorf("Put of an entry with the UID %q: no error, want one", uid)
 		}
 		if err := store.Remove(uid); err != nil {
-			t.Errorf("Remove(%q): %v", uid, err)
+			t.Errorf("Remove(%q): error %v, want none", uid, err)
 		}
 	}
 }

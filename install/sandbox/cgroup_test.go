@@ -183,7 +183,7 @@ func FuzzResult(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := parseResult(text)
 		if c.pod.UID != "" && (err != nil || c.path == "" || c.containerID == "") {
-			t.Errorf("incomplete candidate %+v, error %v", c, err)
+			t.Errorf("candidate %+v, error %v, want a complete candidate or none", c, err)
 		}
 		if path, ok := d.localPath(c.path); ok && (!strings.HasPrefix(path, "/mounted/") ||
 			strings.Count(path, "/") != 2 || strings.HasSuffix(path, "/..")) {

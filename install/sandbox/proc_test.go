@@ -237,7 +237,7 @@ func TestARealProc(t *testing.T) {
 		cmd.Env = append(os.Environ(), insideEnv+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v:\n%s", err, out)
+			t.Errorf("the test in new namespaces: %v; output:\n%s", err, out)
 		}
 		return
 	}

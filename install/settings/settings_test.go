@@ -21,7 +21,7 @@ func TestTableIsConsistent(t *testing.T) {
 		case seen[s.Env]:
 			t.Errorf("%s: duplicate in the table", s.Env)
 		case s.Help == "":
-			t.Errorf("%s: no help", s.Env)
+			t.Errorf("%s: the help is empty", s.Env)
 		case s.Default != "" && !s.Kind.Allows(s.Default):
 			t.Errorf("%s: its default %q is not allowed: want %s", s.Env, s.Default, s.Kind.Want)
 		case !s.Kind.Allows(s.Example):
@@ -65,7 +65,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 	for _, name := range parameter.Backend.Words() {
 		if _, err := compat.Choose(compat.BackendName(name)); err != nil {
-			t.Errorf("package rules/parameter has the backend %s: %v", name, err)
+			t.Errorf("Choose(%s), which package rules/parameter allows: error %v, want none", name, err)
 		}
 	}
 }

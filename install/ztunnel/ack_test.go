@@ -151,7 +151,7 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 	env.waitConnected(t, 1, 1)
 	select {
 	case err := <-results:
-		t.Fatalf("Add returned %v while another ztunnel is connected", err)
+		t.Fatalf("Add returned while another ztunnel was connected: error %v", err)
 	default:
 	}
 	other.Close()

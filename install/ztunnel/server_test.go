@@ -58,7 +58,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 	expectUnacknowledged(t, c, "add uid-b")
 	select {
 	case err := <-results:
-		t.Fatalf("Add returned %v before the acknowledgement", err)
+		t.Fatalf("Add returned before the acknowledgement: error %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	if err := c.Ack(""); err != nil {
@@ -136,7 +136,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
 	}
 	if err := env.Remove(t.Context(), "uid-b"); err != nil {
-		t.Errorf("Remove without ztunnel: %v", err)
+		t.Errorf("Remove without a ztunnel: error %v, want none", err)
 	}
 	silent.Close()
 	rulestest.Eventually(t, "the connection is no longer counted", func() bool { return env.count.Load() == 0 })

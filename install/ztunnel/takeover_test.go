@@ -340,7 +340,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Errorf("Add: error %v, want ErrNotConnected", err)
 	}
 	if _, err := os.Lstat(env.path); err != nil {
-		t.Errorf("the socket does not remain for the next agent: %v", err)
+		t.Errorf("the socket after Serve: error %v, want the socket to remain for the next agent", err)
 	}
 	if _, err := net.Dial("unixpacket", env.path); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a new connection: error %v, want ECONNREFUSED", err)
