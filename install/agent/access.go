@@ -49,7 +49,7 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 // yet, because its ADD would fail.
 func (a *Agent) checkInsertable() error {
 	if k := a.kernel.result(); !k.Ready {
-		return fmt.Errorf("the kernel does not support the rules: %s", k.Reasons[0])
+		return fmt.Errorf("the kernel is not ready: %s", k.Reasons[0])
 	}
 	s := a.publisher.Status()
 	if s.Usable(time.Now()) || a.socketReady() {

@@ -79,8 +79,8 @@ type Agent struct {
 // server. After this time the plugin sends the request itself.
 const fetchTimeout = 700 * time.Millisecond
 
-// New returns an agent that has not been started. The error lists the invalid settings that the
-// first failing step found.
+// New returns an agent that has not been started. If several settings are invalid, the error may
+// name only some of them.
 func New(o Options) (*Agent, error) {
 	element, parsed, err := Element(o.Settings)
 	if err != nil {

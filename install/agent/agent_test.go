@@ -314,7 +314,7 @@ func TestStartupTaint(t *testing.T) {
 		return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration")
 	})
 	if got := tn.Taints(); got != all {
-		t.Errorf("taints of a node that is not ready: %s, want all", got)
+		t.Errorf("taints of a node that is not ready: %s, want %s", got, all)
 	}
 	if err := os.Rename(tn.path("later"), tn.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func (a *Agent) newBypass() *bypass.Detector {
 		Changed:  a.bypassChanged,
 	})
 	if err != nil {
-		a.options.Log.Warn("cannot read the stored state of bypasses; the agent starts without it",
+		a.options.Log.Warn("the stored state of bypasses cannot be read; the agent starts without it",
 			zap.Error(err))
 	}
 	return d

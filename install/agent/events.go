@@ -170,7 +170,7 @@ func (ne *nodeEvents) deliver(ctx context.Context, now time.Time, settle time.Du
 		err := ne.send(deadlineCtx, e.Event)
 		cancel()
 		if err != nil {
-			ne.log.Warn("cannot send an event of the node yet", zap.String("reason", e.Reason),
+			ne.log.Warn("an event about the node cannot be sent yet", zap.String("reason", e.Reason),
 				zap.Error(err))
 			return false
 		}

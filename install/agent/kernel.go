@@ -29,7 +29,7 @@ type kernelTester struct {
 func newKernelTester(backend compat.BackendName) *kernelTester {
 	return &kernelTester{
 		backend: backend, choose: compat.Choose,
-		part: observe.Part{Name: observe.Kernel, Reasons: []string{"not tested yet"}},
+		part: observe.Part{Name: observe.Kernel, Reasons: []string{"it has not been tested yet"}},
 	}
 }
 

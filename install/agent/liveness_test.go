@@ -42,7 +42,8 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 			time.Sleep(2 * maxSilence)
 			synctest.Wait()
 			if err := m.Stuck(); (err != nil) != row.stuck {
-				t.Errorf("%s: stuck %t with the error %v, want stuck %t", row.name, err != nil, err, row.stuck)
+				t.Errorf("%s: stuck %t with the error %v, want stuck %t", row.name, err != nil, err,
+					row.stuck)
 			}
 			cancel()
 			synctest.Wait()

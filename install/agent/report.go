@@ -39,13 +39,13 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 // permission.
 func (a *Agent) reportPodsUnwatched(err error) {
 	a.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
-	a.options.Log.Warn("cannot watch the node's pods; each pod is requested when it is needed",
+	a.options.Log.Warn("the node's pods cannot be watched; each pod is requested when it is needed",
 		zap.Error(err))
 	a.updateEvents()
 }
 
 func (r *reporter) reportDaemonSetUnwatched(err error) {
-	r.log.Warn("cannot watch the agent's DaemonSet; "+
+	r.log.Warn("the agent's DaemonSet cannot be watched; "+
 		"the plugin stays installed unless the API server replies when the agent stops",
 		zap.Error(err))
 }

@@ -26,13 +26,14 @@ type lastReported struct {
 // reportKernel reports the result of testing the kernel.
 func (a *Agent) reportKernel(p observe.Part) {
 	if p.Ready {
-		a.options.Log.Info("the kernel supports the rules: " + p.Reasons[0])
+		a.options.Log.Info("result of testing the kernel: " + p.Reasons[0])
 		return
 	}
 	a.options.Log.Error("nothing is installed, because the kernel does not support the rules",
 		zap.Strings("reasons", p.Reasons))
 	a.events.set([]problemEvent{{
-		reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0],
+		reason:  kernelReason,
+		message: "nothing is installed on this node because of its kernel: " + p.Reasons[0],
 	}}, false)
 }
 
@@ -51,7 +52,7 @@ func (r *reporter) reportFiles(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, path := range s.Changes {
-		r.log.Info("file written", zap.String("file", r.hostPaths.Replace(path)))
+		r.log.Info("the agent wrote a file", zap.String("file", r.hostPaths.Replace(path)))
 		r.metrics.Count(metrics.InstallWrites(r.partOf(path), metrics.Success), 1)
 	}
 	if len(s.Changes) > 0 && s.Installed() {

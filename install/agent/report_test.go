@@ -99,7 +99,7 @@ func TestReportFiles(t *testing.T) {
 		t.Error("isBypassed returns true after all problems were resolved")
 	}
 	tr.wantLogs(
-		"info file written", "info file written",
+		"info the agent wrote a file", "info the agent wrote a file",
 		"info resolved: DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"info resolved: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
 	)

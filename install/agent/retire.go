@@ -24,12 +24,13 @@ func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 		a.options.Log.Info("the plugin stays installed", zap.String("reason", decision.Reason))
 		return false, nil
 	}
-	a.options.Log.Info("removing the plugin from the node", zap.String("reason", decision.Reason))
+	a.options.Log.Info("the agent removes the plugin from the node", zap.String("reason", decision.Reason))
 	err = uninstallNode(ctx, a.node, a.options.Settings, a.options.Log.Logger)
 	return err == nil, err
 }
 
-// Uninstall removes the plugin from this node. The agent must not be running.
+// Uninstall removes the plugin from this node. The error wraps [journal.ErrAgentRunning] if an
+// agent is running.
 func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Logger) error {
 	element, parsed, err := Element(v)
 	if err != nil {

@@ -43,7 +43,7 @@ func removeTaint(key string) Runnable {
 				}
 				return
 			}
-			d.Log.Warn("cannot remove the start-up taint yet", zap.String("taint", key),
+			d.Log.Warn("the start-up taint cannot be removed yet", zap.String("taint", key),
 				zap.Error(err))
 			maxDelay = min(5*maxDelay, maxTaintRetry)
 			delay = maxDelay/2 + rand.N(maxDelay/2)

@@ -285,6 +285,6 @@ func TestAddUsesAnnotations(t *testing.T) {
 		t.Errorf("the enrollment is %+v, error %v; want an enrollment and rules without DNS capture", e, err)
 	}
 	if len(e.Notes) != 1 || !strings.Contains(e.Notes[0], `"maybe" is not true or false`) {
-		t.Errorf("notes %q, want one about the invalid annotation", e.Notes)
+		t.Errorf("notes %q, want one note about the invalid annotation", e.Notes)
 	}
 }

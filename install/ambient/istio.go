@@ -24,7 +24,7 @@ func (n *Node) removeIstioRules(p *pod) error {
 		return fmt.Errorf("remove the rules of istio-cni: %w", err)
 	}
 	if len(removed) > 0 {
-		n.Log.Info("removed the rules of istio-cni from a pod", podField(p.ref))
+		n.Log.Info("the rules of istio-cni were removed from a pod", podField(p.ref))
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func (n *Node) isTakenOver(p *pod) bool {
 	}
 	found, err := compat.FindIstioObjects(p.ns, rules.IstioAmbientPolicy())
 	if err != nil {
-		n.Log.Warn("cannot read all rules of a pod to find those of istio-cni", podField(p.ref),
+		n.Log.Warn("not all rules of a pod can be read to find the rules of istio-cni", podField(p.ref),
 			zap.Error(err))
 	}
 	return len(found) > 0

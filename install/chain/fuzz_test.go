@@ -92,8 +92,8 @@ func FuzzDiscover(f *testing.F) {
 		}
 		delegation := choice.Delegates(choice, "sluice-cni")
 		if chain.IsMultus(choice.List.Plugins[0].Type) == (delegation == chain.NoDelegation) {
-			t.Fatalf("delegation %q of %s; want one if and only if the first plugin is Multus", delegation,
-				choice.List.Bytes())
+			t.Fatalf("delegation %q of %s; want a delegation if and only if the first plugin is Multus",
+				delegation, choice.List.Bytes())
 		}
 	})
 }

@@ -162,7 +162,7 @@ func TestInvalidRequests(t *testing.T) {
 			env := start(t, socket(t), serve.Options{Objects: echo})
 			answer := exchange(t, env.path, agent.AppendFrame(nil, []byte(row.request)))
 			if !strings.Contains(answer, row.answer) || row.answer == "" && answer != "" {
-				t.Errorf("answer %q, want one that contains %q", answer, row.answer)
+				t.Errorf("answer %q; want the text %q, empty for no answer", answer, row.answer)
 			}
 			env.wait(t, strings.ReplaceAll(row.failed, "PATH", env.path))
 			if reports := env.reported(); len(reports) != 1 {

@@ -177,7 +177,7 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 	p.scheduleCheck(err)
 	switch source.KindOf(err) {
 	case source.Unauthorized:
-		p.content = nil // the reconciliation then publishes a token, even if it is the same one
+		p.content = nil // the reconciliation then publishes a token, even if it is the rejected one
 		p.setStatus(func(s *Status) {
 			s.setAvailable(nil)
 			s.Revoked = true

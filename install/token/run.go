@@ -46,8 +46,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// sleep waits for a timeout, a request or a changed file, and returns true. It returns false when
-// ctx ends.
+// sleep waits for a timeout, a call of Check or a changed file, and returns true. It returns false
+// when ctx ends.
 func (p *Publisher) sleep(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
 	timeout, interval := time.After(wait), time.After(minEventInterval)
 	var events <-chan struct{} // nil until minEventInterval has elapsed

@@ -80,7 +80,7 @@ func waitFor(t *testing.T, seen <-chan string, want string) {
 				return
 			}
 		case <-timeout:
-			t.Fatalf("not seen: %s", want)
+			t.Fatalf("the watch has not reported %q within 20 s", want)
 		}
 	}
 }

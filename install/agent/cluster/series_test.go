@@ -42,7 +42,7 @@ func waitCount(t *testing.T, server *apiservertest.Server, want int) apiserverte
 		select {
 		case <-ticker.C:
 		case <-timeout:
-			t.Fatalf("no event with count %d: %+v", want, events)
+			t.Fatalf("the last event has not reached the count %d within 30 s: %+v", want, events)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 	e := waitCount(t, server, 100)
 	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" ||
 		!e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
-		t.Errorf("%d events, the last %+v; want one with 100 repetitions", len(server.Events()), e)
+		t.Errorf("%d events, the last %+v; want one event with count 100", len(server.Events()), e)
 	}
 	if n := server.EventUpdates(); n > 10 {
 		t.Errorf("%d updates for 100 repetitions, want at most 10", n)
@@ -118,7 +118,7 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 	repeat(t, c, 3)
 	server.RefuseEventUpdates(0)
 	if e := waitCount(t, server, 4); len(server.Events()) != 1 || e.Count != 4 {
-		t.Errorf("events %+v, want one with count 4", server.Events())
+		t.Errorf("events %+v, want one event with count 4", server.Events())
 	}
 }
 

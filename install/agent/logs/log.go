@@ -1,6 +1,6 @@
 // Package logs provides the agent's log. Messages of libraries are written in the same format.
-// Messages that are repeated too often are suppressed and counted. The latest warnings and errors
-// are kept in memory for the command "rules status".
+// Messages that are repeated too often are suppressed and counted. The agent's latest warnings and
+// errors are kept in memory for the command "rules status".
 package logs
 
 import (

@@ -90,8 +90,8 @@ func (dec *Decider) query(ctx context.Context) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if v := decideByDeletion(name, d); v.Remove {
-		return v, nil
+	if decision := decideByDeletion(name, d); decision.Remove {
+		return decision, nil
 	}
 	n, err := dec.options.Client.Node(ctx, dec.options.NodeName)
 	if cluster.IsNotFound(err) {
@@ -110,9 +110,10 @@ func (dec *Decider) decideFromWatch(lastErr error) Decision {
 	dec.mu.Lock()
 	defer dec.mu.Unlock()
 	if dec.hasWatched {
-		if v := decideByDeletion(dec.options.DaemonSet, dec.watched); v.Remove {
-			v.Reason += fmt.Sprintf(" (last known state; a request failed: %v)", lastErr)
-			return v
+		decision := decideByDeletion(dec.options.DaemonSet, dec.watched)
+		if decision.Remove {
+			decision.Reason += fmt.Sprintf(" (last known state; a request failed: %v)", lastErr)
+			return decision
 		}
 	}
 	return Decision{Reason: fmt.Sprintf(

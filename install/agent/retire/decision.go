@@ -16,8 +16,8 @@ type Decision struct {
 
 // decide decides with the agent's DaemonSet and node. d is nil if the DaemonSet does not exist.
 func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Decision {
-	if v := decideByDeletion(name, d); v.Remove {
-		return v
+	if decision := decideByDeletion(name, d); decision.Remove {
+		return decision
 	}
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
 	case err != nil:

@@ -168,7 +168,7 @@ func TestEverywhere(t *testing.T) {
 		}
 		if d := tn.Deletes(); len(d) != 1 ||
 			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
-			t.Errorf("deletions %q, want one in the foreground", d)
+			t.Errorf("deletions %q, want one deletion in the foreground", d)
 		}
 	})
 	t.Run("the agents of a large cluster are listed in pages", func(t *testing.T) {

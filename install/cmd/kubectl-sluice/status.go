@@ -66,7 +66,7 @@ func (o *options) newStatus() *cobra.Command {
 started, and conflicting writers. The problems of the nodes follow. With POD, print the output of rules check for the pod. With
 --output json, print one object, and with --watch one object per line; kubectl sluice help json-schema describes it.
 
-Without POD, the exit code is 0 if all nodes are ready and 1 if not; with --watch it is 0 after an interruption.`,
+Without POD, the exit code is 0 if all nodes are ready and 1 if not. It is 0 if --watch is interrupted.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return badInput("status: at most one POD")

@@ -184,7 +184,7 @@ func (node *testNode) waitReady() {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			node.t.Fatalf("not ready within 30 s: %s", text)
+			node.t.Fatalf("the agent is not ready within 30 s: %s", text)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log.Info("starting the agent", zap.String("version", programVersion()),
+	log.Info("the agent is starting", zap.String("version", programVersion()),
 		zap.String("node", v.Text("NODE_NAME")))
 	if err := a.Run(ctx); err != nil {
 		log.Error("the agent failed", zap.Error(err))
