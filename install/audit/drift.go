@@ -180,6 +180,8 @@ func identify(differences []rules.Difference) string {
 // lists all.
 const maxShownDifferences = 3
 
+// joinDifferences describes the first maxShownDifferences of the differences, and says how many it
+// omits.
 func joinDifferences(differences []rules.Difference) string {
 	var lines []string
 	for _, d := range differences[:min(maxShownDifferences, len(differences))] {

@@ -99,6 +99,7 @@ func newEventQueue(send func(context.Context, cluster.Event) error, log *zap.Log
 	return &eventQueue{send: send, log: log, queue: workqueue.NewTyped[cluster.Event]()}
 }
 
+// add queues an event. If the queue is full, it drops the oldest event.
 func (q *eventQueue) add(e cluster.Event) {
 	if q.queue.Len() >= maxQueueLen {
 		oldest, _ := q.queue.Get()

@@ -62,6 +62,8 @@ func (d *Detector) Explain(created time.Time) Cause {
 	return d.history.explain(created)
 }
 
+// explain returns the reason why a pod has no ADD, from the known and unambiguous creation time of
+// its sandbox.
 func (h *chainHistory) explain(created time.Time) Cause {
 	text := "the pod's sandbox was created at " + stamp(created)
 	last, complete := h.spanAt(created)

@@ -52,6 +52,7 @@ func (g *Guard) Run(ctx context.Context) {
 	}
 }
 
+// interval returns the time between two comparisons without an event.
 func (g *Guard) interval() time.Duration {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()

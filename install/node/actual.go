@@ -92,6 +92,8 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 	return files, pluginDirs, nil
 }
 
+// readFile reads a configuration file. Err of the result is set if the file is not a regular file,
+// or cannot be read.
 func readFile(path string) File {
 	info, err := os.Stat(path)
 	if err != nil {

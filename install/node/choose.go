@@ -171,6 +171,7 @@ func (p *planner) writerText() string {
 	return writerOf(p.Plugins[0]).name + " (" + strings.Join(p.Plugins, ", ") + ")"
 }
 
+// delegationText continues a sentence that ends with the name of the file that sorts first.
 func delegationText(d chain.Delegation) string {
 	if d == chain.NoDelegation {
 		return ""
@@ -178,6 +179,7 @@ func delegationText(d chain.Delegation) string {
 	return ", which " + string(d)
 }
 
+// remedy returns the advice for a named configuration that is not in use.
 func remedy(d chain.Delegation, first string) string {
 	if d == chain.NoDelegation {
 		return "set cniConfFileName to " + first + " or to an empty string"

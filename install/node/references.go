@@ -69,6 +69,8 @@ type cachedResult struct {
 	Args json.RawMessage `json:"cniArgs"`
 }
 
+// readResult reads a file of the cache. It returns the zero value if the file is not a cached
+// result.
 func readResult(path string, e fs.DirEntry) (cachedResult, error) {
 	if !e.Type().IsRegular() {
 		return cachedResult{}, nil

@@ -65,6 +65,7 @@ func (s Status) Installed() bool {
 	})
 }
 
+// add adds the problems that the status does not contain yet.
 func (s *Status) add(problems ...Problem) {
 	for _, p := range problems {
 		if !slices.Contains(s.Problems, p) {

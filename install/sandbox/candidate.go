@@ -26,6 +26,7 @@ func newCandidates() candidates {
 	return candidates{map[string][]candidate{}, map[string]candidate{}}
 }
 
+// add adds a candidate to byUID, and to byPath if it is the newest candidate with its path.
 func (c *candidates) add(added candidate) {
 	ofPod := c.byUID[added.pod.UID]
 	at, _ := slices.BinarySearchFunc(ofPod, added, func(a, b candidate) int {

@@ -107,6 +107,7 @@ type cachedSandbox struct {
 	recordedID string // container ID of the pod's newest record; empty if there was none
 }
 
+// cache stores a found sandbox. [Finder.fromCache] decides whether it is still valid.
 func (f *Finder) cache(s Sandbox) {
 	f.cached[s.Pod.UID] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID).containerID}
 }

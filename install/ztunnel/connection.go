@@ -133,6 +133,8 @@ func (s *Server) connect(conn *net.UnixConn, pid int32, version zds.Version) *co
 	return c
 }
 
+// disconnect removes a connection, wakes all waiters, and logs the end of the connection with the
+// message that was not acknowledged.
 func (s *Server) disconnect(c *connection, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,6 +159,7 @@ func (c *connection) enqueue(uid string) {
 	c.signal()
 }
 
+// signal wakes write.
 func (c *connection) signal() {
 	select {
 	case c.wake <- struct{}{}:
@@ -233,6 +236,8 @@ func (c *connection) write(ctx context.Context) error {
 	}
 }
 
+// send sends a message. If it is an add, the packet contains the descriptor of the pod's network
+// namespace.
 func (c *connection) send(r *request) error {
 	var rights []byte // ancillary data with a descriptor (SCM_RIGHTS)
 	if r.isAdd() {
