@@ -367,6 +367,21 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			[]string{"sluice-node-a: rules check --pod shop/web-1 --output text"},
 			"",
 		},
+		{
+			"status of a pod and of selected pods",
+			[]string{"status", "shop/web-1", "-l", "app=web"},
+			exitBadInput, nil, "POD and --selector cannot be combined",
+		},
+		{
+			"status of a pod that is to be repeated",
+			[]string{"status", "shop/web-1", "--watch"},
+			exitBadInput, nil, "--watch and --interval cannot be combined with POD or --selector",
+		},
+		{
+			"status of selected pods with an interval",
+			[]string{"status", "-n", "shop", "-l", "app=web", "--interval", "2s"},
+			exitBadInput, nil, "--watch and --interval cannot be combined with POD or --selector",
+		},
 		{"no pod is named", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
 		{"unknown pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
 		{

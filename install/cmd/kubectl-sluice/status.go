@@ -61,7 +61,8 @@ func (o *options) newStatus() *cobra.Command {
 		output   string
 	)
 	cmd := &cobra.Command{
-		Use: "status [POD]", Short: "print the state of all node agents, or of the rules of pods",
+		Use:   "status [POD]",
+		Short: "print the state of all node agents, or of the rules of pods",
 		Long: `Without POD, print a line for each node: ready or not, the version of its node agent, mesh pods by state, drift since the agent
 started, and conflicting writers. The problems of the nodes follow. With POD, print the output of rules check for the pod. With
 --output json, print one object, and with --watch one object per line; kubectl sluice help json-schema describes it.
@@ -75,12 +76,17 @@ Without POD, the exit code is 0 if all nodes are ready and 1 if not. It is 0 if 
 		},
 		ValidArgsFunction: o.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			ofPods := len(args) == 1 || o.selector != ""
 			switch {
 			case output != "text" && output != "json":
 				return badInput("--output: %q is not text or json", output)
 			case interval < time.Second:
 				return badInput("--interval: %v is less than 1s", interval)
-			case len(args) == 1 || o.selector != "":
+			case len(args) == 1 && o.selector != "":
+				return badInput("status: POD and --selector cannot be combined")
+			case ofPods && (watch || cmd.Flags().Changed("interval")):
+				return badInput("status: --watch and --interval cannot be combined with POD or --selector")
+			case ofPods:
 				target := strings.Join(args, "") // empty with --selector
 				return o.runVerb(cmd.Context(), "check", target, []string{"--output", output})
 			}
