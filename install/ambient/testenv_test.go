@@ -352,7 +352,8 @@ func (env *testEnv) patched() string {
 	return strings.Join(env.patches, " ")
 }
 
-// hasRules reports whether a namespace has exactly the rules of ambient mode.
+// hasRules reports whether a namespace has exactly the rules of ambient mode with the default
+// parameters and the changes.
 func (env *testEnv) hasRules(ns *netns.NS, change ...func(*rules.Ambient)) bool {
 	env.t.Helper()
 	a := rules.DefaultAmbient()

@@ -101,7 +101,8 @@ func TestValuesAreTheSettings(t *testing.T) {
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(values))); diff != "" {
-		t.Errorf("the keys of values.yaml (+) are not those of the settings and the deployment (-):\n%s", diff)
+		t.Errorf("the keys of values.yaml differ from the keys of the settings and the deployment (-want +got):\n%s",
+			diff)
 	}
 	var platforms map[string]map[string]any
 	load(t, "files/platforms.yaml", &platforms)
@@ -175,8 +176,13 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 		if s.Helm == "" {
 			continue
 		}
-		if property := schemaOf(root, s.Helm); property == nil || property.Description != s.Help {
-			t.Errorf("%s: its description must be %q", s.Helm, s.Help)
+		property := schemaOf(root, s.Helm)
+		if property == nil {
+			t.Errorf("%s is a key of a setting and not in the schema", s.Helm)
+			continue
+		}
+		if property.Description != s.Help {
+			t.Errorf("%s: the description is %q, want %q", s.Helm, property.Description, s.Help)
 		}
 	}
 	for _, key := range values {
@@ -271,7 +277,7 @@ func TestSchemaAllowsWhatTheAgentAllows(t *testing.T) {
 func TestRenderedVariablesAreSettings(t *testing.T) {
 	files, err := filepath.Glob("../manifests/*.yaml")
 	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
+		t.Fatalf("rendered files %q, error %v; want at least two files", files, err)
 	}
 	for _, file := range files {
 		rendered := variables(t, file)
