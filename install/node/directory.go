@@ -132,10 +132,10 @@ func (m *mount) compare(dir, runtimeRoot, onNode string, rootErr error) (Directo
 func (m *mount) report(found DirectoryState, status *Status, onNode string, isDir bool) {
 	switch found {
 	case Missing:
-		status.add(newProblem(DirectoryReplaced, true, "%s no longer exists on the node, "+
+		status.add(newProblem(DirectoryReplaced, true, "%s does not exist on the node, "+
 			"and the runtime does not use the directory that is mounted in the agent: "+
 			"pods that start now have no redirection, or do not start; "+
-			"the agent waits until it exists again", onNode))
+			"the agent waits until %[1]s exists", onNode))
 		m.since = time.Time{}
 	case Replaced:
 		if m.since.IsZero() {
@@ -145,11 +145,11 @@ func (m *mount) report(found DirectoryState, status *Status, onNode string, isDi
 		switch duration := status.At.Sub(m.since); {
 		case m.wasSame:
 			remedy = "it was moved, replaced or mounted over, and the agent exits soon, " +
-				"so that the kubelet restarts it with new mounts"
+				"so that the kubelet restarts the agent with new mounts"
 			status.Remount = status.Remount || duration >= remountAfter
 		case isDir:
 			remedy = fmt.Sprintf("check the settings of the agent's directories; the agent exits "+
-				"after %v, so that the kubelet restarts it with new mounts", remountAfterNeverSame)
+				"after %v, so that the kubelet restarts the agent with new mounts", remountAfterNeverSame)
 			status.Remount = status.Remount || duration >= remountAfterNeverSame
 		default:
 			remedy = "unmount what is mounted over it on the node (umount)"

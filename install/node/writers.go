@@ -12,8 +12,8 @@ type writer struct{ name, advice string }
 
 // Advice for several writers.
 const (
-	ownConfiguration = "set istioOwnedCNIConfig, so that Sluice writes a file of its own and does not" +
-		" change this one"
+	ownConfiguration = "set istioOwnedCNIConfig, so that Sluice writes a file of its own and leaves" +
+		" this file unchanged"
 	uninstallIt       = "uninstall it, or remove it from this node"
 	nameConfiguration = "set cniConfFileName to the name of the configuration to which it delegates"
 )
