@@ -45,11 +45,11 @@ func (c ConflictingWriter) String() string {
 	since := c.Since.UTC().Format(time.RFC3339)
 	if c.Plugin == "" {
 		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; "+
-			"pods that start in between fail: %s",
+			"pods that start before the agent restores the file fail: %s",
 			c.Writer, c.File, since, c.Advice)
 	}
 	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; "+
-		"pods that start in between have no redirection: %s",
+		"pods that start before the agent restores the file have no redirection: %s",
 		c.Writer, c.Plugin, c.File, since, c.Advice)
 }
 

@@ -31,7 +31,7 @@ func TestConflictingWriterOfTheExecutableIsReported(t *testing.T) {
 				s = n.Reconcile(t.Context())
 			}
 			tn.wantProblem(s, node.ConflictingWrites, "repeatedly removed or replaced "+tn.path("bin/sluice-cni"),
-				"pods that start in between fail", "find the program")
+				"pods that start before the agent restores the file fail", "find the program")
 			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 ||
 				s.ConflictingWriters[0].File != tn.path("bin/sluice-cni") ||
 				s.Totals.Rewrites["an unknown program"] != 3 {
