@@ -101,8 +101,7 @@ func TestValuesAreTheSettings(t *testing.T) {
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(values))); diff != "" {
-		t.Errorf("the keys of values.yaml differ from the keys of the settings and the deployment (-want +got):\n%s",
-			diff)
+		t.Errorf("values.yaml has other keys than the settings and the deployment (-want +got):\n%s", diff)
 	}
 	var platforms map[string]map[string]any
 	load(t, "files/platforms.yaml", &platforms)
