@@ -99,9 +99,9 @@ func (c *call) skipPod(r record.Record) error {
 	return err
 }
 
-// putRecord stores the record. ADD succeeds even if this fails, because the rules are in the
-// kernel, and CHECK decides as ADD does if there is no record. putRecord then removes an earlier
-// record, because CHECK would expect the rules that it describes.
+// putRecord stores the record. If the record cannot be stored, putRecord removes an earlier record,
+// because CHECK would expect the rules that the earlier record describes. ADD succeeds nevertheless:
+// the rules are in the kernel, and without a record CHECK decides as ADD does.
 func (c *call) putRecord(r record.Record) {
 	if err := c.store.Put(r); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))
@@ -126,7 +126,8 @@ func (c *call) removeRecord() {
 	}
 }
 
-// codedError returns the error of install with the code CodeApply, unless it has a code.
+// codedError returns the error of install with the code CodeApply, unless the error already has a
+// code.
 func (r *redirection) codedError(err error) error {
 	if coded := (*types.Error)(nil); errors.As(err, &coded) {
 		return err

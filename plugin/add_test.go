@@ -180,7 +180,7 @@ func TestUnreadablePods(t *testing.T) {
 				errors.New("API server 10.0.0.1:443: it is\nso"))
 			c := newCall(t, ns)
 			e := env.call("ADD", c)
-			want := types.Error{
+			want := verbError{
 				Code: tc.code,
 				Msg: fmt.Sprintf(
 					"pod shop/%s cannot be read, so it is not known whether it is in the mesh (%s)",
@@ -188,7 +188,7 @@ func TestUnreadablePods(t *testing.T) {
 				Details: "API server 10.0.0.1:443: it is; so",
 			}
 			if e == nil || *e != want {
-				t.Fatalf("ADD: %+v\nwant %+v", e, want)
+				t.Fatalf("ADD: %v\nwant %v", e, &want)
 			}
 			if env.stdout.Len() > 0 {
 				t.Errorf("standard output: %q, want none", env.stdout.String())
@@ -366,7 +366,7 @@ func TestLogLineOfAPodWithLongSettings(t *testing.T) {
 	if _, err := agent.AppendJSON(nil,
 		agent.Request{Version: agent.Version, Verb: agent.NotifyLog, Line: line},
 		agent.MaxRequest); err != nil {
-		t.Error(err)
+		t.Errorf("the request with the log line of %d bytes is too long: %v", len(line), err)
 	}
 }
 
@@ -429,7 +429,7 @@ func TestADDRejects(t *testing.T) {
 			c := newCall(t, ns)
 			tc.change(&c)
 			e := env.call("ADD", c)
-			if e == nil || e.Code != tc.code || !strings.Contains(e.Error(), tc.text) {
+			if e == nil || e.Code != tc.code || !strings.Contains(e.String(), tc.text) {
 				t.Errorf("ADD: %+v, want code %d and %q", e, tc.code, tc.text)
 			}
 			if env.stdout.Len() > 0 {
@@ -466,8 +466,8 @@ func TestADDWithoutAWritableDirectory(t *testing.T) {
 	}
 }
 
-// TestManyADDsAtOnce checks that concurrent ADDs have separate results, records and rules.
-func TestManyADDsAtOnce(t *testing.T) {
+// TestConcurrentADDs checks that concurrent ADDs have separate results, records and rules.
+func TestConcurrentADDs(t *testing.T) {
 	const many = 20
 	runDir := t.TempDir()
 	var group sync.WaitGroup

@@ -13,7 +13,8 @@ import (
 )
 
 // TestSeveralAttachments checks that a pod with several attachments has one set of rules, which
-// captures the families of all attachments in any order, and that CHECK accepts each attachment.
+// captures IPv6 if one of the attachments does, in any order, and that CHECK accepts each
+// attachment.
 func TestSeveralAttachments(t *testing.T) {
 	const v4, v6 = `{"address":"10.244.1.5/24"}`, `{"address":"fd00::5/64"}`
 	for _, tc := range []struct {
@@ -61,8 +62,8 @@ func TestSeveralAttachments(t *testing.T) {
 	}
 }
 
-// TestAttachmentsOfOtherPods checks that records of other pods, of an earlier pod with the same id,
-// and of attachments that are not redirected have no effect.
+// TestAttachmentsOfOtherPods checks that records of other pods, of an earlier pod with the same
+// container id, and of attachments that are not redirected have no effect.
 func TestAttachmentsOfOtherPods(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
 		"a record of another container": func(r *record.Record) {
@@ -101,8 +102,8 @@ func TestAttachmentsOfOtherPods(t *testing.T) {
 	}
 }
 
-// TestSecondAttachmentThatIsNotRedirected checks that such an attachment does not affect the
-// others.
+// TestSecondAttachmentThatIsNotRedirected checks that such an attachment does not affect the first
+// attachment.
 func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
 	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	first := newCall(t, ns)

@@ -1,7 +1,7 @@
 // Package plugin is the CNI plugin: the verbs that the container runtime of a node calls.
 //
 // ADD decides whether the pod of a sandbox is redirected (package decide). For a pod of the mesh it
-// compiles the rules, installs them in the network namespace of the sandbox and reads them back
+// compiles the rules, installs them in the network namespace of the sandbox and verifies them
 // (package compat). It does not change other pods. CHECK compares the namespace with the rules that
 // ADD installed. DEL removes the record of the attachment (package record), and the rules unless
 // the runtime destroys the namespace anyway. GC removes the records of attachments that no longer
@@ -52,9 +52,9 @@
 //	  7  the configuration has invalid fields, the previous result is invalid, or GC gets no list of
 //	     valid attachments
 //	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
-//	 11  the pod cannot be read now: neither agent nor API server was reached, or both still return
-//	     an earlier pod of the same name; or a pod in ambient mode cannot be enrolled now, because the
-//	     agent or ztunnel is missing
+//	 11  the pod cannot be read now: neither the agent nor the API server gave a valid answer, or both
+//	     still return an earlier pod of the same name; or a pod in ambient mode cannot be enrolled
+//	     now, because the agent or ztunnel is missing
 //	 50  STATUS: ADD would fail now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
 //	101  the pod has invalid settings; the details list the values and what is allowed, as far as

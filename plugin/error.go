@@ -17,7 +17,7 @@ const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod has invalid settings
 	CodeApply      uint = 102 // the kernel refused the rules
-	CodeVerify     uint = 103 // ADD reads back other rules than it sent, or rules are unreadable
+	CodeVerify     uint = 103 // the kernel has other rules than ADD sent, or rules are unreadable
 	CodeDrift      uint = 104 // CHECK found differences, or rules of a pod without redirection
 )
 
@@ -74,7 +74,8 @@ func podError(ref source.Ref, err error) *types.Error {
 	return cniError(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
 }
 
-// countText returns "has 1 invalid field" or "has 2 invalid fields".
+// countText returns before, n and the noun, which gets the plural ending unless n is 1, such as "pod
+// a/b has 2 invalid settings".
 func countText(before string, n int, noun string) string {
 	if n != 1 {
 		noun += "s"

@@ -60,7 +60,7 @@ func FuzzVerbs(f *testing.F) {
 			case e != nil && (e.Code == 0 || e.Code == 999 || verb == "DEL"):
 				t.Errorf("%s returns %+v, want no error of DEL, and a code other than 0 and 999", verb, e)
 			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 ||
-				strings.ContainsFunc(e.Error(), isControl)):
+				strings.ContainsFunc(e.String(), isControl)):
 				t.Errorf("%s returns an error that is too long or not printable: %q", verb, e)
 			}
 		}

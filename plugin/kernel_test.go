@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -41,8 +40,8 @@ func (b backend) Check(
 	return b.Backend.Check(ns, rs, since)
 }
 
-// useBackend makes the plugin use b instead of any backend. For methods that the test does not
-// replace, b calls the backend that the plugin requests.
+// useBackend makes the plugin use b, whatever backend it requests. For methods that the test does
+// not replace, b calls the requested backend.
 func (env *testEnv) useBackend(t *testing.T, b backend) {
 	t.Helper()
 	env.Backend = func(name compat.BackendName) (_ compat.Backend, err error) {
@@ -149,13 +148,13 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	unreadable := backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 		return compat.Comparison{}, errors.New("receive: no buffer space available")
 	}}
-	want := types.Error{
+	want := verbError{
 		Code: 103, Msg: "the rules of pod shop/" + podName + " cannot be read",
 		Details: "receive: no buffer space available",
 	}
 	env.useBackend(t, unreadable)
 	if e := env.call("ADD", c); e == nil || *e != want {
-		t.Errorf("ADD: %+v, want %+v", e, want)
+		t.Errorf("ADD: %v, want %v", e, &want)
 	}
 	checkNoRules(t, ns)
 	c.checkNoRecord(t)
@@ -164,7 +163,7 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 	env.add(t, c)
 	env.useBackend(t, unreadable)
 	if e := env.call("CHECK", c); e == nil || *e != want {
-		t.Errorf("CHECK: %+v, want %+v", e, want)
+		t.Errorf("CHECK: %v, want %v", e, &want)
 	}
 	checkHasRules(t, ns)
 }

@@ -50,7 +50,7 @@ type Plugin struct {
 }
 
 // System returns the plugin of this machine. It reads pods from the node agent, and from the API
-// server if there is no agent.
+// server if the agent gives no answer.
 func System() *Plugin {
 	return &Plugin{
 		Source: func(c *config.Config) source.Source {

@@ -20,7 +20,7 @@ type redirection struct {
 	record *record.Record
 }
 
-// install compiles the rules, applies them and reads them back. The calling thread must be in the
+// install compiles the rules, applies them and verifies them. The calling thread must be in the
 // sandbox.
 func (r *redirection) install() error {
 	redirect, err := r.parameters(nil, r.pod, r.result)
@@ -56,7 +56,7 @@ func (r *redirection) install() error {
 	return nil
 }
 
-// verify reads the rules back, and fails if they differ.
+// verify reads the rules from the kernel, and fails if they differ from the ruleset.
 func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
 	differences, err := r.differences(applied.Backend, nil, rs, applied.Snapshot())
 	if err != nil || len(differences) == 0 {

@@ -100,7 +100,7 @@ func TestStatus(t *testing.T) {
 			}
 			for _, text := range tc.want {
 				if e == nil || e.Code != types.ErrPluginNotAvailable ||
-					!strings.Contains(e.Error(), text) {
+					!strings.Contains(e.String(), text) {
 					t.Errorf("STATUS: %+v, want code 50 and %q", e, text)
 				}
 			}

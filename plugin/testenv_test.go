@@ -82,8 +82,16 @@ func newTestEnv(t testing.TB, file string) *testEnv {
 	return env
 }
 
-// call calls a verb as package skel does.
-func (env *testEnv) call(verb string, c sandboxCall) *types.Error {
+// A verbError is an error of a verb. Unlike the text of a types.Error, its text contains the code.
+type verbError types.Error
+
+// String returns the code, the message and the details.
+func (e *verbError) String() string {
+	return fmt.Sprintf("code %d: %v", e.Code, (*types.Error)(e))
+}
+
+// call calls a verb as package skel does, and returns its error, or nil if the verb succeeds.
+func (env *testEnv) call(verb string, c sandboxCall) *verbError {
 	funcs := env.Funcs()
 	verbs := map[string]func(*skel.CmdArgs) error{
 		"ADD": funcs.Add, "CHECK": funcs.Check, "DEL": funcs.Del, "GC": funcs.GC,
@@ -98,9 +106,9 @@ func (env *testEnv) call(verb string, c sandboxCall) *types.Error {
 	}
 	var e *types.Error
 	if !errors.As(err, &e) {
-		return types.NewError(types.ErrUnknown, "not an error of CNI: "+err.Error(), "")
+		return &verbError{Code: types.ErrUnknown, Msg: "not an error of CNI: " + err.Error()}
 	}
-	return e
+	return (*verbError)(e)
 }
 
 // add calls ADD, which must succeed, and returns its output.
@@ -282,7 +290,7 @@ func checkNoRules(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// lockedBuffer is a buffer that several goroutines may write at once.
+// lockedBuffer is a buffer that several goroutines may write concurrently.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer

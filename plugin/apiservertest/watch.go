@@ -210,8 +210,8 @@ func page(r *http.Request, objects []map[string]any) (page []map[string]any, nex
 // bookmarkEvery is the interval of bookmarks. An API server sends one about every minute.
 const bookmarkEvery = time.Minute
 
-// clientTimeout returns a channel that receives a value after the client's timeout for a watch. The
-// channel is nil without a timeout.
+// clientTimeout returns a channel that receives a value after the client's timeout for a watch, and
+// a function that stops the timer. The channel is nil without a timeout.
 func clientTimeout(r *http.Request) (end <-chan time.Time, stop func() bool) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil || seconds <= 0 {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestManyConcurrentADDs adds many pods at once, as on a node that starts, and logs the time that
-// each plugin takes.
+// TestManyConcurrentADDs adds many pods concurrently, as on a node that starts, and logs the median
+// duration of each plugin.
 func TestManyConcurrentADDs(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, repetitions(8, 100))

@@ -66,8 +66,8 @@ func wordsOfRules(t testing.TB) map[string]bool {
 	return words
 }
 
-// checkWords fails the test unless all comments and names in the rules are Sluice's, or
-// harmless interface names.
+// checkWords fails the test unless all comments and names in the rules are Sluice's, or harmless
+// interface names.
 func checkWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	t.Helper()
 	checkWord := func(description, word string) {

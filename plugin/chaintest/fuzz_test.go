@@ -98,10 +98,10 @@ func FuzzHostilePod(f *testing.F) {
 			StdinData: stdin,
 			Args:      "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=orders",
 		}
-		failed := p.Add(args)
+		addErr := p.Add(args)
 
 		want := []string{"sluice-cni.log"}
-		if failed == nil {
+		if addErr == nil {
 			want = []string{"attachments/c1:eth0.json", "sluice-cni.log"}
 		}
 		if diff := cmp.Diff(want, filesIn(t, run)); diff != "" {
@@ -123,7 +123,7 @@ func FuzzHostilePod(f *testing.F) {
 		for _, rs := range backend.rulesets {
 			checkWords(t, rs, allowed)
 		}
-		checkPrintable(t, failed)
+		checkPrintable(t, addErr)
 	})
 }
 
@@ -154,16 +154,16 @@ func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable str
 }
 
 // checkPrintable fails the test unless the error, if not nil, fits into an event.
-func checkPrintable(t testing.TB, failed error) {
+func checkPrintable(t testing.TB, err error) {
 	t.Helper()
-	if failed == nil {
+	if err == nil {
 		return
 	}
 	var e *types.Error
 	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
-	if !errors.As(failed, &e) || len(e.Msg) > 160 || len(e.Details) > 768 ||
+	if !errors.As(err, &e) || len(e.Msg) > 160 || len(e.Details) > 768 ||
 		strings.ContainsFunc(e.Error(), unprintable) {
-		t.Errorf("an error that does not fit into an event: %q", failed)
+		t.Errorf("an error that does not fit into an event: %q", err)
 	}
 }
 

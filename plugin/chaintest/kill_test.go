@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD.
+// TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random times during an ADD.
 // With nft a pod then has its complete ruleset or no part of it. With both backends the next ADD
 // completes the rules, and DEL leaves no record.
 func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {

@@ -59,13 +59,13 @@ func (n *node) serve(t testing.TB, ns *netns.NS, name, address string) {
 
 // transparent sets IP_TRANSPARENT, which allows a listener to accept connections of tproxy.
 func transparent(_, _ string, conn syscall.RawConn) error {
-	var failed error
+	var optionErr error
 	err := conn.Control(func(fd uintptr) {
-		failed = errors.Join(
+		optionErr = errors.Join(
 			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 			unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1))
 	})
-	return errors.Join(failed, err)
+	return errors.Join(optionErr, err)
 }
 
 // timeout ends a test whose condition does not become true.

@@ -354,8 +354,9 @@ func nullField(name string) string {
 	return fmt.Sprintf("%q:null", name)
 }
 
-// TestFilesThatAreNotConfigurations checks that the error of such a file is not a [rules.Faults],
-// except for null, which counts as an object without fields.
+// TestFilesThatAreNotConfigurations checks that the error for a file that is not the JSON object of a
+// CNI configuration is not a [rules.Faults], except for null, which counts as an object without
+// fields.
 func TestFilesThatAreNotConfigurations(t *testing.T) {
 	for _, data := range []string{
 		"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`,
@@ -461,7 +462,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("an invalid configuration is accepted: %+v", c)
 		}
 		if _, err := compat.Choose(c.Backend); err != nil {
-			t.Error(err)
+			t.Errorf("an invalid backend is accepted: %v", err)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestAllErrorsAreListed(t *testing.T) {
 }
 
 // TestValuesTheInjectorRejects checks that Parameters rejects the values that the injector's
-// validation rejects, and the mode NONE, for which it must not be called.
+// validation rejects, and the mode NONE, for which Parameters must not be called.
 func TestValuesTheInjectorRejects(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"

@@ -118,7 +118,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// TestAnyMixtureOfValues sets any number of parameters at once, in any place.
+// TestAnyMixtureOfValues sets up to eight parameters of a pod, each in any place.
 func TestAnyMixtureOfValues(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.SampledFrom([]string{

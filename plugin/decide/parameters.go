@@ -129,7 +129,7 @@ func (r *result) setDependentFields() {
 	if r.Redirect.DNS.Capture && !r.Redirect.DNS.All {
 		r.note(AllDNSCaptured,
 			"CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: "+
-				"the pod's own are not known when its rules are made")
+				"the pod's own servers are not known when its rules are made")
 	}
 	// The servers of the pod's resolv.conf are not known when the sandbox is made.
 	r.Redirect.DNS.All = r.Redirect.DNS.Capture

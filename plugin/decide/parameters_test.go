@@ -114,7 +114,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 				t.Errorf("redirection (-want +got):\n%s", d)
 			}
 			if d := diff(test.notes, kinds(notes)); d != "" {
-				t.Errorf("notes (-want +got):\n%s%v", d, notes)
+				t.Errorf("notes %v, kinds (-want +got):\n%s", notes, d)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 func TestNotesOnMeshSettings(t *testing.T) {
 	_, notes, err := decide.Parameters(readPod(t, "mesh-settings"), ipv4, &settings)
 	want := "all-dns-captured: CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: " +
-		"the pod's own are not known when its rules are made"
+		"the pod's own servers are not known when its rules are made"
 	if err != nil || len(notes) != 1 || notes[0].String() != want {
 		t.Errorf("notes %v, error %v, want %s", notes, err, want)
 	}
@@ -287,7 +287,7 @@ func TestFamilies(t *testing.T) {
 			}
 			r, notes, err := decide.Parameters(pod, test.addresses, &decide.Settings{})
 			if (err != nil) != test.err || r.IPv6 != test.ipv6 {
-				t.Errorf("IPv6 %v, error %v, want %v, %v", r.IPv6, err, test.ipv6, test.err)
+				t.Errorf("IPv6 %v, error %v, want IPv6 %v and an error: %v", r.IPv6, err, test.ipv6, test.err)
 			}
 			var want []decide.Note
 			if test.note != "" {

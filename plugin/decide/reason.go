@@ -41,7 +41,7 @@ func Reasons() []Reason {
 
 // ImpliesNoIstioInit reports whether a pod that is skipped for this reason has no istio-init
 // container: [Decide] returns the reason only after it has found no such container. For every
-// reason that [Early] may return the result is false, because Early does not know the containers.
+// reason that [Early] may return, the result is false, because Early does not know the containers.
 func (r Reason) ImpliesNoIstioInit() bool {
 	switch r {
 	case NoProxyContainer, ProxyDisabled, ProxyType, OptOutLabel, OptOutAnnotation, NotSelected:

@@ -22,7 +22,7 @@ type Settings struct {
 	// Selectors choose among the pods that would be redirected: one of them must match. Without
 	// selectors, all match.
 	Selectors []Selector
-	// Ambient contains the settings of ambient mode, or is nil if the node does not support it.
+	// Ambient contains the settings of ambient mode, or is nil if ambient mode is disabled.
 	Ambient *AmbientSettings
 	// Without lists the deviations from Istio that are turned off.
 	Without []rules.DeviationID

@@ -25,7 +25,7 @@ var _ = runtime.GOMAXPROCS(1)
 // The main goroutine initializes all packages: this call grows its stack.
 var _ = growStack(false)
 
-// stackSize is more than the main goroutine of a command, or of the plugin, needs.
+// stackSize, in bytes, is more than the main goroutine of a command, or of the plugin, needs.
 const stackSize = 96 << 10
 
 // growStack grows the stack of the goroutine to stackSize: the prologue of a function ensures that

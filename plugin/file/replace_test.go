@@ -33,7 +33,7 @@ func TestReplaceWithoutExchange(t *testing.T) {
 func testReplace(t *testing.T) {
 	t.Helper()
 	for _, row := range []struct {
-		reason         string
+		name           string
 		present        *string
 		old            []byte
 		want           string
@@ -47,7 +47,7 @@ func testReplace(t *testing.T) {
 		{"an empty file is not a missing file", pointer(""), nil, "", true},
 		{"an empty file is replaced", pointer(""), []byte{}, "new", false},
 	} {
-		t.Run(row.reason, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			testReplaceRow(t, row.present, row.old, row.want, row.wantErrChanged)
 		})
 	}

@@ -68,7 +68,7 @@ func (t *temporary) fill(
 	return err
 }
 
-// copyOwner gives the new file f the owner of the file at path, if there is one.
+// copyOwner gives the new file f the owner of the file at path, if that file exists.
 func copyOwner(f *os.File, path string) error {
 	old, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,10 +107,10 @@ func verify(f *os.File, content io.ReadSeeker, size int64) error {
 	}
 	same, err := sameStream(io.NewSectionReader(f, 0, size+1), content)
 	if err != nil {
-		return fmt.Errorf("read back: %w", err)
+		return fmt.Errorf("read the new file: %w", err)
 	}
 	if !same {
-		return errors.New("read back: the content differs from what was written")
+		return errors.New("the new file does not contain what was written")
 	}
 	return nil
 }

@@ -112,9 +112,9 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	link(t, filepath.Join(dir, "nowhere"), filepath.Join(dir, "dangling"))
 	for _, row := range []struct {
-		reason, path string
-		attempt      func(path string) error
-		want         []string
+		name, path string
+		attempt    func(path string) error
+		want       []string
 	}{
 		{
 			"no directory", dir + "/no/file", write,
@@ -137,7 +137,7 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 			[]string{"not a regular file"},
 		},
 	} {
-		t.Run(row.reason, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			err := row.attempt(row.path)
 			var typed *file.Error
 			if !errors.As(err, &typed) || typed.Path != row.path {

@@ -21,8 +21,8 @@ type Key struct {
 // String returns the key for logs and errors.
 func (k Key) String() string { return k.ContainerID + "/" + k.IfName }
 
-// Validate returns an error unless the key is valid in CNI. Both parts
-// of a valid key contain only characters that are allowed in file names.
+// Validate returns an error unless the key is valid in CNI. Both parts of a valid key contain only
+// characters that are allowed in file names.
 func (k Key) Validate() error {
 	// Both functions return *types.Error, whose nil pointer must not be converted to error: the
 	// result would not be nil.

@@ -245,10 +245,10 @@ func TestSecondAttachmentOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list, err := s.Others(own); len(list) != 1 || err != nil || list[0].Key != other {
-		t.Errorf("other attachments than %s: %+v, error %v, want %s", own, list, err, other)
+		t.Errorf("attachments other than %s: %+v, error %v, want %s", own, list, err, other)
 	}
 	if list, err := s.Others(other); len(list) != 0 || !record.IsDamaged(err) {
-		t.Errorf("other attachments than %s: %+v, error %v, want a damaged record", other, list, err)
+		t.Errorf("attachments other than %s: %+v, error %v, want a damaged record", other, list, err)
 	}
 }
 

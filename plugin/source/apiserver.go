@@ -16,8 +16,8 @@ type Options struct {
 	// context are used. The certificate authority, the token and the client certificate may be
 	// embedded or in files. Credential plugins, passwords and impersonation are refused.
 	Kubeconfig string
-	// Timeout limits the time of all requests and pauses for one object. A value that is not
-	// positive means 10 s.
+	// Timeout limits the time of all requests for one object, including the delays between them. A
+	// value that is not positive means 10 s.
 	Timeout time.Duration
 	// RequestTimeout limits one request. Half of it limits the TLS handshake and, unless Dial is
 	// set, connecting by TCP. A value that is not positive means 4 s.
@@ -45,7 +45,7 @@ type APIServer struct {
 	options Options
 
 	mu     sync.Mutex
-	client *client // nil until the next request must read the kubeconfig
+	client *client // nil if the next request must read the kubeconfig
 }
 
 // NewAPIServer returns a source that reads its kubeconfig at the first request. It reads the

@@ -48,7 +48,7 @@ func (f fallback) Close() {
 func firstAnswer[T any](
 	ctx context.Context, sources []Source, call func(Source) (*T, error),
 ) (*T, error) {
-	failed := errors.New("no source is configured")
+	combined := errors.New("no source is configured")
 	kind := Misconfigured
 	for i, s := range sources {
 		answer, err := call(s)
@@ -56,11 +56,11 @@ func firstAnswer[T any](
 			return answer, err
 		}
 		kind = KindOf(err)
-		if failed = appendError(failed, err, i); ctx.Err() != nil {
+		if combined = appendError(combined, err, i); ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, WithKind(kind, failed)
+	return nil, WithKind(kind, combined)
 }
 
 // appendError appends the error of a source to the errors of the sources before it, on one line.

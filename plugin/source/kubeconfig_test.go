@@ -269,8 +269,7 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	})
 }
 
-// TestNumbersAreTextsInJSONAsInYAML checks that a name without quotes may be a number in JSON, as
-// it may be in YAML.
+// TestNumbersAreTextsInJSONAsInYAML checks that a name may be a number in JSON, as in YAML.
 func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := startInMemory(t)

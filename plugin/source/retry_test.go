@@ -33,17 +33,17 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 		requests := server.Requests()
 		step, atBound := 100*time.Millisecond, 0
 		for i := range requests[1:] {
-			pause := requests[i+1].Time.Sub(requests[i].Time)
-			if pause < step/2 || pause > step {
-				t.Errorf("pause %d is %v, want between %v and %v", i, pause, step/2, step)
+			delay := requests[i+1].Time.Sub(requests[i].Time)
+			if delay < step/2 || delay > step {
+				t.Errorf("delay %d is %v, want between %v and %v", i, delay, step/2, step)
 			}
-			if pause == step/2 || pause == step {
+			if delay == step/2 || delay == step {
 				atBound++
 			}
 			step = min(2*step, time.Second)
 		}
 		if len(requests) < 10 || atBound > 1 {
-			t.Errorf("%d requests, want at least 10; %d pauses are a bound, want at most 1", len(requests),
+			t.Errorf("%d requests, want at least 10; %d delays equal a bound, want at most 1", len(requests),
 				atBound)
 		}
 	})

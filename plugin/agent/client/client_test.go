@@ -296,7 +296,7 @@ func asNobody(t *testing.T, f func()) {
 // TestAPIServerIsRequestedAfterTheAgent checks that the API server is requested only if the agent
 // is unavailable.
 func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
-	// A second agent replaces the API server: both are a source.Source.
+	// A second agent replaces the API server: both implement source.Source.
 	apiServer := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
 	noAgent := client.New(client.Options{Socket: "/nonexistent"})

@@ -47,6 +47,6 @@ func setFlag(t *testing.T, path string, flag int, isSet bool) {
 		flags &^= flag
 	}
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {
-		t.Fatalf("flags of %s: %v", path, err)
+		t.Fatalf("set the flags of %s: %v", path, err)
 	}
 }

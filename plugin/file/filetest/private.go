@@ -43,7 +43,7 @@ func Private(t *testing.T) bool {
 		}}
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("in a mount namespace: %v\n%s", err, out)
+		t.Fatalf("the test failed in its own mount namespace: %v\n%s", err, out)
 	}
 	return false
 }
