@@ -83,12 +83,15 @@ type liveTracer struct {
 	namespace *livetrace.Namespace
 	source    traceSource
 	ruleset   rules.Ruleset
-	stale     bool // the live ruleset has changed since it was read
-	collector trace.Collector
-	senders   map[livetrace.Connection]livetrace.Process // of packets that are not yet printed
-	flows     flows
-	answers   *livetrace.Answers // nil if they are not printed
-	summary   traceSummary
+	// staleSince is when the first change of the live ruleset after its last reading was noticed;
+	// zero if there was none.
+	staleSince time.Time
+	legacy     legacyWatcher
+	collector  trace.Collector
+	senders    map[livetrace.Connection]livetrace.Process // of packets that are not yet printed
+	flows      flows
+	answers    *livetrace.Answers // nil if they are not printed
+	summary    traceSummary
 }
 
 // connectionOf returns the connection of the packet with the header.
@@ -126,6 +129,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	if err := t.openTrace(); err != nil {
 		return err
 	}
+	t.legacy.start(ns)
 	if err := t.readRuleset(); err != nil {
 		return err
 	}
@@ -177,6 +181,7 @@ func (t *liveTracer) trace(ctx context.Context) error {
 			return err
 		}
 		now := time.Now()
+		batch.Changed = batch.Changed || t.hasLegacyChanged(now, legacyInterval)
 		if err := t.addBatch(now, batch); err != nil {
 			return err
 		}
@@ -221,7 +226,7 @@ func namespaceName(ns *netns.NS) string {
 func (t *liveTracer) readRuleset() error {
 	live, err := t.s.readLive(t.ns, compat.BackendAuto)
 	if err == nil {
-		t.ruleset, t.stale = live, false
+		t.ruleset, t.staleSince = live, time.Time{}
 	}
 	return err
 }
@@ -258,7 +263,9 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 // addBatch adds the events of a batch, and prints the packets that are complete. now is the time at
 // which the batch was read.
 func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
-	t.stale = t.stale || b.Changed
+	if b.Changed && t.staleSince.IsZero() {
+		t.staleSince = now
+	}
 	if b.Lost > 0 {
 		t.summary.Lost += b.Lost
 		t.s.warn("%d events are lost: the buffer of the kernel was full", b.Lost)
@@ -289,8 +296,11 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if known {
 			packet.Owner = &sender.Owner
 		}
-		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok && (!o.Repeated ||
-			len(o.Differences) > 0) {
+		o, ok, err := t.match(now, p, packet, known)
+		if err != nil {
+			return err
+		}
+		if ok && (!o.Repeated || len(o.Differences) > 0) {
 			t.watchAnswer(o)
 			if err := t.print(o, sender, known); err != nil {
 				return err
@@ -298,10 +308,35 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		}
 	}
 	// Read the rules after the packets were compared, because most of them traversed the old rules.
-	if t.stale {
+	if !t.staleSince.IsZero() {
 		return t.readRuleset()
 	}
 	return nil
+}
+
+// match matches the packet with the live ruleset. It reads the ruleset again before if the packet
+// began after a change, and afterwards if the path differs from the prediction and the ruleset has
+// changed.
+func (t *liveTracer) match(
+	now time.Time, p trace.Packet, packet rules.Packet, known bool,
+) (o livetrace.Observation, ok bool, err error) {
+	if !t.staleSince.IsZero() && p.Time.After(t.staleSince) {
+		if err := t.readRuleset(); err != nil {
+			return o, false, err
+		}
+	}
+	o, ok = livetrace.Match(&t.ruleset, p, packet, known)
+	if !ok || len(o.Differences) == 0 {
+		return o, ok, nil
+	}
+	if !t.hasLegacyChanged(now, idleTime) && t.staleSince.IsZero() {
+		return o, ok, nil
+	}
+	if err := t.readRuleset(); err != nil {
+		return o, false, err
+	}
+	o, ok = livetrace.Match(&t.ruleset, p, packet, known)
+	return o, ok, nil
 }
 
 // isCountReached reports whether --count packets have been printed.

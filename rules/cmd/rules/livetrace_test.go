@@ -335,3 +335,49 @@ func TestTraceOfLegacyRules(t *testing.T) {
 		t.Errorf("exit code %d after an interrupt, want 0", code)
 	}
 }
+
+// TestTraceNoticesChangedRules checks that a trace uses the rules that were changed after it began,
+// also of iptables-legacy, whose changes the kernel does not report: the printed rule is the one that
+// decided, and no difference is reported.
+func TestTraceNoticesChangedRules(t *testing.T) {
+	for _, backend := range []string{"iptables-legacy", "iptables-nft"} {
+		t.Run(backend, func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			drop := func(position, port string) {
+				within(t, pair.Pod, backend, "-I", "OUTPUT", position, "-p", "tcp", "--dport", port,
+					"-m", "comment", "--comment", "port "+port, "-j", "DROP")
+			}
+			drop("1", "5433")
+			lines, end := startTrace(t, pair.Pod, "--out", "-v")
+			for _, tc := range []struct{ position, port, rule string }{
+				{"", "5433", "1"},
+				{"1", "5434", "1"},
+				{"", "5433", "2"},
+				{"2", "5435", "2"},
+			} {
+				if tc.position != "" {
+					drop(tc.position, tc.port)
+				}
+				disconnect := connect(t, pair.Pod, "", "10.9.9.9:"+tc.port, 0)
+				text := ""
+				for lines.Scan() {
+					text += lines.Text() + "\n"
+					if strings.Contains(text, "> 10.9.9.9:"+tc.port+" uid 0") &&
+						(strings.Contains(lines.Text(), "# port ") || strings.Contains(text, "model")) {
+						break
+					}
+				}
+				disconnect()
+				want := ": dropped by " + backend + " chain ip filter OUTPUT rule " + tc.rule
+				if !strings.Contains(text, want) || !strings.Contains(text, "# port "+tc.port) ||
+					strings.Contains(text, "model") {
+					t.Errorf("port %s: got %s\nwant %q and # port %s, without a difference", tc.port,
+						text, want, tc.port)
+				}
+			}
+			if code := end(); code != 0 {
+				t.Errorf("exit code %d after an interrupt, want 0", code)
+			}
+		})
+	}
+}
