@@ -35,7 +35,8 @@ func (r *auditRun) endConnections(ns Namespace) string {
 	if len(outcomes) == 0 {
 		return ""
 	}
-	r.Log.Info("checked the connections that were opened before the repair", zap.Stringer("pod", r.item.Ref),
+	r.Log.Info("the connections that were opened before the repair were checked",
+		zap.Stringer("pod", r.item.Ref),
 		zap.Int("ended", report.Ended),
 		zap.Int("ended_without_destroying_socket", report.Broken), zap.Int("kept", report.Kept),
 		zap.Int("failed", report.Failed),

@@ -103,7 +103,7 @@ func TestChangesWithoutAudits(t *testing.T) {
 }
 
 // TestAttemptsOfAPodThatIsGone checks that the counts of attempts that limit searches and repairs
-// are removed with a deleted pod, also if the pod is deleted during an audit.
+// are removed with a deleted pod, even if the pod is deleted during an audit.
 func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refusing, leaving := meshPod("lost"), meshPod("refusing"), meshPod("leaving")

@@ -19,7 +19,7 @@ import (
 )
 
 // TestLocate checks that the location and the desired state of every pod of the node are returned,
-// also for pods that are not audited, and while audits are disabled.
+// even for pods that are not audited, and even while audits are disabled.
 func TestLocate(t *testing.T) {
 	optOut := func(p *decide.Pod) {
 		p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
@@ -144,7 +144,7 @@ func TestLocateFails(t *testing.T) {
 }
 
 // TestLocateAnOrphanedPod checks that a force-deleted pod is located by its records while its sandbox
-// exists, also while audits are disabled, and that errors say what is missing.
+// exists, even while audits are disabled, and that errors say what is missing.
 func TestLocateAnOrphanedPod(t *testing.T) {
 	web := meshPod("web")
 	for _, row := range []struct {

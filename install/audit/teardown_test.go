@@ -125,8 +125,8 @@ func TestAPodThatIsNotRedirectedEnds(t *testing.T) {
 	})
 }
 
-// TestATerminatingPodIsRepaired checks that a pod is repaired in its termination grace period,
-// because it still has traffic, also by an agent that starts meanwhile.
+// TestATerminatingPodIsRepaired checks that a pod is repaired in its termination grace period, when
+// it still has traffic. An agent that starts in this time repairs the pod too.
 func TestATerminatingPodIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")

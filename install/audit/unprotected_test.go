@@ -43,7 +43,7 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 			env.metric("sluice_repair_duration_seconds_count{race}") != 1 {
 			t.Errorf("counted %v, want one repair because of the race", env.counted)
 		}
-		// Later repairs use the parameters that were applied first, also by the next agent,
+		// Later repairs, even those by the next agent, use the parameters that were applied first,
 		// whatever the annotations are.
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
 		for _, restart := range []func(){env.restart, func() {}} {
