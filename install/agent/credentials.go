@@ -42,7 +42,7 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 				zap.Int("exits", n), zap.String("last", reason))
 			a.events.notePast(problemEvent{
 				reason:  credentialsReason,
-				message: fmt.Sprintf("the agent exited %d times; the last time: %s", n, reason),
+				message: fmt.Sprintf("number of exits of the agent: %d; reason of the last exit: %s", n, reason),
 			})
 		}
 	}

@@ -124,7 +124,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	r = tn.start(api, nil)
 	r.waitReady()
 	r.until("an event about the rejected credentials is sent", func() bool {
-		return strings.HasPrefix(tn.lastMessage("CredentialsRejected"), "the agent exited 1 times")
+		return strings.HasPrefix(tn.lastMessage("CredentialsRejected"), "number of exits of the agent: 1; ")
 	})
 	r.end()
 }

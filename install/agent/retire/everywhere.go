@@ -41,7 +41,8 @@ func Everywhere(
 		case cluster.IsRefused(err):
 			return fmt.Errorf("uninstall everywhere: %w", err)
 		}
-		state := fmt.Sprintf("waiting for %d agents: %s", len(remaining), text.List(remaining, maxListed))
+		state := fmt.Sprintf("waiting for agents to end (%d): %s", len(remaining),
+			text.List(remaining, maxListed))
 		if err != nil {
 			state = err.Error()
 		}

@@ -185,7 +185,7 @@ func TestEverywhere(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		const want = "waiting for 1201 agents: sluice-node-0000, "
+		const want = "waiting for agents to end (1201): sluice-node-0000, "
 		if !strings.HasPrefix(reported, want) ||
 			!strings.HasSuffix(reported, "sluice-node-0009 and 1191 more") {
 			t.Errorf("reported %q, want %q, nine more names and the number of the others", reported, want)
