@@ -31,7 +31,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 	if d.options.Optional {
 		return Cause{
 			Optional,
-			"the plugin is not in the node's CNI chain, since chained is false, " +
+			"the plugin is not in the node's CNI chain, because chained is false, " +
 				"and the pod has not requested the plugin's network",
 		}
 	}

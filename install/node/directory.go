@@ -126,8 +126,8 @@ func (m *mount) compare(dir, runtimeRoot, onNode string, rootErr error) (Directo
 	return Unknown, rootErr
 }
 
-// report adds a problem to the status if a directory, or a file in a directory, is not the one on
-// the node, and sets Remount of the status if new mounts are needed. It never sets Remount for a
+// report adds a problem to the status if a directory, or a file in a directory, is another directory
+// or file on the node, and sets Remount of the status if new mounts are needed. It never sets Remount for a
 // file that was different from the start.
 func (m *mount) report(found DirectoryState, status *Status, onNode string, isDir bool) {
 	switch found {

@@ -18,8 +18,8 @@ type Pod struct {
 	// annotation kubernetes.io/config.mirror.
 	UID string
 	// Unproven is set if the UID may belong to another pod because it comes from an annotation,
-	// which users can set. As /proc does not contain the names of pods, a network namespace in
-	// /proc is then accepted only if it has Address. Search for such a pod in a separate call,
+	// which users can set. A network namespace in /proc is then accepted only if it has Address,
+	// because /proc does not contain the names of pods. Search for such a pod in a separate call,
 	// because the result of [Finder.Find] contains one sandbox for each UID.
 	Unproven bool
 	// Address is an address in the pod's status, which only the kubelet sets. It is needed only if

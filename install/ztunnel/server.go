@@ -118,7 +118,7 @@ func (s *Server) Restore(pods []Pod) {
 func (s *Server) isRestored() bool { return s.removed == nil }
 
 // Add adds a pod, or replaces the pod with the same UID, and sends it to each connected ztunnel. It
-// returns nil once one of them has acknowledged the pod. An unchanged pod is only sent to ztunnels
+// returns nil once a ztunnel has acknowledged the pod. An unchanged pod is only sent to ztunnels
 // that have not acknowledged it.
 //
 // If no ztunnel is connected, the error wraps [ErrNotConnected]; if each ztunnel has refused the
