@@ -111,7 +111,7 @@ func FuzzRequest(f *testing.F) {
 		r := agent.Request{Version: version, Verb: agent.Verb(verb)}
 		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog
 		if err := r.CheckSupported(); (err == nil) != (version == agent.Version && known) {
-			t.Errorf("version %d, verb %q: error %v, want one only if either is unknown", version, verb,
+			t.Errorf("version %d, verb %q: error %v, want an error only if either is unknown", version, verb,
 				err)
 		}
 	})

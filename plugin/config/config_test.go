@@ -487,7 +487,7 @@ func ExampleFields() {
 	// ambient_ipv6                   true                                     capture the IPv6 traffic of pods in ambient mode
 	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes; connections from it are not captured in ambient mode
 	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes; connections from it are not captured in ambient mode
-	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the agent repairs (configuration and credentials)
+	// pod_namespace                  none                                     namespace of the node agent; the pods of the agent are never redirected; if set, STATUS fails only for problems of the kernel, and logs problems that the agent repairs (configuration and credentials)
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings

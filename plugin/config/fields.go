@@ -108,9 +108,9 @@ func Fields() []Field {
 		},
 		{
 			"pod_namespace", nameWant, NoDefault,
-			"namespace of the node agent, whose pods are never redirected; if set, STATUS fails only " +
-				"for problems of the kernel, and logs problems that the agent repairs (configuration " +
-				"and credentials)",
+			"namespace of the node agent; the pods of the agent are never redirected; if set, STATUS " +
+				"fails only for problems of the kernel, and logs problems that the agent repairs " +
+				"(configuration and credentials)",
 			name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
 		},
 		{

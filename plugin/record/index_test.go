@@ -185,7 +185,7 @@ func TestIndexWithConcurrentWriters(t *testing.T) {
 					t.Error(err)
 				}
 				if got := x.Of("7d1e"); len(got) == 0 {
-					t.Error("the other record is missing")
+					t.Error("the record of container b is missing")
 				}
 			}
 		})

@@ -166,6 +166,11 @@ func TestPodAndItsNamespace(t *testing.T) {
 			`the pod is in namespace "shop", but the file contains namespace "other"`,
 		},
 		{
+			"two other namespaces",
+			pod + "---\nkind: Namespace\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: b}\n", "",
+			`the file contains namespace "a", "b"`,
+		},
+		{
 			"its namespace and another one",
 			pod + "---\nkind: Namespace\nmetadata: {name: other}\n---\n" + namespace, "on1", "",
 		},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -64,7 +65,7 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 	}
 	m := found.Pod.Metadata
 	found.Source = fmt.Sprintf("%s %s/%s", objects[index].Kind, m.Namespace, m.Name)
-	var others []string // names of other namespaces
+	var others []string // quoted names of other namespaces
 	for i := range objects {
 		o := &objects[i]
 		switch {
@@ -77,14 +78,14 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 			if namespace.Metadata.Name == m.Namespace {
 				found.Namespace = namespace
 			} else {
-				others = append(others, namespace.Metadata.Name)
+				others = append(others, strconv.Quote(namespace.Metadata.Name))
 			}
 		default:
 			found.Ignored = append(found.Ignored, o.kindAndName())
 		}
 	}
 	if found.Namespace == nil && len(others) > 0 {
-		return nil, fmt.Errorf("the pod is in namespace %q, but the file contains namespace %q",
+		return nil, fmt.Errorf("the pod is in namespace %q, but the file contains namespace %s",
 			m.Namespace, strings.Join(others, ", "))
 	}
 	return found, nil
