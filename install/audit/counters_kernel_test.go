@@ -25,7 +25,8 @@ func withExclusions(r *rules.Redirect) {
 	r.OwnerGroupsExclude = rules.Singles[uint32](7)
 }
 
-// TestConnectionsAreCounted makes connections of each outcome, before and after a repair.
+// TestConnectionsAreCounted makes connections of each outcome, before and after a repair, and checks
+// that the counters contain exactly these connections.
 func TestConnectionsAreCounted(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
@@ -75,8 +76,8 @@ func testConnectionsAreCounted(t *testing.T, backend compat.BackendName, mode ru
 		}
 		want["sluice_rule_packets_total{shop,web,"+outcome+"}"] += float64(n)
 	}
-	to := func(network, address string) testbed.Call {
-		return testbed.Call{Network: network, To: netip.MustParseAddrPort(address)}
+	to := func(protocol, address string) testbed.Call {
+		return testbed.Call{Network: protocol, To: netip.MustParseAddrPort(address)}
 	}
 	connectAll := func() {
 		connect("outbound,captured", 3, to("tcp", "10.9.9.9:80"))

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 )
 
+// FuzzAck checks that the error in an acknowledgement is short and printable, and that invalid
+// acknowledgements have none.
 func FuzzAck(f *testing.F) {
 	f.Add([]byte{0x0a, 0x00})
 	f.Add([]byte{0x0a, 0x04, 0x0a, 0x02, 'n', 'o'})
