@@ -113,10 +113,10 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 	checksumAt := -1
 	switch p.Protocol {
 	case rules.TCP:
-		segment = make([]byte, 20)
-		binary.BigEndian.PutUint32(segment[4:], 1000)
+		segment = make([]byte, tcpHeaderSize)
+		binary.BigEndian.PutUint32(segment[4:], sequenceOf(token))
 		if p.Flags&rules.ACK != 0 {
-			binary.BigEndian.PutUint32(segment[8:], 1000)
+			binary.BigEndian.PutUint32(segment[8:], sequenceOf(token))
 		}
 		segment[12], segment[13] = 5<<4, byte(p.Flags)
 		binary.BigEndian.PutUint16(segment[14:], 1000)
@@ -167,6 +167,25 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 	return append(header(from, to, protocol, len(segment), uint16(token)), segment...)
 }
 
+const tcpHeaderSize = 20 // bytes
+
+// sequenceOf returns the sequence and acknowledgment number of a TCP packet with the token. A reset
+// that a rule sends contains only these numbers of the packet; see [tokenOfReset].
+func sequenceOf(token uint32) uint32 { return token * 4 }
+
+// tokenOfReset returns the token of the packet that a reset answers, from the TCP header of the
+// reset. The sequence number of the reset is the acknowledgment number of the packet. If the packet
+// has none, the acknowledgment number of the reset is the sequence number after the packet, which
+// counts its bytes and the flags SYN and FIN (nf_reject_ip_tcphdr_put in
+// net/ipv4/netfilter/nf_reject_ipv4.c).
+func tokenOfReset(header []byte) uint32 {
+	const bytes = notesAt + notesSize + 8 - tcpHeaderSize
+	if rules.TCPFlags(header[13])&rules.ACK == 0 {
+		return binary.BigEndian.Uint32(header[4:]) / 4
+	}
+	return (binary.BigEndian.Uint32(header[8:]) - bytes) / 4 // SYN and FIN count at most 2
+}
+
 // extensions contains the extension headers of half of the IPv6 packets. The model does not
 // distinguish packets with and without them. Zeros after the first byte are valid in each header:
 // padding options, or a routing header without segments left.
@@ -215,7 +234,7 @@ func checksumOf(sum uint32) uint16 {
 
 // decodedPacket contains the fields of a logged packet.
 type decodedPacket struct {
-	// token is the token of the packet or, for an ICMP error, of the packet that it answers.
+	// token is the token of the packet or, for an answer, of the packet that it answers.
 	token    uint32
 	protocol rules.Protocol
 	from, to netip.AddrPort
@@ -223,8 +242,7 @@ type decodedPacket struct {
 	state    rules.State
 	conn     *Connection // nil if the packet has none
 	// answer describes the packet if it is the kernel's answer to another packet, and is otherwise
-	// empty. A reset contains no token. It answers the packet whose source is the reset's
-	// destination.
+	// empty.
 	answer string
 }
 
@@ -265,8 +283,8 @@ func decode(b []byte) decodedPacket {
 // which contains the packet with its token.
 func (d *decodedPacket) readAnswer(b []byte) {
 	switch {
-	case d.protocol == rules.TCP && len(b) >= 20 && rules.TCPFlags(b[13])&rules.RST != 0:
-		d.answer = "tcp reset"
+	case d.protocol == rules.TCP && len(b) >= tcpHeaderSize && rules.TCPFlags(b[13])&rules.RST != 0:
+		d.answer, d.token = "tcp reset", tokenOfReset(b)
 	case d.protocol == rules.ICMP && len(b) > 8+20 && b[0] == 3,
 		d.protocol == rules.ICMPv6 && len(b) > 8+40 && b[0] >= 1 && b[0] <= 4:
 		if inner := decode(b[8:]); inner.hasToken {

@@ -81,3 +81,41 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 		}
 	}
 }
+
+// TestAResetAnswersItsPacket verifies that a reset is part of the observation of the packet that it
+// answers, although another packet has the same source.
+func TestAResetAnswersItsPacket(t *testing.T) {
+	n := network(t)
+	if err := n.Load(rulesetOf(chains(rules.Inet, []string{
+		base("filter", "output", "0"), "tcp dport 81 reject with tcp reset", "tcp dport 82 drop",
+	}))); err != nil {
+		t.Fatal(err)
+	}
+	for _, hosts := range [][2]string{{"10.244.1.5", "10.9.9.9"}, {"[fd00:1::2]", "[2001:db8::9]"}} {
+		for _, flags := range []rules.TCPFlags{
+			rules.SYN, rules.ACK, rules.FIN, rules.SYN | rules.FIN, rules.SYN | rules.ACK, 0,
+		} {
+			var packets []rules.Packet
+			for _, port := range []string{":82", ":80", ":81", ":82", ":81"} {
+				p := out(0, rules.TCP, hosts[0]+":1000", hosts[1]+port)
+				p.Flags = flags
+				p.State = kerneltest.InitialState(&p)
+				n.Complete(&p)
+				packets = append(packets, p)
+			}
+			if err := n.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			observations, err := n.Observe(packets)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []string{"", "", "tcp reset", "", "tcp reset"} {
+				if o := observations[i]; o.Answer != want || o.Err != nil {
+					t.Errorf("packet %d, %s: answer %q, error %v; want answer %q", i, packets[i],
+						o.Answer, o.Err, want)
+				}
+			}
+		}
+	}
+}

@@ -64,11 +64,6 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	}
 	for _, e := range entries {
 		i := int(e.token) - int(firstToken)
-		if e.answer == "tcp reset" { // the only answer without the token of its packet
-			i = slices.IndexFunc(packets, func(p rules.Packet) bool {
-				return p.Protocol == rules.TCP && p.Source == e.To
-			})
-		}
 		if i >= 0 && i < len(packets) {
 			observations[i].addEntry(&packets[i], e)
 		}
