@@ -19,7 +19,7 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 		return configError(err)
 	}
 	if c.ValidAttachments == nil {
-		const problem = "GC without a list of valid attachments (cni.dev/valid-attachments)"
+		const problem = "GC requires a list of valid attachments (cni.dev/valid-attachments)"
 		return cniError(types.ErrInvalidNetworkConfig, problem, nil)
 	}
 	logger, closeLog := p.openLog(c)

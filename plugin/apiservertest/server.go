@@ -25,22 +25,22 @@ type Server struct {
 	http    http.Server
 	done    chan struct{} // closed when the server accepts no more connections
 
-	mu        sync.Mutex
-	authority *certificates              // signed the server's certificate
-	objects   map[string]map[string]any  // by path
-	onNode    map[string]map[string]bool // paths of pods by node
-	history   history
-	token     string
-	extra     []string                                             // other accepted tokens
-	issue     func(seconds int64) (token string, expiry time.Time) // see Issue
-	projected string                                               // the directory of the projected token and CA; empty if there is none
-	next      []Behavior
-	always    Behavior
-	http2     bool
-	requests  []Request
-	accepted  int               // number of connections
-	served    map[net.Conn]bool // open connections
-	held      []net.Conn        // connections that are open, but not served
+	mu          sync.Mutex
+	authority   *certificates              // signed the server's certificate
+	objects     map[string]map[string]any  // by path
+	onNode      map[string]map[string]bool // paths of pods by node
+	history     history
+	token       string
+	extra       []string                                             // other accepted tokens
+	issue       func(seconds int64) (token string, expiry time.Time) // see Issue
+	projected   string                                               // the directory of the projected token and CA; empty if there is none
+	next        []Behavior
+	always      Behavior
+	allowsHTTP2 bool
+	requests    []Request
+	accepted    int               // number of connections
+	served      map[net.Conn]bool // open connections
+	held        []net.Conn        // connections that are open, but not served
 
 	daemonSets daemonSets
 	pods       pods
@@ -121,12 +121,12 @@ func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 func (s *Server) AllowHTTP2() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.http2 = true
+	s.allowsHTTP2 = true
 }
 
 // protocols returns the protocols for TLS. The caller holds the mutex.
 func (s *Server) protocols() []string {
-	if s.http2 {
+	if s.allowsHTTP2 {
 		return []string{"h2", "http/1.1"}
 	}
 	return []string{"http/1.1"}

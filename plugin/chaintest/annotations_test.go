@@ -13,11 +13,11 @@ func TestSkippedPodCausesNoRequest(t *testing.T) {
 	}{
 		{
 			"a pod that is not injected", "not-injected",
-			chain{version: latest, annotations: true},
+			chain{version: latest, passesAnnotations: true},
 			0,
 		},
 		{"a pod without annotations from the runtime", "not-injected", chain{version: latest}, 1},
-		{"a mesh pod", "sidecar", chain{version: latest, annotations: true}, 1},
+		{"a mesh pod", "sidecar", chain{version: latest, passesAnnotations: true}, 1},
 		{
 			"a pod of an excluded namespace", "sidecar",
 			chain{

@@ -35,7 +35,7 @@ func TestChain(t *testing.T) {
 		},
 		{"tproxy", chain{version: latest}, "tproxy"},
 		{"both families", chain{version: latest, dualStack: true}, "dual-stack"},
-		{"annotations by the runtime", chain{version: latest, annotations: true}, "native-sidecar"},
+		{"annotations from the runtime", chain{version: latest, passesAnnotations: true}, "native-sidecar"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

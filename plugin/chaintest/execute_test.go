@@ -42,7 +42,7 @@ func (p *pod) execution(t testing.TB, verb string, c chain, previous *types100.R
 		t.Fatal(err)
 	}
 	config["name"], config["cniVersion"] = list.Name, list.CNIVersion
-	if c.annotations {
+	if c.passesAnnotations {
 		config["runtimeConfig"] = map[string]any{"io.kubernetes.cri.pod-annotations": p.annotations}
 	}
 	if previous != nil {

@@ -25,7 +25,7 @@ type pod struct {
 	path          string
 	id, name, uid string
 	hostPort      int
-	// annotations are passed by the runtime if the chain requests them.
+	// annotations are the annotations of the object; see chain.passesAnnotations.
 	annotations map[string]string
 	ips         []string // set by ADD
 }

@@ -23,8 +23,8 @@ type chain struct {
 	dualStack bool
 	// fields contains further fields of sluice-cni's configuration.
 	fields map[string]any
-	// annotations makes the runtime pass the pod's annotations.
-	annotations bool
+	// passesAnnotations is set if the runtime passes the pod's annotations.
+	passesAnnotations bool
 }
 
 // latest is the newest version of the CNI specification.
@@ -50,7 +50,7 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 		first["type"] = c.first
 	}
 	sluice := map[string]any{"type": pluginName, "cni_agent_run_dir": n.run}
-	if c.annotations {
+	if c.passesAnnotations {
 		sluice["capabilities"] = map[string]bool{"io.kubernetes.cri.pod-annotations": true}
 	}
 	for field, value := range c.fields {

@@ -245,7 +245,7 @@ func TestFamilies(t *testing.T) {
 		dualStack bool
 		ipv6      bool
 		note      string
-		err       bool
+		wantErr   bool
 	}{
 		{name: "IPv4 only", addresses: ipv4},
 		{name: "IPv6 only", addresses: addresses("fd00::5"), ipv6: true},
@@ -277,8 +277,8 @@ func TestFamilies(t *testing.T) {
 			name:      "an invalid address is ignored",
 			addresses: []netip.Addr{{}, netip.MustParseAddr("fd00::5")}, ipv6: true,
 		},
-		{name: "no address", err: true},
-		{name: "only ignored addresses", addresses: addresses("127.0.0.1", "fe80::1%eth0"), err: true},
+		{name: "no address", wantErr: true},
+		{name: "only ignored addresses", addresses: addresses("127.0.0.1", "fe80::1%eth0"), wantErr: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()
@@ -286,8 +286,8 @@ func TestFamilies(t *testing.T) {
 				setVariable(&pod.Spec.Containers[1], "ISTIO_DUAL_STACK", "true")
 			}
 			r, notes, err := decide.Parameters(pod, test.addresses, &decide.Settings{})
-			if (err != nil) != test.err || r.IPv6 != test.ipv6 {
-				t.Errorf("IPv6 %v, error %v, want IPv6 %v and an error: %v", r.IPv6, err, test.ipv6, test.err)
+			if (err != nil) != test.wantErr || r.IPv6 != test.ipv6 {
+				t.Errorf("IPv6 %v, error %v, want IPv6 %v and an error: %v", r.IPv6, err, test.ipv6, test.wantErr)
 			}
 			var want []decide.Note
 			if test.note != "" {

@@ -167,7 +167,8 @@ func TestPodAndItsNamespace(t *testing.T) {
 		},
 		{
 			"two other namespaces",
-			pod + "---\nkind: Namespace\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: b}\n", "",
+			pod + "---\nkind: Namespace\nmetadata: {name: a}\n" +
+				"---\nkind: Namespace\nmetadata: {name: b}\n", "",
 			`the file contains namespace "a", "b"`,
 		},
 		{
