@@ -41,8 +41,9 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 				"agents of this node exited because the API server rejected their credentials",
 				zap.Int("exits", n), zap.String("last", reason))
 			a.events.notePast(problemEvent{
-				reason:  credentialsReason,
-				message: fmt.Sprintf("number of exits of the agent: %d; reason of the last exit: %s", n, reason),
+				reason: credentialsReason,
+				message: fmt.Sprintf("number of exits of the agent: %d; reason of the last exit: %s", n,
+					reason),
 			})
 		}
 	}

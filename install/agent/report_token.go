@@ -54,11 +54,11 @@ func (r *reporter) reportToken(s token.Status) {
 }
 
 // logChange logs the start, changes and the end of a problem.
-func (r *reporter) logChange(description string, now, last error) {
+func (r *reporter) logChange(description string, current, last error) {
 	switch {
-	case now != nil && (last == nil || now.Error() != last.Error()):
-		r.log.Warn(description, zap.Error(now))
-	case now == nil && last != nil:
+	case current != nil && (last == nil || current.Error() != last.Error()):
+		r.log.Warn(description, zap.Error(current))
+	case current == nil && last != nil:
 		r.log.Info("resolved: " + description)
 	}
 }

@@ -119,18 +119,18 @@ func (m *Monitor) projectedToken() string {
 // acceptance.
 func (m *Monitor) setState(rejected string, problem error) {
 	m.mu.Lock()
-	old := m.status
+	before := m.status
 	m.rejected = rejected
 	m.status.Problem = problem
 	switch {
 	case problem == nil:
 		m.status.Accepted, m.status.Since = true, time.Time{}
-	case old.Problem == nil:
+	case before.Problem == nil:
 		m.status.Since = time.Now()
 	}
-	now := m.status
+	after := m.status
 	m.mu.Unlock()
-	if old.Accepted == now.Accepted && fmt.Sprint(old.Problem) == fmt.Sprint(problem) {
+	if before.Accepted == after.Accepted && fmt.Sprint(before.Problem) == fmt.Sprint(problem) {
 		return
 	}
 	select {
@@ -138,7 +138,7 @@ func (m *Monitor) setState(rejected string, problem error) {
 	default:
 	}
 	if m.options.Changed != nil {
-		m.options.Changed(now)
+		m.options.Changed(after)
 	}
 }
 

@@ -119,7 +119,8 @@ func TestReadyz(t *testing.T) {
 	}, part(observe.Kubeconfig, true))
 	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
 	code, text := ask(h, "GET", "/readyz", remote, "")
-	want := "not ready: an ADD on this node would fail now, at least for some pods\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
+	want := "not ready: pods that start on this node now may fail, or have no redirection\n" +
+		"[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
 	if diff := cmp.Diff(want, text); diff != "" || code != 503 {
 		t.Errorf("status code %d, want 503; text (-want +got):\n%s", code, diff)
 	}

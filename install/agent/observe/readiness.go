@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// A Part is a part of the installation that must be ready for an ADD to succeed.
+// A Part is a part of the installation.
 type Part struct {
 	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
-	// Ready is set if no ADD would fail because of this part, as far as known.
+	// Ready is set if the part has no problem, as far as known. A problem may make pods fail, or start
+	// without redirection.
 	Ready bool `json:"ready"`
 	// Unknown is set if Ready is only assumed, because the agent cannot determine it.
 	Unknown bool `json:"unknown,omitempty"`
@@ -18,7 +19,8 @@ type Part struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Readiness reports whether an ADD on this node would succeed now, with reasons.
+// Readiness reports whether all required parts are ready, so that an ADD on this node would succeed
+// now, with reasons.
 type Readiness struct {
 	Ready bool   `json:"ready"`
 	Parts []Part `json:"parts"`
@@ -60,7 +62,7 @@ func (r Readiness) String() string {
 	var b strings.Builder
 	switch {
 	case !r.Ready:
-		b.WriteString("not ready: an ADD on this node would fail now, at least for some pods\n")
+		b.WriteString("not ready: pods that start on this node now may fail, or have no redirection\n")
 	case slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Unknown }):
 		b.WriteString("ready as far as known: an ADD on this node would succeed now, " +
 			"unless a part with a question mark is not ready\n")

@@ -22,8 +22,8 @@ next ztunnel would not learn about them, because no agent would send them.
 */}}
 {{- define "sluice.refuseAmbientOff" -}}
 {{- $release := .Release -}}
-{{- $now := dig "data" dict (lookup "v1" "ConfigMap" $release.Namespace "sluice-node") -}}
-{{- if and $release.IsUpgrade (not .v.ambient.enabled) (eq (dig "AMBIENT_ENABLED" "" $now) "true") (ne (dig "AMBIENT_ENABLEMENT_SELECTOR" "" $now) "[]") -}}
+{{- $installed := dig "data" dict (lookup "v1" "ConfigMap" $release.Namespace "sluice-node") -}}
+{{- if and $release.IsUpgrade (not .v.ambient.enabled) (eq (dig "AMBIENT_ENABLED" "" $installed) "true") (ne (dig "AMBIENT_ENABLEMENT_SELECTOR" "" $installed) "[]") -}}
 {{- fail (join "\n" (list
   "ambient mode cannot be disabled while it selects pods: enrolled pods would keep rules that lead to ztunnel, and no agent would tell"
   "ztunnel about them. First make the pods leave, then disable it:"

@@ -230,7 +230,7 @@ func (node *testNode) scrape(port string) string {
 }
 
 // memory returns the current and the maximum resident memory of a process in KiB.
-func memory(t *testing.T, pid int) (now, highest int) {
+func memory(t *testing.T, pid int) (current, highest int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -244,10 +244,10 @@ func memory(t *testing.T, pid int) (now, highest int) {
 		}
 		switch name {
 		case "VmRSS":
-			now = n
+			current = n
 		case "VmHWM":
 			highest = n
 		}
 	}
-	return now, highest
+	return current, highest
 }
