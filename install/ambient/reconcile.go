@@ -88,7 +88,7 @@ func (n *Node) reconcile(
 }
 
 // enrollRunning enrolls a running pod, unless it is enrolled already with the desired parameters
-// and addresses. retryAfter is as for reconcile.
+// and addresses. retryAfter has the same meaning as in reconcile.
 func (n *Node) enrollRunning(
 	ctx context.Context, p *pod, desired desiredPod,
 ) (retryAfter time.Duration, err error) {

@@ -284,7 +284,7 @@ func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 	return nil
 }
 
-// find searches for sandboxes.
+// find returns the sandboxes of the pods, and an error for each pod without a sandbox.
 func (env *testEnv) find(
 	_ context.Context, list []sandbox.Pod,
 ) (map[string]sandbox.Sandbox, []sandbox.Missing) {

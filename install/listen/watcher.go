@@ -43,8 +43,8 @@ func newSocketWatcher(socket string) *socketWatcher {
 // is missed.
 func (w *socketWatcher) renew() { w.unwatched = w.watch.Renew() != nil }
 
-// wait waits until the next check. It returns false when the context ends. inPlace is set if the
-// socket exists and belongs to this process.
+// wait waits until the next check is due, and returns true. It returns false when the context ends.
+// inPlace is set if the socket exists and belongs to this process.
 func (w *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 	changed, interval := w.changed, w.interval
 	if w.unwatched || !inPlace {

@@ -47,7 +47,8 @@ func daemonSetsPath(namespace string) string {
 	return "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/daemonsets"
 }
 
-// DaemonSet returns a DaemonSet.
+// DaemonSet returns the DaemonSet with the name. [IsNotFound] is true for the error if it does not
+// exist.
 func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 	d := new(DaemonSet)
 	if err := c.do(ctx, http.MethodGet, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
@@ -57,7 +58,7 @@ func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 	return d, nil
 }
 
-// Node returns a node.
+// Node returns the node with the name. [IsNotFound] is true for the error if it does not exist.
 func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	n := new(Node)
 	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil,

@@ -119,8 +119,8 @@ func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
 }
 
 // Values returns the values of a counter or gauge with one label, by label value. The values are
-// rounded down, and include zeros. The function series returns the metric's series for a label
-// value, for example [metrics.Drifts].
+// rounded down, and include zeros. The result is nil if the metrics cannot be gathered. The
+// function series returns the metric's series for a label value, for example [metrics.Drifts].
 func Values[L ~string, S interface{ Name() string }](
 	m *Metrics, series func(label L) S,
 ) map[string]int {

@@ -57,8 +57,9 @@ type Port struct {
 	Log *log.Logger
 }
 
-// Serve serves the connections of a listener until ctx is done, and then closes the listener.
-// Running requests have one second to complete.
+// Serve serves the connections of a listener until ctx is done, and then closes the listener and
+// returns nil. Running requests have one second to complete. Serve returns an error if the listener
+// fails.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{
 		Listener: l, isNode: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,
