@@ -93,7 +93,8 @@ Without POD, the exit code is 0 if all nodes are ready and 1 if not. It is 0 if 
 			return o.status(cmd.Context(), output == "json", watch, interval)
 		},
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted, or until the API server returns an error")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false,
+		"repeat until interrupted, or until the API server returns an error")
 	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second,
 		"time between two repetitions of --watch, at least 1s")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
