@@ -60,14 +60,10 @@ func (d *ruleDecoder) maskedMatches(
 	return nil, errUnsupported
 }
 
-// supportedStatus contains the status bits that the model supports. They have the kernel's values.
-const supportedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
-	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
-
 // statusMatches returns the conditions that the masked bits of a connection's status equal the
 // value.
 func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
-	if mask == 0 || mask&^uint32(supportedStatus) != 0 || value&^mask != 0 {
+	if mask == 0 || mask&^uint32(rules.AllStatus) != 0 || value&^mask != 0 {
 		return nil, errUnsupported
 	}
 	status := rules.Status(mask)

@@ -53,6 +53,10 @@ const (
 	StatusConfirmed                    // the first packet has passed the last hook
 	StatusSNAT                         // the source is translated
 	StatusDNAT                         // the destination is translated
+
+	// AllStatus contains all status bits.
+	AllStatus = StatusExpected | StatusSeenReply | StatusAssured | StatusConfirmed | StatusSNAT |
+		StatusDNAT
 )
 
 var statusNames = [...]string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat"}

@@ -69,10 +69,6 @@ const (
 	bitUntracked   = 64
 )
 
-// statusBits contains the conntrack status bits that package rules names: expected, seen reply,
-// assured, confirmed, SNAT and DNAT.
-const statusBits = 0x3f
-
 // readNotes returns the state and the connection that the notes of a packet contain. The connection
 // is nil if the packet has none.
 func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
@@ -99,7 +95,7 @@ func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 		Original: netip.AddrPortFrom(original, binary.BigEndian.Uint16(b[32:])),
 		Mark:     binary.NativeEndian.Uint32(b),
 		Zone:     binary.NativeEndian.Uint16(b[12:]),
-		Status:   rules.Status(status & statusBits),
+		Status:   rules.Status(status) & rules.AllStatus,
 		State:    state,
 		Reply:    b[14] != 0,
 	}

@@ -24,19 +24,14 @@ type Namespace struct {
 	handle *netlink.Handle
 	id     netns.ID
 	proc   string
-	// uids and gids map the ids of the kernel's messages and of /proc to the ids that rules
-	// compare.
-	uids, gids owner.IDMap
-	unmapped   bool // the maps are unknown
+	// maps translates the ids of the kernel's messages and of /proc to the ids that rules compare.
+	maps owner.Maps
 }
 
 // OpenNamespace opens the namespace (nil: the current one). proc is a /proc directory that contains
 // the processes of the namespace.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
-	n := &Namespace{id: ns.ID(), proc: proc}
-	var mapErr error
-	n.uids, n.gids, mapErr = owner.IDMaps(ns, proc)
-	n.unmapped = mapErr != nil
+	n := &Namespace{id: ns.ID(), proc: proc, maps: owner.MapsOf(ns, proc)}
 	err := ns.Do(func() (err error) {
 		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
 		return err
@@ -76,7 +71,7 @@ type Process struct {
 // if another user namespace owns the network namespace and /proc has no process of that user
 // namespace, because the owners are then unknown.
 func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
-	if n.unmapped {
+	if n.maps.Err() != nil {
 		return nil
 	}
 	senders := map[Connection]*netlink.Socket{}
@@ -120,7 +115,8 @@ func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
 // process, to ids of the user namespace that owns the network namespace. It returns false if the
 // translation is unknown.
 func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
-	return rules.Owner{UID: n.uids.Inside(int(o.UID)), GID: n.gids.Inside(int(o.GID))}, !n.unmapped
+	inside, err := n.maps.Inside(o)
+	return inside, err == nil
 }
 
 // isSender reports whether the socket may have sent packets of the connection. The caller has

@@ -1,7 +1,6 @@
 package validation
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -12,18 +11,17 @@ import (
 // owners runs functions as other owners of sockets. All IDs are IDs of the user namespace that owns
 // the network namespace, because rules compare these.
 type owners struct {
-	self       rules.Owner // the owner of the sockets of this process
-	uids, gids owner.IDMap
-	// mapErr is the reason why the ID mapping is unknown, or nil. If the mapping is unknown,
-	// sockets of other users cannot be created.
-	mapErr error
+	self rules.Owner // the owner of the sockets of this process
+	// maps translates the IDs to those of this process. If it is unknown, sockets of other users
+	// cannot be created.
+	maps owner.Maps
 }
 
 // newOwners reads the ID mapping of this process for the namespace.
 func newOwners(ns *netns.NS) *owners {
-	o := &owners{}
-	o.uids, o.gids, o.mapErr = owner.IDMaps(ns, "/proc")
-	o.self = rules.Owner{UID: o.uids.Inside(os.Geteuid()), GID: o.gids.Inside(os.Getegid())}
+	o := &owners{maps: owner.MapsOf(ns, "/proc")}
+	// If the maps are unknown, runAs returns the error for any other owner.
+	o.self, _ = o.maps.Inside(rules.Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
 	return o
 }
 
@@ -38,13 +36,9 @@ func (o *owners) runAs(id rules.Owner, fn func() error) error {
 	if id == o.self {
 		return fn()
 	}
-	uid, uidMapped := o.uids.Outside(id.UID)
-	gid, gidMapped := o.gids.Outside(id.GID)
-	switch {
-	case o.mapErr != nil:
-		return o.mapErr
-	case !uidMapped || !gidMapped:
-		return fmt.Errorf("uid %d gid %d: not mapped into the user namespace", id.UID, id.GID)
+	uid, gid, err := o.maps.Outside(id)
+	if err != nil {
+		return err
 	}
 	return owner.As(uid, gid, fn)
 }

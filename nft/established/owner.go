@@ -10,40 +10,40 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/owner"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // ownerIDs finds the users and groups of sockets, as ids of the user namespace that owns the
 // network namespace. Rules compare these ids.
 type ownerIDs struct {
-	groups     groups
-	uids, gids owner.IDMap
-	unmapped   bool // the maps are unknown
+	groups groups
+	maps   owner.Maps
 }
 
 // newOwnerIDs reads the id maps of the namespace.
 func newOwnerIDs(ns *netns.NS, procDir string) *ownerIDs {
-	o := &ownerIDs{groups: groups{procDir: procDir, ns: ns.ID()}}
-	var err error
-	o.uids, o.gids, err = owner.IDMaps(ns, procDir)
-	o.unmapped = err != nil
-	return o
+	return &ownerIDs{
+		groups: groups{procDir: procDir, ns: ns.ID()}, maps: owner.MapsOf(ns, procDir),
+	}
 }
 
 // uid returns the user of a socket. ok is false if the user is unknown.
 func (o *ownerIDs) uid(s *netlink.Socket) (uid uint32, ok bool) {
-	if s.INode == 0 || o.unmapped {
+	if s.INode == 0 {
 		return 0, false
 	}
-	return o.uids.Inside(int(s.UID)), true
+	inside, err := o.maps.Inside(rules.Owner{UID: s.UID})
+	return inside.UID, err == nil
 }
 
 // gid returns the group of a socket. ok is false if the group is unknown.
 func (o *ownerIDs) gid(s *netlink.Socket) (gid uint32, ok bool) {
-	if s.INode == 0 || o.unmapped {
+	if s.INode == 0 || o.maps.Err() != nil {
 		return 0, false
 	}
 	gid, ok = o.groups.gid(s.INode)
-	return o.gids.Inside(int(gid)), ok
+	inside, _ := o.maps.Inside(rules.Owner{GID: gid})
+	return inside.GID, ok
 }
 
 // groups maps the inode numbers of sockets to their groups, which it reads from the sockets' files

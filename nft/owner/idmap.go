@@ -13,22 +13,62 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // overflowID represents an id that is not mapped into a user namespace (overflowuid in
 // kernel/sys.c).
 const overflowID = 65534
 
-// An IDMap translates ids between the user namespace that owns a network namespace (inside) and the
-// user namespace of this process (outside). Rules compare inside ids. A nil map translates each id
-// to itself.
-type IDMap []idRange
+// Maps translates the ids of users and groups between the user namespace that owns a network
+// namespace (inside) and the user namespace of this process (outside). Rules compare inside ids. The
+// zero value translates each id to itself.
+type Maps struct {
+	users, groups idMap
+	err           error // see Err
+}
+
+// MapsOf returns the maps for the namespace. It reads them from a process that it finds in procDir,
+// a mounted /proc; if procDir is empty, there is none. Each id is translated to itself if the user
+// namespace of this process owns the network namespace, or if the kernel does not report the owner.
+func MapsOf(ns *netns.NS, procDir string) Maps {
+	var m Maps
+	m.users, m.groups, m.err = idMaps(ns, procDir)
+	return m
+}
+
+// Err returns the reason why the maps are unknown, or nil. No id is mapped if they are unknown.
+func (m *Maps) Err() error { return m.err }
+
+// Inside returns the owner with inside ids. An id that is not mapped is 65534, as in the kernel. The
+// error is that of Err.
+func (m *Maps) Inside(o rules.Owner) (rules.Owner, error) {
+	inside := rules.Owner{UID: m.users.inside(int(o.UID)), GID: m.groups.inside(int(o.GID))}
+	return inside, m.err
+}
+
+// Outside returns the outside ids of the owner. The error is that of Err, or says that an id is not
+// mapped.
+func (m *Maps) Outside(o rules.Owner) (uid, gid int, err error) {
+	uid, isUidMapped := m.users.outside(o.UID)
+	gid, isGidMapped := m.groups.outside(o.GID)
+	switch {
+	case m.err != nil:
+		return 0, 0, m.err
+	case !isUidMapped || !isGidMapped:
+		return 0, 0, fmt.Errorf("uid %d gid %d: not mapped into the user namespace", o.UID, o.GID)
+	}
+	return uid, gid, nil
+}
+
+// An idMap translates the ids of users or groups. A nil map translates each id to itself.
+type idMap []idRange
 
 // idRange is a line of /proc/PID/uid_map; see user_namespaces(7).
 type idRange struct{ inside, outside, count uint32 }
 
-// Outside returns the outside id, or false if the id is not mapped.
-func (m IDMap) Outside(id uint32) (int, bool) {
+// outside returns the outside id, or false if the id is not mapped.
+func (m idMap) outside(id uint32) (int, bool) {
 	if m == nil {
 		return int(id), true
 	}
@@ -40,8 +80,8 @@ func (m IDMap) Outside(id uint32) (int, bool) {
 	return 0, false
 }
 
-// Inside returns the inside id. If the id is not mapped, it returns 65534, as the kernel does.
-func (m IDMap) Inside(id int) uint32 {
+// inside returns the inside id. If the id is not mapped, it returns 65534, as the kernel does.
+func (m idMap) inside(id int) uint32 {
 	if m == nil {
 		return uint32(id)
 	}
@@ -54,8 +94,8 @@ func (m IDMap) Inside(id int) uint32 {
 }
 
 // parseIDMap parses the format of /proc/PID/uid_map.
-func parseIDMap(r io.Reader) (IDMap, error) {
-	m := IDMap{}
+func parseIDMap(r io.Reader) (idMap, error) {
+	m := idMap{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var line idRange
@@ -72,11 +112,9 @@ var errNoProcess = errors.New(
 	"the network namespace belongs to another user namespace, and /proc has no process of that" +
 		" user namespace whose ID maps can be read")
 
-// IDMaps returns the maps of user and group ids for the namespace. It reads them from a process
-// that it finds in procDir, a mounted /proc; if procDir is empty, there is none. The maps are nil
-// if the user namespace of this process owns the network namespace, or if the kernel does not
-// report the owner. With an error the maps are empty: no id is mapped.
-func IDMaps(ns *netns.NS, procDir string) (uids, gids IDMap, err error) {
+// idMaps returns the maps of user and group ids for the namespace; see [MapsOf]. With an error the
+// maps are empty: no id is mapped.
+func idMaps(ns *netns.NS, procDir string) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
 	if ownerErr != nil || ownErr != nil || own == owner {
@@ -97,10 +135,10 @@ func IDMaps(ns *netns.NS, procDir string) (uids, gids IDMap, err error) {
 			return uids, gids, nil
 		}
 	}
-	return IDMap{}, IDMap{}, errNoProcess
+	return idMap{}, idMap{}, errNoProcess
 }
 
-func readIDMap(path string) (IDMap, error) {
+func readIDMap(path string) (idMap, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

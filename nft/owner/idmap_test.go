@@ -1,8 +1,11 @@
 package owner
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 func TestIDMapTranslatesMappedIDs(t *testing.T) {
@@ -22,23 +25,72 @@ func TestIDMapTranslatesMappedIDs(t *testing.T) {
 		{2000, 5000, true},
 		{2001, 0, false},
 	} {
-		if got, ok := m.Outside(row.inside); got != row.outside || ok != row.mapped {
+		if got, ok := m.outside(row.inside); got != row.outside || ok != row.mapped {
 			t.Errorf("%d inside is %d outside, %t; want %d, %t", row.inside, got, ok, row.outside,
 				row.mapped)
 		}
-		if got := m.Inside(row.outside); row.mapped && got != row.inside {
+		if got := m.inside(row.outside); row.mapped && got != row.inside {
 			t.Errorf("%d outside is %d inside, want %d", row.outside, got, row.inside)
 		}
 	}
-	if got := m.Inside(0); got != overflowID {
+	if got := m.inside(0); got != overflowID {
 		t.Errorf("an unmapped id is %d inside, want %d", got, overflowID)
 	}
-	var same IDMap
-	if got, ok := same.Outside(7); got != 7 || !ok || same.Inside(7) != 7 {
+	var same idMap
+	if got, ok := same.outside(7); got != 7 || !ok || same.inside(7) != 7 {
 		t.Errorf("without a map, 7 is %d outside, %t, and %d inside; want 7, true and 7", got, ok,
-			same.Inside(7))
+			same.inside(7))
 	}
 	if _, err := parseIDMap(strings.NewReader("0 x 1\n")); err == nil {
 		t.Error("no error for an invalid line")
+	}
+}
+
+func TestMapsTranslateOwners(t *testing.T) {
+	unknown := Maps{users: idMap{}, groups: idMap{}, err: errNoProcess}
+	mapped := Maps{users: idMap{{0, 100000, 1000}}, groups: idMap{{0, 200000, 1000}}}
+	for _, row := range []struct {
+		name    string
+		maps    Maps
+		outside rules.Owner
+		inside  rules.Owner
+		unknown bool
+		back    string // the error of the translation of inside to outside
+	}{
+		{
+			name: "without maps", outside: rules.Owner{UID: 7, GID: 8},
+			inside: rules.Owner{UID: 7, GID: 8},
+		},
+		{
+			name: "mapped ids", maps: mapped, outside: rules.Owner{UID: 100007, GID: 200008},
+			inside: rules.Owner{UID: 7, GID: 8},
+		},
+		{
+			name: "a user that is not mapped", maps: mapped,
+			outside: rules.Owner{UID: 7, GID: 200008},
+			inside:  rules.Owner{UID: overflowID, GID: 8},
+			back:    "uid 65534 gid 8: not mapped into the user namespace",
+		},
+		{
+			name: "unknown maps", maps: unknown, outside: rules.Owner{UID: 7, GID: 8},
+			inside: rules.Owner{UID: overflowID, GID: overflowID}, unknown: true,
+			back: errNoProcess.Error(),
+		},
+	} {
+		inside, err := row.maps.Inside(row.outside)
+		if inside != row.inside || (err != nil) != row.unknown || !errors.Is(row.maps.Err(), err) {
+			t.Errorf("%s: %v inside, error %v, want %v, an error: %t", row.name, inside, err, row.inside,
+				row.unknown)
+		}
+		uid, gid, err := row.maps.Outside(row.inside)
+		if row.back != "" {
+			if err == nil || err.Error() != row.back {
+				t.Errorf("%s: error %v of the outside ids, want %s", row.name, err, row.back)
+			}
+			continue
+		}
+		if got := (rules.Owner{UID: uint32(uid), GID: uint32(gid)}); got != row.outside || err != nil {
+			t.Errorf("%s: %v outside, error %v, want %v", row.name, got, err, row.outside)
+		}
 	}
 }

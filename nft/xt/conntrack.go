@@ -42,10 +42,6 @@ var oldStates = [...]uint16{
 	rules.Untracked:   1 << 6,
 }
 
-// supportedStatus contains the status bits that the model supports.
-const supportedStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
-	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
-
 // decodeConntrack decodes a structure that compares only the state, the status or the direction. A
 // match of several fields is not equivalent to one match of each field: for a packet without a
 // connection, conntrack_mt (net/netfilter/xt_conntrack.c) compares only the state.
@@ -70,7 +66,7 @@ func decodeConntrack(revision uint32, info []byte) ([]rules.Match, bool) {
 		return []rules.Match{rules.MatchState{Not: not, States: states}}, ok
 	case statusFlag:
 		m := rules.MatchStatus{Not: not, Status: rules.Status(status)}
-		return []rules.Match{m}, status&^uint16(supportedStatus) == 0
+		return []rules.Match{m}, status&^uint16(rules.AllStatus) == 0
 	case directionFlag:
 		return []rules.Match{rules.MatchDirection{Reply: not}}, true
 	}
