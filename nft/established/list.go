@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/dump"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -66,12 +67,8 @@ const maxAttempts = 5
 
 // list repeats a dump until it is not interrupted, at most maxAttempts times. objects names the
 // listed objects in errors.
-func list[T any](objects string, dump func() ([]T, error)) (found []T, err error) {
-	for range maxAttempts {
-		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+func list[T any](objects string, read func() ([]T, error)) ([]T, error) {
+	found, err := dump.Retry(maxAttempts, read)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list %s: %w", objects, err)
 	}

@@ -20,7 +20,7 @@ import (
 func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 	var addrs []netip.Addr
 	err := ns.Do(func() (err error) {
-		addrs, err = dump("addresses", listAddresses)
+		addrs, err = listAll("addresses", listAddresses)
 		return err
 	})
 	if err != nil {

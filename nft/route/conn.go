@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/internal/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
@@ -29,20 +30,17 @@ func open(ns *netns.NS) (h *netlink.Handle, err error) {
 // Because a dump takes microseconds, ten interruptions mean continuous changes.
 const dumpAttempts = 10
 
-// dump returns the result of the first call of list that is not interrupted. objects names the
-// elements of the list in errors.
-func dump[T any](objects string, list func() ([]T, error)) ([]T, error) {
-	for range dumpAttempts {
-		result, err := list()
-		switch {
-		case err == nil:
-			return result, nil
-		case !errors.Is(err, netlink.ErrDumpInterrupted):
-			return nil, fmt.Errorf("list %s: %w", objects, err)
-		}
+// listAll returns the result of the first dump that is not interrupted. objects names the elements of
+// the list in errors.
+func listAll[T any](objects string, read func() ([]T, error)) ([]T, error) {
+	found, err := dump.Retry(dumpAttempts, read)
+	switch {
+	case errors.Is(err, netlink.ErrDumpInterrupted):
+		return nil, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts, err)
+	case err != nil:
+		return nil, fmt.Errorf("list %s: %w", objects, err)
 	}
-	return nil, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts,
-		netlink.ErrDumpInterrupted)
+	return found, nil
 }
 
 // localAddr returns the local address in a. It returns false if a contains no IP address.

@@ -33,7 +33,7 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := 0
-			got, err := dump("numbers", func() ([]int, error) {
+			got, err := listAll("numbers", func() ([]int, error) {
 				if calls++; calls <= tc.interrupted {
 					return []int{1}, netlink.ErrDumpInterrupted
 				}

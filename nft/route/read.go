@@ -150,7 +150,7 @@ func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.pol
 // readRules lists the policy rules, IPv4 before IPv6.
 func readRules(h *netlink.Handle) ([]foundRule, error) {
 	// FAMILY_ALL also works on kernels without IPv6.
-	found, err := dump("policy rules", func() ([]netlink.Rule, error) {
+	found, err := listAll("policy rules", func() ([]netlink.Rule, error) {
 		return h.RuleList(netlink.FAMILY_ALL)
 	})
 	var v4, v6 []foundRule

@@ -1,10 +1,6 @@
 package testbed
 
-import (
-	"errors"
-
-	"github.com/vishvananda/netlink"
-)
+import "github.com/sluice-mesh/sluice/nft/internal/dump"
 
 // maxDumps is the maximum number of dumps of a list that changes during each dump.
 const maxDumps = 100
@@ -12,12 +8,5 @@ const maxDumps = 100
 // RetryDump repeats a netlink dump until no change interrupts the dump. A list can change without a
 // request: some milliseconds after an address is added, duplicate address detection changes the
 // flags of the address. After 100 interrupted dumps, RetryDump returns
-// [netlink.ErrDumpInterrupted].
-func RetryDump[T any](dump func() ([]T, error)) (found []T, err error) {
-	for range maxDumps {
-		if found, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return found, err
-		}
-	}
-	return found, err
-}
+// netlink.ErrDumpInterrupted.
+func RetryDump[T any](list func() ([]T, error)) ([]T, error) { return dump.Retry(maxDumps, list) }

@@ -1,4 +1,4 @@
-package testbed_test
+package dump_test
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/nft/internal/dump"
 )
 
-func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
+func TestRetryRepeatsAnInterruptedDump(t *testing.T) {
 	errRefused := errors.New("refused")
 	for _, tc := range []struct {
 		name string
@@ -25,11 +25,17 @@ func TestRetryDumpRepeatsAnInterruptedDump(t *testing.T) {
 			[]int{3},
 			nil,
 		},
+		{
+			"always interrupted",
+			[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted},
+			[]int{3},
+			netlink.ErrDumpInterrupted,
+		},
 		{"refused", []error{netlink.ErrDumpInterrupted, errRefused, nil}, []int{2}, errRefused},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			calls := 0
-			got, err := testbed.RetryDump(func() ([]int, error) {
+			got, err := dump.Retry(3, func() ([]int, error) {
 				calls++
 				return []int{calls}, tc.errs[calls-1]
 			})
