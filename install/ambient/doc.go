@@ -12,7 +12,8 @@
 //
 // A pod leaves in this order: rules, ztunnel, the node's rules, annotation. If a step fails, the
 // agent repeats the steps until all have succeeded. A deleted pod is only removed from ztunnel and
-// from the node's rules, by its UID: its network namespace, rules and annotation no longer exist.
+// from the node's rules, by its UID: its annotation no longer exists, and usually neither do its
+// network namespace and rules.
 //
 // # Pods that start
 //
