@@ -182,14 +182,18 @@ func (n *Node) discardExecutable(j *journal.Journal, name string) error {
 	return j.Forget(binKey(name))
 }
 
-// isNoop reports whether the executable of a plugin is Sluice's no-op executable.
+// isNoop reports whether the executable of a plugin is Sluice's no-op executable. It recognizes the
+// current version even if the journal was lost.
 func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
-	e, hasEntry := j.Entry(binKey(plugin))
-	if !hasEntry || !n.executables.exists(plugin) {
+	if !n.executables.exists(plugin) {
 		return false
 	}
 	if same, err := n.executables.sameContent(plugin, s.Noop); err == nil && same {
 		return true
+	}
+	e, hasEntry := j.Entry(binKey(plugin))
+	if !hasEntry {
+		return false
 	}
 	// It may be the no-op executable of an earlier version.
 	data, err := os.ReadFile(filepath.Join(s.CNIBinDir, plugin))

@@ -8,10 +8,12 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/chain"
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
 // choose returns the configuration to insert the plugin into. It returns false if there is none, or
-// if it does not support chains. It reports these cases and invalid files as problems.
+// if chains or the plugin do not support its CNI version. It reports these cases and invalid files
+// as problems.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	_, skippedFirst, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -41,7 +43,20 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 			choice.Name, choice.List.CNIVersion)
 		return choice, false
 	}
+	if !isSupportedVersion(choice.List) {
+		p.report(NotChainable, true, "%s has cniVersion %q, but the plugin supports only %s; "+
+			"with the plugin in the chain no pod would start, so it is not inserted, and new pods have no "+
+			"redirection; set one of these versions, or install a version of Sluice that supports %[2]s",
+			choice.Name, choice.List.CNIVersion, strings.Join(config.Versions(), ", "))
+		return choice, false
+	}
 	return choice, true
+}
+
+// isSupportedVersion reports whether the plugin supports the CNI version of a list. With any other
+// version the plugin fails, and CRI-O does not use the list.
+func isSupportedVersion(list *chain.List) bool {
+	return slices.Contains(config.Versions(), list.CNIVersion)
 }
 
 // find returns the configuration that runtimes use. If cniConfFileName is set, find returns the

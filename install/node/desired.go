@@ -46,7 +46,8 @@ type planner struct {
 
 // planChained inserts the plugin into the chosen configuration. It also updates the plugin's
 // element in other configurations that contain the plugin, because the runtime may use one of them
-// after the chosen one is removed.
+// after the chosen one is removed. It removes the plugin from a list whose CNI version the plugin
+// does not support, because no pod would start.
 func (p *planner) planChained() {
 	leftovers := p.leftovers()
 	files := p.found.configurations(leftovers...)
@@ -59,8 +60,13 @@ func (p *planner) planChained() {
 		if name == p.Primary || slices.Contains(leftovers, name) || !p.found.hasPlugin(name, p.Type) {
 			continue
 		}
-		if list, err := chain.Parse(p.found.Files[name].Data); err == nil {
+		list, err := chain.Parse(p.found.Files[name].Data)
+		switch {
+		case err != nil:
+		case isSupportedVersion(list):
 			p.edit(name, list, false)
+		default:
+			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
 		}
 	}
 	p.releaseLeftovers(ok)

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -172,6 +173,18 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotChainable}, blocked: true,
 		},
+		"a list with a version that the plugin does not support is not changed": {
+			before: map[string]string{
+				"10-a.conflist": `{"cniVersion":"1.2.0","name":"n","plugins":[{"type":"bridge"}]}`,
+			},
+			reasons: []node.Reason{node.NotChainable}, blocked: true,
+		},
+		"a plain configuration with a version that the plugin does not support is not changed": {
+			before: map[string]string{
+				"10-a.conf": `{"cniVersion":"1.2.0","name":"n","type":"bridge"}`,
+			},
+			reasons: []node.Reason{node.NotChainable}, blocked: true,
+		},
 		"a list whose plugins are in a directory is not supported": {
 			before: map[string]string{
 				"05-a.conflist": `{"cniVersion":"1.1.0","name":"folder"}`,
@@ -338,4 +351,25 @@ func TestInvalidSettings(t *testing.T) {
 			t.Errorf("%s: no error, want one", reason)
 		}
 	}
+}
+
+// TestPluginIsRemovedFromAListWithAnUnsupportedVersion covers a program that changes the version of
+// a list with the plugin: with the plugin no pod would start.
+func TestPluginIsRemovedFromAListWithAnUnsupportedVersion(t *testing.T) {
+	tn := newTestNode(t)
+	tn.put("conf/10-a.conflist", list("calico"))
+	before := tn.filesToRestore()
+	n := tn.node()
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
+	installed := tn.read("conf/10-a.conflist")
+	tn.put("conf/10-a.conflist", strings.Replace(installed, `"1.0.0"`, `"1.2.0"`, 1))
+	for range 2 {
+		s := n.Reconcile(t.Context())
+		tn.wantProblem(s, node.NotChainable, `"1.2.0"`, "supports only 0.3.0, ")
+		tn.wantChains(map[string]string{"10-a.conflist": "calico"})
+	}
+	tn.put("conf/10-a.conflist", installed)
+	tn.mustBeInstalled(n.Reconcile(t.Context()))
+	tn.uninstall()
+	tn.wantRestored(before)
 }

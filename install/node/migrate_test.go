@@ -158,6 +158,30 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	}
 }
 
+// TestNoopIsRemovedAfterTheLossOfTheJournal checks that a no-op executable without a journal entry is
+// not mistaken for istio-cni's executable.
+func TestNoopIsRemovedAfterTheLossOfTheJournal(t *testing.T) {
+	for name, remove := range map[string]func(tn *testNode){
+		"by the agent":          func(tn *testNode) { tn.mustBeInstalled(tn.reconcile()) },
+		"by the uninstallation": func(tn *testNode) { tn.uninstall() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tn := newTestNode(t)
+			tn.put("conf/10-a.conflist", list("calico"))
+			tn.cacheResult("one", "calico", "istio-cni")
+			if s := tn.reconcile(); !slices.Equal(s.Noops, []string{"istio-cni"}) {
+				t.Fatalf("the status is %+v, want a no-op executable of istio-cni", s)
+			}
+			tn.put("state/journal.json", "{")
+			tn.remove("results/net-one-eth0")
+			remove(tn)
+			if _, err := os.Stat(tn.path("bin/istio-cni")); err == nil {
+				t.Error("the no-op executable was not removed")
+			}
+		})
+	}
+}
+
 // TestUpgradeInstallsTheExecutableFirst checks that the configuration of the new version never
 // exists with the executable of the old version.
 func TestUpgradeInstallsTheExecutableFirst(t *testing.T) {

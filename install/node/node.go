@@ -152,6 +152,10 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	// A configuration that names a missing executable would prevent all pods from starting.
 	if outdated, ok := n.install(s, j, status); ok {
 		n.updateNoops(s, j, status)
+		if err := checkMayExecute(s); err != nil {
+			status.add(problemOf(err))
+			s.ReadyToInsert = func() error { return err }
+		}
 		n.configure(s, j, status, outdated)
 	}
 	n.addConflicts(status)
