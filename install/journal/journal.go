@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
@@ -38,17 +40,20 @@ var ErrDamaged = errors.New("the journal is damaged")
 
 // Open reads the journal of a state directory, and creates the directory if it does not exist. If
 // the journal is damaged, Open tries to rename its file, and returns an empty, usable journal and
-// an error that wraps [ErrDamaged]. A journal of a newer program is an error.
+// an error that wraps [ErrDamaged]. A file that is not regular, or that the disk cannot read, is
+// damaged too. A journal of a newer program is an error.
 func Open(dir string) (*Journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	j := &Journal{path: filepath.Join(dir, fileName), entries: map[string]Entry{}}
-	data, err := os.ReadFile(j.path)
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := readRegular(j.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return j, nil
-	}
-	if err != nil {
+	case isUnreadable(err):
+		return j, j.renameDamaged(err)
+	case err != nil:
 		return nil, err
 	}
 	c := content{}
@@ -66,6 +71,28 @@ func Open(dir string) (*Journal, error) {
 	}
 	maps.Copy(j.entries, c.Entries)
 	return j, nil
+}
+
+// errNotRegular is the error for a journal that is a directory, a pipe or another special file.
+var errNotRegular = errors.New("not a regular file")
+
+// readRegular reads a regular file. Reading a pipe would block.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNotRegular
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// isUnreadable reports whether a file will not become readable again: it is not regular, or the
+// disk or the file system is damaged.
+func isUnreadable(err error) bool {
+	return errors.Is(err, errNotRegular) || errors.Is(err, unix.EIO) ||
+		errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)
 }
 
 // renameDamaged renames a damaged journal, and returns the error for the caller of [Open].

@@ -118,6 +118,31 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 	}
 }
 
+// TestUnreadableJournalIsRenamed covers a damaged disk: the agent must continue without the journal.
+func TestUnreadableJournalIsRenamed(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		// Reading address 0 of a process fails with EIO, as reading from a damaged disk does.
+		"a file that the disk cannot read": func(path string) error {
+			return os.Symlink("/proc/self/mem", path)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, damage(filepath.Join(dir, "journal.json")))
+			j, err := journal.Open(dir)
+			if !errors.Is(err, journal.ErrDamaged) || j == nil {
+				t.Fatalf("journal %v, error %v; want an empty journal and ErrDamaged", j, err)
+			}
+			must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
+			if got := open(t, dir).Paths(); len(got) != 1 {
+				t.Errorf("paths on disk %q, want one", got)
+			}
+		})
+	}
+}
+
 func TestWrittenByAgent(t *testing.T) {
 	original, first, second := []byte("original"), []byte("written"), []byte("newer")
 	e := journal.Entry{Kind: journal.Edited, Original: original}.WithChange(original, first)
