@@ -237,7 +237,7 @@ func TestDELKeepsRules(t *testing.T) {
 		},
 		"rules of a pod that is not redirected": func(t *testing.T, c *sandboxCall) {
 			r := c.record(t)
-			r.Redirect = nil
+			r.Redirect, r.Outcome = nil, "skip"
 			if err := record.In(c.runDir).Put(r); err != nil {
 				t.Fatal(err)
 			}

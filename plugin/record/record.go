@@ -62,6 +62,30 @@ type Record struct {
 // the pod.
 func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
+// checkContent returns an error if the parameters are invalid, or do not match the outcome. Without
+// this check, a redirected pod whose record has lost its parameters would count as a pod outside
+// the mesh.
+func (r *Record) checkContent() error {
+	var err error
+	switch {
+	case r.Redirect != nil && r.Ambient != nil:
+		return errors.New("it has the parameters of two redirections")
+	case r.Redirect != nil:
+		err = r.Redirect.Validate()
+	case r.Ambient != nil:
+		err = r.Ambient.Validate()
+	case r.Outcome != skipOutcome:
+		return fmt.Errorf("the outcome is %q, but there are no parameters", r.Outcome)
+	}
+	if err == nil && r.Backend != "" {
+		_, err = compat.Choose(r.Backend)
+	}
+	return err
+}
+
+// skipOutcome is the outcome of a pod without redirection, as in package decide.
+const skipOutcome = "skip"
+
 // Decided reports whether the record defines the desired state of the pod. It returns false if ADD
 // could not read the pod. Annotations that changed after the ADD do not matter.
 func (r *Record) Decided() bool { return r.Reason != agent.PodUnreadable }

@@ -71,15 +71,8 @@ func (s Store) read(name string) (Record, error) {
 	if r.file() != name {
 		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", file, errDamaged, r.Key)
 	}
-	if r.Redirect != nil {
-		if err := r.Redirect.Validate(); err != nil {
-			return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
-		}
-	}
-	if r.Ambient != nil {
-		if err := r.Ambient.Validate(); err != nil {
-			return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
-		}
+	if err := r.checkContent(); err != nil {
+		return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
 	}
 	return r, nil
 }

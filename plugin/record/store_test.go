@@ -64,7 +64,7 @@ func TestRecordsAreKept(t *testing.T) {
 	want := sample(key("a", "eth0"))
 	put(t, s, record.Record{Key: want.Key, Outcome: "skip"})
 	put(t, s, want)
-	put(t, s, record.Record{Key: key("a", "net1")})
+	put(t, s, record.Record{Key: key("a", "net1"), Outcome: "skip"})
 	got, err := s.Get(want.Key)
 	if diff := cmp.Diff(want, got, compareAddrs); diff != "" || err != nil {
 		t.Errorf("error %v, record (-want +got):\n%s", err, diff)
@@ -153,6 +153,10 @@ func TestDamagedRecords(t *testing.T) {
 		"an empty file": "", "a file that is not JSON": "{",
 		"a record of another attachment":   `{"containerID":"b","ifname":"eth0"}`,
 		"a record with invalid parameters": `{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT"}}`,
+		// Otherwise the pod would count as a pod outside the mesh.
+		"a record of a redirection without parameters": `{"containerID":"a","ifname":"eth0","outcome":"redirect","reason":"mesh-pod"}`,
+		"a record without an outcome":                  `{"containerID":"a","ifname":"eth0"}`,
+		"a record with an unknown backend":             `{"containerID":"a","ifname":"eth0","outcome":"skip","engine":"nfu"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
