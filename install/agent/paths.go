@@ -18,6 +18,8 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 		RuntimeRoot:                 runtimeRoot(v),
 		NodeCNIBinDir:               v.Text("SLUICE_HOST_BIN_DIR"),
 		NodeCNIConfDir:              v.Text("SLUICE_HOST_NET_DIR"),
+		RunDir:                      v.Text("CNI_AGENT_RUN_DIR"),
+		NodeRunDir:                  v.Text("CNI_AGENT_RUN_DIR"),
 		CNIConfFileName:             v.Text("CNI_CONF_NAME"),
 		Chained:                     v.Bool("CHAINED_CNI_PLUGIN"),
 		IstioOwnedCNIConfig:         v.Bool("ISTIO_OWNED_CNI_CONFIG"),

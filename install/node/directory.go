@@ -76,8 +76,9 @@ func (d *directories) mountOf(onNode string) *mount {
 }
 
 // check compares CNIConfDir and CNIBinDir, and the configuration in use and the plugin's executable
-// in these directories, with the files at NodeCNIConfDir and NodeCNIBinDir on the node. It sets
-// Directories and Remount of the status, and adds problems to it.
+// in these directories, with the files at NodeCNIConfDir and NodeCNIBinDir on the node. It also
+// compares RunDir with NodeRunDir. It sets Directories and Remount of the status, and adds problems
+// to it.
 func (d *directories) check(s Settings, status *Status) {
 	runtimeRoot, rootErr := "", errors.New("the runtime's root directory is not configured")
 	if s.RuntimeRoot != nil {
@@ -100,6 +101,15 @@ func (d *directories) check(s Settings, status *Status) {
 	}
 	status.Directories.Configuration = compare(s.CNIConfDir, s.NodeCNIConfDir, status.Primary)
 	status.Directories.Binary = compare(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
+	if s.RunDir == "" {
+		return
+	}
+	m := d.mountOf(s.NodeRunDir)
+	found, _ := m.compare(s.RunDir, runtimeRoot, s.NodeRunDir, rootErr)
+	if found == Missing {
+		found = Replaced // the runtime creates it when it restarts the agent's container
+	}
+	m.report(found, status, s.NodeRunDir, true)
 }
 
 // compare returns the state of the directory dir of this process. rootErr is the error if the

@@ -133,6 +133,42 @@ func TestNodeIsNotReadyIfTheRuntimeReadsAnotherDirectory(t *testing.T) {
 	}
 }
 
+// TestNodeIsNotReadyIfThePluginUsesAnotherRunDirectory covers a run directory that the plugin does
+// not share with the agent: the plugin finds neither its credentials nor the agent.
+func TestNodeIsNotReadyIfThePluginUsesAnotherRunDirectory(t *testing.T) {
+	if !filetest.Private(t) {
+		return
+	}
+	for description, change := range map[string]func(m *mountedNode, dir string){
+		"removed": func(m *mountedNode, dir string) { m.must(os.RemoveAll(dir)) },
+		"removed and created again": func(m *mountedNode, dir string) {
+			m.must(os.RemoveAll(dir))
+			m.must(os.Mkdir(dir, 0o755))
+		},
+		"mounted over on the node": func(m *mountedNode, dir string) {
+			m.onNode("mount", "-t", "tmpfs", "tmpfs", dir)
+		},
+	} {
+		m := newMountedNode(t)
+		dir := m.path("node/run")
+		m.must(os.Mkdir(dir, 0o755))
+		m.must(os.Mkdir(m.path("run"), 0o755))
+		m.mount("node/run", "run")
+		m.settings.RunDir, m.settings.NodeRunDir = m.path("run"), dir
+		m.restart()
+		m.mustBeInstalled(m.reconcileAfter(0))
+		change(m, dir)
+		s := m.reconcileAfter(time.Second)
+		if !hasBlockingProblem(s, node.DirectoryReplaced) || s.Remount {
+			t.Errorf("%s: problems %v, Remount %t; want a blocking DirectoryReplaced and no Remount",
+				description, s.Problems, s.Remount)
+		}
+		if s = m.reconcileAfter(3 * time.Second); !s.Remount {
+			t.Errorf("%s: Remount is not set after three seconds", description)
+		}
+	}
+}
+
 // TestADirectoryThatIsReachedByALinkIsTheSame covers a link to the same directory.
 func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {

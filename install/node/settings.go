@@ -27,6 +27,11 @@ type Settings struct {
 	// NodeCNIBinDir and NodeCNIConfDir are the paths of CNIBinDir and CNIConfDir as the runtime
 	// sees them.
 	NodeCNIBinDir, NodeCNIConfDir string
+	// RunDir is the directory that agent and plugin share, as this process sees it, and NodeRunDir
+	// its path as the runtime sees it. In another directory, the plugin finds neither its
+	// credentials nor the agent, and no pod of the mesh starts. If RunDir is empty, the directories
+	// are not compared.
+	RunDir, NodeRunDir string
 	// CNIConfFileName is the name of the file to insert the plugin into. If it is empty, the plugin
 	// is inserted into the first valid file, which runtimes use. If another file sorts before the
 	// named file, pods have no redirection, and the node has a blocking problem. There is no
