@@ -267,6 +267,9 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 			read <- n
 		})
 	})
+	if path == "" {
+		t.Fatal("no listener of another user")
+	}
 	c := client.New(client.Options{Socket: path})
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
@@ -286,6 +289,11 @@ func asNobody(t *testing.T, f func()) {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534,
 			^uintptr(0)); errno != 0 {
 			t.Errorf("setresuid: %v", errno)
+			return
+		}
+		// The filesystem uid remains root's: f can create files in any directory.
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
+			t.Errorf("setfsuid: %v", errno)
 			return
 		}
 		f()
