@@ -67,12 +67,13 @@ func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	exe := copyOfThisBinary(t)
-	cmd := exec.Command(exe)
+	// Only root may be able to enter the directory of the executable.
+	cmd := exec.Command("/proc/self/exe")
 	if identity.caps != "" {
 		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+identity.caps,
-			"--inh-caps=-all", exe)
+			"--inh-caps=-all", copyOfThisBinary(t))
 	}
+	cmd.Dir = "/"
 	// By default a process with the race detector takes a second to exit.
 	cmd.Env = append(os.Environ(), optionsVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
@@ -89,23 +90,16 @@ func validateAs(t *testing.T, ns *netns.NS, identity identity, o Options) (r Res
 	return r
 }
 
-// copyOfThisBinary returns the path of a copy that every user may execute.
+// copyOfThisBinary returns the path of a copy that root may execute without any capability, even if
+// another user has built the binary.
 func copyOfThisBinary(t *testing.T) string {
 	t.Helper()
 	content, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "validation")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "validate")
-	if err := os.WriteFile(path, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	path := filepath.Join(t.TempDir(), "validate")
+	if err := os.WriteFile(path, content, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,20 +212,6 @@ func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, prefix string, s
 
 func TestWithoutRootTheDemoNamesTheRequirement(t *testing.T) {
 	netnstest.RequireRoot(t)
-	binary, err := os.ReadFile(testBinary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "demo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, "demo")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, binary, 0o755),
-		os.Chmod(path, 0o755)); err != nil {
-		t.Fatal(err)
-	}
 	const nobody = 65534
 	for _, tc := range []struct {
 		name string
@@ -243,8 +228,9 @@ func TestWithoutRootTheDemoNamesTheRequirement(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cmd := demo(t, path)
-			cmd.SysProcAttr, cmd.Dir = &tc.attr, dir
+			// Only root may be able to enter the directory of the executable.
+			cmd := demo(t, "/proc/self/exe")
+			cmd.SysProcAttr, cmd.Dir = &tc.attr, "/"
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err := cmd.Run()
