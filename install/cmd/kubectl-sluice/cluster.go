@@ -25,7 +25,7 @@ type cluster struct{ config *rest.Config }
 func (o *options) connect() (cluster, error) {
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
-		return cluster{}, inputError{err}
+		return cluster{}, badInput("kubeconfig: %w", err)
 	}
 	return cluster{config}, nil
 }

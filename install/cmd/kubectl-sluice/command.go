@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ The exit code is the exit code of rules VERB, the highest one of several pods. I
 missing pod, and 3 if the API server or a node agent is unreachable or denies access.`
 
 const examples = `  kubectl sluice trace shop/web --out --for 1m
-  kubectl sluice explain deployment/web -n shop "out tcp 10.0.0.7 > 10.96.0.1:443"
+  kubectl sluice explain deployment/web -n shop "out tcp 10.0.0.7:40000 > 10.96.0.1:443"
   kubectl sluice check -n shop -l app=web
   kubectl logs web -c istio-init | kubectl sluice diff web --istio-log -
   kubectl sluice status --watch`
@@ -39,6 +40,8 @@ type options struct {
 	releaseSignals func()
 	// asJSON is set if errors are printed as JSON.
 	asJSON bool
+	// started is set when a command runs. Earlier errors are errors of the command line.
+	started bool
 }
 
 // agentContainer is the name of the node agent's container, whose image contains the rules command.
@@ -56,10 +59,10 @@ func newCommand(
 		Short: "inspect the traffic redirection of mesh pods", Long: longHelp, Example: examples,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
 		SilenceUsage: true, SilenceErrors: true,
+		PersistentPreRun: func(*cobra.Command, []string) { o.started = true },
 	}
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
 	flags := root.PersistentFlags()
 	o.config.AddFlags(flags)
 	flags.StringVar(&o.agentNamespace, "agent-namespace", "",
@@ -79,12 +82,46 @@ func newCommand(
 		root.AddCommand(o.newVerb(v.name, v.short))
 	}
 	root.AddCommand(o.newStatus(), newSchemaTopic())
+	rejectUnknownNames(root)
 	for name, complete := range o.flagCompletions() {
 		if err := root.RegisterFlagCompletionFunc(name, complete); err != nil {
 			panic(err) // the flag exists
 		}
 	}
 	return o, root
+}
+
+// rejectUnknownNames makes the commands help and completion fail for an unknown topic or shell. By
+// default they print help, and succeed.
+func rejectUnknownNames(root *cobra.Command) {
+	unknown := func(parent *cobra.Command, name string) error {
+		return commandLineError(fmt.Errorf("unknown command %q for %q", name, parent.CommandPath()))
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.PreRunE = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				switch {
+				case err != nil:
+					return commandLineError(err)
+				case len(rest) > 0:
+					return unknown(found, rest[0])
+				}
+				return nil
+			}
+		case "completion":
+			c.Args, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return unknown(cmd, args[0])
+				}
+				return cmd.Help()
+			}
+		}
+	}
 }
 
 // newVerb returns a command that runs rules VERB in the node agents.
@@ -136,6 +173,9 @@ func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 			continue
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if !strings.HasPrefix(a, "--") && len(name) > 1 && flags.ShorthandLookup(name[:1]) != nil {
+			name, hasValue = name[:1], true // as in -nshop
+		}
 		if len(rest) > 0 && !anywhere[name] {
 			rest = append(rest, a)
 			continue

@@ -33,13 +33,15 @@ type errorObject struct {
 	Error   string `json:"error"`
 }
 
-// report prints an error to stderr.
+// report prints an error to stderr, each of its lines as a separate error.
 func (o *options) report(err error) {
-	if !o.asJSON {
-		fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: %v\n", err)
-		return
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if o.asJSON {
+			_ = json.NewEncoder(o.streams.ErrOut).Encode(errorObject{jsonVersion, errorKind, line})
+			continue
+		}
+		fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: %s\n", line)
 	}
-	_ = json.NewEncoder(o.streams.ErrOut).Encode(errorObject{jsonVersion, errorKind, err.Error()})
 }
 
 // asksForJSON reports whether a command line contains --output json, for kubectl sluice or for

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -50,12 +51,27 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 		return 0
 	case errors.As(err, remote):
 		return remote.Code
+	case !o.started:
+		o.report(commandLineError(err))
+		return exitBadInput
 	case errors.As(err, input):
 		o.report(err)
 		return exitBadInput
 	}
 	o.report(err)
 	return exitFailed
+}
+
+// commandLineError returns an error of cobra for an invalid command line, on one line.
+func commandLineError(err error) error {
+	text, similar, suggests := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	if !strings.HasPrefix(text, "unknown command") {
+		return err
+	}
+	if suggests {
+		text += "; did you mean " + strings.Join(strings.Fields(similar), " or ") + "?"
+	}
+	return badInput("%s; kubectl sluice --help lists the commands", text)
 }
 
 // An inputError is an error for an invalid command line or an object that does not exist.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/mattn/go-shellwords"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A fakeCluster is an API server with pods whose containers run a function.
@@ -398,7 +401,75 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			exitBadInput, nil,
 			"label selector app=none in namespace default has no running pod",
 		},
-		{"invalid selector", []string{"check", "-l", "=="}, exitBadInput, nil, "--selector"},
+		{
+			"invalid selector",
+			[]string{"check", "-l", "a==="},
+			exitBadInput, nil, `--selector: "a===" is not a label selector: `,
+		},
+		{
+			"invalid selector after the value of a flag",
+			[]string{"check", "-la===", "-n", "shop"},
+			exitBadInput, nil, `--selector: "a===" is not a label selector: `,
+		},
+		{
+			"values in the same argument as short flags",
+			[]string{"check", "-nshop", "-lapp=web"},
+			0,
+			[]string{
+				"sluice-node-a: rules check --pod shop/web-1",
+				"sluice-node-a: rules check --pod shop/web-2",
+			},
+			"",
+		},
+		{
+			"short flag with its value after the pod",
+			[]string{"check", "web-1", "-nshop", "-ojson"},
+			0,
+			[]string{"sluice-node-a: rules check --pod shop/web-1 -ojson"},
+			"",
+		},
+		{
+			"unknown command",
+			[]string{"chek", "web"},
+			exitBadInput, nil,
+			`unknown command "chek" for "kubectl sluice"; did you mean check?; ` +
+				"kubectl sluice --help lists the commands\n",
+		},
+		{
+			"unknown command with help",
+			[]string{"version", "--help"},
+			exitBadInput, nil,
+			`unknown command "version" for "kubectl sluice"; kubectl sluice --help lists the commands`,
+		},
+		{
+			"unknown topic of help",
+			[]string{"help", "trase"},
+			exitBadInput, nil,
+			`unknown command "trase" for "kubectl sluice"; did you mean trace?`,
+		},
+		{
+			"unknown shell",
+			[]string{"completion", "tcsh"},
+			exitBadInput, nil,
+			`unknown command "tcsh" for "kubectl sluice completion"`,
+		},
+		{
+			"superfluous argument of completion",
+			[]string{"completion", "bash", "x"},
+			exitBadInput, nil, `unknown command "x" for "kubectl sluice completion bash"`,
+		},
+		{
+			"several invalid flags of status",
+			[]string{"status", "-o", "yaml", "--interval", "0"},
+			exitBadInput, nil,
+			"kubectl sluice: --output: \"yaml\" is not text or json\n" +
+				"kubectl sluice: --interval: 0s is less than 1s\n",
+		},
+		{
+			"missing kubeconfig",
+			[]string{"check", "--kubeconfig", file + ".not", "web"},
+			exitBadInput, nil, "kubeconfig: stat " + file + ".not: no such file or directory",
+		},
 		{
 			"invalid name",
 			[]string{"check", "shop//web"},
@@ -532,5 +603,21 @@ the node agents have different versions: 1 v1, 1 v2
 		len(found.Nodes) != 3 || found.Kind != "ClusterStatus" {
 		t.Errorf("exit code %d, error %v; want 1, and a ClusterStatus with three nodes, one of them ready\n%s%s",
 			code, err, stdout, stderr)
+	}
+}
+
+// TestExamplesAreValid runs the packets of the examples through the parser of rules.
+func TestExamplesAreValid(t *testing.T) {
+	for line := range strings.Lines(examples) {
+		words, err := shellwords.Parse(strings.TrimSpace(line))
+		if err != nil {
+			continue // a pipe
+		}
+		if !slices.Contains(words, "explain") {
+			continue
+		}
+		if _, err := rules.ParsePacket(words[len(words)-1]); err != nil {
+			t.Errorf("%s: %v", strings.TrimSpace(line), err)
+		}
 	}
 }

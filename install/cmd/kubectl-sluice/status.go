@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -77,15 +78,23 @@ Without POD, the exit code is 0 if all nodes are ready and 1 if not. It is 0 if 
 		ValidArgsFunction: o.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ofPods := len(args) == 1 || o.selector != ""
+			var faults []error
+			if output != "text" && output != "json" {
+				faults = append(faults, badInput("--output: %q is not text or json", output))
+			}
+			if interval < time.Second {
+				faults = append(faults, badInput("--interval: %v is less than 1s", interval))
+			}
+			if len(args) == 1 && o.selector != "" {
+				faults = append(faults, badInput("status: POD and --selector cannot be combined"))
+			}
+			if ofPods && (watch || cmd.Flags().Changed("interval")) {
+				faults = append(faults, badInput(
+					"status: --watch and --interval cannot be combined with POD or --selector"))
+			}
 			switch {
-			case output != "text" && output != "json":
-				return badInput("--output: %q is not text or json", output)
-			case interval < time.Second:
-				return badInput("--interval: %v is less than 1s", interval)
-			case len(args) == 1 && o.selector != "":
-				return badInput("status: POD and --selector cannot be combined")
-			case ofPods && (watch || cmd.Flags().Changed("interval")):
-				return badInput("status: --watch and --interval cannot be combined with POD or --selector")
+			case len(faults) > 0:
+				return errors.Join(faults...)
 			case ofPods:
 				target := strings.Join(args, "") // empty with --selector
 				return o.runVerb(cmd.Context(), "check", target, []string{"--output", output})

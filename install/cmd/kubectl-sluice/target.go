@@ -61,11 +61,11 @@ func parseTarget(text, namespace string) (target, error) {
 func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Pod, error) {
 	namespace, _, err := o.config.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return nil, inputError{err}
+		return nil, badInput("kubeconfig: %w", err)
 	}
 	if o.selector != "" {
 		if _, err := labels.Parse(o.selector); err != nil {
-			return nil, badInput("--selector: %w", err)
+			return nil, badInput("--selector: %q is not a label selector: %w", o.selector, err)
 		}
 		return c.selectPods(ctx, namespace, o.selector,
 			fmt.Sprintf("label selector %s in namespace %s", o.selector, namespace))
