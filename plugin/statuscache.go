@@ -79,7 +79,7 @@ func invalidateStatus(runDir string) { _ = os.Remove(filepath.Join(runDir, statu
 // empty if there is no valid file of this boot and of this program.
 func (c statusCache) lastSuccesses() map[string]time.Time {
 	var s cachedStatus
-	data, err := os.ReadFile(c.path)
+	data, err := file.ReadRegular(c.path)
 	if err != nil || json.Unmarshal(data, &s) != nil {
 		return map[string]time.Time{}
 	}

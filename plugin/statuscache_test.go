@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -166,6 +168,19 @@ func TestStatusWithoutACacheDirectory(t *testing.T) {
 	}
 	if len(env.source.requested) != 2 {
 		t.Errorf("requests to the source: %q, want two", env.source.requested)
+	}
+}
+
+// TestStatusWithAPipeInPlaceOfTheCache checks that STATUS does not wait for a writer of the pipe.
+func TestStatusWithAPipeInPlaceOfTheCache(t *testing.T) {
+	netnstest.RequireRoot(t)
+	env := newTestEnv(t, "")
+	c := newCall(t, nil)
+	if err := unix.Mkfifo(filepath.Join(c.runDir, "sluice-cni-status.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if e := env.call("STATUS", c); e != nil {
+		t.Errorf("STATUS: %+v", e)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -84,7 +83,7 @@ func New(o Options) (*Detector, error) {
 	if o.File == "" {
 		return d, nil
 	}
-	data, err := os.ReadFile(o.File)
+	data, err := file.ReadRegular(o.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return d, nil
 	}

@@ -47,7 +47,7 @@ func Open(dir string) (*Journal, error) {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	j := &Journal{path: filepath.Join(dir, fileName), entries: map[string]Entry{}}
-	data, err := readRegular(j.path)
+	data, err := file.ReadRegular(j.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return j, nil
@@ -73,25 +73,10 @@ func Open(dir string) (*Journal, error) {
 	return j, nil
 }
 
-// errNotRegular is the error for a journal that is a directory, a pipe or another special file.
-var errNotRegular = errors.New("not a regular file")
-
-// readRegular reads a regular file. Reading a pipe would block.
-func readRegular(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errNotRegular
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
-}
-
 // isUnreadable reports whether a file will not become readable again: it is not regular, or the
 // disk or the file system is damaged.
 func isUnreadable(err error) bool {
-	return errors.Is(err, errNotRegular) || errors.Is(err, unix.EIO) ||
+	return errors.Is(err, file.ErrNotRegular) || errors.Is(err, unix.EIO) ||
 		errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)
 }
 

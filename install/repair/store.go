@@ -102,7 +102,7 @@ func (s Store) List() (map[string]Entry, error) {
 
 // read reads the entry in a file. It returns an error if the entry's parameters are invalid.
 func read(path string) (Entry, error) {
-	data, err := os.ReadFile(path)
+	data, err := file.ReadRegular(path)
 	if err != nil {
 		return Entry{}, err
 	}

@@ -59,20 +59,23 @@ func (s Store) Get(k Key) (Record, error) {
 
 // read returns the record in the file with the name.
 func (s Store) read(name string) (Record, error) {
-	file := filepath.Join(s.dir, name)
-	data, err := os.ReadFile(file)
+	path := filepath.Join(s.dir, name)
+	data, err := file.ReadRegular(path)
+	if errors.Is(err, file.ErrNotRegular) {
+		return Record{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
 	if err != nil {
 		return Record{}, err
 	}
 	r, err := decode(data)
 	if err != nil {
-		return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
+		return Record{}, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}
 	if r.file() != name {
-		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", file, errDamaged, r.Key)
+		return Record{}, fmt.Errorf("%s: %w: it names attachment %s", path, errDamaged, r.Key)
 	}
 	if err := r.checkContent(); err != nil {
-		return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
+		return Record{}, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}
 	return r, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -180,6 +181,23 @@ func TestDamagedRecords(t *testing.T) {
 				t.Errorf("List after Prune: %+v, error %v, want only the other record", list, err)
 			}
 		})
+	}
+}
+
+// TestPipeInPlaceOfARecord checks that ADD does not wait for a writer of the pipe, and can replace it.
+func TestPipeInPlaceOfARecord(t *testing.T) {
+	dir := t.TempDir()
+	s, k := record.In(dir), key("a", "eth0")
+	put(t, s, sample(key("b", "eth0")))
+	if err := unix.Mkfifo(filepath.Join(dir, "attachments", "a:eth0.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(k); !record.IsDamaged(err) {
+		t.Errorf("Get: error %v, want a damaged record", err)
+	}
+	put(t, s, sample(k))
+	if _, err := s.Get(k); err != nil {
+		t.Errorf("Get after Put: error %v, want none", err)
 	}
 }
 

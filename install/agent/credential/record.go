@@ -2,7 +2,6 @@ package credential
 
 import (
 	"encoding/json"
-	"os"
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/file"
@@ -25,7 +24,7 @@ const (
 // loadExits reads the record. A missing, unreadable or damaged record counts as no exits.
 func loadExits(path string) exits {
 	var e exits
-	text, err := os.ReadFile(path)
+	text, err := file.ReadRegular(path)
 	if err != nil || json.Unmarshal(text, &e) != nil || e.Count < 0 {
 		return exits{}
 	}
