@@ -50,12 +50,12 @@ func (m *Maps) Inside(o rules.Owner) (rules.Owner, error) {
 // Outside returns the outside ids of the owner. The error is that of Err, or says that an id is not
 // mapped.
 func (m *Maps) Outside(o rules.Owner) (uid, gid int, err error) {
-	uid, isUidMapped := m.users.outside(o.UID)
-	gid, isGidMapped := m.groups.outside(o.GID)
+	uid, isUIDMapped := m.users.outside(o.UID)
+	gid, isGIDMapped := m.groups.outside(o.GID)
 	switch {
 	case m.err != nil:
 		return 0, 0, m.err
-	case !isUidMapped || !isGidMapped:
+	case !isUIDMapped || !isGIDMapped:
 		return 0, 0, fmt.Errorf("uid %d gid %d: not mapped into the user namespace", o.UID, o.GID)
 	}
 	return uid, gid, nil
