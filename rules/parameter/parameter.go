@@ -33,8 +33,8 @@ type Parameter struct {
 	// AgentVariable is the environment variable of the node agent that sets Config, or empty. Helm
 	// is the key of the chart's values that sets AgentVariable.
 	AgentVariable, Helm string
-	// Repeat reports whether [Parameter.Set] adds one element to a list. If so, the flag can be
-	// given several times.
+	// Repeat reports whether [Parameter.Set] adds the elements of its text, which are separated by
+	// commas, to a list. If so, the flag can be given several times.
 	Repeat bool
 	// Placeholder represents the value in help. It is empty for a Boolean.
 	Placeholder string

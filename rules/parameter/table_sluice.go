@@ -1,9 +1,11 @@
 package parameter
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -106,14 +108,21 @@ func parseBackend(text string) (string, error) {
 	return text, nil
 }
 
-// appender returns a function that parses a text and appends the value to a list.
+// appender returns a function that parses the elements of a text, which are separated by commas, and
+// appends them to a list.
 func appender[T any](
 	parse func(string) (T, error), list func(*Values) *[]T,
 ) func(*Values, string, Names) error {
 	return func(v *Values, text string, _ Names) error {
-		element, err := parse(text)
+		var elements []T
+		var faults []error
+		for word := range strings.SplitSeq(text, ",") {
+			element, err := parse(word)
+			elements, faults = append(elements, element), append(faults, err)
+		}
+		err := errors.Join(faults...)
 		if err == nil {
-			*list(v) = append(*list(v), element)
+			*list(v) = append(*list(v), elements...)
 		}
 		return err
 	}

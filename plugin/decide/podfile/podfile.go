@@ -46,7 +46,7 @@ func Read(r io.Reader) (*decide.Pod, error) {
 	return objects[0].pod()
 }
 
-// read returns the objects of a file: at least one, which may be empty.
+// read returns the objects of a file, at least one.
 func read(r io.Reader) ([]object, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
@@ -78,7 +78,7 @@ func read(r io.Reader) ([]object, error) {
 		}
 	}
 	if len(objects) == 0 {
-		return []object{{}}, nil
+		return nil, errors.New("no object: want a pod or a workload, as kubectl get -o yaml writes it")
 	}
 	return objects, nil
 }

@@ -91,7 +91,7 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 
 func TestInputThatIsNotAPod(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
-		{"empty input", "", `kind ""`},
+		{"empty input", "", "no object: want a pod"},
 		{
 			"another kind", "kind: Deployment\nmetadata: {name: web}\n",
 			`kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`,
@@ -111,7 +111,7 @@ func TestInputThatIsNotAPod(t *testing.T) {
 			"kind: Pod\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: default}\n",
 			"several objects",
 		},
-		{"an empty list", "kind: List\nitems: []\n", `kind ""`},
+		{"an empty list", "kind: List\nitems: []\n", "no object: want a pod"},
 		{
 			"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n",
 			`kind "List"`,
@@ -185,7 +185,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 			pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "",
 			"no namespace in YAML or JSON: ",
 		},
-		{"empty input", "", "", `kind ""`},
+		{"empty input", "", "", "no object: want a pod"},
 	} {
 		w, err := podfile.ReadWorkload(strings.NewReader(row.text))
 		if row.err != "" {

@@ -13,15 +13,15 @@ func (s *system) loadListing(path string) (*diffSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	listing, err := nftlist.Parse(path, bytes.NewReader(text))
+	listing, err := nftlist.Parse(sourceName(path), bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	side := &diffSide{
-		name: path, undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
+		name: sourceName(path), undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
 		unmodeledChains: listing.UnmodeledChains, texts: map[rules.Family]sourceText{},
 	}
-	source := sourceText{path, bytes.Split(text, []byte("\n"))}
+	source := sourceText{sourceName(path), bytes.Split(text, []byte("\n"))}
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6, rules.Inet} {
 		side.texts[family] = source
 	}

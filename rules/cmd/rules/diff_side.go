@@ -160,26 +160,27 @@ func loggedSide(other *diffSide) (*diffSide, error) {
 
 // loadSave loads the files of one or both families.
 func (s *system) loadSave(paths [2]string) (*diffSide, error) {
-	side := &diffSide{
-		name:  strings.Trim(strings.Join(paths[:], ", "), ", "),
-		texts: map[rules.Family]sourceText{},
-	}
+	side := &diffSide{texts: map[rules.Family]sourceText{}}
 	side.family = spec{kind: kindSave, paths: paths}.family()
+	var names []string
 	for i, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if paths[i] == "" {
 			continue
 		}
+		name := sourceName(paths[i])
+		names = append(names, name)
 		text, err := s.readFile(paths[i])
 		if err != nil {
 			return nil, err
 		}
-		tables, err := save.Parse(family, paths[i], bytes.NewReader(text))
+		tables, err := save.Parse(family, name, bytes.NewReader(text))
 		if err != nil {
 			return nil, err
 		}
 		side.Ruleset.Tables = append(side.Ruleset.Tables, tables...)
-		side.texts[family] = sourceText{paths[i], bytes.Split(text, []byte("\n"))}
+		side.texts[family] = sourceText{name, bytes.Split(text, []byte("\n"))}
 	}
+	side.name = strings.Join(names, ", ")
 	return side, nil
 }
 
@@ -189,13 +190,13 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := save.ParseIstioLog(path, bytes.NewReader(text))
+	log, err := save.ParseIstioLog(sourceName(path), bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
-	source := sourceText{path, bytes.Split(text, []byte("\n"))}
+	source := sourceText{sourceName(path), bytes.Split(text, []byte("\n"))}
 	side := &diffSide{
-		name: path, Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}},
+		name: sourceName(path), Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}},
 		logRedirect:    log.Redirect,
 		logRedirectErr: log.NoRedirect,
 		unstated:       log.Unstated,

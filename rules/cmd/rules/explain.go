@@ -89,7 +89,7 @@ func newExplainCommand(s *system) *cobra.Command {
 		if p.pod != (podName{}) {
 			return slices.Concat(errs, liveWithoutPacket(p, packets), in.backendWithoutLive(p))
 		}
-		if len(packets) == 0 {
+		if len(packets) == 0 && p.packet == (packetFlags{}) {
 			errs = append(errs,
 				errors.New("no packet to explain, such as "+
 					"'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -51,9 +52,26 @@ func (f packetFlags) text(args []string) (string, error) {
 	if f == (packetFlags{}) {
 		return "", nil
 	}
-	if (f.out == "") == (f.in == "") || f.from == "" || f.to == "" {
-		return "", errors.New(
-			"a packet that flags describe needs --out or --in with its protocol, --from and --to")
+	var faults []error
+	if f.out != "" && f.in != "" {
+		faults = append(faults, errors.New("--out and --in: want one of them"))
+	}
+	var missing []string
+	if f.out == "" && f.in == "" {
+		missing = append(missing, "--out or --in with its protocol")
+	}
+	if f.from == "" {
+		missing = append(missing, "--from")
+	}
+	if f.to == "" {
+		missing = append(missing, "--to")
+	}
+	if len(missing) > 0 {
+		faults = append(faults,
+			fmt.Errorf("the packet that flags describe lacks %s", strings.Join(missing, ", ")))
+	}
+	if len(faults) > 0 {
+		return "", errors.Join(faults...)
 	}
 	words := []string{"out", f.out}
 	if f.in != "" {

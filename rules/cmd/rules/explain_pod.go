@@ -54,15 +54,12 @@ func (e *podExplanation) addNotes(notes ...decide.Note) string {
 // explainPod prints the plugin's decision about the pod in a file, and the outcomes of the packets
 // under the resulting rules.
 func (s *system) explainPod(p *parameters, packets []rules.Packet, budget diff.Budget) error {
-	workload, err := s.readWorkload(p.podFile)
-	if err != nil {
+	workload, podErr := s.readWorkload(p.podFile)
+	settings, configErr := p.pluginSettings()
+	if err := errors.Join(podErr, configErr); err != nil {
 		return err
 	}
 	pod := workload.Pod
-	settings, err := p.pluginSettings()
-	if err != nil {
-		return err
-	}
 	attachment := decide.Attachment{
 		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name,
 		Annotations: pod.Metadata.Annotations,
@@ -169,7 +166,7 @@ func (p *parameters) pluginSettings() (*decide.Settings, error) {
 	if p.config != "" {
 		text, err := os.ReadFile(p.config)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--config: %w", err)
 		}
 		c, err := config.ParseList(text)
 		if err != nil {
@@ -201,12 +198,12 @@ func (s *system) printRedirected(
 func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	file, err := s.open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--pod: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	workload, err := podfile.ReadWorkload(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", sourceName(path), err)
 	}
 	return workload, nil
 }

@@ -358,7 +358,7 @@ func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
 	if code != 1 || result.Verdict != "different" ||
-		result.Left.Name != "what pod default/web should have" || result.Right.Name != "-" {
+		result.Left.Name != "what pod default/web should have" || result.Right.Name != "standard input" {
 		t.Errorf("exit code %d: %+v; want 1, different, for the desired rules and -", code, result)
 	}
 }

@@ -48,6 +48,9 @@ func newShowCommand(s *system) *cobra.Command {
 					"--format iptables prints the rules of iptables-legacy"))
 		}
 		switch {
+		case p.format == formatJSON && p.output == outputText && len(in.given[outputFlag]) > 0:
+			faults = append(faults,
+				errors.New("--format json and --output text: want one of them"))
 		case p.format == formatJSON:
 			p.output = outputJSON
 		case p.output == outputJSON && len(in.given["format"]) > 0:

@@ -55,6 +55,14 @@ func (s *system) open(path string) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
+// sourceName returns the name of a file of [system.open] in messages.
+func sourceName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
 // userID returns the id of the user with a name.
 func userID(name string) (uint32, error) {
 	u, err := user.Lookup(name)

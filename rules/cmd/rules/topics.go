@@ -37,10 +37,11 @@ is not read. An empty variable means an empty list; for a parameter that is not 
 not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no
 variable.
 
-A flag marked repeatable may be given several times, and every value is added to the list. If
-another flag is given several times, the last value counts. The kernel limits one argument and one
-variable to 128 KiB, which some thousand prefixes exceed. An element @FILE of a list stands for the
-elements in the file, which are separated by commas, blanks or ends of lines; # begins a comment.
+A flag marked repeatable may be given several times, and every value is added to the list. One value
+may contain several elements, separated by commas. If another flag is given several times, the last
+value counts. The kernel limits one argument and one variable to 128 KiB, which some thousand
+prefixes exceed. An element @FILE of a list stands for the elements in the file, which are separated
+by commas, blanks or ends of lines; # begins a comment.
 
 `)
 	for _, p := range table() {
