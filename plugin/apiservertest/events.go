@@ -68,10 +68,10 @@ func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	name := path.Base(r.URL.Path)
 	i := slices.IndexFunc(events, func(e Event) bool { return e.Metadata.Name == name })
 	switch {
+	case s.events.code == http.StatusNotFound, s.events.code == 0 && i < 0:
+		notFound(w, "events", name)
 	case s.events.code != 0:
 		refuse(w, s.events.code, "patches of events are rejected")
-	case i < 0:
-		refuse(w, http.StatusNotFound, "not found")
 	case json.NewDecoder(r.Body).Decode(&events[i]) != nil:
 		refuse(w, http.StatusBadRequest, "invalid patch")
 	default:

@@ -35,14 +35,22 @@ type StatusError struct {
 	Code int
 	// Message is the message of the API server on one line.
 	Message string
+	// Missing is the name of the object that does not exist, with Code 404. It is empty if the
+	// reply names no object: a load balancer replies 404 if it cannot reach an API server, and an
+	// API server that is starting replies 404 for each resource that it does not serve yet.
+	Missing string
 }
 
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
 }
 
-// IsNotFound reports whether the object does not exist.
-func IsNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
+// IsNotFound reports whether the API server says that the object does not exist. It returns false
+// for a reply 404 that is not about an object; see [StatusError.Missing].
+func IsNotFound(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == http.StatusNotFound && status.Missing != ""
+}
 
 // IsRefused reports whether the API server rejects the agent's credentials or denies permission.
 func IsRefused(err error) bool {
@@ -53,10 +61,17 @@ func IsRefused(err error) bool {
 func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 
 // IsPermanent reports whether the API server rejected the request permanently, so that a retry does
-// not help.
+// not help. For a reply 404 that is not about an object, IsPermanent returns false, like
+// [IsNotFound].
 func IsPermanent(err error) bool {
-	code := codeOf(err)
-	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests
+	switch code := codeOf(err); code {
+	case http.StatusUnauthorized, http.StatusTooManyRequests:
+		return false
+	case http.StatusNotFound:
+		return IsNotFound(err)
+	default:
+		return code/100 == 4
+	}
 }
 
 // HasReply reports whether the error is a reply of the API server.
@@ -105,6 +120,25 @@ func decode(response *http.Response, method, path string, reply any) error {
 	return nil
 }
 
+// checkList returns an error unless kind is the kind of a list. A reply without a kind is not from
+// an API server, and must not be mistaken for an empty list.
+func checkList(kind, path string) error {
+	if !strings.HasSuffix(kind, "List") {
+		return fmt.Errorf("%s %s: the reply is not the expected object: its kind is %q, not a list",
+			http.MethodGet, path, kind)
+	}
+	return nil
+}
+
+// checkName returns an error unless the reply is about the object with the name.
+func checkName(m *Meta, name, path string) error {
+	if m.Name != name {
+		return fmt.Errorf("%s %s: the reply is not the expected object: its name is %q, not %q",
+			http.MethodGet, path, m.Name, name)
+	}
+	return nil
+}
+
 // checkStatus returns nil if the response has a 2xx status. Otherwise it closes the response and
 // returns a [StatusError].
 func checkStatus(response *http.Response, method, path string) error {
@@ -116,14 +150,21 @@ func checkStatus(response *http.Response, method, path string) error {
 }
 
 func statusError(response *http.Response) error {
-	var status struct{ Message string }
+	var status struct {
+		Message string
+		Details struct{ Name, Kind string }
+	}
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	// A reply that is not JSON comes from a proxy; the code is sufficient.
 	_ = json.Unmarshal(text, &status)
 	if status.Message == "" {
 		status.Message = http.StatusText(response.StatusCode)
 	}
-	return &StatusError{
+	result := &StatusError{
 		Code: response.StatusCode, Message: strings.Join(strings.Fields(status.Message), " "),
 	}
+	if result.Code == http.StatusNotFound && status.Details.Kind != "" {
+		result.Missing = status.Details.Name
+	}
+	return result
 }

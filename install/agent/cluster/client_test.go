@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,32 @@ func TestIsNotFoundAndIsRefused(t *testing.T) {
 	if _, err := c.DaemonSet(t.Context(), name); err == nil || cluster.IsRefused(err) ||
 		cluster.IsNotFound(err) {
 		t.Errorf("an unavailable server: error %v, want neither IsRefused nor IsNotFound", err)
+	}
+}
+
+// TestRepliesOfOthersAreErrors checks that the reply of a proxy does not look like a missing or
+// another object.
+func TestRepliesOfOthersAreErrors(t *testing.T) {
+	server, c := start(t)
+	server.Always(apiservertest.Reply(http.StatusOK, "application/json", "{}"))
+	if n, err := c.Node(t.Context(), "node-1"); err == nil {
+		t.Errorf("Node: %+v, want an error", n)
+	}
+	if d, err := c.DaemonSet(t.Context(), name); err == nil {
+		t.Errorf("DaemonSet: %+v, want an error", d)
+	}
+	if pods, err := c.Pods(t.Context(), name.Namespace, "k8s-app=sluice-node"); err == nil {
+		t.Errorf("Pods: %q, want an error", pods)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.WatchDaemonSet(ctx, name, func(d *cluster.DaemonSet) {
+		t.Errorf("the watch reports %+v, want an error", d)
+		cancel()
+	}, func(error) { cancel() })
+	server.Always(apiservertest.Reply(http.StatusNotFound, "text/html", "<h1>no server</h1>"))
+	if _, err := c.Node(t.Context(), "node-1"); err == nil || cluster.IsNotFound(err) {
+		t.Errorf("404 of a load balancer: error %v, want one that is not IsNotFound", err)
 	}
 }
 

@@ -50,9 +50,11 @@ func daemonSetsPath(namespace string) string {
 // DaemonSet returns the DaemonSet with the name. [IsNotFound] is true for the error if it does not
 // exist.
 func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
-	d := new(DaemonSet)
-	if err := c.do(ctx, http.MethodGet, daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
-		d); err != nil {
+	d, path := new(DaemonSet), daemonSetsPath(n.Namespace)+"/"+url.PathEscape(n.Name)
+	if err := c.do(ctx, http.MethodGet, path, nil, d); err != nil {
+		return nil, err
+	}
+	if err := checkName(&d.Meta, n.Name, path); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -60,9 +62,11 @@ func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 
 // Node returns the node with the name. [IsNotFound] is true for the error if it does not exist.
 func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
-	n := new(Node)
-	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil,
-		n); err != nil {
+	n, path := new(Node), "/api/v1/nodes/"+url.PathEscape(name)
+	if err := c.do(ctx, http.MethodGet, path, nil, n); err != nil {
+		return nil, err
+	}
+	if err := checkName(&n.Meta, name, path); err != nil {
 		return nil, err
 	}
 	return n, nil
@@ -87,6 +91,7 @@ func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]string
 	var names []string
 	for {
 		var page struct {
+			Kind string `json:"kind"`
 			Meta struct {
 				Continue string `json:"continue"`
 			} `json:"metadata"`
@@ -99,6 +104,9 @@ func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]string
 			return nil, err
 		}
 		if err := decode(response, http.MethodGet, path, &page); err != nil {
+			return nil, err
+		}
+		if err := checkList(page.Kind, path); err != nil {
 			return nil, err
 		}
 		for _, item := range page.Items {

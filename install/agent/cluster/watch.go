@@ -68,6 +68,7 @@ func (c *Client) listDaemonSet(
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	var list struct {
+		Kind  string      `json:"kind"`
 		Meta  Meta        `json:"metadata"`
 		Items []DaemonSet `json:"items"`
 	}
@@ -76,6 +77,9 @@ func (c *Client) listDaemonSet(
 		return "", err
 	}
 	if err := decode(response, http.MethodGet, daemonSetsPath(n.Namespace), &list); err != nil {
+		return "", err
+	}
+	if err := checkList(list.Kind, daemonSetsPath(n.Namespace)); err != nil {
 		return "", err
 	}
 	var current *DaemonSet

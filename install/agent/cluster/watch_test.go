@@ -24,7 +24,7 @@ func TestEndlessWatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := apiservertest.StartInMemory(t)
 				list := apiservertest.Reply(http.StatusOK, "application/json",
-					`{"metadata":{"resourceVersion":"1"},"items":[]}`)
+					`{"kind":"DaemonSetList","metadata":{"resourceVersion":"1"},"items":[]}`)
 				server.Next(list, behavior)
 				server.Always(list)
 				api, err := apiclient.New(apiclient.Options{

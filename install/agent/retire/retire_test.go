@@ -86,6 +86,18 @@ func TestDecide(t *testing.T) {
 			tn.RefuseDaemonSets(500)
 			tn.decider = tn.newDecider(shortTimeout)
 		}, false, "500"},
+		{"a load balancer without an API server answers 404", `{}`, func(tn *testNode) {
+			tn.Always(apiservertest.Reply(404, "text/html", "<h1>no server</h1>"))
+			tn.decider = tn.newDecider(shortTimeout)
+		}, false, "404"},
+		{"the API server does not serve DaemonSets yet", `{}`, func(tn *testNode) {
+			tn.Always(apiservertest.Status(404, "the server could not find the requested resource"))
+			tn.decider = tn.newDecider(shortTimeout)
+		}, false, "404"},
+		{"a proxy answers with another object", `{}`, func(tn *testNode) {
+			tn.Always(apiservertest.Reply(200, "application/json", "{}"))
+			tn.decider = tn.newDecider(shortTimeout)
+		}, false, "not the expected object"},
 		{"the API server is unavailable", "", func(tn *testNode) {
 			tn.Stop()
 			tn.decider = tn.newDecider(shortTimeout)
