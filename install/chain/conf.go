@@ -41,16 +41,37 @@ func FromSinglePlugin(data []byte) (*List, error) {
 	return Parse(list)
 }
 
+// maxDashes limits the names that ListName tries.
+const maxDashes = 16
+
 // ListName returns the file name for the list that replaces the file of a single-plugin
-// configuration. exists reports whether the directory contains a file with the name.
-func ListName(singlePlugin string, exists func(name string) bool) string {
+// configuration. files contains the names of the directory's configurations. None of them has the
+// returned name or, if possible, sorts between the two names: otherwise runtimes would use that file
+// when the single-plugin file is removed.
+func ListName(singlePlugin string, files []string) string {
 	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
-	for stem := singlePlugin + "-sluice"; exists(name); stem += "-" {
+	first := name
+	for dashes := "-"; isFileBetween(files, singlePlugin, name); dashes += "-" {
 		// This name sorts after the single-plugin file and before the names tried so far.
-		// Therefore runtimes use the list when the single-plugin file is removed.
-		name = stem + ".conflist"
+		name = singlePlugin + dashes + "sluice.conflist"
+		if len(dashes) > maxDashes { // a file has a character before the dash, such as +
+			name = first
+			break
+		}
+	}
+	for dashes := "-"; slices.Contains(files, name); dashes += "-" {
+		name = singlePlugin + dashes + "sluice.conflist"
 	}
 	return name
+}
+
+// isFileBetween reports whether one of the files has the given name, or sorts between the name and
+// the file of the single-plugin configuration.
+func isFileBetween(files []string, singlePlugin, name string) bool {
+	low, high := min(singlePlugin, name), max(singlePlugin, name)
+	return slices.ContainsFunc(files, func(file string) bool {
+		return file != singlePlugin && low <= file && file <= high
+	})
 }
 
 // Standalone returns a single-plugin configuration of the plugin, which Multus runs for an

@@ -2,7 +2,6 @@ package chain_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -68,17 +67,21 @@ func TestListName(t *testing.T) {
 		{
 			"10-a.conf",
 			[]string{"10-a.conflist", "10-a.conf-sluice.conflist"},
-			"10-a.conf-sluice-.conflist",
+			"10-a.conf--sluice.conflist",
 		},
+		{"10-a.conf", []string{"10-a.conf-old.conf"}, "10-a.conf--sluice.conflist"},
+		{"10-a.conf", []string{"10-a.conflict.conf"}, "10-a.conf-sluice.conflist"},
+		{"10-a.json", []string{"10-a.d.conf"}, "10-a.json-sluice.conflist"},
+		{"10-a.conf", []string{"10-a.conf+old.conf", "10-a.conflist"}, "10-a.conf-sluice.conflist"},
+		{"10-a.conf", []string{"05-a.conf", "10-a.conf", "20-a.conf"}, "10-a.conflist"},
 	} {
-		got := chain.ListName(row.single, func(name string) bool {
-			return slices.Contains(row.taken, name)
-		})
+		got := chain.ListName(row.single, row.taken)
 		if got != row.want {
 			t.Errorf("%s: %s, want %s", row.single, got, row.want)
 		}
 		for _, taken := range row.taken {
-			if got >= taken {
+			// A file before the dash cannot be avoided.
+			if taken > row.single && got >= taken && !strings.Contains(taken, "+") {
 				t.Errorf("%s sorts after %s, so runtimes would use %[2]s", got, taken)
 			}
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/sluice-mesh/sluice/install/chain"
@@ -73,10 +74,7 @@ func (p *planner) element(name string) json.RawMessage {
 func (p *planner) convert(choice chain.Choice) {
 	name, ok := p.convertedName(choice.Name)
 	if !ok {
-		name = chain.ListName(choice.Name, func(name string) bool {
-			_, exists := p.found.Files[name]
-			return exists
-		})
+		name = chain.ListName(choice.Name, slices.Collect(maps.Keys(p.found.Files)))
 	}
 	types := p.replacedTypes(choice.Name, choice.List)
 	content, err := choice.List.Insert(p.element(name), types...)

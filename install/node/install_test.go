@@ -119,6 +119,14 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
+		"the list of a plain configuration sorts before the next file": {
+			before: map[string]string{
+				"10-a.conf": plainBridge, "10-a.conf-old.conflist": list("other"),
+			},
+			after: map[string]string{
+				"10-a.conf--sluice.conflist": "bridge sluice-cni", "10-a.conf-old.conflist": "other",
+			},
+		},
 		"the list name of the configured plain configuration is in use": {
 			settings: named("10-a.conf"),
 			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
