@@ -14,9 +14,11 @@ import (
 
 func TestReadRegular(t *testing.T) {
 	dir := t.TempDir()
-	regular, link, pipe := filepath.Join(dir, "regular"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	regular, link, pipe := filepath.Join(dir, "regular"), filepath.Join(dir, "link"),
+		filepath.Join(dir, "pipe")
 	for _, err := range []error{
-		os.WriteFile(regular, []byte("content"), 0o600), os.Symlink(regular, link), unix.Mkfifo(pipe, 0o600),
+		os.WriteFile(regular, []byte("content"), 0o600), os.Symlink(regular, link),
+		unix.Mkfifo(pipe, 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
