@@ -70,8 +70,11 @@ func (p *planner) planChained() {
 		}
 	}
 	p.releaseLeftovers(ok)
-	if ok {
+	switch {
+	case ok:
 		p.updatePrimary(files, choice)
+	case choice.List != nil: // runtimes use it without the plugin
+		p.Primary, p.Plugins = choice.Name, choice.List.Types()
 	}
 }
 
@@ -122,10 +125,13 @@ func (p *planner) planCopy() {
 	}
 	choice, ok := p.choose(others)
 	if !ok {
-		if exists {
+		switch {
+		case exists:
 			// The copy stays, so that no pod starts without redirection when the configuration of
 			// the network returns.
 			p.Primary = name
+		case choice.List != nil:
+			p.Primary, p.Plugins = choice.Name, choice.List.Types()
 		}
 		p.releaseLeftovers(false)
 		return

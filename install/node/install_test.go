@@ -375,6 +375,9 @@ func TestPluginIsRemovedFromAListWithAnUnsupportedVersion(t *testing.T) {
 		s := n.Reconcile(t.Context())
 		tn.wantProblem(s, node.NotChainable, `"1.2.0"`, "supports only 0.3.0, ")
 		tn.wantChains(map[string]string{"10-a.conflist": "calico"})
+		if s.Primary != "10-a.conflist" {
+			t.Errorf("Primary is %q, want 10-a.conflist, which runtimes use", s.Primary)
+		}
 	}
 	tn.put("conf/10-a.conflist", installed)
 	tn.mustBeInstalled(n.Reconcile(t.Context()))
