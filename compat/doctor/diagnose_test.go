@@ -229,7 +229,7 @@ func TestDiagnose(t *testing.T) {
 		}, OK, "already holds rules of Sluice", Works},
 		"no permission to read rules": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPERM
-		}, Problem, "may neither read nor write", Prevented},
+		}, Problem, "may neither read nor write the namespace's rules: operation not permitted", Prevented},
 		"the kernel has no nf_tables": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPROTONOSUPPORT
 		}, Problem, "no nf_tables", Prevented},
@@ -602,6 +602,19 @@ func TestDiagnose(t *testing.T) {
 					Sum(findings), list(findings))
 			}
 		})
+	}
+}
+
+func TestNextStepForUnreadableSysctls(t *testing.T) {
+	for err, want := range map[error]string{
+		unix.ENOENT: "mount /proc", unix.EPERM: "run rules doctor with this permission",
+	} {
+		facts := healthy()
+		facts.SettingsErr = err
+		findings := Diagnose(facts, typical(rules.ModeRedirect))
+		if !slices.ContainsFunc(findings, func(f Finding) bool { return f.Next == want }) {
+			t.Errorf("%v: no finding with the next step %q\n%s", err, want, list(findings))
+		}
 	}
 }
 

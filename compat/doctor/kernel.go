@@ -109,7 +109,8 @@ func (d *diagnosis) checkPermission() {
 	case d.TablesErr == nil:
 		d.add("permission", OK, "this process may read and write the namespace's rules", "")
 	case nft.IsNotPermitted(d.TablesErr):
-		d.addUncorrectable("permission", "this process may neither read nor write the namespace's rules",
+		d.addUncorrectable("permission",
+			"this process may neither read nor write the namespace's rules: "+d.TablesErr.Error(),
 			"run rules doctor with CAP_NET_ADMIN, in the user namespace that owns the network"+
 				" namespace")
 	case nft.IsNotSupported(d.TablesErr) && d.usesLegacy():

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -15,8 +16,11 @@ import (
 // local (fib_validate_source in net/ipv4/fib_frontend.c). rp_filter does not have this effect.
 func (d *diagnosis) checkSourceMark() {
 	if d.SettingsErr != nil {
-		d.add("settings", Warning, "cannot read sysctls: "+d.SettingsErr.Error(),
-			"mount /proc")
+		next := "mount /proc"
+		if nft.IsNotPermitted(d.SettingsErr) {
+			next = "run rules doctor with this permission"
+		}
+		d.add("settings", Warning, "cannot read sysctls: "+d.SettingsErr.Error(), next)
 		return
 	}
 	var enabled []string // the names of interfaces, or "all"

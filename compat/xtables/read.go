@@ -49,7 +49,10 @@ func Tables(ns *netns.NS) ([]ID, error) {
 // tableNames returns the sorted names of the family's tables in the namespace of the thread.
 func (l *layout) tableNames() ([]string, error) {
 	text, err := readProc("/proc/thread-self/net/" + l.namesFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, unix.EACCES):
+		return nil, fmt.Errorf("%w (needs root or CAP_DAC_OVERRIDE)", err)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
 	names := strings.Fields(string(text))

@@ -140,7 +140,10 @@ func (s *Session) listen(buffer int) (err error) {
 	return s.events.Control(func(fd int) error {
 		for _, group := range []int{unix.NFNLGRP_NFTRACE, unix.NFNLGRP_NFTABLES} {
 			if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP,
-				group); err != nil {
+				group); errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("join multicast group %d: %w (needs CAP_NET_ADMIN in the user namespace"+
+					" that owns the network namespace)", group, err)
+			} else if err != nil {
 				return fmt.Errorf("join multicast group %d: %w", group, err)
 			}
 		}

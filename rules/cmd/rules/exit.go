@@ -72,14 +72,19 @@ func exitCode(err error) int {
 	return exitBadInput
 }
 
-// report prints the error to stderr, each of its lines as a separate error.
+// report prints the error to stderr, each of its lines as a separate error. A repeated line is
+// printed once.
 func (s *system) report(err error) {
 	var f failure
 	if err == nil || errors.As(err, &f) && f.err == nil {
 		return
 	}
+	printed := map[string]bool{}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		s.notice(errorDocument{line}, line)
+		if !printed[line] {
+			s.notice(errorDocument{line}, line)
+		}
+		printed[line] = true
 	}
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -44,10 +46,12 @@ func execute(s *system, args []string) error {
 	if len(args) > 0 && args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)
 	}
+	help := &helpWriter{out: s.stdout}
 	root := newRootCommand(s)
+	root.SetOut(help)
 	if cmd := calledCommand(s, args); cmd != nil && cmd.Name() != "completion" {
 		root.AddCommand(cmd)
-		return cmd.RunE(cmd, args[1:])
+		return cmp.Or(cmd.RunE(cmd, args[1:]), help.err)
 	}
 	for _, c := range commands {
 		root.AddCommand(c.make(s))
@@ -58,7 +62,20 @@ func execute(s *system, args []string) error {
 		return err
 	}
 	root.SetArgs(args)
-	return root.Execute()
+	return cmp.Or(root.Execute(), help.err)
+}
+
+// A helpWriter writes help. It keeps the first error, which the functions that print help ignore.
+type helpWriter struct {
+	out io.Writer
+	err error
+}
+
+// Write implements [io.Writer].
+func (w *helpWriter) Write(text []byte) (int, error) {
+	n, err := w.out.Write(text)
+	w.err = cmp.Or(w.err, systemError(err))
+	return n, err
 }
 
 // unknownCommand returns an error if the arguments begin with a word that is not a command.
@@ -120,7 +137,6 @@ func newRootCommand(s *system) *cobra.Command {
 		return cmd.Help()
 	}
 	root.Flags().BoolVar(&helpAll, helpAllFlag, false, "")
-	root.SetOut(s.stdout)
 	root.SetErr(s.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return fmt.Errorf("%w; rules help lists the commands", err)
