@@ -228,6 +228,10 @@ func (in *inputs) setsCapture(s *system) bool {
 func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	budget := p.budget.From(time.Now())
 	right, err := s.load(p, specs.Right, specs.Left, nil)
+	if err != nil && specs.Left.isFile() {
+		_, leftErr := s.load(p, specs.Left, specs.Right, nil)
+		return errors.Join(leftErr, err)
+	}
 	if err != nil {
 		return err
 	}

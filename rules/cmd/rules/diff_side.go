@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -163,6 +164,7 @@ func (s *system) loadSave(paths [2]string) (*diffSide, error) {
 	side := &diffSide{texts: map[rules.Family]sourceText{}}
 	side.family = spec{kind: kindSave, paths: paths}.family()
 	var names []string
+	var faults []error
 	for i, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if paths[i] == "" {
 			continue
@@ -171,17 +173,16 @@ func (s *system) loadSave(paths [2]string) (*diffSide, error) {
 		names = append(names, name)
 		text, err := s.readFile(paths[i])
 		if err != nil {
-			return nil, err
+			faults = append(faults, err)
+			continue
 		}
 		tables, err := save.Parse(family, name, bytes.NewReader(text))
-		if err != nil {
-			return nil, err
-		}
+		faults = append(faults, err)
 		side.Ruleset.Tables = append(side.Ruleset.Tables, tables...)
 		side.texts[family] = sourceText{name, bytes.Split(text, []byte("\n"))}
 	}
 	side.name = strings.Join(names, ", ")
-	return side, nil
+	return side, errors.Join(faults...)
 }
 
 // loadLog loads the log of an istio-init container.

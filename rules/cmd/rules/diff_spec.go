@@ -118,6 +118,9 @@ func (p *parameters) namesNamespace() bool {
 	return p.netnsPath != "" || p.networkNamespace != "" || p.pid != 0
 }
 
+// isFile reports whether the source is a file or standard input.
+func (s spec) isFile() bool { return s.kind == kindSave || s.kind == kindLog || s.kind == kindNFT }
+
 // countStdin returns the number of files that are standard input.
 func (s spec) countStdin() int {
 	n := 0

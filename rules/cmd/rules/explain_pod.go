@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -197,7 +198,10 @@ func (s *system) printRedirected(
 // readWorkload reads the file, or standard input if path is "-".
 func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	file, err := s.open(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("--pod: %w; want a file, - for standard input, or NAMESPACE/NAME", err)
+	case err != nil:
 		return nil, fmt.Errorf("--pod: %w", err)
 	}
 	defer func() { _ = file.Close() }()
