@@ -21,7 +21,7 @@ const roleVariable = "SLUICE_TEST_ROLE"
 
 // roles contains the functions of test processes, by role. ns is the network namespace of
 // descriptor 3, or nil if the process has no such descriptor. The test reads the output of the
-// process. An error ends the process.
+// process. If the function returns an error, the process prints it and fails.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 	"dial":                 dial,
 	"apply alternately":    applyAlternately,

@@ -71,9 +71,9 @@ func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 	return l.Tables
 }
 
-// EstablishedPackets sums only the rules for established connections, although the kernel counts
-// for every rule.
-func TestEstablishedPacketsCountsOnlyTheRulesForEstablishedConnections(t *testing.T) {
+// EstablishedPackets sums only the packets of the rules for established connections, although the
+// kernel counts the packets of every rule.
+func TestEstablishedPacketsIgnoresOtherRules(t *testing.T) {
 	keep := func(r *rules.Redirect) { r.KeepEstablished = true }
 	want, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
 	counted := uint64(0)

@@ -4,12 +4,11 @@ var ambientMetrics = []Metric{
 	{
 		Name: "sluice_ambient_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"enrolled", "pending"}}},
-		Help: "Pods of the node in ambient mode; enrolled pods have rules, ztunnel has " +
-			"acknowledged the pods, " +
-			"and their probes have the source address that is not captured",
+		Help: "Pods of the node in ambient mode; a pod is enrolled if it has rules, ztunnel has " +
+			"acknowledged it, and its probes have the source address that is not captured",
 	},
 	{
-		Name: "sluice_ambient_enrolments_total", Type: Counter, Labels: []Label{result},
+		Name: "sluice_ambient_enrollments_total", Type: Counter, Labels: []Label{result},
 		Help: "Attempts to enroll a pod in ambient mode, in its ADD or while it runs",
 	},
 	{
@@ -40,9 +39,9 @@ func ZtunnelPodsUnacknowledged() GaugeSeries { return gauge("sluice_ztunnel_pods
 // AmbientPods returns the series of sluice_ambient_pods.
 func AmbientPods(state string) GaugeSeries { return gauge("sluice_ambient_pods", state) }
 
-// AmbientEnrollments returns the series of sluice_ambient_enrolments_total.
+// AmbientEnrollments returns the series of sluice_ambient_enrollments_total.
 func AmbientEnrollments(r Result) CounterSeries {
-	return counter("sluice_ambient_enrolments_total", string(r))
+	return counter("sluice_ambient_enrollments_total", string(r))
 }
 
 // HostRulesEvents returns the series of sluice_host_rules_events_total.

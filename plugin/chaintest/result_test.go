@@ -57,9 +57,9 @@ func TestResultEqualsThePreviousResult(t *testing.T) {
 	}
 }
 
-// TestHostNamespaceIsRejectedWithOneError runs ADD with the node's namespace, for a pod of the mesh
+// TestHostNamespaceIsRejectedForEveryPod runs ADD with the node's namespace, for a pod of the mesh
 // and for another pod.
-func TestHostNamespaceIsRejectedWithOneError(t *testing.T) {
+func TestHostNamespaceIsRejectedForEveryPod(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	for _, file := range []string{"sidecar", "not-injected"} {
@@ -68,7 +68,7 @@ func TestHostNamespaceIsRejectedWithOneError(t *testing.T) {
 		x.environment["CNI_NETNS"] = "/proc/self/ns/net"
 		var answer *types.Error
 		if err := x.run(n); !errors.As(err, &answer) || answer.Code != types.ErrInvalidNetNS {
-			t.Errorf("ADD of %s: %v; want an error in JSON of code %d", file, err,
+			t.Errorf("ADD of %s: %v; want a CNI error with code %d", file, err,
 				types.ErrInvalidNetNS)
 		}
 	}

@@ -95,7 +95,8 @@ func contextID(name string, c *SecurityContext) *int64 {
 // variable returns the value of a variable of the proxy, or else of the validation container: the
 // injector adds the same variables to both.
 func (s *sources) variable(p *parameter.Parameter) statedValue {
-	// An empty variable is an empty list. For an id it counts as missing.
+	// An empty variable is an empty list if the parameter is a list, except of ids. Otherwise it
+	// counts as missing.
 	isList := p.IsList() && p.SecurityContext == ""
 	var unread string
 	for _, name := range slices.Backward(p.PodVariableNames()) { // the last one has precedence

@@ -61,7 +61,7 @@ func randomForms(rs *rules.Ruleset) randomForm {
 // that both rulesets have random conditions, and that these have several forms altogether: it is
 // then unknown whether two conditions with different texts, or in rules with different texts, are
 // the same. byText reports that mixed is true and that the data of some expressions is unknown: two
-// expressions with equal texts are then the same.
+// expressions with equal texts are then treated as the same.
 func compareRandomForms(left, right *rules.Ruleset) (mixed, byText bool) {
 	l, r := randomForms(left), randomForms(right)
 	forms := l | r

@@ -40,7 +40,7 @@ type walk struct {
 
 	// randomKeys contains the keys of the variables of random matches of the rules.
 	randomKeys map[string]bool
-	// updates are the writes of the rules to states.
+	// updates contains the rules' writes to states that packets share, and their conditions on them.
 	updates updates
 	// ended contains the packets whose evaluation has ended.
 	ended flows

@@ -35,7 +35,7 @@ func TestSIGTERM(t *testing.T) {
 	}
 	node.end(p)
 	if !strings.Contains(node.conflist(), "sluice-cni") {
-		t.Errorf("the plugin was removed by the stop for an upgrade:\n%s", p.out.String())
+		t.Errorf("the plugin was removed on SIGTERM although the DaemonSet exists:\n%s", p.out.String())
 	}
 	p = node.start("run")
 	node.waitReady()
@@ -45,7 +45,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Errorf("the configuration was not restored: %s\n%s", got, p.out.String())
 	}
 	if _, err := os.Stat(node.path("bin/sluice-cni")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("stat of the executable: error %v, want that it does not exist", err)
+		t.Errorf("stat of the executable: error %v, want %v", err, os.ErrNotExist)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestUninstallCluster(t *testing.T) {
 	}
 	if out, err := start(t, env[:3], "", "uninstall", "--cluster").wait(); err == nil ||
 		!strings.Contains(out, "POD_NAMESPACE") {
-		t.Errorf("without the namespace: error %v, want that POD_NAMESPACE is not set: %s", err, out)
+		t.Errorf("without the namespace: error %v, want one that names POD_NAMESPACE: %s", err, out)
 	}
 }
 

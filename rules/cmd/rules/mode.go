@@ -54,13 +54,13 @@ func (in *inputs) modeFaults() []error {
 		return nil
 	case other == modeSidecar && len(allowed) == 0:
 		return []error{fmt.Errorf(
-			"%s: for the redirection to a sidecar only, not with --ambient", flags)}
+			"%s: only for the redirection to a sidecar, not with --ambient", flags)}
 	case other == modeSidecar:
 		return []error{fmt.Errorf(
-			"%s: for the redirection to a sidecar only; with --ambient want %s",
+			"%s: only for the redirection to a sidecar; --ambient allows %s",
 			flags, strings.Join(allowed, ", "))}
 	}
-	return []error{fmt.Errorf("%s: for ambient mode only; want --ambient with it", flags)}
+	return []error{fmt.Errorf("%s: only for ambient mode; add --ambient", flags)}
 }
 
 // ruleset returns the ruleset of parameters that [system.complete] or the node agent has completed.
