@@ -238,6 +238,9 @@ func (t datatype) interval(e json.RawMessage, inInterval bool) (key [2][]byte, o
 	if p, ok := t.prefix(e); ok {
 		return prefixInterval(p.Masked().Addr().AsSlice(), p.Bits()), true
 	}
+	if value, bits, ok := t.highBits(e, inInterval); ok && inInterval {
+		return prefixInterval(value, bits), true
+	}
 	if text, ok := t.wildcard(e); ok {
 		key := make([]byte, t.size)
 		copy(key, text)
@@ -272,8 +275,8 @@ func (t datatype) prefix(e json.RawMessage) (netip.Prefix, bool) {
 }
 
 // highBits decodes the high bits of a mark in the form of a prefix: the mark and the number of
-// bits.
-func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) {
+// bits. It encodes the mark like number.
+func (t datatype) highBits(e json.RawMessage, inInterval bool) (value []byte, bits int, ok bool) {
 	var p struct {
 		Prefix struct {
 			Addr *uint64 `json:"addr"`
@@ -284,7 +287,7 @@ func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) 
 		p.Prefix.Len == nil || *p.Prefix.Len < 0 || *p.Prefix.Len > 8*t.size {
 		return nil, 0, false
 	}
-	value, ok = t.number(*p.Prefix.Addr, false)
+	value, ok = t.number(*p.Prefix.Addr, inInterval)
 	return value, *p.Prefix.Len, ok
 }
 

@@ -108,6 +108,9 @@ var exactRules = []string{
 	"meta mark and 0xf0 > 5 drop",
 	"meta mark | 1 == 1 drop",
 	"meta mark { 1-5, 9 } drop",
+	"meta mark { 0x100-0x1ff, 0x10000000-0x1fffffff } drop", // listed as prefixes
+	"ct mark vmap { 0x100-0x1ff : drop, 0x200 : accept }",
+	"meta mark . tcp dport { 0x100-0x1ff . 80-90 } drop",
 	"meta skuid 1-5 drop",
 	"meta l4proto 1-5 drop",
 	"tcp dport != 1-7 drop",

@@ -144,7 +144,7 @@ func (c *compiler) equal(f field, op expr.CmpOp, right json.RawMessage) bool {
 	if p, ok := f.prefix(right); ok {
 		return c.equalPrefix(f, op, p.Masked().Addr().AsSlice(), p.Bits())
 	}
-	if value, bits, ok := f.highBits(right); ok {
+	if value, bits, ok := f.highBits(right, false); ok {
 		return c.equalPrefix(f, op, value, bits)
 	}
 	if name, ok := f.wildcard(right); ok {
