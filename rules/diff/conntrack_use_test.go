@@ -53,7 +53,7 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, tc.want)
 		}
 	}
 	for family, want := range map[rules.Family]diff.Verdict{

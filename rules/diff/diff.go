@@ -48,15 +48,15 @@ type Result struct {
 	// sorted by the length of the description, with known deviations last. They do not include
 	// packets whose outcome on a side is undecided.
 	Classes []Class
-	// More reports that there are more classes than MaxClasses.
+	// More is set if there are more classes than MaxClasses.
 	More bool
 	// Undecided lists the reasons why the outcome of packets is unknown: expressions that the model
 	// does not support, and facts that the kernel does not report.
 	Undecided []Undecided
-	// MoreUndecided reports that there are more than MaxUndecided reasons.
+	// MoreUndecided is set if there are more than MaxUndecided reasons.
 	MoreUndecided bool
-	// UntrackedUndecided reports that packets that enter untracked, such as packets that tc or a
-	// dup rule sends, were compared only in part: it is unknown how the kernel treats such a packet
+	// UntrackedUndecided is set if packets that enter untracked, such as packets that tc or a dup
+	// rule sends, were compared only in part: it is unknown how the kernel treats such a packet
 	// after a rule has assigned a zone to it.
 	UntrackedUndecided bool
 	// Exhausted names the limit of the budget that was reached. If it is not empty, nothing is

@@ -212,7 +212,7 @@ func TestEquivalentRulesets(t *testing.T) {
 		},
 	} {
 		if r := decide(tc.left, tc.right); r.StrictVerdict() != diff.Equivalent {
-			t.Errorf("%s: %s, want %s: classes %v, undecided %v", tc.name, r.StrictVerdict(),
+			t.Errorf("%s: verdict %s, want %s: classes %v, undecided %v", tc.name, r.StrictVerdict(),
 				diff.Equivalent, classes(r), r.Undecided)
 		}
 	}

@@ -21,7 +21,7 @@ func TestPossible(t *testing.T) {
 			false,
 		},
 		{
-			"a packet to its source address that leaves by lo",
+			"a packet to its source address that leaves through lo",
 			"out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000", true,
 		},
 		{
@@ -62,11 +62,11 @@ func TestPossible(t *testing.T) {
 			"out tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 uid 0 gid 0", true,
 		},
 		{
-			"a socket sends to 127.0.0.1 by eth0",
+			"a socket sends to 127.0.0.1 through eth0",
 			"out tcp 10.244.1.5:40000 > 127.0.0.1:80 dev eth0 uid 0 gid 0", true,
 		},
 		{
-			"a socket sends to a remote address by lo",
+			"a socket sends to a remote address through lo",
 			"out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev lo uid 0 gid 0",
 			true,
 		},

@@ -180,7 +180,7 @@ func TestStatesOfOtherFamilies(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Families: []rules.Family{family}})
 		if got := r.StrictVerdict(); got != want {
-			t.Errorf("%s: %s, want %s", family, got, want)
+			t.Errorf("%s: verdict %s, want %s", family, got, want)
 		}
 	}
 }

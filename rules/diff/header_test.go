@@ -58,7 +58,7 @@ func TestHeaderChanges(t *testing.T) {
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }

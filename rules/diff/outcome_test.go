@@ -148,7 +148,7 @@ func TestUndecidedPackets(t *testing.T) {
 		"true xt string filter-prerouting #2 out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000",
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("undecided conditions (-want +got)\n%s", d)
 	}
 	for _, c := range r.Classes {
 		if port := c.Witness.Destination.Port(); port != 83 {
@@ -187,7 +187,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	if d := cmp.Diff([]string{
 		"t after an accept", "t for impossible packets", "t unused", "t from an unused chain",
 	}, got); d != "" {
-		t.Errorf("(-want +got)\n%s", d)
+		t.Errorf("unreachable chains (-want +got)\n%s", d)
 	}
 	if len(r.Unreachable.Right) > 0 || r.StrictVerdict() != diff.Equivalent {
 		t.Errorf("%s, unreachable on the right %v, undecided %v, want %s and no chains",
@@ -283,7 +283,8 @@ func TestRouting(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		left, right diff.Side
-		// packetsDiffer reports that packets differ, routingCompared that the routing is compared.
+		// packetsDiffer reports whether packets differ, and routingCompared whether the routing is
+		// compared.
 		packetsDiffer, routingCompared bool
 		routes                         int // number of differences of the routing
 	}{
@@ -342,7 +343,7 @@ func TestRouting(t *testing.T) {
 			want = diff.Different
 		}
 		if got := r.StrictVerdict(); got != want {
-			t.Errorf("%s: %s, want %s", tc.name, got, want)
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, want)
 		}
 	}
 }
@@ -400,9 +401,9 @@ func TestPacketsWithUnknownMarks(t *testing.T) {
 	}
 }
 
-// TestReversePathWithAMark explains a packet whose source is reached by its interface. A reverse
-// path condition that includes the packet's mark is undecided, because policy routes may route the
-// mark elsewhere.
+// TestReversePathWithAMark explains a packet whose source is reached through its interface. A
+// reverse path condition that includes the packet's mark is undecided, because policy routes may
+// route packets with the mark elsewhere.
 func TestReversePathWithAMark(t *testing.T) {
 	for kind, decided := range map[string]bool{"": true, "mark": false} {
 		rs := ruleset(mangleIn(when(rules.Drop, rules.MatchReversePath{Not: true, Kind: kind})))

@@ -43,7 +43,7 @@ func TestTranslatedPacketsAreComparedIfARuleMatchesThem(t *testing.T) {
 	} {
 		got := decide(ruleset(base(rules.Filter, rules.Output, -150, when(rules.Drop, m))), ruleset())
 		if verdict := got.StrictVerdict(); verdict != diff.Different {
-			t.Errorf("%s: %s, want %s", name, verdict, diff.Different)
+			t.Errorf("%s: verdict %s, want %s", name, verdict, diff.Different)
 		}
 	}
 }

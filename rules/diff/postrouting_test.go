@@ -72,7 +72,7 @@ func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right},
 			diff.Options{Families: []rules.Family{rules.IPv4}})
 		if v := r.StrictVerdict(); v != tc.want {
-			t.Errorf("%s: %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
+			t.Errorf("%s: verdict %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestExplainFollowsPostrouting(t *testing.T) {
 	if got := trace.Outcome.String(); got != want || len(trace.Passes) != 2 ||
 		trace.Passes[1].Packet.Hook != rules.Postrouting ||
 		trace.Passes[1].Packet.OutInterface != "eth0" {
-		t.Errorf("%s, passes %+v, want %s with a second pass at postrouting by eth0", got,
+		t.Errorf("verdict %s, passes %+v, want %s with a second pass at postrouting through eth0", got,
 			trace.Passes, want)
 	}
 }
@@ -145,7 +145,7 @@ func TestChainAtTheConfirmationOfConnections(t *testing.T) {
 		r := diff.Decide(side(tc.priority), side(300),
 			diff.Options{Families: []rules.Family{rules.IPv4}})
 		if v := r.StrictVerdict(); v != tc.want {
-			t.Errorf("%s: %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
+			t.Errorf("%s: verdict %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 	} {
 		r := decide(tc.left, tc.right)
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: verdict %s, want %s", tc.name, got, tc.want)
 		}
 	}
 	// Only the compared families matter.

@@ -196,8 +196,8 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	}
 }
 
-// interruptAfter sends the signal when a line of the output has the given prefix, or at once if the
-// prefix is empty.
+// interruptAfter sends the signal when a line of the output has the given prefix, or immediately if
+// the prefix is empty.
 func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, prefix string, s syscall.Signal) {
 	t.Helper()
 	lines := bufio.NewScanner(out)

@@ -107,7 +107,7 @@ func TestMissingProgramIsAnErrorIfNoTestMayBeSkipped(t *testing.T) {
 		t.Setenv("SLUICE_REQUIRE", tc.require)
 		holds, err := scriptCondition(tc.condition)
 		if holds != tc.holds || (err != nil) != tc.fails {
-			t.Errorf("[%s] with SLUICE_REQUIRE=%s: %v, error %v; want %v, an error: %v",
+			t.Errorf("[%s] with SLUICE_REQUIRE=%s: holds %v, error %v; want %v, an error: %v",
 				tc.condition, tc.require, holds, err, tc.holds, tc.fails)
 		}
 	}
@@ -119,7 +119,7 @@ func TestManyPrefixesRaiseTheGCPercent(t *testing.T) {
 		before := debug.SetGCPercent(100)
 		raiseGCPercent([]string{"apply", "-x", strings.Repeat("1", size)})
 		if got := debug.SetGCPercent(before); got != want {
-			t.Errorf("with %d bytes: %d%%, want %d%%", size, got, want)
+			t.Errorf("with %d bytes: GC percent %d, want %d", size, got, want)
 		}
 	}
 }
