@@ -94,7 +94,7 @@ func TestExplainFollowsPostrouting(t *testing.T) {
 	if got := trace.Outcome.String(); got != want || len(trace.Passes) != 2 ||
 		trace.Passes[1].Packet.Hook != rules.Postrouting ||
 		trace.Passes[1].Packet.OutInterface != "eth0" {
-		t.Errorf("verdict %s, passes %+v, want %s with a second pass at postrouting through eth0", got,
+		t.Errorf("outcome %s, passes %+v, want %s with a second pass at postrouting through eth0", got,
 			trace.Passes, want)
 	}
 }
