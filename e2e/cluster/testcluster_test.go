@@ -91,21 +91,30 @@ func (s *testCluster) mustLeaveNothing(t *testing.T, parent string, before map[s
 	mustEqualFootprint(t, before)
 }
 
-// eventually waits until check returns nil, with a generous timeout.
+// waitTime is the time limit of eventually. It is long enough for a busy machine.
+const waitTime = 4 * time.Minute
+
+// eventually waits until check returns nil. After waitTime it fails the test with the last error of
+// check.
 func eventually(t *testing.T, description string, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		// After the end of ctx, the error only says that ctx has ended.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("timeout while waiting until %s: %v", description, err)
+			t.Fatalf("timeout after %s while waiting until %s: %v", waitTime, description, last)
 		case <-tick.C:
 		}
 	}

@@ -127,12 +127,33 @@ func (c *Cache) Ready(ctx context.Context) error {
 
 // Pod returns the JSON of a pod, which the caller must not change. fetched reports whether the pod
 // was requested from the API server. The errors have a [source.Kind].
+//
+// A pod that was requested before is returned again while the watch is interrupted, or if the API
+// server is unavailable: otherwise a pod that started during an interruption of the watch could not
+// get a new sandbox during the next one.
 func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bool, err error) {
-	cached := c.pods.get(name{ref.Namespace, ref.Name})
-	if cached != nil && cached.hasUID(ref.UID) {
+	n := name{ref.Namespace, ref.Name}
+	if cached := c.pods.get(n); cached != nil && cached.hasUID(ref.UID) {
 		return cached.json, false, nil
 	}
-	pod, err = fetch(ctx, c, func() (*decide.Pod, error) { return c.options.Fetch.Pod(ctx, ref) })
+	kept, isInterrupted := c.pods.getFetched(n)
+	isKept := kept != nil && kept.hasUID(ref.UID)
+	if isKept && isInterrupted {
+		return kept.json, false, nil
+	}
+	var object *decide.Pod
+	pod, err = fetch(ctx, c, func() (*decide.Pod, error) {
+		object, err = c.options.Fetch.Pod(ctx, ref)
+		return object, err
+	})
+	if isKept && source.IsUnavailable(err) {
+		return kept.json, false, nil
+	}
+	if err == nil && len(pod) <= maxCachedBytes {
+		c.pods.keepFetched(n, &cachedObject{
+			uid: object.Metadata.UID, hash: short(object.ConfigHash()), json: pod,
+		})
+	}
 	return pod, true, err
 }
 

@@ -12,8 +12,11 @@ import (
 
 // A store contains the objects of a watch. It is safe for concurrent use.
 type store struct {
-	mu       sync.RWMutex
-	objects  map[name]*cachedObject
+	mu      sync.RWMutex
+	objects map[name]*cachedObject
+	// fetched contains objects that were requested one by one since the last list, and that the
+	// watch has not reported since then. At most maxFetched objects are kept.
+	fetched  map[name]*cachedObject
 	synced   bool
 	watchErr error     // error of the current watch; nil if it is established
 	reported time.Time // time of the last report of watchErr
@@ -47,6 +50,30 @@ func (s *store) get(n name) *cachedObject {
 		return o
 	}
 	return nil
+}
+
+// maxFetched is the maximum number of fetched objects that are kept. It bounds the memory to 8 MiB.
+const maxFetched = 256
+
+// keepFetched keeps an object that was requested from the API server, until the watch reports the
+// object or the next list.
+func (s *store) keepFetched(n name, o *cachedObject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fetched == nil {
+		s.fetched = map[name]*cachedObject{}
+	}
+	if s.fetched[n] != nil || len(s.fetched) < maxFetched {
+		s.fetched[n] = o
+	}
+}
+
+// getFetched returns an object of keepFetched, or nil. isInterrupted reports whether the watch is
+// interrupted.
+func (s *store) getFetched(n name) (o *cachedObject, isInterrupted bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.fetched[n], s.watchErr != nil
 }
 
 // all returns all objects without their JSON.
@@ -134,6 +161,7 @@ func (s *store) Add(obj any) error {
 	}
 	n := name{o.Namespace, o.Name}
 	s.objects[n] = o.cached
+	delete(s.fetched, n)
 	s.mu.Unlock()
 	s.notify(n)
 	return nil
@@ -148,6 +176,7 @@ func (s *store) Delete(obj any) error {
 		s.mu.Lock()
 		n := name{o.Namespace, o.Name}
 		delete(s.objects, n)
+		delete(s.fetched, n)
 		s.mu.Unlock()
 		s.notify(n)
 	}
@@ -166,7 +195,7 @@ func (s *store) Replace(list []any, _ string) error {
 		objects[name{o.Namespace, o.Name}] = o.cached
 	}
 	s.mu.Lock()
-	s.objects, s.synced = objects, true
+	s.objects, s.fetched, s.synced = objects, nil, true
 	s.mu.Unlock()
 	s.notify(name{})
 	return nil

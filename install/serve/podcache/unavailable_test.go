@@ -47,6 +47,64 @@ func TestUnavailableAPIServer(t *testing.T) {
 	})
 }
 
+// TestFetchedPodsOutlastAnOutage checks that a pod that was requested while the watch was
+// interrupted is still returned when the API server is unavailable, until the next list.
+func TestFetchedPodsOutlastAnOutage(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		fault apiservertest.Behavior
+	}{
+		{"the API server fails", apiservertest.InternalError()},
+		{"the API server does not answer", apiservertest.NoReply()},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				env := start(t, func(s *apiservertest.Server) { s.ForbidPods("watch") })
+				env.server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`)
+				ref := source.Ref{Namespace: "default", Name: "new", UID: "c"}
+				if _, fetched := env.pod(ref); !fetched {
+					t.Error("the pod was not fetched although the pods cannot be watched")
+				}
+				env.server.Always(row.fault)
+				if _, fetched := env.pod(ref); fetched {
+					t.Error("the pod was fetched again during the outage")
+				}
+				ref.UID = "d"
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, _, err := env.Pod(ctx, ref); !source.IsUnavailable(err) {
+					t.Errorf("another pod with the name: error %v, want the kind unavailable", err)
+				}
+			})
+		})
+	}
+}
+
+// TestListsReplaceFetchedPods checks that a pod that was requested, and is then deleted while the
+// watch is interrupted, is not returned after the next list.
+func TestListsReplaceFetchedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := start(t)
+		env.server.Always(apiservertest.InternalError())
+		time.Sleep(time.Minute)
+		env.server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`)
+		env.server.Next(apiservertest.Normal())
+		ref := source.Ref{Namespace: "default", Name: "new", UID: "c"}
+		if _, fetched := env.pod(ref); !fetched {
+			t.Error("the pod was not fetched")
+		}
+		env.server.DeletePod("default", "new")
+		env.server.Always(apiservertest.Normal())
+		time.Sleep(2 * time.Minute)
+		env.server.Always(apiservertest.InternalError())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := env.Pod(ctx, ref); !source.IsUnavailable(err) {
+			t.Errorf("error %v, want the kind unavailable", err)
+		}
+	})
+}
+
 // TestEndlessList checks that a list that arrives byte by byte is abandoned and requested again.
 func TestEndlessList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
