@@ -197,6 +197,11 @@ func (o *options) nodeStatus(
 	defer cancel()
 	var out, errOut bytes.Buffer
 	err := c.exec(ctx, &agents[i], nil, &out, &errOut, "rules", "status", "--output", "json")
+	if ctx.Err() != nil { // the command may still write its output
+		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v",
+			cmp.Or(err, ctx.Err()))}
+		return status
+	}
 	var found agent.Status
 	if decodeErr := json.Unmarshal(out.Bytes(), &statusJSON{
 		&found, &status.AgentVersion,
