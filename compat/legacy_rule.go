@@ -14,7 +14,7 @@ type ruleParts struct {
 	comment string
 	role    rules.Role
 	counts  bool // whether the translated rules have a Count action
-	// A packet that matches the rule satisfies one list of alternatives.
+	// A packet that matches the rule satisfies all conditions of one of these lists.
 	alternatives matchAlternatives
 	// except contains conditions. A packet that matches the rule satisfies none of them.
 	except  []rules.Match
@@ -227,16 +227,16 @@ func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	for i, matches := range r.alternatives {
 		for j, actions := range r.actionLists() {
 			rule := rules.Rule{Matches: matches, Actions: actions}
-			// Each packet that satisfies the list reaches its first rule. Only this rule has the
-			// role, so that a packet is counted once.
+			// Each packet that satisfies matches reaches the first rule for them. Only this rule has
+			// the role, so that a packet is counted once.
 			if j == 0 {
 				rule.Role = r.role
 			}
 			if len(list) == 0 {
 				rule.Comment = r.comment
 			}
-			// Check that xtables can express the rules. The rules of the other lists differ only in
-			// values.
+			// Check that xtables can express the rules. The rules for the other alternatives
+			// differ only in values.
 			if i == 0 {
 				if _, err := encodeRule(tr.family, &rule); err != nil {
 					return nil, err

@@ -30,10 +30,10 @@
 // also receives the lines of the log, and the result of each ADD for its metrics: the decision, its
 // reason, and the address families that are not captured.
 //
-// If the configuration names an agent (pod_namespace), STATUS fails for the kernel only. Other
-// faults, such as a missing kubeconfig or an expired token, are logged, because the agent repairs
-// them: a runtime whose plugin returns code 50 makes the node NotReady, and then neither the agent
-// nor pods outside the mesh could start.
+// If the configuration contains the agent's namespace (pod_namespace), STATUS fails only for faults
+// of the kernel. Other faults, such as a missing kubeconfig or an expired token, are logged, because
+// the agent repairs them: a runtime whose plugin returns code 50 makes the node NotReady, and then
+// neither the agent nor pods outside the mesh could start.
 //
 // The agent also enrolls pods in ambient mode. The plugin passes it their network namespace, and
 // ADD ends when ztunnel has acknowledged the pod, or fails after 35 s.

@@ -128,7 +128,8 @@ func TestListingsOfPrograms(t *testing.T) {
 }
 
 // TestListingsOfGeneratedRulesets verifies that no listing of a generated ruleset is read as
-// another ruleset. The text of iptables-nft is incomplete, so it is never decided.
+// another ruleset. nft's text of the rules of iptables-nft is incomplete, so the verdict is never
+// "equivalent".
 func TestListingsOfGeneratedRulesets(t *testing.T) {
 	ns := newNamespace(t)
 	netnstest.RequireBinary(t, "iptables-nft-restore")

@@ -82,7 +82,9 @@ func likelyCause(err error) string {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return "; the process needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns" +
 			" the network namespace"
-	case errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EAFNOSUPPORT):
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return "; the kernel does not support the address family"
+	case errors.Is(err, unix.ENOPROTOOPT):
 		return "; the kernel has no iptables-legacy, or its module is not loaded and this process" +
 			" may not load it (CAP_SYS_MODULE)"
 	}

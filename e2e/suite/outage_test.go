@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// An outage tests the start of a pod while the API server is unavailable. The test stops the pod's
-// sandbox, and the kubelet creates a new one.
+// An outage is a test in which a pod starts while the API server is unavailable. The test stops the
+// pod's sandbox, and the kubelet creates a new one.
 type outage struct {
 	*testCluster
-	// a is the pod, and b is another pod that it can reach.
+	// a is the pod, and b is another pod, which a can reach.
 	a, b   *corev1.Pod
 	before sandbox   // sandbox of a before the outage
-	begin  time.Time // time when the sandbox before was stopped
+	begin  time.Time // time just before that sandbox was stopped
 }
 
 // newOutage creates the pods, and waits until the agent knows the pod a.
@@ -113,7 +113,7 @@ func (o *outage) endOutage(t *testing.T) {
 }
 
 // restartClients kills kube-proxy and the controllers, which are then restarted. Otherwise each of
-// them would reconnect to the API server only after up to 30 seconds.
+// them might take up to 30 seconds to reconnect to the API server.
 func (o *outage) restartClients(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{cluster.Proxy, cluster.ControllerManager} {

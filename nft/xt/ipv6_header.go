@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// This file describes the matches frag and ipv6header of IPv6 headers, as match_text.go describes
-// other matches.
+// This file contains the texts of the IPv6 matches frag and ipv6header. match_text.go contains those
+// of other matches.
 
 // A Fragment is the match frag of IPv6 (struct ip6t_frag). It compares the id of the fragment with
-// the range from First to Last, and may compare the length of the fragment header in bytes.
+// the range from First to Last. The kernel ignores Length, the length of the fragment header in
+// bytes.
 type Fragment struct {
 	First, Last, Length uint32
 	NotIDs, NotLength   bool
@@ -52,8 +53,8 @@ func fragmentText(data []byte) (string, bool) {
 	}.String(), flags&^known == 0 && inverted&^(fragmentIDs|fragmentLength) == 0
 }
 
-// HeaderNames are the names of the match ipv6header, in the order of the bits from the lowest
-// (MASK_PROTO and others).
+// HeaderNames are the names of the headers that ipv6header can match, in the order of the bits from
+// the lowest (MASK_PROTO and others).
 var HeaderNames = [...]string{"prot", "none", "esp", "auth", "frag", "route", "dst", "hop"}
 
 // HeadersText returns the text of the match ipv6header. headers contains the bits of HeaderNames.
