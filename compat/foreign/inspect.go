@@ -45,9 +45,9 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	return s
 }
 
-// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules or have a table of
-// other parameters. It returns the effect that the foreign rules will have when the desired ruleset
-// is installed. Sluice's chains in iptables-legacy tables are evaluated as they are.
+// InspectAsInstalled is like [Inspect], but the namespace may lack Sluice's rules, or have a table
+// of other parameters. It returns the effect that the foreign rules will have when the desired
+// ruleset is installed. Sluice's chains in iptables-legacy tables are evaluated as they are.
 func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
@@ -55,13 +55,60 @@ func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effe
 	}
 	tables := live.Ruleset.Tables
 	if i := slices.IndexFunc(tables, isSluiceTable); i >= 0 {
-		live.Ruleset.Tables = slices.Replace(tables, i, i+1, desired.Tables...)
+		others := slices.Concat(tables[:i], tables[i+1:])
+		live.Ruleset.Tables = slices.Concat(tables[:i], inOrder(desired.Tables, &tables[i], others),
+			tables[i+1:])
 		live.Ruleset.Routing = desired.Routing
 	} else if !slices.ContainsFunc(tables, hasSluiceChains) {
-		live.Ruleset.Tables = slices.Concat(desired.Tables, tables) // newest first
+		added := inOrder(desired.Tables, &rules.Table{}, tables)
+		live.Ruleset.Tables = slices.Concat(added, tables) // newest first
 		live.Ruleset.Routing = desired.Routing
 	}
 	return Decide(live, desired, b)
+}
+
+// inOrder returns the desired tables with the order that their base chains will have among those of
+// the other tables. A chain that is installed with the same priority keeps its order, and shares its
+// Base with the installed chain, because [Decide] tries all possible orders of installed chains. Any
+// other chain will be registered, and runs before the chains that have the same priority.
+func inOrder(desired []rules.Table, installed *rules.Table, others []rules.Table) []rules.Table {
+	tables := slices.Clone(desired)
+	for i := range tables {
+		tables[i].Chains = slices.Clone(tables[i].Chains)
+		for j := range tables[i].Chains {
+			c := &tables[i].Chains[j]
+			if c.Base == nil {
+				continue
+			}
+			base := *c.Base
+			if existing := installed.Chain(c.Name); existing != nil && existing.Base != nil &&
+				existing.Base.Hook == base.Hook && existing.Base.Type == base.Type &&
+				existing.Base.Priority == base.Priority {
+				existing.Base.Drop = base.Drop
+				c.Base = existing.Base
+				continue
+			}
+			base.Order = lastOrderBefore(&base, others)
+			c.Base = &base
+		}
+	}
+	return tables
+}
+
+// lastOrderBefore returns the highest order of the chains that have the position of the base and a
+// lower priority, or 0. Only chains of NAT have the same position and different priorities; those
+// with equal orders run by their priorities.
+func lastOrderBefore(base *rules.Base, tables []rules.Table) int {
+	last := 0
+	for _, t := range tables {
+		for _, c := range t.Chains {
+			if b := c.Base; b != nil && b.Hook == base.Hook && b.Position() == base.Position() &&
+				b.Priority < base.Priority {
+				last = max(last, b.Order)
+			}
+		}
+	}
+	return last
 }
 
 func isSluiceTable(t rules.Table) bool { return compat.IsSluiceTable(&t) }

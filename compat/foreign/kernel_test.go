@@ -2,6 +2,7 @@ package foreign_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -306,6 +307,43 @@ func TestInspectAsInstalledUsesTheDesiredRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	inspect(foreign.Bypassed)
+}
+
+// TestInspectAsInstalledKeepsTheOrderOfChains inspects a namespace with the table of other parameters
+// and a foreign NAT chain at the same priority, which was registered last and runs first.
+func TestInspectAsInstalledKeepsTheOrderOfChains(t *testing.T) {
+	network, desired := redirectedPod(t, compat.BackendNFT)
+	if _, err := nft.Remove(network.Pod); err != nil {
+		t.Fatal(err)
+	}
+	nftables(t, network, "add table ip own") // older than Sluice's table
+	other := rules.DefaultRedirect()
+	other.OutboundCIDRs.All = true
+	if _, err := nft.Apply(network.Pod, rules.MustCompile(other)); err != nil {
+		t.Fatal(err)
+	}
+	nftables(t, network, fmt.Sprintf("table ip own { chain out { type nat hook output priority %d; tcp dport 80 redirect to :9999; }; }",
+		rules.NATPriority))
+	found := foreign.InspectAsInstalled(network.Pod, desired, diff.DefaultBudget)
+	if found.Verdict() == foreign.None {
+		t.Errorf("verdict %s, want %s, or %s if the kernel does not report the order", found.Verdict(),
+			foreign.Bypassed, foreign.Unknown)
+	}
+}
+
+// TestInspectAsInstalledOrdersChainsByPriority inspects a namespace without Sluice's rules, in which a
+// foreign NAT chain has a lower priority than Sluice's chains will have. It is not the first one.
+func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
+	ns := netnstest.New(t)
+	istiotest.Run(t, ns, `table ip own {
+		chain first { type nat hook output priority -150; }
+		chain second { type nat hook output priority -120; tcp dport 80 redirect to :9999; }
+	}`, "nft", "-f", "-")
+	found := foreign.InspectAsInstalled(ns, compiled(), diff.DefaultBudget)
+	if found.Verdict() != foreign.Bypassed {
+		t.Errorf("verdict %s, want %s:\n%s", found.Verdict(), foreign.Bypassed,
+			strings.Join(found.Messages(), "\n"))
+	}
 }
 
 // BenchmarkIsValid measures IsValid, which the audit of a pod calls in addition to comparing
