@@ -227,8 +227,8 @@ func (tr *translator) xtablesRules(r ruleParts) ([]rules.Rule, error) {
 	for i, matches := range r.alternatives {
 		for j, actions := range r.actionLists() {
 			rule := rules.Rule{Matches: matches, Actions: actions}
-			// Each packet that satisfies matches reaches the first rule for them. Only this rule has
-			// the role, so that a packet is counted once.
+			// Each packet that satisfies matches reaches the first rule for them. Only this rule
+			// has the role, so that a packet is counted once.
 			if j == 0 {
 				rule.Role = r.role
 			}

@@ -100,8 +100,8 @@ func (c *call) skipPod(r record.Record) error {
 }
 
 // putRecord stores the record. If the record cannot be stored, putRecord removes an earlier record,
-// because CHECK would expect the rules that the earlier record describes. ADD succeeds nevertheless:
-// the rules are in the kernel, and without a record CHECK decides as ADD does.
+// because CHECK would expect the rules that the earlier record describes. ADD succeeds
+// nevertheless: the rules are in the kernel, and without a record CHECK decides as ADD does.
 func (c *call) putRecord(r record.Record) {
 	if err := c.store.Put(r); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))

@@ -61,8 +61,8 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// allowAgentPod returns the error of an invalid configuration, unless the pod is the node agent's: it
-// then only puts the error into the log entry.
+// allowAgentPod returns the error of an invalid configuration, unless the pod is the node agent's:
+// it then only puts the error into the log entry.
 func (c *call) allowAgentPod(configErr error) error {
 	if decide.Early(c.attachment(), &c.config.Decide).Reason != decide.NodeAgent {
 		return configError(configErr)
@@ -116,8 +116,8 @@ const podUnreadable decide.Reason = agent.PodUnreadable
 func (c *call) readTimeout() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
 // decide returns the decision about the pod, and the pod if it was read. The pod and its Namespace
-// are each read only if the decision depends on them. The pod is never nil if the outcome is Redirect
-// or Ambient.
+// are each read only if the decision depends on them. The pod is never nil if the outcome is
+// Redirect or Ambient.
 func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	in := decide.Input{Attachment: c.attachment()}
 	if d := decide.Early(in.Attachment, &c.config.Decide); d.Outcome != decide.Undecided {

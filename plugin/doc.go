@@ -31,9 +31,9 @@
 // reason, and the address families that are not captured.
 //
 // If the configuration contains the agent's namespace (pod_namespace), STATUS fails only for faults
-// of the kernel. Other faults, such as a missing kubeconfig or an expired token, are logged, because
-// the agent repairs them: a runtime whose plugin returns code 50 makes the node NotReady, and then
-// neither the agent nor pods outside the mesh could start.
+// of the kernel. Other faults, such as a missing kubeconfig or an expired token, are logged,
+// because the agent repairs them: a runtime whose plugin returns code 50 makes the node NotReady,
+// and then neither the agent nor pods outside the mesh could start.
 //
 // The agent also enrolls pods in ambient mode. The plugin passes it their network namespace, and
 // ADD ends when ztunnel has acknowledged the pod, or fails after 35 s.
@@ -52,9 +52,9 @@
 //	  7  the configuration has invalid fields, the previous result is invalid, or GC gets no list of
 //	     valid attachments
 //	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
-//	 11  the pod cannot be read now: neither the agent nor the API server gave a valid answer, or both
-//	     still return an earlier pod of the same name; or a pod in ambient mode cannot be enrolled
-//	     now, because the agent or ztunnel is missing
+//	 11  the pod cannot be read now: neither the agent nor the API server gave a valid answer, or
+//	     both still return an earlier pod of the same name; or a pod in ambient mode cannot be
+//	     enrolled now, because the agent or ztunnel is missing
 //	 50  STATUS: ADD would fail now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
 //	101  the pod has invalid settings; the details list the values and what is allowed, as far as

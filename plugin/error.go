@@ -74,8 +74,8 @@ func podError(ref source.Ref, err error) *types.Error {
 	return cniError(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
 }
 
-// countText returns before, n and the noun, which gets the plural ending unless n is 1, such as "pod
-// a/b has 2 invalid settings".
+// countText returns before, n and the noun, which gets the plural ending unless n is 1, such as
+// "pod a/b has 2 invalid settings".
 func countText(before string, n int, noun string) string {
 	if n != 1 {
 		noun += "s"

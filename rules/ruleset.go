@@ -70,6 +70,37 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
+// ReachableFrom returns the chains and all chains of the table to which their rules jump, each
+// once. A chain comes after the chains to which it jumps, except in a loop of jumps. Its time is
+// linear in the number of rules.
+func (t *Table) ReachableFrom(chains ...*Chain) []*Chain {
+	byName := make(map[string]*Chain, len(t.Chains))
+	for i := range t.Chains {
+		byName[t.Chains[i].Name] = &t.Chains[i]
+	}
+	var reachable []*Chain
+	seen := map[*Chain]bool{}
+	var visit func(c *Chain)
+	visit = func(c *Chain) {
+		if c == nil || seen[c] {
+			return
+		}
+		seen[c] = true
+		for _, r := range c.Rules {
+			for _, a := range r.Actions {
+				if jump, ok := a.(Jump); ok {
+					visit(byName[jump.Chain])
+				}
+			}
+		}
+		reachable = append(reachable, c)
+	}
+	for _, c := range chains {
+		visit(c)
+	}
+	return reachable
+}
+
 // A Chain is a list of rules, evaluated for each packet at a hook (a base chain) or when another
 // chain jumps to it.
 type Chain struct {

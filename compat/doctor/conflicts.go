@@ -165,8 +165,8 @@ func (d *diagnosis) checkConflicts() {
 				s.description, s.packet, d.outcomeText(alone), d.actualText(trace)), next)
 	}
 	if !foundConflict && !d.bypasses() {
-		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections at prerouting, output and"+
-			" postrouting", "")
+		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections at"+
+			" prerouting, output and postrouting", "")
 	}
 }
 

@@ -23,7 +23,7 @@ func (d *diagnosis) checkForeignEffect() {
 }
 
 // bypassAdvice returns the remedy for a bypass. One of Sluice's rules decides a bypass if the rules
-// are those of other parameters, or if a foreign rule has changed the packet before.
+// were installed with other parameters, or if a foreign rule has changed the packet before.
 func bypassAdvice(b foreign.Bypass) string {
 	if b.Owner == foreign.OwnerSluice {
 		return "run rules check to compare Sluice's rules with these parameters; if they are equal," +

@@ -82,7 +82,7 @@ func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 // checkInputChain reports a foreign chain at input that can drop packets. checkConflicts does not
 // evaluate this hook, which comes after the redirection.
 func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
-	if !c.Base.Drop && !canDrop(t, c, map[string]bool{}) {
+	if !c.Base.Drop && !canDrop(t.ReachableFrom(c)) {
 		return
 	}
 	d.add("rules", Warning,
@@ -91,22 +91,14 @@ func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 		"run rules validate to test it with connections")
 }
 
-// canDrop reports whether a rule of the chain, or of a chain that its rules jump to, drops or
-// rejects packets. The chains in seen are not examined again.
-func canDrop(t *rules.Table, c *rules.Chain, seen map[string]bool) bool {
-	if c == nil || seen[c.Name] {
-		return false
-	}
-	seen[c.Name] = true
-	return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-		return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-			switch a := a.(type) {
-			case rules.Jump:
-				return canDrop(t, t.Chain(a.Chain), seen)
-			case rules.Reject:
-				return true
-			}
-			return a == rules.Drop
+// canDrop reports whether a rule of the chains drops or rejects packets.
+func canDrop(chains []*rules.Chain) bool {
+	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+				_, isReject := a.(rules.Reject)
+				return isReject || a == rules.Drop
+			})
 		})
 	})
 }

@@ -30,31 +30,18 @@ func unknownAtInput(live *compat.Live) []string {
 // unknownStepsAtInput returns the rules of a table that have an action with the effect AnyEffect
 // and that packets at input may reach.
 func unknownStepsAtInput(t *rules.Table) []rules.Step {
-	var reached []*rules.Chain
-	isReached := map[*rules.Chain]bool{}
-	reach := func(c *rules.Chain) {
-		if c != nil && !isReached[c] {
-			isReached[c] = true
-			reached = append(reached, c)
-		}
-	}
+	var from []*rules.Chain
 	for i := range t.Chains {
 		if c := &t.Chains[i]; c.Base != nil && c.Base.Hook == rules.Input {
-			reach(c)
+			from = append(from, c)
 		}
 	}
 	var steps []rules.Step
-	for i := 0; i < len(reached); i++ { // reach appends chains
-		c := reached[i]
-		for j := range c.Rules {
-			for _, action := range c.Rules[j].Actions {
-				switch a := action.(type) {
-				case rules.Jump:
-					reach(t.Chain(a.Chain))
-				case rules.Unknown:
-					if a.Effect == rules.AnyEffect {
-						steps = append(steps, rules.Step{Table: t, Chain: c, Index: j})
-					}
+	for _, c := range t.ReachableFrom(from...) {
+		for i := range c.Rules {
+			for _, action := range c.Rules[i].Actions {
+				if u, ok := action.(rules.Unknown); ok && u.Effect == rules.AnyEffect {
+					steps = append(steps, rules.Step{Table: t, Chain: c, Index: i})
 				}
 			}
 		}

@@ -264,8 +264,8 @@ func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
 	}
 }
 
-// TestEffectOfUnreadableRulesHasLists verifies that the effect of rules that cannot be read contains
-// lists in JSON, as the schema of rules check requires.
+// TestEffectOfUnreadableRulesHasLists verifies that the effect of rules that cannot be read
+// contains lists in JSON, as the schema of rules check requires.
 func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
 	ns := netnstest.New(t)
 	if err := ns.Close(); err != nil {
@@ -282,8 +282,8 @@ func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
 	}
 }
 
-// TestInspectAsInstalledUsesTheDesiredRules inspects a namespace with no table of Sluice, and one with
-// the table of other parameters. Only foreign rules make traffic bypass the proxy.
+// TestInspectAsInstalledUsesTheDesiredRules inspects a namespace with no table of Sluice, and one
+// with the table of other parameters. Only foreign rules make traffic bypass the proxy.
 func TestInspectAsInstalledUsesTheDesiredRules(t *testing.T) {
 	network, _ := redirectedPod(t, compat.BackendNFT)
 	other := rules.DefaultRedirect()
@@ -309,8 +309,9 @@ func TestInspectAsInstalledUsesTheDesiredRules(t *testing.T) {
 	inspect(foreign.Bypassed)
 }
 
-// TestInspectAsInstalledKeepsTheOrderOfChains inspects a namespace with the table of other parameters
-// and a foreign NAT chain at the same priority, which was registered last and runs first.
+// TestInspectAsInstalledKeepsTheOrderOfChains inspects a namespace with the table of other
+// parameters and a foreign NAT chain at the same priority, which was registered last and runs
+// first.
 func TestInspectAsInstalledKeepsTheOrderOfChains(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	if _, err := nft.Remove(network.Pod); err != nil {
@@ -331,8 +332,9 @@ func TestInspectAsInstalledKeepsTheOrderOfChains(t *testing.T) {
 	}
 }
 
-// TestInspectAsInstalledOrdersChainsByPriority inspects a namespace without Sluice's rules, in which a
-// foreign NAT chain has a lower priority than Sluice's chains will have. It is not the first one.
+// TestInspectAsInstalledOrdersChainsByPriority inspects a namespace without Sluice's rules, in
+// which a foreign NAT chain has a lower priority than Sluice's chains will have. It is not the
+// first one.
 func TestInspectAsInstalledOrdersChainsByPriority(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, `table ip own {

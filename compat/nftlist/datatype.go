@@ -91,8 +91,8 @@ func ecnType(shift int) datatype {
 	return datatype{size: 1, bits: 2, shift: shift, parse: parseECN}
 }
 
-// encodesLike reports whether two types encode values in the same way. It does not compare the names
-// of values, because nft accepts only types with the same names for a set.
+// encodesLike reports whether two types encode values in the same way. It does not compare the
+// names of values, because nft accepts only types with the same names for a set.
 func (t datatype) encodesLike(other datatype) bool {
 	return t.kind == other.kind && t.size == other.size && t.isHostOrder == other.isHostOrder &&
 		t.isPair == other.isPair && t.bits == other.bits && t.shift == other.shift &&

@@ -14,8 +14,8 @@ type setElement struct {
 	expires   bool
 }
 
-// decodeKey decodes the key of an element, with its attributes. It returns false if the element has a
-// statement other than a counter, such as a limit, which may prevent a match.
+// decodeKey decodes the key of an element, with its attributes. It returns false if the element has
+// a statement other than a counter, such as a limit, which may prevent a match.
 func decodeKey(e json.RawMessage) (setElement, bool) {
 	kind, body := onlyMember(e)
 	if kind != "elem" {

@@ -104,8 +104,8 @@ func isAmbiguous(family, form, rule string) bool {
 			(strings.Contains(rule, "with tcp reset") || rule == "meta l4proto icmp drop")
 }
 
-// eachChain calls do with each chain of the kernel and the same chain read from listings. If a chain
-// is missing, it fails the test.
+// eachChain calls do with each chain of the kernel and the same chain read from listings. If a
+// chain is missing, it fails the test.
 func (ns namespace) eachChain(
 	t *testing.T, forms [][]string, do func(form string, want, got *rules.Chain),
 ) {

@@ -13,8 +13,8 @@ import (
 // A field is a value that expressions load: a property of the packet, or a result of a computation.
 type field struct {
 	datatype
-	// load adds the expressions that load the first length bytes to a register. Fields other than
-	// those of headers and options, and operations on them, ignore length: they are always loaded
+	// load adds the expressions that load the first length bytes to a register. Only fields of
+	// headers and options, and operations on them, use length; other fields are always loaded
 	// completely.
 	load func(c *compiler, reg register, length int)
 }

@@ -23,8 +23,8 @@ const ChartDir = "../../install/chart"
 // Namespace is the namespace of the release in all renderings.
 const Namespace = "istio-system"
 
-// Options describes the cluster and the action of Helm. With the zero value, Render renders like helm
-// template.
+// Options describes the cluster and the action of Helm. With the zero value, Render renders like
+// helm template.
 type Options struct {
 	// Kubernetes is the version of the cluster. The default is the version in the default
 	// capabilities of Helm's libraries. Render does not compare it with the chart's

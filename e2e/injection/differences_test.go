@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A difference is a difference from istio-init's rules that the plugin's and istio-cni's rules share.
+// A difference is a difference from istio-init's rules that the plugin's and istio-cni's rules
+// share.
 type difference struct {
 	name string
 	// remove changes the plugin's parameters to istio-init's, for this difference only.

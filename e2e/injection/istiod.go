@@ -43,8 +43,8 @@ type Istiod struct {
 }
 
 // Start runs istiod with the chart's configuration in its own network namespace, and returns when
-// istiod is ready to inject. Its API server has the given namespaces and one node. Start requires root.
-// The caller must call Close.
+// istiod is ready to inject. Its API server has the given namespaces and one node. Start requires
+// root. The caller must call Close.
 func Start(
 	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,
 ) (*Istiod, error) {

@@ -16,7 +16,8 @@ type AmbientConfiguration struct {
 	IPv6, DNS bool // settings of the node
 	// PodDNS is an annotation of the pod: "true", "false", or empty to use the setting of the node.
 	PodDNS string
-	// BypassInbound is an annotation of the pod. If it is set, inbound connections are not captured.
+	// BypassInbound is an annotation of the pod. If it is set, inbound connections are not
+	// captured.
 	BypassInbound bool
 	// Interfaces is an annotation of the pod: connections that enter the pod by these interfaces
 	// are captured like outbound connections of the pod.

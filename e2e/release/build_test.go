@@ -133,8 +133,8 @@ func checkProgramAndPackage(t *testing.T, r *Release) {
 	}
 }
 
-// checkRegistry pushes the release to its registry, and verifies the signatures of the image and the
-// chart there. It returns the digest of the image.
+// checkRegistry pushes the release to its registry, and verifies the signatures of the image and
+// the chart there. It returns the digest of the image.
 func checkRegistry(t *testing.T, r *Release) string {
 	t.Helper()
 	if err := r.Push(t.Context()); err != nil {

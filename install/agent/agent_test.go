@@ -52,8 +52,8 @@ func (tn *testNode) chain() []string {
 }
 
 // TestNodeLifecycle covers an agent that installs, serves and reports. If it is stopped for an
-// upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because its
-// DaemonSet is deleted, it leaves nothing.
+// upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because
+// its DaemonSet is deleted, it leaves nothing.
 func TestNodeLifecycle(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tn := newTestNode(t)

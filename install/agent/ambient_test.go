@@ -184,8 +184,8 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	}
 }
 
-// TestStatusContainsErrorsOfZtunnelsSocket checks that, if the agent cannot create ztunnel's socket,
-// the status contains the error to which the topic ztunnel refers.
+// TestStatusContainsErrorsOfZtunnelsSocket checks that, if the agent cannot create ztunnel's
+// socket, the status contains the error to which the topic ztunnel refers.
 func TestStatusContainsErrorsOfZtunnelsSocket(t *testing.T) {
 	host := netnstest.New(t)
 	tn := newTestNode(t)

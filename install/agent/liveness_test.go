@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 )
 
-// TestSocketThatDoesNotAnswer checks that liveness fails if the agent listens on the socket and does
-// not answer, but does not fail if the socket is missing or the agent answers.
+// TestSocketThatDoesNotAnswer checks that liveness fails if the agent listens on the socket and
+// does not answer, but does not fail if the socket is missing or the agent answers.
 func TestSocketThatDoesNotAnswer(t *testing.T) {
 	for _, row := range []struct {
 		name             string

@@ -13,8 +13,8 @@ import (
 
 // runtimeRoot returns a function that returns the path /proc/PID/root of the container runtime,
 // which leads into the runtime's mount namespace. There the runtime creates the agent's mounts and
-// reads network configurations. The node's PID 1 may be in another mount namespace. If searchProc is
-// false, the function returns an error.
+// reads network configurations. The node's PID 1 may be in another mount namespace. If searchProc
+// is false, the function returns an error.
 func runtimeRoot(v settings.Values) func() (string, error) {
 	proc := v.Text("SLUICE_MOUNTED_PROC_DIR")
 	if !v.Bool("SLUICE_SEARCH_PROC") {

@@ -251,8 +251,8 @@ func (n *Node) leaveUnwanted(
 
 // leave undoes enroll, removes the rules of istio-cni, and forgets the pod if all this succeeds. If
 // ended is set, the pod has ended or was deleted; leave then removes no rules. Usually the pod's
-// network namespace no longer exists. If the deletion was forced, it may exist; the rules then refuse
-// connections that ztunnel no longer serves.
+// network namespace no longer exists. If the deletion was forced, it may exist; the rules then
+// refuse connections that ztunnel no longer serves.
 func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 	if !ended {
 		if err := n.uninstallRules(p); err != nil {

@@ -25,8 +25,8 @@ func withExclusions(r *rules.Redirect) {
 	r.OwnerGroupsExclude = rules.Singles[uint32](7)
 }
 
-// TestConnectionsAreCounted makes connections of each outcome, before and after a repair, and checks
-// the counters.
+// TestConnectionsAreCounted makes connections of each outcome, before and after a repair, and
+// checks the counters.
 func TestConnectionsAreCounted(t *testing.T) {
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {

@@ -103,8 +103,8 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-// TestRepetitionsAreCounted checks that a repeated event is reported at most every five minutes, with
-// the number of repetitions.
+// TestRepetitionsAreCounted checks that a repeated event is reported at most every five minutes,
+// with the number of repetitions.
 func TestRepetitionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newTestEnv(t, nil)

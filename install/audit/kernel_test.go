@@ -45,8 +45,8 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	return r
 }
 
-// add adds a running pod in a namespace to the node. ADD has redirected the pod with the backend, or
-// was not called if the backend is empty.
+// add adds a running pod in a namespace to the node. ADD has redirected the pod with the backend,
+// or was not called if the backend is empty.
 func (r *kernelTestEnv) add(
 	name string, ns *netns.NS, backend compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {

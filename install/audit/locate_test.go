@@ -143,8 +143,8 @@ func TestLocateFails(t *testing.T) {
 	})
 }
 
-// TestLocateAnOrphanedPod checks that a force-deleted pod is located by its records while its sandbox
-// exists, even while audits are disabled, and that errors say what is missing.
+// TestLocateAnOrphanedPod checks that a force-deleted pod is located by its records while its
+// sandbox exists, even while audits are disabled, and that errors say what is missing.
 func TestLocateAnOrphanedPod(t *testing.T) {
 	web := meshPod("web")
 	for _, row := range []struct {

@@ -19,8 +19,8 @@ import (
 // sandbox still exists, because the deletion was forced or the API server lost the object.
 
 // TestAForceDeletedPodIsRepaired checks that a force-deleted pod is audited until its sandbox ends,
-// by the running agent and by the next agent, and that neither memory nor the store contains the pod
-// afterwards.
+// by the running agent and by the next agent, and that neither memory nor the store contains the
+// pod afterwards.
 func TestAForceDeletedPodIsRepaired(t *testing.T) {
 	for name, repaired := range map[string]bool{
 		"a pod that ADD has redirected":       false,

@@ -67,8 +67,8 @@ type pod struct {
 	// proxy, because of foreign rules or of a missing address. It is zero if the last audit could
 	// decide.
 	undecidedSince time.Time
-	// withoutSandboxSince is the time since which no audit found the sandbox. It is zero if the last
-	// audit found it.
+	// withoutSandboxSince is the time since which no audit found the sandbox. It is zero if the
+	// last audit found it.
 	withoutSandboxSince time.Time
 	// recordRemovedAt is the time of the first audit that found the record of ADD removed; see
 	// isRecordDecisive. It is zero if there is a record, or if the pod started without one.
@@ -77,8 +77,8 @@ type pod struct {
 	lastEvents      map[string]lastEvent // by reason
 	unrepaired      unrepaired
 	action          attempt // last attempt to delete or label the pod
-	// actedVersion is the version of the object that was deleted or labeled, or for which the request
-	// was rejected because the pod had changed. It needs no further action.
+	// actedVersion is the version of the object that was deleted or labeled, or for which the
+	// request was rejected because the pod had changed. It needs no further action.
 	actedVersion string
 }
 

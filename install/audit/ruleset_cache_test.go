@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestRulesetsAreCompiledOnce requests as many different rulesets as the cache holds, several times.
-// Equal parameters share a ruleset, even if they have different addresses in memory.
+// TestRulesetsAreCompiledOnce requests as many different rulesets as the cache holds, several
+// times. Equal parameters share a ruleset, even if they have different addresses in memory.
 func TestRulesetsAreCompiledOnce(t *testing.T) {
 	var c rulesetCache
 	redirectTo := func(port uint16) redirection {

@@ -48,9 +48,9 @@ func recordLog(env *testEnv) *observer.ObservedLogs {
 	return lines
 }
 
-// TestAPodThatEnds checks that nothing is reported about a pod that ends: DEL removes its record, the
-// runtime removes its addresses and then its network namespace, and only then its status changes.
-// The pod is audited after each step.
+// TestAPodThatEnds checks that nothing is reported about a pod that ends: DEL removes its record,
+// the runtime removes its addresses and then its network namespace, and only then its status
+// changes. The pod is audited after each step.
 func TestAPodThatEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		status podcache.PodStatus

@@ -13,8 +13,8 @@ import (
 )
 
 // TestWorkers schedules audits and deletes pods while audits run. Two workers never audit one pod
-// at the same time, each audit starts at most 20 ms after the earliest scheduled time, and the queue
-// is empty at the end.
+// at the same time, each audit starts at most 20 ms after the earliest scheduled time, and the
+// queue is empty at the end.
 func TestWorkers(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// A step n concerns the pod n%8. If n/8%4 is 0, it deletes the pod; otherwise it schedules
@@ -134,8 +134,8 @@ func TestSearchesAreCombined(t *testing.T) {
 	})
 }
 
-// TestCanceledWorkersDoNotDrainTheQueue checks that queued pods are not audited after the context is
-// canceled.
+// TestCanceledWorkersDoNotDrainTheQueue checks that queued pods are not audited after the context
+// is canceled.
 func TestCanceledWorkersDoNotDrainTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}

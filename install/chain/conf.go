@@ -46,8 +46,8 @@ const maxDashes = 16
 
 // ListName returns the file name for the list that replaces the file of a single-plugin
 // configuration. files contains the names of the directory's configurations. None of them has the
-// returned name or, if possible, sorts between the two names: otherwise runtimes would use that file
-// when the single-plugin file is removed.
+// returned name or, if possible, sorts between the two names: otherwise runtimes would use that
+// file when the single-plugin file is removed.
 func ListName(singlePlugin string, files []string) string {
 	name := strings.TrimSuffix(singlePlugin, filepath.Ext(singlePlugin)) + ".conflist"
 	first := name

@@ -287,8 +287,8 @@ func TestRulesInNFTablesNeedNoRawSockets(t *testing.T) {
 }
 
 // TestRemovalNeedsNoRawSocketsWithNFT checks that the rules of an earlier agent are removed without
-// an error if CAP_NET_RAW is missing and only nf_tables is used, even on a node where another program
-// uses iptables-legacy.
+// an error if CAP_NET_RAW is missing and only nf_tables is used, even on a node where another
+// program uses iptables-legacy.
 func TestRemovalNeedsNoRawSocketsWithNFT(t *testing.T) {
 	env := newTestEnv(t, compat.BackendNFT)
 	env.runOnNode("", "iptables-legacy", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT")
@@ -471,8 +471,8 @@ func TestConcurrentChangesShareWrites(t *testing.T) {
 }
 
 // TestLegacyTablesAreWrittenWithTheLock checks that tables of iptables-legacy are written only with
-// the lock of the iptables programs, even when an agent with the nft backend removes the rules of an
-// earlier agent from them.
+// the lock of the iptables programs, even when an agent with the nft backend removes the rules of
+// an earlier agent from them.
 func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	pods := map[string][]netip.Addr{"a": addresses("10.0.0.1")}
 	env := newTestEnv(t, compat.BackendLegacy)

@@ -118,7 +118,8 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 	}
 }
 
-// TestUnreadableJournalIsRenamed covers a damaged disk: the agent must continue without the journal.
+// TestUnreadableJournalIsRenamed covers a damaged disk: the agent must continue without the
+// journal.
 func TestUnreadableJournalIsRenamed(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },

@@ -137,8 +137,8 @@ func (m *mount) compare(dir, runtimeRoot, onNode string, rootErr error) (Directo
 }
 
 // report adds a problem to the status if the path on the node leads to another directory or file
-// than the agent has mounted, or to none. It sets Remount of the status if new mounts are needed, but
-// never for a file that was different from the start.
+// than the agent has mounted, or to none. It sets Remount of the status if new mounts are needed,
+// but never for a file that was different from the start.
 func (m *mount) report(found DirectoryState, status *Status, onNode string, isDir bool) {
 	switch found {
 	case Missing:

@@ -158,8 +158,8 @@ func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	}
 }
 
-// TestNoopIsRemovedAfterTheLossOfTheJournal checks that a no-op executable without a journal entry is
-// not mistaken for istio-cni's executable.
+// TestNoopIsRemovedAfterTheLossOfTheJournal checks that a no-op executable without a journal entry
+// is not mistaken for istio-cni's executable.
 func TestNoopIsRemovedAfterTheLossOfTheJournal(t *testing.T) {
 	for name, remove := range map[string]func(tn *testNode){
 		"by the agent":          func(tn *testNode) { tn.mustBeInstalled(tn.reconcile()) },

@@ -14,9 +14,9 @@ import (
 // with the option noexec. A runtime cannot run such a plugin: containerd starts no pod, and CRI-O
 // does not use a configuration that names the plugin. The error wraps [fs.ErrPermission].
 //
-// The options are those of the runtime's mount. If the runtime's root directory is unknown, they
-// are those of the agent's mount, which has the options of the node's mount from the time when the
-// agent's container was created.
+// checkMayExecute reads the options of the runtime's mount or, if the runtime's root directory is
+// unknown, of the agent's mount. The agent's mount has the options that the node's mount had when
+// the agent's container was created.
 func checkMayExecute(s Settings) error {
 	path := filepath.Join(s.CNIBinDir, s.Type)
 	if s.RuntimeRoot != nil {

@@ -21,8 +21,8 @@ import (
 const overflowID = 65534
 
 // Maps translates the ids of users and groups between the user namespace that owns a network
-// namespace (inside) and the user namespace of this process (outside). Rules compare inside ids. The
-// zero value translates each id to itself.
+// namespace (inside) and the user namespace of this process (outside). Rules compare inside ids.
+// The zero value translates each id to itself.
 type Maps struct {
 	users, groups idMap
 	err           error // see Err
@@ -40,15 +40,15 @@ func MapsOf(ns *netns.NS, procDir string) Maps {
 // Err returns the reason why the maps are unknown, or nil. No id is mapped if they are unknown.
 func (m *Maps) Err() error { return m.err }
 
-// Inside returns the owner with inside ids. An id that is not mapped is 65534, as in the kernel. The
-// error is that of Err.
+// Inside returns the owner with inside ids. An id that is not mapped is 65534, as in the kernel.
+// The error is the result of Err.
 func (m *Maps) Inside(o rules.Owner) (rules.Owner, error) {
 	inside := rules.Owner{UID: m.users.inside(int(o.UID)), GID: m.groups.inside(int(o.GID))}
 	return inside, m.err
 }
 
-// Outside returns the outside ids of the owner. The error is that of Err, or says that an id is not
-// mapped.
+// Outside returns the outside ids of the owner. The error is the result of Err, or says that an
+// id is not mapped.
 func (m *Maps) Outside(o rules.Owner) (uid, gid int, err error) {
 	uid, isUIDMapped := m.users.outside(o.UID)
 	gid, isGIDMapped := m.groups.outside(o.GID)

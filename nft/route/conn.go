@@ -30,8 +30,8 @@ func open(ns *netns.NS) (h *netlink.Handle, err error) {
 // Because a dump takes microseconds, ten interruptions mean continuous changes.
 const dumpAttempts = 10
 
-// listAll returns the result of the first dump that is not interrupted. objects names the elements of
-// the list in errors.
+// listAll returns the result of the first dump that is not interrupted. objects names the elements
+// of the list in errors.
 func listAll[T any](objects string, read func() ([]T, error)) ([]T, error) {
 	found, err := dump.Retry(dumpAttempts, read)
 	switch {

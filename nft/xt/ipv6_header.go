@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// This file contains the texts of the IPv6 matches frag and ipv6header. match_text.go contains those
-// of other matches.
+// This file contains the texts of the IPv6 matches frag and ipv6header. match_text.go contains
+// those of other matches.
 
 // A Fragment is the match frag of IPv6 (struct ip6t_frag). It compares the id of the fragment with
 // the range from First to Last. The kernel ignores Length, the length of the fragment header in

@@ -194,8 +194,8 @@ func (s *Server) answerCollection(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// page returns the requested page of a collection, and the token of the next page, which is empty if
-// there is none. The token is the index of the next object.
+// page returns the requested page of a collection, and the token of the next page, which is empty
+// if there is none. The token is the index of the next object.
 func page(r *http.Request, objects []map[string]any) (page []map[string]any, next string) {
 	query := r.URL.Query()
 	from, _ := strconv.Atoi(query.Get("continue"))

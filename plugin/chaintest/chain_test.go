@@ -105,8 +105,9 @@ func TestInvalidAnnotationsAreReported(t *testing.T) {
 	p.node.checkRecords(t)
 }
 
-// checkDrift runs CHECK. If drift is empty, CHECK must succeed. Otherwise the upper-case text of its
-// error must contain drift. If the version of the specification has no CHECK, libcni must refuse it.
+// checkDrift runs CHECK. If drift is empty, CHECK must succeed. Otherwise the upper-case text of
+// its error must contain drift. If the version of the specification has no CHECK, libcni must
+// refuse it.
 func (p *pod) checkDrift(t testing.TB, c chain, drift string) {
 	t.Helper()
 	err := p.check(t, c)

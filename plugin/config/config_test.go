@@ -354,8 +354,8 @@ func nullField(name string) string {
 	return fmt.Sprintf("%q:null", name)
 }
 
-// TestFilesThatAreNotConfigurations checks that the error for a file that is not the JSON object of a
-// CNI configuration is not a [rules.Faults], except for null, which counts as an object without
+// TestFilesThatAreNotConfigurations checks that the error for a file that is not the JSON object of
+// a CNI configuration is not a [rules.Faults], except for null, which counts as an object without
 // fields.
 func TestFilesThatAreNotConfigurations(t *testing.T) {
 	for _, data := range []string{

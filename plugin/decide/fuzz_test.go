@@ -14,7 +14,8 @@ import (
 )
 
 // checkPod decides on a pod and computes its parameters. It fails the test unless parameters
-// without an error are valid, compile and are reproducible, and each error and note is a short line.
+// without an error are valid, compile and are reproducible, and each error and note is a short
+// line.
 func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	s := decide.Settings{
 		AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node",

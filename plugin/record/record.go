@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -74,7 +75,7 @@ func (r *Record) checkContent() error {
 		err = r.Redirect.Validate()
 	case r.Ambient != nil:
 		err = r.Ambient.Validate()
-	case r.Outcome != skipOutcome:
+	case r.Outcome != decide.Skip.String():
 		return fmt.Errorf("the outcome is %q, but there are no parameters", r.Outcome)
 	}
 	if err == nil && r.Backend != "" {
@@ -82,9 +83,6 @@ func (r *Record) checkContent() error {
 	}
 	return err
 }
-
-// skipOutcome is the outcome of a pod without redirection, as in package decide.
-const skipOutcome = "skip"
 
 // Decided reports whether the record defines the desired state of the pod. It returns false if ADD
 // could not read the pod. Annotations that changed after the ADD do not matter.

@@ -184,7 +184,8 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestPipeInPlaceOfARecord checks that ADD does not wait for a writer of the pipe, and can replace it.
+// TestPipeInPlaceOfARecord checks that ADD does not wait for a writer of the pipe, and can replace
+// it.
 func TestPipeInPlaceOfARecord(t *testing.T) {
 	dir := t.TempDir()
 	s, k := record.In(dir), key("a", "eth0")

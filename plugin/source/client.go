@@ -86,8 +86,8 @@ func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
 	transport := &http.Transport{
 		DialContext:     o.Dial,
 		TLSClientConfig: trust,
-		// Half of the request timeout, so that a server that does not complete the handshake is detected
-		// earlier than a server that answers slowly.
+		// Half of the request timeout, so that a server that does not complete the handshake is
+		// detected earlier than a server that answers slowly.
 		TLSHandshakeTimeout: o.requestTimeout() / 2,
 		// A pod is small, and without compression a small answer cannot expand to a large object.
 		DisableCompression:     true,

@@ -101,7 +101,8 @@ func describeExpiry(at time.Time) string {
 }
 
 // tokenExpiry returns the expiry of a token that is a JWT (RFC 7519), such as the token of a
-// service account, or the zero time. It does not verify the token, because the result is only for a message.
+// service account, or the zero time. It does not verify the token, because the result is only for a
+// message.
 func tokenExpiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -225,26 +225,14 @@ func eachChainFrom(
 ) {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		seen := map[string]bool{}
-		var visit func(c *rules.Chain)
-		visit = func(c *rules.Chain) {
-			if c == nil || seen[c.Name] {
-				return
-			}
-			seen[c.Name] = true
-			for j := range c.Rules {
-				for _, a := range c.Rules[j].Actions {
-					if jump, ok := a.(rules.Jump); ok {
-						visit(t.Chain(jump.Chain))
-					}
-				}
-			}
-			fn(t, c)
-		}
+		var from []*rules.Chain
 		for j := range t.Chains {
 			if b := t.Chains[j].Base; b != nil && isIncluded(b.Hook) {
-				visit(&t.Chains[j])
+				from = append(from, &t.Chains[j])
 			}
+		}
+		for _, c := range t.ReachableFrom(from...) {
+			fn(t, c)
 		}
 	}
 }

@@ -40,7 +40,8 @@ type walk struct {
 
 	// randomKeys contains the keys of the variables of random matches of the rules.
 	randomKeys map[string]bool
-	// updates contains the rules' writes to states that packets share, and their conditions on them.
+	// updates contains the rules' writes to states that packets share, and their conditions on
+	// them.
 	updates updates
 	// ended contains the packets whose evaluation has ended.
 	ended flows
@@ -258,8 +259,8 @@ func mayFollowConfirmation(c rules.ChainRef) bool {
 	return c.Chain.Base.Position() == confirmationPriority && !idle(c.Chain)
 }
 
-// evaluateAroundConfirmation evaluates a chain that may follow the confirmation of connections, once
-// before it and once after it, as evaluateInBothOrders does.
+// evaluateAroundConfirmation evaluates a chain that may follow the confirmation of connections,
+// once before it and once after it, as evaluateInBothOrders does.
 func (w *walk) evaluateAroundConfirmation(beforeConfirmation *chainPosition, in []flow) []flow {
 	follows := w.variable(variable{
 		key: "confirmed " + w.side + beforeConfirmation.key(), kind: unknownBit,

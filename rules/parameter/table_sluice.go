@@ -108,8 +108,8 @@ func parseBackend(text string) (string, error) {
 	return text, nil
 }
 
-// appender returns a function that parses the elements of a text, which are separated by commas, and
-// appends them to a list.
+// appender returns a function that parses the elements of a text, which are separated by commas,
+// and appends them to a list.
 func appender[T any](
 	parse func(string) (T, error), list func(*Values) *[]T,
 ) func(*Values, string, Names) error {

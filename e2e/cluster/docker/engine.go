@@ -25,8 +25,8 @@ type Engine interface {
 	Logs(dir string) error
 
 	// Close removes the engine's cluster, its network, its node image and the directory, and the
-	// engine itself if StartNamespaced started it. It returns when everything is removed. Further calls
-	// remove nothing.
+	// engine itself if StartNamespaced started it. It returns when everything is removed. Further
+	// calls remove nothing.
 	Close() error
 }
 

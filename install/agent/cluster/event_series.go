@@ -87,8 +87,8 @@ func (s *eventSeries) close() {
 
 // SendEvent writes an event with its message on one line. Events about objects without a namespace
 // are in the namespace default. A repetition is not written as another event, but increases the
-// count of the written one, as soon as its next update is due. SendEvent does not return an error of
-// this update.
+// count of the written one, as soon as its next update is due. SendEvent does not return an error
+// of this update.
 func (c *Client) SendEvent(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
 	key, s := keyOf(e), c.series

@@ -10,8 +10,8 @@ import (
 type Part struct {
 	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
-	// Ready is set if the part has no problem, as far as known. A problem may make pods fail, or start
-	// without redirection.
+	// Ready is set if the part has no problem, as far as known. A problem may make pods fail, or
+	// start without redirection.
 	Ready bool `json:"ready"`
 	// Unknown is set if Ready is only assumed, because the agent cannot determine it.
 	Unknown bool `json:"unknown,omitempty"`

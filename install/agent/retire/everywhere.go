@@ -21,9 +21,9 @@ const maxListed = 10
 //
 // Each agent uninstalls the plugin from its node when it ends, because the API server returns the
 // DaemonSet with a deletion timestamp until all agents have ended. Everywhere calls waiting, unless
-// it is nil, with the number and some names of the remaining agents, or with the error of a request.
-// It repeats failed requests until ctx is done, except if the API server rejects the credentials or
-// denies permission.
+// it is nil, with the number and some names of the remaining agents, or with the error of a
+// request. It repeats failed requests until ctx is done, except if the API server rejects the
+// credentials or denies permission.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {

@@ -123,8 +123,8 @@ func lookupLenient(name string) (string, bool) {
 }
 
 // uninstallEverywhere deletes the DaemonSet and waits until all agents have ended. It runs in the
-// pod of the uninstall job, whose only settings are POD_NAMESPACE, SLUICE_DAEMONSET and the settings
-// of the log.
+// pod of the uninstall job, whose only settings are POD_NAMESPACE, SLUICE_DAEMONSET and the
+// settings of the log.
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {

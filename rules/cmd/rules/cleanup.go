@@ -90,9 +90,9 @@ func routingWithoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
-// previewOwn lists the rules and routes that removeOwn would remove. It prints a warning if it may not
-// read iptables-legacy and only rules in nf_tables would be removed, because removeOwn then assumes
-// that no rules in iptables-legacy need the routes.
+// previewOwn lists the rules and routes that removeOwn would remove. It prints a warning if it may
+// not read iptables-legacy and only rules in nf_tables would be removed, because removeOwn then
+// assumes that no rules in iptables-legacy need the routes.
 func (s *system) previewOwn(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	return s.previewFrom(ns, compat.Backends(), backends)
 }
@@ -107,9 +107,10 @@ func (s *system) previewFrom(ns *netns.NS, all, selected []compat.Backend) ([]st
 	return lines, err
 }
 
-// findOwn lists Sluice's rules in the selected backends, and its routes unless another backend needs
-// them or cannot be read. ignored is the error of a missing permission to read iptables-legacy, if
-// this backend is not selected: the process can then not have written rules there.
+// findOwn lists Sluice's rules in the selected backends, and its routes unless another backend
+// needs them or cannot be read. ignored is the error of a missing permission to read
+// iptables-legacy, if this backend is not selected: the process can then not have written rules
+// there.
 func findOwn(
 	ns *netns.NS, all, selected []compat.Backend,
 ) (lines []string, ignored, err error) {

@@ -23,8 +23,9 @@ type unreadable struct {
 
 func (b unreadable) Read(*netns.NS) (rules.Ruleset, error) { return rules.Ruleset{}, b.err }
 
-// TestCleanupPreviewReportsUnreadableBackends checks that cleanup --dry-run reports that the backend
-// that is not selected cannot be read, and lists the routes only if a cleanup would remove them.
+// TestCleanupPreviewReportsUnreadableBackends checks that cleanup --dry-run reports that the
+// backend that is not selected cannot be read, and lists the routes only if a cleanup would remove
+// them.
 func TestCleanupPreviewReportsUnreadableBackends(t *testing.T) {
 	ns := netnstest.New(t)
 	r := rules.DefaultRedirect()

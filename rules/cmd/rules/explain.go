@@ -123,7 +123,8 @@ func (in *inputs) rejectedWithLive(p *parameters) []error {
 	return errs
 }
 
-// backendWithoutLive returns an error for --backend without --live, because it only selects live rules.
+// backendWithoutLive returns an error for --backend without --live, because it only selects live
+// rules.
 func (in *inputs) backendWithoutLive(p *parameters) []error {
 	if !p.live && len(in.given["backend"]) > 0 {
 		return []error{errors.New("--backend requires --live: it selects the kernel's rules to read")}

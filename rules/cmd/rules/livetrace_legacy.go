@@ -7,10 +7,12 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// legacyInterval is the time between two comparisons of the rules of iptables-legacy during a trace.
+// legacyInterval is the time between two comparisons of the rules of iptables-legacy during a
+// trace.
 const legacyInterval = time.Second
 
-// A legacyWatcher detects changes of the rules of iptables-legacy, which the kernel does not report.
+// A legacyWatcher detects changes of the rules of iptables-legacy, which the kernel does not
+// report.
 type legacyWatcher struct {
 	ns       *netns.NS
 	digest   xtables.Digest
