@@ -268,7 +268,7 @@ ci: ## Run all checks of a change: lint, test, test-race, test-kernel, a short t
 	@echo 'ci: lint'; $(MAKE) --no-print-directory lint
 	@echo 'ci: test'; $(MAKE) --no-print-directory test TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: race'; $(MAKE) --no-print-directory test-race TESTFLAGS='-count=1 $(TESTFLAGS)'
-	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./nft ./rules ./rules/diff ./compat ./compat/nftlist ./compat/save
+	@echo 'ci: checks'; SLUICE_CHECKS=100 .ci/test -count=1 $(TESTFLAGS) ./nft ./rules ./rules/diff ./compat ./compat/nftlist ./compat/save ./plugin/chaintest
 	@echo 'ci: kernel'; $(MAKE) --no-print-directory test-kernel
 	@echo 'ci: peers'; $(MAKE) --no-print-directory test-peers SLUICE_LONG= TESTFLAGS='-count=1 $(TESTFLAGS)'
 	@echo 'ci: chart'; $(MAKE) --no-print-directory chart-test TESTFLAGS='-count=1 $(TESTFLAGS)'

@@ -1,6 +1,7 @@
 package save_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/budgettest"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // boundOfReading is the bound for parsing a text. boundOfDecision is the bound for one decision or
@@ -54,7 +56,7 @@ func checkBudget(t testing.TB, left, right rules.Ruleset) {
 
 func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 	const many = 4000
-	for _, c := range costlyTexts {
+	for _, c := range rulestest.Sample(costlyTexts, os.Getenv) {
 		t.Run(c.name, func(t *testing.T) {
 			var tables []rules.Table
 			boundOfReading.Check(t, "reading", func() {
@@ -72,7 +74,7 @@ func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 // verdict within a memory budget of 512 MiB. An evaluation of each path would take minutes or
 // gigabytes.
 func TestCostlyTextsAreDecided(t *testing.T) {
-	for _, c := range costlyTexts {
+	for _, c := range rulestest.Sample(costlyTexts, os.Getenv) {
 		if c.decidedSize == 0 {
 			continue
 		}

@@ -75,7 +75,7 @@ func (sc scenario) files() map[string]string {
 }
 
 func TestAKillAtAnyMoment(t *testing.T) {
-	rounds := 50
+	rounds := 25
 	if os.Getenv("SLUICE_LONG") == "1" {
 		rounds = 500
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // A fault prevents the plugin from reading a pod.
@@ -24,8 +25,8 @@ type fault struct {
 	hangs, hasOneAttempt bool
 }
 
-// faults contains the faults that every run covers. slowFaults contains further faults, which only
-// long runs cover, because the plugin repeats its attempts until the budget is used up.
+// faults contains the faults of which short runs cover a sample. slowFaults contains further faults,
+// which only long runs cover, because the plugin repeats its attempts until the budget is used up.
 // testdata/unreadable.txt contains the errors that users see.
 var faults, slowFaults = []fault{
 	{"401", always(apiservertest.Unauthorized()), false, true},
@@ -102,7 +103,7 @@ func must(t testing.TB, err error) {
 // the node.
 func TestAnUnreadablePod(t *testing.T) {
 	t.Parallel()
-	rows := faults
+	rows := rulestest.Sample(faults, os.Getenv)
 	if repetitions(0, 1) > 0 {
 		rows = append(rows, slowFaults...)
 	}

@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestChain adds, checks and deletes a mesh pod in a real chain, with every version of the
 // specification, both backends and different first plugins.
 func TestChain(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, c := range rulestest.Sample([]struct {
 		name string
 		chain
 		pod string
@@ -36,7 +37,7 @@ func TestChain(t *testing.T) {
 		{"tproxy", chain{version: latest}, "tproxy"},
 		{"both families", chain{version: latest, dualStack: true}, "dual-stack"},
 		{"annotations from the runtime", chain{version: latest, passesAnnotations: true}, "native-sidecar"},
-	} {
+	}, os.Getenv) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := newNode(t).newPod(t, c.pod)
