@@ -91,6 +91,9 @@ func New(o Options) (*Detector, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &stored)
 	}
+	if err == nil && (stored.Pod == "" || stored.Pods < 1) {
+		err = fmt.Errorf("%s contains no pod", o.File)
+	}
 	if err != nil {
 		return d, fmt.Errorf("read the bypass that an earlier agent stored: %w", err)
 	}

@@ -177,11 +177,14 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 
 func TestInvalidFileIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bypass.json")
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d, err := bypass.New(bypass.Options{File: path})
-	if _, bypassed := d.Current(); err == nil || bypassed {
-		t.Errorf("error %v, bypassed: %t, want an error and no bypass", err, bypassed)
+	for _, content := range []string{"", "{", "{}", "null", `{"pod":"shop/a"}`} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := bypass.New(bypass.Options{File: path})
+		if _, bypassed := d.Current(); err == nil || bypassed {
+			t.Errorf("%q: error %v, bypassed: %t, want an error and no bypass", content, err,
+				bypassed)
+		}
 	}
 }
