@@ -28,7 +28,7 @@ type Location struct {
 	// explains the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
-	Message  string `json:"sentence,omitempty"`
+	Message  string `json:"message,omitempty"`
 	// Backend is the backend that should have the rules: nft or legacy, or empty if it is not
 	// known.
 	Backend string `json:"backend,omitempty"`

@@ -133,8 +133,8 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	}
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.color.Paint(color.Red, title))
-	for _, sentence := range effect.Messages() {
-		fmt.Fprintf(b, "  %s\n", sentence)
+	for _, message := range effect.Messages() {
+		fmt.Fprintf(b, "  %s\n", message)
 	}
 	return b.String()
 }

@@ -39,7 +39,7 @@ type (
 		Values string `json:"values"`
 	}
 	jsonSideOutcome struct {
-		Outcome jsonOutcome `json:"fate"`
+		Outcome jsonOutcome `json:"outcome"`
 		Where   string      `json:"where"`
 		Rule    *jsonStep   `json:"rule,omitempty"`
 	}

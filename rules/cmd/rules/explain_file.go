@@ -16,7 +16,7 @@ import (
 const (
 	noteDecidedEarlier     decide.NoteKind = "decided-earlier"
 	noteAddressAssumed     decide.NoteKind = "address-assumed"
-	noteObjectTaken        decide.NoteKind = "object-taken"
+	noteObjectSelected     decide.NoteKind = "object-selected"
 	noteNotInjected        decide.NoteKind = "template-not-injected"
 	noteAnnotationUnknown  decide.NoteKind = "annotation-unknown"
 	noteNoRules            decide.NoteKind = "no-rules"
@@ -37,9 +37,9 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	switch {
 	case len(w.Ignored) > 0:
 		const maxListed = 5
-		note(noteObjectTaken, "this is %s; not explained: %s", source, text.List(w.Ignored, maxListed))
+		note(noteObjectSelected, "this is %s; not explained: %s", source, text.List(w.Ignored, maxListed))
 	case w.IsTemplate:
-		note(noteObjectTaken, "this is %s", source)
+		note(noteObjectSelected, "this is %s", source)
 	}
 	lacksProxy := decision.Reason == decide.NotInjected ||
 		decision.Reason == decide.NoProxyContainer
@@ -50,11 +50,11 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	annotations := w.Pod.Metadata.Annotations
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if suggestion, wrong := misspelled(key); wrong {
-			sentence := fmt.Sprintf("annotation %s is unknown and has no effect", key)
+			message := fmt.Sprintf("annotation %s is unknown and has no effect", key)
 			if suggestion != "" {
-				sentence += ": did you mean " + suggestion + "?"
+				message += ": did you mean " + suggestion + "?"
 			}
-			note(noteAnnotationUnknown, "%s", sentence)
+			note(noteAnnotationUnknown, "%s", message)
 		}
 	}
 	return notes

@@ -28,7 +28,7 @@ type podExplanation struct {
 	Pod     string              `json:"pod"`
 	Outcome string              `json:"outcome"`
 	Reason  decide.Reason       `json:"reason"`
-	Message string              `json:"sentence"`
+	Message string              `json:"message"`
 	Notes   []jsonNote          `json:"notes"`
 	Ruleset *jsonRuleset        `json:"ruleset,omitempty"`
 	Packets []packetExplanation `json:"packets,omitempty"`
@@ -39,7 +39,7 @@ func (podExplanation) kind() string { return "PodExplanation" }
 // A jsonNote is the JSON form of a note about a decision.
 type jsonNote struct {
 	Kind    decide.NoteKind `json:"kind"`
-	Message string          `json:"sentence"`
+	Message string          `json:"message"`
 }
 
 // addNotes adds notes, and returns their text.

@@ -132,7 +132,7 @@ type (
 	}
 	packetExplanation struct {
 		Packet       string        `json:"packet"`
-		Outcome      jsonOutcome   `json:"fate"`
+		Outcome      jsonOutcome   `json:"outcome"`
 		Alternatives []jsonOutcome `json:"alternatives,omitempty"`
 		DependsOn    []string      `json:"dependsOn,omitempty"`
 		UnknownAt    []jsonStep    `json:"unknownAt,omitempty"`

@@ -109,7 +109,8 @@ func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 		traceSummary
 	}
 	if err := lines.Decode(&summary); err != nil || summary.Kind != "TraceSummary" ||
-		summary.Packets != 1 || len(summary.Talkers) != 1 || summary.Talkers[0].To != packet.To {
+		summary.Packets != 1 || len(summary.Uncaptured) != 1 ||
+		summary.Uncaptured[0].To != packet.To {
 		t.Errorf("got %+v, %v, want the summary of one packet", summary, err)
 	}
 	if code := <-done; code != 0 {
@@ -289,7 +290,7 @@ func TestTraceSummaryListsUncapturedTrafficFirst(t *testing.T) {
              1  10.0.0.9 > 10.0.0.1:22
       3  captured: outbound
 `
-	if got := s.withTalkers().String(); got != want {
+	if got := s.withUncaptured().String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

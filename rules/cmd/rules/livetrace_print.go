@@ -25,7 +25,7 @@ type tracedPacket struct {
 	Process     string   `json:"process,omitempty"`
 	Container   string   `json:"container,omitempty"`
 	Outcome     string   `json:"outcome"`
-	Sentence    string   `json:"sentence"`
+	Message     string   `json:"message"`
 	Path        []string `json:"path"`
 	Listener    string   `json:"listener,omitempty"` // address, or "none"
 	Differences []string `json:"differences,omitempty"`
@@ -66,7 +66,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		Time: o.Time.UTC().Format(timeFormat), Packet: o.Packet.String(),
 		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
 		To:      o.Packet.Destination.String(),
-		Outcome: string(o.Outcome), Sentence: o.Message, Path: append([]string{}, o.Path()...),
+		Outcome: string(o.Outcome), Message: o.Message, Path: append([]string{}, o.Path()...),
 		Differences: o.Differences, NotCompared: o.NotCompared,
 	}
 	if o.Packet.Hook == rules.Output {

@@ -18,94 +18,95 @@ type traceSummary struct {
 	Lost        uint32 `json:"lost"`
 	Differences int    `json:"differences"`
 	Unanswered  int    `json:"unanswered"` // connections without an answer at the end
-	// Sentences contains the number of packets by the sentence that describes their outcome.
-	Sentences map[string]int `json:"sentences"`
-	Talkers   []traceTalker  `json:"talkers"` // in descending order of Packets
+	// PacketsByMessage contains the number of packets by the message that describes their outcome.
+	PacketsByMessage map[string]int `json:"packetsByMessage"`
+	// Uncaptured lists the packets that were not captured, in descending order of their number.
+	Uncaptured []uncapturedPackets `json:"uncaptured"`
 
-	byTalker map[talkerKey]int // the number of packets by talker
+	uncapturedCounts map[uncapturedKey]int // the number of packets
 }
 
 func (traceSummary) kind() string { return "TraceSummary" }
 
-// A traceTalker is a sender of packets that were not captured, and a destination.
-type traceTalker struct {
-	Sentence string  `json:"sentence"`
-	From     string  `json:"from,omitempty"` // the address of a sender outside the namespace
-	UID      *uint32 `json:"uid,omitempty"`
-	Process  string  `json:"process,omitempty"`
-	To       string  `json:"to"`
-	Packets  int     `json:"packets"`
+// uncapturedPackets counts the uncaptured packets from a sender to a destination.
+type uncapturedPackets struct {
+	Message string  `json:"message"`
+	From    string  `json:"from,omitempty"` // the address of a sender outside the namespace
+	UID     *uint32 `json:"uid,omitempty"`
+	Process string  `json:"process,omitempty"`
+	To      string  `json:"to"`
+	Packets int     `json:"packets"`
 }
 
-// A talkerKey identifies a traceTalker.
-type talkerKey struct {
-	sentence, from string
-	uid            uint32
-	known          bool // the uid is known
-	process, to    string
+// An uncapturedKey identifies uncapturedPackets.
+type uncapturedKey struct {
+	message, from string
+	uid           uint32
+	known         bool // the uid is known
+	process, to   string
 }
 
 // String returns the sender and the destination.
-func (t traceTalker) String() string {
+func (u uncapturedPackets) String() string {
 	switch {
-	case t.From != "":
-		return t.From + " > " + t.To
-	case t.UID == nil:
-		return "uid unknown > " + t.To
+	case u.From != "":
+		return u.From + " > " + u.To
+	case u.UID == nil:
+		return "uid unknown > " + u.To
 	}
-	return fmt.Sprintf("uid %d %s > %s", *t.UID, cmp.Or(t.Process, "unknown"), t.To)
+	return fmt.Sprintf("uid %d %s > %s", *u.UID, cmp.Or(u.Process, "unknown"), u.To)
 }
 
-// maxListedTalkers limits the talkers that a summary lists, and maxTalkers the talkers that are
-// counted.
+// maxListedUncaptured limits the entries of [traceSummary.Uncaptured], and maxUncaptured the keys
+// whose packets are counted.
 const (
-	maxListedTalkers = 10
-	maxTalkers       = 10_000
+	maxListedUncaptured = 10
+	maxUncaptured       = 10_000
 )
 
 // add counts a packet. known reports whether the sender is known.
 func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, known bool) {
 	s.Packets++
-	if s.Sentences == nil {
-		s.Sentences, s.byTalker = map[string]int{}, map[talkerKey]int{}
+	if s.PacketsByMessage == nil {
+		s.PacketsByMessage, s.uncapturedCounts = map[string]int{}, map[uncapturedKey]int{}
 	}
-	s.Sentences[o.Message]++
+	s.PacketsByMessage[o.Message]++
 	if len(o.Differences) > 0 {
 		s.Differences++
 	}
 	if o.Outcome != livetrace.NotCaptured {
 		return
 	}
-	k := talkerKey{sentence: o.Message, to: o.Packet.Destination.String()}
+	k := uncapturedKey{message: o.Message, to: o.Packet.Destination.String()}
 	if o.Packet.Hook == rules.Output {
 		k.known, k.uid, k.process = known, sender.Owner.UID, sender.Name
 	} else {
 		k.from = o.Packet.Source.Addr().String()
 	}
-	if _, counted := s.byTalker[k]; counted || len(s.byTalker) < maxTalkers {
-		s.byTalker[k]++
+	if _, counted := s.uncapturedCounts[k]; counted || len(s.uncapturedCounts) < maxUncaptured {
+		s.uncapturedCounts[k]++
 	}
 }
 
-// withTalkers returns the summary with the list of talkers.
-func (s traceSummary) withTalkers() traceSummary {
-	s.Talkers = []traceTalker{}
-	for k, packets := range s.byTalker {
-		t := traceTalker{
-			Sentence: k.sentence, From: k.from, Process: k.process, To: k.to, Packets: packets,
+// withUncaptured returns the summary with the list of uncaptured packets.
+func (s traceSummary) withUncaptured() traceSummary {
+	s.Uncaptured = []uncapturedPackets{}
+	for k, packets := range s.uncapturedCounts {
+		u := uncapturedPackets{
+			Message: k.message, From: k.from, Process: k.process, To: k.to, Packets: packets,
 		}
 		if k.known {
-			t.UID = &k.uid
+			u.UID = &k.uid
 		}
-		s.Talkers = append(s.Talkers, t)
+		s.Uncaptured = append(s.Uncaptured, u)
 	}
-	slices.SortFunc(s.Talkers, func(x, y traceTalker) int {
+	slices.SortFunc(s.Uncaptured, func(x, y uncapturedPackets) int {
 		return cmp.Or(cmp.Compare(y.Packets, x.Packets), cmp.Compare(x.String(), y.String()),
-			cmp.Compare(x.Sentence, y.Sentence))
+			cmp.Compare(x.Message, y.Message))
 	})
-	s.Talkers = s.Talkers[:min(len(s.Talkers), maxListedTalkers)]
-	if s.Sentences == nil {
-		s.Sentences = map[string]int{}
+	s.Uncaptured = s.Uncaptured[:min(len(s.Uncaptured), maxListedUncaptured)]
+	if s.PacketsByMessage == nil {
+		s.PacketsByMessage = map[string]int{}
 	}
 	return s
 }
@@ -118,21 +119,22 @@ func (s traceSummary) String() string {
 	if s.Unanswered > 0 {
 		fmt.Fprintf(b, "%s without an answer at the end\n", count(s.Unanswered, "connection"))
 	}
-	rank := func(sentence string) int {
-		if strings.HasPrefix(sentence, "not captured") {
+	rank := func(message string) int {
+		if strings.HasPrefix(message, "not captured") {
 			return 0
 		}
 		return 1
 	}
-	sentences := slices.SortedFunc(maps.Keys(s.Sentences), func(x, y string) int {
-		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(s.Sentences[y], s.Sentences[x]),
+	packets := s.PacketsByMessage
+	messages := slices.SortedFunc(maps.Keys(packets), func(x, y string) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(packets[y], packets[x]),
 			cmp.Compare(x, y))
 	})
-	for _, sentence := range sentences {
-		fmt.Fprintf(b, "  %5d  %s\n", s.Sentences[sentence], sentence)
-		for _, t := range s.Talkers {
-			if t.Sentence == sentence {
-				fmt.Fprintf(b, "         %5d  %s\n", t.Packets, t)
+	for _, message := range messages {
+		fmt.Fprintf(b, "  %5d  %s\n", packets[message], message)
+		for _, u := range s.Uncaptured {
+			if u.Message == message {
+				fmt.Fprintf(b, "         %5d  %s\n", u.Packets, u)
 			}
 		}
 	}
@@ -141,7 +143,7 @@ func (s traceSummary) String() string {
 
 // printSummary prints the summary of the trace.
 func (t *liveTracer) printSummary() error {
-	s := t.summary.withTalkers()
+	s := t.summary.withUncaptured()
 	if t.s.json {
 		return t.s.printLine(s)
 	}

@@ -67,16 +67,16 @@ func enumerations() map[reflect.Type]*jsonschema.Schema {
 // definitions are the types that other objects of the schema refer to by name.
 func definitions() map[string]reflect.Type {
 	return map[string]reflect.Type{
-		"ruleset":    reflect.TypeFor[jsonRuleset](),
-		"table":      reflect.TypeFor[jsonTable](),
-		"routing":    reflect.TypeFor[jsonRouting](),
-		"fate":       reflect.TypeFor[jsonOutcome](),
-		"step":       reflect.TypeFor[jsonStep](),
-		"packet":     reflect.TypeFor[packetExplanation](),
-		"side":       reflect.TypeFor[jsonSide](),
-		"outcome":    reflect.TypeFor[jsonSideOutcome](),
-		"difference": reflect.TypeFor[rules.Difference](),
-		"validation": reflect.TypeFor[validationResult](),
+		"ruleset":     reflect.TypeFor[jsonRuleset](),
+		"table":       reflect.TypeFor[jsonTable](),
+		"routing":     reflect.TypeFor[jsonRouting](),
+		"outcome":     reflect.TypeFor[jsonOutcome](),
+		"step":        reflect.TypeFor[jsonStep](),
+		"packet":      reflect.TypeFor[packetExplanation](),
+		"side":        reflect.TypeFor[jsonSide](),
+		"sideOutcome": reflect.TypeFor[jsonSideOutcome](),
+		"difference":  reflect.TypeFor[rules.Difference](),
+		"validation":  reflect.TypeFor[validationResult](),
 	}
 }
 

@@ -142,13 +142,15 @@ check       (Check) namespace, backend, equal, differences[]: kind (missing, ext
                         nft, iptables-nft, iptables-legacy)
             more (true if there are more classes), unknown[] (the reasons why outcomes are unknown),
             exhausted (true if a limit was reached, or the rules could not be read)
-explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, alternatives[] (other
-            possible fates), dependsOn[] (the conditions that select between them), unknownAt[] (the
-            rules with the unknown expressions that decide, as steps[]), delivery (of a packet that
-            is assigned to a transparent listener: delivered, dropped or unknown), passes[]
-            with --pod also: pod, outcome (skip, redirect, ambient, undecided), reason, sentence,
-            notes[]: kind, sentence; ruleset (a RULESET)
-            fate:     text, captured, dropped, rejected (the reply to the sender), redirect and
+explain     (Explanation, with --pod PodExplanation) packets[]: packet, outcome, alternatives[]
+            (other possible outcomes), dependsOn[] (the conditions that select between them),
+            unknownAt[] (the rules with the unknown expressions that decide, as steps[]), delivery
+            (of a packet that is assigned to a transparent listener: delivered, dropped or unknown),
+            passes[]
+            with --pod also, about the decision of the CNI plugin: pod, outcome (skip, redirect,
+            ambient, undecided), reason, message, notes[]: kind, message; ruleset (a RULESET)
+            outcome of a packet:
+                      text, captured, dropped, rejected (the reply to the sender), redirect and
                       redirectLast (a port or the first and the last of several), toHost
                       (redirected, of a protocol without ports), dnat and dnatLast (ports),
                       dnatAddress and dnatAddressLast, snatAddress, snat (the translation if the
@@ -163,8 +165,9 @@ diff        (Diff) verdict (equivalent, different, cannot decide), left, right: 
             undecided[], unreachable[] (chains)
             classes[]:   packets[] (field, values: all of them must hold), witness (a packet),
                          deviations[] (the known deviations that explain the difference), left,
-                         right: fate (as of explain), where (the rule, policy or fact of the kernel
-                         that decides, in words), rule (as a step of explain, if a rule decides)
+                         right: outcome (of a packet, as of explain), where (the rule, policy or
+                         fact of the kernel that decides, in words), rule (as a step of explain, if
+                         a rule decides)
             more         true if there are more classes
             exhausted    the limit of time or memory that was reached
             unstated     the parameter that explains all differences and that the log does not state
@@ -175,15 +178,15 @@ trace       one object a line: a TracedPacket for each packet, a TracedAnswer fo
             at the end a TraceSummary
             (TracedPacket) time, packet (see rules explain), direction (in, out), protocol, from, to
             (before translation), uid, pid, process, container (of the sender), outcome (captured,
-            not-captured, dropped), sentence, path[] (the rules that it matched), listener (its
+            not-captured, dropped), message, path[] (the rules that it matched), listener (its
             address, or none), differences[] (from the model), notCompared (the reason), reproducer
             (a file)
             (TracedAnswer) time, protocol, from, to (of an earlier packet), answer (connected,
             refused, reset, answered, timed out), by (the destination after translation), mark and
             zone (of conntrack)
-            (TraceSummary) packets, lost (events), differences, unanswered (connections), sentences
-            (the number of packets by sentence), talkers[] (connections that are not captured):
-            sentence, from, uid, process, to, packets
+            (TraceSummary) packets, lost (events), differences, unanswered (connections),
+            packetsByMessage (the number of packets by message), uncaptured[] (packets that were not
+            captured, by sender and destination): message, from, uid, process, to, packets
 validate    (Validation) namespace, outcome (works, works as far as checked, fails, captures
             nothing, not decided), notChecked[] (kinds of checks), running (a proxy), attempts,
             milliseconds, checks[]: name, kind, proves (false if it would be ok without rules too),
