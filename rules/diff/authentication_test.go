@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// legacyIPv6 returns a ruleset of ip6tables-legacy with rules at prerouting.
-func legacyIPv6(t *testing.T, list string) rules.Ruleset {
+// legacyIPv6 parses rules of table mangle in the format of ip6tables-legacy-save.
+func legacyIPv6(t *testing.T, lines string) rules.Ruleset {
 	t.Helper()
-	tables, err := save.Parse(rules.IPv6, "test", strings.NewReader("*mangle\n"+list+"COMMIT\n"))
+	tables, err := save.Parse(rules.IPv6, "test", strings.NewReader("*mangle\n"+lines+"COMMIT\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,8 +20,8 @@ func legacyIPv6(t *testing.T, list string) rules.Ruleset {
 }
 
 // TestProtocolAfterAuthenticationHeader verifies that the outcome of an IPv6 packet with an
-// authentication header is unknown if a rule of iptables-legacy compares the protocol, and that a
-// decision omits such packets.
+// authentication header is unknown if a rule of iptables-legacy compares the protocol. A decision
+// omits such packets if rules of nftables compare the protocol too.
 func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 	nftables := func(rule rules.Rule) rules.Ruleset {
 		return rules.Ruleset{Tables: []rules.Table{{
@@ -53,14 +53,14 @@ func TestProtocolAfterAuthenticationHeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := diff.Explain(&tc.ruleset, p).Outcome; (got.Undecided != "") != tc.undecided {
-			t.Errorf("%s: %s, want undecided %t", tc.name, got, tc.undecided)
+			t.Errorf("%s: outcome %s, want undecided %t", tc.name, got, tc.undecided)
 		}
 	}
-	of := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
+	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 	none := legacyIPv6(t, "")
-	if r := diff.Decide(of(legacyIPv6(t, "-A PREROUTING -p ah -j DROP\n")), of(none),
+	if r := diff.Decide(side(legacyIPv6(t, "-A PREROUTING -p ah -j DROP\n")), side(none),
 		diff.Options{}); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("a rule that never matches: %s, want %s", r.StrictVerdict(), diff.Equivalent)
+		t.Errorf("a rule that never matches: verdict %s, want %s", r.StrictVerdict(), diff.Equivalent)
 	}
 	afterAction := nftables(rules.Rule{
 		Actions: []rules.Action{setMark(1, 1), rules.Require{Match: tcp}, rules.Drop},

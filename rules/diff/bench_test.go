@@ -22,8 +22,8 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// BenchmarkDecide compares a pod's rules with themselves and with the rules of a pod that excludes
-// another port.
+// BenchmarkDecide compares a pod's rules with themselves, and with the rules of a pod that also
+// excludes an outbound port.
 func BenchmarkDecide(b *testing.B) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DNS.Capture = true, true, true, true

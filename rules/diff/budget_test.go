@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterOut returns a ruleset of one filter chain at output.
-func filterOut(list ...rules.Rule) rules.Ruleset {
+// outputFilter returns a ruleset with one filter chain at output.
+func outputFilter(list ...rules.Rule) rules.Ruleset {
 	base := &rules.Base{Type: rules.Filter, Hook: rules.Output}
 	return rules.Ruleset{Tables: []rules.Table{{
 		Family: rules.IPv4, Name: "t",
@@ -30,12 +30,13 @@ func dropRule(matches ...rules.Match) rules.Rule {
 	return rules.Rule{Matches: matches, Actions: []rules.Action{rules.Drop}}
 }
 
+// interfaceNamed returns a match of the output interface.
 func interfaceNamed(name string) rules.Match {
 	return rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: name}}}
 }
 
-// The time of a budget starts at the time that the caller passes to From. The reported limit is the
-// limit of the budget.
+// The time of a budget starts at the time that the caller passes to From. The error reports the
+// budget's whole time.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
 	limit := runLimited(func() { newMeter(spent).charge(stepsPerReading) })
@@ -49,8 +50,8 @@ func TestBudgetStartsWithTheWork(t *testing.T) {
 	}
 }
 
-// A pause of the process counts as maxPerReading, however long it is. A shorter time counts in
-// full.
+// A pause of the process counts as maxPerReading, however long it is. A time below maxPerReading
+// counts in full.
 func TestPauseOfTheProcessCountsAsMaxPerReading(t *testing.T) {
 	m := newMeter(Budget{Time: 10 * maxPerReading})
 	clock := m.lastReading
@@ -86,7 +87,7 @@ func TestRequestsShareABudget(t *testing.T) {
 		limits = append(limits, runLimited(func() { m.charge(stepsPerReading) }))
 	}
 	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
-		t.Errorf("limits of four requests: %q, want one only for the fourth", limits)
+		t.Errorf("limits of four requests: %q, want a limit only for the fourth", limits)
 	}
 }
 
@@ -122,7 +123,7 @@ func TestMeterCountsTablesOfDiagrams(t *testing.T) {
 }
 
 func TestExplainReportsAnExhaustedBudget(t *testing.T) {
-	rs := filterOut(dropRule(interfaceNamed("eth0")))
+	rs := outputFilter(dropRule(interfaceNamed("eth0")))
 	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +156,7 @@ func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 		}},
 		"as an ordinary match": dropRule(interfaceNamed("net7")),
 	} {
-		result := Decide(withRouting(filterOut(rule)), withRouting(filterOut()), Options{})
+		result := Decide(withRouting(outputFilter(rule)), withRouting(outputFilter()), Options{})
 		if len(result.Classes) == 0 ||
 			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
 				result.Classes[0].Witness.OutInterface != "other" {
@@ -170,8 +171,8 @@ func TestTooManyInterfaceNamesExhaustTheBudget(t *testing.T) {
 	for i := range maxClasses {
 		names = append(names, rules.InterfaceName{Name: fmt.Sprintf("i%x", i)})
 	}
-	many := filterOut(dropRule(rules.MatchInterface{Out: true, Names: names}))
-	result := Decide(withRouting(many), withRouting(filterOut()), Options{})
+	many := outputFilter(dropRule(rules.MatchInterface{Out: true, Names: names}))
+	result := Decide(withRouting(many), withRouting(outputFilter()), Options{})
 	if want := "more than 65536 distinct interface names and prefixes"; result.Exhausted != want ||
 		len(result.Classes) != 0 {
 		t.Errorf("limit %q and %d classes, want %q and none", result.Exhausted,
@@ -209,10 +210,10 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 				Text: fmt.Sprintf("unknown %d", i), Effect: rules.Reads, Data: rules.NoData,
 			}))
 		}
-		return filterOut(list...)
+		return outputFilter(list...)
 	}
 	for n, more := range map[int]bool{MaxUndecided: false, MaxUndecided + 1: true} {
-		result := Decide(withRouting(unknown(n)), withRouting(filterOut()),
+		result := Decide(withRouting(unknown(n)), withRouting(outputFilter()),
 			Options{Families: []rules.Family{rules.IPv4}})
 		if len(result.Undecided) != MaxUndecided || result.MoreUndecided != more {
 			t.Errorf("%d undecided conditions: %d listed, more %t, want %d, more %t", n,
@@ -232,7 +233,7 @@ func TestCallsOfAChainWithARandomMatchAreLimited(t *testing.T) {
 	for calls, undecided := range map[int]string{
 		maxCalls: "", maxCalls + 1: "jump c: more than 8 calls of a chain with a random match",
 	} {
-		rs := filterOut(slices.Repeat([]rules.Rule{jump}, calls)...)
+		rs := outputFilter(slices.Repeat([]rules.Rule{jump}, calls)...)
 		rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{
 			Name: "c", Rules: []rules.Rule{dropRule(limit)},
 		})
@@ -257,7 +258,7 @@ func TestLongRulesCountAsSeveralSteps(t *testing.T) {
 	for i := range list {
 		list[i] = long
 	}
-	rs := filterOut(list...)
+	rs := outputFilter(list...)
 	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +282,7 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 		for i := range list {
 			list[i] = rule(i)
 		}
-		rs := filterOut(list...)
+		rs := outputFilter(list...)
 		m := newMeter(Budget{Time: time.Hour})
 		readings := 0
 		m.now = func() time.Time {

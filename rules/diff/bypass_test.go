@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestBypass combines a ruleset that redirects packets to port 80 with foreign rules.
+// TestBypass combines foreign rules with a ruleset that redirects packets whose destination port is
+// 80.
 func TestBypass(t *testing.T) {
 	own := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80))))
 	raw := func(list ...rules.Rule) rules.Chain {
@@ -22,8 +23,8 @@ func TestBypass(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		others rules.Chain
-		want   string // part of the rule by which packets bypass the proxy, empty for none
-		// undecided is a part of the undecided condition's text.
+		want   string // part of the rule by which packets bypass the proxy, empty for no bypass
+		// undecided is a part of the undecided condition's text, or empty if nothing is undecided.
 		undecided string
 	}{
 		{name: "no rule", others: raw()},
@@ -75,14 +76,15 @@ func TestBypass(t *testing.T) {
 				Family: rules.IPv4, Name: "others", Chains: []rules.Chain{row.others},
 			}}, own.Tables...)
 			r := diff.Bypass(own, live, diff.Options{})
-			by := ""
+			decided := ""
 			for _, c := range r.Classes {
 				if c.Outcome.Right.Decided != nil {
-					by += c.Outcome.Right.Decided.String()
+					decided += c.Outcome.Right.Decided.String()
 				}
 			}
-			if (row.want != "") != (len(r.Classes) > 0) || !strings.Contains(by, row.want) {
-				t.Errorf("%d classes, by %q, want %q", len(r.Classes), by, row.want)
+			if (row.want != "") != (len(r.Classes) > 0) || !strings.Contains(decided, row.want) {
+				t.Errorf("%d classes of packets bypass the proxy, by the rules %q, want by %q",
+					len(r.Classes), decided, row.want)
 			}
 			description := ""
 			for _, u := range r.Undecided {

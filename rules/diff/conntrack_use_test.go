@@ -64,7 +64,7 @@ func TestNATChainsWithoutConntrack(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Families: []rules.Family{family}})
 		if got := r.StrictVerdict(); got != want {
-			t.Errorf("NAT to an IPv4 address, packets of %s: %s, want %s", family, got, want)
+			t.Errorf("NAT to an IPv4 address, packets of %s: verdict %s, want %s", family, got, want)
 		}
 	}
 }

@@ -24,6 +24,6 @@ func TestVariantsOfTablesWithEqualNames(t *testing.T) {
 	}
 	want := [][]rules.DeviationID{{rules.NATFirst}}
 	if !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("variants without %v, want %v", got, want)
+		t.Errorf("deviations that the variants disable: %v, want %v", got, want)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestDropsBeforeConntrack verifies that two ways to drop the same packets are undecided only if
-// they change states of connections differently and a rule depends on the states.
+// TestDropsBeforeConntrack verifies that the comparison of two ways to drop the same packets is
+// undecided only if they change states of connections differently and a rule depends on the states.
 func TestDropsBeforeConntrack(t *testing.T) {
 	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
@@ -130,7 +130,7 @@ func TestDropsBeforeConntrack(t *testing.T) {
 	} {
 		r := decide(tc.left, tc.right)
 		if got := r.StrictVerdict(); got != tc.want {
-			t.Errorf("drops %s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("drops %s: verdict %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
 	}
 	r := decide(side(-300), side(-50))
 	if r.StrictVerdict() != diff.Undecidable || len(r.Undecided) == 0 {
-		t.Fatalf("%s because of %v, want %s with a reason", r.StrictVerdict(), r.Undecided,
+		t.Fatalf("verdict %s because of %v, want %s with a reason", r.StrictVerdict(), r.Undecided,
 			diff.Undecidable)
 	}
 	for _, u := range r.Undecided {
@@ -159,7 +159,7 @@ func TestUnknownRuleIsReportedInsteadOfStates(t *testing.T) {
 	}
 }
 
-// States of connections matter only to rules that packets of the compared families meet.
+// States of connections matter only if a rule for packets of the compared families depends on them.
 func TestStatesOfOtherFamilies(t *testing.T) {
 	eth1 := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "eth1"}}}
 	established := rules.MatchState{States: rules.States(rules.Established)}

@@ -42,7 +42,7 @@ func TestDecidingRule(t *testing.T) {
 			},
 		},
 		{
-			"no rule where none matches",
+			"a redirection, and no rule on the side where none matches",
 			"nat-prerouting #1", "",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(redirect(15006), tcp))), ruleset(mangleIn(when(rules.Accept))),
@@ -157,7 +157,7 @@ func TestUndecidedPackets(t *testing.T) {
 		}
 	}
 	if v := r.Verdict(); v != diff.Different {
-		t.Errorf("%s, want %s: no unknown rule applies to port 83", v, diff.Different)
+		t.Errorf("verdict %s, want %s: no unknown rule applies to port 83", v, diff.Different)
 	}
 	loop := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
@@ -202,8 +202,8 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestChainsAtOtherHooksAreListed compares rulesets with chains at other hooks. These chains do not
-// affect the verdict, but the result lists them, except chains without rules whose policy is
+// TestChainsAtOtherHooksAreListed compares rulesets with chains at hooks that Decide does not
+// evaluate. These chains do not affect the verdict, but the result lists them, except chains without rules whose policy is
 // accept.
 func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
@@ -286,7 +286,7 @@ func TestRouting(t *testing.T) {
 		// packetsDiffer reports whether packets differ, and routingCompared whether the routing is
 		// compared.
 		packetsDiffer, routingCompared bool
-		routes                         int // number of differences of the routing
+		differences                    int // number of differences of the routing
 	}{
 		{
 			"the same routes", withRouting(marks(policy(1, 133))), withRouting(marks(policy(1, 133))), false,
@@ -297,7 +297,7 @@ func TestRouting(t *testing.T) {
 			withRouting(marks(policy(1, 133))), withRouting(marks(twice)), false, true, 0,
 		},
 		{
-			"a policy rule after the rule of the main table, which has no effect",
+			"a policy rule without effect, because it follows the rule of the main table",
 			withRouting(marks(policy(1, 133))), withRouting(marks(policy(1, 40000))), false, true, 2,
 		},
 		{
@@ -332,14 +332,14 @@ func TestRouting(t *testing.T) {
 	} {
 		r := diff.Decide(tc.left, tc.right, diff.Options{})
 		if (len(r.Classes) > 0) != tc.packetsDiffer || r.RoutingCompared != tc.routingCompared ||
-			len(r.Routing) != tc.routes {
+			len(r.Routing) != tc.differences {
 			t.Errorf("%s: classes %v, routing compared %t, differences %v, "+
 				"want packets to differ %t, routing compared %t, %d differences",
 				tc.name, classes(r), r.RoutingCompared, r.Routing, tc.packetsDiffer,
-				tc.routingCompared, tc.routes)
+				tc.routingCompared, tc.differences)
 		}
 		want := diff.Equivalent
-		if tc.packetsDiffer || tc.routes > 0 {
+		if tc.packetsDiffer || tc.differences > 0 {
 			want = diff.Different
 		}
 		if got := r.StrictVerdict(); got != want {

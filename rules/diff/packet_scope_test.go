@@ -25,7 +25,7 @@ func TestResetsAreComparedIfARuleSendsThem(t *testing.T) {
 			input := base(rules.Filter, rules.Input, 0, when(tc.action, tcp))
 			got := decide(ruleset(matchesResets, input), ruleset(input))
 			if verdict := got.StrictVerdict(); verdict != tc.verdict {
-				t.Errorf("%s, want %s", verdict, tc.verdict)
+				t.Errorf("verdict %s, want %s", verdict, tc.verdict)
 			}
 		})
 	}

@@ -103,12 +103,12 @@ func sendsResets(rs *rules.Ruleset) bool {
 	return false
 }
 
-// entersUntracked reports whether the packet is untracked, but not because it is a packet of
-// neighbor discovery, which conntrack ignores.
+// entersUntracked reports whether the packet is untracked for another reason than its ICMPv6 type:
+// conntrack ignores neighbor discovery and multicast listener discovery.
 func entersUntracked(p rules.Packet) bool {
-	isNeighborDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
+	isDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
 		p.ICMPType == 143)
-	return p.State == rules.Untracked && !isNeighborDiscovery
+	return p.State == rules.Untracked && !isDiscovery
 }
 
 // isUndecided reports whether the outcome depends on unknown conditions.
@@ -129,18 +129,17 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 		switch {
 		case isUndecided(a) || isUndecided(b):
 		case in && a.Same(b):
-			t.Fatalf("%s is in a class, but does not differ with conditions %b: %s", p,
-				fulfilled, a)
+			t.Fatalf("%s is in a class, but with conditions %b both outcomes are %s", p, fulfilled, a)
 		case entersUntracked(p) && (len(result.Classes) > 0 || result.UntrackedUndecided):
 		case isOfKernel(p) && len(result.Classes) > 0:
 		case len(result.Undecided) == 0 && !in && !a.Same(b):
-			t.Fatalf("%s is in no class and nothing is undecided, but it differs with conditions %b: %s and %s\n%s\n%s",
+			t.Fatalf("%s is in no class and nothing is undecided, but with conditions %b the outcomes are %s and %s\n%s\n%s",
 				p, fulfilled, a, b, left, right)
 		}
 	}
 }
 
-// near returns a packet that differs from p in one or two fields.
+// near returns p with one or two changes of random fields.
 func (d dice) near(p rules.Packet) rules.Packet {
 	for range d.number("parts", 1) + 1 {
 		other := d.packet()
@@ -170,7 +169,7 @@ func (d dice) near(p rules.Packet) rules.Packet {
 	return p
 }
 
-// change returns the ruleset with a small change, or another ruleset.
+// change returns the ruleset with a rule inserted or deleted, the same ruleset, or a new one.
 func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 	changed := rs
 	changed.Tables = slices.Clone(rs.Tables)
@@ -242,8 +241,8 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 		// checkUnknown verifies undecided packets.
 	case mayBeDroppedByNAT(c.Witness, left, right):
 	case l.Same(r):
-		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left,
-			right)
+		t.Fatalf("both outcomes of the witness %s of %v are %s, want different outcomes\n%s\n%s",
+			c.Witness, c.Packets, l, left, right)
 	case l != c.Outcome.Left.Outcome || r != c.Outcome.Right.Outcome:
 		t.Fatalf("the witness %s has the outcomes %s and %s, but its class says %s and %s",
 			c.Witness, l, r, c.Outcome.Left.Outcome, c.Outcome.Right.Outcome)

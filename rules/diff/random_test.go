@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Random rules and packets have few values, so that many packets match.
+// Fields of random rules and packets have few possible values, so that many packets match.
 var (
 	someAddrs = map[rules.Family][]netip.Addr{
 		rules.IPv4: addrs("10.0.0.1", "10.1.2.3", "10.244.1.5", "127.0.0.1", "127.0.0.6",
@@ -50,7 +50,7 @@ func ranges(texts ...string) []netipx.IPRange {
 	return list
 }
 
-// A dice returns a number from 0 to n-1.
+// A dice returns a random number from 0 to n-1.
 type dice func(label string, n int) int
 
 // drawn returns a dice that prefers small numbers, and whose failures rapid can shrink.
@@ -68,6 +68,7 @@ func pick[T any](d dice, label string, from ...T) T { return from[d(label, len(f
 
 func (d dice) yes(label string) bool { return d(label, 2) == 1 }
 
+// number returns a random number from 0 to most.
 func (d dice) number(label string, most int) int { return d(label, most+1) }
 
 func (d dice) ids() []rules.IDRange {

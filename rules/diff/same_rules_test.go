@@ -95,6 +95,6 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 		Families: []rules.Family{rules.IPv4},
 	})
 	if got := r.StrictVerdict(); got != diff.Equivalent {
-		t.Errorf("rules of a family that is not compared: %s, want %s", got, diff.Equivalent)
+		t.Errorf("rules of a family that is not compared: verdict %s, want %s", got, diff.Equivalent)
 	}
 }

@@ -62,8 +62,8 @@ func TestOperationsOnSets(t *testing.T) {
 				"equal sets", inA, inB, a, b)
 		}
 		for name, op := range map[string]struct {
-			is   set
-			want func(a, b bool) bool
+			result set
+			want   func(a, b bool) bool
 		}{
 			"and":   {d.and(a, b), func(a, b bool) bool { return a && b }},
 			"or":    {d.or(a, b), func(a, b bool) bool { return a || b }},
@@ -75,7 +75,7 @@ func TestOperationsOnSets(t *testing.T) {
 			for n := range want {
 				want[n] = op.want(inA[n], inB[n])
 			}
-			if got := d.table(op.is); got != want {
+			if got := d.table(op.result); got != want {
 				t.Fatalf("%v %s %v is %v, want %v", inA, name, inB, got, want)
 			}
 		}
@@ -151,7 +151,7 @@ func TestSpansOfAFieldRoundTrip(t *testing.T) {
 			}
 			packets := s.within(source, want)
 			if got := s.spans(source, packets); !slices.Equal(got, want) {
-				t.Fatalf("the set of %v has the spans %v", want, got)
+				t.Fatalf("the set of the spans %v has the spans %v", want, got)
 			}
 			for _, r := range list {
 				if s.minus(s.is(source, address(r.To())), packets) != none {
@@ -161,7 +161,7 @@ func TestSpansOfAFieldRoundTrip(t *testing.T) {
 			width := len(s.bits[source])
 			for _, v := range want {
 				if back := address(v.first.address(width)); back != v.first {
-					t.Fatalf("address %v became %v", v.first, back)
+					t.Fatalf("number %v became %v as an address and back", v.first, back)
 				}
 			}
 		})

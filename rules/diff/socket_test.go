@@ -18,10 +18,11 @@ func TestSocketsBeforeConntrack(t *testing.T) {
 			base(rules.Filter, rules.Prerouting, -50, when(setMark(1, everyBit), tcp)))
 	}
 	if r := decide(at(-300), at(-150)); r.StrictVerdict() == diff.Equivalent {
-		t.Error("a socket match before conntrack and one after it are decided to be equivalent")
+		t.Errorf("a socket match before conntrack and one after it: verdict %s, want another",
+			diff.Equivalent)
 	}
 	if r := decide(at(-160), at(-150)); r.StrictVerdict() != diff.Equivalent {
-		t.Errorf("two socket matches after conntrack: %s, want %s", r.StrictVerdict(),
+		t.Errorf("two socket matches after conntrack: verdict %s, want %s", r.StrictVerdict(),
 			diff.Equivalent)
 	}
 }

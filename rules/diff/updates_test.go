@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestValuesDependOnStates compares rulesets that set a mark to a value derived from a state.
+// TestValuesDependOnStates compares rulesets that derive a mark or another state from a state.
 func TestValuesDependOnStates(t *testing.T) {
 	const others = rules.AllInputs &^ rules.StateInput
 	priority := rules.Unknown{
@@ -87,7 +87,8 @@ func TestValuesDependOnStates(t *testing.T) {
 			}
 			r := Decide(side(tc.left), side(tc.right), Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.StrictVerdict(); got != tc.want {
-				t.Errorf("%s, want %s: %+v %+v", got, tc.want, r.Undecided, r.Classes)
+				t.Errorf("verdict %s, want %s: undecided %+v, classes %+v", got, tc.want, r.Undecided,
+					r.Classes)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func sample(k parameter.Kind) string {
 
 // faulty returns an invalid value of the kind, and the invalid elements of the value. It returns no
 // elements for a kind without invalid values.
-func faulty(k parameter.Kind) (text string, wrong []string) {
+func faulty(k parameter.Kind) (text string, invalid []string) {
 	switch k {
 	case parameter.Ports, parameter.PortSelection:
 		return "80,a,90-91,*", []string{"a", "90-91", "*"}
@@ -57,15 +57,16 @@ func faulty(k parameter.Kind) (text string, wrong []string) {
 func TestSetAndSetFromPodSetTheSameValue(t *testing.T) {
 	before := parameter.Defaults()
 	for _, p := range parameter.All() {
-		line, pod := parameter.Defaults(), parameter.Defaults()
-		if err := p.Set(&line, sample(p.Kind), parameter.Names{}); err != nil ||
-			reflect.DeepEqual(line, before) {
-			t.Errorf("%s: Set returns the error %v, or does not change the values", p.Help, err)
+		byFlag, byPod := parameter.Defaults(), parameter.Defaults()
+		if err := p.Set(&byFlag, sample(p.Kind), parameter.Names{}); err != nil ||
+			reflect.DeepEqual(byFlag, before) {
+			t.Errorf("%s: Set: error %v and values %+v, want no error and a changed value", p.Help,
+				err, byFlag)
 		}
-		if wrong := p.SetFromPod(&pod, sample(p.Kind)); wrong != nil ||
-			!reflect.DeepEqual(line, pod) {
-			t.Errorf("%s: SetFromPod sets %+v with the invalid elements %q, want %+v without any",
-				p.Help, pod, wrong, line)
+		if invalid := p.SetFromPod(&byPod, sample(p.Kind)); invalid != nil ||
+			!reflect.DeepEqual(byFlag, byPod) {
+			t.Errorf("%s: SetFromPod: values %+v and invalid elements %q, want %+v and none", p.Help,
+				byPod, invalid, byFlag)
 		}
 	}
 }
@@ -99,13 +100,13 @@ func TestEachAmbientParameterChangesTheRedirection(t *testing.T) {
 		v := parameter.Defaults()
 		err := p.Set(&v, text, parameter.Names{})
 		if a := v.AmbientRedirect(); err != nil || reflect.DeepEqual(a, before) {
-			t.Errorf("--%s %s: Set returns the error %v, or does not change the redirection", p.Flag,
-				text, err)
+			t.Errorf("--%s %s: error %v and redirection %+v, want no error and a changed redirection",
+				p.Flag, text, err, a)
 		}
 		delete(samples, p.Flag)
 		if p.Kind == parameter.IPv4Address || p.Kind == parameter.IPv6Address {
 			if err := p.Set(&v, "10.0.0", parameter.Names{}); err == nil {
-				t.Errorf("--%s accepts a value that is not an address", p.Flag)
+				t.Errorf("--%s 10.0.0: no error, want one, because the value is not an address", p.Flag)
 			}
 		}
 	}
@@ -114,8 +115,8 @@ func TestEachAmbientParameterChangesTheRedirection(t *testing.T) {
 	}
 }
 
-// A parameter with a fixed set of values accepts each of them, and no other text. If the CNI
-// configuration has the parameter, so do the agent and the chart.
+// A parameter with a fixed set of values accepts each of them. No parameter accepts an arbitrary
+// text. The CNI configuration, the agent and the chart have the same parameters.
 func TestSluiceOnlyParameters(t *testing.T) {
 	parameters := parameter.SluiceOnly()
 	for i := range parameters {
@@ -128,8 +129,8 @@ func TestSluiceOnlyParameters(t *testing.T) {
 		var v parameter.Values
 		if err := p.Set(&v, "none of the words", parameter.Names{}); err == nil ||
 			!reflect.DeepEqual(v, parameter.Values{}) {
-			t.Errorf("--%s: an invalid value gives the error %v and the values %+v, want an error and "+
-				"no values", p.Flag, err, v)
+			t.Errorf("--%s: an invalid value: error %v and values %+v, want an error and no values",
+				p.Flag, err, v)
 		}
 		if (p.Config == "") != (p.AgentVariable == "") || (p.Config == "") != (p.Helm == "") {
 			t.Errorf("--%s: the names in the plugin, the agent and the chart are %q, %q and %q, want "+
@@ -149,10 +150,10 @@ func TestInvalidElementsInAnnotations(t *testing.T) {
 		if want == nil {
 			continue
 		}
-		if wrong := p.SetFromPod(&got, text); !slices.Equal(wrong, want) ||
+		if invalid := p.SetFromPod(&got, text); !slices.Equal(invalid, want) ||
 			!reflect.DeepEqual(got, parameter.Defaults()) {
-			t.Errorf("%s: %q has the invalid elements %q, want %q; the values must not change",
-				p.Help, text, wrong, want)
+			t.Errorf("%s: SetFromPod(%q): values %+v and invalid elements %q, want the defaults and %q",
+				p.Help, text, got, invalid, want)
 		}
 	}
 }
@@ -173,9 +174,9 @@ func TestNamesAreUniqueAndFieldsExist(t *testing.T) {
 			seen[name] = true
 		}
 		field, _, _ := strings.Cut(p.Field, ".")
-		_, found := reflect.TypeFor[rules.Redirect]().FieldByName(field)
-		_, foundAmbient := reflect.TypeFor[rules.Ambient]().FieldByName(field)
-		if p.Field != "" && !found && !foundAmbient {
+		_, inRedirect := reflect.TypeFor[rules.Redirect]().FieldByName(field)
+		_, inAmbient := reflect.TypeFor[rules.Ambient]().FieldByName(field)
+		if p.Field != "" && !inRedirect && !inAmbient {
 			t.Errorf("neither rules.Redirect nor rules.Ambient has a field %s", p.Field)
 		}
 	}
@@ -232,7 +233,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 	}
 }
 
-// sharedMark returns the mark of a parameter that ambient mode shares.
+// sharedMark returns the mark of a parameter that ambient mode shares, and nothing for another.
 func sharedMark(p *parameter.Parameter) string {
 	if p.Ambient {
 		return " *"
@@ -240,7 +241,7 @@ func sharedMark(p *parameter.Parameter) string {
 	return ""
 }
 
-// quoted returns the names that are not empty, in the form of Markdown.
+// quoted returns the names that are not empty as a list of code in Markdown.
 func quoted(names []string) string {
 	var all []string
 	for _, name := range names {
@@ -256,7 +257,7 @@ func TestInvocationSetsTheRedirect(t *testing.T) {
 		netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.1"),
 		netip.MustParseAddr("fd00::1"),
 	}
-	known := func(string) (uint32, error) { return 4242, nil }
+	lookUp := func(string) (uint32, error) { return 4242, nil }
 	for _, test := range []struct {
 		name   string
 		in     parameter.Invocation
@@ -284,7 +285,7 @@ func TestInvocationSetsTheRedirect(t *testing.T) {
 			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](7), rules.Singles[uint32](7)
 		}},
 		{"the proxy's user is looked up", parameter.Invocation{
-			Names: parameter.Names{Users: known},
+			Names: parameter.Names{Users: lookUp},
 		}, func(r *rules.Redirect) {
 			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](4242), rules.Singles[uint32](4242)
 		}},
@@ -342,7 +343,8 @@ environment variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "10.0.0.0/8" is not an I
 	}
 }
 
-// An accepted invocation is valid, and gives the same result again.
+// The parameters of an accepted invocation are valid. Redirect returns them again when it is called
+// again.
 func FuzzInvocation(f *testing.F) {
 	f.Add("istio-iptables -p 15001 -z 15006 -u 1337 -m TPROXY -i * -x 10.0.0.0/8 -b * -d 15090,15021", "ISTIO_META_DNS_CAPTURE=true")
 	f.Add("--dual-stack -np1 -c eth+,net* --new=7 -- -z 3", "PROXY_UID=root,7-9 INVALID_DROP=1")
@@ -353,7 +355,7 @@ func FuzzInvocation(f *testing.F) {
 		r, err := in.Redirect()
 		if err != nil {
 			if !reflect.DeepEqual(r, rules.Redirect{}) {
-				t.Fatalf("%+v together with the error %v", r, err)
+				t.Fatalf("Redirect returned %+v with the error %v, want the zero value", r, err)
 			}
 			return
 		}

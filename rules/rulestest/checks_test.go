@@ -17,7 +17,7 @@ func TestSetChecks(t *testing.T) {
 	initial := f.Value.String()
 	for _, c := range []struct{ name, given, long, number, want string }{
 		{"the long form", "", "1", "7", initial},
-		{"a number", "", "", "7", "7"},
+		{"a number of checks", "", "", "7", "7"},
 		{"the short form", "", "", "", "15"},
 		{"the flag is given", "20", "", "7", "20"},
 	} {
@@ -31,7 +31,7 @@ func TestSetChecks(t *testing.T) {
 		t.Setenv("SLUICE_CHECKS", c.number)
 		rulestest.SetChecks(os.Getenv)
 		if got := flag.Lookup(name).Value.String(); got != c.want {
-			t.Errorf("%s: the flag is %s, want %s", c.name, got, c.want)
+			t.Errorf("%s: the flag has the value %s, want %s", c.name, got, c.want)
 		}
 	}
 }
@@ -89,8 +89,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// unset returns a flag set with all flags of flag.CommandLine, none of which is set. It restores
-// flag.CommandLine when the test ends.
+// unset returns a flag set with all flags of flag.CommandLine. None of them counts as set, but they
+// keep their values. unset restores flag.CommandLine when the test ends.
 func unset(t *testing.T) *flag.FlagSet {
 	t.Helper()
 	before, flags := flag.CommandLine, flag.NewFlagSet("test", flag.ContinueOnError)

@@ -18,7 +18,7 @@ func TestEventuallyReturnsWhenTheConditionIsMet(t *testing.T) {
 			return time.Since(begin) >= 10*time.Second
 		})
 		if elapsed := time.Since(begin); elapsed > 11*time.Second {
-			t.Errorf("returned after %s, want at most 11s", elapsed)
+			t.Errorf("Eventually returned after %s, want at most 11s", elapsed)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestReplaceIPSets(t *testing.T) {
 	})
 	want := "ip daddr != 10.0.0.1-10.0.0.2"
 	if diff := cmp.Diff(want, pods.Matches[0].String()); diff != "" {
-		t.Error(diff)
+		t.Errorf("the match of a set with two members (-want +got):\n%s", diff)
 	}
 	if m, ok := empty.Matches[0].(rules.MatchAddr); !ok || len(m.Ranges) > 0 {
 		t.Errorf("the empty set is replaced by %v, want a match of no address", empty.Matches[0])
