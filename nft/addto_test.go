@@ -90,10 +90,10 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 	}
 	checkRuleset(t, ns, want)
 	if err := transaction("second"); err == nil {
-		t.Error("the second transaction succeeded although the table sluice exists")
+		t.Error("the second transaction succeeded, want an error because the table sluice exists")
 	}
 	if got := tableNames(t, ns); got != "first sluice" {
-		t.Errorf("the namespace has the tables %s, want first sluice", got)
+		t.Errorf("the namespace has the tables %q, want %q", got, "first sluice")
 	}
 }
 
@@ -114,7 +114,7 @@ func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tableNames(t, ns); got != "other" {
-		t.Errorf("the namespace has the tables %s, want only other", got)
+		t.Errorf("the namespace has the tables %q, want only %q", got, "other")
 	}
 }
 

@@ -142,8 +142,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	})
 }
 
-// canCallAsClient reports whether a proxy in the pod can call the address to with the address of a
-// client outside. The proxy receives the replies only if the rules mark them and a policy route
+// canCallAsClient reports whether a proxy in the pod can call an address from the address of a
+// client outside the pod. The proxy receives the replies only if the rules mark them and a policy route
 // delivers them to the pod.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0

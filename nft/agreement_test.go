@@ -21,7 +21,7 @@ import (
 const minCalls, maxCalls = 10, 25
 
 // TestModelAgreesWithKernel compares the server that answers a call with the server that the model
-// predicts (rules.Explain), for random parameters and random calls. A failure prints the seed and
+// predicts (diff.Explain), for random parameters and random calls. A failure prints the seed and
 // writes a file under testdata/rapid, which the next run tries first. SLUICE_LONG=1 in the
 // environment increases the number of rulesets tenfold.
 func TestModelAgreesWithKernel(t *testing.T) {

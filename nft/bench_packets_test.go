@@ -176,8 +176,8 @@ func (c *connectingPod) median() float64 {
 	return float64(c.times[len(c.times)/2]) / float64(time.Microsecond)
 }
 
-// loadLegacy loads the rules of istio-init for a pod with DNS capture and the excluded prefixes of
-// r. restore is the path of iptables-legacy-restore.
+// loadLegacy loads the IPv4 rules of istio-init for a pod with DNS capture and the excluded IPv4
+// prefixes of r. restore is the path of iptables-legacy-restore.
 func loadLegacy(b *testing.B, ns *netns.NS, restore string, r rules.Redirect) {
 	text := strings.Replace(legacyRules, "EXCLUDED\n", legacyExclusions(r.OutboundExcludeCIDRs), 1)
 	err := ns.Do(func() error {

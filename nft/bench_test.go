@@ -107,7 +107,7 @@ func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
 		b.Fatal(err)
 	}
 	if errno := int32(native.Uint32(answer[unix.NLMSG_HDRLEN:])); errno != 0 {
-		b.Fatal(unix.Errno(-errno))
+		b.Fatalf("the kernel refuses the request: %v", unix.Errno(-errno))
 	}
 }
 

@@ -91,7 +91,8 @@ func checkBudget(t *testing.T, rs rules.Ruleset) {
 	})
 }
 
-// changed returns the ruleset with a rule that drops all packets at the end of the first chain.
+// changed returns the ruleset with an additional rule at the end of the first chain. The rule drops
+// all packets.
 func changed(rs rules.Ruleset) rules.Ruleset {
 	first := rs.Tables[0].Chains[0]
 	first.Rules = append(first.Rules[:len(first.Rules):len(first.Rules)],

@@ -111,13 +111,15 @@ func TestApplyGivesUpIfTheGateIsAlwaysDeleted(t *testing.T) {
 		return answers
 	})
 	err := newApplier(c, mustPrepare(t, example("tproxy-dual")), ApplyOptions{}).apply(step{})
-	if err == nil || !strings.HasSuffix(err.Error(), "concurrent changes by other processes") {
-		t.Errorf("error %v, want an error that ends with the reason", err)
+	const reason = "concurrent changes by other processes"
+	if err == nil || !strings.HasSuffix(err.Error(), reason) {
+		t.Errorf("error %v, want an error that ends with %q", err, reason)
 	}
 	checkTables(t, ns, from)
 }
 
-// applyCountingBatches applies the tables of the ruleset and returns the number of transactions.
+// applyCountingBatches applies the tables of the ruleset, and returns the number of transactions
+// and the error of the last one.
 // reject selects the transactions that the kernel rejects, by their number from 1. If reject is
 // nil, the kernel rejects none.
 func applyCountingBatches(

@@ -169,7 +169,7 @@ func checkHits(t *testing.T, got, want map[string]rules.Hits) {
 	t.Helper()
 	for rule, w := range want {
 		if g, ok := got[rule]; !ok || g != w {
-			t.Errorf("%s: %v, want %v", rule, g, w)
+			t.Errorf("%s: %v (rule exists: %t), want %v", rule, g, ok, w)
 		}
 	}
 	for rule := range got {

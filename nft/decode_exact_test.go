@@ -336,7 +336,8 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		marks.elements = append(marks.elements, element{key: key})
 	}
 	sets := decodedSets{"verdicts": verdicts, "pairs": pairs, "marks": marks}
-	// lookup returns a rule that looks up the mark in the set, or twice the mark in "pairs".
+	// lookup returns a rule that looks up the mark in the set, or the pair of the mark and itself
+	// in "pairs".
 	lookup := func(set string, isVerdictMap bool) attributes {
 		return dumpedRule(func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
@@ -384,6 +385,6 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		keyLength: 8, hasSeveralFields: true, lists: []attributes{{}}, listedCount: maxMapElements + 1,
 	}
 	if _, err := large.keys(); err == nil {
-		t.Error("a set of several fields with more than maxMap elements was decoded, want an error")
+		t.Error("a set of several fields with too many elements was decoded, want an error")
 	}
 }

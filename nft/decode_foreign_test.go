@@ -368,7 +368,7 @@ func TestDecodedFormOfForeignRules(t *testing.T) {
 }
 
 // readForeign loads rules into a base chain of an inet table, and returns the decoded rules of
-// each. base is the type, hook and priority of the chain in nft's syntax.
+// each loaded rule. base is the type, hook and priority of the chain in nft's syntax.
 func readForeign(t *testing.T, ns *netns.NS, base string, list []string) [][]rules.Rule {
 	t.Helper()
 	load(t, ns, fmt.Sprintf(`table inet t {

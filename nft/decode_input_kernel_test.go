@@ -242,7 +242,9 @@ func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
 	t.Helper()
 	found := make([]string, sets)
 	withConn(t, ns, func(c *conn) (err error) {
-		for i := len(found) - 1; i >= 0; i-- { // the last rule adds to the first set
+		// Read the first set first. The last rule adds to it: if it has an element, the packet has
+		// passed all rules.
+		for i := range found {
 			_, listed := c.dump(unix.NFT_MSG_GETSETELEM, rules.IPv4, func(m *messages) {
 				m.addText(unix.NFTA_SET_ELEM_LIST_TABLE, "t")
 				m.addText(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))

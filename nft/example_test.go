@@ -69,8 +69,7 @@ func ExampleRead() {
 	// missing in chain inet sluice nat-output: tcp dport 5432 return
 }
 
-// The example commits a ruleset together with a message that the caller has queued, in one
-// transaction.
+// The example adds a ruleset to a transaction that also adds a table of the caller.
 func ExampleAddTo() {
 	ns, err := netns.New()
 	if err != nil {

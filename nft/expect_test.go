@@ -90,7 +90,7 @@ func TestDriftFromTheExpectedRulesetIsDetected(t *testing.T) {
 }
 
 // TestExpectedRulesetDoesNotAffectWhatIsRead reads a table twice: first the expected ruleset equals
-// the present one, then it is another one.
+// the present one, then it is another ruleset.
 func TestExpectedRulesetDoesNotAffectWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := anyRedirect()
@@ -201,7 +201,7 @@ func TestSetIsComparedWithTheMatch(t *testing.T) {
 		})
 	}
 	if setOf(named, unchanged).equalsMatch(named, "other") {
-		t.Error("a set with another name equals the match")
+		t.Error("a set with another name equals the match, want a difference")
 	}
 }
 

@@ -229,7 +229,7 @@ func TestForeignRulesAreDecodedOrUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, ruleTexts(rs)); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+		t.Errorf("decoded rules (-want +got):\n%s", diff)
 	}
 	checkHandles(t, ns, rs)
 	for name, want := range map[string]rules.Base{

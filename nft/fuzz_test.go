@@ -59,7 +59,8 @@ func FuzzDecodeRule(f *testing.F) {
 	})
 }
 
-// FuzzDecodeSet checks that both decoders of an interval set return the same addresses.
+// FuzzDecodeSet checks that if the decoder of addresses decodes an interval set, the decoder of keys
+// returns the same addresses.
 func FuzzDecodeSet(f *testing.F) {
 	for _, elements := range [][]element{
 		{{[]byte{11, 0, 0, 0}, true}, {[]byte{10, 0, 0, 0}, false}},
@@ -85,7 +86,7 @@ func FuzzDecodeSet(f *testing.F) {
 		m, ok := addrMatch(rules.FamilyOf(got[0].From()), fieldDestination, false,
 			values{keys: keys})
 		if !ok || !slices.Equal(got, m.(rules.MatchAddr).Ranges) {
-			t.Errorf("addresses %s, decoded from keys: %v", formatRanges(got), m)
+			t.Errorf("addresses %s, want %v as decoded from the keys", formatRanges(got), m)
 		}
 	})
 }

@@ -92,8 +92,8 @@ var examples = []struct {
 	}},
 }
 
-// captureAll captures all inbound ports except the ports of the agent and Envoy, and all
-// destinations.
+// captureAll captures all destinations, and all inbound ports except the ports of the agent and
+// Envoy.
 func captureAll(r *rules.Redirect) {
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	r.InboundExcludePorts = portList("15020,15021,15090")

@@ -29,7 +29,7 @@ func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 			}
 			want := istiotest.Remaining(t, istiotest.NFT, c)
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.NFT)); diff != "" {
-				t.Errorf("-want +remaining:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
+				t.Errorf("remaining rules (-want +got):\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
 			if installed := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
 				c.Tables != ""; installed != (len(removed) > 0) {
@@ -104,7 +104,7 @@ COMMIT
 		"chain ip6 nat ISTIO_REDIRECT (2 rules)",
 	}
 	if diff := cmp.Diff(want, removed, cmp.Transformer("sorted", lineSet)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+		t.Errorf("removed objects (-want +got):\n%s", diff)
 	}
 	remaining := istiotest.Save(t, ns, istiotest.NFT, rules.IPv6)
 	if !strings.Contains(remaining, "[0:0] -A OTHERS -p udp -m udp --dport 53 -j RETURN\nCOMMIT") {
@@ -223,7 +223,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 	// Sockets are closed asynchronously.
 	rulestest.EventuallySucceeds(t, "release of the descriptors", func() error {
 		if after := netnstest.Descriptors(t); after > before {
-			return fmt.Errorf("%d before, %d after", before, after)
+			return fmt.Errorf("%d descriptors before, %d after", before, after)
 		}
 		return nil
 	})

@@ -101,7 +101,7 @@ func startProcess(
 	return p
 }
 
-// duplicate returns a duplicate of the descriptor, which a new process does not inherit.
+// duplicate returns a close-on-exec duplicate of the descriptor.
 func duplicate(t testing.TB, fd int) int {
 	t.Helper()
 	dup, err := syscall.Dup(fd)

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route by a conflicting one during
-// the transaction. Apply adds the missing route again after the transaction, because it does not
-// hold the lock.
+// TestErrorAfterTheTransactionIsReturnedWithTheOutcome replaces a route by a conflicting one after
+// the transaction. Then Apply fails to add the missing route again, which it tries because it does
+// not hold the lock.
 func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -38,12 +38,12 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	err := ns.Do(a.run)
 	if err == nil || !strings.HasPrefix(err.Error(),
 		"the rules are in place, but not all of their routes: ") {
-		t.Errorf("%v, want an error about missing routes", err)
+		t.Errorf("error %v, want an error about missing routes", err)
 	}
 	const routes = 5 // two policy rules, two routes and ::6
 	if got := a.resultAfter(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
 		got.Routes != routes {
-		t.Errorf("%+v, want the created objects and %d routes", got, routes)
+		t.Errorf("result %+v, want the created objects and %d routes", got, routes)
 	}
 	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
 		t.Error("the table inet sluice is missing after the error")
@@ -90,7 +90,7 @@ func TestOutcomeOfAFailureReportsRulesThatMayBeInPlace(t *testing.T) {
 			}
 			if got := a.resultAfter(err); got.Outcome != row.want ||
 				(got != Result{}) != (row.want != "") {
-				t.Errorf("%+v (%v), want outcome %q", got, err, row.want)
+				t.Errorf("result %+v, error %v, want outcome %q", got, err, row.want)
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func TestPreparedEncodesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want.Bytes(), first.Bytes()); diff != "" {
-		t.Errorf("-Encode +Prepare\n%s", diff)
+		t.Errorf("transactions (-Encode +Prepare):\n%s", diff)
 	}
 }
 

@@ -119,7 +119,7 @@ func checkRejected(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errn
 		t.Fatalf("error %v, want %v", err, errno)
 	}
 	if result != (Result{}) {
-		t.Errorf("%+v, want an empty result", result)
+		t.Errorf("result %+v, want an empty result", result)
 	}
 	var kernelErr *KernelError
 	if !errors.As(err, &kernelErr) {

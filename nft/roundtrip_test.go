@@ -87,7 +87,7 @@ func TestResultCountsAllObjects(t *testing.T) {
 			step.want.Bytes = got.Bytes // not compared by this test
 		}
 		if got != step.want {
-			t.Errorf("%+v, want %+v", got, step.want)
+			t.Errorf("result %+v, want %+v", got, step.want)
 		}
 	}
 }

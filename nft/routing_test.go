@@ -19,7 +19,7 @@ func TestApplyRepairsRoutesOfEqualRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if result := mustApply(t, ns, want, Updated); result.Routes == 0 || result.Bytes != 0 {
-		t.Errorf("%+v, want routes and no transaction", result)
+		t.Errorf("result %+v, want routes and no transaction", result)
 	}
 	mustApply(t, ns, want, Unchanged)
 }

@@ -44,7 +44,7 @@ func TestUnmodeledChainsAreListed(t *testing.T) {
 		"table inet i chain early at ingress of lo (1 rule)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+		t.Errorf("unmodeled chains (-want +got):\n%s", diff)
 	}
 	if len(r.Tables) != 2 {
 		t.Errorf("%d tables of families that the model supports, want 2, the tables i and plain",

@@ -182,7 +182,7 @@ func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 	if want := map[string]int{
 		"add elements": 4, "delete elements": 4,
 	}; fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v\n%s", got, want, tx)
+		t.Errorf("elements by message %v, want %v\n%s", got, want, tx)
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 
 // Bound is the maximum cost of a function.
 type Bound struct {
-	// Processor is the processor time of the thread. Unlike elapsed time, it does not depend on
-	// other load of the machine. A function with a deadline uses at most the time until the
-	// deadline, and the time between its last check of the clock and its end.
+	// Processor is the maximum processor time of the thread. Unlike elapsed time, processor time
+	// does not depend on other load of the machine. A function with a deadline may exceed the
+	// deadline by the time from its last check of the clock to its return.
 	Processor time.Duration
-	// Allocated is the number of allocated bytes, including freed ones.
+	// Allocated is the maximum number of bytes allocated on the heap, including freed ones.
 	Allocated uint64
 }
 
@@ -39,8 +39,8 @@ func (b Bound) Check(t testing.TB, description string, fn func()) {
 
 // allocatedBytes returns the number of bytes that the process has allocated on the heap, except
 // small objects in spans that are not full yet: the runtime counts these later.
-// runtime.ReadMemStats would count them, but it stops all goroutines. In fuzz workers with
-// goroutines in system calls, Go 1.26.8 then sometimes did not continue until a timer fired.
+// runtime.ReadMemStats would count them, but it stops all goroutines. With Go 1.26.8, fuzz workers
+// with goroutines in system calls then sometimes did not continue until a timer fired.
 func allocatedBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
@@ -52,7 +52,7 @@ func processorTime(t testing.TB) time.Duration {
 	t.Helper()
 	var used unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &used); err != nil {
-		t.Fatal(err)
+		t.Fatalf("clock_gettime: %v", err)
 	}
 	return time.Duration(used.Nano())
 }

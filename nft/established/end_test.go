@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type connection struct {
 	name string
 	call testbed.Call
-	// gap means that the connection is opened in the gap: while the rules are missing.
+	// gap is set if the connection is opened in the gap: while the rules are missing.
 	gap bool
 	// by is the server that answers, and ends reports whether End ends the connection.
 	by   testbed.Name
@@ -81,7 +81,7 @@ func connections(outside, pod string) []connection {
 	}
 }
 
-// capturingRules returns a ruleset that captures all ports except one.
+// capturingRules returns a ruleset that captures all ports except excludedPort.
 func capturingRules(mode rules.Mode) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.IPv6, r.Mode = true, mode
@@ -151,7 +151,8 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	}
 }
 
-// testGap opens the connections before and in the gap, and checks which of them End ends.
+// testGap opens the connections before and in the gap, and checks that End ends exactly the expected
+// connections.
 func testGap(
 	t *testing.T, network *testbed.Network, rs rules.Ruleset, tracked bool, list []connection,
 	o established.Options,
@@ -170,7 +171,7 @@ func testGap(
 			}
 			t.Cleanup(conn.Close)
 			if answer := conn.Ask(); answer.By != c.by {
-				t.Fatalf("%s: answered by %s, want %s", c.name, answer, c.by)
+				t.Fatalf("%s: answer %s, want an answer by %s", c.name, answer, c.by)
 			}
 			open[i] = conn
 		}
@@ -197,7 +198,7 @@ func testGap(
 		}
 		ended, wantEnded := answer.By != c.by, c.ends && !o.CountOnly
 		if ended != wantEnded {
-			t.Errorf("%s: answered by %s, ended: %t, want %t", c.name, answer, ended, wantEnded)
+			t.Errorf("%s: answer %s, ended: %t, want %t", c.name, answer, ended, wantEnded)
 		}
 	}
 	want := established.Report{Ended: bypassing}

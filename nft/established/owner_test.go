@@ -51,7 +51,7 @@ func checkUndecided(
 	}
 	defer conn.Close()
 	if answer := conn.Ask(); answer.By != testbed.Outside {
-		t.Fatalf("answered by %s, want %s", answer, testbed.Outside)
+		t.Fatalf("answer %s, want an answer by %s", answer, testbed.Outside)
 	}
 	rs := capturingRules(rules.ModeRedirect)
 	mustApply(t, network, rs)

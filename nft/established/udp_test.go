@@ -30,7 +30,7 @@ func TestUDPConnectionsInTheGapAreUndecided(t *testing.T) {
 		}
 		t.Cleanup(conn.Close)
 		if answer := conn.Ask(); answer.By != by {
-			t.Fatalf("answered by %s, want %s", answer, by)
+			t.Fatalf("answer %s, want an answer by %s", answer, by)
 		}
 		return conn
 	}
@@ -60,7 +60,7 @@ func TestUDPConnectionsInTheGapAreUndecided(t *testing.T) {
 		{"a query of the proxy in the gap", proxyInGap, testbed.Outside},
 	} {
 		if answer := row.conn.Ask(); answer.By != row.by {
-			t.Errorf("%s: the next query is answered by %s, want %s", row.name, answer, row.by)
+			t.Errorf("%s: answer %s to the next query, want an answer by %s", row.name, answer, row.by)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestDoNests(t *testing.T) {
 		}
 		return a.Do(func() error {
 			if unix.Gettid() != thread {
-				t.Error("Do in its own namespace changed the thread")
+				t.Error("Do of a within a changed the thread")
 			}
 			if got := (*netns.NS)(nil).ID(); got != a.ID() {
 				t.Errorf("Do of a within a runs in %v, want %v", got, a.ID())
@@ -99,8 +99,9 @@ func TestPanicReachesTheCaller(t *testing.T) {
 	original := (*netns.NS)(nil).ID()
 	func() {
 		defer func() {
-			if p, ok := recover().(*netns.Panic); !ok || p.Value != "boom" {
-				t.Errorf("recovered %v, want a *Panic of boom", p)
+			v := recover()
+			if p, ok := v.(*netns.Panic); !ok || p.Value != "boom" {
+				t.Errorf("recovered %v, want a *Panic of boom", v)
 			}
 		}()
 		_ = n.Do(func() error { panic("boom") })
@@ -199,7 +200,7 @@ func TestOnlyTheOwnNamespaceNeedsNoPrivilege(t *testing.T) {
 	}
 	cmd.ExtraFiles = []*os.File{dupFile(t, n)}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
+		t.Errorf("the test without privilege: %v:\n%s", err, out)
 	}
 }
 
@@ -209,7 +210,7 @@ func checkWithoutPrivilege(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	err = foreign.Do(func() error { t.Error("fn was called"); return nil })
+	err = foreign.Do(func() error { t.Error("Do without CAP_SYS_ADMIN called fn"); return nil })
 	checkError(t, err, unix.EPERM, foreign.String(), "CAP_SYS_ADMIN")
 
 	own, err := netns.OpenPID(os.Getpid())
@@ -315,7 +316,8 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// Open a listener in a pod: the socket stays in the pod's namespace and can be used on any thread.
+// The example opens a listener in the namespace of a pod. The listener stays in this namespace and
+// can be used on any thread. If the namespace does not exist, Open fails, as in the output.
 func ExampleNS_Do() {
 	pod, err := netns.Open("/run/netns/pod")
 	if err != nil {

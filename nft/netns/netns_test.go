@@ -191,7 +191,7 @@ func TestCloseIsIdempotent(t *testing.T) {
 		t.Errorf("closed: FD %d, ID %v, want -1 and still %v", n.FD(), n.ID(), id)
 	}
 	checkError(t, n.Do(func() error {
-		t.Error("fn was called")
+		t.Error("Do of a closed NS called fn")
 		return nil
 	}), os.ErrClosed, id.String())
 }
@@ -288,7 +288,7 @@ func countEntries(t *testing.T, dir string) int {
 func checkError(t *testing.T, err, target error, texts ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatalf("no error, want an error that contains %q", texts)
 	}
 	if target != nil && !errors.Is(err, target) {
 		t.Errorf("error %q does not wrap %q", err, target)

@@ -26,8 +26,8 @@ func TestIDMapTranslatesMappedIDs(t *testing.T) {
 		{2001, 0, false},
 	} {
 		if got, ok := m.outside(row.inside); got != row.outside || ok != row.mapped {
-			t.Errorf("%d inside is %d outside, %t; want %d, %t", row.inside, got, ok, row.outside,
-				row.mapped)
+			t.Errorf("%d inside is %d outside (mapped: %t), want %d (%t)", row.inside, got, ok,
+				row.outside, row.mapped)
 		}
 		if got := m.inside(row.outside); row.mapped && got != row.inside {
 			t.Errorf("%d outside is %d inside, want %d", row.outside, got, row.inside)
@@ -42,7 +42,7 @@ func TestIDMapTranslatesMappedIDs(t *testing.T) {
 			same.inside(7))
 	}
 	if _, err := parseIDMap(strings.NewReader("0 x 1\n")); err == nil {
-		t.Error("no error for an invalid line")
+		t.Error("parseIDMap accepted an invalid line, want an error")
 	}
 }
 
@@ -55,7 +55,8 @@ func TestMapsTranslateOwners(t *testing.T) {
 		outside rules.Owner
 		inside  rules.Owner
 		unknown bool
-		back    string // the error of the translation of inside to outside
+		// outsideErr is the error of the translation of inside to outside.
+		outsideErr string
 	}{
 		{
 			name: "without maps", outside: rules.Owner{UID: 7, GID: 8},
@@ -67,25 +68,25 @@ func TestMapsTranslateOwners(t *testing.T) {
 		},
 		{
 			name: "a user that is not mapped", maps: mapped,
-			outside: rules.Owner{UID: 7, GID: 200008},
-			inside:  rules.Owner{UID: overflowID, GID: 8},
-			back:    "uid 65534 gid 8: not mapped into the user namespace",
+			outside:    rules.Owner{UID: 7, GID: 200008},
+			inside:     rules.Owner{UID: overflowID, GID: 8},
+			outsideErr: "uid 65534 gid 8: not mapped into the user namespace",
 		},
 		{
 			name: "unknown maps", maps: unknown, outside: rules.Owner{UID: 7, GID: 8},
 			inside: rules.Owner{UID: overflowID, GID: overflowID}, unknown: true,
-			back: errNoProcess.Error(),
+			outsideErr: errNoProcess.Error(),
 		},
 	} {
 		inside, err := row.maps.Inside(row.outside)
 		if inside != row.inside || (err != nil) != row.unknown || !errors.Is(row.maps.Err(), err) {
-			t.Errorf("%s: %v inside, error %v, want %v, an error: %t", row.name, inside, err, row.inside,
-				row.unknown)
+			t.Errorf("%s: %v inside, error %v, want %v, with an error: %t", row.name, inside,
+				err, row.inside, row.unknown)
 		}
 		uid, gid, err := row.maps.Outside(row.inside)
-		if row.back != "" {
-			if err == nil || err.Error() != row.back {
-				t.Errorf("%s: error %v of the outside ids, want %s", row.name, err, row.back)
+		if row.outsideErr != "" {
+			if err == nil || err.Error() != row.outsideErr {
+				t.Errorf("%s: Outside returns error %v, want %s", row.name, err, row.outsideErr)
 			}
 			continue
 		}

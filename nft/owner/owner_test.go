@@ -125,14 +125,15 @@ func TestRulesMatchTheOwner(t *testing.T) {
 	}
 }
 
-// TestAsComparesTheIDsOfTheThread checks that As does not compare with the ids of the process.
+// TestAsComparesTheIDsOfTheThread checks that As compares the requested ids with the ids of the
+// thread, not of the process.
 func TestAsComparesTheIDsOfTheThread(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	err := owner.As(1337, 1338, func() error {
 		outer := unix.Gettid()
 		same := owner.As(1337, 1338, func() error {
 			if unix.Gettid() != outer {
-				t.Error("As uses another thread for the same ids")
+				t.Error("As uses another thread for the same ids, want the same thread")
 			}
 			return nil
 		})

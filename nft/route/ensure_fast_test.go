@@ -120,7 +120,7 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 			return err
 		}
 		if !route.InSync(onlyPassthrough) {
-			t.Error("the address was removed")
+			t.Error("Undo removed the address, want it to remain")
 		}
 		return nil
 	}); err != nil {
@@ -143,7 +143,7 @@ func TestUndoRemovesObjectsOfTheFastPath(t *testing.T) {
 		}
 		found, err := route.Read(nil)
 		if len(found.LoopbackAddrs) > 0 {
-			t.Error("::6 was not removed")
+			t.Error("Undo kept ::6, want it to be removed")
 		}
 		return err
 	}); err != nil {

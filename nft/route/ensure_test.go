@@ -105,7 +105,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			}
 			checkState(t, n, tc.after...)
 			if second := mustEnsure(t, n, tc.want); !second.Empty() {
-				t.Error("a second Ensure added objects")
+				t.Error("a second Ensure added objects, want none")
 			}
 			checkState(t, n, tc.after...)
 			for range 2 {
@@ -170,7 +170,7 @@ func TestUndoOfNothingOpensNoSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unchanged.Undo(); err != nil {
-		t.Errorf("undo: %v", err)
+		t.Errorf("Undo in a closed namespace: %v", err)
 	}
 	// A closed namespace must not be treated as the current namespace.
 	if _, err := route.Ensure(n, onlyPassthrough); !errors.Is(err, os.ErrClosed) {
@@ -432,7 +432,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 			t.Fatalf("pruned %d objects, error %v, want 5", removed, err)
 		}
 		if _, err := route.Ensure(disabled, everything); err == nil {
-			t.Fatal("no error in a namespace without IPv6")
+			t.Fatal("Ensure succeeded in a namespace without IPv6, want an error")
 		}
 	}
 	if after := netnstest.Descriptors(t); after > before {

@@ -110,7 +110,7 @@ func TestDeliversFailsForAMissingInterface(t *testing.T) {
 		Destination: netip.MustParseAddr("10.1.0.1"),
 	})
 	if err == nil {
-		t.Error("no error for a missing interface")
+		t.Error("Delivers succeeded for a missing interface, want an error")
 	}
 }
 
@@ -202,7 +202,7 @@ func waitCounters(t *testing.T, ns *netns.NS) (delivered, forwarded bool) {
 		}
 		counts := regexp.MustCompile(`counter packets (\d+)`).FindAllSubmatch(out, -1)
 		if len(counts) != 3 {
-			t.Fatalf("want three counters in:\n%s", out)
+			t.Fatalf("%d counters, want 3:\n%s", len(counts), out)
 		}
 		if string(counts[0][1]) == "2" {
 			return string(counts[1][1]) != "0", string(counts[2][1]) != "0"

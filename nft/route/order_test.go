@@ -52,6 +52,6 @@ func TestRouteExistsOnlyWithItsRule(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +events:\n%s", diff)
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

@@ -123,7 +123,7 @@ func checkRead(t testing.TB, n *netns.NS, want rules.Routing) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got, compareAddrs); diff != "" {
-		t.Errorf("-want +read:\n%s", diff)
+		t.Errorf("result of Read (-want +got):\n%s", diff)
 	}
 }
 

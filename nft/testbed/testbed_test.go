@@ -167,10 +167,10 @@ func TestOutcomesOfUnansweredCalls(t *testing.T) {
 		}
 	}
 	if _, err := n.Dial(call(testbed.FromMachine, "tcp", "10.9.9.9:80")); err == nil {
-		t.Error("a call from a missing machine succeeded")
+		t.Error("a call from a missing machine succeeded, want an error")
 	}
 	if _, err := n.Dial(call(testbed.FromPod, "sctp", "10.9.9.9:80")); err == nil {
-		t.Error("a call over sctp succeeded")
+		t.Error("a call over sctp succeeded, want an error")
 	}
 }
 
@@ -197,7 +197,7 @@ func TestProxyDoesNotForwardToItself(t *testing.T) {
 	})
 	got, err := n.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Outbound || len(got.Upstream) > 0 {
-		t.Errorf("%v, error %v, want an answer of the outbound listener only", got, err)
+		t.Errorf("answer %v, error %v, want an answer of the outbound listener only", got, err)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestConcurrentCallsGetTheirOwnAnswers(t *testing.T) {
 func TestStartProxyRejectsASecondProxyAndUsedPorts(t *testing.T) {
 	n := newNetwork(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := n.StartProxy(testbed.ProxyOptions{}); err == nil {
-		t.Error("a second proxy was started")
+		t.Error("a second proxy was started, want an error")
 	}
 	n.StopProxy()
 	if got, err := n.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil ||
@@ -272,7 +272,7 @@ func TestClosedNetworkRejectsCallsAndServers(t *testing.T) {
 	}
 	if n.StartProxy(testbed.ProxyOptions{}) == nil ||
 		n.StartApplication(testbed.ApplicationOwner) == nil {
-		t.Error("a closed network started a server")
+		t.Error("a closed network started a server, want an error")
 	}
 }
 
@@ -312,7 +312,7 @@ func BenchmarkDial(b *testing.B) {
 	c.Owner = testbed.ApplicationOwner
 	for b.Loop() {
 		if a, err := network.Dial(c); err != nil || a.Outcome != testbed.Answered {
-			b.Fatal(a, err)
+			b.Fatalf("call %s: answer %s, error %v, want an answer", c, a, err)
 		}
 	}
 }

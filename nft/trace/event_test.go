@@ -82,7 +82,7 @@ func TestDecodeOfARuleThatJumps(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool {
 		return a == b
 	})); d != "" {
-		t.Errorf("-want +got:\n%s", d)
+		t.Errorf("event (-want +got):\n%s", d)
 	}
 }
 
@@ -149,6 +149,6 @@ func TestCollectorJoinsTheEventsBeforeAndAfterLo(t *testing.T) {
 		t.Errorf("got %+v, want the two events of the second packet", got)
 	}
 	if c.HasPackets() {
-		t.Error("the collector contains packets after the last Take")
+		t.Error("the collector contains packets after the last Take, want none")
 	}
 }

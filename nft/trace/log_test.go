@@ -45,7 +45,7 @@ func TestCloseReleasesTheGroup(t *testing.T) {
 	}
 	next, err := trace.OpenLog(ns, 0)
 	if err != nil {
-		t.Fatalf("the next log: %v", err)
+		t.Fatalf("open the next log: %v", err)
 	}
 	if err := next.Close(); err != nil {
 		t.Error(err)

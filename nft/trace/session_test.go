@@ -75,7 +75,7 @@ const chains = `table ip seen {
 	chain late { type filter hook output priority 10; counter; }
 }`
 
-// dial opens a connection to a port of lo without a listener.
+// dial connects to a port of lo without a listener. Over UDP, it also sends a datagram.
 func dial(t *testing.T, ns *netns.NS, network string, port int) {
 	t.Helper()
 	err := ns.Do(func() error {
@@ -168,7 +168,8 @@ func TestFilterSelectsByPort(t *testing.T) {
 	dial(t, ns, "tcp", 1111)
 	for _, e := range readUntil(t, s, 1111) {
 		if e.Header != nil && e.Header.Destination.Port() != 1111 {
-			t.Errorf("a packet to port %d is traced", e.Header.Destination.Port())
+			t.Errorf("a packet to port %d is traced, want only packets to port 1111",
+				e.Header.Destination.Port())
 		}
 	}
 }
@@ -190,8 +191,9 @@ func TestPacketsThatAnotherProgramTracesAreNotSelected(t *testing.T) {
 	for _, p := range c.Take(time.Now().Add(time.Hour)) {
 		selected[p.Header().Destination.Port()] = p.Selected()
 	}
-	if is, traced := selected[1110]; !traced || is {
-		t.Errorf("the packet to port 1110 is traced: %t, selected: %t; want true, false", traced, is)
+	if isSelected, traced := selected[1110]; !traced || isSelected {
+		t.Errorf("the packet to port 1110 is traced: %t, selected: %t; want true, false",
+			traced, isSelected)
 	}
 	if !selected[1111] {
 		t.Error("the packet to port 1111 is not selected")
@@ -222,7 +224,7 @@ func TestLeftoverTableWithoutOwnerIsRemoved(t *testing.T) {
 		func() error {
 			removed, err := trace.Remove(ns)
 			if !removed {
-				t.Error("Remove reports that there was no table")
+				t.Error("Remove reports that there was no table, want the removal of the table")
 			}
 			return err
 		},
@@ -315,7 +317,7 @@ func TestTheNextSessionRemovesTheTableOfAKilledSession(t *testing.T) {
 	for remains := false; !remains; remains = remains || hasOwnerTables {
 		cmd, out := startChild(t, ns)
 		if n, err := out.Read(make([]byte, 5)); n == 0 {
-			t.Fatal(err)
+			t.Fatalf("read the output of the child: %v", err)
 		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -368,14 +370,14 @@ func must(fd int, err error) int {
 // rules of a killed session does.
 func TestSessionWaitsForTheRemovalOfAnotherSession(t *testing.T) {
 	ns := netnstest.New(t)
-	removal, err := trace.Lock(ns)
+	endRemoval, err := trace.Lock(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := trace.Lock(ns); !errors.Is(err, trace.ErrBusy) {
 		t.Errorf("a second Lock: error %v, want %v", err, trace.ErrBusy)
 	}
-	time.AfterFunc(50*time.Millisecond, removal)
+	time.AfterFunc(50*time.Millisecond, endRemoval)
 	release, err := trace.LockSession(ns)
 	if err != nil {
 		t.Fatalf("a session during the removal: %v", err)

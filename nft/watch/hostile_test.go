@@ -187,7 +187,7 @@ func TestLostEventsAreReported(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no event of the quiet namespace")
+	t.Error("no event of the quiet namespace, want one after its changes")
 }
 
 // TestLateRemovalOfAnIDKeepsItsNextNamespace covers the message about a removed id that arrives

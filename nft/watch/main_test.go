@@ -36,7 +36,7 @@ func open(t testing.TB, ns *netns.NS) *watch.Watcher {
 	return w
 }
 
-// add adds namespaces.
+// add adds namespaces to the watcher.
 func add(t testing.TB, w *watch.Watcher, namespaces ...*netns.NS) {
 	t.Helper()
 	for _, ns := range namespaces {

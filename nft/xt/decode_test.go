@@ -843,7 +843,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		switch a := xt.DecodeTarget(family, x).(type) {
 		case nil:
-			t.Error("no target was decoded")
+			t.Error("DecodeTarget returned nil, want an action")
 		case rules.Unknown, rules.Count:
 		case rules.SetZone:
 			if a.Helper == "" { // a helper cannot be encoded

@@ -47,7 +47,7 @@ func (c Case) Save(f rules.Family) string {
 
 // Cases returns the cases of this package, and a sample of the recorded rules of Istio's programs
 // if there are any (see [rulestest.Sample]). The environment variable SLUICE_GOLDEN names the
-// directory of the recordings. By default, it is in a directory next to the repository.
+// directory of the recordings, by default a directory next to the repository.
 func Cases(t testing.TB, v Variant) []Case {
 	t.Helper()
 	tables := read(t, "nft.txt")
@@ -88,14 +88,14 @@ func Cases(t testing.TB, v Variant) []Case {
 	return append(cases, rulestest.Sample(recorded, os.Getenv)...)
 }
 
-// Before returns the foreign rules that are loaded before the run of Istio. They include rules that
+// Before returns the foreign rules that are loaded before Istio's rules. They include rules that
 // resemble Istio's rules, and all matches and targets whose restoration is error-prone.
 func Before(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "before-"+fileName(f))
 }
 
-// After returns the foreign rules that are loaded after the run of Istio. Like [Before], they
+// After returns the foreign rules that are loaded after Istio's rules. Like [Before], they
 // include rules that resemble Istio's rules.
 func After(t testing.TB, f rules.Family) string {
 	t.Helper()

@@ -109,7 +109,8 @@ func Run(t testing.TB, ns *netns.NS, input, name string, args ...string) string 
 	return out
 }
 
-// TryRun is like Run for a program that may fail.
+// TryRun is like [Run], but returns an error if the program fails. The error contains the standard
+// error of the program.
 func TryRun(t testing.TB, ns *netns.NS, input, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, name), args...)

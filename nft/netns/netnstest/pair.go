@@ -11,10 +11,10 @@ import (
 // Pair is the network of a [testbed.Network] without its servers: the namespaces of a
 // pod and of a neighbor, connected by their interfaces eth0, with IPv4 and IPv6.
 //
-// The neighbor is the pod's default gateway and accepts packets to every address
-// outside 10.244.1.0/24, fd00:10:244:1::/64, fe80::/64, and the networks of
-// [testbed.MachineIP4] and [testbed.MachineIP6]. Every connection of the pod to such
-// an address reaches a listener of the neighbor on 0.0.0.0 or [::], and replies have
+// The neighbor is the pod's default gateway and accepts packets to its own addresses
+// and to every address outside 10.244.1.0/24, fd00:10:244:1::/64, fe80::/64, and the
+// networks of [testbed.MachineIP4] and [testbed.MachineIP6]. Every connection of the
+// pod to such an address reaches a listener of the neighbor on 0.0.0.0 or [::], and replies have
 // the address as their source. The neighbor may also bind any address, which a UDP
 // server needs to reply from an address that no interface has.
 type Pair struct {

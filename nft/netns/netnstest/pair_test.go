@@ -76,7 +76,7 @@ func TestAPortWithoutListenerRefusesConnections(t *testing.T) {
 			return err
 		})
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("dial %s: %v, want refused", addr, err)
+			t.Errorf("dial %s: error %v, want %v", addr, err, syscall.ECONNREFUSED)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// NewPod is like [New], but the namespace has the address 10.0.0.7, because a pod has an address
-// that is not a loopback address.
+// NewPod is like [New], but lo also has the address 10.0.0.7, because a pod has an address that is
+// not a loopback address.
 func NewPod(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := New(t)

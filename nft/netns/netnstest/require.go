@@ -3,8 +3,8 @@
 // another user namespace.
 //
 // Functions with a [testing.TB] parameter fail the test on errors and clean up
-// when the test ends. If root or a program is missing, they skip the test. If
-// SLUICE_REQUIRE=1 or CI=true is set in the environment, they fail the test
+// when the test ends. If root privileges or a program are missing, they skip the
+// test. If SLUICE_REQUIRE=1 or CI=true is set in the environment, they fail the test
 // instead, so that a complete run cannot skip tests silently.
 package netnstest
 
@@ -27,7 +27,7 @@ import (
 func RequireRoot(t testing.TB) {
 	t.Helper()
 	if uid := os.Geteuid(); uid != 0 {
-		skipOrFail(t, "needs root to create network namespaces, runs as uid %d:"+
+		skipOrFail(t, "the test needs root to create network namespaces, but runs as uid %d:"+
 			" run it with sudo or unshare -rn", uid)
 	}
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -37,7 +37,7 @@ func RequireRoot(t testing.TB) {
 	}
 	const want = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN
 	if data[0].Effective&want != want {
-		skipOrFail(t, "needs CAP_NET_ADMIN and CAP_SYS_ADMIN to create network namespaces:"+
+		skipOrFail(t, "the test needs CAP_NET_ADMIN and CAP_SYS_ADMIN to create network namespaces:"+
 			" a container must be privileged")
 	}
 }
@@ -50,8 +50,8 @@ func RequireIDs(t testing.TB, uid, gid int) {
 	err := owner.As(uid, gid, func() error { return nil })
 	switch {
 	case errors.Is(err, unix.EPERM):
-		skipOrFail(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo",
-			uid, gid)
+		skipOrFail(t, "the test needs uid %d and gid %d, which this user namespace lacks:"+
+			" run it with sudo", uid, gid)
 	case err != nil:
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func LookBinary(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("needs the program %s: apt-get install %s", name, debianPackage(name))
+	return "", fmt.Errorf("the program %s is missing: apt-get install %s", name, debianPackage(name))
 }
 
 // debianPackage returns the Debian package that contains a program.

@@ -17,7 +17,7 @@ func StartInUserNS(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	owner, err := unix.IoctlRetInt(ns.FD(), unix.NS_GET_USERNS)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("open the user namespace of %s: %v", ns, err)
 	}
 	file := os.NewFile(uintptr(owner), "user namespace")
 	defer func() { _ = file.Close() }()
@@ -41,6 +41,6 @@ func StartInUserNS(t testing.TB, ns *netns.NS) {
 	})
 	// The process writes a line when it is running.
 	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("start a process in the user namespace of %s: %v", ns, err)
 	}
 }
