@@ -15,15 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped: rules of
-// ip6tables-legacy compare the protocol after an authentication header, and other rules compare the
-// protocol of this header.
+// TestOnlyLegacySkipsAuthenticationHeaders verifies diff.AuthenticationHeaderIsSkipped: for a
+// packet with an authentication header, rules of ip6tables-legacy compare the protocol of the data
+// after the header, and other rules compare the protocol number of the header itself.
 func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 	const (
 		saved  = "*raw\n-A OUTPUT -p tcp\n-A OUTPUT -p ah\nCOMMIT\n"
 		native = "table ip6 a {\nchain c {\ntype filter hook output priority -300;\n" +
 			"meta l4proto tcp counter\nmeta l4proto ah counter\n}\n}\n"
-		program = "ip6tables-"
+		prefix = "ip6tables-"
 	)
 	var read [2]rules.Ruleset // of iptables-legacy, and of nftables
 	for i, tc := range []struct {
@@ -31,8 +31,8 @@ func TestOnlyLegacySkipsAuthenticationHeaders(t *testing.T) {
 		load       []string
 		hits       [2]uint64 // of the comparisons with TCP and with AH
 	}{
-		{"iptables-legacy", saved, []string{program + "legacy-restore"}, [2]uint64{1, 0}},
-		{"iptables-nft", saved, []string{program + "nft-restore"}, [2]uint64{0, 1}},
+		{"iptables-legacy", saved, []string{prefix + "legacy-restore"}, [2]uint64{1, 0}},
+		{"iptables-nft", saved, []string{prefix + "nft-restore"}, [2]uint64{0, 1}},
 		{"nftables", native, []string{"nft", "-f", "-"}, [2]uint64{0, 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			network := newTestbed(t)
 			istiotest.Run(t, network.Pod, tc.rules, "nft", "-f", "-")
-			client, other := listenUDP(t, network.Pod, "10.244.1.5:40000"),
+			client, redirected := listenUDP(t, network.Pod, "10.244.1.5:40000"),
 				listenUDP(t, network.Pod, "10.244.1.5:41000")
 			data := listenUDP(t, network.Neighbor, "10.244.1.1:5000")
 			server, err := net.ResolveUDPAddr("udp4", tc.server)
@@ -54,7 +54,7 @@ func TestHelpersAffectNAT(t *testing.T) {
 				t.Fatal(err)
 			}
 			arrived := make(chan int, 2)
-			for _, c := range []net.PacketConn{client, other} {
+			for _, c := range []net.PacketConn{client, redirected} {
 				go func() {
 					buffer := make([]byte, 64)
 					for {

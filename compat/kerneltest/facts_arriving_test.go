@@ -82,13 +82,13 @@ func TestKernelDropsPacketsThatDecisionsExclude(t *testing.T) {
 		}
 	}
 	if hits[fmt.Sprint("input ", redirectedTo)] != 1 {
-		t.Error("a redirected packet to 127.0.0.1 does not arrive, want it to arrive")
+		t.Error("a redirected packet to 127.0.0.1 has not reached the input hook")
 	}
 }
 
 // countingRules returns rules that count the UDP packets to each port, before other rules and after
-// routing. They redirect packets from the port redirected to the port to.
-func countingRules(ports []uint16, redirected, to uint16) rules.Ruleset {
+// routing. Another rule changes the destination port redirected to redirectedTo.
+func countingRules(ports []uint16, redirected, redirectedTo uint16) rules.Ruleset {
 	before := rules.Chain{
 		Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300},
 	}
@@ -96,7 +96,7 @@ func countingRules(ports []uint16, redirected, to uint16) rules.Ruleset {
 	nat := rules.Chain{
 		Name: "nat", Base: &rules.Base{Type: rules.NAT, Hook: rules.Prerouting, Priority: -100},
 	}
-	nat.Rules = []rules.Rule{onPort(redirected, rules.RedirectTo{Port: to})}
+	nat.Rules = []rules.Rule{onPort(redirected, rules.RedirectTo{Port: redirectedTo})}
 	for _, port := range ports {
 		count := onPort(port, rules.Count{})
 		before.Rules, afterRouting.Rules = append(before.Rules, count), append(afterRouting.Rules, count)
@@ -139,7 +139,7 @@ func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 			return hits
 		}
 	}
-	t.Fatalf("no packet arrives at port %d", port)
+	t.Fatalf("no packet to port %d has arrived within a minute", port)
 	return nil
 }
 
@@ -193,6 +193,6 @@ func (s sender) send(from, to netip.Addr, port uint16) {
 			&unix.SockaddrInet6{Addr: s.pair.PodIP6.As16()})
 	}
 	if err != nil {
-		s.t.Fatalf("%s to %s: %v", from, to, err)
+		s.t.Fatalf("send a packet from %s to %s: %v", from, to, err)
 	}
 }

@@ -162,7 +162,7 @@ func beforeConntrackFacts() (list factList) {
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j CT --notrack")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsNew, name+": a zone of the original direction only takes effect",
+		list.add(diff.TemplateIsNew, name+": a zone of only the original direction takes effect",
 			rulesetOf(xtables(p, "raw", "PREROUTING -j CT --zone-orig 5")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
@@ -267,7 +267,7 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsNew, "nft: a zone of the original direction only takes effect",
+	list.add(diff.TemplateIsNew, "nft: a zone of only the original direction takes effect",
 		rulesetOf(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)

@@ -11,14 +11,14 @@ import (
 // routeFacts returns facts about interfaces and about routes that a mark or a translation changes.
 func routeFacts() (list factList) {
 	list.add(diff.LinkLocalKeepsInterface,
-		"a mark does not route an IPv6 packet for a link-local address again",
+		"a mark does not reroute an IPv6 packet to a link-local address",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
 		})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[fe80::9]:80"),
 		"to [fe80::9]:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "a mark routes an IPv6 packet for a global address again",
+	list.add(diff.MarkChangeReroutes, "a mark reroutes an IPv6 packet to a global address",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
 		})),
@@ -111,18 +111,18 @@ func routeFacts() (list factList) {
 		),
 		outgoing, "to 10.0.2.2:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in mangle routes again",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in mangle reroutes the packet",
 		rulesetOf(
 			xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "filter", "OUTPUT -o eth0 -j MARK --set-mark 9"),
 		),
 		outgoing, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not route again",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not reroute the packet",
 		rulesetOf(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw that mangle changes routes again",
+	list.add(diff.MarkChangeReroutes, "legacy: mangle changes a mark from raw and reroutes the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
@@ -130,7 +130,7 @@ func routeFacts() (list factList) {
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes,
-		"legacy: a mark in raw and a translation to another host route again",
+		"legacy: a mark in raw and a translation to another host reroute the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination 10.0.2.2"),
@@ -138,7 +138,7 @@ func routeFacts() (list factList) {
 		outgoing, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes,
-		"legacy: a mark in raw and a translation of the port do not route again",
+		"legacy: a mark in raw and a translation of the port do not reroute the packet",
 		rulesetOf(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination :81"),
@@ -146,7 +146,7 @@ func routeFacts() (list factList) {
 		outgoing, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes,
-		"a translation routes by the packet's current mark, not by a later one",
+		"a translation reroutes the packet by its current mark, not by a later one",
 		rulesetOf(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
 			[]string{base("filter", "output", "0"), "meta mark set 0x539"},
@@ -154,24 +154,24 @@ func routeFacts() (list factList) {
 		)),
 		outgoing, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in filter does not route again",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in filter does not reroute the packet",
 		rulesetOf(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not route again",
+	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not reroute the packet",
 		rulesetOf(chains(rules.Inet, []string{
 			base("filter", "output", "-150"), "meta mark set 0x539",
 		})),
 		outgoing, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain routes again",
+	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain reroutes the packet",
 		rulesetOf(chains(rules.Inet, []string{
 			base("route", "output", "-150"), "meta mark set 0x539",
 		})),
 		outgoing, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
-		"nft: a mark set in a route chain and cleared in a filter chain routes again",
+		"nft: a mark set in a route chain and cleared in a filter chain reroutes the packet",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -190,7 +190,7 @@ func routeFacts() (list factList) {
 		outgoing, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutes,
-		"nft: a mark set before a route chain that changes nothing does not route again",
+		"nft: a mark set before a route chain that changes nothing does not reroute the packet",
 		rulesetOf(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta mark set 0x539"},

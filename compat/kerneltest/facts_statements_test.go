@@ -207,7 +207,7 @@ func familyFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.OtherFamilyFailsMatch,
-		"nft: a negated set of several fields matches a family that is not in the set",
+		"nft: a negated set of directions and families matches a combination that is not in the set",
 		rulesetOf(chains(rules.Inet, []string{
 			mangleNFT, "ct direction . meta nfproto != { original . ipv6, reply . ipv4 } drop",
 		})),

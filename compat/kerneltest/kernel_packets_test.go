@@ -268,8 +268,8 @@ func loopBack(c *net.UDPConn) error {
 }
 
 // TestOwnerMatchesOfKernelSockets verifies diff.KernelSocketHasNoOwner: a reset that the TCP stack
-// sends has a socket without an owner. Each rule that matches the reset sets another bit of its
-// mark.
+// sends has a socket without an owner. Each rule that matches the reset sets another bit of the
+// reset's mark.
 func TestOwnerMatchesOfKernelSockets(t *testing.T) {
 	for _, p := range []kerneltest.Program{legacy, iptablesNFT} {
 		t.Run(string(p), func(t *testing.T) {
@@ -350,7 +350,7 @@ func readLive(t *testing.T, ns *netns.NS) *rules.Ruleset {
 	return &live.Ruleset
 }
 
-// parsed returns the packet with the description text.
+// parsed returns the packet that the text describes.
 func parsed(t *testing.T, text string) rules.Packet {
 	t.Helper()
 	p, err := rules.ParsePacket(text)
@@ -398,7 +398,7 @@ func TestStatesOfICMPMessagesFollowTheirTypes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The first three rules are for the states that these types must not have.
+			// The first three rules match messages in a state that their type must not have.
 			for i, r := range readLive(t, ns).Tables[0].Chains[0].Rules {
 				if got := r.Hits.Packets > 0; got != (i >= 3) {
 					t.Errorf("rule %d, %s, matches %d packets, want some: %t", i+1, &r,

@@ -39,7 +39,8 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
 }
 
 // ShrinkPath removes rules, terms, chains and tables from the ruleset of a failure while the path
-// still differs from the prediction.
+// still differs from the prediction, and stops after maxShrinking. If the failure does not repeat,
+// it returns the failure with [ErrNotRepeated].
 func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {

@@ -16,10 +16,10 @@ func TestModelPredictsTracedPaths(t *testing.T) {
 	var total kerneltest.PathCounts
 	enough := func() bool { return uint64(total.Traced()) >= want }
 	runTrials(t, first, &total, enough, func(
-		n *kerneltest.Network, seed uint64, shrinks func() bool,
+		n *kerneltest.Network, seed uint64, shouldShrink func() bool,
 	) (kerneltest.PathCounts, error) {
 		counts, err := n.PathTrial(seed, packetsOfRuleset)
-		for err == nil && len(counts.Failures) > 0 && shrinks() {
+		for err == nil && len(counts.Failures) > 0 && shouldShrink() {
 			small, err := n.ShrinkPath(counts.Failures[0])
 			if !errors.Is(err, kerneltest.ErrNotRepeated) {
 				t.Errorf("%v\n%s", err, small)

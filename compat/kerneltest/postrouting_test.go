@@ -38,7 +38,7 @@ func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	right, untranslated := read(strings.Replace(translating, "snat to 127.0.0.9", "accept", 1))
 	if translated == 0 || untranslated != 0 {
 		t.Errorf("the kernel: %d packets from 127.0.0.9 with the translation, %d without it; want "+
-			"some with it only", translated, untranslated)
+			"packets only with it", translated, untranslated)
 	}
 	if r := diff.Decide(left, right, diff.Options{}); r.StrictVerdict() == diff.Equivalent {
 		t.Errorf("rulesets with and without the translation: %s, want another verdict",

@@ -110,7 +110,8 @@ func (rs Ruleset) smaller() []Ruleset {
 }
 
 // Shrink removes rules, terms, chains and tables from the ruleset of a failure while the prediction
-// for the packet is still wrong.
+// for the packet is still wrong, and stops after maxShrinking. If the failure does not repeat, it
+// returns the failure with [ErrNotRepeated].
 func (n *Network) Shrink(f Failure) (Failure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {

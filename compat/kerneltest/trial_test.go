@@ -33,8 +33,8 @@ func seed(t *testing.T) uint64 {
 	return number(t, "SLUICE_SEED", uint64(time.Now().Unix()/86400)*1e6)
 }
 
-// pairs returns the number of pairs of a ruleset and a packet that TestModelPredictsKernel compares.
-// The other tests derive their numbers of packets from it.
+// pairs returns the number of pairs of a ruleset and a packet that TestModelPredictsKernel
+// compares. The other tests derive their numbers of packets from it.
 func pairs(t *testing.T) uint64 {
 	t.Helper()
 	fallback := uint64(1000)
@@ -80,14 +80,14 @@ func TestModelPredictsKernel(t *testing.T) {
 		t.Errorf("%d predictions differ from the kernel, want none", len(total.Failures))
 	}
 	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
-		t.Errorf("%.1f %% of the packets in rulesets of iptables are undecided, want at most %d %%",
+		t.Errorf("%.1f %% of the pairs with rulesets of iptables are undecided, want at most %d %%",
 			share.Percent(), maxUndecided)
 	}
 }
 
-// TestDecisionsHoldInKernel decides whether the rulesets of random pairs are equivalent, and verifies
-// that the kernel does not contradict the decisions. It sends the witnesses of a decision and other packets through
-// both rulesets.
+// TestDecisionsHoldInKernel decides whether the rulesets of random pairs are equivalent, and
+// verifies that the kernel does not contradict the decisions. It sends the witnesses of a decision
+// and other packets through both rulesets.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
 	var total kerneltest.PairCounts
@@ -112,8 +112,8 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 }
 
 // runTrials runs trials with ascending seeds in parallel until enough returns true, and adds their
-// results to the total. A trial calls shouldShrink to learn whether it should shrink its first failure.
-// Only the first SLUICE_FAILURES calls return true, by default 3.
+// results to the total. A trial calls shouldShrink to learn whether it should shrink its first
+// failure. Only the first SLUICE_FAILURES calls return true, by default 3.
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
 	trial func(n *kerneltest.Network, seed uint64, shouldShrink func() bool) (T, error),

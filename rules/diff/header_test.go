@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestHeaderChanges verifies that the evaluation continues after a change of a header field that the
-// model does not represent, and that it is unknown whether different changes have the same result.
+// TestHeaderChanges verifies that the evaluation continues after a change of a header field that
+// the model does not represent, and that it is unknown whether different changes have the same
+// result.
 func TestHeaderChanges(t *testing.T) {
 	change := func(text string) rules.Action {
 		return rules.Unknown{

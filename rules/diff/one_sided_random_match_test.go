@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRandomMatchesOfRulesWithUnknownParts compares rules with the same random match. If the rule of
-// only one side also has an unsupported part, it is unknown whether the random matches agree.
+// TestRandomMatchesOfRulesWithUnknownParts compares rules with the same random match. If the rule
+// of only one side also has an unsupported part, it is unknown whether the random matches agree.
 func TestRandomMatchesOfRulesWithUnknownParts(t *testing.T) {
 	limit := rules.Unknown{Text: "limit rate 5/second", Effect: rules.ReadsVarying}
 	unknown := rules.Unknown{Text: "xt strange", Effect: rules.Reads}

@@ -203,8 +203,8 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 }
 
 // TestChainsAtOtherHooksAreListed compares rulesets with chains at hooks that Decide does not
-// evaluate. These chains do not affect the verdict, but the result lists them, except chains without rules whose policy is
-// accept.
+// evaluate. These chains do not affect the verdict, but the result lists them, except chains
+// without rules whose policy is accept.
 func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),

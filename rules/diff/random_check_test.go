@@ -48,9 +48,9 @@ func isDroppedByRedirection(p rules.Packet) bool {
 		netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
-// mayBeDroppedByNAT reports whether the packet is an ICMP redirect and only one of the rulesets has a
-// NAT chain. NAT drops the ICMP redirects of translated connections. Decide assumes that both sides
-// have NAT (see diff.NATDiffers), but Explain considers one ruleset.
+// mayBeDroppedByNAT reports whether the packet is an ICMP redirect and only one of the rulesets has
+// a NAT chain. NAT drops the ICMP redirects of translated connections. Decide assumes that both
+// sides have NAT (see diff.NATDiffers), but Explain considers one ruleset.
 func mayBeDroppedByNAT(p rules.Packet, left, right *rules.Ruleset) bool {
 	const redirect = 5 // the ICMP type
 	return p.Protocol == rules.ICMP && p.ICMPType == redirect &&

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestRandomConditionsOfDifferentForms verifies that a limit of nftables may equal a limit of xtables
-// with another text, and that two limits of one form with different texts differ.
+// TestRandomConditionsOfDifferentForms verifies that a limit of nftables may equal a limit of
+// xtables with another text, and that two limits of one form with different texts differ.
 func TestRandomConditionsOfDifferentForms(t *testing.T) {
 	limit := func(text string) rules.Ruleset {
 		return ruleset(mangleIn(when(rules.Drop,
