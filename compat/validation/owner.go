@@ -12,8 +12,8 @@ import (
 // the network namespace, because rules compare these.
 type owners struct {
 	self rules.Owner // the owner of the sockets of this process
-	// maps translates IDs between the namespace and this process. If the maps are unknown, sockets of
-	// other users cannot be created.
+	// maps translates IDs between the namespace and this process. If the maps are unknown, sockets
+	// of other users cannot be created.
 	maps owner.Maps
 }
 

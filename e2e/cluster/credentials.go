@@ -32,7 +32,7 @@ func (d *disk) writeCredentials(o Options, ca *authority, serverHost string) err
 		"kubernetes.default.svc.cluster.local",
 	}, serverAddresses())
 	d.err = errors.Join(d.err, err)
-	// The API server has all rights on kubelets.
+	// The API server has all permissions for kubelets.
 	kubeletClient, err := ca.issueClient("kube-apiserver-kubelet-client", "system:masters")
 	d.err = errors.Join(d.err, err)
 	accountKey, err := newKey()

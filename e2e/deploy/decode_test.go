@@ -116,8 +116,9 @@ func (o objects) environment(t *testing.T) map[string]string {
 	return environment
 }
 
-// rights returns the rules of the agent's roles, a line for each rule, such as "pods: get list".
-func (o objects) rights() []string {
+// permissions returns the rules of the agent's roles, a line for each rule, such as "pods: get
+// list".
+func (o objects) permissions() []string {
 	var lines []string
 	for _, key := range []string{"ClusterRole/sluice-node", "Role/sluice-node"} {
 		var rules []rbac.PolicyRule

@@ -176,7 +176,7 @@ func TestRightsFollowFeatures(t *testing.T) {
 		{"repair watches pods", "{serve: {enabled: false}, audit: {enabled: false}}", common},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
-		got := deployed.rights()
+		got := deployed.permissions()
 		slices.Sort(got)
 		slices.Sort(c.want)
 		if diff := cmp.Diff(c.want, got); diff != "" {

@@ -124,7 +124,7 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 // these permissions suffices to redirect pods, but the node is not ready without the other, because
 // only a person can grant it.
 func (a *Agent) permissionsPart() observe.Part {
-	part := observe.Part{Name: observe.Rights, Reasons: a.missingPermissions()}
+	part := observe.Part{Name: observe.Permissions, Reasons: a.missingPermissions()}
 	part.Ready = len(part.Reasons) == 0
 	// Before the first request it is unknown whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Requested() {

@@ -181,7 +181,7 @@ func TestTheAgentAudits(t *testing.T) {
 		return strings.Contains(text, "\nsluice_pods{state=\"unknown\"} 1\n")
 	})
 	for _, part := range []string{
-		"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket",
+		"kernel", "binary", "configuration", "permissions", "runtime", "kubeconfig", "socket",
 	} {
 		r.until(part+" is shown as ready", func() bool { // with two kinds of access to pods, one may be ready later
 			_, text := r.get("MONITORING_PORT", "/metrics")

@@ -75,7 +75,7 @@ func checkRejectedCredentials(t *testing.T, reject func(*testNode), reason, even
 	r := tn.run(nil)
 	r.waitReady()
 	reject(tn)
-	r.until("the rejected credentials are reported", func() bool { return strings.Contains(r.reasons(observe.Rights), reason) })
+	r.until("the rejected credentials are reported", func() bool { return strings.Contains(r.reasons(observe.Permissions), reason) })
 	if r.readiness().Ready {
 		t.Error("ready with rejected credentials")
 	}

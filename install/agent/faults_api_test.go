@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// apiFaults contains faults of an API server, with the readiness of the part "rights" during the
-// fault. A rejection makes this part not ready, because it does not end by itself; an outage leaves
-// the part ready.
+// apiFaults contains faults of an API server, with the readiness of the part "permissions" during
+// the fault. A rejection makes this part not ready, because it does not end by itself; an outage
+// leaves the part ready.
 var apiFaults = map[string]struct {
-	fault  apiservertest.Behavior
-	rights string // prefix of the readiness and reasons; see running.reasons
+	fault       apiservertest.Behavior
+	permissions string // prefix of the readiness and reasons; see running.reasons
 	// hangs is set if requests hang for longer than a test waits. The tests of package podcache
 	// cover the consequences.
 	hangs bool
@@ -47,10 +47,10 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			r.until("the fault is reported", func() bool {
 				_, text := r.get("MONITORING_PORT", "/metrics")
 				lost := strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
-				rights := r.reasons(observe.Rights)
-				return lost != f.hangs && strings.HasPrefix(rights, f.rights) &&
-					(strings.HasPrefix(rights, "true ") ||
-						strings.Contains(rights, " lacks a permission: "))
+				permissions := r.reasons(observe.Permissions)
+				return lost != f.hangs && strings.HasPrefix(permissions, f.permissions) &&
+					(strings.HasPrefix(permissions, "true ") ||
+						strings.Contains(permissions, " lacks a permission: "))
 			})
 			r.until("several requests are sent", func() bool {
 				return f.hangs || len(tn.Requests()) >= before+4
@@ -59,7 +59,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 			if most := maxRequests(time.Since(begin)); requests > most {
 				t.Errorf("the agent sent %d requests, want at most %d", requests, most)
 			}
-			ready := strings.HasPrefix(f.rights, "true ")
+			ready := strings.HasPrefix(f.permissions, "true ")
 			if r.readiness().Ready != ready {
 				t.Errorf("ready: %t, want %t: %v", !ready, ready, r.readiness())
 			}
@@ -91,7 +91,7 @@ func TestAStartDuringAFault(t *testing.T) {
 			begin, before := time.Now(), len(tn.Requests())
 			r := tn.start(api, nil)
 			r.until("the missing access is reported", func() bool {
-				return strings.HasPrefix(r.reasons(observe.Rights), "false ") &&
+				return strings.HasPrefix(r.reasons(observe.Permissions), "false ") &&
 					strings.HasPrefix(r.reasons(observe.Socket), "false ")
 			})
 			r.until("several requests are sent", func() bool {

@@ -73,7 +73,7 @@ func TestMissingPermissions(t *testing.T) {
 				want = append(want, "sluice-cni")
 			}
 			r.until("the missing permissions are reported", func() bool {
-				text := r.reasons(observe.Rights)
+				text := r.reasons(observe.Permissions)
 				unnamed := func(verb string) bool {
 					return !strings.Contains(text, "cannot "+verb+" resource ")
 				}
@@ -118,9 +118,9 @@ func TestReadyOnceAllPermissionsAreKnown(t *testing.T) {
 		return slices.Contains(tn.chain(), "sluice-cni") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
-	if text := r.reasons(observe.Rights); r.readiness().Ready ||
+	if text := r.reasons(observe.Permissions); r.readiness().Ready ||
 		text != "false the node's pods have not been requested yet" {
-		t.Errorf("the part rights is %s; want it not ready, because no pods were requested", text)
+		t.Errorf("the part permissions is %s; want it not ready, because no pods were requested", text)
 	}
 	for _, answer := range answers {
 		answer()
@@ -144,13 +144,13 @@ func TestTaintStaysUntilThePluginsPermissionIsKnown(t *testing.T) {
 			strings.HasPrefix(r.reasons(observe.Socket), "true") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
-	if text := r.reasons(observe.Rights); text != "false the agent has not checked yet whether the plugin may read pods" {
-		t.Errorf("the part rights is %s; want it not ready, because the permission was not checked", text)
+	if text := r.reasons(observe.Permissions); text != "false the agent has not checked yet whether the plugin may read pods" {
+		t.Errorf("the part permissions is %s; want it not ready, because the permission was not checked", text)
 	}
 	tn.ForbidPods("get")
 	release()
 	r.until("the missing permission is reported", func() bool {
-		return strings.Contains(r.reasons(observe.Rights), "cannot get resource ")
+		return strings.Contains(r.reasons(observe.Permissions), "cannot get resource ")
 	})
 	if got := tn.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
 		t.Errorf("taints without the permission: %s, want all", got)

@@ -70,7 +70,7 @@ func advice(part string) string {
 	case observe.Runtime:
 		return "restart the named pods; if it happens again, restart the container runtime, " +
 			"which may use an old configuration"
-	case observe.Rights:
+	case observe.Permissions:
 		return "restore the roles of the ServiceAccount (helm upgrade does); " +
 			"the kubelet replaces a rejected token within ten minutes"
 	case observe.Kubeconfig:

@@ -53,15 +53,15 @@ func TestStatus(t *testing.T) {
 		t.Errorf("the status is %+v, want a healthy node-1 with version test", s)
 	}
 	for name, want := range map[string]string{
-		"kernel":    "ok: it supports the rules with backend nft | ",
-		"chain":     "ok: the runtime uses 10-net.conflist, which had these plugins: bridge",
-		"plugin":    "ok: " + tn.path("bin/sluice-cni"),
-		"rights":    "ok:  | ",
-		"api":       "ok: the token expires at ",
-		"socket":    "ok:  | ",
-		"pods":      "unknown: 1 unknown | see the events of the pods; pods whose network namespace is not found",
-		"drift":     "ok: none since the agent started | ",
-		"conflicts": "ok: none since the agent started | ",
+		"kernel":      "ok: it supports the rules with backend nft | ",
+		"chain":       "ok: the runtime uses 10-net.conflist, which had these plugins: bridge",
+		"plugin":      "ok: " + tn.path("bin/sluice-cni"),
+		"permissions": "ok:  | ",
+		"api":         "ok: the token expires at ",
+		"socket":      "ok:  | ",
+		"pods":        "unknown: 1 unknown | see the events of the pods; pods whose network namespace is not found",
+		"drift":       "ok: none since the agent started | ",
+		"conflicts":   "ok: none since the agent started | ",
 	} {
 		if got := topic(s, name); !strings.HasPrefix(got, want) {
 			t.Errorf("the topic %s is %q, want the prefix %q", name, got, want)

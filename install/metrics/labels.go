@@ -8,7 +8,7 @@ var (
 	part    = Label{"part", []string{"binary", "kubeconfig", "configuration"}}
 	// readyPart contains all requirements for the success of an ADD.
 	readyPart = Label{"part", []string{
-		"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket", "ambient",
+		"kernel", "binary", "configuration", "permissions", "runtime", "kubeconfig", "socket", "ambient",
 	}}
 	// decision is the decision of ADD about a pod: redirect, ambient, skip, unreadable because the
 	// pod could not be read, or undecided because the call failed before the decision.

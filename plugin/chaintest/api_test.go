@@ -25,9 +25,9 @@ type fault struct {
 	hangs, hasOneAttempt bool
 }
 
-// faults contains the faults of which short runs cover a sample. slowFaults contains further faults,
-// which only long runs cover, because the plugin repeats its attempts until the budget is used up.
-// testdata/unreadable.txt contains the errors that users see.
+// faults contains the faults of which short runs cover a sample. slowFaults contains further
+// faults, which only long runs cover, because the plugin repeats its attempts until the budget is
+// used up. testdata/unreadable.txt contains the errors that users see.
 var faults, slowFaults = []fault{
 	{"401", always(apiservertest.Unauthorized()), false, true},
 	{"403", always(apiservertest.Forbidden()), false, true},

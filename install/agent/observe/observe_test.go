@@ -82,7 +82,7 @@ func TestCombine(t *testing.T) {
 		{
 			"a permission is missing, and socket and kubeconfig are ready",
 			[]observe.Part{
-				kernel, part(observe.Rights, false), part(observe.Kubeconfig, true),
+				kernel, part(observe.Permissions, false), part(observe.Kubeconfig, true),
 				part(observe.Socket, true),
 			},
 			false,

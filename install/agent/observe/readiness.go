@@ -8,7 +8,7 @@ import (
 
 // A Part is a part of the installation.
 type Part struct {
-	// Name is kernel, binary, configuration, rights, runtime, kubeconfig, socket or ambient.
+	// Name is kernel, binary, configuration, permissions, runtime, kubeconfig, socket or ambient.
 	Name string `json:"name"`
 	// Ready is set if the part has no problem, as far as known. A problem may make pods fail, or
 	// start without redirection.
@@ -49,7 +49,7 @@ const (
 	Kernel        = "kernel"
 	Binary        = "binary"
 	Configuration = "configuration"
-	Rights        = "rights"
+	Permissions   = "permissions"
 	Runtime       = "runtime"
 	Kubeconfig    = "kubeconfig"
 	Socket        = "socket"
