@@ -1,6 +1,7 @@
 package kerneltest_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -157,7 +158,7 @@ func TestKernelFacts(t *testing.T) {
 	for _, f := range facts() {
 		t.Run(f.name, func(t *testing.T) {
 			if err := n.Load(f.ruleset); err != nil {
-				t.Fatalf("%v\n%s", err, f.ruleset)
+				t.Fatalf("load the ruleset: %v\n%s", err, f.ruleset)
 			}
 			live, err := n.Read()
 			if err != nil {
@@ -184,8 +185,8 @@ func TestKernelFacts(t *testing.T) {
 			}
 			o := observations[len(packets)-1]
 			effect, err := o.Effect(&p)
-			if err != nil || o.Err != nil {
-				t.Fatalf("the packet cannot be sent or observed: %v, %v", o.Err, err)
+			if err := errors.Join(o.Err, err); err != nil {
+				t.Fatalf("the packet cannot be sent or observed: %v", err)
 			}
 			if effect.String() != f.want {
 				t.Errorf("%s\nthe kernel: %s\nwant:       %s", f.ruleset, effect, f.want)
@@ -203,8 +204,8 @@ func TestKernelFacts(t *testing.T) {
 				predicted = predicted || kerneltest.Predicts(&p, a, effect, listeners)
 			}
 			if !predicted {
-				t.Errorf("the kernel: %s\nthe model: %s %+v\n%s", effect, outcome, outcome,
-					f.ruleset)
+				t.Errorf("the model does not predict the effect\nthe kernel: %s\nthe model:  %s %+v\n%s",
+					effect, outcome, outcome, f.ruleset)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package kerneltest_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
@@ -49,8 +50,8 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 		for i, o := range observations {
 			p := packets[i]
 			effect, err := o.Effect(&p)
-			if o.Err != nil || err != nil {
-				t.Fatalf("%s cannot be sent or observed: %v, %v: %v", p, o.Err, err, o.Entries)
+			if err := errors.Join(o.Err, err); err != nil {
+				t.Fatalf("%s cannot be sent or observed: %v: %v", p, err, o.Entries)
 			}
 			want := kerneltest.Effect{
 				To: p.Destination, Mark: p.Mark,
@@ -67,7 +68,7 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 				}
 			}
 			if effect != want {
-				t.Errorf("%s: %s, want %s", p, effect, want)
+				t.Errorf("%s: effect %s, want %s", p, effect, want)
 			}
 			last := o.Entries[len(o.Entries)-1]
 			if last.State != p.State {

@@ -22,10 +22,10 @@ func TestModelPredictsTracedPaths(t *testing.T) {
 		for err == nil && len(counts.Failures) > 0 && shouldShrink() {
 			small, err := n.ShrinkPath(counts.Failures[0])
 			if !errors.Is(err, kerneltest.ErrNotRepeated) {
-				t.Errorf("%v\n%s", err, small)
+				t.Error(describeFailure(small, err))
 				break
 			}
-			t.Logf("%v\n%s", err, small)
+			t.Log(describeFailure(small, err))
 			counts.Failures = counts.Failures[1:]
 		}
 		return counts, err

@@ -1,6 +1,7 @@
 package kerneltest_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -63,8 +64,8 @@ func sendSYN(t *testing.T, n *kerneltest.Network) kerneltest.Effect {
 		t.Fatal(err)
 	}
 	effect, err := o[0].Effect(&p)
-	if err != nil || o[0].Err != nil {
-		t.Fatalf("the packet cannot be sent or observed: %v, %v", o[0].Err, err)
+	if err := errors.Join(o[0].Err, err); err != nil {
+		t.Fatalf("the packet cannot be sent or observed: %v", err)
 	}
 	return effect
 }

@@ -2,6 +2,7 @@ package kerneltest_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -66,10 +67,10 @@ func TestModelPredictsKernel(t *testing.T) {
 		if err == nil && len(counts.Failures) > 0 && shouldShrink() {
 			small, err := n.Shrink(counts.Failures[0])
 			if errors.Is(err, kerneltest.ErrNotRepeated) {
-				t.Logf("%v\n%s", err, small)
+				t.Log(describeFailure(small, err))
 				counts.Failures = counts.Failures[1:]
 			} else {
-				t.Errorf("%v\n%s", err, small)
+				t.Error(describeFailure(small, err))
 			}
 		}
 		return counts, err
@@ -83,6 +84,14 @@ func TestModelPredictsKernel(t *testing.T) {
 		t.Errorf("%.1f %% of the pairs with rulesets of iptables are undecided, want at most %d %%",
 			share.Percent(), maxUndecided)
 	}
+}
+
+// describeFailure returns the text of a failure, and the error of shrinking it if there is one.
+func describeFailure(f fmt.Stringer, shrinkErr error) string {
+	if shrinkErr != nil {
+		return fmt.Sprintf("shrink the failure: %v\n%s", shrinkErr, f)
+	}
+	return f.String()
 }
 
 // TestDecisionsHoldInKernel decides whether the rulesets of random pairs are equivalent, and
@@ -100,7 +109,7 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 		counts, err := n.PairTrial(seed, packetsOfRuleset)
 		if err == nil && len(counts.Failures) > 0 && shouldShrink() {
 			small, err := n.ShrinkPair(counts.Failures[0])
-			t.Errorf("%v\n%s", err, small)
+			t.Error(describeFailure(small, err))
 		}
 		return counts, err
 	})

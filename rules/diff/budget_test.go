@@ -292,7 +292,7 @@ func TestExplainIsLinearInConditions(t *testing.T) {
 		if limit := runLimited(func() {
 			explain(&rs, p, assumptions{shared: newSharedState(&rs), meter: m})
 		}); limit != "" {
-			t.Fatal(limit)
+			t.Fatalf("%d rules: limit %q, want none", n, limit)
 		}
 		return readings * stepsPerReading
 	}

@@ -120,7 +120,7 @@ func TestTablesGrow(t *testing.T) {
 	whole := s.unite(sets)
 	for i, one := range sets {
 		if one != s.is(destination, number(uint32(i*7919))) || s.minus(one, whole) != none {
-			t.Fatalf("the set of number %d has changed or is not in the union", i)
+			t.Fatalf("set %d has changed or is not in the union", i)
 		}
 	}
 	if n := len(s.spans(destination, whole)); n != len(sets) {
