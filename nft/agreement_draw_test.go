@@ -143,8 +143,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 }
 
 // canCallAsClient reports whether a proxy in the pod can call an address from the address of a
-// client outside the pod. The proxy receives the replies only if the rules mark them and a policy route
-// delivers them to the pod.
+// client outside the pod. The proxy receives the replies only if the rules mark them and a policy
+// route delivers them to the pod.
 func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	captures := r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {
@@ -201,7 +201,7 @@ func someOf[T any](t *rapid.T, label string, values []T, n int) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, n).Draw(t, label)
 }
 
-// somePortRanges draws at most three ranges of ports, in half of the cases none.
+// somePortRanges draws one to three ranges of ports, or none in half of the cases.
 func somePortRanges(t *rapid.T, label string) []rules.PortRange {
 	if rapid.Bool().Draw(t, "no "+label) {
 		return nil

@@ -23,7 +23,7 @@ const minCalls, maxCalls = 10, 25
 // TestModelAgreesWithKernel compares the server that answers a call with the server that the model
 // predicts (diff.Explain), for random parameters and random calls. A failure prints the seed and
 // writes a file under testdata/rapid, which the next run tries first. SLUICE_LONG=1 in the
-// environment increases the number of rulesets tenfold.
+// environment increases the number of rulesets.
 func TestModelAgreesWithKernel(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	t.Parallel()

@@ -130,14 +130,14 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 			err := c.commit(tx)
 			var kernelErr *KernelError
 			if !errors.As(err, &kernelErr) {
-				t.Fatalf("%v, want a KernelError", err)
+				t.Fatalf("error %v, want a KernelError", err)
 			}
 			if want := fmt.Sprintf("the kernel refuses to %s: ",
 				rejected); !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("%v, want an error that begins with %q", err, want)
+				t.Errorf("error %v, want an error that begins with %q", err, want)
 			}
 			if !strings.Contains(err.Error(), row.want) {
-				t.Errorf("%v, want an error that contains %q", err, row.want)
+				t.Errorf("error %v, want an error that contains %q", err, row.want)
 			}
 		})
 	}
@@ -154,7 +154,7 @@ func TestErrorsThatConcernNoObjectAreClassified(t *testing.T) {
 		return [][]byte{encodeError(0, unix.EPERM, 0)}
 	})
 	if err := c.commit(tx); !IsNotPermitted(err) || IsNotSupported(err) {
-		t.Errorf("%v, want a permission error", err)
+		t.Errorf("error %v, want a permission error", err)
 	}
 	// Without nf_tables in the kernel, nfnetlink returns EINVAL for the unknown subsystem.
 	c = scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
@@ -162,6 +162,6 @@ func TestErrorsThatConcernNoObjectAreClassified(t *testing.T) {
 	})
 	if _, err := c.findSluiceTable(); !IsNotSupported(err) ||
 		!strings.Contains(err.Error(), FeatureTables.Option) {
-		t.Errorf("%v, want a not-supported error that names %s", err, FeatureTables.Option)
+		t.Errorf("error %v, want a not-supported error that names %s", err, FeatureTables.Option)
 	}
 }

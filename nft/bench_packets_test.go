@@ -19,8 +19,8 @@ import (
 
 // BenchmarkConnect compares the time to connect through the rules of Sluice, through the
 // iptables-legacy rules of istio-init, and without rules. The rules exclude no prefixes, then 1,000
-// prefixes of each family. They redirect the connection to a listener in the same pod. Without
-// rules, the connection is made to this listener directly.
+// IPv4 prefixes; Sluice's rules also exclude 1,000 IPv6 prefixes. They redirect the connection to a
+// listener in the same pod. Without rules, the connection is made to this listener directly.
 func BenchmarkConnect(b *testing.B) {
 	netnstest.RequireRoot(b)
 	restore := netnstest.RequireBinary(b, "iptables-legacy-restore")

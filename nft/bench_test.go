@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// prefixCounts contains the numbers of excluded prefixes of each family to measure.
+// prefixCounts contains the numbers of excluded prefixes of each family with which benchmarks run.
 var prefixCounts = []int{0, 1000, 10000}
 
 // sidecar returns the injector's parameters for a dual-stack pod with DNS capture, with n excluded

@@ -93,7 +93,7 @@ func TestApplyGivesUpIfTheGateIsAlwaysDeleted(t *testing.T) {
 	mustApply(t, ns, from, Created)
 	var deletion strings.Builder
 	for _, c := range gate() {
-		// The command to add the chain prevents an error if it does not exist.
+		// The command to add the chain prevents an error if the chain does not exist.
 		for _, verb := range []string{"add", "flush", "delete"} {
 			fmt.Fprintf(&deletion, "%s chain inet %s %s\n", verb, rules.TableName, c.Name)
 		}
@@ -119,9 +119,8 @@ func TestApplyGivesUpIfTheGateIsAlwaysDeleted(t *testing.T) {
 }
 
 // applyCountingBatches applies the tables of the ruleset, and returns the number of transactions
-// and the error of the last one.
-// reject selects the transactions that the kernel rejects, by their number from 1. If reject is
-// nil, the kernel rejects none.
+// and the error of the application. reject selects the transactions that the kernel rejects, by
+// their number from 1. If reject is nil, the kernel rejects none.
 func applyCountingBatches(
 	t *testing.T, ns *netns.NS, rs rules.Ruleset, reject func(n int32) bool,
 ) (int32, error) {

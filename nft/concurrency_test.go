@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTwoProcessesInstallAtOnce begins each round in an empty namespace. It does not check the
+// TestTwoProcessesInstallConcurrently begins each round in an empty namespace. It does not check the
 // ruleset of a round that takes longer than the timeout of the lock, for example on a busy machine:
 // the namespace may then have the rules of one ruleset and the routes of the other.
-func TestTwoProcessesInstallAtOnce(t *testing.T) {
+func TestTwoProcessesInstallConcurrently(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	names := []string{"exclusions-dual", "tproxy-dual"}
@@ -79,7 +79,7 @@ func TestConcurrentInstallersOfAllExamples(t *testing.T) {
 		names = append(names, e.name)
 	}
 	for range repetitions(1, 50) {
-		locked := atOnce(t, len(examples), func(i int) error {
+		locked := runConcurrently(t, len(examples), func(i int) error {
 			for j := range examples {
 				if _, err := Apply(ns, example(names[(i+j)%len(names)])); err != nil {
 					return err
@@ -97,15 +97,14 @@ func TestConcurrentInstallersOfAllExamples(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce covers concurrent updates by calls that do not hold the lock, as after
-// the timeout of the lock. The kernel must reject a transaction if the set has changed since the
-// read.
-func TestUpdatesOfOneSetAtOnce(t *testing.T) {
+// TestConcurrentUpdatesOfOneSet covers updates by calls that do not hold the lock, as after the
+// timeout of the lock. The kernel must reject a transaction if the set has changed since the read.
+func TestConcurrentUpdatesOfOneSet(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	mustApply(t, ns, manyPrefixes(0, 50), Created)
 	for range repetitions(20, 500) {
-		atOnce(t, 4, func(i int) error {
+		runConcurrently(t, 4, func(i int) error {
 			return ns.Do(func() error {
 				c, err := dial()
 				if err != nil {
@@ -127,13 +126,13 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	}
 }
 
-// TestInstallersAndRemoversAtOnce checks that one complete ruleset or no ruleset remains.
-func TestInstallersAndRemoversAtOnce(t *testing.T) {
+// TestConcurrentInstallersAndRemovers checks that one complete ruleset or no ruleset remains.
+func TestConcurrentInstallersAndRemovers(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	names := []string{"tproxy-dual", "exclusions-dual"}
 	for range repetitions(10, 100) {
-		locked := atOnce(t, 4, func(i int) error {
+		locked := runConcurrently(t, 4, func(i int) error {
 			for range 3 {
 				if i%2 == 0 {
 					if _, err := Apply(ns, example(names[i/2])); err != nil {
@@ -195,13 +194,13 @@ func TestForeignChangesOfALongTable(t *testing.T) {
 	}
 }
 
-func TestSixtyFourNamespacesAtOnce(t *testing.T) {
+func TestSixtyFourNamespacesConcurrently(t *testing.T) {
 	t.Parallel()
 	namespaces := make([]*netns.NS, 64)
 	for i := range namespaces {
 		namespaces[i] = netnstest.New(t)
 	}
-	atOnce(t, len(namespaces), func(i int) error {
+	runConcurrently(t, len(namespaces), func(i int) error {
 		for j := range repetitions(2, 20) {
 			// Use a different ruleset in each namespace to detect mix-ups.
 			want := manyPrefixes(i, 2+j)
@@ -220,12 +219,12 @@ func TestSixtyFourNamespacesAtOnce(t *testing.T) {
 	})
 }
 
-// atOnce calls do in n goroutines, which start together. locked reports whether all calls ended
-// within the timeout of the lock. If so, no call has continued without the lock. A call may return
-// errBusy, because the other calls may change the ruleset during every attempt to read it. A call
-// without the lock may also give up, because the other calls may change the ruleset before each of
-// its transactions.
-func atOnce(t *testing.T, n int, do func(i int) error) (locked bool) {
+// runConcurrently calls do in n goroutines, which start together. locked reports whether all calls
+// ended within the timeout of the lock. If so, no call has continued without the lock. A call may
+// return errBusy, because the other calls may change the ruleset during every attempt to read it. A
+// call without the lock may also give up, because the other calls may change the ruleset before
+// each of its transactions.
+func runConcurrently(t *testing.T, n int, do func(i int) error) (locked bool) {
 	t.Helper()
 	var ready, done sync.WaitGroup
 	begin := make(chan struct{})

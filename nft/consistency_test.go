@@ -67,7 +67,7 @@ func TestReaderNeverReturnsAMixtureOfSets(t *testing.T) {
 	t.Log(seen)
 }
 
-// sameTables compares rulesets without their routing.
+// sameTables reports whether the rulesets are equal except for their routing.
 func sameTables(a, b rules.Ruleset) bool {
 	return rules.Equal(rules.Ruleset{Tables: a.Tables}, rules.Ruleset{Tables: b.Tables})
 }

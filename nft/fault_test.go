@@ -126,7 +126,7 @@ func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 			var kernelErr *KernelError
 			if err := c.commit(tx); !errors.As(err, &kernelErr) || kernelErr.Errno != unix.EEXIST ||
 				kernelErr.msg != unix.NFT_MSG_NEWTABLE {
-				t.Fatalf("%v, want an error because the table exists", err)
+				t.Fatalf("error %v, want an error because the table exists", err)
 			}
 			if id, err := c.generation(); err != nil || id == 0 {
 				t.Errorf("generation %d, error %v, want a generation other than 0", id, err)
@@ -264,7 +264,7 @@ func TestUnresponsiveKernelIsAnError(t *testing.T) {
 				ApplyOptions{})
 			if err := a.apply(step{}); err == nil ||
 				!strings.Contains(err.Error(), "the kernel does not answer") {
-				t.Errorf("%v, want the error that the kernel does not answer", err)
+				t.Errorf("error %v, want the error that the kernel does not answer", err)
 			}
 			if n := requests.Load(); n > 3 {
 				t.Errorf("%d requests, want at most 3", n)

@@ -124,13 +124,13 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				}
 				missing = append(missing, s.Feature)
 				if !IsNotSupported(s.Err) || IsNotPermitted(s.Err) || !errors.Is(s.Err, row.errno) {
-					t.Errorf("%v, want an error of a missing feature that wraps %v", s.Err, row.errno)
+					t.Errorf("error %v, want an error of a missing feature that wraps %v", s.Err, row.errno)
 				}
 				for _, want := range []string{
 					s.Feature.Name, s.Feature.Option, ", module nf", s.Feature.Since,
 				} {
 					if !strings.Contains(s.Err.Error(), want) {
-						t.Errorf("%v, want an error that contains %q", s.Err, want)
+						t.Errorf("error %v, want an error that contains %q", s.Err, want)
 					}
 				}
 			}
@@ -143,7 +143,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 		return [][]byte{encodeError(0, unix.EPERM, 0)}
 	})
 	if _, err := c.probe(); !IsNotPermitted(err) || IsNotSupported(err) {
-		t.Errorf("%v, want a permission error", err)
+		t.Errorf("error %v, want a permission error", err)
 	}
 }
 

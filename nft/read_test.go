@@ -176,7 +176,7 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	changed, err := ReadSince(ns, generation, first.Routing)
 	if err != nil || len(changed.Tables) != 1 || len(changed.Tables[0].Chains[0].Rules) != 2 ||
 		changed.Generation == generation {
-		t.Errorf("%v at generation %d, error %v, want 2 rules at another generation",
+		t.Errorf("tables %v at generation %d, error %v, want 2 rules at another generation",
 			changed.Tables, changed.Generation, err)
 	}
 }

@@ -85,7 +85,8 @@ func startNetwork(
 	return b
 }
 
-// applyRedirect applies the redirection to the network's pod and returns the ruleset of the kernel.
+// applyRedirect applies the redirection to the network's pod and returns the ruleset that it reads
+// from the kernel.
 func applyRedirect(t *testing.T, b *testbed.Network, r rules.Redirect) rules.Ruleset {
 	t.Helper()
 	if err := r.Validate(); err != nil {
@@ -165,7 +166,8 @@ func checkAddrs(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 		return nil
 	}
 	// NAT changes the source port of a connection if an earlier connection from the same port was
-	// redirected to the same address. Therefore the ports are compared only in TPROXY mode.
+	// redirected to the same address. Therefore the ports are compared only if TPROXY captured
+	// the packet.
 	if a.Peer.Addr() != a.Source.Addr() || a.Peer != a.Source && outcome.TProxy != 0 {
 		return fmt.Errorf("source address %s, want %s", a.Peer, a.Source)
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAChangeOfSomePrefixesUpdatesTheSetInPlace changes a set of 1,000 prefixes 20.0.0.0/24,
-// 20.0.2.0/24 and so on. Some elements start or end at the same key as an element that is kept.
+// TestAChangeOfSomePrefixesUpdatesTheSetInPlace changes two sets: of the 1,000 prefixes 20.0.0.0/24,
+// 20.0.2.0/24 and so on, and of 1,000 IPv6 prefixes. Some elements start or end at the same key as
+// an element that is kept.
 func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	const n = 1000
 	var base []netip.Prefix
@@ -186,8 +187,8 @@ func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 	}
 }
 
-// TestSetThatAnotherProgramChangedIsRepaired covers sets with elements that the encoder does not
-// write: adjacent intervals, and the end element that the nft command adds before the first
+// TestSetThatAnotherProgramChangedIsRepaired also covers elements that the encoder does not write:
+// adjacent intervals, and the end element that the nft command adds before the first
 // interval.
 func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{

@@ -31,14 +31,15 @@ func TestOwnersAreUnknownWithoutIDMaps(t *testing.T) {
 	checkUndecided(t, network, testbed.ProxyOwner, established.Options{ProcDir: "/proc"})
 }
 
-// TestConnectionsWithUnknownGroupAreKept covers a connection that bypasses the proxy unless its
+// TestConnectionsWithUnknownGroupAreKept covers a connection that may bypass the proxy only if its
 // socket has the proxy's group.
 func TestConnectionsWithUnknownGroupAreKept(t *testing.T) {
 	checkUndecided(t, newNetwork(t, rules.ModeRedirect), testbed.ApplicationOwner,
 		established.Options{})
 }
 
-// checkUndecided checks that a connection of the owner that was opened without rules is undecided.
+// checkUndecided checks that a connection that the owner opened while the rules were missing is
+// undecided.
 func checkUndecided(
 	t *testing.T, network *testbed.Network, owner rules.Owner, o established.Options,
 ) {

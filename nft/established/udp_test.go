@@ -12,8 +12,7 @@ import (
 
 // TestUDPConnectionsInTheGapAreUndecided covers DNS queries, whose capture depends on the owner of
 // the socket. End does not know the owners of UDP sockets. The rules assign another conntrack zone
-// to captured queries. Therefore they capture the next query of the application's socket
-// nevertheless.
+// to captured queries, and therefore capture the next query of the application's socket.
 func TestUDPConnectionsInTheGapAreUndecided(t *testing.T) {
 	network := newNetwork(t, rules.ModeRedirect)
 	r := rules.DefaultRedirect()

@@ -49,7 +49,7 @@ func TestDoNests(t *testing.T) {
 	}
 }
 
-func TestDoInManyNamespacesAtOnce(t *testing.T) {
+func TestDoInManyNamespacesConcurrently(t *testing.T) {
 	var own *netns.NS
 	original := own.ID()
 	var wg sync.WaitGroup

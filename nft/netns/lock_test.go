@@ -33,7 +33,7 @@ func TestLockHasOneHolderAtATime(t *testing.T) {
 	}
 	group.Wait()
 	if maxHolders.Load() != 1 {
-		t.Errorf("%d goroutines held the lock at once, want 1", maxHolders.Load())
+		t.Errorf("%d goroutines held the lock at the same time, want 1", maxHolders.Load())
 	}
 }
 

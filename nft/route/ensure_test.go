@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The lines of [state] for the parts of the routing everything.
+// The lines that [state] returns for the parts of the routing in the variable everything.
 var (
 	state4 = []string{
 		"-4 rule 133 from all fwmark 0x539 lookup 133",

@@ -51,7 +51,7 @@ func TestRoutesOfAChange(t *testing.T) {
 		name   string
 		before []string
 		want   rules.Routing
-		// withoutLock means that the caller does not hold the lock of the namespace.
+		// withoutLock is set if the caller does not hold the lock of the namespace.
 		withoutLock bool
 		// found and err are the results of the change of rules.
 		found sluiceRules
@@ -170,14 +170,14 @@ func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	checkState(t, n, join(state4, state6, statePassthrough)...)
 }
 
-// TestFailedFinishCountsSuccessfulSteps checks that Finish returns an error for failed steps, and
-// the number of objects that were changed nevertheless.
+// TestFailedFinishCountsSuccessfulSteps checks that Finish returns an error for failed steps,
+// together with the number of changed objects.
 func TestFailedFinishCountsSuccessfulSteps(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []string
 		want   rules.Routing
-		// withoutLock means that the caller does not hold the lock of the namespace.
+		// withoutLock is set if the caller does not hold the lock of the namespace.
 		withoutLock bool
 		// during makes Finish fail. It is called during the change of rules.
 		during  func(t *testing.T, n *netns.NS) (restore func())

@@ -139,7 +139,7 @@ func mustEnsure(t testing.TB, n *netns.NS, want rules.Routing) route.Change {
 	return change
 }
 
-// enableSysctl writes 1 into a file under /proc/sys/net.
+// enableSysctl writes 1 into a file under /proc/sys/net of the namespace.
 func enableSysctl(t testing.TB, n *netns.NS, name string) {
 	t.Helper()
 	err := n.Do(func() error { return os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0) })

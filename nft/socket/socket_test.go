@@ -135,7 +135,7 @@ func TestWaitConnectedReturnsTheError(t *testing.T) {
 				unix.ECONNREFUSED)
 		}
 	}
-	// A backlog of 0 allows one connection that is not accepted.
+	// A backlog of 0 allows one connection that waits to be accepted.
 	fd := open(t, ns, netip.AddrPortFrom(loopbacks[0], 0))
 	full := socket.FromFD(fd)
 	defer full.Close()

@@ -20,7 +20,7 @@ var (
 
 // Options configure a [Network]. The zero value is a pod with eth0 and lo, with IPv4 and IPv6.
 type Options struct {
-	// Pod is an existing namespace for the pod, which the caller must close. If Pod is nil, New
+	// Pod is an existing namespace for the pod. The caller must close it. If Pod is nil, New
 	// creates a namespace.
 	Pod *netns.NS
 	// IDBase is added to the user and group ids of the pod's processes. It is the first host id of
@@ -82,8 +82,7 @@ func (n *Network) identity(owner rules.Owner) identity {
 	}
 }
 
-// StopProxy closes all sockets of the proxy at once, as a crash does. Without a proxy it does
-// nothing.
+// StopProxy closes all sockets of the proxy, as a crash does. Without a proxy it does nothing.
 func (n *Network) StopProxy() {
 	n.mu.Lock()
 	p := n.proxy

@@ -229,7 +229,7 @@ func TestStartProxyRejectsASecondProxyAndUsedPorts(t *testing.T) {
 	n.StopProxy()
 	if got, err := n.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil ||
 		got.By != testbed.Application {
-		t.Errorf("%v, error %v, want the application on the released port", got, err)
+		t.Errorf("answer %v, error %v, want the application on the released port", got, err)
 	}
 	err := n.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if !errors.Is(err, unix.EADDRINUSE) {
@@ -257,7 +257,7 @@ func TestStoppedProxyReleasesItsPorts(t *testing.T) {
 	n.StopProxy()
 	got, err := n.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Application {
-		t.Errorf("%v, error %v, want the application on the released port", got, err)
+		t.Errorf("answer %v, error %v, want the application on the released port", got, err)
 	}
 }
 

@@ -72,7 +72,7 @@ func AbandonRequest(t testing.TB, w *Watcher, ns *netns.NS) {
 	}
 }
 
-// RemoveAll makes the watcher process the removal of all ids.
+// RemoveAll makes the watcher handle the removal of each id.
 func RemoveAll(w *Watcher) {
 	w.mu.Lock()
 	namespaces := maps.Clone(w.namespaces)

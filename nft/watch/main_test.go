@@ -58,8 +58,8 @@ func nextEvent(t testing.TB, w *watch.Watcher) watch.Event {
 	return e
 }
 
-// checkNoEvent checks that no event is pending: it makes a change for each socket in a new
-// namespace, and fails if an event of another namespace precedes the events of these changes.
+// checkNoEvent checks that no event is pending: in a new namespace, it makes one change for each
+// socket of the watcher, and fails if an event of another namespace precedes these changes.
 func checkNoEvent(t testing.TB, w *watch.Watcher) {
 	t.Helper()
 	marker := netnstest.New(t)

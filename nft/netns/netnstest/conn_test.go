@@ -97,7 +97,7 @@ func echo(t *testing.T, ns *netns.NS, addr string) {
 	})
 }
 
-// zone returns the IPv6 zone for binding ip on eth0, "" if ip needs none.
+// zone returns the IPv6 zone for binding ip on eth0, or "" if ip needs no zone.
 func zone(ip net.IP) string {
 	if ip.IsLinkLocalUnicast() {
 		return "eth0"

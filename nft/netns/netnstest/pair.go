@@ -14,9 +14,9 @@ import (
 // The neighbor is the pod's default gateway and accepts packets to its own addresses
 // and to every address outside 10.244.1.0/24, fd00:10:244:1::/64, fe80::/64, and the
 // networks of [testbed.MachineIP4] and [testbed.MachineIP6]. Every connection of the
-// pod to such an address reaches a listener of the neighbor on 0.0.0.0 or [::], and replies have
-// the address as their source. The neighbor may also bind any address, which a UDP
-// server needs to reply from an address that no interface has.
+// pod to such an address reaches a listener of the neighbor on 0.0.0.0 or [::], and
+// replies have the address as their source. The neighbor may also bind any address,
+// which a UDP server needs to reply from an address that no interface has.
 type Pair struct {
 	Pod, Neighbor            *netns.NS
 	PodIP4, PodIP6           netip.Addr // 10.244.1.5, fd00:10:244:1::5

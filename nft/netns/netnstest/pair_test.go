@@ -99,7 +99,7 @@ func TestNoAddressIsTentative(t *testing.T) {
 				ip := a.(*net.IPNet).IP
 				l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Zone: zone(ip)})
 				if err != nil {
-					t.Errorf("%v: %v", a, err)
+					t.Errorf("listen on %v: %v", a, err)
 					continue
 				}
 				_ = l.Close()
