@@ -306,7 +306,7 @@ func TestExpressionsEqualTheExpressionsOfTheNftCommand(t *testing.T) {
 				want.addAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 			}
 			if diff := cmp.Diff(describe(want.buf), describe(expressionsOf(t, r))); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
+				t.Errorf("expressions (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -350,7 +350,7 @@ func checkMarshal(t *rapid.T, table *rules.Table, r *rules.Rule) {
 		want.addAttr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 	}
 	if diff := cmp.Diff(describe(want.buf), describe(e.buf)); diff != "" {
-		t.Fatalf("%s: -library +encoder\n%s", r, diff)
+		t.Fatalf("%s: expressions (-library +encoder):\n%s", r, diff)
 	}
 }
 

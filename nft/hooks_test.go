@@ -160,7 +160,7 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 		want[place] = hostDetail.ReplaceAllString(text, "")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 	if *update {
 		recordHooks(t, ns)
@@ -196,7 +196,7 @@ func TestHooksOfOtherKernels(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(want, formatHooks(lists)); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
+				t.Errorf("hooks (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -338,7 +338,7 @@ func TestLegacyTablesAreDistinguished(t *testing.T) {
 			Table: row.want,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("-want +got\n%s", diff)
+			t.Errorf("hooks (-want +got):\n%s", diff)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func TestTenThousandPrefixesOfEachFamilyAreOneTransaction(t *testing.T) {
 		t.Errorf("generation %d, then %d, want one transaction", before, after)
 	}
 	if result.Elements != 20_000 || result.Sets != 2 {
-		t.Errorf("%+v, want 20000 elements in 2 sets", result)
+		t.Errorf("result %+v, want 20000 elements in 2 sets", result)
 	}
 	checkRuleset(t, ns, rs)
 	mustApply(t, ns, rs, Unchanged)

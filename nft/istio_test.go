@@ -137,7 +137,7 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 			"ISTIO_REDIRECT", removed, err)
 	}
 	if diff := cmp.Diff(before, istiotest.Run(t, ns, "", "nft", "list", "ruleset")); diff != "" {
-		t.Errorf("-before +after:\n%s", diff)
+		t.Errorf("ruleset (-before +after):\n%s", diff)
 	}
 }
 

@@ -255,7 +255,7 @@ func TestFindIdentifiesOnlyIstiosRules(t *testing.T) {
 				got = append(got, c.name+": "+strings.TrimPrefix(c.rules[p.Rule], "+"))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("rules identified as Istio's: -want +got:\n%s", diff)
+				t.Errorf("rules identified as Istio's (-want +got):\n%s", diff)
 			}
 			if len(found.Lines()) != len(found.Rules)+len(found.Chains) {
 				t.Errorf("lines %q, want one for each of %d rules and %d chains", found.Lines(),

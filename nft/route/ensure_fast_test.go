@@ -55,7 +55,7 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 			return fmt.Sprintf("%s flags 0x%x scope %d", a, a.Flags, a.Scope)
 		})
 		if diff := cmp.Diff(slowAddrs, fastAddrs, flags); diff != "" {
-			t.Errorf("-slow path +fast path:\n%s", diff)
+			t.Errorf("addresses of lo (-slow path +fast path):\n%s", diff)
 		}
 		if fast.Len() != slow.Len() {
 			t.Errorf("the fast path added %d objects, want %d", fast.Len(), slow.Len())

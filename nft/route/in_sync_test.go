@@ -190,10 +190,10 @@ func TestInSync(t *testing.T) {
 			found, err := route.Read(n)
 			if err != nil || !slices.Equal(found.Policies, tc.want.Policies) ||
 				!slices.Equal(found.LoopbackAddrs, tc.want.LoopbackAddrs) {
-				t.Errorf("in sync, but Read returns %+v, error %v", found, err)
+				t.Errorf("InSync returns true, but Read returns %+v, error %v", found, err)
 			}
 			if stale, err := route.Find(n, tc.want); err != nil || len(stale) > 0 {
-				t.Errorf("in sync, but Find returns %q, error %v", stale, err)
+				t.Errorf("InSync returns true, but Find returns %q, error %v", stale, err)
 			}
 		})
 	}

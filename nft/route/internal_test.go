@@ -40,7 +40,7 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 				return []int{1, 2}, tc.err
 			})
 			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.wantErr) || calls != tc.calls {
-				t.Errorf("got %v, %v after %d calls, want %v, %v after %d", got, err, calls,
+				t.Errorf("got %v, error %v after %d calls, want %v, error %v after %d", got, err, calls,
 					tc.want, tc.wantErr, tc.calls)
 			}
 		})

@@ -240,7 +240,7 @@ func TestPruneIstio(t *testing.T) {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(tc.removed, removed, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("-want +removed:\n%s", diff)
+				t.Errorf("removed objects (-want +got):\n%s", diff)
 			}
 			checkState(t, n, tc.remaining...)
 		})
@@ -260,7 +260,7 @@ func TestPruneIstioOfAmbientMode(t *testing.T) {
 	}
 	want := []string{`policy rule "ip -4 rule priority 32764 fwmark 0x111/0xfff lookup 100"`}
 	if diff := cmp.Diff(want, removed); diff != "" {
-		t.Errorf("-want +removed:\n%s", diff)
+		t.Errorf("removed objects (-want +got):\n%s", diff)
 	}
 }
 
@@ -324,7 +324,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(tc.found, found, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("-want +found:\n%s", diff)
+				t.Errorf("found objects (-want +got):\n%s", diff)
 			}
 			checkState(t, n, before...)
 			if _, err := route.Prune(n, tc.keep); err != nil {
@@ -335,7 +335,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(found, removed, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("-found +removed:\n%s", diff)
+				t.Errorf("objects of Istio (-found +removed):\n%s", diff)
 			}
 		})
 	}

@@ -107,7 +107,7 @@ func TestConnectionHasItsAddressesAndAbortResetsIt(t *testing.T) {
 				t.Errorf("original destination %s of a connection without NAT, want %s", got, addr)
 			}
 			if _, peer := l.Addrs(); peer.IsValid() {
-				t.Errorf("a listener has the peer %s", peer)
+				t.Errorf("a listener has the peer %s, want none", peer)
 			}
 			if _, err := client.WriteString("x"); err != nil {
 				t.Fatal(err)
