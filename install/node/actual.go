@@ -17,10 +17,9 @@ import (
 type Actual struct {
 	// Files contains the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
-	// PluginDirs maps the name of each subdirectory of the configuration directory to true if the
-	// subdirectory contains plugins. A list loads plugins from the subdirectory with the name of
-	// the list's network.
-	PluginDirs map[string]bool
+	// PluginDirs contains the subdirectories of the configuration directory by name. A list loads
+	// plugins from the subdirectory with the name of the list's network.
+	PluginDirs map[string]PluginDir
 	// Entries contains the journal entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
 	// Executables maps each of [Settings.ReplacedTypes] to true if the plugin's executable exists
@@ -35,6 +34,14 @@ type File struct {
 	Err  error // why the file cannot be read
 	// Incomplete is set if the file became invalid recently: a program may be writing it.
 	Incomplete bool
+}
+
+// A PluginDir is a subdirectory from which a list may load plugins.
+type PluginDir struct {
+	// HasPlugins is set if the subdirectory contains files with the extension .conf.
+	HasPlugins bool
+	// Err is the reason why runtimes that load plugins from the subdirectory reject the list.
+	Err error
 }
 
 // configurations returns the files except those with the given names.
@@ -68,7 +75,7 @@ func binKey(name string) string  { return "bin/" + name }
 
 // readConfigurations reads the configuration directory. It returns the values of [Actual.Files] and
 // [Actual.PluginDirs].
-func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
+func readConfigurations(dir string) (map[string]File, map[string]PluginDir, error) {
 	if err := checkExists(dir); err != nil {
 		return nil, nil, err
 	}
@@ -76,17 +83,17 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	files, pluginDirs := map[string]File{}, map[string]bool{}
+	files, pluginDirs := map[string]File{}, map[string]PluginDir{}
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		switch {
-		case e.IsDir():
-			pluginDirs[e.Name()] = hasPlugins(path)
-		case chain.IsConfiguration(e.Name()):
-			if file := readFile(path); !errors.Is(file.Err, fs.ErrNotExist) ||
-				e.Type()&fs.ModeSymlink != 0 {
-				files[e.Name()] = file
-			}
+		path, isLink := filepath.Join(dir, e.Name()), e.Type()&fs.ModeSymlink != 0
+		if e.IsDir() || isLink && isDir(path) {
+			pluginDirs[e.Name()] = readPluginDir(path)
+		}
+		if e.IsDir() || !chain.IsConfiguration(e.Name()) {
+			continue
+		}
+		if file := readFile(path); !errors.Is(file.Err, fs.ErrNotExist) || isLink {
+			files[e.Name()] = file
 		}
 	}
 	return files, pluginDirs, nil
@@ -111,29 +118,59 @@ func readFile(path string) File {
 
 // links returns the paths of the symbolic links among the configurations and Sluice's executables.
 func links(s Settings) []string {
-	var paths []string
-	entries, _ := os.ReadDir(s.CNIConfDir) // the reconciliation that follows reports the error
-	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink != 0 && chain.IsConfiguration(e.Name()) {
-			paths = append(paths, filepath.Join(s.CNIConfDir, e.Name()))
-		}
-	}
+	paths := linkedConfigurations(s.CNIConfDir)
 	for name := range s.Binaries {
-		path := filepath.Join(s.CNIBinDir, name)
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if path := filepath.Join(s.CNIBinDir, name); isLink(path) {
 			paths = append(paths, path)
 		}
 	}
 	return paths
 }
 
-// hasPlugins reports whether a directory contains files with the extension .conf, from which a list
-// loads plugins.
-func hasPlugins(dir string) bool {
+// linkedConfigurations returns the paths of the symbolic links among the configurations.
+func linkedConfigurations(dir string) []string {
+	var paths []string
+	entries, _ := os.ReadDir(dir) // each reconciliation reports the error
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink != 0 && chain.IsConfiguration(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
+}
+
+// isLink reports whether the file is a symbolic link.
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
+// isDir reports whether the path leads to a directory.
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// readPluginDir reads a subdirectory like libcni, which rejects the list if one of the files with
+// the extension .conf is invalid.
+func readPluginDir(dir string) PluginDir {
 	entries, err := os.ReadDir(dir)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return filepath.Ext(e.Name()) == ".conf"
-	})
+	if err != nil {
+		return PluginDir{Err: err}
+	}
+	var found PluginDir
+	for _, e := range entries {
+		if e.IsDir() || filepath.Ext(e.Name()) != ".conf" {
+			continue
+		}
+		found.HasPlugins = true
+		file := readFile(filepath.Join(dir, e.Name()))
+		_, err := chain.Read(chain.File{Name: e.Name(), Data: file.Data, Err: file.Err})
+		if err != nil {
+			found.Err = errors.Join(found.Err, fmt.Errorf("%s: %w", e.Name(), err))
+		}
+	}
+	return found
 }
 
 // errGone is the error for a mounted directory that was removed on the node.

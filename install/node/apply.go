@@ -26,6 +26,9 @@ func (n *Node) apply(
 			}
 		}
 		if !t.isDone() {
+			if isLink(path) {
+				n.linksSignaled = false
+			}
 			if err := t.write(path); err != nil {
 				return changed, recordErrors, err
 			}
@@ -58,4 +61,19 @@ func (t Target) write(path string) error {
 		return file.RemoveIf(path, t.Current)
 	}
 	return file.Replace(path, t.Current, t.Content, t.Mode)
+}
+
+// signalLinks makes runtimes read the configurations again if one of these is a symbolic link.
+// Runtimes watch only the configuration directory: they would continue to use the earlier content
+// of a link's target in another directory. After a success, signalLinks does nothing until apply
+// writes a link's target. The first call of a process does not know whether an earlier process was
+// killed between the two steps.
+func (n *Node) signalLinks(s Settings) error {
+	if !n.linksSignaled && len(linkedConfigurations(s.CNIConfDir)) > 0 {
+		if err := file.Signal(s.CNIConfDir); err != nil {
+			return fmt.Errorf("make the runtime read its configuration again: %w", err)
+		}
+	}
+	n.linksSignaled = true
+	return nil
 }

@@ -33,11 +33,7 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 			p.CNIConfDir)
 		return choice, false
 	}
-	if p.found.PluginDirs[choice.List.Name] && !choice.List.OnlyInlined && !choice.SinglePlugin {
-		p.report(NotChainable, false,
-			"%s loads more plugins from the directory %s; they run after Sluice's plugin",
-			choice.Name, choice.List.Name)
-	}
+	p.reportPluginDir(choice)
 	if !choice.List.SupportsChains() {
 		p.report(NotChainable, true, "%s has cniVersion %q; plugin chains need 0.3.0 or later",
 			choice.Name, choice.List.CNIVersion)
@@ -51,6 +47,25 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 		return choice, false
 	}
 	return choice, true
+}
+
+// reportPluginDir reports plugins that the configuration loads from a subdirectory, and a
+// subdirectory because of which runtimes reject the configuration.
+func (p *planner) reportPluginDir(choice chain.Choice) {
+	if choice.List.OnlyInlined || choice.SinglePlugin {
+		return
+	}
+	switch dir := p.found.PluginDirs[choice.List.Name]; {
+	case dir.Err != nil:
+		p.report(InvalidConfiguration, true, "%s loads plugins from the directory %s, which is "+
+			"invalid: %v; runtimes that support such directories do not use %[1]s: containerd loads no "+
+			"configuration, and no pod starts; CRI-O uses the next file, and new pods have no "+
+			"redirection; correct the directory or remove it", choice.Name, choice.List.Name, dir.Err)
+	case dir.HasPlugins:
+		p.report(NotChainable, false,
+			"%s loads more plugins from the directory %s; they run after Sluice's plugin",
+			choice.Name, choice.List.Name)
+	}
 }
 
 // isSupportedVersion reports whether the plugin supports the CNI version of a list. With any other

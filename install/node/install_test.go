@@ -210,6 +210,24 @@ func TestInstall(t *testing.T) {
 			after:   map[string]string{"10-a.conflist": "calico sluice-cni"},
 			reasons: []node.Reason{node.NotChainable},
 		},
+		"runtimes do not use a list with an invalid file in its directory of plugins": {
+			before: map[string]string{
+				"10-a.conflist": list("calico"), "net/50-more.conf": `{"name":"more"}`,
+				"20-b.conflist": list("bridge"),
+			},
+			after: map[string]string{
+				"10-a.conflist": "calico sluice-cni", "20-b.conflist": "bridge",
+			},
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
+		},
+		"the directory of plugins has no effect on a list that loads none": {
+			before: map[string]string{
+				"10-a.conflist": `{"cniVersion":"1.1.0","name":"net","loadOnlyInlinedPlugins":true,` +
+					`"plugins":[{"type":"calico"}]}`,
+				"net/50-more.conf": "{",
+			},
+			after: map[string]string{"10-a.conflist": "calico sluice-cni"},
+		},
 		"the owned configuration comes first": {
 			settings: owned,
 			before:   map[string]string{"05-cilium.conflist": list("cilium-cni")},

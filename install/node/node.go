@@ -29,6 +29,7 @@ type Node struct {
 	totals        Totals
 	tempRemoved   bool // temporary files of killed processes were removed
 	entriesNoted  bool // the files with a journal entry were passed to conflicts.noteWritten
+	linksSignaled bool // see signalLinks
 	references    map[string]ReferenceCount
 	countedAt     time.Time // time when references were counted
 }
@@ -205,6 +206,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		status.add(state.Problems...)
 		break
 	}
+	err = errors.Join(err, n.signalLinks(s))
 	n.countFailed(s, err)
 	if err != nil {
 		status.add(problemOf(err))

@@ -139,6 +139,7 @@ func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Rep
 			return err
 		}
 	}
+	n.linksSignaled = false
 	var err error
 	for range maxAttempts {
 		var found Actual
@@ -159,7 +160,7 @@ func (n *Node) restoreConfigurations(s Settings, j *journal.Journal, report *Rep
 			break
 		}
 	}
-	return err
+	return errors.Join(err, n.signalLinks(s))
 }
 
 // waitUntilUnreferenced waits until no cached result names the plugin, except results of the

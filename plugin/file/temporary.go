@@ -139,3 +139,13 @@ func sameStream(a, b io.Reader) (bool, error) {
 
 // drop removes the temporary file. If that fails, [RemoveTemporary] removes it later.
 func (t *temporary) drop() { _ = os.Remove(t.path) }
+
+// Signal creates and removes a temporary file in a directory, so that processes that watch the
+// directory read its files again.
+func Signal(dir string) error {
+	f, err := os.CreateTemp(dir, prefix+"*"+suffix)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
