@@ -18,7 +18,8 @@ type Actual struct {
 	// Files contains the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
 	// PluginDirs contains the subdirectories of the configuration directory by name. A list loads
-	// plugins from the subdirectory with the name of the list's network.
+	// plugins from the subdirectory with the name of the list's network. With an empty name, it
+	// loads them from the configuration directory itself.
 	PluginDirs map[string]PluginDir
 	// Entries contains the journal entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
@@ -36,11 +37,11 @@ type File struct {
 	Incomplete bool
 }
 
-// A PluginDir is a subdirectory from which a list may load plugins.
+// A PluginDir is a directory from which a list may load plugins.
 type PluginDir struct {
-	// HasPlugins is set if the subdirectory contains files with the extension .conf.
+	// HasPlugins is set if the directory contains files with the extension .conf.
 	HasPlugins bool
-	// Err is the reason why runtimes that load plugins from the subdirectory reject the list.
+	// Err is the reason why runtimes that load plugins from the directory reject the list.
 	Err error
 }
 
@@ -83,7 +84,7 @@ func readConfigurations(dir string) (map[string]File, map[string]PluginDir, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	files, pluginDirs := map[string]File{}, map[string]PluginDir{}
+	files, pluginDirs := map[string]File{}, map[string]PluginDir{"": readPluginDir(dir)}
 	for _, e := range entries {
 		path, isLink := filepath.Join(dir, e.Name()), e.Type()&fs.ModeSymlink != 0
 		if e.IsDir() || isLink && isDir(path) {
@@ -151,7 +152,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// readPluginDir reads a subdirectory like libcni, which rejects the list if one of the files with
+// readPluginDir reads a directory of plugins like libcni, which rejects the list if one of the files with
 // the extension .conf is invalid.
 func readPluginDir(dir string) PluginDir {
 	entries, err := os.ReadDir(dir)

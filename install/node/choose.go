@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -50,21 +51,23 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 }
 
 // reportPluginDir reports plugins that the configuration loads from a subdirectory, and a
-// subdirectory because of which runtimes reject the configuration.
+// subdirectory because of which runtimes reject the configuration. A single-plugin configuration
+// loads none, but is replaced with a list, which does.
 func (p *planner) reportPluginDir(choice chain.Choice) {
-	if choice.List.OnlyInlined || choice.SinglePlugin {
+	if choice.List.OnlyInlined {
 		return
 	}
+	name := cmp.Or(choice.List.Name, ".") // see Actual.PluginDirs
 	switch dir := p.found.PluginDirs[choice.List.Name]; {
 	case dir.Err != nil:
 		p.report(InvalidConfiguration, true, "%s loads plugins from the directory %s, which is "+
 			"invalid: %v; runtimes that support such directories do not use %[1]s: containerd loads no "+
 			"configuration, and no pod starts; CRI-O uses the next file, and new pods have no "+
-			"redirection; correct the directory or remove it", choice.Name, choice.List.Name, dir.Err)
+			"redirection; correct the directory or remove it", choice.Name, name, dir.Err)
 	case dir.HasPlugins:
 		p.report(NotChainable, false,
 			"%s loads more plugins from the directory %s; they run after Sluice's plugin",
-			choice.Name, choice.List.Name)
+			choice.Name, name)
 	}
 }
 

@@ -220,6 +220,11 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
 		},
+		"runtimes do not use the list of a plain configuration with such a directory": {
+			before:  map[string]string{"10-a.conf": plainBridge, "lab/50-more.conf": "{"},
+			after:   map[string]string{"10-a.conflist": "bridge sluice-cni"},
+			reasons: []node.Reason{node.InvalidConfiguration}, blocked: true,
+		},
 		"the directory of plugins has no effect on a list that loads none": {
 			before: map[string]string{
 				"10-a.conflist": `{"cniVersion":"1.1.0","name":"net","loadOnlyInlinedPlugins":true,` +
