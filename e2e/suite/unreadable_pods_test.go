@@ -48,9 +48,9 @@ func checkAPIServerBackFirst(t *testing.T, tc *testCluster) {
 	o.startOutage(t)
 	o.mustNotStart(t, "node agent: ")
 	o.endOutage(t)
+	o.mustReportReason(t)
 	o.restartClients(t)
 	o.mustRun(t)
-	o.mustReportReason(t)
 	o.mustCaptureAgain(t)
 }
 
