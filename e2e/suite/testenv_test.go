@@ -141,6 +141,9 @@ func (tc *testCluster) saveOnFailure(t *testing.T) {
 	})
 }
 
+// loggedWait is the time from which eventually logs how long it waited.
+const loggedWait = 5 * time.Second
+
 // eventually polls condition until it returns nil, and returns the elapsed time. After the time
 // limit, it fails the test with the last error of condition.
 func eventually(
@@ -157,7 +160,11 @@ func eventually(
 	for {
 		err := condition(ctx)
 		if err == nil {
-			return time.Since(begin)
+			elapsed := time.Since(begin)
+			if elapsed >= loggedWait {
+				t.Logf("waited %s: %s", elapsed.Round(time.Second), description)
+			}
+			return elapsed
 		}
 		// After the end of ctx, the error only says that ctx has ended.
 		if last == nil || ctx.Err() == nil {
