@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -79,6 +80,49 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				advance(time.Minute)
 				if _, bypassed := env.options.Bypass.Current(); bypassed {
 					t.Error("the bypass is reported although the plugin was called for a later pod")
+				}
+			})
+		})
+	}
+}
+
+// TestARecordOfAnEarlierSandboxHidesNoBypass checks that a new sandbox that the runtime has created
+// without the plugin is a bypass, although the runtime has not called the plugin's DEL for the
+// earlier sandbox either, so that its record remains.
+func TestARecordOfAnEarlierSandboxHidesNoBypass(t *testing.T) {
+	for name, row := range map[string]struct {
+		source      sandbox.Source
+		containerID string
+		bypass      bool
+	}{
+		"the runtime's cache has another container":  {sandbox.Runtime, "c-new", true},
+		"the runtime's cache has the same container": {sandbox.Runtime, "c-uid-web", false},
+		"the sandbox was found by its record":        {sandbox.Record, "c-uid-web", false},
+		"the container is unknown":                   {sandbox.Proc, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ready := time.Now()
+				web := meshPod("web")
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.options.Bypass.NoteChain(ready, true, true, "")
+					env.options.Bypass.NoteChain(ready.Add(10*time.Minute), true, false, "")
+					env.created = ready.Add(5 * time.Minute)
+					env.source, env.containerID = row.source, row.containerID
+					r := env.redirect(web)
+					env.record(web, &r)
+					env.addSandbox(web)
+					env.put(web, running)
+				})
+				cause := map[bool]string{true: "bypass", false: "drift"}[row.bypass]
+				if got := env.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
+					t.Errorf("counted %v repairs because of %s, want 1", got, cause)
+				}
+				if _, bypassed := env.options.Bypass.Current(); bypassed != row.bypass {
+					t.Errorf("bypassed: %t, want %t", bypassed, row.bypass)
+				}
+				if env.states() != "1 redirected" {
+					t.Errorf("%s, want 1 redirected", env.states())
 				}
 			})
 		})

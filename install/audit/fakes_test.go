@@ -77,6 +77,7 @@ func (env *testEnv) find(
 		case ok && env.namespaces[path] != nil:
 			found[p.UID] = sandbox.Sandbox{
 				Pod: p, Path: path, ID: env.namespaces[path].id, Source: env.source, Created: env.created,
+				ContainerID: env.containerID,
 			}
 		case ok:
 			missing = append(missing, sandbox.Missing{Pod: p, Err: fs.ErrNotExist, Ended: true})

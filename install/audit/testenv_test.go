@@ -51,6 +51,8 @@ type testEnv struct {
 	findErr    error         // the error of searches for existing sandboxes
 	created    time.Time     // of all sandboxes
 	used       time.Duration // processor time of all audits
+	// containerID is the ID of all sandboxes that are found.
+	containerID string
 
 	ruleEvents chan watch.Event
 	added      int      // number of namespaces added to the watcher

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,14 +12,35 @@ import (
 	"github.com/sluice-mesh/sluice/install/bypass"
 	"github.com/sluice-mesh/sluice/install/metrics"
 	"github.com/sluice-mesh/sluice/install/repair"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
 // startedWithoutPlugin reports whether the sandbox, which has no rules, started without the plugin.
-// Otherwise the rules of its ADD or of an earlier repair were removed. The record of a repair does
-// not apply to a sandbox that was created later.
+// Otherwise the rules of its ADD or of an earlier repair were removed. Neither the record of an ADD
+// nor the record of a repair applies to a sandbox that was created later. An orphaned pod gets no
+// new sandbox.
 func (r *auditRun) startedWithoutPlugin() bool {
-	return r.desired.origin == fromPod ||
-		r.desired.origin == fromRepair && r.sandbox.Created.After(r.desired.repairedAt)
+	switch r.desired.origin {
+	case fromPod:
+		return true
+	case fromADD:
+		return !r.orphaned && !r.hasRecord()
+	case fromRepair:
+		return r.sandbox.Created.After(r.desired.repairedAt)
+	}
+	return false
+}
+
+// hasRecord reports whether a record of ADD may be the record of the pod's sandbox. A record of
+// another container remains if the runtime has ended an earlier sandbox without the plugin. The
+// container is known only if the sandbox was found in the runtime's cache; a sandbox that was found
+// by a record has one.
+func (r *auditRun) hasRecord() bool {
+	return slices.ContainsFunc(r.pod.records, func(added *record.Record) bool {
+		return r.sandbox == nil || r.sandbox.Source != sandbox.Runtime ||
+			added.ContainerID == r.sandbox.ContainerID
+	})
 }
 
 // onUnprotected handles a pod that has no rules, and no record of an ADD that could read the pod:
@@ -58,7 +80,7 @@ func (r *auditRun) onUnprotected(ctx context.Context, ns Namespace) {
 // cause returns the reason why the pod has no redirection. If there is a record of ADD, it contains
 // no decision, because ADD could not read the pod.
 func (r *auditRun) cause() string {
-	if len(r.pod.records) > 0 {
+	if r.hasRecord() {
 		return "the plugin could not read the pod when the pod started"
 	}
 	return r.missingRecordCause().Message
@@ -77,7 +99,7 @@ func (r *auditRun) missingRecordCause() bypass.Cause {
 // noteBypass records and counts a pod that started without the plugin although the chain was
 // complete.
 func (r *auditRun) noteBypass() {
-	if len(r.pod.records) > 0 || r.missingRecordCause().Kind != bypass.Bypassed {
+	if r.hasRecord() || r.missingRecordCause().Kind != bypass.Bypassed {
 		return
 	}
 	isNew, err := r.Bypass.NoteBypass(r.item.Namespace+"/"+r.item.Name, r.uid, r.sandbox.Created)
