@@ -156,10 +156,20 @@ func (a *Agent) ownRunnables() []Runnable {
 	return runnables
 }
 
+// startingPods provides the plugin with the objects for pods that start.
+type startingPods struct{ *podcache.Cache }
+
+// Namespace implements [serve.Objects].
+func (s startingPods) Namespace(
+	ctx context.Context, name string,
+) (object []byte, fetched bool, err error) {
+	return s.CurrentNamespace(ctx, name)
+}
+
 // prepareServing creates the server of the agent's socket, and its probe.
 func (a *Agent) prepareServing(element []byte) {
 	o := serve.Options{
-		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache,
+		Socket: agent.SocketIn(a.config.RunDir), Objects: startingPods{a.podCache},
 		Policy: func() json.RawMessage { return slices.Clone(element) },
 		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
@@ -169,6 +170,37 @@ func (c *Cache) Namespace(
 	namespace, err = fetch(ctx, c, func() (*decide.Namespace, error) {
 		return c.options.Fetch.Namespace(ctx, namespaceName)
 	})
+	return namespace, true, err
+}
+
+// refetchTimeout limits the request of CurrentNamespace for a namespace that is cached. It is less
+// than the time for which the plugin waits for the agent.
+const refetchTimeout = 400 * time.Millisecond
+
+// CurrentNamespace is like [Cache.Namespace], but requests a cached namespace again while the watch
+// is interrupted, because its labels may have changed since. If the request fails, it returns the
+// cached namespace, unless the namespace no longer exists. Otherwise it updates the cache. It is for
+// pods that start: if a pod is started outside the mesh because of earlier labels, nothing corrects
+// this later.
+func (c *Cache) CurrentNamespace(
+	ctx context.Context, namespaceName string,
+) (namespace []byte, fetched bool, err error) {
+	n := name{"", namespaceName}
+	cached := c.namespaces.get(n)
+	if cached == nil || c.namespaces.watchError() == nil {
+		return c.Namespace(ctx, namespaceName)
+	}
+	ctx, cancel := context.WithTimeout(ctx, refetchTimeout)
+	defer cancel()
+	namespace, err = fetch(ctx, c, func() (*decide.Namespace, error) {
+		return c.options.Fetch.Namespace(ctx, namespaceName)
+	})
+	if err != nil && !source.IsNotFound(err) {
+		return cached.json, false, nil
+	}
+	if err == nil {
+		c.namespaces.update(n, cached, namespace)
+	}
 	return namespace, true, err
 }
 

@@ -1,6 +1,7 @@
 package podcache
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -165,6 +166,25 @@ func (s *store) Add(obj any) error {
 	s.mu.Unlock()
 	s.notify(n)
 	return nil
+}
+
+// update replaces the JSON of an object, unless the watch has changed the object since it was read
+// as old.
+func (s *store) update(n name, old *cachedObject, json []byte) {
+	if bytes.Equal(json, old.json) || len(json) > maxCachedBytes {
+		return
+	}
+	updated := *old
+	updated.json = json
+	s.mu.Lock()
+	isCurrent := s.objects[n] == old
+	if isCurrent {
+		s.objects[n] = &updated
+	}
+	s.mu.Unlock()
+	if isCurrent {
+		s.notify(n)
+	}
 }
 
 // Update implements [cache.ReflectorStore].

@@ -80,6 +80,51 @@ func TestFetchedPodsOutlastAnOutage(t *testing.T) {
 	}
 }
 
+// TestStartingPodsGetCurrentNamespaces checks that the labels of a namespace are current for a pod
+// that starts while the watch is interrupted, and that the cached labels are used while the API
+// server is unavailable.
+func TestStartingPodsGetCurrentNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := start(t)
+		want := func(label string, fetched bool, when string) {
+			t.Helper()
+			begin := time.Now()
+			text, isFetched, err := env.CurrentNamespace(t.Context(), "default")
+			if err != nil || !strings.Contains(string(text), `"mode":"`+label+`"`) || isFetched != fetched {
+				t.Errorf("%s: %s, fetched %t, error %v; want label %s, fetched %t", when, text, isFetched, err,
+					label, fetched)
+			}
+			if d := time.Since(begin); d > 400*time.Millisecond {
+				t.Errorf("%s: returned after %v, want less than the plugin waits", when, d)
+			}
+		}
+		put := func(label string) {
+			env.server.Put(`{kind: Namespace, metadata: {name: default, labels: {mode: ` + label + `}}}`)
+		}
+		put("a")
+		want("a", true, "before the first list")
+		synctest.Wait()
+		want("a", false, "while the namespaces are watched")
+		for _, fault := range []apiservertest.Behavior{
+			apiservertest.InternalError(), apiservertest.NoReply(), apiservertest.Forbidden(),
+		} {
+			env.server.Always(fault)
+			env.server.ForgetHistory()
+			time.Sleep(10 * time.Minute)
+			want("a", false, "during an outage")
+		}
+		env.server.Always(apiservertest.Normal())
+		put("b")
+		want("b", true, "after the outage, before the watch is established again")
+		if text, fetched, err := env.Namespace(t.Context(), "default"); err != nil || fetched ||
+			!strings.Contains(string(text), `"mode":"b"`) {
+			t.Errorf("Namespace: %s, fetched %t, error %v; want label b from the cache", text, fetched, err)
+		}
+		time.Sleep(2 * time.Minute)
+		want("b", false, "after the watch was established again")
+	})
+}
+
 // TestListsReplaceFetchedPods checks that a pod that was requested, and is then deleted while the
 // watch is interrupted, is not returned after the next list.
 func TestListsReplaceFetchedPods(t *testing.T) {
