@@ -155,7 +155,7 @@ func TestNATDropsICMPRedirectsOfTranslatedConnections(t *testing.T) {
 				return err
 			}
 			if !errors.Is(err, unix.EPERM) {
-				return fmt.Errorf("send a redirect: error %v, want %w", err, unix.EPERM)
+				t.Errorf("port %d: send a redirect: error %v, want %v", tc.port, err, unix.EPERM)
 			}
 			return nil
 		})
