@@ -99,18 +99,24 @@ func (a *Auditor) parametersWithoutRecord(
 	return a.parameters(pod, ns)
 }
 
-// sandboxOf returns the sandbox of a pod, and searches for it if it is unknown. If there is none,
-// it returns nil and the reason.
+// sandboxOf returns the sandbox of a pod, and searches for it if it is unknown or no longer exists.
+// If there is none, it returns nil and the reason.
 func (a *Auditor) sandboxOf(
 	ctx context.Context, uid string, p sandbox.Pod,
 ) (*sandbox.Sandbox, error) {
+	var known *sandbox.Sandbox
 	a.mu.Lock()
-	known := a.pods[uid]
-	if known != nil && known.sandbox != nil {
-		defer a.mu.Unlock()
-		return known.sandbox, nil
+	if audited := a.pods[uid]; audited != nil {
+		known = audited.sandbox
 	}
 	a.mu.Unlock()
+	if known != nil {
+		// The sandbox may have been replaced since the last audit, and its path be reused.
+		if ns, err := a.Open(*known); err == nil {
+			_ = ns.Close()
+			return known, nil
+		}
+	}
 	found, missing := a.FindSandboxes(ctx, []sandbox.Pod{p})
 	if sb, ok := found[p.UID]; ok {
 		return &sb, nil

@@ -50,6 +50,19 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
+			"a pod whose sandbox was replaced since its last audit", "", func(env *testEnv, p *decide.Pod) {
+				old := env.addRedirected(p)
+				env.afterStart = func() {
+					env.set(func() { delete(env.namespaces, "/run/netns/"+old.id.String()) })
+					env.addSandbox(p)
+				}
+			},
+			agent.Location{
+				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
+			},
+			true,
+		},
+		{
 			"a pod that was repaired", "", func(env *testEnv, p *decide.Pod) {
 				env.addSandbox(p)
 				env.put(p, running)
@@ -96,6 +109,9 @@ func TestLocate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				web := meshPod("web")
 				env := startTestEnv(t, environment(row.env), func(env *testEnv) { row.prepare(env, web) })
+				if env.afterStart != nil {
+					env.afterStart()
+				}
 				got, err := env.Locate(t.Context(), "shop", "web")
 				if err != nil {
 					t.Fatal(err)

@@ -51,6 +51,7 @@ type testEnv struct {
 	findErr    error         // the error of searches for existing sandboxes
 	created    time.Time     // of all sandboxes
 	used       time.Duration // processor time of all audits
+	afterStart func()        // called by TestLocate after the first audits, if not nil
 	// containerID is the ID of all sandboxes that are found.
 	containerID string
 
