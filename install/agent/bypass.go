@@ -52,13 +52,21 @@ func (a *Agent) noteChain(s node.Status) {
 	a.bypass.NoteChain(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
 }
 
-// runtimePart reports whether the runtime called the plugin for the pods that it started last.
+// runtimePart reports whether the runtime called the plugin for the pods that it started last. If
+// no enabled feature enters network namespaces, this is unknown.
 func (a *Agent) runtimePart() observe.Part {
 	b, bypassed := a.bypass.Current()
-	if !bypassed {
-		return observe.Part{Name: observe.Runtime, Ready: true}
+	v := a.options.Settings
+	switch {
+	case bypassed:
+		return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
+	case !v.Bool("SLUICE_AUDIT") && (!v.Bool("REPAIR_ENABLED") || !v.Bool("REPAIR_REPAIR_PODS")):
+		return observe.Part{Name: observe.Runtime, Ready: true, Unknown: true, Reasons: []string{
+			"cannot determine whether the runtime calls the plugin for all pods, because " +
+				"audit.enabled and repair.repairPods are false",
+		}}
 	}
-	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
+	return observe.Part{Name: observe.Runtime, Ready: true}
 }
 
 // isBypassed reports whether, according to the last reconciliation, the runtime uses a

@@ -110,6 +110,10 @@ func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
 		t.Next = "see the events of the pods; " +
 			"rules check --pod NAMESPACE/POD lists the differences; " +
 			"recreating the pod restores its rules"
+	case !a.options.Settings.Bool("SLUICE_AUDIT"):
+		t.State = agent.TopicOff
+		t.Facts = append(t.Facts, "only pods that started without the plugin are audited; the rules of "+
+			"the others are not compared with their desired state (audit.enabled is false)")
 	case pods["unknown"] > 0:
 		t.State = agent.TopicUnknown
 		t.Next = "see the events of the pods; " +

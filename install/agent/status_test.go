@@ -83,3 +83,31 @@ func TestStatus(t *testing.T) {
 	}
 	r.end()
 }
+
+// TestStatusWithoutAudit checks that the status does not call pods correct whose rules are not
+// compared.
+func TestStatusWithoutAudit(t *testing.T) {
+	netnstest.RequireRoot(t)
+	tn := newTestNode(t)
+	tn.addRedirectedPod()
+	tn.env["SLUICE_AUDIT"] = "false"
+	r := tn.run(nil)
+	r.waitReady()
+	if got := topic(r.status(), "pods"); !strings.HasPrefix(got, "off: ") ||
+		!strings.Contains(got, "audit.enabled is false") {
+		t.Errorf("the topic pods is %q, want off, because audit.enabled is false", got)
+	}
+	if got := topic(r.status(), "runtime"); got != "ok:  | " {
+		t.Errorf("the topic runtime is %q, want ok, because pods without a record are examined", got)
+	}
+	r.end()
+
+	tn.env["REPAIR_REPAIR_PODS"] = "false"
+	r = tn.run(nil)
+	r.waitReady()
+	if got := topic(r.status(), "runtime"); !strings.HasPrefix(got, "unknown: ") ||
+		!strings.Contains(got, "repair.repairPods are false") {
+		t.Errorf("the topic runtime is %q, want unknown, because no pod is examined", got)
+	}
+	r.end()
+}
