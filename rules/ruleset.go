@@ -70,9 +70,10 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
-// ReachableFrom returns the chains and all chains of the table to which their rules jump, each
-// once. A chain comes after the chains to which it jumps, except in a loop of jumps. Its time is
-// linear in the number of rules.
+// ReachableFrom returns the chains and all chains of the table to which their rules may jump, each
+// once. A chain comes after the chains to which it jumps, except in a loop of jumps. An unsupported
+// action may be a verdict map of nftables, which may jump to each user-defined chain of the table.
+// The time is linear in the number of rules.
 func (t *Table) ReachableFrom(chains ...*Chain) []*Chain {
 	byName := make(map[string]*Chain, len(t.Chains))
 	for i := range t.Chains {
@@ -81,15 +82,30 @@ func (t *Table) ReachableFrom(chains ...*Chain) []*Chain {
 	var reachable []*Chain
 	seen := map[*Chain]bool{}
 	var visit func(c *Chain)
+	reachesAll := false // an unsupported action may jump to each user-defined chain
+	visitUserDefined := func() {
+		for i := range t.Chains {
+			if t.Chains[i].Base == nil {
+				visit(&t.Chains[i])
+			}
+		}
+	}
 	visit = func(c *Chain) {
 		if c == nil || seen[c] {
 			return
 		}
 		seen[c] = true
-		for _, r := range c.Rules {
+		for i := range c.Rules {
+			r := &c.Rules[i]
 			for _, a := range r.Actions {
-				if jump, ok := a.(Jump); ok {
-					visit(byName[jump.Chain])
+				switch a := a.(type) {
+				case Jump:
+					visit(byName[a.Chain])
+				case Unknown:
+					if a.Effect == AnyEffect && !r.XTables && !t.XTables && !reachesAll {
+						reachesAll = true
+						visitUserDefined()
+					}
 				}
 			}
 		}

@@ -39,3 +39,34 @@ func TestReachableFrom(t *testing.T) {
 		}
 	}
 }
+
+// TestReachableFromUnsupportedAction lists the chains that are reached from a chain with an
+// unsupported action. A verdict map of nftables may jump to each user-defined chain of the table,
+// but an extension of xtables cannot jump.
+func TestReachableFromUnsupportedAction(t *testing.T) {
+	lookup := rules.Unknown{Text: "lookup"}
+	quota := rules.Unknown{Text: "quota", Effect: rules.ReadsHistory}
+	for _, tc := range []struct {
+		name string
+		rule rules.Rule
+		want []string
+	}{
+		{"any effect", rules.Rule{Actions: []rules.Action{lookup}}, []string{"a", "b", "in"}},
+		{"a condition", rules.Rule{Matches: []rules.Match{quota}}, []string{"in"}},
+		{"xtables", rules.Rule{Actions: []rules.Action{lookup}, XTables: true}, []string{"in"}},
+	} {
+		table := rules.Table{Chains: []rules.Chain{
+			{Name: "in", Base: &rules.Base{}, Rules: []rules.Rule{tc.rule}},
+			{Name: "out", Base: &rules.Base{}},
+			{Name: "b", Rules: []rules.Rule{{Actions: []rules.Action{rules.Jump{Chain: "a"}}}}},
+			{Name: "a", Rules: []rules.Rule{{Actions: []rules.Action{lookup}}}},
+		}}
+		var got []string
+		for _, c := range table.ReachableFrom(table.Chain("in")) {
+			got = append(got, c.Name)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}

@@ -40,31 +40,17 @@ func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.
 // yieldEvaluated calls yield for the evaluated rules of a table. It stops, and returns false, when
 // yield returns false.
 func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
-	// The queue contains the chains whose rules are still to be yielded. notQueued contains the
-	// user-defined chains that no yielded rule jumps to.
-	notQueued := make(map[string]*rules.Chain, len(t.Chains))
-	var queue []*rules.Chain
+	var from []*rules.Chain
 	for i := range t.Chains {
 		c := &t.Chains[i]
-		switch {
-		case c.Base == nil:
-			notQueued[c.Name] = c
-		case isCompared(c.Base.Hook) || c.Base.Hook == rules.Postrouting:
-			queue = append(queue, c)
+		if c.Base != nil && (isCompared(c.Base.Hook) || c.Base.Hook == rules.Postrouting) {
+			from = append(from, c)
 		}
 	}
-	for len(queue) > 0 {
-		list := queue[0].Rules
-		queue = queue[1:]
-		for i := range list {
-			if !yield(&list[i]) {
+	for _, c := range t.ReachableFrom(from...) {
+		for i := range c.Rules {
+			if !yield(&c.Rules[i]) {
 				return false
-			}
-			for _, a := range list[i].Actions {
-				if jump, ok := a.(rules.Jump); ok && notQueued[jump.Chain] != nil {
-					queue = append(queue, notQueued[jump.Chain])
-					delete(notQueued, jump.Chain)
-				}
 			}
 		}
 	}

@@ -17,6 +17,8 @@ import (
 func Decide(left, right Side, o Options) Result {
 	d := newDecision(left, right, o)
 	d.comparesStates = true
+	var undecided []Undecided
+	hasMoreUndecided := false
 	d.result.Exhausted = runLimited(func() {
 		d.shared.compareOtherHooks(d.sides.Left, d.sides.Right)
 		// Each round assumes that the states in shared, except the ones known to differ, are equal
@@ -29,7 +31,8 @@ func Decide(left, right Side, o Options) Result {
 				break
 			}
 		}
-		if len(d.spaces) == 0 && len(d.result.Undecided) > 0 && d.sameRules() {
+		undecided, hasMoreUndecided = d.result.Undecided, d.result.MoreUndecided
+		if len(d.spaces) == 0 && len(undecided) > 0 && d.sameRules() {
 			d.result.Undecided, d.result.MoreUndecided = nil, false
 		}
 	})
@@ -39,12 +42,15 @@ func Decide(left, right Side, o Options) Result {
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
 	families := d.options.Families
-	// Where packets are undecided, their further path is unknown.
-	if !slices.ContainsFunc(d.result.Undecided, isOfLeft) {
-		d.result.Unreachable.Left = findUnreachable(d.sides.Left, d.reached.Left, families)
-	}
-	if !slices.ContainsFunc(d.result.Undecided, isOfRight) {
-		d.result.Unreachable.Right = findUnreachable(d.sides.Right, d.reached.Right, families)
+	if d.result.Exhausted == "" && !hasMoreUndecided {
+		// Where packets are undecided, their further path is unknown, even if it is the same on both
+		// sides.
+		if !slices.ContainsFunc(undecided, isOfLeft) {
+			d.result.Unreachable.Left = findUnreachable(d.sides.Left, d.reached.Left, families)
+		}
+		if !slices.ContainsFunc(undecided, isOfRight) {
+			d.result.Unreachable.Right = findUnreachable(d.sides.Right, d.reached.Right, families)
+		}
 	}
 	d.result.OtherHooks = Pair[[]rules.ChainRef]{
 		Left:  chainsAtOtherHooks(d.sides.Left, families),

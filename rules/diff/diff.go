@@ -70,7 +70,8 @@ type Result struct {
 	// RoutingCompared reports whether the routing of both sides is known.
 	RoutingCompared bool
 	// Unreachable lists the user-defined chains of each side that no packet reaches, including
-	// chains without a jump to them. It is empty for a side with undecided packets.
+	// chains without a jump to them. It is empty for a side with undecided packets, even if the
+	// unsupported rules are the same on both sides, and if the budget was exhausted.
 	Unreachable Pair[[]rules.ChainRef]
 	// OtherHooks lists the base chains of each side at hooks other than prerouting and output that
 	// have rules or drop packets. Their effect is not compared, except at postrouting on packets

@@ -200,6 +200,19 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		t.Errorf("unreachable chains on the left %v, want 4; on the right %v, want none",
 			r.Unreachable.Left, r.Unreachable.Right)
 	}
+	// That unsupported rules are the same on both sides does not say which chains they reach.
+	action := ruleset(mangleIn(when(rules.Unknown{Text: "strange"}), when(jump("c"))), chain("c"))
+	r = decide(action, action)
+	if len(r.Unreachable.Left)+len(r.Unreachable.Right) > 0 || r.StrictVerdict() != diff.Equivalent {
+		t.Errorf("same unsupported rules: %s, unreachable chains %v, want %s and no chains",
+			r.StrictVerdict(), r.Unreachable, diff.Equivalent)
+	}
+	// An evaluation that ended early has not reached all chains.
+	r = diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: rs},
+		diff.Options{Budget: diff.Budget{Memory: 1}})
+	if r.Exhausted == "" || len(r.Unreachable.Left)+len(r.Unreachable.Right) > 0 {
+		t.Errorf("exhausted budget %q: unreachable chains %v, want none", r.Exhausted, r.Unreachable)
+	}
 }
 
 // TestChainsAtOtherHooksAreListed compares rulesets with chains at hooks that Decide does not

@@ -44,34 +44,18 @@ func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.Chai
 func findUnreachable(
 	rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family,
 ) []rules.ChainRef {
-	var index map[string]*rules.Chain // the chains of the current table
-	var visit func(c *rules.Chain)
-	visit = func(c *rules.Chain) {
-		for _, r := range c.Rules {
-			for _, a := range r.Actions {
-				jump, ok := a.(rules.Jump)
-				if !ok {
-					continue
-				}
-				if target := index[jump.Chain]; target != nil && !reached[target] {
-					reached[target] = true
-					visit(target)
-				}
-			}
-		}
-	}
 	var found []rules.ChainRef
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		index = make(map[string]*rules.Chain, len(t.Chains))
-		for j := range t.Chains {
-			index[t.Chains[j].Name] = &t.Chains[j]
-		}
+		var from []*rules.Chain
 		for j := range t.Chains {
 			if c := &t.Chains[j]; c.Base != nil &&
 				(!isCompared(c.Base.Hook) || appliesToOthers(t, families)) {
-				visit(c)
+				from = append(from, c)
 			}
+		}
+		for _, c := range t.ReachableFrom(from...) {
+			reached[c] = true
 		}
 		for j := range t.Chains {
 			if c := &t.Chains[j]; c.Base == nil && !reached[c] {

@@ -82,6 +82,10 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			tables(ofFamily(rules.Inet, when(rules.Drop, tcp)), ofFamily(rules.IPv4, when(queue, tcp))),
 			diff.Undecidable,
 		},
+		{
+			"a chain to which only the action may jump", ruleset(mangleIn(when(queue, tcp)), chain("u", when(rules.Accept))),
+			ruleset(mangleIn(when(queue, tcp)), chain("u", when(rules.Drop))), diff.Undecidable,
+		},
 		{"a match of a user in two backends", matchesUser(true), matchesUser(false), diff.Undecidable},
 	} {
 		r := decide(tc.left, tc.right)
