@@ -74,6 +74,19 @@ func hasRules(ns *netns.NS) (bool, error) {
 	return false, nil
 }
 
+// hasSidecarRules reports whether the rules in the network namespace of a pod, which may be Istio's,
+// redirect to a sidecar.
+func hasSidecarRules(ns *netns.NS, object *decide.Pod) (bool, error) {
+	switch isAmbient, err := hasRules(ns); {
+	case err != nil, isAmbient:
+		return false, err
+	case object.IsInjected():
+		return true, nil
+	}
+	installed, err := compat.InstalledBackends(ns)
+	return len(installed) > 0, err
+}
+
 // isUnsearched reports whether a pod must still be searched for leftovers.
 func (n *Node) isUnsearched(ref source.Ref) bool {
 	n.mu.Lock()

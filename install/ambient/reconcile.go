@@ -224,11 +224,9 @@ func (n *Node) leaveUnwanted(
 	if p.ns == nil && !ended { // an earlier agent or istio-cni may have enrolled the pod
 		switch sb, _ := n.sandboxOf(ctx, object); {
 		case sb != nil:
-			ns, err := sb.Open()
-			if err != nil {
+			if err := n.openUnwanted(p, sb, object); err != nil {
 				return 0, err
 			}
-			p.setNS(ns)
 		case !object.Spec.HostNetwork:
 			// The pod's rules are removed when a later reconciliation finds its network namespace.
 			n.markUnsearched(object)
@@ -247,6 +245,21 @@ func (n *Node) leaveUnwanted(
 		return 0, err
 	}
 	return 0, nil
+}
+
+// openUnwanted sets the network namespace of a pod that should not be in ambient mode, unless the
+// namespace has the rules of a sidecar: a user can add the annotation to any pod. The caller holds
+// the pod's lock.
+func (n *Node) openUnwanted(p *pod, sb *sandbox.Sandbox, object *decide.Pod) error {
+	ns, err := sb.Open()
+	if err != nil {
+		return err
+	}
+	if isSidecar, err := hasSidecarRules(ns, object); isSidecar || err != nil {
+		return errors.Join(err, ns.Close())
+	}
+	p.setNS(ns)
+	return nil
 }
 
 // leave undoes enroll, removes the rules of istio-cni, and forgets the pod if all this succeeds. If

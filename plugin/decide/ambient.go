@@ -61,10 +61,7 @@ func DefaultAmbientSettings() AmbientSettings {
 // this decision is made before the decisions about sidecars, and a pod with a sidecar is not in
 // ambient mode.
 func (s *Settings) decideAmbient(in *Input) Decision {
-	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
-		return noDecision
-	}
-	if _, injected := in.Pod.Metadata.Annotations[statusAnnotation]; injected {
+	if s.Ambient == nil || in.Pod.Spec.HostNetwork || in.Pod.IsInjected() {
 		return noDecision
 	}
 	switch matchSelectors(s.Ambient.Selectors, in.Pod, in.Namespace) {

@@ -220,7 +220,7 @@ func decideOptOut(pod *Pod, _ *Settings) Decision {
 
 // decideInjection decides by what the injector has added to the pod.
 func decideInjection(pod *Pod, s *Settings) Decision {
-	if _, injected := pod.Metadata.Annotations[statusAnnotation]; !injected {
+	if !pod.IsInjected() {
 		return notInjected
 	}
 	sources := newSources(pod, s)

@@ -95,6 +95,12 @@ func (p *Pod) HasUID(uid string) bool {
 // another pod; the kubelet deletes such a pod without starting it.
 func (p *Pod) ConfigHash() string { return p.Metadata.Annotations[mirrorAnnotation] }
 
+// IsInjected reports whether the injector has added a sidecar to the pod.
+func (p *Pod) IsInjected() bool {
+	_, injected := p.Metadata.Annotations[statusAnnotation]
+	return injected
+}
+
 // Addresses returns the valid addresses of the pod's status in their order, without duplicates.
 func (p *Pod) Addresses() []netip.Addr {
 	var addresses []netip.Addr
