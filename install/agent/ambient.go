@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -151,9 +152,15 @@ func (a *Agent) ambientPod(uid string) *audit.AmbientPod {
 
 // uninstall makes all pods leave ambient mode, and removes the node's rules for probes. If the pods
 // stayed in ambient mode without an agent, the next ztunnel would not learn about them and would
-// refuse their captured traffic.
+// refuse their captured traffic. Both take place at the same time, because the kubelet may kill the
+// agent while it waits for ztunnel or the API server.
 func (m *ambientMode) uninstall(ctx context.Context) error {
-	if err := errors.Join(m.pods.Uninstall(ctx), m.guard.Uninstall()); err != nil {
+	var hostErr error
+	var group sync.WaitGroup
+	group.Go(func() { hostErr = m.guard.Uninstall() })
+	podsErr := m.pods.Uninstall(ctx)
+	group.Wait()
+	if err := errors.Join(podsErr, hostErr); err != nil {
 		return fmt.Errorf("uninstall ambient mode: %w", err)
 	}
 	return nil

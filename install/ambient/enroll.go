@@ -76,8 +76,8 @@ func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, erro
 
 // Add enrolls a starting pod with the network namespace and the addresses, and returns a
 // description of the installed rules. Until ctx is done or AddTimeout has passed, it waits for the
-// pods of the node to be known, for other work on the pod, and for ztunnel. Its errors have a kind
-// ([source.KindOf]). The caller closes ns.
+// pods of the node to be known, for other work on the pod, and for ztunnel. After [Node.Uninstall]
+// it fails. Its errors have a kind ([source.KindOf]). The caller closes ns.
 func (n *Node) Add(
 	ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
 ) (agent.Enrollment, error) {
@@ -106,6 +106,9 @@ func (n *Node) add(
 		return agent.Enrollment{}, source.WithKind(source.Unavailable,
 			errors.New("the agent is starting and has not listed the pods of the node yet"))
 	}
+	if n.isUninstalled() {
+		return agent.Enrollment{}, errUninstalled
+	}
 	desired, err := n.desiredPod(ctx, ref)
 	if err != nil {
 		return agent.Enrollment{}, err
@@ -130,6 +133,10 @@ func (n *Node) add(
 		_ = own.Close()
 	}
 	applied, err := n.enroll(ctx, p, desired, addresses, true, false)
+	// Uninstall may have been called meanwhile. If it is called later, it waits for p.lock.
+	if err == nil && n.isUninstalled() {
+		err = errUninstalled
+	}
 	if err != nil {
 		n.undoAdd(p)
 		return agent.Enrollment{}, err

@@ -128,6 +128,8 @@ type Node struct {
 	// searched for rules of an earlier agent: the pods existed when the agent started, or left
 	// ambient mode before their network namespaces were found.
 	unsearched map[cluster.Name]string
+	// uninstalled is set by Uninstall.
+	uninstalled bool
 }
 
 // New returns a node that does nothing until [Node.Run].

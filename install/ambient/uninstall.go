@@ -6,21 +6,40 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// uninstallTime is the time limit of uninstallPod.
-const uninstallTime = 2 * time.Second
+// The time limits of the steps of Uninstall, for all pods together: the kubelet kills an agent that
+// needs longer than its termination grace period.
+const (
+	searchTime     = 2 * time.Second // to find pods that were not reconciled yet
+	leaveTime      = 2 * time.Second // to wait for running ADDs and for ztunnel
+	annotationTime = 2 * time.Second // to remove annotations
+)
 
-// Uninstall makes all pods of the node leave ambient mode. It is for a node that gets no other
-// agent. Run must have ended. If a pod cannot leave, Uninstall continues with the others; the error
-// names all such pods. A pod that istio-cni has taken over only loses the rules of Sluice: it stays
-// in ambient mode, and ztunnel serves it.
+// errUninstalled is the error of an ADD after [Node.Uninstall].
+var errUninstalled = source.WithKind(source.Unavailable,
+	errors.New("the agent is being uninstalled"))
+
+// Uninstall makes all pods of the node leave ambient mode, also pods that an earlier agent has
+// enrolled. It is for a node that gets no other agent: afterwards, Add fails. Run must have ended.
+// If a pod cannot leave, Uninstall continues with the others; the error names all such pods. A pod
+// that istio-cni has taken over only loses the rules of Sluice: it stays in ambient mode, and
+// ztunnel serves it.
 func (n *Node) Uninstall(ctx context.Context) error {
+	errs := []error{n.findRemaining(ctx)}
 	n.mu.Lock()
-	pods := slices.Collect(maps.Values(n.pods))
+	n.uninstalled = true
+	pods := slices.SortedFunc(maps.Values(n.pods), func(a, b *pod) int {
+		return strings.Compare(a.ref.String(), b.ref.String())
+	})
 	n.mu.Unlock()
-	var errs []error
 	// The rules of all pods are removed first: this is the most important step, and needs only the
 	// kernel.
 	for _, p := range pods {
@@ -28,12 +47,74 @@ func (n *Node) Uninstall(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("pod %s: %w", p.ref, err))
 		}
 	}
-	for _, p := range pods {
-		if err := n.uninstallPod(ctx, p); err != nil {
-			errs = append(errs, fmt.Errorf("pod %s: %w", p.ref, err))
+	errs = append(errs, forEach(ctx, leaveTime, pods, n.uninstallPod)...)
+	errs = append(errs, forEach(ctx, annotationTime, pods, n.removeAnnotation)...)
+	return errors.Join(errs...)
+}
+
+// forEach calls f for each pod, for some in parallel, with a context that ends after the timeout.
+// It returns the errors.
+func forEach(
+	ctx context.Context, timeout time.Duration, pods []*pod, f func(context.Context, *pod) error,
+) []error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	errs := make([]error, len(pods))
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for i, p := range pods {
+		group.Go(func() error {
+			if err := f(ctx, p); err != nil {
+				errs[i] = fmt.Errorf("pod %s: %w", p.ref, err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return errs
+}
+
+// findRemaining adds the pods that this agent has not reconciled yet and that have rules of ambient
+// mode to n.pods. The error names the pods that an earlier agent has enrolled, and whose network
+// namespaces cannot be searched.
+func (n *Node) findRemaining(ctx context.Context) error {
+	if !n.Pods.Synced() {
+		return errors.New("rules may remain in pods, because the node's pods have not been listed")
+	}
+	ctx, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	var remaining []*decide.Pod
+	inAmbient, others := n.podsByMode(ctx)
+	for _, o := range slices.Concat(inAmbient, others) {
+		if p := n.pod(source.Ref{UID: o.Metadata.UID}, false); p == nil || !p.isLocated() {
+			remaining = append(remaining, o)
+		}
+	}
+	n.findLeftovers(ctx, remaining)
+	var errs []error
+	for _, o := range remaining {
+		m := o.Metadata
+		ref := source.Ref{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+		if m.Annotations[annotationName] == annotationEnabled && n.isUnsearched(ref) {
+			errs = append(errs, fmt.Errorf("pod %s: its rules may remain, because its network "+
+				"namespace is not found or cannot be read", ref))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isLocated reports whether the network namespace of a pod is known.
+func (p *pod) isLocated() bool {
+	p.rulesMu.Lock()
+	defer p.rulesMu.Unlock()
+	return p.ns != nil
+}
+
+// isUninstalled reports whether Uninstall was called.
+func (n *Node) isUninstalled() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.uninstalled
 }
 
 // tryUninstallRules removes the rules of a pod. It returns an error if the pod's lock is held.
@@ -45,27 +126,45 @@ func (n *Node) tryUninstallRules(p *pod) error {
 	return n.uninstallRules(p)
 }
 
-// uninstallPod makes a pod leave ambient mode, unless istio-cni has taken it over.
-func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
-	ctx, cancel := context.WithTimeout(ctx, uninstallTime)
-	defer cancel()
+// waitForADD acquires the lock of a pod. If the lock is not held, it succeeds even if ctx is done.
+func (p *pod) waitForADD(ctx context.Context) error {
+	if p.lock.TryAcquire(1) {
+		return nil
+	}
 	if err := p.lock.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("wait for the end of the pod's ADD: %w", err)
+	}
+	return nil
+}
+
+// uninstallPod makes a pod leave ambient mode, without its annotation, unless istio-cni has taken
+// it over.
+func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
+	if err := p.waitForADD(ctx); err != nil {
+		return err
 	}
 	defer p.lock.Release(1)
 	if n.isTakenOver(p) {
 		n.forget(p)
 		return nil
 	}
-	err := n.leave(ctx, p, false)
-	item, ok := n.Pods.Item(p.ref.Namespace, p.ref.Name)
-	if !ok || item.UID != p.ref.UID {
+	p.shouldAnnotate, p.annotation, p.patchedVersion = true, "", ""
+	return n.leave(ctx, p, false)
+}
+
+// removeAnnotation removes the annotation of a pod that uninstallPod has made leave ambient mode.
+func (n *Node) removeAnnotation(ctx context.Context, p *pod) error {
+	if err := p.waitForADD(ctx); err != nil {
 		return err
 	}
-	desired, desiredErr := n.desiredPod(ctx, item.Ref)
-	if desired.object == nil {
-		return errors.Join(err, desiredErr)
+	defer p.lock.Release(1)
+	item, ok := n.Pods.Item(p.ref.Namespace, p.ref.Name)
+	if !ok || item.UID != p.ref.UID || !p.shouldAnnotate || p.annotation != "" {
+		return nil
 	}
-	p.shouldAnnotate, p.annotation, p.patchedVersion = true, "", ""
-	return errors.Join(err, n.annotate(ctx, p, item, desired.object))
+	desired, err := n.desiredPod(ctx, item.Ref)
+	if desired.object == nil {
+		return err
+	}
+	return n.annotate(ctx, p, item, desired.object)
 }
