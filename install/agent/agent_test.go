@@ -116,7 +116,7 @@ spec: {nodeName: node-1, containers: [{name: istio-proxy}]}`)
 		string(data) != primary {
 		t.Errorf("the restored configuration is\n%s\nerror %v, want the original", data, err)
 	}
-	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, remaining); diff != "" {
+	if diff := cmp.Diff([]string{"bin/bridge", "conf/10-net.conflist"}, remaining); diff != "" {
 		t.Errorf("remaining files (-want +got):\n%s", diff)
 	}
 	// The test server keeps connections open for a moment.
@@ -221,7 +221,7 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 		t.Errorf("the part kernel is %s; want it not ready, with the reason", text)
 	}
 	r.end()
-	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, tn.files("conf", "bin")); diff != "" {
+	if diff := cmp.Diff([]string{"bin/bridge", "conf/10-net.conflist"}, tn.files("conf", "bin")); diff != "" {
 		t.Errorf("installed files (-want +got):\n%s", diff)
 	}
 }

@@ -78,14 +78,12 @@ func newTestNode(t *testing.T) *testNode {
 	}
 	for name, content := range map[string]string{
 		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin",
-		"image/noop": "does nothing",
+		"image/noop": "does nothing", "bin/bridge": "the network's plugin",
 	} {
 		tn.writeFile(name, content)
 	}
-	for _, d := range []string{"bin", "run"} {
-		if err := os.MkdirAll(tn.path(d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.MkdirAll(tn.path("run"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	return tn
 }

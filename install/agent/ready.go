@@ -49,6 +49,13 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	default:
 		part.Reasons = []string{path + " has not been verified"}
 	}
+	if len(s.PluginsElsewhere) > 0 {
+		part.Unknown = true
+		part.Reasons = append(part.Reasons, fmt.Sprintf("cannot determine whether the runtime uses plugins "+
+			"from this directory, which contains none of the other plugins in %s (%s): if the runtime "+
+			"reports that it cannot find %s, no pod starts; set cniBinDir to the runtime's plugin directory",
+			s.Primary, strings.Join(s.PluginsElsewhere, ", "), pluginType))
+	}
 	if s.Directories.Binary == node.Unknown {
 		part.Unknown = true
 		part.Reasons = append(part.Reasons,

@@ -18,6 +18,7 @@ type lastReported struct {
 	rewrites     map[string]uint64 // by conflicting writer
 	failedWrites map[string]uint64 // by part of the installation
 	directories  node.Directories
+	elsewhere    []string          // see node.Status.PluginsElsewhere
 	bypassed     bool              // see reporter.isBypassed
 	token        token.Status      // of the plugin
 	credentials  credential.Status // of the agent
@@ -80,6 +81,13 @@ func (r *reporter) reportFiles(s node.Status) {
 	r.lastReported.bypassed = replaced ||
 		!s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
 	r.reportDirectories(s.Directories)
+	if len(s.PluginsElsewhere) > 0 && !slices.Equal(s.PluginsElsewhere, r.lastReported.elsewhere) {
+		r.log.Warn("the directory of plugins contains none of the other plugins in the configuration; "+
+			"if the runtime searches another directory, no pod starts: check cniBinDir",
+			zap.String("directory", r.hostPaths.Replace(r.binDir)),
+			zap.String("configuration", s.Primary), zap.Strings("plugins", s.PluginsElsewhere))
+	}
+	r.lastReported.elsewhere = s.PluginsElsewhere
 }
 
 // reportDirectories sets the metrics of the directories' states. It logs a new reason why it cannot

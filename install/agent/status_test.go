@@ -67,6 +67,16 @@ func TestStatus(t *testing.T) {
 			t.Errorf("the topic %s is %q, want the prefix %q", name, got, want)
 		}
 	}
+	if err := os.Remove(tn.path("bin/bridge")); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is unknown whether the runtime finds the plugin", func() bool {
+		s = r.status()
+		got := topic(s, "plugin")
+		return s.Ready && strings.HasPrefix(got, "unknown: ") &&
+			strings.Contains(got, "none of the other plugins in 10-net.conflist (bridge)") &&
+			strings.Contains(got, "set cniBinDir")
+	})
 	if err := os.Remove(tn.path("conf/10-net.conflist")); err != nil {
 		t.Fatal(err)
 	}

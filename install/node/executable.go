@@ -118,6 +118,18 @@ func (x *executables) exists(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
+// elsewhere returns the types of plugins if the directory contains no file with one of these names,
+// and otherwise nil. The targets of links are not examined: they may exist only on the node.
+func (x *executables) elsewhere(types []string) []string {
+	entries, err := os.ReadDir(x.dir)
+	if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return slices.Contains(types, e.Name())
+	}) {
+		return nil
+	}
+	return types
+}
+
 // put makes the executable a copy of source. changed means that put has written the executable.
 // foreignChange means that another program had removed or changed the executable.
 func (x *executables) put(name, source string) (changed, foreignChange bool, err error) {

@@ -86,3 +86,47 @@ func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 		t.Errorf("conflicting writers %v, totals %+v; want none and no rewrites", s.ConflictingWriters, s.Totals)
 	}
 }
+
+// TestADirectoryWithoutTheOtherPlugins checks that the status says if the directory of executables
+// contains none of the other plugins in the chain, because the runtime may search another one.
+func TestADirectoryWithoutTheOtherPlugins(t *testing.T) {
+	for name, row := range map[string]struct {
+		plugins []string
+		add     func(tn *testNode)
+		want    []string
+	}{
+		"all plugins are elsewhere": {
+			plugins: []string{"calico", "portmap"}, want: []string{"calico", "portmap"},
+		},
+		"one of the plugins exists": {
+			plugins: []string{"calico", "bridge"},
+		},
+		"a plugin is a link to a place on the node": {
+			plugins: []string{"calico"},
+			add: func(tn *testNode) {
+				tn.must(os.Symlink("/only/on/the/node", tn.path("bin/calico")))
+			},
+		},
+		"plugins that Sluice replaces may have a directory of their own": {
+			plugins: []string{"calico", "istio-cni"},
+			add:     func(tn *testNode) { tn.putExecutable("istio-cni", "x") },
+			want:    []string{"calico"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tn := newTestNode(t)
+			tn.put("conf/10-a.conflist", list(row.plugins...))
+			if row.add != nil {
+				row.add(tn)
+			}
+			n := tn.node()
+			for range 2 { // before and after the insertion
+				s := n.Reconcile(t.Context())
+				tn.mustBeInstalled(s)
+				if !slices.Equal(s.PluginsElsewhere, row.want) {
+					t.Errorf("plugins elsewhere: %q, want %q", s.PluginsElsewhere, row.want)
+				}
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,6 +208,11 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		break
 	}
 	err = errors.Join(err, n.signalLinks(s))
+	// The plugins that Sluice's plugin replaces may be in a directory of their own.
+	others := slices.DeleteFunc(slices.Clone(status.Plugins), func(plugin string) bool {
+		return plugin == s.Type || slices.Contains(s.ReplacedTypes, plugin)
+	})
+	status.PluginsElsewhere = n.executables.elsewhere(others)
 	n.countFailed(s, err)
 	if err != nil {
 		status.add(problemOf(err))

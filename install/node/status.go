@@ -19,6 +19,11 @@ type Status struct {
 	Executable ExecutableState
 	// Directories contains the states of the managed directories.
 	Directories Directories
+	// PluginsElsewhere contains the types of the other plugins in the chain if the directory of
+	// executables contains none of them, and otherwise is nil. The runtime then probably searches
+	// another directory, perhaps in addition. If it does not search the agent's directory, no pod
+	// starts.
+	PluginsElsewhere []string
 	// Remount is set if the runtime does not use the managed directories, and a restart of the
 	// agent with new mounts is necessary.
 	Remount bool
