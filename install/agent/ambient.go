@@ -59,7 +59,7 @@ func (a *Agent) prepareAmbient() error {
 		Pods: a.podCache, Cluster: a.cluster, Ztunnel: m.ztunnels, Host: m.guard,
 		Find:         sandbox.New(sandboxOptions(v)).Find,
 		IsHost:       hostNode.IsHost,
-		RulesChanged: a.auditor.RulesChanged,
+		RulesChanged: a.auditor.RulesChanged, Found: a.auditor.NoteSandbox,
 		Enrolled: func(err error) {
 			a.metrics.Count(metrics.AmbientEnrollments(resultOf(err == nil)), 1)
 		},

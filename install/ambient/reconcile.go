@@ -65,7 +65,7 @@ func (n *Node) reconcile(
 	}
 	defer p.lock.Release(1)
 	if err == nil {
-		retryAfter, err = n.enrollRunning(ctx, p, desired)
+		retryAfter, err = n.enrollRunning(ctx, p, desired, item.PodStatus.Deleted)
 	} else {
 		p.err = err // the rules of an enrolled pod stay as they are
 	}
@@ -88,9 +88,10 @@ func (n *Node) reconcile(
 }
 
 // enrollRunning enrolls a running pod, unless it is enrolled already with the desired parameters
-// and addresses. retryAfter has the same meaning as in reconcile.
+// and addresses. deleted means that the pod is being deleted. retryAfter has the same meaning as in
+// reconcile.
 func (n *Node) enrollRunning(
-	ctx context.Context, p *pod, desired desiredPod,
+	ctx context.Context, p *pod, desired desiredPod, deleted bool,
 ) (retryAfter time.Duration, err error) {
 	addresses := desired.object.Addresses()
 	found, missing := n.sandboxOf(ctx, desired.object)
@@ -124,6 +125,9 @@ func (n *Node) enrollRunning(
 				errors.New("its network namespace is the node's"))
 		}
 		p.setNS(ns)
+		if !deleted {
+			defer n.Found(*found) // after the enrollment, which must not wait for it
+		}
 	}
 	p.missingSince = time.Time{}
 	if p.enrolled && sameAmbient(p.ambient, desired.ambient) &&

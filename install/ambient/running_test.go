@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,6 +51,37 @@ func TestRunningPodIsEnrolled(t *testing.T) {
 		n := env.Count()
 		return n[ambient.Enrolled] == 1 && n[ambient.Pending] == 0
 	})
+}
+
+// TestRunningPodIsReportedAsFound checks that the sandbox of a running pod that had no ADD is
+// reported, and not the sandbox of a pod that its ADD enrolls.
+func TestRunningPodIsReportedAsFound(t *testing.T) {
+	env := newTestEnv(t)
+	var mu sync.Mutex
+	var found []string
+	env.options.Found = func(s sandbox.Sandbox) {
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, s.Pod.Name)
+	}
+	ns, started := netnstest.New(t), netnstest.New(t)
+	env.put("running", running("10.0.0.7"))
+	env.addSandbox("running", ns)
+	env.put("starting")
+	env.start()
+	ztunneltest.Start(t, env.socket, nil)
+	if _, err := env.add("starting", started); err != nil {
+		t.Fatal(err)
+	}
+	env.addSandbox("starting", started)
+	env.put("starting", running("10.0.0.7"))
+	rulestest.Eventually(t, "both pods are annotated", func() bool {
+		return env.annotation("running") == "enabled" && env.annotation("starting") == "enabled"
+	})
+	env.stop()
+	if !slices.Equal(found, []string{"running"}) {
+		t.Errorf("found %q, want only the running pod, once", found)
+	}
 }
 
 func TestNamespaceLabelDeterminesTheMode(t *testing.T) {

@@ -85,7 +85,8 @@ func newTestEnv(t testing.TB) *testEnv {
 		Decide:   &decide.Settings{Ambient: &settings, ExcludeNamespaces: []string{"kube-system"}},
 		Backend:  backend, Pods: env, Cluster: env, Ztunnel: env.ztunnels, Host: probes{env}, Find: env.find,
 		IsHost: func(id netns.ID) bool { return id == env.host }, Enrolled: func(error) {}, RulesChanged: func(string) {},
-		Log: zap.NewNop(), AddTimeout: 20 * time.Second, Interval: time.Hour,
+		Found: func(sandbox.Sandbox) {},
+		Log:   zap.NewNop(), AddTimeout: 20 * time.Second, Interval: time.Hour,
 	}
 	return env
 }

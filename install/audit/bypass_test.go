@@ -128,3 +128,45 @@ func TestARecordOfAnEarlierSandboxHidesNoBypass(t *testing.T) {
 		})
 	}
 }
+
+// TestAPodInAmbientModeWithoutAnADDIsABypass checks that a running pod in ambient mode is a bypass
+// if the runtime has created its sandbox without the plugin although the chain was complete.
+func TestAPodInAmbientModeWithoutAnADDIsABypass(t *testing.T) {
+	for name, row := range map[string]struct {
+		created time.Duration // relative to the time when the chain became complete
+		source  sandbox.Source
+		record  bool
+		bypass  bool
+	}{
+		"without a record":             {5 * time.Minute, sandbox.Runtime, false, true},
+		"with a record":                {5 * time.Minute, sandbox.Runtime, true, false},
+		"before the installation":      {-time.Minute, sandbox.Runtime, false, false},
+		"while its ADD may be running": {5 * time.Minute, sandbox.Proc, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ready := time.Now()
+				web := meshPod("web")
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.options.Bypass.NoteChain(ready, true, true, "")
+					env.options.Bypass.NoteChain(ready.Add(10*time.Minute), true, false, "")
+					if row.record {
+						env.record(web, nil)
+					}
+				})
+				env.NoteSandbox(sandbox.Sandbox{
+					Pod:         sandbox.Pod{Namespace: "shop", Name: "web", UID: "uid-web"},
+					ContainerID: "c-uid-web", Source: row.source, Created: ready.Add(row.created),
+				})
+				b, bypassed := env.options.Bypass.Current()
+				if bypassed != row.bypass || bypassed && b.Pod != "shop/web" {
+					t.Errorf("bypassed: %t, want %t: %v", bypassed, row.bypass, b)
+				}
+				want := map[bool]float64{true: 1}[row.bypass]
+				if got := env.metric("sluice_bypassed_pods_total{}"); got != want {
+					t.Errorf("counted %v bypassed pods, want %v", got, want)
+				}
+			})
+		})
+	}
+}

@@ -99,13 +99,35 @@ func (r *auditRun) missingRecordCause() bypass.Cause {
 // noteBypass records and counts a pod that started without the plugin although the chain was
 // complete.
 func (r *auditRun) noteBypass() {
-	if r.hasRecord() || r.missingRecordCause().Kind != bypass.Bypassed {
+	if !r.hasRecord() && r.missingRecordCause().Kind == bypass.Bypassed {
+		r.Auditor.noteBypass(r.item.Namespace+"/"+r.item.Name, r.uid, r.sandbox.Created)
+	}
+}
+
+func (a *Auditor) noteBypass(pod, uid string, created time.Time) {
+	isNew, err := a.Bypass.NoteBypass(pod, uid, created)
+	a.warn("the bypass of the plugin cannot be stored", err)
+	if isNew {
+		a.Metrics.Count(metrics.BypassedPods(), 1)
+	}
+}
+
+// NoteSandbox records and counts a running pod in ambient mode whose sandbox was created without
+// the plugin although the chain was complete. Only the runtime's cache shows that the ADD of the
+// chain has ended; other sandboxes are ignored.
+func (a *Auditor) NoteSandbox(s sandbox.Sandbox) {
+	if s.Source != sandbox.Runtime {
 		return
 	}
-	isNew, err := r.Bypass.NoteBypass(r.item.Namespace+"/"+r.item.Name, r.uid, r.sandbox.Created)
-	r.warn("the bypass of the plugin cannot be stored", err)
-	if isNew {
-		r.Metrics.Count(metrics.BypassedPods(), 1)
+	if err := a.records.Refresh(); err != nil {
+		a.warn("the records of ADD cannot be read", err)
+		return
+	}
+	hasRecord := slices.ContainsFunc(a.records.Of(s.Pod.UID), func(added *record.Record) bool {
+		return added.ContainerID == s.ContainerID
+	})
+	if !hasRecord && a.Bypass.Explain(s.Created).Kind == bypass.Bypassed {
+		a.noteBypass(s.Pod.String(), s.Pod.UID, s.Created)
 	}
 }
 
