@@ -137,7 +137,7 @@ func isPort(v string) bool {
 	return err == nil
 }
 
-func isPodCount(v string) bool { return v != "0" && isAtMost(v, 1000) }
+func isPodCount(v string) bool { return isAtMost(v, 1000) && strings.Trim(v, "0") != "" }
 
 func isAtMost(v string, limit uint64) bool {
 	n, err := strconv.ParseUint(v, 10, 32)

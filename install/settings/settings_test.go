@@ -158,6 +158,9 @@ func TestReadRejectsInvalidParameters(t *testing.T) {
 			`"nat-first,nat-last": must be a list of ids out of tproxy-tunnel-port,`,
 		},
 		{"SLUICE_DEVIATIONS_OFF", "nat-first,", `"nat-first,": must be a list of ids`},
+		{"SLUICE_ENABLEMENT_SELECTORS", `[],"counters":true`, `"[],\"counters\":true": must be JSON: a list`},
+		{"AMBIENT_ENABLEMENT_SELECTOR", `[] x`, `"[] x": must be JSON: a list`},
+		{"SLUICE_COUNTER_METRICS_PODS", "00", `"00": must be a number from 1 to 1000`},
 		{"SLUICE_ENABLEMENT_SELECTORS", `[{"pods":{}}]`, `"[{\"pods\":{}}]": must be JSON: a list`},
 		{
 			"AMBIENT_ENABLEMENT_SELECTOR", `[{"podSelector":{"matchLabels":{"a":"b "}}}]`,

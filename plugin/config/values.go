@@ -3,7 +3,9 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -46,10 +48,14 @@ type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 func decode[T any](raw json.RawMessage) (value T, wrong []string) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	if d.Decode(&value) != nil {
-		wrong = []string{string(raw)}
+	err := d.Decode(&value)
+	if err == nil {
+		// A value from an environment variable may have text after it.
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return value, nil
+		}
 	}
-	return value, wrong
+	return value, []string{string(raw)}
 }
 
 // allowedString returns a setter of a string for which isAllowed returns true. An empty string
