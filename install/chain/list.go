@@ -18,6 +18,9 @@ type List struct {
 	Name string
 	// CNIVersion is the version of the specification for calls of the plugins; it may be empty.
 	CNIVersion string
+	// OldCNIVersion is the version that runtimes with libcni 1.2 and earlier use instead, because they
+	// do not read the list's cniVersions; it may be empty.
+	OldCNIVersion string
 	// Plugins contains the plugins in the order of the list; never empty.
 	Plugins []Plugin
 	// OnlyInlined is set if the runtime loads no further plugins from the directory with the
@@ -67,7 +70,18 @@ func Parse(data []byte) (*List, error) {
 		Plugins:     elements,
 		OnlyInlined: conf.LoadOnlyInlinedPlugins,
 		data:        data,
+
+		OldCNIVersion: oldVersion(data),
 	}, nil
+}
+
+// oldVersion returns the cniVersion of a list that libcni accepts.
+func oldVersion(data []byte) (version string) {
+	var fields map[string]json.RawMessage // libcni does not ignore the case of these keys
+	if json.Unmarshal(data, &fields) == nil {
+		_ = json.Unmarshal(fields["cniVersion"], &version) // it may be missing
+	}
+	return version
 }
 
 // Types returns the types of the plugins in order.

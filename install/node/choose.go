@@ -40,11 +40,11 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 			choice.Name, choice.List.CNIVersion)
 		return choice, false
 	}
-	if !isSupportedVersion(choice.List) {
+	if unsupported, ok := unsupportedVersion(choice.List); ok {
 		p.report(NotChainable, true, "%s has cniVersion %q, but the plugin supports only %s; "+
 			"with the plugin in the chain no pod would start, so it is not inserted, and new pods have no "+
-			"redirection; set one of these versions, or install a version of Sluice that supports %[2]s",
-			choice.Name, choice.List.CNIVersion, strings.Join(config.Versions(), ", "))
+			"redirection; set cniVersion to one of these, or install a version of Sluice that supports %[2]q",
+			choice.Name, unsupported, strings.Join(config.Versions(), ", "))
 		return choice, false
 	}
 	return choice, true
@@ -71,10 +71,16 @@ func (p *planner) reportPluginDir(choice chain.Choice) {
 	}
 }
 
-// isSupportedVersion reports whether the plugin supports the CNI version of a list. With any other
-// version the plugin fails, and CRI-O does not use the list.
-func isSupportedVersion(list *chain.List) bool {
-	return slices.Contains(config.Versions(), list.CNIVersion)
+// unsupportedVersion returns the first version with which a runtime may call the plugins of a list
+// and that the plugin does not support. It returns false if there is none. With such a version the
+// plugin fails, and CRI-O does not use the list. Earlier runtimes do not read cniVersions.
+func unsupportedVersion(list *chain.List) (version string, ok bool) {
+	for _, v := range []string{list.CNIVersion, list.OldCNIVersion} {
+		if !slices.Contains(config.Versions(), v) {
+			return v, true
+		}
+	}
+	return "", false
 }
 
 // find returns the configuration that runtimes use. If cniConfFileName is set, find returns the

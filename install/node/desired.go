@@ -61,12 +61,13 @@ func (p *planner) planChained() {
 			continue
 		}
 		list, err := chain.Parse(p.found.Files[name].Data)
-		switch {
-		case err != nil:
-		case isSupportedVersion(list):
-			p.edit(name, list, false)
-		default:
+		if err != nil {
+			continue
+		}
+		if _, unsupported := unsupportedVersion(list); unsupported {
 			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
+		} else {
+			p.edit(name, list, false)
 		}
 	}
 	p.releaseLeftovers(ok)

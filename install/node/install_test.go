@@ -187,6 +187,19 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotChainable}, blocked: true,
 		},
+		"a list whose versions only newer runtimes read is not changed": {
+			before: map[string]string{
+				"10-a.conflist": `{"cniVersions":["0.4.0","1.0.0"],"name":"n","plugins":[{"type":"bridge"}]}`,
+			},
+			reasons: []node.Reason{node.NotChainable}, blocked: true,
+		},
+		"a list with several versions gets the plugin": {
+			before: map[string]string{
+				"10-a.conflist": `{"cniVersion":"0.4.0","cniVersions":["0.4.0","1.1.0","2.0.0"],` +
+					`"name":"n","plugins":[{"type":"bridge"}]}`,
+			},
+			after: map[string]string{"10-a.conflist": "bridge sluice-cni"},
+		},
 		"a plain configuration with a version that the plugin does not support is not changed": {
 			before: map[string]string{
 				"10-a.conf": `{"cniVersion":"1.2.0","name":"n","type":"bridge"}`,
