@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,23 +73,61 @@ func (c cluster) list(
 		scheme.ParameterCodec).Do(ctx).Into(into)
 }
 
-// agents lists the pods of the node agents on a node, or on all nodes if node is empty. If the
-// namespace of the agents is not set and the user may not list pods in all namespaces, agents lists
-// the pods in istio-system.
+// defaultAgentNamespace is the namespace in which the node agents are searched first.
+const defaultAgentNamespace = "istio-system"
+
+// agents lists the pods of the node agents on a node, or on all nodes if node is empty.
 func (o *options) agents(ctx context.Context, c cluster, node string) ([]corev1.Pod, error) {
+	namespace, err := o.findAgents(ctx, c)
+	if err != nil || namespace == "" {
+		return nil, err
+	}
 	list := metav1.ListOptions{LabelSelector: o.agentSelector}
 	if node != "" {
 		list.FieldSelector = "spec.nodeName=" + node
 	}
 	var pods corev1.PodList
-	err := c.list(ctx, "pods", o.agentNamespace, list, &pods)
-	if o.agentNamespace == "" && apierrors.IsForbidden(err) {
-		err = c.list(ctx, "pods", "istio-system", list, &pods)
-	}
-	if err != nil {
+	if err := c.list(ctx, "pods", namespace, list, &pods); err != nil {
 		return nil, fmt.Errorf("list node agents: %w", err)
 	}
 	return pods.Items, nil
+}
+
+// findAgents returns the namespace of the node agents, or an empty string if there are none. If the
+// flag is not set, this is defaultAgentNamespace if it contains any, and otherwise the only
+// namespace with pods that have the agents' labels. Any user who may create a pod can set these
+// labels and answer for an agent. Therefore several namespaces are an error.
+func (o *options) findAgents(ctx context.Context, c cluster) (string, error) {
+	if o.agentNamespace != "" {
+		return o.agentNamespace, nil
+	}
+	list := metav1.ListOptions{LabelSelector: o.agentSelector}
+	var pods corev1.PodList
+	err := c.list(ctx, "pods", defaultAgentNamespace, list, &pods)
+	if err == nil && len(pods.Items) > 0 {
+		return defaultAgentNamespace, nil
+	}
+	pods = corev1.PodList{}
+	if allErr := c.list(ctx, "pods", metav1.NamespaceAll, list, &pods); allErr != nil {
+		if err == nil && apierrors.IsForbidden(allErr) {
+			return "", nil
+		}
+		return "", fmt.Errorf("list node agents: %w", allErr)
+	}
+	found := map[string]bool{}
+	for i := range pods.Items {
+		found[pods.Items[i].Namespace] = true
+	}
+	namespaces := slices.Sorted(maps.Keys(found))
+	switch len(namespaces) {
+	case 0:
+		return "", nil
+	case 1:
+		return namespaces[0], nil
+	}
+	return "", badInput("pods with the labels of node agents (%s) exist in several namespaces: %s; "+
+		"set --agent-namespace to the namespace of the node agents, because any user who may create "+
+		"pods can set these labels", o.agentSelector, strings.Join(namespaces, ", "))
 }
 
 // agentOf returns the running pod of the node agent on a node.

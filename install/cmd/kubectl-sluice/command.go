@@ -66,8 +66,8 @@ func newCommand(
 	flags := root.PersistentFlags()
 	o.config.AddFlags(flags)
 	flags.StringVar(&o.agentNamespace, "agent-namespace", "",
-		"namespace of the node agents [default: search all namespaces, "+
-			"or istio-system without permission to do so]")
+		"namespace of the node agents [default: istio-system or, if it has none, "+
+			"the only namespace with pods that have their labels]")
 	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node",
 		"label selector of the node agents' pods")
 	flags.StringVarP(&o.selector, "selector", "l", "", "label selector of the pods, instead of POD")

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestPodsWithTheLabelsOfANodeAgent checks that a pod of another user that has the labels of a node
+// agent does not answer for one.
+func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
+	const status = `{"ready":true,"agentVersion":"v1"}`
+	for name, row := range map[string]struct {
+		agents string // namespace of the node agent of node a
+		forged string // namespace of the pod on node b with the labels of a node agent, if any
+		args   string
+		code   int
+		ran    string // pods in which commands ran
+		words  string
+	}{
+		"a forged pod beside agents in istio-system": {
+			"istio-system", "shop", "status", 1, "sluice-node-a", "b: the node has no node agent",
+		},
+		"agents in another namespace": {
+			"mesh", "", "status", 1, "sluice-node-a", "b: the node has no node agent",
+		},
+		"a forged pod beside agents in another namespace": {
+			"mesh", "shop", "status", 2, "", "several namespaces: mesh, shop; set --agent-namespace",
+		},
+		"the namespace of the agents is set": {
+			"mesh", "shop", "status --agent-namespace mesh", 1, "sluice-node-a",
+			"b: the node has no node agent",
+		},
+		"a command for a pod on the node of the forged pod": {
+			"istio-system", "shop", "check shop/far", 3, "", "no node agent runs on node b",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeCluster()
+			f.pods[0].Namespace = row.agents
+			if row.forged != "" {
+				f.pods = append(f.pods, pod(row.forged, "forged", "b", "k8s-app=sluice-node"))
+			}
+			f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {
+				_, _ = io.WriteString(out, status)
+				return 0
+			}
+			code, stdout, stderr := f.sluice(t.Context(), t, nil, strings.Fields(row.args)...)
+			var ran []string
+			for _, command := range f.ran {
+				name, _, _ := strings.Cut(command, ":")
+				ran = append(ran, name)
+			}
+			if code != row.code || strings.Join(ran, " ") != row.ran ||
+				!strings.Contains(stdout+stderr, row.words) {
+				t.Errorf("exit code %d, commands in %q, output %s%s; want %d, %q, and %q", code, ran, stdout,
+					stderr, row.code, row.ran, row.words)
+			}
+		})
+	}
+}
