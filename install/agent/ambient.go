@@ -124,10 +124,14 @@ const hostRulesReason = "HostRulesChanged"
 func (a *Agent) reportHostRules(r hostrules.Report) {
 	a.metrics.Count(metrics.HostRulesEvents(string(r.Kind)), 1)
 	if r.Kind == hostrules.KubeletChanged {
-		a.options.Log.Info(r.String())
+		a.options.Log.Info(r.Summary(), zap.Stringer("kubelet", r.Kubelet))
 		return
 	}
-	a.options.Log.Warn(r.String(), zap.String("event", string(r.Kind)))
+	fields := []zap.Field{zap.String("event", string(r.Kind)), zap.Error(r.Err)}
+	if r.PID != 0 {
+		fields = append(fields, zap.String("process", r.Process), zap.Uint32("process_id", r.PID))
+	}
+	a.options.Log.Warn(r.Summary(), fields...)
 	a.events.notePast(problemEvent{reason: hostRulesReason, message: r.String()})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ const (
 	// writes the configuration may start later than the agent, and until then no pod with a network
 	// starts.
 	networkTime = time.Minute
+	// maxPast is the maximum number of problems that have ended and are not reported yet.
+	maxPast = 16
 	// recovered is the reason of the event that reports the end of the last problem.
 	recovered        = "Installed"
 	recoveredMessage = "the plugin is in the node's CNI chain, and new pods are redirected"
@@ -105,12 +108,22 @@ func notify(c chan<- struct{}) {
 }
 
 // notePast reports a problem once. It is for problems that have already ended, and for a problem
-// that ends this process.
+// that ends this process. Equal problems, and problems with the same reason if there are too many,
+// are one event with a count.
 func (ne *nodeEvents) notePast(p problemEvent) {
+	p.count = max(1, p.count)
 	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	defer notify(ne.wake)
+	for i := range slices.Backward(ne.past) {
+		last := &ne.past[i]
+		if last.reason == p.reason && (last.message == p.message || len(ne.past) >= maxPast) {
+			last.message = p.message
+			last.count += p.count
+			return
+		}
+	}
 	ne.past = append(ne.past, p)
-	ne.mu.Unlock()
-	notify(ne.wake)
 }
 
 // run reports events until ctx is done.
@@ -188,7 +201,7 @@ func (ne *nodeEvents) pendingEvents(now time.Time, settle time.Duration) []nodeE
 	var events []nodeEvent
 	for _, p := range ne.past {
 		e := event
-		e.Warning, e.Reason, e.Message = true, p.reason, p.message
+		e.Warning, e.Reason, e.Message, e.Count = true, p.reason, p.message, p.count
 		events = append(events, nodeEvent{Event: e})
 	}
 	seen := map[string]bool{}
@@ -223,7 +236,10 @@ func (ne *nodeEvents) markReported(e nodeEvent) {
 	ne.mu.Lock()
 	defer ne.mu.Unlock()
 	if len(ne.past) > 0 && ne.past[0].reason == e.Reason && ne.past[0].message == e.Message {
-		ne.past = ne.past[1:]
+		// The problem may have occurred again while the event was sent.
+		if ne.past[0].count -= e.Count; ne.past[0].count <= 0 {
+			ne.past = ne.past[1:]
+		}
 		return
 	}
 	ne.warned = e.Warning

@@ -208,3 +208,38 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestPastEventsAreBounded checks that problems that occur while the API server is unavailable are
+// merged, and that each occurrence is counted.
+func TestPastEventsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unavailable, sent, occurrences, last := true, 0, 0, ""
+		ne := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+			if unavailable {
+				return errors.New("unavailable")
+			}
+			if sent++; e.Reason == hostRulesReason {
+				occurrences, last = occurrences+max(1, e.Count), e.Message
+			}
+			return nil
+		}, "node-1", zap.NewNop())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go ne.run(ctx)
+		const changes = 10_000
+		ne.notePast(problemEvent{reason: credentialsReason, message: "rejected"})
+		for i := range changes {
+			ne.notePast(problemEvent{reason: hostRulesReason, message: "changed by pid " + strconv.Itoa(i/2)})
+		}
+		synctest.Wait()
+		unavailable = false
+		time.Sleep(2 * eventRetry)
+		synctest.Wait()
+		if want := "changed by pid " + strconv.Itoa((changes-1)/2); sent > maxPast || occurrences != changes || last != want {
+			t.Errorf("sent %d events with %d changes, the last one %q; want at most %d events with %d changes, the last one %q",
+				sent, occurrences, last, maxPast, changes, want)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}

@@ -40,33 +40,44 @@ type Report struct {
 	Kubelet Kubelet
 }
 
-// String returns the report as a sentence.
-func (r Report) String() string {
+// Summary returns a sentence that depends only on the kind.
+func (r Report) Summary() string {
 	switch r.Kind {
 	case Repaired:
-		text := "the rules for probes of pods in ambient mode were changed by another program, " +
+		return "the rules for probes of pods in ambient mode were changed by another program, " +
 			"and the agent has restored them"
-		if r.PID != 0 {
-			text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
-				r.Process, r.PID)
-		}
-		return text
 	case Failed:
 		return "the rules for probes of pods in ambient mode cannot be read or written, " +
-			"so probes may fail: " + r.Err.Error()
+			"so probes may fail"
 	case KubeletChanged:
 		return "the kubelet has another cgroup or user, and the rules for probes of pods " +
-			"in ambient mode were changed for it: " + r.Kubelet.String()
+			"in ambient mode were changed for it"
 	case MatchedByUser:
-		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, "+
-			"so every process of user %d counts as the kubelet: %v", r.Kubelet.UID, r.Err)
+		return "the kernel cannot match the kubelet's cgroup, " +
+			"so every process of the kubelet's user counts as the kubelet"
 	case KubeletMissing:
 		return "the kubelet is not found; the rules for probes of pods in ambient mode still match " +
-			"the cgroup or user of the kubelet that was found last, or user 0 if none was found: " +
-			r.Err.Error()
+			"the cgroup or user of the kubelet that was found last, or user 0 if none was found"
 	}
 	return "changes of the node's rules are not noticed immediately, " +
-		"only when the rules are compared at an interval: " + r.Err.Error()
+		"only when the rules are compared at an interval"
+}
+
+// String returns the report as a sentence.
+func (r Report) String() string {
+	text := r.Summary()
+	switch {
+	case r.Kind == Repaired && r.PID != 0:
+		text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
+			r.Process, r.PID)
+	case r.Kind == KubeletChanged:
+		text += ": " + r.Kubelet.String()
+	case r.Kind == MatchedByUser:
+		text += fmt.Sprintf(": user %d: %v", r.Kubelet.UID, r.Err)
+	case r.Err != nil:
+		text += ": " + r.Err.Error()
+	}
+	return text
 }
 
 // differencesError is the error if the rules in the kernel differ from the rules that were written.
