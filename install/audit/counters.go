@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -130,7 +131,7 @@ func (a *Auditor) measureCounters() {
 	}
 	var values []metrics.CounterValue
 	if a.Counters == PodCounters {
-		for _, p := range topPods(counted, a.TopPods) {
+		for _, p := range topPods(withoutReplaced(counted), a.TopPods) {
 			values = append(values,
 				series(p.item.Namespace, p.item.Name, &p.counters.total, p)...)
 		}
@@ -145,6 +146,28 @@ func (a *Auditor) measureCounters() {
 	}
 	a.mu.Unlock()
 	a.Metrics.Replace(metrics.RulePackets("", "", rules.NoRole).Name(), values)
+}
+
+// withoutReplaced returns the pods except orphaned ones whose name another pod has: two pods cannot
+// have the same series. A pod that was omitted once is always omitted, so that a series does not
+// continue with the counters of an earlier pod. The caller holds the auditor's lock.
+func withoutReplaced(pods []*pod) []*pod {
+	latest := map[string]*pod{} // by name
+	for _, p := range pods {
+		if p.replaced {
+			continue
+		}
+		name := p.item.String()
+		if other := latest[name]; other != nil {
+			// It is not known which of two orphaned pods is the later one.
+			if p.orphaned && (!other.orphaned || p.item.UID < other.item.UID) {
+				p, other = other, p
+			}
+			other.replaced = true
+		}
+		latest[name] = p
+	}
+	return slices.Collect(maps.Values(latest))
 }
 
 // topPods returns the n pods with the most packets. It sorts pods.

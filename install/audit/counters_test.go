@@ -97,6 +97,27 @@ func TestCountersOfThePodsWithTheMostPackets(t *testing.T) {
 	})
 }
 
+// TestCountersOfAReplacedPod covers a pod of a StatefulSet whose deletion was forced, and whose
+// sandbox still exists when the next pod with its name starts: the series are those of the next pod.
+func TestCountersOfAReplacedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := startTestEnv(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
+		first, next := countedPod("shop", "db-0"), countedPod("shop", "db-0")
+		next.Metadata.UID = "uid-next"
+		s := env.addRedirected(first)
+		s.setPackets(rules.OutboundCaptured, 10)
+		env.checkCountersAfterAudit("at first", "{shop,db-0,outbound,captured} 10")
+		env.forceDelete(first)
+		env.checkCountersAfterAudit("after the deletion", "{shop,db-0,outbound,captured} 10")
+		env.addRedirected(next).setPackets(rules.OutboundCaptured, 3)
+		s.setPackets(rules.OutboundCaptured, 20)
+		env.checkCountersAfterAudit("with the next pod", "{shop,db-0,outbound,captured} 3")
+		env.removeRecord(first)
+		env.removeSandbox(s)
+		env.checkCountersAfterAudit("after the end of the sandbox", "{shop,db-0,outbound,captured} 3")
+	})
+}
+
 func TestSeriesOfCountersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for per, limit := range map[string]int{"pod": 3, "namespace": 2, "none": 0} {

@@ -287,6 +287,9 @@ func (env *testEnv) Replace(name string, values []metrics.CounterValue) {
 	})
 	for _, v := range values {
 		env.checkLabels(v.Name(), v.Labels())
+		if _, isDuplicate := env.counted[v.String()]; isDuplicate {
+			env.t.Errorf("two values for %s; Prometheus' client library then serves no metrics", v)
+		}
 		env.counted[v.String()] = v.Value
 	}
 }

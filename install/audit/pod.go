@@ -42,6 +42,8 @@ type pod struct {
 	// existed is set if the pod existed when the auditor started.
 	existed  bool
 	counters podCounters
+	// replaced is set if the pod is orphaned and another pod has the series of its counters.
+	replaced bool
 	// audited is the time of the last audit that set hasCompared.
 	audited time.Time
 	sandbox *sandbox.Sandbox // nil if unknown
