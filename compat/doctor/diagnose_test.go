@@ -699,6 +699,26 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			},
 		},
 		{
+			"two packet sockets of many processes",
+			Facts{Sockets: []RawSocket{
+				{Packet: true, Processes: []string{"d[4]", "c[3]", "b[2]", "a[1]"}},
+				{Packet: true, Processes: []string{"a[1]", "b[2]", "c[3]", "d[4]"}},
+			}},
+			Finding{
+				Topic: "sockets", Severity: Note,
+				Summary: "a packet socket (AF_PACKET) of a[1], b[2], c[3] (uid 0) is open (and 1 more): it receives copies of packets, " +
+					"as tcpdump does; packets that it sends bypass all rules",
+			},
+		},
+		{
+			"sockets of many users",
+			Facts{Sockets: rawSocketsOfUsers(1000)},
+			Finding{
+				Topic: "sockets", Severity: Note,
+				Summary: "a raw IP socket of 990 other groups of processes is open",
+			},
+		},
+		{
 			"a raw socket",
 			Facts{Sockets: []RawSocket{{}}},
 			Finding{
@@ -715,4 +735,12 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			}
 		})
 	}
+}
+
+func rawSocketsOfUsers(n int) []RawSocket {
+	sockets := make([]RawSocket, n)
+	for i := range sockets {
+		sockets[i].UID = uint32(i)
+	}
+	return sockets
 }

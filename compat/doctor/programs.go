@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -98,16 +99,38 @@ func (d *diagnosis) checkRawSockets() {
 			"packets that it sends traverse Sluice's rules, but only TCP and DNS are captured",
 		},
 	} {
-		for _, s := range d.Sockets {
-			if s.Packet != socketType.packet {
-				continue
+		owners := map[string]int{} // number of sockets by owner
+		for i := range d.Sockets {
+			if s := &d.Sockets[i]; s.Packet == socketType.packet {
+				owners[s.owner()]++
 			}
-			owner := "an unknown process"
-			if len(s.Processes) > 0 {
-				owner = strings.Join(slices.Sorted(slices.Values(s.Processes)), ", ")
+		}
+		for i, owner := range slices.Sorted(maps.Keys(owners)) {
+			if i == maxSocketOwners {
+				d.add("sockets", Note, fmt.Sprintf("%s of %d other groups of processes is open",
+					socketType.name, len(owners)-maxSocketOwners), "")
+				break
 			}
-			d.add("sockets", Note, fmt.Sprintf("%s of %s (uid %d) is open: %s", socketType.name,
-				owner, s.UID, socketType.effect), "")
+			number := ""
+			if n := owners[owner]; n > 1 {
+				number = fmt.Sprintf(" (and %d more)", n-1)
+			}
+			d.add("sockets", Note, fmt.Sprintf("%s of %s is open%s: %s", socketType.name, owner, number,
+				socketType.effect), "")
 		}
 	}
+}
+
+// maxSocketOwners is the maximum number of owners of sockets of one type that findings name: a pod
+// can open any number of sockets.
+const maxSocketOwners = 10
+
+// owner describes the user of a socket and up to three processes that have it open.
+func (s *RawSocket) owner() string {
+	processes := "an unknown process"
+	if len(s.Processes) > 0 {
+		names := slices.Sorted(slices.Values(s.Processes))
+		processes = strings.Join(names[:min(3, len(names))], ", ")
+	}
+	return fmt.Sprintf("%s (uid %d)", processes, s.UID)
 }

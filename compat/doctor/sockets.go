@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -59,20 +60,21 @@ func findProcesses(sockets []RawSocket, proc string) {
 	if len(sockets) == 0 {
 		return
 	}
+	byTarget := make(map[string]*RawSocket, len(sockets)) // by the target of a link in /proc/PID/fd
+	for i := range sockets {
+		byTarget["socket:["+sockets[i].inode+"]"] = &sockets[i]
+	}
 	files, _ := filepath.Glob(filepath.Join(proc, "[0-9]*/fd/*")) // the pattern is valid
 	for _, file := range files {
 		target, err := os.Readlink(file)
-		if err != nil {
+		if err != nil || byTarget[target] == nil {
 			continue
 		}
-		for i := range sockets {
-			if target != "socket:["+sockets[i].inode+"]" {
-				continue
-			}
-			dir := filepath.Dir(filepath.Dir(file))
-			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
-			sockets[i].Processes = append(sockets[i].Processes,
-				strings.TrimSpace(string(comm))+"["+filepath.Base(dir)+"]")
+		dir := filepath.Dir(filepath.Dir(file))
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		process := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
+		if s := byTarget[target]; !slices.Contains(s.Processes, process) {
+			s.Processes = append(s.Processes, process)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
@@ -140,7 +141,8 @@ func severityColor(s doctor.Severity) color.Code {
 	}
 }
 
-// doctorText returns the verdict and the findings as text.
+// doctorText returns the verdict and the findings as text. Findings may contain names from the
+// namespace, such as names of processes.
 func (s *system) doctorText(result doctorResult) string {
 	counts := map[doctor.Severity]int{}
 	b := new(strings.Builder)
@@ -148,9 +150,9 @@ func (s *system) doctorText(result doctorResult) string {
 		counts[f.Severity]++
 		fmt.Fprintf(b, "  %s  %-10s  %s\n",
 			s.color.Paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
-			f.Summary)
+			text.Printable(f.Summary))
 		if f.Next != "" {
-			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
+			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", text.Printable(f.Next))
 		}
 	}
 	message := result.Verdict.Message()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -48,6 +49,18 @@ chain b
 	if got, want := s.differencesText(differences[:1]),
 		"\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestFindingsAreOneLine checks that the name of a process in the namespace can neither forge a line
+// of the output nor control the terminal.
+func TestFindingsAreOneLine(t *testing.T) {
+	s, _ := testSystem()
+	text := s.doctorText(doctorResult{Findings: []doctor.Finding{{
+		Severity: doctor.Note, Topic: "sockets", Summary: "x\x1b[2J\n  ok", Next: "y\nz",
+	}}})
+	if strings.Count(text, "\n") != 3 || strings.Contains(text, "\x1b") {
+		t.Errorf("text %q, want 3 printable lines", text)
 	}
 }
 
