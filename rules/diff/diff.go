@@ -45,8 +45,8 @@ const MaxUndecided = 100
 // A Result is the result of a decision.
 type Result struct {
 	// Classes are the disjoint sets of packets whose outcomes differ (see [rules.Outcome.Same]),
-	// sorted by the length of the description, with known deviations last. They do not include
-	// packets whose outcome on a side is undecided.
+	// sorted by the length of the description, with known deviations last. They include packets
+	// whose outcome is undecided only if the outcomes differ for every result of what is unknown.
 	Classes []Class
 	// More is set if there are more classes than MaxClasses.
 	More bool

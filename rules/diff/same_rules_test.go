@@ -83,7 +83,8 @@ func TestUnknownActionsOfEqualRules(t *testing.T) {
 			diff.Undecidable,
 		},
 		{
-			"a chain to which only the action may jump", ruleset(mangleIn(when(queue, tcp)), chain("u", when(rules.Accept))),
+			"a chain to which only the action may jump",
+			ruleset(mangleIn(when(queue, tcp)), chain("u", when(rules.Accept))),
 			ruleset(mangleIn(when(queue, tcp)), chain("u", when(rules.Drop))), diff.Undecidable,
 		},
 		{"a match of a user in two backends", matchesUser(true), matchesUser(false), diff.Undecidable},

@@ -316,6 +316,10 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
 		s.color.Paint(color.Green, c.Outcome.Right.Outcome.String()),
 		r.right.decidedBy(c.Outcome.Right))
+	if c.Outcome.Left.Outcome.Undecided != "" && c.Outcome.Right.Outcome.Undecided != "" {
+		fmt.Fprintln(b, "  note     the outcomes are undecided, but differ for every result of what is"+
+			" unknown")
+	}
 }
 
 // writeUndecided writes an undecided case.
