@@ -568,6 +568,23 @@ func TestWatchEndsWithTheSignal(t *testing.T) {
 	}
 }
 
+// TestStatusOfANodeIsPrintable checks that an agent of a compromised node can neither forge the lines
+// of other nodes nor control the terminal.
+func TestStatusOfANodeIsPrintable(t *testing.T) {
+	s := clusterStatus{Nodes: []nodeStatus{{
+		Node: "a", AgentVersion: "v1\nb  yes", Pods: map[string]int{"redirected\x1b[2J": 1},
+		Reasons: []string{"ambient: x\nb: \x1b[2J"},
+	}}}
+	s.addTotals()
+	var out strings.Builder
+	if err := s.write(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "\n") != 4 || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("output %q, want 4 printable lines", out.String())
+	}
+}
+
 func TestStatusOfTheCluster(t *testing.T) {
 	f := newFakeCluster()
 	f.pods = append(f.pods, pod("istio-system", "sluice-node-c", "c", "k8s-app=sluice-node"))

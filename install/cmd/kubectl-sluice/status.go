@@ -22,6 +22,7 @@ import (
 	clientexec "k8s.io/client-go/util/exec"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 const (
@@ -244,8 +245,8 @@ func (s *statusJSON) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(rest, s.status)
 }
 
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
+func firstLine(output string) string {
+	line, _, _ := strings.Cut(output, "\n")
 	return line
 }
 
@@ -281,15 +282,15 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 			ready = "yes"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready,
-			cmp.Or(n.AgentVersion, "unknown"), countsText(n.Pods), countsText(n.Drifts),
-			countsText(n.Conflicts))
+			text.Printable(cmp.Or(n.AgentVersion, "unknown")), countsText(n.Pods),
+			countsText(n.Drifts), countsText(n.Conflicts))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	for _, n := range s.Nodes {
 		for _, r := range n.Reasons {
-			fmt.Fprintf(to, "%s: %s\n", n.Node, r)
+			fmt.Fprintf(to, "%s: %s\n", n.Node, text.Printable(r))
 		}
 	}
 	if len(s.Versions) > 1 {
@@ -308,5 +309,5 @@ func countsText(counts map[string]int) string {
 			words = append(words, strconv.Itoa(counts[name])+" "+name)
 		}
 	}
-	return cmp.Or(strings.Join(words, ", "), "none")
+	return text.Printable(cmp.Or(strings.Join(words, ", "), "none"))
 }
