@@ -177,6 +177,31 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	}
 }
 
+// TestNamesOfSendersArePrintable checks that a process in the namespace, which chooses its name, cannot
+// control the terminal.
+func TestNamesOfSendersArePrintable(t *testing.T) {
+	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := livetrace.Observation{
+		Packet: packet, Outcome: livetrace.NotCaptured, Message: "not captured",
+	}
+	output := new(bytes.Buffer)
+	s := thisSystem()
+	s.stdout, s.stderr = output, output
+	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{})}
+	if err := tracer.print(o, livetrace.Process{PID: 7, Name: "a\x1b[2Jb"}, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := tracer.printSummary(); err != nil {
+		t.Fatal(err)
+	}
+	if got := output.String(); strings.Contains(got, "\x1b") || !strings.Contains(got, "a�[2Jb") {
+		t.Errorf("output %q, want the name without the escape character", got)
+	}
+}
+
 // A retransmitted SYN, which does not traverse chains of type nat, is not printed as a new
 // connection. The sender of a datagram is found although its socket is not connected.
 func TestTracePrintsARetransmittedConnectionOnce(t *testing.T) {

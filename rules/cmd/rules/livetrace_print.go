@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -58,8 +59,10 @@ func (t *liveTracer) writeReproducer(o livetrace.Observation) (string, error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
-// print prints a packet. known reports whether the sender is known.
+// print prints a packet. known reports whether the sender is known. The process of the sender
+// chooses its name.
 func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, known bool) error {
+	sender.Name = text.Printable(sender.Name)
 	t.summary.add(o, sender, known)
 	direction, user := "in", ""
 	line := tracedPacket{
