@@ -213,9 +213,10 @@ func TestShortProblemsOfTheNode(t *testing.T) {
 // merged, and that each occurrence is counted.
 func TestPastEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unavailable, sent, occurrences, last := true, 0, 0, ""
+		var available atomic.Bool
+		sent, occurrences, last := 0, 0, ""
 		ne := newNodeEvents(func(_ context.Context, e cluster.Event) error {
-			if unavailable {
+			if !available.Load() {
 				return errors.New("unavailable")
 			}
 			if sent++; e.Reason == hostRulesReason {
@@ -232,7 +233,7 @@ func TestPastEventsAreBounded(t *testing.T) {
 			ne.notePast(problemEvent{reason: hostRulesReason, message: "changed by pid " + strconv.Itoa(i/2)})
 		}
 		synctest.Wait()
-		unavailable = false
+		available.Store(true)
 		time.Sleep(2 * eventRetry)
 		synctest.Wait()
 		if want := "changed by pid " + strconv.Itoa((changes-1)/2); sent > maxPast || occurrences != changes || last != want {
