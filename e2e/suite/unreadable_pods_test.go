@@ -38,6 +38,7 @@ func checkAgentBackFirst(t *testing.T, tc *testCluster) {
 	o.mustRun(t)
 	o.endOutage(t)
 	o.mustReportReason(t)
+	o.restartClients(t)
 	o.mustCaptureAgain(t)
 }
 
