@@ -112,14 +112,12 @@ func (o *outage) endOutage(t *testing.T) {
 	})
 }
 
-// restartClients kills the kubelet, kube-proxy, the scheduler and the controllers, which are then
-// restarted. Otherwise each of them might take up to 30 seconds to reconnect to the API server.
-// Events that the kubelet has not written yet are lost.
+// restartClients kills the kubelet, kube-proxy and the controllers, which are then restarted.
+// Otherwise each of them might take up to 30 seconds to reconnect to the API server. Events that the
+// kubelet has not written yet are lost.
 func (o *outage) restartClients(t *testing.T) {
 	t.Helper()
-	for _, service := range []string{
-		cluster.Proxy, cluster.Scheduler, cluster.ControllerManager, cluster.Kubelet,
-	} {
+	for _, service := range []string{cluster.Proxy, cluster.ControllerManager, cluster.Kubelet} {
 		if err := o.node().KillService(t.Context(), service); err != nil {
 			t.Fatal(err)
 		}
@@ -137,6 +135,5 @@ func checkAPIServerUnavailable(t *testing.T, tc *testCluster) {
 	o.startOutage(t)
 	o.mustRun(t)
 	o.endOutage(t)
-	o.restartClients(t)
 	o.mustCaptureAgain(t)
 }

@@ -38,7 +38,6 @@ func checkAgentBackFirst(t *testing.T, tc *testCluster) {
 	o.mustRun(t)
 	o.endOutage(t)
 	o.mustReportReason(t)
-	o.restartClients(t)
 	o.mustCaptureAgain(t)
 }
 
