@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTwoProcessesInstallConcurrently begins each round in an empty namespace. It does not check the
-// ruleset of a round that takes longer than the timeout of the lock, for example on a busy machine:
-// the namespace may then have the rules of one ruleset and the routes of the other.
+// TestTwoProcessesInstallConcurrently begins each round in an empty namespace. It does not check
+// the ruleset of a round that takes longer than the timeout of the lock, for example on a busy
+// machine: the namespace may then have the rules of one ruleset and the routes of the other.
 func TestTwoProcessesInstallConcurrently(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)

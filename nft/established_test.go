@@ -30,8 +30,8 @@ func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
 	return result
 }
 
-// A flow is a long-lived connection. direct is the server that answers without capture, and captured
-// the server that answers with capture.
+// A flow is a long-lived connection. direct is the server that answers without capture, and
+// captured the server that answers with capture.
 type flow struct {
 	name             string
 	call             testbed.Call

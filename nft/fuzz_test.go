@@ -59,8 +59,8 @@ func FuzzDecodeRule(f *testing.F) {
 	})
 }
 
-// FuzzDecodeSet checks that if the decoder of addresses decodes an interval set, the decoder of keys
-// returns the same addresses.
+// FuzzDecodeSet checks that if the decoder of addresses decodes an interval set, the decoder of
+// keys returns the same addresses.
 func FuzzDecodeSet(f *testing.F) {
 	for _, elements := range [][]element{
 		{{[]byte{11, 0, 0, 0}, true}, {[]byte{10, 0, 0, 0}, false}},

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAChangeOfSomePrefixesUpdatesTheSetInPlace changes two sets: of the 1,000 prefixes 20.0.0.0/24,
-// 20.0.2.0/24 and so on, and of 1,000 IPv6 prefixes. Some elements start or end at the same key as
-// an element that is kept.
+// TestAChangeOfSomePrefixesUpdatesTheSetInPlace changes two sets: of the 1,000 prefixes
+// 20.0.0.0/24, 20.0.2.0/24 and so on, and of 1,000 IPv6 prefixes. Some elements start or end at the
+// same key as an element that is kept.
 func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	const n = 1000
 	var base []netip.Prefix

@@ -113,8 +113,8 @@ func (o *outage) endOutage(t *testing.T) {
 }
 
 // restartClients kills the kubelet, kube-proxy and the controllers, which are then restarted.
-// Otherwise each of them might take up to 30 seconds to reconnect to the API server. Events that the
-// kubelet has not written yet are lost.
+// Otherwise each of them might take up to 30 seconds to reconnect to the API server. Events that
+// the kubelet has not written yet are lost.
 func (o *outage) restartClients(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{cluster.Proxy, cluster.ControllerManager, cluster.Kubelet} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,7 +112,8 @@ func (o *outage) mustNotStart(t *testing.T, reason string) {
 	}
 }
 
-// failedADDs returns the errors and details of the pod's failed ADDs in the plugin's log.
+// failedADDs returns the errors and details of the failed ADDs in the plugin's log since the pod's
+// sandbox was stopped. Earlier ADDs may have failed for other reasons.
 func (o *outage) failedADDs(t *testing.T) (output []string) {
 	t.Helper()
 	log, err := os.ReadFile(o.node().Path(pluginLog))
@@ -119,9 +121,12 @@ func (o *outage) failedADDs(t *testing.T) (output []string) {
 		t.Fatal(err)
 	}
 	for line := range bytes.Lines(log) {
-		var entry struct{ Msg, Pod, Namespace, Error, Details string }
+		var entry struct {
+			Msg, Pod, Namespace, Error, Details string
+			Time                                time.Time
+		}
 		// The plugin may be writing the last line.
-		if json.Unmarshal(line, &entry) != nil || entry.Error == "" {
+		if json.Unmarshal(line, &entry) != nil || entry.Error == "" || entry.Time.Before(o.begin) {
 			continue
 		}
 		if entry.Msg == "ADD" && entry.Namespace == o.a.Namespace && entry.Pod == o.a.Name {

@@ -74,8 +74,8 @@ func hasRules(ns *netns.NS) (bool, error) {
 	return false, nil
 }
 
-// hasSidecarRules reports whether the rules in the network namespace of a pod, which may be Istio's,
-// redirect to a sidecar.
+// hasSidecarRules reports whether the rules in the network namespace of a pod, which may be
+// Istio's, redirect to a sidecar.
 func hasSidecarRules(ns *netns.NS, object *decide.Pod) (bool, error) {
 	switch isAmbient, err := hasRules(ns); {
 	case err != nil, isAmbient:

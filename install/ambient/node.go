@@ -39,9 +39,9 @@ type Options struct {
 	// RulesChanged is called with the UID of a pod after each attempt to install or remove its
 	// rules, even if nothing changed. It must not block.
 	RulesChanged func(uid string)
-	// Found is called with the sandbox of a running pod after the first attempt to enroll the pod in
-	// it, unless the pod is being deleted, or its ADD has enrolled it in this sandbox. It may take
-	// seconds.
+	// Found is called with the sandbox of a running pod after the first attempt to enroll the pod
+	// in it, unless the pod is being deleted, or its ADD has enrolled it in this sandbox. It may
+	// take seconds.
 	Found func(sandbox.Sandbox)
 	// Enrolled is called with the result of each ADD, and of each attempt to enroll a running pod
 	// that is not enrolled; nil for a success. It must not block.

@@ -36,8 +36,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				web := meshPod("web")
 				var s *fakeNamespace
 				env := startTestEnv(t, nil, func(env *testEnv) {
-					env.options.Bypass.NoteChain(ready, true, true, "")
-					env.options.Bypass.NoteChain(ready.Add(10*time.Minute), true, false, "")
+					env.completeChain(ready)
 					env.created = ready.Add(row.created)
 					s = env.addSandbox(web)
 					env.put(web, running)
@@ -105,8 +104,7 @@ func TestARecordOfAnEarlierSandboxHidesNoBypass(t *testing.T) {
 				ready := time.Now()
 				web := meshPod("web")
 				env := startTestEnv(t, nil, func(env *testEnv) {
-					env.options.Bypass.NoteChain(ready, true, true, "")
-					env.options.Bypass.NoteChain(ready.Add(10*time.Minute), true, false, "")
+					env.completeChain(ready)
 					env.created = ready.Add(5 * time.Minute)
 					env.source, env.containerID = row.source, row.containerID
 					r := env.redirect(web)
@@ -148,8 +146,7 @@ func TestAPodInAmbientModeWithoutAnADDIsABypass(t *testing.T) {
 				ready := time.Now()
 				web := meshPod("web")
 				env := startTestEnv(t, nil, func(env *testEnv) {
-					env.options.Bypass.NoteChain(ready, true, true, "")
-					env.options.Bypass.NoteChain(ready.Add(10*time.Minute), true, false, "")
+					env.completeChain(ready)
 					if row.record {
 						env.record(web, nil)
 					}

@@ -91,6 +91,13 @@ type fakeNamespace struct {
 	open          int                // calls of Open minus calls of Close
 }
 
+// completeChain notes that the chain became complete at a time, by a repair, and stayed complete
+// for the next ten minutes.
+func (env *testEnv) completeChain(at time.Time) {
+	env.options.Bypass.NoteChain(at, true, true, "")
+	env.options.Bypass.NoteChain(at.Add(10*time.Minute), true, false, "")
+}
+
 // startTestEnv starts an auditor in an environment that the functions have prepared.
 func startTestEnv(t *testing.T, environ map[string]string, prepare ...func(*testEnv)) *testEnv {
 	t.Helper()

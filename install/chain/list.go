@@ -18,8 +18,8 @@ type List struct {
 	Name string
 	// CNIVersion is the version of the specification for calls of the plugins; it may be empty.
 	CNIVersion string
-	// OldCNIVersion is the version that runtimes with libcni 1.2 and earlier use instead, because they
-	// do not read the list's cniVersions; it may be empty.
+	// OldCNIVersion is the version that runtimes with libcni 1.2 and earlier use instead, because
+	// they do not read the list's cniVersions; it may be empty.
 	OldCNIVersion string
 	// Plugins contains the plugins in the order of the list; never empty.
 	Plugins []Plugin

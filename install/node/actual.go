@@ -152,8 +152,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// readPluginDir reads a directory of plugins like libcni, which rejects the list if one of the files with
-// the extension .conf is invalid.
+// readPluginDir reads a directory of plugins like libcni, which rejects the list if one of the
+// files with the extension .conf is invalid.
 func readPluginDir(dir string) PluginDir {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

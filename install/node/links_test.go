@@ -67,7 +67,8 @@ func TestTheNodeIsNotReadyUntilTheRuntimeIsNotified(t *testing.T) {
 }
 
 // watchLikeContainerd watches the configuration directory for the events after which containerd
-// reads the configurations again. The result reports whether there was an event since its last call.
+// reads the configurations again. The result reports whether there was an event since its last
+// call.
 func (tn *testNode) watchLikeContainerd() (isNotified func() bool) {
 	tn.t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

@@ -151,8 +151,8 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	}
 }
 
-// testGap opens the connections before and in the gap, and checks that End ends exactly the expected
-// connections.
+// testGap opens the connections before and in the gap, and checks that End ends exactly the
+// expected connections.
 func testGap(
 	t *testing.T, network *testbed.Network, rs rules.Ruleset, tracked bool, list []connection,
 	o established.Options,

@@ -43,8 +43,8 @@ func Decide(left, right Side, o Options) Result {
 	}
 	families := d.options.Families
 	if d.result.Exhausted == "" && !hasMoreUndecided {
-		// Where packets are undecided, their further path is unknown, even if it is the same on both
-		// sides.
+		// Where packets are undecided, their further path is unknown, even if it is the same on
+		// both sides.
 		if !slices.ContainsFunc(undecided, isOfLeft) {
 			d.result.Unreachable.Left = findUnreachable(d.sides.Left, d.reached.Left, families)
 		}

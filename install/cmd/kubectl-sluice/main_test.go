@@ -568,8 +568,8 @@ func TestWatchEndsWithTheSignal(t *testing.T) {
 	}
 }
 
-// TestStatusOfANodeIsPrintable checks that an agent of a compromised node can neither forge the lines
-// of other nodes nor control the terminal.
+// TestStatusOfANodeIsPrintable checks that an agent of a compromised node can neither forge the
+// lines of other nodes nor control the terminal.
 func TestStatusOfANodeIsPrintable(t *testing.T) {
 	s := clusterStatus{Nodes: []nodeStatus{{
 		Node: "a", AgentVersion: "v1\nb  yes", Pods: map[string]int{"redirected\x1b[2J": 1},

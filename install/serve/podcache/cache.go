@@ -179,9 +179,9 @@ const refetchTimeout = 400 * time.Millisecond
 
 // CurrentNamespace is like [Cache.Namespace], but requests a cached namespace again while the watch
 // is interrupted, because its labels may have changed since. If the request fails, it returns the
-// cached namespace, unless the namespace no longer exists. Otherwise it updates the cache. It is for
-// pods that start: if a pod is started outside the mesh because of earlier labels, nothing corrects
-// this later.
+// cached namespace, unless the namespace no longer exists. Otherwise it updates the cache. It is
+// for pods that start: if a pod is started outside the mesh because of earlier labels, nothing
+// corrects this later.
 func (c *Cache) CurrentNamespace(
 	ctx context.Context, namespaceName string,
 ) (namespace []byte, fetched bool, err error) {

@@ -177,8 +177,8 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	}
 }
 
-// TestNamesOfSendersArePrintable checks that a process in the namespace, which chooses its name, cannot
-// control the terminal.
+// TestNamesOfSendersArePrintable checks that a process in the namespace, which chooses its name,
+// cannot control the terminal.
 func TestNamesOfSendersArePrintable(t *testing.T) {
 	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
 	if err != nil {

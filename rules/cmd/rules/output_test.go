@@ -52,8 +52,8 @@ chain b
 	}
 }
 
-// TestFindingsAreOneLine checks that the name of a process in the namespace can neither forge a line
-// of the output nor control the terminal.
+// TestFindingsAreOneLine checks that the name of a process in the namespace can neither forge a
+// line of the output nor control the terminal.
 func TestFindingsAreOneLine(t *testing.T) {
 	s, _ := testSystem()
 	text := s.doctorText(doctorResult{Findings: []doctor.Finding{{
