@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -78,13 +80,18 @@ type Guard struct {
 	ruleset         rules.Ruleset // written rules
 	backend         compat.BackendName
 	comparedAt      time.Time // time of the last comparison that found the rules as desired
+	repairs         *rate.Limiter
+	contestedAt     time.Time // time of the last postponed repair; zero if there was none
 	uninstalled     bool
 }
 
 // New returns a guard that has read and written nothing yet.
 func New(o Options) *Guard {
 	o.RestartTime = cmp.Or(o.RestartTime, defaultRestartTime)
-	return &Guard{options: o, pods: map[string][]netip.Addr{}}
+	return &Guard{
+		options: o, pods: map[string][]netip.Addr{},
+		repairs: rate.NewLimiter(rate.Every(repairPeriod), repairBurst),
+	}
 }
 
 // A State is the state of the rules.
@@ -177,7 +184,7 @@ func (g *Guard) write(changes uint64) error {
 	if g.err == nil && g.writtenChanges >= changes {
 		return nil
 	}
-	return g.reconcile(nil)
+	return g.reconcile(nil, true)
 }
 
 // Parameters returns the parameters of the desired rules, and the backend in which the rules are;
@@ -211,8 +218,9 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 }
 
 // reconcile brings the rules to the desired state. It does nothing before Replace and after
-// Uninstall. The caller holds g.rulesMu. event is the event that caused the call, or nil.
-func (g *Guard) reconcile(event *watch.Event) error {
+// Uninstall. The caller holds g.rulesMu. event is the event that caused the call, or nil. Unless
+// urgent is set, a repair may be postponed; the error is then a [contestedError].
+func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	g.mu.Lock()
 	loaded := g.loaded
 	g.mu.Unlock()
@@ -220,15 +228,30 @@ func (g *Guard) reconcile(event *watch.Event) error {
 		return nil
 	}
 	lastErr := g.err
-	g.err = g.options.Do(func() error { return g.reconcileInNode(event) })
-	if g.err != nil && (lastErr == nil || lastErr.Error() != g.err.Error()) {
+	g.err = g.options.Do(func() error { return g.reconcileInNode(event, urgent) })
+	switch contested := new(contestedError); {
+	case errors.As(g.err, &contested):
+		g.reportContested(contested, event)
+	case g.err != nil && (lastErr == nil || lastErr.Error() != g.err.Error()):
 		g.options.Report(Report{Kind: Failed, Err: g.err})
 	}
 	return g.err
 }
 
+// reportContested reports a postponed repair, unless another repair was postponed a short time
+// before.
+func (g *Guard) reportContested(err *contestedError, event *watch.Event) {
+	now := time.Now()
+	if g.contestedAt.IsZero() || now.Sub(g.contestedAt) > contestedReset {
+		r := Report{Kind: Contested, Err: err}
+		r.setProcess(event)
+		g.options.Report(r)
+	}
+	g.contestedAt = now
+}
+
 // reconcileInNode does the work of reconcile. The calling thread is in the node's namespaces.
-func (g *Guard) reconcileInNode(event *watch.Event) error {
+func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 	kubeletChanged := g.findKubelet()
 	p, changes := g.parameters()
 	rs, err := rules.CompileAmbientHost(p)
@@ -245,12 +268,15 @@ func (g *Guard) reconcileInNode(event *watch.Event) error {
 		return err
 	}
 	if len(found.Differences) > 0 {
+		if sameRules && !g.repairs.Allow() && !urgent {
+			return &contestedError{}
+		}
 		applied, err := g.apply(rs, found.Snapshot)
 		if compat.IsNotSupported(err) && !g.matchesUser &&
 			g.kubelet.Cgroup != (rules.MatchCgroup{}) {
 			g.matchesUser = true
 			g.options.Report(Report{Kind: MatchedByUser, Kubelet: g.kubelet, Err: err})
-			return g.reconcileInNode(event)
+			return g.reconcileInNode(event, urgent)
 		}
 		if err != nil {
 			return err
@@ -308,9 +334,7 @@ func (g *Guard) reportWrite(
 	switch {
 	case sameRules && applied.Outcome != nft.Unchanged:
 		r := Report{Kind: Repaired}
-		if event != nil && event.PID != 0 {
-			r.Process, r.PID = event.Process, event.PID
-		}
+		r.setProcess(event)
 		g.options.Report(r)
 	case kubeletChanged && g.backend != "":
 		g.options.Report(Report{Kind: KubeletChanged, Kubelet: g.kubelet})

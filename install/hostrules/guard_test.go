@@ -239,6 +239,45 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 	}
 }
 
+// TestAnotherProgramRemovesTheRulesRepeatedly checks that the first repairs are immediate, that the
+// following ones are limited, and that the conflict is reported once.
+func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
+	env := newTestEnv(t, compat.BackendNFT)
+	env.run()
+	pods := addresses("10.0.0.1")
+	must(t, env.Replace(map[string][]netip.Addr{"a": pods}))
+	isContested := func() bool { return env.countReports(hostrules.Contested) > 0 }
+	begin := time.Now()
+	remove := func() {
+		if env.hasRules("10.0.0.1") {
+			env.runOnNode("", "nft", "flush", "ruleset")
+		}
+	}
+	rulestest.Eventually(t, "the conflict is reported", func() bool { remove(); return isContested() })
+	if n := env.countReports(hostrules.Repaired); n < 3 {
+		t.Errorf("%d repairs before the first delay, want at least 3", n)
+	}
+	rulestest.Eventually(t, "the state is a problem", func() bool { remove(); return !env.State().InPlace() })
+	// A pod that starts does not wait.
+	must(t, env.Set("b", addresses("10.0.0.2")))
+	if !env.hasRules("10.0.0.1", "10.0.0.2") {
+		t.Error("the rules do not contain the pod that started during the conflict")
+	}
+	must(t, env.Remove("b"))
+	rulestest.Eventually(t, "two more repairs", func() bool {
+		remove()
+		return env.countReports(hostrules.Repaired) >= 5
+	})
+	repairs, seconds := env.countReports(hostrules.Repaired), int(time.Since(begin)/time.Second)
+	if repairs > 3+seconds+1 || env.countReports(hostrules.Contested) != 1 {
+		t.Errorf("%d repairs in %d s, reports %v; want three and one per second, and one report of the conflict",
+			repairs, seconds, env.reports)
+	}
+	rulestest.Eventually(t, "the rules are restored", func() bool {
+		return env.hasRules("10.0.0.1") && env.State().InPlace()
+	})
+}
+
 // TestFirewalldReloads covers a reload of firewalld, which replaces its own table in transactions,
 // and flushes all tables of iptables, including rules of other programs. The node's rules in
 // nf_tables stay.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -14,6 +15,9 @@ type ReportKind string
 const (
 	// Repaired: another program had changed or removed the rules, and the guard has restored them.
 	Repaired ReportKind = "repaired"
+	// Contested: another program changes or removes the rules repeatedly, and the guard restores
+	// them at most once per second. It is reported once until this has ended for ten minutes.
+	Contested ReportKind = "contested"
 	// Failed: the rules cannot be read or written. The guard tries again every second.
 	Failed ReportKind = "failed"
 	// KubeletChanged: the kubelet has another cgroup or user, and the rules were changed for it.
@@ -46,6 +50,9 @@ func (r Report) Summary() string {
 	case Repaired:
 		return "the rules for probes of pods in ambient mode were changed by another program, " +
 			"and the agent has restored them"
+	case Contested:
+		return "another program changes the rules for probes of pods in ambient mode repeatedly, " +
+			"and the agent restores them at most once per second, so probes may fail"
 	case Failed:
 		return "the rules for probes of pods in ambient mode cannot be read or written, " +
 			"so probes may fail"
@@ -67,17 +74,33 @@ func (r Report) Summary() string {
 func (r Report) String() string {
 	text := r.Summary()
 	switch {
-	case r.Kind == Repaired && r.PID != 0:
+	case r.Kind == Repaired && r.PID != 0, r.Kind == Contested && r.PID != 0:
 		text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
 			r.Process, r.PID)
 	case r.Kind == KubeletChanged:
 		text += ": " + r.Kubelet.String()
 	case r.Kind == MatchedByUser:
 		text += fmt.Sprintf(": user %d: %v", r.Kubelet.UID, r.Err)
-	case r.Err != nil:
+	case r.Err != nil && r.Kind != Contested:
 		text += ": " + r.Err.Error()
 	}
 	return text
+}
+
+// setProcess sets the process that last changed rules if the event names it.
+func (r *Report) setProcess(event *watch.Event) {
+	if event != nil && event.PID != 0 {
+		r.Process, r.PID = event.Process, event.PID
+	}
+}
+
+// contestedError is the error if the rules differ from the desired rules, and their repair was
+// postponed.
+type contestedError struct{}
+
+func (*contestedError) Error() string {
+	return "another program changes or removes the rules repeatedly; " +
+		"they are restored at most once per second"
 }
 
 // differencesError is the error if the rules in the kernel differ from the rules that were written.

@@ -20,6 +20,12 @@ const (
 	// searchInterval is the time between two searches for a missing kubelet. A search takes some
 	// milliseconds.
 	searchInterval = 2 * time.Second
+	// The rules are repaired without delay repairBurst times, and then once per repairPeriod. If
+	// another program removes them repeatedly, they are missing for about a second each time.
+	repairBurst  = 3
+	repairPeriod = time.Second
+	// contestedReset is the time without a postponed repair after which one is reported again.
+	contestedReset = 10 * time.Minute
 	// defaultRestartTime is the default of [Options.RestartTime].
 	defaultRestartTime = 30 * time.Second
 )
@@ -47,7 +53,7 @@ func (g *Guard) Run(ctx context.Context) {
 		}
 		reconciledAt = time.Now()
 		g.rulesMu.Lock()
-		_ = g.reconcile(event) // reconcile reports its error, and is repeated
+		_ = g.reconcile(event, false) // reconcile reports its error, and is repeated
 		g.rulesMu.Unlock()
 	}
 }

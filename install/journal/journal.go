@@ -82,12 +82,15 @@ func isUnreadable(err error) bool {
 
 // renameDamaged renames a damaged journal, and returns the error for the caller of [Open].
 func (j *Journal) renameDamaged(reason error) error {
-	renamed := filepath.Join(filepath.Dir(j.path), damagedName)
+	renamed := j.damagedPath()
 	if err := os.Rename(j.path, renamed); err != nil {
 		return fmt.Errorf("%s: %w: %w; it cannot be renamed: %w", j.path, ErrDamaged, reason, err)
 	}
 	return fmt.Errorf("%s: %w: %w; it was renamed to %s", j.path, ErrDamaged, reason, renamed)
 }
+
+// damagedPath returns the path to which a damaged journal is renamed.
+func (j *Journal) damagedPath() string { return filepath.Join(filepath.Dir(j.path), damagedName) }
 
 // Entry returns the entry of the file at path, and reports whether there is one.
 func (j *Journal) Entry(path string) (Entry, bool) {
@@ -141,11 +144,12 @@ func (j *Journal) save() error {
 	return nil
 }
 
-// Discard removes the journal's file. The journal must not contain entries.
+// Discard removes the journal's file, and a damaged journal that [Open] has renamed. The journal
+// must not contain entries.
 func (j *Journal) Discard() error {
 	if len(j.entries) != 0 {
 		return fmt.Errorf("%s still has entries: %v", j.path, j.Paths())
 	}
 	_, err := file.Remove(j.path)
-	return err
+	return errors.Join(err, os.RemoveAll(j.damagedPath()))
 }

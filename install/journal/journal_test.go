@@ -270,6 +270,28 @@ func TestCheckNoAgent(t *testing.T) {
 	must(t, journal.CheckNoAgent(dir))
 }
 
+// TestPipesDoNotBlock checks that pipes in place of the files that are locked block no process.
+func TestPipesDoNotBlock(t *testing.T) {
+	dir := t.TempDir()
+	must(t, unix.Mkfifo(filepath.Join(dir, "agents"), 0o600))
+	must(t, unix.Mkfifo(filepath.Join(dir, "lock"), 0o600))
+	must(t, journal.CheckNoAgent(dir))
+	agent, err := journal.RegisterAgent(dir)
+	must(t, err)
+	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {
+		t.Errorf("CheckNoAgent with a registered agent returns %v, want ErrAgentRunning", err)
+	}
+	must(t, agent.Unregister())
+	lock, err := journal.Acquire(t.Context(), dir)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second lock: error %v, want a timeout", err)
+	}
+	must(t, lock.Discard())
+}
+
 // TestAnAgentRegistersDuringACheck checks that RegisterAgent waits for the lock that CheckNoAgent
 // holds for a moment, but not forever.
 func TestAnAgentRegistersDuringACheck(t *testing.T) {

@@ -46,7 +46,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 			return nil, err
 		}
 		if err := lockFile(ctx, f, unix.LOCK_EX); err != nil {
-			holder, _ := os.ReadFile(path)
+			holder, _ := file.ReadRegular(path)
 			err = fmt.Errorf("lock %s, last acquired by process %s: %w", path,
 				strings.TrimSpace(string(holder)), err)
 			return nil, errors.Join(err, f.Close())

@@ -50,9 +50,9 @@ func RegisterAgent(dir string) (*Registration, error) {
 func (r *Registration) Unregister() error { return r.f.Close() }
 
 // CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if
-// an agent is registered.
+// an agent is registered. It does not wait for a writer if the file is a pipe.
 func CheckNoAgent(dir string) error {
-	f, err := os.Open(filepath.Join(dir, presenceName))
+	f, err := os.OpenFile(filepath.Join(dir, presenceName), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -104,6 +104,9 @@ func TestUninstallRemovesOnlyTheElementOfSluice(t *testing.T) {
 			if _, err := os.Stat(tn.path("bin/sluice-cni")); err == nil {
 				t.Error("the executable was not removed")
 			}
+			if _, err := os.Stat(tn.path("state")); !os.IsNotExist(err) {
+				t.Errorf("the state directory was not removed: %q", tn.content("state"))
+			}
 			if second := tn.uninstall(); len(second.Changed) != 0 {
 				t.Errorf("the second uninstallation changed %v, want no change", second.Changed)
 			}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // TestPodsWithTheLabelsOfANodeAgent checks that a pod of another user that has the labels of a node
@@ -55,6 +58,47 @@ func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
 				!strings.Contains(stdout+stderr, row.words) {
 				t.Errorf("exit code %d, commands in %q, output %s%s; want %d, %q, and %q", code, ran, stdout,
 					stderr, row.code, row.ran, row.words)
+			}
+		})
+	}
+}
+
+// TestAnEndedPodOfANodeAgent checks that a pod that has ended, as after an eviction, is not the node
+// agent of its node if there is another pod.
+func TestAnEndedPodOfANodeAgent(t *testing.T) {
+	for name, row := range map[string]struct {
+		phases []corev1.PodPhase // of the pods in the order of the API server
+		words  string
+	}{
+		"an evicted pod beside a running one": {
+			[]corev1.PodPhase{corev1.PodFailed, corev1.PodRunning}, "1 of 1 nodes are ready",
+		},
+		"an evicted pod beside a pending one": {
+			[]corev1.PodPhase{corev1.PodFailed, corev1.PodPending},
+			"a: the node agent is not running: phase Pending",
+		},
+		"a pending pod beside a running one": {
+			[]corev1.PodPhase{corev1.PodPending, corev1.PodRunning}, "1 of 1 nodes are ready",
+		},
+		"only an evicted pod": {
+			[]corev1.PodPhase{corev1.PodFailed}, "a: the node agent is not running: phase Failed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeCluster()
+			f.nodes, f.pods = []string{"a"}, nil
+			for i, phase := range row.phases {
+				p := pod("istio-system", fmt.Sprintf("sluice-node-%d", i), "a", "k8s-app=sluice-node")
+				p.Status.Phase = phase
+				f.pods = append(f.pods, p)
+			}
+			f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {
+				_, _ = io.WriteString(out, `{"ready":true,"agentVersion":"v1"}`)
+				return 0
+			}
+			if _, stdout, stderr := f.sluice(t.Context(), t, nil, "status"); !strings.Contains(stdout,
+				row.words) {
+				t.Errorf("output %s%s, want %q", stdout, stderr, row.words)
 			}
 		})
 	}

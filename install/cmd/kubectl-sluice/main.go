@@ -9,12 +9,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -41,10 +44,16 @@ func main() {
 // run executes a command line and returns its exit code. The first signal cancels ctx. After a call
 // of stop, the next signal ends the process.
 func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, args []string) int {
+	stdout := &errorWriter{output: streams.Out}
+	streams.Out = stdout
 	o, root := newCommand(streams, stop)
 	o.asJSON = asksForJSON(args)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if writeErr := stdout.firstError(); writeErr != nil && (err == nil || errors.Is(err, writeErr)) {
+		o.report(writeErr)
+		return exitFailed
+	}
 	remote, input := new(clientexec.CodeExitError), new(inputError)
 	switch {
 	case err == nil:
@@ -60,6 +69,31 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 	}
 	o.report(err)
 	return exitFailed
+}
+
+// An errorWriter keeps the first error of its output, because cobra ignores errors of writing help.
+// It is safe for concurrent use if its output is.
+type errorWriter struct {
+	output io.Writer
+
+	mu  sync.Mutex
+	err error
+}
+
+func (w *errorWriter) Write(data []byte) (int, error) {
+	n, err := w.output.Write(data)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.err = cmp.Or(w.err, err)
+	}
+	return n, err
+}
+
+func (w *errorWriter) firstError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 // commandLineError returns an error of cobra for an invalid command line, on one line.

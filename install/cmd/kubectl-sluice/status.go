@@ -182,44 +182,68 @@ func (o *options) nodeStatus(
 	ctx context.Context, c cluster, node string, agents []corev1.Pod,
 ) nodeStatus {
 	status := nodeStatus{Node: node}
-	i := slices.IndexFunc(agents, func(p corev1.Pod) bool {
-		return p.Spec.NodeName == node && p.DeletionTimestamp == nil
-	})
-	if i < 0 {
+	found := agentPod(agents, node)
+	if found == nil {
 		status.Reasons = []string{"the node has no node agent"}
 		return status
 	}
-	if status.AgentPod = agents[i].Name; agents[i].Status.Phase != corev1.PodRunning {
+	if status.AgentPod = found.Name; found.Status.Phase != corev1.PodRunning {
 		status.Reasons = []string{fmt.Sprintf("the node agent is not running: phase %s",
-			agents[i].Status.Phase)}
+			found.Status.Phase)}
 		return status
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	var out, errOut bytes.Buffer
-	err := c.exec(ctx, &agents[i], nil, &out, &errOut, "rules", "status", "--output", "json")
+	err := c.exec(ctx, found, nil, &out, &errOut, "rules", "status", "--output", "json")
 	if ctx.Err() != nil { // the command may still write its output
 		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v",
 			cmp.Or(err, ctx.Err()))}
 		return status
 	}
-	var found agent.Status
+	var answer agent.Status
 	if decodeErr := json.Unmarshal(out.Bytes(), &statusJSON{
-		&found, &status.AgentVersion,
+		&answer, &status.AgentVersion,
 	}); decodeErr != nil {
 		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v %s",
 			cmp.Or(err, decodeErr), firstLine(errOut.String()))}
 		return status
 	}
-	status.Ready, status.Pods = found.Ready, found.Pods
-	status.Drifts, status.Conflicts = found.Drifts, found.ConflictingWriters
-	for _, t := range found.Topics {
+	status.Ready, status.Pods = answer.Ready, answer.Pods
+	status.Drifts, status.Conflicts = answer.Drifts, answer.ConflictingWriters
+	for _, t := range answer.Topics {
 		if t.State == agent.TopicProblem {
 			status.Reasons = append(status.Reasons,
 				fmt.Sprintf("%s: %s", t.Name, strings.Join(t.Facts, "; ")))
 		}
 	}
 	return status
+}
+
+// agentPod returns the pod of the node agent on a node, or nil if there is none. If there are
+// several, for example because the kubelet has evicted one, a running pod takes precedence, and a
+// pod that has not ended over one that has.
+func agentPod(agents []corev1.Pod, node string) *corev1.Pod {
+	rank := func(p *corev1.Pod) int {
+		switch {
+		case p.Status.Phase == corev1.PodRunning:
+			return 0
+		case isRunning(p):
+			return 1
+		}
+		return 2
+	}
+	var best *corev1.Pod
+	for i := range agents {
+		p := &agents[i]
+		if p.Spec.NodeName != node || p.DeletionTimestamp != nil {
+			continue
+		}
+		if best == nil || rank(p) < rank(best) {
+			best = p
+		}
+	}
+	return best
 }
 
 // statusJSON decodes the output of rules status. In this output the field agentVersion is the
