@@ -3,11 +3,27 @@ package rules
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
+
+// Printable returns the text as one line: it replaces each white space character with a space, and
+// each other character that is not printable with U+FFFD. The kernel accepts names of tables,
+// chains, sets and interfaces that contain newlines and control sequences of terminals.
+func Printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case unicode.IsPrint(c):
+			return c
+		case unicode.IsSpace(c):
+			return ' '
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
 
 // String returns the tables in the language of nft(8), and the routes as comments. `nft -f` accepts
 // the text of a compiled ruleset. A ruleset that was read may have matches and actions that nft has
-// no syntax for.
+// no syntax for. Its text is printable: see [Printable].
 func (rs Ruleset) String() string {
 	b := new(strings.Builder)
 	for i := range rs.Tables {
@@ -24,10 +40,10 @@ func (rs Ruleset) String() string {
 
 // print writes the table with its sets and chains.
 func (t *Table) print(b *strings.Builder) {
-	fmt.Fprintf(b, "table %s %s {\n", t.Family, t.Name)
+	fmt.Fprintf(b, "table %s %s {\n", t.Family, Printable(t.Name))
 	for _, set := range t.Sets() {
 		keyType := set.Family().ipName() + "_addr"
-		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", set.Set, keyType)
+		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", Printable(set.Set), keyType)
 		texts := make([]string, len(set.Ranges))
 		for i, r := range set.Ranges {
 			texts[i] = FormatAddrRange(r)
@@ -63,13 +79,13 @@ func (t *Table) Sets() []MatchAddr {
 
 // print writes the chain with its rules and their comments.
 func (c *Chain) print(b *strings.Builder) {
-	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
+	fmt.Fprintf(b, "\tchain %s {\n", Printable(c.Name))
 	if c.Base != nil {
 		fmt.Fprintf(b, "\t\t%s\n", c.Base)
 	}
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		fmt.Fprintf(b, "\t\t%s", r)
+		fmt.Fprintf(b, "\t\t%s", Printable(r.String()))
 		if r.Comment != "" {
 			fmt.Fprintf(b, " comment %q", r.Comment)
 		}
@@ -78,7 +94,8 @@ func (c *Chain) print(b *strings.Builder) {
 	b.WriteString("\t}\n")
 }
 
-// String returns the rule in nft's syntax.
+// String returns the rule in nft's syntax. The text contains names exactly as they were read; see
+// [Printable].
 func (r *Rule) String() string {
 	words := r.matchTexts()
 	for _, a := range r.Actions {

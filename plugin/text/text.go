@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 const ellipsis = "…"
@@ -21,17 +22,7 @@ func Truncate(text string, maxLen int) string {
 
 // Printable returns the text as one line: it replaces each white space character with a space, and
 // each other character that is not printable with U+FFFD.
-func Printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case unicode.IsPrint(c):
-			return c
-		case unicode.IsSpace(c):
-			return ' '
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
+func Printable(text string) string { return rules.Printable(text) }
 
 // Quote truncates a text to maxLen bytes and quotes it with Go's syntax.
 func Quote(text string, maxLen int) string { return strconv.Quote(Truncate(text, maxLen)) }

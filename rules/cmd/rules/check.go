@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -103,19 +104,19 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 // reportCheck prints the result. The effect of foreign rules is nil if there are differences.
 func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
 	equal := len(found.Differences) == 0
-	var text string
+	var lines string
 	if equal {
-		text = fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend) +
+		lines = fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend) +
 			s.effectText(effect)
 	} else {
-		text = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
+		lines = s.differencesText(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
 			count(len(found.Differences), "difference"), ns, found.Backend)
 	}
 	result := checkResult{
 		ns.String(), string(found.Backend), equal,
 		append([]rules.Difference{}, found.Differences...), effect,
 	}
-	if err := s.print(text, result); err != nil || equal && effect.Verdict() == foreign.None {
+	if err := s.print(lines, result); err != nil || equal && effect.Verdict() == foreign.None {
 		return err
 	}
 	return failure{code: exitDifferent}
@@ -134,7 +135,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.color.Paint(color.Red, title))
 	for _, message := range effect.Messages() {
-		fmt.Fprintf(b, "  %s\n", message)
+		fmt.Fprintf(b, "  %s\n", text.Printable(message))
 	}
 	return b.String()
 }
@@ -157,7 +158,7 @@ func (s *system) differencesText(differences []rules.Difference) string {
 	for _, d := range grouped {
 		if d.Where != where {
 			where = d.Where
-			fmt.Fprintln(b, s.color.Paint(color.Bold, where))
+			fmt.Fprintln(b, s.color.Paint(color.Bold, text.Printable(where)))
 		}
 		fmt.Fprintln(b, s.differenceText(d))
 	}
@@ -166,8 +167,8 @@ func (s *system) differencesText(differences []rules.Difference) string {
 
 // differenceText describes a difference without its position.
 func (s *system) differenceText(d rules.Difference) string {
-	line := func(description, text string) string {
-		return fmt.Sprintf("  %-10s %s", description, text)
+	line := func(description, found string) string {
+		return fmt.Sprintf("  %-10s %s", description, text.Printable(found))
 	}
 	switch d.Kind {
 	case rules.Missing:

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -211,5 +212,10 @@ func (c cleanupResult) text() string {
 	if c.DryRun {
 		heading = "would be removed (dry run) from "
 	}
-	return heading + c.Namespace + ":\n  " + strings.Join(c.Removed, "\n  ") + "\n"
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s%s:\n", heading, c.Namespace)
+	for _, line := range c.Removed {
+		fmt.Fprintf(b, "  %s\n", text.Printable(line))
+	}
+	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -198,7 +199,8 @@ func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
 	fmt.Fprintf(b, "%s%s\n", s.color.Paint(verdictColor(verdict), string(verdict)), r.summary())
-	fmt.Fprintf(b, "  left   %s\n  right  %s\n", r.left.title(), r.right.title())
+	fmt.Fprintf(b, "  left   %s\n  right  %s\n", text.Printable(r.left.title()),
+		text.Printable(r.right.title()))
 	s.writeClasses(b, r)
 	for _, u := range r.Undecided {
 		s.writeUndecided(b, r, u)
@@ -216,9 +218,9 @@ func (s *system) diffText(r diffReport) string {
 		fmt.Fprintf(b, "\n%s\n", r.unstatedExplanation)
 	}
 	for _, side := range []*diffSide{r.left, r.right} {
-		for _, text := range side.undecided {
-			fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: "+side.name+": "+
-				text))
+		for _, property := range side.undecided {
+			fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow,
+				text.Printable("cannot decide: "+side.name+": "+property)))
 		}
 	}
 	if len(r.Routing) > 0 {
@@ -308,14 +310,14 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 	if deviations != "" {
 		title += " (known deviation " + deviations + ")"
 	}
-	fmt.Fprintln(b, s.color.Paint(color.Bold, title))
+	fmt.Fprintln(b, s.color.Paint(color.Bold, text.Printable(title)))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
 	fmt.Fprintf(b, "  left     %s\n           %s\n",
-		s.color.Paint(color.Red, c.Outcome.Left.Outcome.String()),
-		r.left.decidedBy(c.Outcome.Left))
+		s.color.Paint(color.Red, text.Printable(c.Outcome.Left.Outcome.String())),
+		text.Printable(r.left.decidedBy(c.Outcome.Left)))
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
-		s.color.Paint(color.Green, c.Outcome.Right.Outcome.String()),
-		r.right.decidedBy(c.Outcome.Right))
+		s.color.Paint(color.Green, text.Printable(c.Outcome.Right.Outcome.String())),
+		text.Printable(r.right.decidedBy(c.Outcome.Right)))
 	if c.Outcome.Left.Outcome.Undecided != "" && c.Outcome.Right.Outcome.Undecided != "" {
 		fmt.Fprintln(b, "  note     the outcomes are undecided, but differ for every result of what is"+
 			" unknown")
@@ -328,16 +330,17 @@ func (s *system) writeUndecided(b *strings.Builder, r diffReport, u diff.Undecid
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow, "cannot decide: the answer depends on "+
-		u.Text))
-	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
+	fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow,
+		text.Printable("cannot decide: the answer depends on "+u.Text)))
+	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, text.Printable(side.locate(&u.Step)),
+		u.Witness)
 }
 
 // writeRemarks writes facts that do not affect the result.
 func (r diffReport) writeRemarks(b *strings.Builder) {
 	var lines []string
 	for _, n := range r.notCompared {
-		lines = append(lines, "not compared: "+n)
+		lines = append(lines, text.Printable("not compared: "+n))
 	}
 	for _, side := range []struct {
 		name   string

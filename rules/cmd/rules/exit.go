@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // The exit codes, which scripts rely on.
@@ -90,8 +92,8 @@ func (s *system) report(err error) {
 
 // warn prints a warning to stderr.
 func (s *system) warn(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	s.notice(warningDocument{text}, "warning: "+text)
+	message := fmt.Sprintf(format, args...)
+	s.notice(warningDocument{message}, "warning: "+message)
 }
 
 // Objects on stderr with --output json, one per line.
@@ -112,11 +114,11 @@ func (warningDocument) kind() string  { return "Warning" }
 func (progressDocument) kind() string { return "Progress" }
 
 // notice prints one line to stderr: the object with --output json, and the text otherwise.
-func (s *system) notice(d document, text string) {
+func (s *system) notice(d document, line string) {
 	if s.json {
-		line, _ := encode(d) // no error is possible: the object contains only a string
-		_, _ = s.stderr.Write(line)
+		object, _ := encode(d) // no error is possible: the object contains only a string
+		_, _ = s.stderr.Write(object)
 		return
 	}
-	fmt.Fprintf(s.stderr, "rules: %s\n", text)
+	fmt.Fprintf(s.stderr, "rules: %s\n", text.Printable(line))
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
@@ -22,19 +23,19 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
 		writePass(b, pass)
 	}
-	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, outcomeSentence(trace.Outcome)))
-	if text := deliveryText(trace); text != "" {
-		fmt.Fprintln(b, "  "+text)
+	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, text.Printable(outcomeSentence(trace.Outcome))))
+	if sentence := deliveryText(trace); sentence != "" {
+		fmt.Fprintln(b, "  "+sentence)
 	}
 	for _, step := range trace.UnknownAt {
 		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step), step.Number(),
 			stepText(step))
 	}
 	for _, o := range trace.Alternatives {
-		fmt.Fprintln(b, "  By chance: "+outcomeSentence(o))
+		fmt.Fprintln(b, "  By chance: "+text.Printable(outcomeSentence(o)))
 	}
 	if len(trace.DependsOn) > 0 {
-		fmt.Fprintln(b, "  This depends on: "+strings.Join(trace.DependsOn, "; "))
+		fmt.Fprintln(b, "  This depends on: "+text.Printable(strings.Join(trace.DependsOn, "; ")))
 	}
 	return b.String()
 }
@@ -44,7 +45,7 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	notes := pass.Notes // in the order of the steps
 	writeNotes := func(before int) {
 		for ; len(notes) > 0 && notes[0].Before <= before; notes = notes[1:] {
-			fmt.Fprintf(b, "    %s\n", notes[0])
+			fmt.Fprintf(b, "    %s\n", text.Printable(notes[0].String()))
 		}
 	}
 	chain := ""
@@ -66,9 +67,9 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	}
 }
 
-// chainName returns the name of the step's chain, with its table.
+// chainName returns the name of the step's chain, with its table, as printable text.
 func chainName(step rules.Step) string {
-	return step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name
+	return text.Printable(step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name)
 }
 
 // hookText returns the hook and the interface of a packet.
@@ -79,16 +80,17 @@ func hookText(p rules.Packet) string {
 	return p.Hook.String() + ", from " + p.InInterface
 }
 
-// stepText returns the rule of a step, its comment, and the action at which it ended early.
+// stepText returns the rule of a step, its comment, and the action at which it ended early, as
+// printable text.
 func stepText(step rules.Step) string {
-	text := shorten(step.Rule().String())
+	line := shorten(step.Rule().String())
 	if comment := step.Rule().Comment; comment != "" {
-		text += "  # " + comment
+		line += "  # " + comment
 	}
 	if step.Stopped != nil {
-		text += "  (ended at " + step.Stopped.String() + stoppedText(step.Stopped) + ")"
+		line += "  (ended at " + step.Stopped.String() + stoppedText(step.Stopped) + ")"
 	}
-	return text
+	return text.Printable(line)
 }
 
 // stoppedText returns the reason why a rule ended at the action.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -123,6 +122,5 @@ func (t *liveTracer) printAnswer(a livetrace.Answer) error {
 		fmt.Fprintf(b, ", zone %d", a.Zone)
 	}
 	b.WriteByte('\n')
-	_, err := io.WriteString(t.s.stdout, b.String())
-	return systemError(err)
+	return t.s.printText(b.String())
 }

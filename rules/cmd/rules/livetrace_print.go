@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -102,18 +101,17 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	if t.s.json {
 		return t.s.printLine(line)
 	}
-	_, err := io.WriteString(t.s.stdout, t.packetText(line, o, user))
-	return systemError(err)
+	return t.s.printText(t.packetText(line, o, user))
 }
 
 // packetText returns the text of a traced packet.
 func (t *liveTracer) packetText(line tracedPacket, o livetrace.Observation, user string) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, line.Direction, line.Protocol, line.From,
-		line.To, user, o.Message)
+		line.To, user, text.Printable(o.Message))
 	if t.p.trace.verbose {
 		for _, step := range line.Path {
-			fmt.Fprintf(b, "    %s\n", shorten(step))
+			fmt.Fprintf(b, "    %s\n", text.Printable(shorten(step)))
 		}
 		switch line.Listener {
 		case "":
@@ -126,11 +124,12 @@ func (t *liveTracer) packetText(line tracedPacket, o livetrace.Observation, user
 			fmt.Fprintf(b, "    container %s\n", line.Container)
 		}
 		if o.NotCompared != "" {
-			fmt.Fprintf(b, "    not compared with the model: %s\n", o.NotCompared)
+			fmt.Fprintf(b, "    not compared with the model: %s\n",
+				text.Printable(o.NotCompared))
 		}
 	}
 	for _, d := range o.Differences {
-		fmt.Fprintf(b, "    %s: please report, with %s\n", d,
+		fmt.Fprintf(b, "    %s: please report, with %s\n", text.Printable(d),
 			cmp.Or(line.Reproducer, "the ruleset"))
 	}
 	return b.String()

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -131,7 +131,7 @@ func (s traceSummary) String() string {
 			cmp.Compare(x, y))
 	})
 	for _, message := range messages {
-		fmt.Fprintf(b, "  %5d  %s\n", packets[message], message)
+		fmt.Fprintf(b, "  %5d  %s\n", packets[message], text.Printable(message))
 		for _, u := range s.Uncaptured {
 			if u.Message == message {
 				fmt.Fprintf(b, "         %5d  %s\n", u.Packets, u)
@@ -147,6 +147,5 @@ func (t *liveTracer) printSummary() error {
 	if t.s.json {
 		return t.s.printLine(s)
 	}
-	_, err := io.WriteString(t.s.stdout, s.String())
-	return systemError(err)
+	return t.s.printText(s.String())
 }

@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
 // A document is an object that a command prints as JSON. It is a struct without the fields
@@ -13,10 +17,9 @@ import (
 type document interface{ kind() string }
 
 // print writes a result to stdout, as text or JSON.
-func (s *system) print(text string, d document) error {
+func (s *system) print(lines string, d document) error {
 	if !s.json {
-		_, err := io.WriteString(s.stdout, text)
-		return systemError(err)
+		return s.printText(lines)
 	}
 	line, err := encode(d)
 	if err != nil {
@@ -27,6 +30,21 @@ func (s *system) print(text string, d document) error {
 		return err
 	}
 	_, err = indented.WriteTo(s.stdout)
+	return systemError(err)
+}
+
+// printText writes lines of text to stdout. It makes them printable except for color codes, because a
+// text may contain a name that a program in the namespace has chosen. A newline in a name must have
+// been replaced before: see [text.Printable].
+func (s *system) printText(lines string) error {
+	special := regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
+	lines = special.ReplaceAllStringFunc(lines, func(found string) string {
+		if bool(s.color) && strings.HasSuffix(found, "m") {
+			return found
+		}
+		return text.Printable(found)
+	})
+	_, err := io.WriteString(s.stdout, lines)
 	return systemError(err)
 }
 

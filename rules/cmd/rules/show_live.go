@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -69,22 +71,24 @@ func (v *liveView) print(now time.Time) error {
 	if v.lastTime.IsZero() {
 		v.s.warnOfCounters(&live)
 	}
-	text := v.text(&live, now)
+	lines := v.text(&live, now)
 	d := rulesetDocumentOf(live)
 	d.addCounters(&live)
 	if now.IsZero() {
-		return v.s.print(text, d)
+		return v.s.print(lines, d)
 	}
 	v.lastTime = now
 	if v.s.json {
 		d.Time = now.UTC().Format(time.RFC3339Nano)
 		return v.s.printLine(d)
 	}
-	head := now.Format(time.RFC3339) + "\n"
 	if v.s.color {
-		head = "\x1b[H\x1b[2J" + head // clear the terminal first
+		const clearTerminal = "\x1b[H\x1b[2J"
+		if _, err := io.WriteString(v.s.stdout, clearTerminal); err != nil {
+			return systemError(err)
+		}
 	}
-	return v.s.print(head+text+"\n", d)
+	return v.s.print(now.Format(time.RFC3339)+"\n"+lines+"\n", d)
 }
 
 // warnOfCounters warns if Sluice's rules have no counters.
@@ -131,7 +135,7 @@ func (v *liveView) writeChain(
 	if b.Len() > 0 {
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(b, "Chain %s %s", table, c.Name)
+	fmt.Fprintf(b, "Chain %s", text.Printable(table+" "+c.Name))
 	if c.Base != nil {
 		fmt.Fprintf(b, " (%s)", strings.TrimSuffix(c.Base.String(), ";"))
 	}
@@ -139,8 +143,8 @@ func (v *liveView) writeChain(
 	fmt.Fprintf(b, "\n%s rule\n", v.columns("pkts", "bytes", "pkts/s", hasRates))
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		text := ruleText(r)
-		key := ruleKey{table: table, chain: c.Name, text: text}
+		line := text.Printable(ruleText(r))
+		key := ruleKey{table: table, chain: c.Name, text: line}
 		for _, seen := after[key]; seen; _, seen = after[key] {
 			key.n++
 		}
@@ -153,7 +157,7 @@ func (v *liveView) writeChain(
 					now.Sub(v.lastTime).Seconds(), 'f', 1, 64)
 			}
 		}
-		fmt.Fprintf(b, "%s %s\n", v.columns(packets, bytes, rate, hasRates), text)
+		fmt.Fprintf(b, "%s %s\n", v.columns(packets, bytes, rate, hasRates), line)
 	}
 }
 
