@@ -43,9 +43,11 @@ type Node interface {
 	// machine does not support Listen, and returns [errors.ErrUnsupported].
 	Listen(address string) (net.Listener, error)
 
-	// StopService stops a service with SIGTERM, and after a short time with SIGKILL, and returns
-	// when the service has ended. The service is not restarted until StartService. Containers
-	// survive the stop of containerd and kubelet. Stopping a stopped service is no error.
+	// StopService stops a service, and returns when the service has ended. The service is not
+	// restarted until StartService. On a local node, it is stopped with SIGKILL: an API server that
+	// stops in an orderly way removes the endpoint of the Service kubernetes, which kube-proxy adds
+	// again up to a minute after the API server has started. Containers survive the stop of
+	// containerd and kubelet. Stopping a stopped service is no error.
 	StopService(ctx context.Context, service string) error
 
 	// StartService starts a stopped service, and returns before it is ready. Starting a running

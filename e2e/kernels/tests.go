@@ -75,6 +75,7 @@ var testSets = []testSet{
 	}},
 	{pkg: "compat", nft: true, legacy: true, tests: []string{
 		"TestNoRulesAreAppliedIfRoutesFail",
+		"TestOrderOfChainsAtConntracksPriority",
 		"TestBackendsReadBackAppliedRules",
 		"TestApplyMovesRulesToTheOtherBackend",
 		"TestFailedBackendChangeChangesNothing",

@@ -1,8 +1,10 @@
 package suite_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -112,16 +114,30 @@ func (o *outage) endOutage(t *testing.T) {
 	})
 }
 
-// restartClients kills the kubelet, kube-proxy and the controllers, which are then restarted.
-// Otherwise each of them might take up to 30 seconds to reconnect to the API server. Events that
-// the kubelet has not written yet are lost.
+// restartClients kills the kubelet and the controllers, which are then restarted, and waits until
+// the kubelet knows the pods again. Otherwise each of them might take up to a minute to reconnect to
+// the API server. Events that the kubelet has not written yet are lost. kube-proxy is not restarted:
+// its first transaction fails if a Service has gained endpoints meanwhile, and is retried after 30
+// seconds. On kind, the controllers end by themselves when they cannot renew their leases, and the
+// kubelet delays the restart of containers that were killed.
 func (o *outage) restartClients(t *testing.T) {
 	t.Helper()
-	for _, service := range []string{cluster.Proxy, cluster.ControllerManager, cluster.Kubelet} {
+	if onKind() {
+		return
+	}
+	for _, service := range []string{cluster.ControllerManager, cluster.Scheduler, cluster.Kubelet} {
 		if err := o.node().KillService(t.Context(), service); err != nil {
 			t.Fatal(err)
 		}
 	}
+	eventually(t, 2*readyTimeout, "the kubelet knows the pods", func(ctx context.Context) error {
+		pods, err := o.client.CoreV1().RESTClient().Get().Resource("nodes").Name(o.node().Name()).
+			SubResource("proxy").Suffix("pods").DoRaw(ctx)
+		if err == nil && (!bytes.Contains(pods, []byte(o.a.UID)) || !bytes.Contains(pods, []byte(o.b.UID))) {
+			err = fmt.Errorf("no pod with the UIDs %s and %s", o.a.UID, o.b.UID)
+		}
+		return err
+	})
 }
 
 // mustCaptureAgain fails the test unless the restarted pod is captured.
@@ -135,5 +151,6 @@ func checkAPIServerUnavailable(t *testing.T, tc *testCluster) {
 	o.startOutage(t)
 	o.mustRun(t)
 	o.endOutage(t)
+	o.restartClients(t)
 	o.mustCaptureAgain(t)
 }

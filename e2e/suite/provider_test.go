@@ -32,6 +32,9 @@ const providerVariable = "E2E_PROVIDER"
 // onVM reports whether the node is a virtual machine.
 func onVM() bool { return os.Getenv(providerVariable) == "vm" }
 
+// onKind reports whether the nodes are containers of kind.
+func onKind() bool { return os.Getenv(providerVariable) == "kind" }
+
 // timeFactor multiplies time limits, because an emulated processor is slow.
 var timeFactor = func() time.Duration {
 	if onVM() {

@@ -39,6 +39,7 @@ func checkAgentBackFirst(t *testing.T, tc *testCluster) {
 	o.mustRun(t)
 	o.endOutage(t)
 	o.mustReportReason(t)
+	o.restartClients(t)
 	o.mustCaptureAgain(t)
 }
 
@@ -86,6 +87,15 @@ func (tc *testCluster) removeAgent(t *testing.T) {
 	}
 	// With several nodes, the update may begin on another node and stop there.
 	tc.remove(t, last)
+	// The kubelet may stop the container only after it has reconnected to the API server. The
+	// DaemonSet controller may first have created another pod from the previous template.
+	eventually(t, 2*readyTimeout, "no agent runs on the node", func(ctx context.Context) error {
+		ids, err := tc.crictl(ctx, "ps", "--quiet", "--state", "running", "--name", "^"+agent+"$")
+		if err == nil && ids != "" {
+			err = errors.New("containers: " + ids)
+		}
+		return err
+	})
 	if chain := conflist(t, tc.node()); !lastPluginIs(t, chain, "sluice-cni") {
 		t.Errorf("the plugin was removed from the chain: %s", chain)
 	}

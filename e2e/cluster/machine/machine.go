@@ -108,8 +108,8 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return err
 }
 
-// StopService sends SIGTERM to a service, SIGKILL after 2 seconds, and returns when it has ended.
-// Init does not restart it.
+// StopService sends SIGKILL to a service and returns when it has ended. Init does not restart it.
+// SIGTERM would not end every service fast.
 func (m *Machine) StopService(ctx context.Context, name string) error {
 	_, err := m.call(ctx, request{Do: stopService, Service: name})
 	return err

@@ -15,7 +15,6 @@ import (
 
 // Intervals of init.
 const (
-	killTimeout  = 2 * time.Second        // between SIGTERM and SIGKILL
 	restartDelay = 200 * time.Millisecond // between the end of a service and its next start
 	pollInterval = 20 * time.Millisecond  // between two attempts to connect to a socket
 )
@@ -179,28 +178,26 @@ func (s *supervisor) execute(r request) error {
 		return nil
 	case stopService:
 		s.enabled[r.Service] = false
-		return s.signalAndWait(r.Service, pid, unix.SIGTERM)
+		return s.killAndWait(r.Service, pid)
 	case killService:
 		if pid == 0 {
 			return fmt.Errorf("%s: not running", r.Service)
 		}
-		return s.signalAndWait(r.Service, pid, unix.SIGKILL)
+		return s.killAndWait(r.Service, pid)
 	default:
 		return fmt.Errorf("%s: unknown request", r.Do)
 	}
 }
 
-// signalAndWait sends a signal to a service's process and waits until the process has ended. After
-// killTimeout it sends SIGKILL. The caller holds the mutex. If pid is 0, it does nothing.
-func (s *supervisor) signalAndWait(service string, pid int, signal unix.Signal) error {
+// killAndWait sends SIGKILL to a service's process and waits until the process has ended. The caller
+// holds the mutex. If pid is 0, it does nothing.
+func (s *supervisor) killAndWait(service string, pid int) error {
 	if pid == 0 {
 		return nil
 	}
-	if err := unix.Kill(pid, signal); err != nil {
-		return fmt.Errorf("%s: %s: %w", service, signal, err)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		return fmt.Errorf("%s: SIGKILL: %w", service, err)
 	}
-	timer := time.AfterFunc(killTimeout, func() { _ = unix.Kill(pid, unix.SIGKILL) })
-	defer timer.Stop()
 	for s.pids[service] == pid {
 		s.changed.Wait()
 	}
