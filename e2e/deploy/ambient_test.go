@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// As in Istio's charts, the profile sets a default that the value overrides.
+// As in istio-cni's chart, the profile sets a default that the value under cni overrides. The same
+// value outside of cni is refused, because istio-cni's chart ignores it.
 func TestProfileEnablesAmbientMode(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}":                              "false",
@@ -27,7 +28,6 @@ func TestProfileEnablesAmbientMode(t *testing.T) {
 		"cni: {profile: ambient}":         "true",
 		"ambient: {enabled: true}":        "true",
 		"cni: {ambient: {enabled: true}}": "true",
-		"{profile: ambient, ambient: {enabled: false}}":        "false",
 		"{profile: ambient, platform: k3s, ambient: {}}":       "true",
 		"{profile: ambient, ambient: {enabled: null}}":         "true",
 		"{profile: ambient, cni: {ambient: {enabled: false}}}": "false",

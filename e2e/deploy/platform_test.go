@@ -117,7 +117,7 @@ func settingsOf(t *testing.T, deployed objects) platformSettings {
 
 func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 	deployed, _ := render(t, `{platform: openshift, cniBinDir: /b, cniConfDir: /c, cniNetnsDir: /n,
-		cniConfFileName: f.conflist, chained: true, provider: default, seLinuxOptions: {level: s0},
+		cniConfFileName: f.conflist, cni: {chained: true, provider: default}, seLinuxOptions: {level: s0},
 		resourceQuotas: {enabled: true}}`, deploy.Options{})
 	want := platformSettings{
 		Bin: "/b", Conf: "/c", Netns: "/n", File: "f.conflist", Chained: "true", SELinux: "spc_t",

@@ -268,6 +268,33 @@ func TestRejectedValues(t *testing.T) {
 			`hub "registry.istio.io/release": contains Istio's images`,
 		},
 		{"hub: gcr.io/istio-release", `hub "gcr.io/istio-release": contains Istio's images`},
+		{"tag: 1.29.2", "tag 1.29.2: is a version of Istio"},
+		{
+			"global: {hub: registry.corp/istio, tag: 1.30-alpha.86c9f01}",
+			"tag 1.30-alpha.86c9f01: is a version of Istio",
+		},
+		{
+			"_internal_defaults_do_not_set: {hub: a.b}",
+			"_internal_defaults_do_not_set: contains the defaults of istio-cni's chart",
+		},
+		// istio-cni's chart ignores these values, because a profile or a platform sets them under cni.
+		{
+			"{profile: ambient, ambient: {enabled: false}}",
+			"ambient.enabled false: istio-cni's chart ignores this value with profile=ambient",
+		},
+		{
+			"{platform: openshift, chained: true}",
+			"chained true: istio-cni's chart ignores this value with platform=openshift, and uses false",
+		},
+		{
+			"{global: {platform: k3s}, cniBinDir: /opt/cni/bin, cniConfDir: /etc/cni/net.d}",
+			"cniBinDir /opt/cni/bin: istio-cni's chart ignores this value with platform=k3s, and uses " +
+				"/var/lib/rancher/k3s/data/cni",
+		},
+		{
+			"{platform: gke, resourceQuotas: {enabled: false}}",
+			"resourceQuotas.enabled false: istio-cni's chart ignores this value with platform=gke",
+		},
 		{"image: install-cni", `image "install-cni": is Istio's installer`},
 		{
 			"image: docker.io/istio/install-cni:1.30.0",

@@ -33,7 +33,7 @@ const deploymentKeys = `platform profile compatibilityVersion hub tag image dige
 // and keys of Istio's charts, most of them without effect.
 const omittedKeys = `ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
 	ambient.enableAmbientDetectionRetry seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user
-	seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level cni enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
+	seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level cni _internal_defaults_do_not_set enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
 	telemetry sidecarInjectorWebhook experimental istio_cni revisionTags defaultRevision trustedZtunnelNamespace
 	trustedZtunnelName istiod gateway`
 

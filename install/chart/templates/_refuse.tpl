@@ -4,6 +4,23 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- define "sluice.refuse" -}}
 {{- $v := .v -}}
 {{- $errors := list -}}
+{{- with $.given._internal_defaults_do_not_set -}}
+{{- $errors = append $errors "_internal_defaults_do_not_set: contains the defaults of istio-cni's chart, as in the output of helm get values --all; use the output of helm get values without --all" -}}
+{{- end -}}
+{{- /* In istio-cni's chart, profiles and platforms set values under cni, which take precedence over the same values outside of cni. */ -}}
+{{- $cni := $.given.cni | default dict -}}
+{{- range $key, $default := dict "cniBinDir" "/opt/cni/bin" "cniConfDir" "/etc/cni/net.d" "cniNetnsDir" "/var/run/netns" "chained" true "provider" "default" -}}
+{{- $own := index $.platform $key -}}
+{{- if and (eq (toString (index $.given $key)) (toString $default)) (kindIs "invalid" (index $cni $key)) (ne (toString $own) (toString $default)) -}}
+{{- $errors = append $errors (printf "%s %v: istio-cni's chart ignores this value with platform=%s, and uses %v; omit it, or set cni.%s" $key $default $v.platform $own $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $.platform.quota (eq (toString $.given.resourceQuotas.enabled) "false") (kindIs "invalid" (dig "resourceQuotas" "enabled" nil $cni)) -}}
+{{- $errors = append $errors (printf "resourceQuotas.enabled false: istio-cni's chart ignores this value with platform=%s; omit it, or set cni.resourceQuotas.enabled" $v.platform) -}}
+{{- end -}}
+{{- if and (eq (coalesce $v.profile $v.global.profile | default "") "ambient") (eq (toString $.given.ambient.enabled) "false") (kindIs "invalid" (dig "ambient" "enabled" nil $cni)) -}}
+{{- $errors = append $errors "ambient.enabled false: istio-cni's chart ignores this value with profile=ambient, and enables ambient mode; omit it, or omit profile, or set cni.ambient.enabled" -}}
+{{- end -}}
 {{- if $v.ambient.enabled -}}
 {{- if not $v.serve.enabled -}}
 {{- $errors = append $errors "ambient.enabled: the plugin asks the agent to enroll pods, which needs serve.enabled=true" -}}
@@ -34,6 +51,10 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- if or (eq $hub .) (hasPrefix (printf "%s/" .) $hub) (and (hasSuffix "-" .) (hasPrefix . $hub)) -}}
 {{- $errors = append $errors (printf "hub %q: contains Istio's images; omit hub and tag, or set hub to a registry that contains Sluice's image" $hub) -}}
 {{- end -}}
+{{- end -}}
+{{- $tag := toString ($v.tag | default $v.global.tag) -}}
+{{- if and (regexMatch "^1\\.[2-9][0-9]([.-].*)?$" $tag) (not (contains "/" $v.image)) -}}
+{{- $errors = append $errors (printf "tag %s: is a version of Istio; omit it, or set it to a tag of Sluice's image" $tag) -}}
 {{- end -}}
 {{- if contains "install-cni" $v.image -}}
 {{- $errors = append $errors (printf "image %q: is Istio's installer; omit it, or set it to Sluice's image" $v.image) -}}

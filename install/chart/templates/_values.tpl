@@ -24,7 +24,7 @@ defaults. All other templates use it.
 {{- $_ := set $v.ambient "enabled" (eq (coalesce $v.profile $v.global.profile | default "") "ambient") -}}
 {{- end -}}
 {{- $_ := set $v "platform" $name -}}
-{{- include "sluice.refuse" (dict "v" $v "platforms" (omit $platforms "default") "Files" .Files) -}}
+{{- include "sluice.refuse" (dict "v" $v "given" .Values "platform" $platform "platforms" (omit $platforms "default") "Files" .Files) -}}
 {{- $_ := set $v "logLevel" (include "sluice.logLevel" (coalesce $v.logging.level $v.global.logging.level "info")) -}}
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
 {{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
