@@ -17,6 +17,12 @@ var istioTables = []string{
 	"istio-ambient-nat", "istio-ambient-mangle", "istio-ambient-raw",
 }
 
+// IsIstioTable reports whether istio-nftables, or istio-cni in ambient mode, created the table.
+// [RemoveIstio] deletes such tables.
+func IsIstioTable(t *rules.Table) bool {
+	return t.Family == rules.Inet && slices.Contains(istioTables, t.Name)
+}
+
 // iptablesTables contains the names of the iptables-nft tables that istio-iptables adds rules to,
 // in the families ip and ip6.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw"}

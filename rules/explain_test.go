@@ -558,6 +558,38 @@ func TestUncertainSteps(t *testing.T) {
 	}
 }
 
+// TestAssumedPropertiesOfTheHost checks that the defaults of properties that rules depend on are listed.
+func TestAssumedPropertiesOfTheHost(t *testing.T) {
+	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
+	path := rules.MatchReversePath{Not: true, Kind: "saddr . iif"}
+	const valid = "the route to the source uses the input interface: yes"
+	for name, tc := range map[string]struct {
+		rules  []rules.Rule
+		packet string
+		want   []string
+	}{
+		"a reverse path": {[]rules.Rule{when(rules.Drop, path)}, in, []string{valid}},
+		"both properties": {
+			[]rules.Rule{when(rules.Drop, rules.MatchSocket{}), when(rules.Drop, path)},
+			in,
+			[]string{"the host has a transparent socket for the packet: no", valid},
+		},
+		"a reverse path that the packet states": {
+			[]rules.Rule{when(rules.Drop, path)}, in + " no-reverse-path", nil,
+		},
+		"a socket that the packet states": {
+			[]rules.Rule{when(rules.Drop, rules.MatchSocket{})}, in + " transparent-socket", nil,
+		},
+		"another match of the rule fails": {[]rules.Rule{when(rules.Drop, udp, path)}, in, nil},
+		"the rule is not reached":         {[]rules.Rule{do(rules.Accept), when(rules.Drop, path)}, in, nil},
+	} {
+		rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, tc.rules...))
+		if got := diff.Explain(&rs, packet(tc.packet)).Assumed; !slices.Equal(got, tc.want) {
+			t.Errorf("%s: Assumed is %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 func TestUnknownConditionsMatterOnlyIfReached(t *testing.T) {
 	undecided := rules.Outcome{Undecided: "xt string"}
 	before := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,

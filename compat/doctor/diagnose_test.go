@@ -449,6 +449,14 @@ func TestDiagnose(t *testing.T) {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
 			"has rules of istio-nftables", Works,
 		},
+		"rules of istio-cni in ambient mode": {
+			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-ambient-mangle"}), Warning,
+			"has rules of istio-nftables", Works,
+		},
+		"a table with a similar name that rules cleanup does not remove": {
+			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-other"}), OK,
+			"do not affect the tested connections", Works,
+		},
 		"rules of istio-nftables with TPROXY": {
 			tproxy, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Problem,
 			"\"rules apply\" refuses TPROXY", Degraded,

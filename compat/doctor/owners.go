@@ -226,7 +226,7 @@ func (d *diagnosis) istioSeverity() Severity {
 // istioProgram returns the program of Istio that created rules of the table, or "".
 func istioProgram(t *rules.Table) string {
 	switch {
-	case isIstioNFT(t):
+	case nft.IsIstioTable(t):
 		return "istio-nftables"
 	case !istio.Find(t).IsZero():
 		return "istio-iptables"
@@ -234,14 +234,10 @@ func istioProgram(t *rules.Table) string {
 	return ""
 }
 
-func isIstioNFT(t *rules.Table) bool {
-	return t.Family == rules.Inet && strings.HasPrefix(t.Name, "istio-proxy-")
-}
-
 // ownerOf guesses the owner of a table from its name and the names of its chains. It returns a text
 // such as " (of Docker)", or "" if the names show no owner.
 func ownerOf(t *rules.Table) string {
-	if isIstioNFT(t) {
+	if nft.IsIstioTable(t) {
 		return " (of istio-nftables)"
 	}
 	for _, c := range t.Chains {

@@ -46,6 +46,9 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 		case o.mayLackEvents():
 			o.NotCompared = "after NAT, the events of the two backends cannot be assigned to one" +
 				" packet"
+		case len(o.Predicted.Assumed) > 0:
+			o.NotCompared = "the path may depend on a property of the host that is not known; assumed: " +
+				o.Predicted.Assumed[0]
 		default:
 			o.Differences = append(o.Differences, fmt.Sprintf(
 				"rule %d of the path: the model predicted %s, the kernel ran %s", i+1, model, kernel))

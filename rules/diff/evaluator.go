@@ -187,6 +187,9 @@ func valuePart(p rulePart) rulePart { return p - 1 }
 func (e *evaluator) staticRuleSet(r *rules.Rule, view *view) set {
 	packets := all
 	for i := range r.Matches {
+		if e.single != nil && packets == none {
+			break // so that the packet's other host facts are not reported as assumptions
+		}
 		if e.matches.isStatic(r.Matches[i]) {
 			packets = e.and(packets, e.matches.staticMatchSet(&r.Matches[i], view))
 		}

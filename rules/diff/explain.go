@@ -62,6 +62,7 @@ func explain(rs *rules.Ruleset, p rules.Packet, a assumptions) rules.Trace {
 		t.Passes = append(t.Passes, x.pass(i))
 	}
 	t.Uncertain, t.UnknownAt = x.uncertain, x.unknownAt
+	t.Assumed = s.single.assumed
 	t.Delivery = x.delivery(t.Outcome)
 	return t
 }

@@ -70,6 +70,8 @@ type onePacket struct {
 	rules.Packet
 	values [fieldCount]value
 	known  [fieldCount]bool
+	// assumed contains the texts of [rules.Trace.Assumed].
+	assumed []string
 }
 
 // newSpace returns the space of all packets with the classes of interfaces.

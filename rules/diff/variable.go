@@ -58,6 +58,7 @@ func (s *space) variable(v variable) set {
 	}
 	if s.single != nil && v.kind == hostFact {
 		if value, ok := s.single.hostFactValue(v.key); ok {
+			s.single.assume(v, value)
 			return allIf(value)
 		}
 		v.kind = unknownBit
@@ -119,6 +120,19 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 		return p.InAddress == p.Destination.Addr(), p.InAddress.IsValid()
 	}
 	return false, false
+}
+
+// assume adds a host fact to assumed if its value is a default because the packet does not state it.
+func (p *onePacket) assume(v variable, value bool) {
+	isDefault := strings.HasPrefix(v.key, reversePathKey) && !p.NoReversePath ||
+		strings.HasPrefix(v.key, socketKey) && !p.TransparentSocket
+	text := strings.TrimPrefix(v.text, yesNoPrefix) + ": no"
+	if value {
+		text = strings.TrimPrefix(v.text, yesNoPrefix) + ": yes"
+	}
+	if isDefault && !slices.Contains(p.assumed, text) {
+		p.assumed = append(p.assumed, text)
+	}
 }
 
 // isUnknown reports whether the value of a bit is unknown.

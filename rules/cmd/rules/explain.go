@@ -49,9 +49,11 @@ state is new, or related for an ICMP error; an ICMP reply and an ICMPv6 redirect
 state; the TCP flags are syn for a new connection and ack otherwise. no-listener means that no
 transparent proxy listens. reply means the reply direction. in-address is the address of the input
 interface, to which incoming packets are redirected. If the outcome depends on a property that is
-not given, the property is reported as not known. If it depends on chance, as with a limit or a
-random number, or on a list that the rules name but do not contain, the other possible outcomes are
-listed with the conditions on which they depend.`
+not given, the property is reported as not known. Without no-reverse-path and transparent-socket, the
+route to the source is assumed to use the input interface, and no transparent socket is assumed to
+exist; if rules depend on it, the assumption is printed. If the outcome depends on chance, as with a
+limit or a random number, or on a list that the rules name but do not contain, the other possible
+outcomes are listed with the conditions on which they depend.`
 
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   rules explain -b '*' -i '*' out tcp 10.244.1.5:40000 10.96.0.1:443 uid 1000

@@ -31,6 +31,9 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintf(b, "  Unknown in chain %s rule %d: %s\n", chainName(step), step.Number(),
 			stepText(step))
 	}
+	for _, property := range trace.Assumed {
+		fmt.Fprintln(b, "  Assumed: "+property)
+	}
 	for _, o := range trace.Alternatives {
 		fmt.Fprintln(b, "  By chance: "+text.Printable(outcomeSentence(o)))
 	}
@@ -138,6 +141,7 @@ type (
 		Alternatives []jsonOutcome `json:"alternatives,omitempty"`
 		DependsOn    []string      `json:"dependsOn,omitempty"`
 		UnknownAt    []jsonStep    `json:"unknownAt,omitempty"`
+		Assumed      []string      `json:"assumed,omitempty"`
 		Delivery     string        `json:"delivery,omitempty"`
 		Passes       []jsonPass    `json:"passes"`
 	}
@@ -196,6 +200,7 @@ func packetExplanationOf(packet rules.Packet, trace rules.Trace) packetExplanati
 		}),
 		DependsOn: trace.DependsOn,
 		UnknownAt: convertEach(trace.UnknownAt, jsonStepOf),
+		Assumed:   trace.Assumed,
 		Delivery:  deliveryName(trace),
 		Passes: convertEach(trace.Passes, func(pass *rules.Pass) jsonPass {
 			return jsonPass{

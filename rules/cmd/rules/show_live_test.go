@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -76,5 +79,22 @@ Chain inet t c
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// TestExplainStatesWhatItAssumes checks that the assumed reverse path is part of text and JSON.
+func TestExplainStatesWhatItAssumes(t *testing.T) {
+	ns := netnstest.NewPair(t).Pod
+	within(t, ns, "iptables-legacy", "-t", "raw", "-A", "PREROUTING", "-m", "rpfilter", "--invert", "-j", "DROP")
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
+	const packet = "in tcp 10.9.9.9:5000 > 10.244.1.5:80"
+	_, text, _ := runCommand("", "", "explain", "--netns", path, "--live", packet)
+	_, object, _ := runCommand("", "", "explain", "--netns", path, "--live", "-o", "json", packet)
+	const assumption = "the route to the source uses the input interface: yes"
+	if want := "  Assumed: " + assumption + "\n"; !strings.Contains(text, want) {
+		t.Errorf("got %s\nwant %s", text, want)
+	}
+	if want := `"` + assumption + `"`; !strings.Contains(object, want) {
+		t.Errorf("got %s\nwant %s", object, want)
 	}
 }

@@ -144,6 +144,7 @@ check       (Check) namespace, backend, equal, differences[]: kind (missing, ext
             exhausted (true if a limit was reached, or the rules could not be read)
 explain     (Explanation, with --pod PodExplanation) packets[]: packet, outcome, alternatives[]
             (other possible outcomes), dependsOn[] (the conditions that select between them),
+            assumed[] (properties of the host that the packet does not state, with assumed values),
             unknownAt[] (the rules with the unknown expressions that decide, as steps[]), delivery
             (of a packet that is assigned to a transparent listener: delivered, dropped or unknown),
             passes[]
