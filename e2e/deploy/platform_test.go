@@ -126,7 +126,7 @@ func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 	if diff := cmp.Diff(want, settingsOf(t, deployed)); diff != "" {
 		t.Errorf("settings of the platform (-want +got)\n%s", diff)
 	}
-	deployed, _ = render(t, "{platform: gke, resourceQuotas: {enabled: false}}", deploy.Options{})
+	deployed, _ = render(t, "{platform: gke, cni: {resourceQuotas: {enabled: false}}}", deploy.Options{})
 	if deployed["ResourceQuota/sluice"] != nil {
 		t.Error("the chart contains a ResourceQuota although resourceQuotas.enabled is false")
 	}
