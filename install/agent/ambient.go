@@ -170,6 +170,26 @@ func (m *ambientMode) uninstall(ctx context.Context) error {
 	return nil
 }
 
+// removeAmbientRules removes the rules of pods in ambient mode, and then the node's rules for
+// probes, without an agent. If ambient mode is disabled and the node's /proc cannot be read, it
+// only logs that rules may remain, because this node may never have had any.
+func removeAmbientRules(v settings.Values, c *config.Config, log *zap.Logger) error {
+	procDir := v.Text("SLUICE_MOUNTED_PROC_DIR")
+	removed, podsErr := ambient.RemoveRules(procDir)
+	if removed > 0 {
+		log.Warn("the rules of pods in ambient mode were removed: the pods communicate directly, not "+
+			"through ztunnel, and keep the annotation ambient.istio.io/redirection until they are "+
+			"replaced or the annotation is removed", zap.Int("pods", removed))
+	}
+	if podsErr != nil && c.Decide.Ambient == nil {
+		log.Warn("pods cannot be searched for rules of ambient mode; rules may remain if an agent of "+
+			"this node had ambient mode enabled", zap.Error(podsErr))
+		podsErr = nil
+	}
+	_, hostErr := removeHostRules(v, c)
+	return errors.Join(podsErr, hostErr)
+}
+
 // removeHostRules removes the node's rules for probes without a guard, and reports whether it
 // removed any. If ambient mode is disabled and the node's network namespace cannot be opened, for
 // example because the node's /proc is not mounted, it does nothing. If ambient mode is disabled and

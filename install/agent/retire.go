@@ -29,8 +29,8 @@ func (a *Agent) retire(ctx context.Context) (removed bool, err error) {
 	return err == nil, err
 }
 
-// Uninstall removes the plugin from this node. The error wraps [journal.ErrAgentRunning] if an
-// agent is running.
+// Uninstall removes the plugin and the rules of ambient mode from this node. The error wraps
+// [journal.ErrAgentRunning] if an agent is running.
 func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Logger) error {
 	element, parsed, err := Element(v)
 	if err != nil {
@@ -43,7 +43,7 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err := uninstallNode(ctx, n, v, log); err != nil {
 		return err
 	}
-	_, rulesErr := removeHostRules(v, parsed)
+	rulesErr := removeAmbientRules(v, parsed, log)
 	return errors.Join(rulesErr, removeAccess(v, parsed.Kubeconfig, log))
 }
 

@@ -1,13 +1,20 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // TestUninstallRemovesTheKubeconfigAlthoughRulesRemain uninstalls the plugin from a node whose
@@ -36,5 +43,65 @@ func TestUninstallRemovesTheKubeconfigAlthoughRulesRemain(t *testing.T) {
 	}
 	if _, err := os.Stat(parsed.Kubeconfig); !os.IsNotExist(err) {
 		t.Errorf("the kubeconfig after Uninstall: %v, want that it does not exist", err)
+	}
+}
+
+// TestUninstallByHandRemovesTheRulesOfPods covers a node whose agent was killed while pods were in
+// ambient mode, and the documented command, which does not say that ambient mode was enabled. The
+// rules of pods with sidecars stay.
+func TestUninstallByHandRemovesTheRulesOfPods(t *testing.T) {
+	tn := newTestNode(t)
+	tn.env["SLUICE_MOUNTED_PROC_DIR"] = tn.path("proc")
+	host, first, second, sidecar := netnstest.New(t), netnstest.New(t), netnstest.New(t), netnstest.New(t)
+	for pid, ns := range map[string]*netns.NS{"1": host, "7": first, "8": first, "9": second, "10": sidecar} {
+		dir := tn.path("proc/" + pid + "/ns")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, target := range map[string]string{
+			"net": fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), "cgroup": "/proc/self/ns/cgroup",
+		} {
+			if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ambientRules, err := rules.CompileAmbient(rules.DefaultAmbient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sidecarRules, err := rules.Compile(rules.DefaultRedirect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend, err := compat.Choose(compat.BackendNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ns, rs := range map[*netns.NS]rules.Ruleset{
+		first: ambientRules, second: ambientRules, sidecar: sidecarRules,
+	} {
+		if _, err := backend.Apply(ns, rs, compat.Snapshot{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, ok := tn.env[name]
+		return value, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logged := observer.New(zap.WarnLevel)
+	if err := agent.Uninstall(t.Context(), v, tn.path("image/noop"), zap.New(core)); err != nil {
+		t.Error(err)
+	}
+	for ns, want := range map[*netns.NS]int{first: 0, second: 0, sidecar: 1} {
+		if installed, err := compat.InstalledBackends(ns); err != nil || len(installed) != want {
+			t.Errorf("rules in %d backends, error %v; want %d", len(installed), err, want)
+		}
+	}
+	if entries := logged.FilterField(zap.Int("pods", 2)).All(); len(entries) != 1 {
+		t.Errorf("log %v, want a warning that the rules of two pods were removed", logged.All())
 	}
 }
