@@ -99,6 +99,7 @@ var (
 	}
 	rareXTMatches4 = []string{
 		"-s 0/0", "! -d 0/0", "-d 10.1/16", "-d 0", "-m iprange --src-range 10-11",
+		"-m iprange --src-range 11-10", "-m iprange ! --dst-range 11-10",
 		"-f", "! -f", "-m conntrack --ctorigsrc 10.0.0.0/8",
 		"-m conntrack --ctorigdst 10.1.2.3 --ctstate NEW", "-m conntrack --ctreplsrc 10.1.2.3",
 	}

@@ -5,6 +5,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -12,13 +13,13 @@ import (
 func (r *moduleReader) matchIPRange() []rules.Match {
 	var list []rules.Match
 	for _, o := range r.options {
-		m := rules.MatchAddr{Not: o.not, Ranges: r.addressRange(o.values[0])}
+		side := rules.Source
 		if o.name == "--dst-range" {
-			m.Side = rules.Destination
+			side = rules.Destination
 		}
-		list = append(list, m)
+		list = append(list, xt.AddrRange(side, o.not, r.addressRange(o.values[0]))...)
 	}
-	if len(list) == 0 {
+	if len(r.options) == 0 {
 		r.fail(r.flag, "--src-range or --dst-range after it")
 	}
 	return list
@@ -34,17 +35,17 @@ func (p *rulePrinter) addIPRange(m rules.MatchAddr) error {
 	return nil
 }
 
-// addressRange parses "FIRST-LAST" or a single address.
-func (r *moduleReader) addressRange(w word) []netipx.IPRange {
+// addressRange parses "FIRST-LAST" or a single address. iptables accepts a reversed range, with a
+// warning.
+func (r *moduleReader) addressRange(w word) netipx.IPRange {
 	from, to, isRange := strings.Cut(w.text, "-")
 	if !isRange {
 		to = from
 	}
 	a, okA := r.shortAddress(from)
 	b, okB := r.shortAddress(to)
-	if !okA || !okB || b.Less(a) {
+	if !okA || !okB {
 		r.fail(w, "a range of addresses of the family, such as 10.0.0.1-10.0.0.9")
-		return nil
 	}
-	return []netipx.IPRange{netipx.IPRangeFrom(a, b)}
+	return netipx.IPRangeFrom(a, b)
 }

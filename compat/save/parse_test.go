@@ -379,8 +379,8 @@ func TestParseErrors(t *testing.T) {
 		},
 		{rule("-m iprange"), `f:2:14: "iprange": want --src-range or --dst-range after it`},
 		{
-			rule("-m iprange --src-range 10.0.0.2-10.0.0.1"),
-			`f:2:34: "10.0.0.2-10.0.0.1": want a range of addresses of the family, such as 10.0.0.1-10.0.0.9`,
+			rule("-m iprange --src-range 10.0.0.2-fd00::1"),
+			`f:2:34: "10.0.0.2-fd00::1": want a range of addresses of the family, such as 10.0.0.1-10.0.0.9`,
 		},
 		{rule("-m comment"), `f:2:14: "comment": want --comment after it`},
 		{rule("-m comment ! --comment a"), `f:2:24: "--comment": want no ! before this option`},

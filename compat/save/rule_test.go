@@ -59,6 +59,12 @@ var ruleCases = []ruleCase{
 	},
 
 	{"filter", "-m iprange --src-range 10.0.0.5", "ip saddr 10.0.0.5 counter"},
+	{"filter", "-m iprange --src-range 10.0.0.5-10.0.0.1", "{ } counter"},
+	{"filter", "-m iprange ! --dst-range 10.0.0.5-10.0.0.1", "counter"},
+	{
+		"filter", "-m iprange ! --src-range 10.0.0.5-10.0.0.1 --dst-range 10.0.0.1-10.0.0.2",
+		"ip daddr 10.0.0.1-10.0.0.2 counter",
+	},
 	{"filter", "-m iprange --src-range 10-10.1", "ip saddr 10.0.0.0-10.1.0.0 counter"},
 
 	{"filter", "-p tcp", "meta l4proto tcp counter"},
@@ -463,15 +469,15 @@ func TestParseRule(t *testing.T) {
 }
 
 // Parse returns the same rule for a rule that Print has written. Print rejects a rule with an
-// unknown match or action.
+// unknown match or action, and a rule that matches no packet.
 func TestPrintedRulesParseToTheSame(t *testing.T) {
 	for _, tc := range ruleCases {
 		t.Run(tc.table+" "+tc.rule, func(t *testing.T) {
 			family, text := tc.save()
 			tables := parse(t, family, text)
-			if strings.Contains(tc.want, "unknown(") {
+			if strings.Contains(tc.want, "unknown(") || strings.Contains(tc.want, "{ }") {
 				if err := save.Print(&strings.Builder{}, tables); err == nil {
-					t.Error("Print accepts an unknown match or action, want an error")
+					t.Error("Print accepts the rule, want an error")
 				}
 				return
 			}

@@ -38,6 +38,20 @@ func familySize(f rules.Family) int {
 	return 16
 }
 
+// AddrRange returns the matches of a match iprange on one side, for a range of valid addresses of one
+// family. If the range is reversed, the kernel finds no address in it (iprange_mt4 in
+// net/netfilter/xt_iprange.c): the match has no effect if it is negated, and otherwise matches no
+// packet.
+func AddrRange(side rules.Side, negated bool, r netipx.IPRange) []rules.Match {
+	switch {
+	case r.IsValid():
+		return []rules.Match{rules.MatchAddr{Side: side, Not: negated, Ranges: []netipx.IPRange{r}}}
+	case negated:
+		return nil
+	}
+	return []rules.Match{rules.MatchTuple{}}
+}
+
 // decodeAddrRanges decodes struct xt_iprange_mtinfo.
 func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 	if len(info) < addrRangeSize || family == rules.Inet {
@@ -51,16 +65,11 @@ func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 		}
 		bounds := info[2*side*addrSize:]
 		r := netipx.IPRangeFrom(decodeAddr(family, bounds), decodeAddr(family, bounds[addrSize:]))
-		if !r.IsValid() {
-			return nil, false
-		}
-		found = append(found, rules.MatchAddr{
-			Side: rules.Side(side), Not: flags&(bit<<rangeNegationShift) != 0,
-			Ranges: []netipx.IPRange{r},
-		})
+		negated := flags&(bit<<rangeNegationShift) != 0
+		found = append(found, AddrRange(rules.Side(side), negated, r)...)
 	}
 	const known = rangeSource | rangeDestination
-	return found, len(found) > 0 && flags&^(known|known<<rangeNegationShift) == 0
+	return found, flags&known != 0 && flags&^(known|known<<rangeNegationShift) == 0
 }
 
 // encodeAddrRange encodes one range of addresses, which need not be a prefix.

@@ -448,7 +448,14 @@ func TestDecodeMatch(t *testing.T) {
 		}},
 		{
 			"a reversed range of addresses", nil, "iprange", 1,
-			pack(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil,
+			pack(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}),
+			[]rules.Match{rules.MatchTuple{}},
+		},
+		{
+			"a negated reversed range of addresses, and a range", nil, "iprange", 1,
+			pack(addr("10.0.0.9"), addr("10.0.0.1"), addr("1.0.0.0"), addr("2.0.0.0"),
+				[]byte{0x13, 0, 0, 0}),
+			[]rules.Match{between(rules.Destination, false, "1.0.0.0-2.0.0.0")},
 		},
 		{"an iprange without a condition", nil, "iprange", 1, pack(zeros(68)), nil},
 		{
