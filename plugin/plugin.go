@@ -50,14 +50,15 @@ type Plugin struct {
 }
 
 // System returns the plugin of this machine. It reads pods from the node agent, and from the API
-// server if the agent gives no answer.
+// server if the agent gives no answer; it then passes the pod on to the agent.
 func System() *Plugin {
 	return &Plugin{
 		Source: func(c *config.Config) source.Source {
 			api := source.NewAPIServer(source.Options{
 				Kubeconfig: c.Kubeconfig, Timeout: c.APIBudget, RequestTimeout: c.APITryTimeout,
 			})
-			return source.Fallback(newAgentClient(c), api)
+			node := newAgentClient(c)
+			return source.Fallback(node, node.Passing(api))
 		},
 		Agent:   func(c *config.Config) Agent { return newAgentClient(c) },
 		Backend: compat.Choose,

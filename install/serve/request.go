@@ -64,8 +64,14 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	return s.answer(conn, body, err)
 }
 
-// notify handles requests that are not answered: log lines and reports of ADD.
+// notify handles requests that are not answered: log lines, reports of ADD, and pods.
 func (s *Server) notify(r *agent.Request) error {
+	if r.Verb == agent.NotifyPod {
+		if err := s.options.Read(r.Pod); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		return nil
+	}
 	if r.Verb == agent.NotifyLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
 			strings.ContainsAny(r.Line, "\r\n") {

@@ -122,6 +122,23 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 	env.wait(t, "add web success redirect nft 1ms 7")
 }
 
+// TestPodsOfThePluginArePassedOn checks that a pod that the plugin has read from the API server
+// reaches the agent.
+func TestPodsOfThePluginArePassedOn(t *testing.T) {
+	received := make(chan string, 1)
+	env := start(t, socket(t), serve.Options{
+		Objects: echo, Read: func(pod []byte) error { received <- string(pod); return nil },
+	})
+	apiServer := env.client() // implements source.Source, as the source for the API server does
+	ref := source.Ref{Namespace: "default", Name: "web", UID: "a"}
+	if _, err := env.client().Passing(apiServer).Pod(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if pod := <-received; !strings.Contains(pod, `"name":"web","uid":"a"`) {
+		t.Errorf("the agent has received %s, want the pod", pod)
+	}
+}
+
 // TestInvalidRequests checks that the only effects of an invalid request are an error for the
 // agent's log and, if the request can be parsed and is not a notification, an answer with the
 // error.

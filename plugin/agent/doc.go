@@ -1,5 +1,6 @@
 // Package agent is the protocol of the node agent's socket. The plugin reads pods through it
-// without an API call or a token, and reports the results of its ADDs. The command rules locates
+// without an API call or a token, reports the results of its ADDs, and passes on the pods that it
+// had to read from the API server. The command rules locates
 // pods of the node through it. The package has few dependencies because that command links it.
 //
 // A [Caller] sends requests. Package client implements a source of pods with it. Package
@@ -14,8 +15,8 @@
 // Each exchange has its own connection: a request always reaches the agent that owns the socket at
 // this time. The client sends one [Request]. The agent answers a query with one [Answer] and,
 // unless the Answer contains an error, one body: the JSON of the requested object, or nothing if
-// the [Verb] requests none. Log lines and reports are not answered. Each message is a frame: its
-// length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check the peer's
+// the [Verb] requests none. Log lines, reports and pods are not answered. Each message is a frame:
+// its length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check the peer's
 // credentials (SO_PEERCRED) before they send or read data.
 //
 // Requests and answers carry a version. New fields may be added within a version; older peers

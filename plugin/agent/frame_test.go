@@ -109,7 +109,8 @@ func FuzzRequest(f *testing.F) {
 	f.Add(1, "delete")
 	f.Fuzz(func(t *testing.T, version int, verb string) {
 		r := agent.Request{Version: version, Verb: agent.Verb(verb)}
-		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog
+		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog ||
+			r.Verb == agent.NotifyPod
 		if err := r.CheckSupported(); (err == nil) != (version == agent.Version && known) {
 			t.Errorf("version %d, verb %q: error %v, want an error only if either is unknown", version, verb,
 				err)

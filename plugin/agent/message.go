@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -18,7 +19,7 @@ func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plu
 // A Verb is the kind of a request.
 type Verb string
 
-// The verbs. NotifyLog and NotifyAdd are not answered; the others are queries.
+// The verbs. NotifyLog, NotifyAdd and NotifyPod are not answered; the others are queries.
 const (
 	GetPod       Verb = "pod"       // the pod with Namespace, Name and UID
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
@@ -33,6 +34,9 @@ const (
 	AskEnroll Verb = "enrol"
 	NotifyLog Verb = "log" // Request.Line is a line of the plugin's log
 	NotifyAdd Verb = "add" // Request.Add is the report of an ADD
+	// NotifyPod passes on Request.Pod, which the plugin has read from the API server because the
+	// agent had no answer.
+	NotifyPod Verb = "read"
 )
 
 // IsQuery reports whether a request with the verb is answered.
@@ -58,14 +62,19 @@ type Request struct {
 	Line string `json:"line,omitempty"`
 	// Add is the report, for NotifyAdd.
 	Add *Add `json:"add,omitempty"`
+	// Pod is the JSON of a [decide.Pod], for NotifyPod.
+	Pod json.RawMessage `json:"pod,omitempty"`
 }
+
+// isNotification reports whether a request with the verb is not answered.
+func (v Verb) isNotification() bool { return v == NotifyLog || v == NotifyAdd || v == NotifyPod }
 
 // CheckSupported returns an error unless this version of the protocol supports the request.
 func (r *Request) CheckSupported() error {
 	if r.Version < 1 || r.Version > Version {
 		return fmt.Errorf("protocol version %d is not supported, only 1 to %d", r.Version, Version)
 	}
-	if !r.Verb.IsQuery() && r.Verb != NotifyLog && r.Verb != NotifyAdd {
+	if !r.Verb.IsQuery() && !r.Verb.isNotification() {
 		return fmt.Errorf("verb %q is unknown", text.Truncate(string(r.Verb), maxTextBytes))
 	}
 	return nil

@@ -1,9 +1,11 @@
 package podcache
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -156,6 +158,27 @@ func (c *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 		})
 	}
 	return pod, true, err
+}
+
+// Keep keeps the JSON of a pod that another process has read from the API server, as if [Cache.Pod]
+// had requested it now. It ignores a pod that is cached, and one that is too long for the cache.
+func (c *Cache) Keep(pod []byte) error {
+	var object decide.Pod
+	if err := json.Unmarshal(pod, &object); err != nil {
+		return fmt.Errorf("decode a pod: %w", err)
+	}
+	m := object.Metadata
+	if m.Namespace == "" || m.Name == "" || m.UID == "" {
+		return errors.New("the pod has no namespace, no name or no UID")
+	}
+	n := name{m.Namespace, m.Name}
+	if cached := c.pods.get(n); len(pod) > maxCachedBytes || cached != nil && cached.hasUID(m.UID) {
+		return nil
+	}
+	c.pods.keepFetched(n, &cachedObject{
+		uid: m.UID, hash: short(object.ConfigHash()), json: bytes.Clone(pod),
+	})
+	return nil
 }
 
 // Namespace is like [Cache.Pod], but returns the JSON of a namespace with its labels. The first

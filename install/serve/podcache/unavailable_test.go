@@ -80,6 +80,42 @@ func TestFetchedPodsOutlastAnOutage(t *testing.T) {
 	}
 }
 
+// TestPodsOfThePluginOutlastAnOutage checks that a pod that only the plugin could read is returned
+// when the API server fails again before the watch is established.
+func TestPodsOfThePluginOutlastAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := start(t)
+		env.server.Always(apiservertest.InternalError())
+		env.server.ForgetHistory()
+		time.Sleep(time.Minute)
+		const pod = `{"metadata":{"namespace":"default","name":"new","uid":"c"}}`
+		if err := env.Keep([]byte(pod)); err != nil {
+			t.Fatal(err)
+		}
+		ref := source.Ref{Namespace: "default", Name: "new", UID: "c"}
+		if text, _, err := env.Pod(t.Context(), ref); err != nil || string(text) != pod {
+			t.Errorf("Pod returns %s, error %v, want the pod of the plugin", text, err)
+		}
+		for _, invalid := range []string{"", "{", `{"metadata":{"namespace":"default","name":"new"}}`} {
+			if err := env.Keep([]byte(invalid)); err == nil {
+				t.Errorf("Keep(%q) returns no error", invalid)
+			}
+		}
+		cached := `{"metadata":{"namespace":"default","name":"web","uid":"` + web.UID + `","labels":{"old":"1"}}}`
+		if err := env.Keep([]byte(cached)); err != nil {
+			t.Error(err)
+		}
+		if found, _ := env.pod(web); found.Metadata.Labels["old"] != "" {
+			t.Errorf("Pod returns %+v, want the cached pod", found)
+		}
+		env.server.Always(apiservertest.Normal())
+		time.Sleep(2 * time.Minute)
+		if _, _, err := env.Pod(t.Context(), ref); !source.IsNotFound(err) {
+			t.Errorf("after the next list: error %v, want the kind not-found", err)
+		}
+	})
+}
+
 // TestStartingPodsGetCurrentNamespaces checks that the labels of a namespace are current for a pod
 // that starts while the watch is interrupted, and that the cached labels are used while the API
 // server is unavailable.

@@ -33,6 +33,9 @@ func Fill(o serve.Options) serve.Options {
 	if o.Added == nil {
 		o.Added = func(agent.Add) {}
 	}
+	if o.Read == nil {
+		o.Read = func([]byte) error { return nil }
+	}
 	if o.Answered == nil {
 		o.Answered = func(serve.Outcome, time.Duration) {}
 	}

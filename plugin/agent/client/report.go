@@ -3,9 +3,12 @@ package client
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
 // sendTimeout limits requests without an answer. Such a request fits into the socket's buffer:
@@ -19,6 +22,29 @@ func (c *Client) Report(a agent.Add) error {
 		return err
 	}
 	return c.send(agent.Request{Verb: agent.NotifyAdd, Add: &a})
+}
+
+// Passing returns a source of pods that passes each pod on to the agent, in at most 100 ms. The agent
+// keeps the pod, because it may need it in an outage of the API server that begins before the agent
+// lists the node's pods again. A pod that is too long for a request is not passed on.
+func (c *Client) Passing(s source.Source) source.Source { return passing{s, c} }
+
+// passing is the source that [Client.Passing] returns.
+type passing struct {
+	source.Source
+	client *Client
+}
+
+// Pod implements [source.Source].
+func (p passing) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
+	pod, err := p.Source.Pod(ctx, ref)
+	if err != nil {
+		return pod, err
+	}
+	if text, err := json.Marshal(pod); err == nil {
+		_ = p.client.send(agent.Request{Verb: agent.NotifyPod, Pod: text})
+	}
+	return pod, nil
 }
 
 // Write sends one line of the log. Write never fails, so that a log can continue with its other
