@@ -124,6 +124,22 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 	}
 }
 
+// Kubernetes accepts only strings in labels, annotations and variables. YAML reads true as a Boolean,
+// and Helm prints large numbers with an exponent.
+func TestNumbersAndBooleansBecomeStrings(t *testing.T) {
+	deployed, _ := render(t, `{podLabels: {mesh: true}, daemonSetLabels: {cost-center: 12345678},
+		podAnnotations: {injected: false, weight: 1.5}, env: {A: 12345678, B: true}}`, deploy.Options{})
+	ds := deployed.agent(t)
+	template := ds.Spec.Template
+	got := []string{
+		template.Labels["mesh"], ds.Labels["cost-center"], template.Annotations["injected"],
+		template.Annotations["weight"], deployed.environment(t)["A"], deployed.environment(t)["B"],
+	}
+	if diff := cmp.Diff([]string{"true", "12345678", "false", "1.5", "12345678", "true"}, got); diff != "" {
+		t.Errorf("labels, annotations and variables (-want +got)\n%s", diff)
+	}
+}
+
 // Neither injection nor ambient mode applies to Sluice's pods.
 func TestSluicePodsAreNotInTheMesh(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})

@@ -33,6 +33,9 @@ defaults. All other templates use it.
 {{- $_ := set $v "readsProc" (or (and $v.searchProc $v.entersPods) $v.ambient.enabled) -}}
 {{- $_ := set $v "knowsPods" (or $v.serve.enabled $v.audit.enabled $v.repair.enabled) -}}
 {{- include "sluice.setLabelTexts" (concat ($v.enablementSelectors | default list) ($v.ambient.enablementSelectors | default list)) -}}
+{{- range list $v.daemonSetLabels $v.podLabels $v.podAnnotations $v.env $v.podMonitor.labels $v.prometheusRule.labels $v.dashboard.labels -}}
+{{- include "sluice.setTexts" . -}}
+{{- end -}}
 {{- range $v.enablementSelectors -}}
 {{- if hasKey . "namespaceSelector" -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
 {{- end -}}
@@ -72,6 +75,14 @@ in "mesh: true" as a Boolean.
 {{- if $texts -}}{{- $_ := set $expression "values" $texts -}}{{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* sluice.setTexts converts the numbers and Booleans in labels, annotations or variables to strings, because Kubernetes accepts no others. */}}
+{{- define "sluice.setTexts" -}}
+{{- $values := . -}}
+{{- range $key, $value := $values -}}
+{{- $_ := set $values $key (include "sluice.labelText" $value) -}}
 {{- end -}}
 {{- end -}}
 
