@@ -139,7 +139,10 @@ func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
 	switch isText := json.Unmarshal(e, &name) == nil && isScalar(e); {
 	case t.kind == address && isText:
 		a, err := netip.ParseAddr(name)
-		return a.AsSlice(), err == nil && a.BitLen() == 8*t.size && a.Zone() == ""
+		if err != nil || a.BitLen() != 8*t.size || a.Zone() != "" {
+			return nil, false
+		}
+		return a.AsSlice(), true
 	case t.kind == interfaceName && isText:
 		key := make([]byte, t.size)
 		return key, copy(key, name) == len(name) && name != "" && len(name) < t.size &&
@@ -201,10 +204,13 @@ func (t datatype) addFlags(sum []byte, e json.RawMessage, remaining *int) bool {
 	}
 	if isScalar(e) {
 		value, ok := t.scalar(e, false)
+		if !ok {
+			return false
+		}
 		for i := range value {
 			sum[i] |= value[i]
 		}
-		return ok
+		return true
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(e, &list) != nil {

@@ -329,3 +329,27 @@ func TestTableFlagsThatAreUnknown(t *testing.T) {
 		t.Errorf("listing %+v, error %v, want undecided %s", l, err, want)
 	}
 }
+
+// TestValuesThatNFTDoesNotList verifies that comparisons with values that nft never lists are
+// unknown: addresses of the other family, and octal numbers, which nft reads from scripts.
+func TestValuesThatNFTDoesNotList(t *testing.T) {
+	for _, match := range []string{
+		"ip saddr fd00::1", "ip6 daddr 10.0.0.1", "ip saddr != fd00::1", "ip saddr { fd00::1 }",
+		"ip saddr & fd00::1 == 0.0.0.0", "ip daddr fd00::1-fd00::2", "meta mark 010",
+		"tcp dport 0100", "tcp dport { 010-020, 030 }", "meta mark & 017 == 1",
+	} {
+		text := "table inet t {\n\tchain c {\n\t\ttype filter hook output priority 0;\n\t\t" + match +
+			" drop\n\t}\n}\n"
+		l, err := nftlist.Parse("file", strings.NewReader(text))
+		if err != nil {
+			t.Errorf("%s: %v", match, err)
+			continue
+		}
+		matches := l.Tables[0].Chains[0].Rules[0].Matches
+		if len(matches) != 1 {
+			t.Errorf("%s: matches %v, want one unknown", match, matches)
+		} else if _, ok := matches[0].(rules.Unknown); !ok {
+			t.Errorf("%s: %v, want an unknown match", match, matches)
+		}
+	}
+}

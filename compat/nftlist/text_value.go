@@ -72,11 +72,14 @@ func parseScalar(text string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// parseNumber parses a decimal or hexadecimal number.
+// parseNumber parses a decimal or hexadecimal number as nft prints it. A number with a leading zero
+// is not decimal: nft reads it as octal.
 func parseNumber(text string) (uint64, bool) {
 	base := 10
 	if digits, ok := strings.CutPrefix(text, "0x"); ok {
 		text, base = digits, 16
+	} else if len(text) > 1 && text[0] == '0' {
+		return 0, false
 	}
 	n, err := strconv.ParseUint(text, base, 64)
 	return n, err == nil
