@@ -295,6 +295,12 @@ func TestRejectedValues(t *testing.T) {
 			"{platform: gke, resourceQuotas: {enabled: false}}",
 			"resourceQuotas.enabled false: istio-cni's chart ignores this value with platform=gke",
 		},
+		{
+			"pilot: {taint: {enabled: true}}",
+			"pilot.taint.enabled true: istiod removes the taint of a new node only if a pod of istio-cni " +
+				"is ready there; set startupTaint=cni.istio.io/not-ready",
+		},
+		{"pilot: {taint: {enabled: true, name: a.b/c}}", "set startupTaint=a.b/c"},
 		{"image: install-cni", `image "install-cni": is Istio's installer`},
 		{
 			"image: docker.io/istio/install-cni:1.30.0",

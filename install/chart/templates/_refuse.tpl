@@ -21,6 +21,13 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- if and (eq (coalesce $v.profile $v.global.profile | default "") "ambient") (eq (toString $.given.ambient.enabled) "false") (kindIs "invalid" (dig "ambient" "enabled" nil $cni)) -}}
 {{- $errors = append $errors "ambient.enabled false: istio-cni's chart ignores this value with profile=ambient, and enables ambient mode; omit it, or omit profile, or set cni.ambient.enabled" -}}
 {{- end -}}
+{{- $taint := dict -}}
+{{- if kindIs "map" $.given.pilot -}}{{- $taint = $.given.pilot.taint -}}{{- end -}}
+{{- if and (kindIs "map" $taint) (not $v.startupTaint) -}}
+{{- if eq (toString $taint.enabled) "true" -}}
+{{- $errors = append $errors (printf "pilot.taint.enabled true: istiod removes the taint of a new node only if a pod of istio-cni is ready there; set startupTaint=%s, so that the agent removes it" ($taint.name | default "cni.istio.io/not-ready")) -}}
+{{- end -}}
+{{- end -}}
 {{- if $v.ambient.enabled -}}
 {{- if not $v.serve.enabled -}}
 {{- $errors = append $errors "ambient.enabled: the plugin asks the agent to enroll pods, which needs serve.enabled=true" -}}

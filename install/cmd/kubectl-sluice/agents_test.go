@@ -103,3 +103,18 @@ func TestAnEndedPodOfANodeAgent(t *testing.T) {
 		})
 	}
 }
+
+// TestNodesWithAnotherOperatingSystem checks that a node on which no node agent can run is not
+// reported as a problem.
+func TestNodesWithAnotherOperatingSystem(t *testing.T) {
+	f := newFakeCluster()
+	f.nodes = []string{"linux:a", "windows:w"}
+	f.command = func(_ string, _ []string, _ io.Reader, out, _ io.Writer) int {
+		_, _ = io.WriteString(out, `{"ready":true,"agentVersion":"v1"}`)
+		return 0
+	}
+	code, stdout, stderr := f.sluice(t.Context(), t, nil, "status")
+	if code != 0 || !strings.Contains(stdout, "1 of 1 nodes are ready") {
+		t.Errorf("exit code %d, output %s%s; want 0 and one node", code, stdout, stderr)
+	}
+}

@@ -32,7 +32,7 @@ import (
 // A fakeCluster is an API server with pods whose containers run a function.
 type fakeCluster struct {
 	pods        []corev1.Pod
-	nodes       []string
+	nodes       []string // names, or OPERATING-SYSTEM:NAME
 	deployments []appsv1.Deployment
 	jobs        []batchv1.Job
 	cronJobs    []batchv1.CronJob
@@ -62,7 +62,11 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case len(parts) == 3 && parts[2] == "nodes":
 		list := corev1.NodeList{TypeMeta: metav1.TypeMeta{Kind: "NodeList", APIVersion: "v1"}}
 		for _, name := range f.nodes {
-			list.Items = append(list.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			if system, rest, found := strings.Cut(name, ":"); found {
+				n.Name, n.Labels = rest, map[string]string{corev1.LabelOSStable: system}
+			}
+			list.Items = append(list.Items, n)
 		}
 		reply(list)
 	case len(parts) == 3 && parts[2] == "pods", len(parts) == 5 && parts[4] == "pods":

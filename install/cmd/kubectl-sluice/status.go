@@ -147,12 +147,17 @@ func (o *options) status(ctx context.Context, asJSON, watch bool, interval time.
 	}
 }
 
-// clusterStatus queries the node agents of all nodes.
+// clusterStatus queries the node agents of all nodes. It omits nodes with another operating system
+// than Linux, on which the chart runs no agent.
 func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, error) {
 	var nodes corev1.NodeList
 	if err := c.list(ctx, "nodes", "", metav1.ListOptions{}, &nodes); err != nil {
 		return clusterStatus{}, fmt.Errorf("list nodes: %w", err)
 	}
+	nodes.Items = slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool {
+		system := n.Labels[corev1.LabelOSStable]
+		return system != "" && system != string(corev1.Linux)
+	})
 	agents, err := o.agents(ctx, c, "")
 	if err != nil {
 		return clusterStatus{}, err
