@@ -46,6 +46,9 @@ type Live struct {
 	UnmodeledChains []string
 	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
 	UnmodeledRoutes []string
+	// LoopbackRoutes describes the foreign routes that send packets over the loopback interface
+	// ([route.OverLoopback]).
+	LoopbackRoutes []string
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the
 	// interface lo do not match packets of the loopback interface.
 	LoopbackName string
@@ -113,6 +116,9 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 				return Live{}, err
 			}
 			if live.UnmodeledRoutes, err = route.Unmodeled(ns); err != nil {
+				return Live{}, err
+			}
+			if live.LoopbackRoutes, err = route.OverLoopback(ns); err != nil {
 				return Live{}, err
 			}
 			if origin == OriginAll || origin == OriginNFT {

@@ -208,7 +208,7 @@ func packetsText(conditions []diff.Condition) string {
 
 // unknownEffects returns a sentence for each fact that makes the effect on packets unknown:
 // functions and chains that live.Ruleset does not contain, rules at input, which are not evaluated,
-// and another name of the loopback interface.
+// routes over lo, and another name of the loopback interface.
 func unknownEffects(live *compat.Live) []string {
 	reasons := append([]string{}, live.UndecidedEffects()...) // not null in JSON
 	for _, c := range live.UnmodeledChains {
@@ -217,7 +217,7 @@ func unknownEffects(live *compat.Live) []string {
 		}
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
-	return append(reasons, unknownAtInput(live)...)
+	return slices.Concat(reasons, unknownAtInput(live), unknownRoutes(live))
 }
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.

@@ -22,6 +22,10 @@ type Snapshot struct {
 	legacy xtables.Digest // of the iptables-legacy tables
 	// loopback is the name of the loopback interface. The agent gets no event when it changes.
 	loopback string
+	// routes contains the routes over lo, and is compared if dependsOnRoutes is set. The agent gets no
+	// event when routes in the tables main and local change.
+	routes          []string
+	dependsOnRoutes bool
 }
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
@@ -41,6 +45,8 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 		return t.Name == trace.Table && t.Family == rules.Inet || t.Chain(trace.Chain) != nil
 	})
 	s.loopback = live.LoopbackName
+	s.routes = live.LoopbackRoutes
+	s.dependsOnRoutes = foreignStepAtOutput(&live, mayReroute) != nil
 	s.Effect = Decide(live, desired, b)
 	return s
 }
@@ -122,9 +128,9 @@ func hasSluiceChains(t rules.Table) bool {
 }
 
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
-// nftables rules, the routes and the desired ruleset have not changed. IsValid reads the
-// iptables-legacy tables, for which the kernel sends no events, and the name of the loopback
-// interface. A snapshot is never valid if the inspection failed or used up its budget (Exhausted),
+// nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
+// iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
+// and the routes over it if foreign rules may route packets again. A snapshot is never valid if the inspection failed or used up its budget (Exhausted),
 // or if the namespace has the rules of a trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
@@ -133,6 +139,11 @@ func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	current, err := xtables.DigestTables(ns)
 	if err != nil || current != s.legacy {
 		return false
+	}
+	if s.dependsOnRoutes {
+		if routes, err := route.OverLoopback(ns); err != nil || !slices.Equal(routes, s.routes) {
+			return false
+		}
 	}
 	loopback, err := route.LoopbackName(ns)
 	return err == nil && loopback == s.loopback

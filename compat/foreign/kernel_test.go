@@ -45,6 +45,16 @@ func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
 	}
 }
 
+// routedOverLoopback loads rules with nft, and routes packets to 10.9.9.9 over lo unless they have the
+// mark 7.
+func routedOverLoopback(t *testing.T, network *testbed.Network, text string) {
+	t.Helper()
+	nftables(t, network, text)
+	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "fwmark", "7", "lookup", "main", "priority", "10")
+	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "to", "10.9.9.9", "lookup", "98", "priority", "20")
+	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "dev", "lo", "table", "98")
+}
+
 // call is the tested connection to another machine. The ruleset captures it, and the foreign rules
 // match its packets.
 var call = testbed.Call{
@@ -139,6 +149,27 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
 			}`,
 			verdict: foreign.Unknown, contains: "table netdev own chain in", by: redirected,
+		},
+		{
+			name: "packets that are routed over lo, and then by their mark", load: routedOverLoopback,
+			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
+			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
+			by: testbed.Outside,
+		},
+		{
+			name: "packets that are routed over lo, and then by their new destination", load: routedOverLoopback,
+			rules:   `table inet own { chain out { type nat hook output priority 0; tcp dport 9999 dnat ip to 10.9.9.9; }; }`,
+			verdict: foreign.Unknown, contains: "may route them to another host: nft: inet own out #1",
+		},
+		{
+			name: "packets that are routed over lo", load: routedOverLoopback,
+			rules:   `table inet own { chain out { type filter hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
+			verdict: foreign.None,
+		},
+		{
+			name: "marks without routes", load: nftables,
+			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
+			verdict: foreign.None, by: redirected,
 		},
 		{
 			name: "the name lo of another interface", load: nameInterfaces, rules: "loop lo",
@@ -247,6 +278,22 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 				found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			}
 		})
+	}
+}
+
+// TestSnapshotIsValidUntilARouteOverLoopbackIsAdded tests a change for which the agent gets no event,
+// and that matters because a foreign rule translates destinations.
+func TestSnapshotIsValidUntilARouteOverLoopbackIsAdded(t *testing.T) {
+	network, desired := redirectedPod(t, compat.BackendNFT)
+	nftables(t, network,
+		`table inet own { chain out { type nat hook output priority 0; tcp dport 9999 dnat ip to 10.9.9.9; }; }`)
+	found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
+	if !found.IsValid(network.Pod) {
+		t.Fatal("the snapshot is not valid before the change")
+	}
+	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "10.9.9.8", "dev", "lo")
+	if found.IsValid(network.Pod) {
+		t.Error("the snapshot is valid after the change")
 	}
 }
 

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -228,5 +229,32 @@ func TestUnmodeled(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("policy rules (-want +got):\n%s", d)
+	}
+}
+
+func TestOverLoopback(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "link set lo up", "addr add 10.1.1.1/32 dev lo", "-6 addr add ::6/128 dev lo",
+		"-6 addr add fd00::1/128 dev lo")
+	if got, err := route.OverLoopback(n); err != nil || len(got) > 0 {
+		t.Errorf("with addresses of lo: got %q, error %v, want no routes", got, err)
+	}
+	ip(t, n, sluiceRule4, istioRoute4, "-4 route add 10.2.0.0/16 dev lo table 100",
+		"-4 route add local 10.3.0.0/16 dev lo", "-4 route add 10.4.4.4 dev lo proto kernel",
+		"-4 route add unreachable 10.5.0.0/16", "-6 addr add fd01::1/64 dev lo")
+	want := []string{
+		"ip -4 route unicast 10.2.0.0/16 dev lo table 100",
+		"ip -4 route unicast 10.4.4.4/32 dev lo table 254",
+		"ip -4 route local 10.3.0.0/16 dev lo table 255",
+		"ip -6 route unicast fd01::/64 dev lo table 254 metric 256",
+	}
+	got, err := route.OverLoopback(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("routes (-want +got):\n%s", d)
 	}
 }
