@@ -82,9 +82,8 @@ func (tc *testCluster) mustBeAmbient(t *testing.T) {
 	tc.ambient = true
 }
 
-// ambientArgs returns Helm's arguments that enable ambient mode. Because of the short timeout, an
-// uninstallation does not wait long for pods to leave the mesh.
-func ambientArgs() []string { return []string{"--set", "profile=ambient,uninstallTimeout=2s"} }
+// ambientArgs returns Helm's arguments that enable ambient mode.
+func ambientArgs() []string { return []string{"--set", "profile=ambient"} }
 
 // mustUpgrade upgrades the release with additional arguments of Helm.
 func (tc *testCluster) mustUpgrade(t *testing.T, extra ...string) {

@@ -56,6 +56,9 @@ func (tc *testCluster) chartArgs(extra ...string) []string {
 		release, chartDir, "--create-namespace", "--wait", "--timeout", installTimeout.String(),
 		"--set", "hub=" + hub, "--set", "tag=" + tag, "--set", "pullPolicy=Never",
 		"--set", "cniBinDir=" + pluginDir(),
+		// The pods of the tests outlast an uninstallation, so that it would wait in vain for 20
+		// seconds until no sandbox needs the plugin.
+		"--set", "uninstallTimeout=2s",
 	}, extra...)
 }
 
