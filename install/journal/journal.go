@@ -73,11 +73,11 @@ func Open(dir string) (*Journal, error) {
 	return j, nil
 }
 
-// isUnreadable reports whether a file will not become readable again: it is not regular, or the
-// disk or the file system is damaged.
+// isUnreadable reports whether a file will not become readable again: it is not regular, it is a
+// link to itself, or the disk or the file system is damaged.
 func isUnreadable(err error) bool {
 	return errors.Is(err, file.ErrNotRegular) || errors.Is(err, unix.EIO) ||
-		errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG)
+		errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) || errors.Is(err, unix.ELOOP)
 }
 
 // renameDamaged renames a damaged journal, and returns the error for the caller of [Open].

@@ -124,6 +124,10 @@ func TestUnreadableJournalIsRenamed(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
 		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a socket":    func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		"a link to itself": func(path string) error {
+			return os.Symlink(filepath.Base(path), path)
+		},
 		// Reading address 0 of a process fails with EIO, as reading from a damaged disk does.
 		"a file that the disk cannot read": func(path string) error {
 			return os.Symlink("/proc/self/mem", path)

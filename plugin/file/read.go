@@ -16,6 +16,9 @@ var ErrNotRegular = errors.New("not a regular file")
 // is a pipe. The error for a file that is not regular wraps [ErrNotRegular].
 func ReadRegular(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ENXIO) { // a socket, or a device without a driver
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
 	if err != nil {
 		return nil, err
 	}
