@@ -217,7 +217,7 @@ func unknownEffects(live *compat.Live) []string {
 		}
 		reasons = append(reasons, "the effect of this chain on packets is unknown: "+c)
 	}
-	return slices.Concat(reasons, unknownAtInput(live), unknownRoutes(live))
+	return append(append(reasons, unknownAtInput(live)...), unknownRoutes(live)...)
 }
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.

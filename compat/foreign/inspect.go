@@ -130,8 +130,8 @@ func hasSluiceChains(t rules.Table) bool {
 // IsValid reports whether a snapshot of the namespace is still valid. The caller must know that the
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
-// and the routes over it if foreign rules may route packets again. A snapshot is never valid if the inspection failed or used up its budget (Exhausted),
-// or if the namespace has the rules of a trace.
+// and the routes over it if foreign rules may route packets again. A snapshot is never valid if the
+// inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
 		return false

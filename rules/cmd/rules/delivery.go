@@ -40,6 +40,31 @@ func (s *system) setDelivery(p *parameters, trace *rules.Trace) {
 	}
 }
 
+// warnOfRoute warns if the routes of the namespace send the packet by another interface than the
+// packet states. Rules may depend on the interface.
+func (s *system) warnOfRoute(p *parameters, packet *rules.Packet) {
+	if packet.Hook != rules.Output || packet.Bound {
+		return
+	}
+	sent := route.SentPacket{
+		Source: packet.Source.Addr(), Destination: packet.Destination.Addr(), Mark: packet.Mark,
+	}
+	if packet.Owner != nil {
+		sent.UID = &packet.Owner.UID
+	}
+	err := p.inNamespace(func(ns *netns.NS) error {
+		name, err := route.OutInterface(ns, sent)
+		if err == nil && name != "" && name != packet.OutInterface {
+			s.warn("%s: the routes of the namespace send this packet by %s: add dev %s to explain it there",
+				packet, name, name)
+		}
+		return err
+	})
+	if err != nil {
+		s.warn("%s: %v", packet, err)
+	}
+}
+
 // hasListener reports whether the packet is assigned to a transparent listener.
 func hasListener(trace rules.Trace) bool {
 	return trace.Outcome.TProxy != 0 && !trace.Outcome.Dropped && trace.Outcome.Undecided == ""

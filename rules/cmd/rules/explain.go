@@ -183,6 +183,9 @@ func explain(s *system, p *parameters, packets []rules.Packet) error {
 	var deliver func(*rules.Trace)
 	if p.live {
 		deliver = func(trace *rules.Trace) { s.setDelivery(p, trace) }
+		for i := range packets {
+			s.warnOfRoute(p, &packets[i])
+		}
 	}
 	text, traces := s.explainPackets(ruleset, packets, budget, deliver)
 	return s.print(text, explanation{traces})

@@ -98,3 +98,23 @@ func TestExplainStatesWhatItAssumes(t *testing.T) {
 		t.Errorf("got %s\nwant %s", object, want)
 	}
 }
+
+// TestExplainWarnsOfAnotherInterface checks packets that the routes of the namespace send by another
+// interface than the default.
+func TestExplainWarnsOfAnotherInterface(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	within(t, pair.Pod, "ip", "route", "add", "10.9.9.8", "dev", "lo")
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pair.Pod.FD())
+	for _, row := range []struct{ packet, want string }{
+		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0", "send this packet by lo: add dev lo"},
+		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0 dev lo", ""},
+		{fmt.Sprintf("out tcp %s:4000 > %s:80 uid 0", pair.PodIP4, pair.NeighborIP4), ""},
+		{"out tcp 10.1.1.1:4000 > 10.9.9.8:80 uid 0 bound", ""},
+		{"in tcp 10.1.1.1:4000 > 10.9.9.8:80", ""},
+	} {
+		_, _, stderr := runCommand("", "", "explain", "--netns", path, "--live", row.packet)
+		if !strings.Contains(stderr, row.want) || row.want == "" && stderr != "" {
+			t.Errorf("%s: got %q, want %q", row.packet, stderr, row.want)
+		}
+	}
+}
