@@ -398,6 +398,19 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			"for a force-deleted pod whose sandbox still exists, run rules with --pod shop/nobody " +
 				"in the node agent of its node",
 		},
+		{
+			"a kind in upper case",
+			[]string{"check", "Deployment/web", "-n", "shop"},
+			0,
+			[]string{
+				"sluice-node-a: rules check --pod shop/web-1",
+				"sluice-node-a: rules check --pod shop/web-2",
+			},
+			"",
+		},
+		{
+			"not a name", []string{"check", "shop/.."}, exitBadInput, nil, `"shop/..": ".." is not a name`,
+		},
 		{"unknown deployment", []string{"check", "deploy/web"}, exitBadInput, nil, "NotFound"},
 		{
 			"no pod with the labels",

@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -27,8 +28,10 @@ var kindNames = map[string][]string{
 	"cronjob":     {"cj", "cronjobs", "cronjob.batch", "cronjobs.batch"},
 }
 
-// kindOf returns the kind for one of its names, or "" if the name is not known.
+// kindOf returns the kind for one of its names, or "" if the name is not known. As in kubectl, upper
+// case is the same as lower case.
 func kindOf(name string) string {
+	name = strings.ToLower(name)
 	for kind, names := range kindNames {
 		if name == kind || slices.Contains(names, name) {
 			return kind
@@ -44,6 +47,11 @@ type target struct{ namespace, kind, name string }
 func parseTarget(text, namespace string) (target, error) {
 	t := target{namespace, podKind, text}
 	parts := strings.Split(text, "/")
+	for _, part := range parts {
+		if faults := path.IsValidPathSegmentName(part); len(faults) > 0 {
+			return t, badInput("%q: %q is not a name: %s", text, part, strings.Join(faults, ", "))
+		}
+	}
 	switch {
 	case slices.Contains(parts, "") || len(parts) > 3, len(parts) == 3 && kindOf(parts[1]) == "":
 		return t, badInput("%q is not NAMESPACE/NAME, NAME, KIND/NAME or NAMESPACE/KIND/NAME", text)
