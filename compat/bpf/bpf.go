@@ -54,9 +54,18 @@ const (
 	NetkitPeer    Hook = "netkit_peer"
 )
 
-// A Listing contains the programs of a namespace.
+// A Filter is a filter of tc that is not an eBPF program. Like a program, it can drop, change or
+// redirect packets.
+type Filter struct {
+	Hook Hook // TCIngress or TCEgress
+	At   string
+	Kind string // the kind of the filter in tc, such as u32 or flower
+}
+
+// A Listing contains the programs of a namespace, and other filters of tc, each kind at a hook once.
 type Listing struct {
 	Programs []Program
+	Filters  []Filter
 	// Unread contains a message for each object that could not be read.
 	Unread []string
 }

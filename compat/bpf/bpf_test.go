@@ -1,6 +1,7 @@
 package bpf_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -247,6 +248,60 @@ func tc(i netlink.Link, program *ebpf.Program) error {
 		},
 		Fd: program.FD(), Name: "classify", DirectAction: true,
 	})
+}
+
+// TestOtherFiltersOfTCAreListed covers filters of tc that are not programs, at ingress and, if the
+// kernel supports it, at a qdisc with classes.
+func TestOtherFiltersOfTCAreListed(t *testing.T) {
+	ns := netnstest.NewPair(t).Pod
+	err := ns.Do(func() error {
+		i, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		index := i.Attrs().Index
+		err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}})
+		if err != nil {
+			return fmt.Errorf("qdisc clsact: %w", err)
+		}
+		egress := netlink.MakeHandle(1, 0)
+		err = netlink.QdiscAdd(netlink.NewPrio(netlink.QdiscAttrs{
+			LinkIndex: index, Handle: egress, Parent: netlink.HANDLE_ROOT,
+		}))
+		if errors.Is(err, unix.ENOENT) { // the kernel lacks the qdisc prio
+			egress, err = netlink.HANDLE_MIN_EGRESS, nil
+		}
+		if err != nil {
+			return fmt.Errorf("qdisc prio: %w", err)
+		}
+		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, egress} {
+			err := netlink.FilterAdd(&netlink.U32{
+				FilterAttrs: netlink.FilterAttrs{
+					LinkIndex: index, Parent: parent, Priority: 1, Protocol: unix.ETH_P_IP,
+				},
+				RedirIndex: index,
+			})
+			if err != nil {
+				return fmt.Errorf("filter of parent %#x: %w", parent, err)
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skipf("the kernel lacks a qdisc, a filter or an action: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []bpf.Filter{
+		{Hook: bpf.TCIngress, At: "interface eth0", Kind: "u32"},
+		{Hook: bpf.TCEgress, At: "interface eth0", Kind: "u32"},
+	}
+	if l := bpf.List(ns, "/proc"); !slices.Equal(l.Filters, want) {
+		t.Errorf("got %+v, want the filters %+v", l, want)
+	}
 }
 
 func TestNamespaceWithoutProcessesIsReported(t *testing.T) {

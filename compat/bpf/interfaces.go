@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -54,19 +55,38 @@ func (l *Listing) addInterfaces() {
 	}
 }
 
-// addTCFilters adds the programs of tc filters at the interface.
+// addTCFilters adds the programs of tc filters at the interface, and the other filters. Filters are
+// attached to the qdiscs clsact and ingress, or to a qdisc with classes, which sees outgoing packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
-	for hook, parent := range map[Hook]uint32{
-		TCIngress: netlink.HANDLE_MIN_INGRESS, TCEgress: netlink.HANDLE_MIN_EGRESS,
-	} {
-		filters, err := h.FilterList(i, parent)
-		if err != nil {
-			continue // usually the interface has no clsact qdisc
+	l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
+	l.addFiltersOf(h, i, netlink.HANDLE_MIN_EGRESS, TCEgress, object)
+	qdiscs, err := h.QdiscList(i)
+	if err != nil {
+		l.addUnread("qdiscs of "+object, err)
+	}
+	for _, q := range qdiscs {
+		const clsact = 0xffff // also ingress
+		if major, _ := netlink.MajorMinor(q.Attrs().Handle); major != 0 && major != clsact {
+			l.addFiltersOf(h, i, q.Attrs().Handle, TCEgress, object)
 		}
-		for _, f := range filters {
-			if p, ok := f.(*netlink.BpfFilter); ok {
-				l.addProgram(hook, object, uint32(p.Id))
-			}
+	}
+}
+
+// addFiltersOf adds the filters with a parent.
+func (l *Listing) addFiltersOf(
+	h *netlink.Handle, i netlink.Link, parent uint32, hook Hook, object string,
+) {
+	filters, err := h.FilterList(i, parent)
+	if err != nil {
+		return // usually the interface has no such qdisc
+	}
+	for _, f := range filters {
+		if p, ok := f.(*netlink.BpfFilter); ok {
+			l.addProgram(hook, object, uint32(p.Id))
+			continue
+		}
+		if other := (Filter{hook, object, f.Type()}); !slices.Contains(l.Filters, other) {
+			l.Filters = append(l.Filters, other)
 		}
 	}
 }

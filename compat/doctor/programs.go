@@ -17,7 +17,7 @@ type programEffect struct {
 
 // programEffects returns the effects by hook.
 func programEffects() map[bpf.Hook]programEffect {
-	const canAlterPackets = "such a program can drop, change or redirect packets "
+	const canAlterPackets = "it can drop, change or redirect packets "
 	early := programEffect{Warning, canAlterPackets + "before Sluice's rules see them"}
 	late := programEffect{Note, canAlterPackets + "after Sluice's rules have seen them"}
 	drop := programEffect{
@@ -50,6 +50,11 @@ func (d *diagnosis) checkPrograms() {
 		d.add("programs", effect.severity, fmt.Sprintf("eBPF program %s runs at %s of %s: %s",
 			describeProgram(p), p.Hook, p.At, effect.text),
 			fmt.Sprintf("bpftool prog show id %d on the node prints its details", p.ID))
+	}
+	for _, f := range d.Programs.Filters {
+		effect := effects[f.Hook]
+		d.add("programs", effect.severity, fmt.Sprintf("a filter of tc of kind %s runs at %s of %s: %s",
+			f.Kind, f.Hook, f.At, effect.text), "tc filter show prints its details")
 	}
 	switch {
 	case len(d.Programs.Unread) > 0:
