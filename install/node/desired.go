@@ -188,8 +188,11 @@ func (p *planner) planStandalone() {
 }
 
 // journalEntry returns the journal entry of a file, or a new one for a file that the agent creates.
+// If another program has removed its file, which the agent had edited, the agent creates the file:
+// istio-cni removes its configuration when it is uninstalled.
 func (p *planner) journalEntry(name string) journal.Entry {
-	if e, ok := p.found.Entries[name]; ok {
+	_, exists := p.found.Files[name]
+	if e, ok := p.found.Entries[name]; ok && (exists || e.Kind != journal.Edited) {
 		return e
 	}
 	return journal.Entry{Kind: journal.Created}

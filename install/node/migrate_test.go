@@ -52,6 +52,47 @@ func TestMigrationNeverLeavesTheChainWithoutAPlugin(t *testing.T) {
 	tn.wantRestored(before)
 }
 
+// TestMigrationWithTheSameFileName covers an istio-cni with the same file name for its copy of the
+// primary configuration, or for its stand-alone configuration. When istio-cni is uninstalled, it
+// removes the file, which Sluice then creates and owns.
+func TestMigrationWithTheSameFileName(t *testing.T) {
+	for name, row := range map[string]struct {
+		settings         func(*node.Settings)
+		file, istio      string
+		installed, later string // plugins after the removal, and after the primary configuration changed
+	}{
+		"a copy": {
+			owned, "02-istio-cni.conflist", list("calico", "istio-cni"), "calico sluice-cni",
+			"cilium sluice-cni",
+		},
+		"a stand-alone configuration": {
+			func(s *node.Settings) { s.Chained, s.CNIConfFileName = false, "istio-cni.conf" },
+			"istio-cni.conf", `{"cniVersion":"0.3.1","name":"istio-cni","type":"istio-cni"}`,
+			"plain sluice-cni", "plain sluice-cni",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tn := newTestNode(t)
+			row.settings(&tn.settings)
+			tn.putExecutable("istio-cni", "istio's plugin")
+			tn.put("conf/10-a.conflist", list("calico"))
+			tn.put("conf/"+row.file, row.istio)
+			tn.reconcile()
+			tn.remove("conf/" + row.file)
+			tn.remove("bin/istio-cni")
+			for range 2 {
+				tn.mustBeInstalled(tn.reconcile())
+			}
+			tn.wantChains(map[string]string{"10-a.conflist": "calico", row.file: row.installed})
+			tn.put("conf/10-a.conflist", list("cilium"))
+			tn.mustBeInstalled(tn.reconcile())
+			tn.wantChains(map[string]string{"10-a.conflist": "cilium", row.file: row.later})
+			tn.uninstall()
+			tn.wantChains(map[string]string{"10-a.conflist": "cilium"})
+		})
+	}
+}
+
 func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 	tn := newTestNode(t)
 	tn.put("conf/10-a.conf", plainBridge)
