@@ -3,6 +3,7 @@ package livetrace
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/trace"
@@ -50,8 +51,12 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 			o.NotCompared = "the path may depend on a property of the host that is not known; assumed: " +
 				o.Predicted.Assumed[0]
 		default:
-			o.Differences = append(o.Differences, fmt.Sprintf(
-				"rule %d of the path: the model predicted %s, the kernel ran %s", i+1, model, kernel))
+			difference := fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s",
+				i+1, model, kernel)
+			if o.mayBeForged = strings.HasPrefix(kernel, legacyOrigin); o.mayBeForged {
+				difference += ", or a rule that logs forged this step"
+			}
+			o.Differences = append(o.Differences, difference)
 		}
 		return
 	}

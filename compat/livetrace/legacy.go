@@ -92,9 +92,12 @@ func sortSteps(rs *rules.Ruleset, steps []Step) {
 	})
 }
 
+// legacyOrigin is the beginning of the position of a rule of iptables-legacy.
+const legacyOrigin = "iptables-legacy "
+
 // legacyPosition returns the position of a rule of iptables-legacy as text.
 func legacyPosition(f rules.Family, table, chain string, number int) string {
-	return fmt.Sprintf("iptables-legacy %s %s %s rule %d", f, table, chain, number)
+	return fmt.Sprintf("%s%s %s %s rule %d", legacyOrigin, f, table, chain, number)
 }
 
 // isTraceMark reports whether the step is a rule that marks packets for tracing, or a rule that

@@ -190,6 +190,36 @@ func TestMatchReportsCaptureByLegacyTPROXY(t *testing.T) {
 	}
 }
 
+// A rule with the target NFLOG can log the prefix of a trace, so that a step of iptables-legacy that the
+// model does not predict does not prove the outcome.
+func TestOutcomeOfAForgedStepIsUncertain(t *testing.T) {
+	ns := netnstest.New(t)
+	legacy(t, ns, "-t raw -A PREROUTING -p tcp -j CT --notrack")
+	legacy(t, ns, "-t nat -A PREROUTING -p tcp -j REDIRECT --to-ports 15006")
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := func(table string) trace.Event {
+		return trace.Event{
+			Kind: trace.Rule, Family: rules.IPv4, Table: table, Chain: "PREROUTING", Number: 1,
+			Hook: rules.Prerouting, In: 2,
+			Header: &trace.Header{
+				Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.2:40000"),
+				Destination: netip.MustParseAddrPort("10.0.0.1:80"), Flags: rules.SYN,
+			},
+			State: rules.Untracked, HasState: true,
+		}
+	}
+	p := trace.Packet{Events: []trace.Event{event("raw"), event("nat")}}
+	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+	o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
+	if !ok || !strings.HasPrefix(o.Message, "uncertain: captured") || len(o.Differences) != 1 ||
+		!strings.HasSuffix(o.Differences[0], ", or a rule that logs forged this step") {
+		t.Errorf("matched %v, message %q, differences %q; want an uncertain outcome", ok, o.Message, o.Differences)
+	}
+}
+
 // The log of iptables-legacy contains no packet ID. After NAT, the events of nf_tables can
 // therefore not be assigned to the same packet, except for TCP.
 func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {

@@ -48,6 +48,10 @@ type Observation struct {
 	// the packet may therefore differ from the outcome of the connection.
 	Repeated bool
 
+	// mayBeForged is set if Differences names a step of iptables-legacy that the model did not predict.
+	// A rule that logs can forge such a step: the kernel reports steps of iptables-legacy as log
+	// messages with a prefix.
+	mayBeForged bool
 	// markedBeforeConntrack is set if iptables-legacy marks packets for tracing before conntrack.
 	markedBeforeConntrack bool
 }
@@ -78,11 +82,15 @@ func Match(
 		// The connection may have existed before the packet. The events do not show this.
 		repeated := o
 		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil
+		repeated.mayBeForged = false
 		repeated.compare(rs, ownerKnown)
 		if len(repeated.Differences) == 0 && repeated.NotCompared == "" {
 			o = repeated
 			o.Repeated = true
 		}
+	}
+	if o.mayBeForged {
+		o.Message = "uncertain: " + o.Message
 	}
 	return o, true
 }
