@@ -26,7 +26,9 @@ func parseOperand(tokens []token) (int, json.RawMessage) {
 	return size, encode(map[string]any{"concat": parts})
 }
 
-// parsePart reads a property of packets or a computation, and bitwise operations on it.
+// parsePart reads a property of packets or a computation, and bitwise operations on it. It does not
+// parse an operation whose operator binds tighter than the operator before it, such as a | b & c,
+// which nft lists in parentheses or without the constant operation.
 func parsePart(tokens []token) (int, json.RawMessage) {
 	size, value := parseExpression(tokens)
 	if size == 0 {
@@ -35,21 +37,41 @@ func parsePart(tokens []token) (int, json.RawMessage) {
 	if size == 0 {
 		return 0, nil
 	}
+	previous := tightest
 	for operations := 0; size+1 < len(tokens) && tokens[size].kind == word; operations++ {
 		operator := tokens[size].text
-		switch operator {
-		case "&", "|", "^", "<<", ">>":
-		default:
+		precedence := precedenceOf(operator)
+		if precedence == 0 {
 			return size, value
 		}
 		count, constant := parseMask(tokens[size+1:])
-		if count == 0 || operations == maxNesting {
+		if count == 0 || operations == maxNesting || precedence > previous {
 			return 0, nil
 		}
+		previous = precedence
 		value = encode(map[string]any{operator: []json.RawMessage{value, constant}})
 		size += 1 + count
 	}
 	return size, value
+}
+
+// tightest is the precedence of the operators that bind their operands tightest.
+const tightest = 4
+
+// precedenceOf returns the precedence of a bitwise operator in nft, or 0 if there is no such
+// operator.
+func precedenceOf(operator string) int {
+	switch operator {
+	case "|":
+		return 1
+	case "^":
+		return 2
+	case "&":
+		return 3
+	case "<<", ">>":
+		return tightest
+	}
+	return 0
 }
 
 // parseGroup reads an operation in parentheses. Groups are not nested, because nft evaluates

@@ -330,13 +330,15 @@ func TestTableFlagsThatAreUnknown(t *testing.T) {
 	}
 }
 
-// TestValuesThatNFTDoesNotList verifies that comparisons with values that nft never lists are
-// unknown: addresses of the other family, and octal numbers, which nft reads from scripts.
+// TestValuesThatNFTDoesNotList verifies that comparisons that nft never lists are unknown: with
+// addresses of the other family, with octal numbers, which nft reads from scripts, and with
+// operators that are not evaluated from left to right.
 func TestValuesThatNFTDoesNotList(t *testing.T) {
 	for _, match := range []string{
 		"ip saddr fd00::1", "ip6 daddr 10.0.0.1", "ip saddr != fd00::1", "ip saddr { fd00::1 }",
 		"ip saddr & fd00::1 == 0.0.0.0", "ip daddr fd00::1-fd00::2", "meta mark 010",
 		"tcp dport 0100", "tcp dport { 010-020, 030 }", "meta mark & 017 == 1",
+		"meta mark | 0x10 & 0xf == 0x10", "meta mark & 0xff << 4 == 0x10",
 	} {
 		text := "table inet t {\n\tchain c {\n\t\ttype filter hook output priority 0;\n\t\t" + match +
 			" drop\n\t}\n}\n"
@@ -345,11 +347,15 @@ func TestValuesThatNFTDoesNotList(t *testing.T) {
 			t.Errorf("%s: %v", match, err)
 			continue
 		}
-		matches := l.Tables[0].Chains[0].Rules[0].Matches
-		if len(matches) != 1 {
-			t.Errorf("%s: matches %v, want one unknown", match, matches)
-		} else if _, ok := matches[0].(rules.Unknown); !ok {
-			t.Errorf("%s: %v, want an unknown match", match, matches)
+		rule := l.Tables[0].Chains[0].Rules[0]
+		var first any
+		if len(rule.Matches) > 0 {
+			first = rule.Matches[0]
+		} else if len(rule.Actions) > 0 {
+			first = rule.Actions[0]
+		}
+		if _, ok := first.(rules.Unknown); !ok || len(rule.Matches) > 1 {
+			t.Errorf("%s: %v, want an unknown match or action first", match, rule)
 		}
 	}
 }
