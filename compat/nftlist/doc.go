@@ -25,9 +25,11 @@
 // In a set, nft lists the interface name "a*" in the same way as all names that begin with "a". The
 // package reads it as all these names. In JSON nft lists the index 0 in the same way as an
 // interface with the name "0". The package reads it as the index. nft omits a comparison of ct
-// label with a set, and the first condition of "meta l4proto ipv6-icmp meta l4proto { tcp, udp } th
-// sport { 1, 2 }", with which the rule matches no packet: the package reads the rule without this
-// condition.
+// label with a set, "ct l3proto" before a condition on a header, and the first condition of "meta
+// l4proto ipv6-icmp meta l4proto { tcp, udp } th sport { 1, 2 }", with which the rule matches no
+// packet: the package reads the rule without this condition. nft lists a negated comparison of
+// adjacent fields, such as "@th,0,32 != 0x500051", as negated comparisons of each field, which match
+// fewer packets. The package reads what is listed.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be
