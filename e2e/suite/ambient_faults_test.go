@@ -69,11 +69,8 @@ func checkAmbientReplacement(t *testing.T, tc *testCluster) {
 	})
 	logStep("the agent was killed")
 
-	ztunnels, err := tc.ztunnels(t.Context())
-	if err != nil || len(ztunnels) != len(tc.Nodes()) {
-		t.Fatalf("%d pods of ztunnel, want %d: error %v", len(ztunnels), len(tc.Nodes()), err)
-	}
-	pid, err := tc.containerPID(t.Context(), &ztunnels[0], mesh.ProxyContainer)
+	pid, err := tc.containerPID(t.Context(), tc.podOn(t, tc.node(), ztunnelSelector),
+		mesh.ProxyContainer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,10 +126,13 @@ func (tc *testCluster) mustStopZtunnel(t *testing.T) {
 	})
 }
 
+// ztunnelSelector selects the pods of ztunnel.
+const ztunnelSelector = "app=" + mesh.ZtunnelName
+
 // ztunnels returns the pods of ztunnel.
 func (tc *testCluster) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
 	pods, err := tc.client.CoreV1().Pods(agentNamespace).List(ctx, metav1.ListOptions{
-		LabelSelector: "app=" + mesh.ZtunnelName,
+		LabelSelector: ztunnelSelector,
 	})
 	if err != nil {
 		return nil, err

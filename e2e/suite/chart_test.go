@@ -131,12 +131,19 @@ func (tc *testCluster) agentPod(t *testing.T) *corev1.Pod { return tc.agentOn(t,
 // agentOn returns the agent's pod on a node.
 func (tc *testCluster) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 	t.Helper()
+	return tc.podOn(t, n, agentSelector)
+}
+
+// podOn returns the running pod of a DaemonSet on a node. The selector selects the DaemonSet's pods.
+func (tc *testCluster) podOn(t *testing.T, n cluster.Node, selector string) *corev1.Pod {
+	t.Helper()
 	pods, err := tc.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{
-		LabelSelector: agentSelector,
+		LabelSelector: selector,
 		FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
 	})
 	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("agent pods on %s: %d, want 1: error %v", n.Name(), len(pods.Items), err)
+		t.Fatalf("pods with label %s on %s: %d, want 1: error %v", selector, n.Name(),
+			len(pods.Items), err)
 	}
 	return &pods.Items[0]
 }
