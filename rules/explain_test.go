@@ -558,7 +558,8 @@ func TestUncertainSteps(t *testing.T) {
 	}
 }
 
-// TestAssumedPropertiesOfTheHost checks that the defaults of properties that rules depend on are listed.
+// TestAssumedPropertiesOfTheHost checks that the defaults of properties that rules depend on are
+// listed.
 func TestAssumedPropertiesOfTheHost(t *testing.T) {
 	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
 	path := rules.MatchReversePath{Not: true, Kind: "saddr . iif"}

@@ -32,10 +32,10 @@ type Trace struct {
 	// Uncertain names the random or unknown conditions that decide whether some rules match, even
 	// if the outcome does not depend on them. Steps assume that none of the conditions holds.
 	Uncertain []string
-	// Assumed contains the properties of the host on which rules depend and that the packet does not
-	// state: the route to its source, and a transparent socket. The evaluation assumes that the route
-	// uses the input interface, and that there is no such socket. Each text is a property and its
-	// value: "the route to the source uses the input interface: yes".
+	// Assumed contains the properties of the host on which rules depend and that the packet does
+	// not state: the route to its source, and a transparent socket. The evaluation assumes that the
+	// route uses the input interface, and that there is no such socket. Each text is a property and
+	// its value: "the route to the source uses the input interface: yes".
 	Assumed []string
 	// Delivery is what routing does to a packet that tproxy assigned to a listener
 	// (Outcome.TProxy).

@@ -62,7 +62,8 @@ type Filter struct {
 	Kind string // the kind of the filter in tc, such as u32 or flower
 }
 
-// A Listing contains the programs of a namespace, and other filters of tc, each kind at a hook once.
+// A Listing contains the programs of a namespace, and other filters of tc, each kind at a hook
+// once.
 type Listing struct {
 	Programs []Program
 	Filters  []Filter

@@ -56,7 +56,8 @@ func (l *Listing) addInterfaces() {
 }
 
 // addTCFilters adds the programs of tc filters at the interface, and the other filters. Filters are
-// attached to the qdiscs clsact and ingress, or to a qdisc with classes, which sees outgoing packets.
+// attached to the qdiscs clsact and ingress, or to a qdisc with classes, which sees outgoing
+// packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
 	l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
 	l.addFiltersOf(h, i, netlink.HANDLE_MIN_EGRESS, TCEgress, object)

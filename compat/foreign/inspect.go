@@ -22,8 +22,8 @@ type Snapshot struct {
 	legacy xtables.Digest // of the iptables-legacy tables
 	// loopback is the name of the loopback interface. The agent gets no event when it changes.
 	loopback string
-	// routes contains the routes over lo, and is compared if dependsOnRoutes is set. The agent gets no
-	// event when routes in the tables main and local change.
+	// routes contains the routes over lo, and is compared if dependsOnRoutes is set. The agent gets
+	// no event when routes in the tables main and local change.
 	routes          []string
 	dependsOnRoutes bool
 }
@@ -131,7 +131,8 @@ func hasSluiceChains(t rules.Table) bool {
 // nftables rules, the policy routes and the desired ruleset have not changed. IsValid reads the
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
 // and the routes over it if foreign rules may route packets again. A snapshot is never valid if the
-// inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a trace.
+// inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a
+// trace.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
 	if s.Exhausted || s.Traced {
 		return false

@@ -45,8 +45,8 @@ func nameInterfaces(t *testing.T, network *testbed.Network, names string) {
 	}
 }
 
-// routedOverLoopback loads rules with nft, and routes packets to 10.9.9.9 over lo unless they have the
-// mark 7.
+// routedOverLoopback loads rules with nft, and routes packets to 10.9.9.9 over lo unless they have
+// the mark 7.
 func routedOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	t.Helper()
 	nftables(t, network, text)
@@ -281,8 +281,8 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsValidUntilARouteOverLoopbackIsAdded tests a change for which the agent gets no event,
-// and that matters because a foreign rule translates destinations.
+// TestSnapshotIsValidUntilARouteOverLoopbackIsAdded tests a change for which the agent gets no
+// event, and that matters because a foreign rule translates destinations.
 func TestSnapshotIsValidUntilARouteOverLoopbackIsAdded(t *testing.T) {
 	network, desired := redirectedPod(t, compat.BackendNFT)
 	nftables(t, network,

@@ -10,9 +10,9 @@ import (
 )
 
 // unknownRoutes returns a sentence if foreign routes and foreign rules together may route captured
-// packets past the proxy: a route sends the packets over lo, where the ruleset does not capture them,
-// and a rule at output then routes them again, by another interface. The kernel passes the first
-// interface to all chains at output. [diff.Bypass] does not evaluate foreign routes.
+// packets past the proxy: a route sends the packets over lo, where the ruleset does not capture
+// them, and a rule at output then routes them again, by another interface. The kernel passes the
+// first interface to all chains at output. [diff.Bypass] does not evaluate foreign routes.
 func unknownRoutes(live *compat.Live) []string {
 	if len(live.UnmodeledRoutes) > 0 {
 		if step := foreignStepAtOutput(live, changesRoute); step != nil {
@@ -81,8 +81,8 @@ func changesRoute(chain rules.ChainType, a rules.Action) bool {
 	return false
 }
 
-// mayReroute reports whether the action, in a chain of the type at output, may make the kernel route
-// the packet again: [changesRoute], or a change of the destination address.
+// mayReroute reports whether the action, in a chain of the type at output, may make the kernel
+// route the packet again: [changesRoute], or a change of the destination address.
 func mayReroute(chain rules.ChainType, a rules.Action) bool {
 	if chain != rules.NAT {
 		return changesRoute(chain, a)

@@ -190,8 +190,8 @@ func TestMatchReportsCaptureByLegacyTPROXY(t *testing.T) {
 	}
 }
 
-// A rule with the target NFLOG can log the prefix of a trace, so that a step of iptables-legacy that the
-// model does not predict does not prove the outcome.
+// A rule with the target NFLOG can log the prefix of a trace, so that a step of iptables-legacy
+// that the model does not predict does not prove the outcome.
 func TestOutcomeOfAForgedStepIsUncertain(t *testing.T) {
 	ns := netnstest.New(t)
 	legacy(t, ns, "-t raw -A PREROUTING -p tcp -j CT --notrack")

@@ -48,9 +48,9 @@ type Observation struct {
 	// the packet may therefore differ from the outcome of the connection.
 	Repeated bool
 
-	// mayBeForged is set if Differences names a step of iptables-legacy that the model did not predict.
-	// A rule that logs can forge such a step: the kernel reports steps of iptables-legacy as log
-	// messages with a prefix.
+	// mayBeForged is set if Differences names a step of iptables-legacy that the model did not
+	// predict. A rule that logs can forge such a step: the kernel reports steps of iptables-legacy
+	// as log messages with a prefix.
 	mayBeForged bool
 	// markedBeforeConntrack is set if iptables-legacy marks packets for tracing before conntrack.
 	markedBeforeConntrack bool

@@ -28,8 +28,8 @@
 // label with a set, "ct l3proto" before a condition on a header, and the first condition of "meta
 // l4proto ipv6-icmp meta l4proto { tcp, udp } th sport { 1, 2 }", with which the rule matches no
 // packet: the package reads the rule without this condition. nft lists a negated comparison of
-// adjacent fields, such as "@th,0,32 != 0x500051", as negated comparisons of each field, which match
-// fewer packets. The package reads what is listed.
+// adjacent fields, such as "@th,0,32 != 0x500051", as negated comparisons of each field, which
+// match fewer packets. The package reads what is listed.
 //
 // The order of chains at the same position of a hook is unknown, and text may lack statements of
 // iptables-nft. In text, a comment or log prefix that contains a quote and a line break cannot be

@@ -124,8 +124,8 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 	}
 }
 
-// Kubernetes accepts only strings in labels, annotations and variables. YAML reads true as a Boolean,
-// and Helm prints large numbers with an exponent.
+// Kubernetes accepts only strings in labels, annotations and variables. YAML reads true as a
+// Boolean, and Helm prints large numbers with an exponent.
 func TestNumbersAndBooleansBecomeStrings(t *testing.T) {
 	deployed, _ := render(t, `{podLabels: {mesh: true}, daemonSetLabels: {cost-center: 12345678},
 		podAnnotations: {injected: false, weight: 1.5}, env: {A: 12345678, B: true}}`, deploy.Options{})

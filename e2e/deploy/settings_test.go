@@ -277,7 +277,8 @@ func TestRejectedValues(t *testing.T) {
 			"_internal_defaults_do_not_set: {hub: a.b}",
 			"_internal_defaults_do_not_set: contains the defaults of istio-cni's chart",
 		},
-		// istio-cni's chart ignores these values, because a profile or a platform sets them under cni.
+		// istio-cni's chart ignores these values, because a profile or a platform sets them under
+		// cni.
 		{
 			"{profile: ambient, ambient: {enabled: false}}",
 			"ambient.enabled false: istio-cni's chart ignores this value with profile=ambient",

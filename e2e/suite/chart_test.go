@@ -134,7 +134,8 @@ func (tc *testCluster) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 	return tc.podOn(t, n, agentSelector)
 }
 
-// podOn returns the running pod of a DaemonSet on a node. The selector selects the DaemonSet's pods.
+// podOn returns the running pod of a DaemonSet on a node. The selector selects the DaemonSet's
+// pods.
 func (tc *testCluster) podOn(t *testing.T, n cluster.Node, selector string) *corev1.Pod {
 	t.Helper()
 	pods, err := tc.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{

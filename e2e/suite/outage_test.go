@@ -115,11 +115,11 @@ func (o *outage) endOutage(t *testing.T) {
 }
 
 // restartClients kills the kubelet and the controllers, which are then restarted, and waits until
-// the kubelet knows the pods again. Otherwise each of them might take up to a minute to reconnect to
-// the API server. Events that the kubelet has not written yet are lost. kube-proxy is not restarted:
-// its first transaction fails if a Service has gained endpoints meanwhile, and is retried after 30
-// seconds. On kind, the controllers end by themselves when they cannot renew their leases, and the
-// kubelet delays the restart of containers that were killed.
+// the kubelet knows the pods again. Otherwise each of them might take up to a minute to reconnect
+// to the API server. Events that the kubelet has not written yet are lost. kube-proxy is not
+// restarted: its first transaction fails if a Service has gained endpoints meanwhile, and is
+// retried after 30 seconds. On kind, the controllers end by themselves when they cannot renew their
+// leases, and the kubelet delays the restart of containers that were killed.
 func (o *outage) restartClients(t *testing.T) {
 	t.Helper()
 	if onKind() {

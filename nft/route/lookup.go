@@ -54,10 +54,10 @@ type SentPacket struct {
 	UID                 *uint32 // nil if the socket has no user
 }
 
-// OutInterface returns the name of the interface by which the routes of the namespace send the packet.
-// It asks the kernel, which applies the policy rules of all owners, except rules about protocols and
-// ports. A source that is not an address of the namespace has no effect. The name is empty if there
-// is no route.
+// OutInterface returns the name of the interface by which the routes of the namespace send the
+// packet. It asks the kernel, which applies the policy rules of all owners, except rules about
+// protocols and ports. A source that is not an address of the namespace has no effect. The name is
+// empty if there is no route.
 func OutInterface(ns *netns.NS, p SentPacket) (string, error) {
 	h, err := open(ns)
 	if err != nil {

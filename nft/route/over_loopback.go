@@ -54,8 +54,8 @@ func OverLoopback(ns *netns.NS) ([]string, error) {
 	return texts, nil
 }
 
-// isOfKernel reports whether the kernel, or a program that claims to be the kernel, added the route to
-// a single address.
+// isOfKernel reports whether the kernel, or a program that claims to be the kernel, added the route
+// to a single address.
 func isOfKernel(r netlink.Route) bool {
 	if r.Dst == nil {
 		return false

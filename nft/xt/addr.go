@@ -38,8 +38,8 @@ func familySize(f rules.Family) int {
 	return 16
 }
 
-// AddrRange returns the matches of a match iprange on one side, for a range of valid addresses of one
-// family. If the range is reversed, the kernel finds no address in it (iprange_mt4 in
+// AddrRange returns the matches of a match iprange on one side, for a range of valid addresses of
+// one family. If the range is reversed, the kernel finds no address in it (iprange_mt4 in
 // net/netfilter/xt_iprange.c): the match has no effect if it is negated, and otherwise matches no
 // packet.
 func AddrRange(side rules.Side, negated bool, r netipx.IPRange) []rules.Match {

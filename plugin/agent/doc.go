@@ -16,8 +16,8 @@
 // this time. The client sends one [Request]. The agent answers a query with one [Answer] and,
 // unless the Answer contains an error, one body: the JSON of the requested object, or nothing if
 // the [Verb] requests none. Log lines, reports and pods are not answered. Each message is a frame:
-// its length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check the peer's
-// credentials (SO_PEERCRED) before they send or read data.
+// its length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check the
+// peer's credentials (SO_PEERCRED) before they send or read data.
 //
 // Requests and answers carry a version. New fields may be added within a version; older peers
 // ignore them. An agent answers all versions up to its own, and refuses others with an error. After

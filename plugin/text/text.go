@@ -27,8 +27,8 @@ func Printable(text string) string { return rules.Printable(text) }
 // Quote truncates a text to maxLen bytes and quotes it with Go's syntax.
 func Quote(text string, maxLen int) string { return strconv.Quote(Truncate(text, maxLen)) }
 
-// List joins texts with commas. Of more than maxListed texts, it returns the first maxListed and the
-// number of the others.
+// List joins texts with commas. Of more than maxListed texts, it returns the first maxListed and
+// the number of the others.
 func List(texts []string, maxListed int) string {
 	if len(texts) <= maxListed {
 		return strings.Join(texts, ", ")

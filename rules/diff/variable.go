@@ -122,7 +122,8 @@ func (p *onePacket) hostFactValue(key string) (value, ok bool) {
 	return false, false
 }
 
-// assume adds a host fact to assumed if its value is a default because the packet does not state it.
+// assume adds a host fact to assumed if its value is a default because the packet does not state
+// it.
 func (p *onePacket) assume(v variable, value bool) {
 	isDefault := strings.HasPrefix(v.key, reversePathKey) && !p.NoReversePath ||
 		strings.HasPrefix(v.key, socketKey) && !p.TransparentSocket

@@ -189,8 +189,8 @@ func (s *supervisor) execute(r request) error {
 	}
 }
 
-// killAndWait sends SIGKILL to a service's process and waits until the process has ended. The caller
-// holds the mutex. If pid is 0, it does nothing.
+// killAndWait sends SIGKILL to a service's process and waits until the process has ended. The
+// caller holds the mutex. If pid is 0, it does nothing.
 func (s *supervisor) killAndWait(service string, pid int) error {
 	if pid == 0 {
 		return nil

@@ -63,8 +63,8 @@ func TestPodsWithTheLabelsOfANodeAgent(t *testing.T) {
 	}
 }
 
-// TestAnEndedPodOfANodeAgent checks that a pod that has ended, as after an eviction, is not the node
-// agent of its node if there is another pod.
+// TestAnEndedPodOfANodeAgent checks that a pod that has ended, as after an eviction, is not the
+// node agent of its node if there is another pod.
 func TestAnEndedPodOfANodeAgent(t *testing.T) {
 	for name, row := range map[string]struct {
 		phases []corev1.PodPhase // of the pods in the order of the API server

@@ -28,8 +28,8 @@ var kindNames = map[string][]string{
 	"cronjob":     {"cj", "cronjobs", "cronjob.batch", "cronjobs.batch"},
 }
 
-// kindOf returns the kind for one of its names, or "" if the name is not known. As in kubectl, upper
-// case is the same as lower case.
+// kindOf returns the kind for one of its names, or "" if the name is not known. As in kubectl,
+// upper case is the same as lower case.
 func kindOf(name string) string {
 	name = strings.ToLower(name)
 	for kind, names := range kindNames {

@@ -24,9 +24,9 @@ func (c *Client) Report(a agent.Add) error {
 	return c.send(agent.Request{Verb: agent.NotifyAdd, Add: &a})
 }
 
-// Passing returns a source of pods that passes each pod on to the agent, in at most 100 ms. The agent
-// keeps the pod, because it may need it in an outage of the API server that begins before the agent
-// lists the node's pods again. A pod that is too long for a request is not passed on.
+// Passing returns a source of pods that passes each pod on to the agent, in at most 100 ms. The
+// agent keeps the pod, because it may need it in an outage of the API server that begins before the
+// agent lists the node's pods again. A pod that is too long for a request is not passed on.
 func (c *Client) Passing(s source.Source) source.Source { return passing{s, c} }
 
 // passing is the source that [Client.Passing] returns.

@@ -99,8 +99,8 @@ func TestExplainStatesWhatItAssumes(t *testing.T) {
 	}
 }
 
-// TestExplainWarnsOfAnotherInterface checks packets that the routes of the namespace send by another
-// interface than the default.
+// TestExplainWarnsOfAnotherInterface checks packets that the routes of the namespace send by
+// another interface than the default.
 func TestExplainWarnsOfAnotherInterface(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Pod, "ip", "route", "add", "10.9.9.8", "dev", "lo")
