@@ -46,7 +46,8 @@ func OverLoopback(ns *netns.NS) ([]string, error) {
 			own := localRoute{family, uint32(r.Table)}
 			isModeled := own.equals(r) && slices.ContainsFunc(found.Policies,
 				func(p rules.PolicyRoute) bool { return p.Family == family && p.Table == own.table })
-			if isOverLoopback(r) && !isModeled && !(isOfKernel(r) && isAddress(r)) {
+			isOfAddress := isOfKernel(r) && isAddress(r)
+			if isOverLoopback(r) && !isModeled && !isOfAddress {
 				texts = append(texts, routeText(own, r))
 			}
 		}

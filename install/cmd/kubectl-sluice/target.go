@@ -9,7 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -48,7 +48,7 @@ func parseTarget(text, namespace string) (target, error) {
 	t := target{namespace, podKind, text}
 	parts := strings.Split(text, "/")
 	for _, part := range parts {
-		if faults := path.IsValidPathSegmentName(part); len(faults) > 0 {
+		if faults := content.IsPathSegmentName(part); len(faults) > 0 {
 			return t, badInput("%q: %q is not a name: %s", text, part, strings.Join(faults, ", "))
 		}
 	}
