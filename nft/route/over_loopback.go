@@ -1,6 +1,7 @@
 package route
 
 import (
+	"net"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -29,6 +30,12 @@ func OverLoopback(ns *netns.NS) ([]string, error) {
 	}
 	var texts []string
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+		addresses, err := listAll("addresses", func() ([]netlink.Addr, error) {
+			return h.AddrList(nil, addressFamily(family))
+		})
+		if err != nil {
+			return nil, err
+		}
 		routes, err := listAll("routes", func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(addressFamily(family),
 				&netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
@@ -36,17 +43,11 @@ func OverLoopback(ns *netns.NS) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		isAddress := func(r netlink.Route) bool {
-			return slices.ContainsFunc(routes, func(other netlink.Route) bool {
-				return other.Table == unix.RT_TABLE_LOCAL && other.Type == unix.RTN_LOCAL &&
-					other.Dst.String() == r.Dst.String()
-			})
-		}
 		for _, r := range routes {
 			own := localRoute{family, uint32(r.Table)}
 			isModeled := own.equals(r) && slices.ContainsFunc(found.Policies,
 				func(p rules.PolicyRoute) bool { return p.Family == family && p.Table == own.table })
-			isOfAddress := isOfKernel(r) && isAddress(r)
+			isOfAddress := isOfKernel(r) && isAddress(addresses, r.Dst.IP)
 			if isOverLoopback(r) && !isModeled && !isOfAddress {
 				texts = append(texts, routeText(own, r))
 			}
@@ -63,6 +64,14 @@ func isOfKernel(r netlink.Route) bool {
 	}
 	ones, bits := r.Dst.Mask.Size()
 	return r.Protocol == unix.RTPROT_KERNEL && ones == bits
+}
+
+// isAddress reports whether the interfaces have the address. While the kernel checks that an IPv6
+// address is unique, the address is in the list, but has no route in the table local.
+func isAddress(addresses []netlink.Addr, ip net.IP) bool {
+	return slices.ContainsFunc(addresses, func(a netlink.Addr) bool {
+		return a.IPNet != nil && a.IP.Equal(ip)
+	})
 }
 
 // isOverLoopback reports whether the route sends packets to other than loopback addresses over the
