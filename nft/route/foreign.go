@@ -97,18 +97,26 @@ func routeText(own localRoute, r netlink.Route) string {
 	if r.Gw != nil {
 		text += " via " + r.Gw.String()
 	}
-	switch r.LinkIndex {
-	case 0:
-	case netns.LoopbackIndex:
-		text += " dev lo"
-	default:
-		text += fmt.Sprintf(" dev if%d", r.LinkIndex)
+	text += deviceText(r.LinkIndex)
+	for _, hop := range r.MultiPath {
+		text += " nexthop" + deviceText(hop.LinkIndex)
 	}
 	text += fmt.Sprintf(" table %d", own.table)
 	if r.Priority != 0 {
 		text += fmt.Sprintf(" metric %d", r.Priority)
 	}
 	return text
+}
+
+// deviceText formats the interface of a route. It returns "" if the route has none.
+func deviceText(index int) string {
+	switch index {
+	case 0:
+		return ""
+	case netns.LoopbackIndex:
+		return " dev lo"
+	}
+	return fmt.Sprintf(" dev if%d", index)
 }
 
 // destination formats the destination of a route.

@@ -235,18 +235,24 @@ func TestUnmodeled(t *testing.T) {
 func TestOverLoopback(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo up", "addr add 10.1.1.1/32 dev lo", "-6 addr add ::6/128 dev lo",
-		"-6 addr add fd00::1/128 dev lo")
+		"-6 addr add fd00::1/128 dev lo", "link add eth0 index 9 type veth peer name peer", "link set peer up",
+		"link set eth0 up", "addr add 10.244.1.5/24 dev eth0", "-6 addr add fd02::5/64 dev eth0 nodad",
+		"-4 route add default via 10.244.1.1")
 	if got, err := route.OverLoopback(n); err != nil || len(got) > 0 {
-		t.Errorf("with addresses of lo: got %q, error %v, want no routes", got, err)
+		t.Errorf("with addresses only: got %q, error %v, want no routes", got, err)
 	}
 	ip(t, n, sluiceRule4, istioRoute4, "-4 route add 10.2.0.0/16 dev lo table 100",
 		"-4 route add local 10.3.0.0/16 dev lo", "-4 route add 10.4.4.4 dev lo proto kernel",
-		"-4 route add unreachable 10.5.0.0/16", "-6 addr add fd01::1/64 dev lo")
+		"-4 route add unreachable 10.5.0.0/16", "-6 addr add fd01::1/64 dev lo",
+		"-4 route add local 10.6.0.0/16 dev eth0",
+		"-4 route add 10.7.0.0/16 nexthop dev lo nexthop via 10.244.1.1")
 	want := []string{
 		"ip -4 route unicast 10.2.0.0/16 dev lo table 100",
 		"ip -4 route unicast 10.4.4.4/32 dev lo table 254",
 		"ip -4 route local 10.3.0.0/16 dev lo table 255",
 		"ip -6 route unicast fd01::/64 dev lo table 254 metric 256",
+		"ip -4 route local 10.6.0.0/16 dev if9 table 255",
+		"ip -4 route unicast 10.7.0.0/16 nexthop dev lo nexthop dev if9 table 254",
 	}
 	got, err := route.OverLoopback(n)
 	if err != nil {
