@@ -46,7 +46,7 @@ type Live struct {
 	UnmodeledChains []string
 	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
 	UnmodeledRoutes []string
-	// LoopbackRoutes describes the foreign routes that send packets over the loopback interface
+	// LoopbackRoutes describes routes that send packets over the loopback interface
 	// ([route.OverLoopback]).
 	LoopbackRoutes []string
 	// LoopbackName is the name of the loopback interface. If it is not lo, rules that match the

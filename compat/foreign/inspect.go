@@ -46,7 +46,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	})
 	s.loopback = live.LoopbackName
 	s.routes = live.LoopbackRoutes
-	s.dependsOnRoutes = foreignStepAtOutput(&live, mayReroute) != nil
+	s.dependsOnRoutes = reroutingStep(&live) != nil
 	s.Effect = Decide(live, desired, b)
 	return s
 }

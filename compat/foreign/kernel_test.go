@@ -55,6 +55,14 @@ func routedOverLoopback(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "dev", "lo", "table", "98")
 }
 
+// routedByPolicyRule loads rules with nft, and routes packets with another table than main.
+func routedByPolicyRule(t *testing.T, network *testbed.Network, text string) {
+	t.Helper()
+	nftables(t, network, text)
+	istiotest.Run(t, network.Pod, "", "ip", "rule", "add", "to", "10.9.9.9", "lookup", "98", "priority", "20")
+	istiotest.Run(t, network.Pod, "", "ip", "route", "add", "default", "dev", "eth0", "table", "98")
+}
+
 // call is the tested connection to another machine. The ruleset captures it, and the foreign rules
 // match its packets.
 var call = testbed.Call{
@@ -165,6 +173,11 @@ func TestEffectAgreesWithARealConnection(t *testing.T) {
 			name: "packets that are routed over lo", load: routedOverLoopback,
 			rules:   `table inet own { chain out { type filter hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
 			verdict: foreign.None,
+		},
+		{
+			name: "packets that a policy rule routes by eth0", load: routedByPolicyRule,
+			rules:   `table inet own { chain out { type route hook output priority 0; tcp dport 8080 meta mark set 7; }; }`,
+			verdict: foreign.None, by: redirected,
 		},
 		{
 			name: "marks without routes", load: nftables,

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -10,13 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxOverLoopback is the maximum number of routes that [OverLoopback] returns. More routes change
-// nothing for its callers, but would take memory for each of them.
+// maxOverLoopback is the maximum number of routes that [OverLoopback] returns. A namespace may have
+// any number of routes, and a few of them are sufficient for a message.
 const maxOverLoopback = 100
 
 // OverLoopback returns descriptions of the routes that send packets over the loopback interface, at
-// most 100. It omits routes to single addresses that the kernel adds with the addresses of
-// interfaces, routes to loopback addresses, and the routes that [ReadAll] returns.
+// most 100. It omits routes to loopback addresses, and the routes that [ReadAll] returns if no other
+// policy rule looks up their table. It also omits routes to single addresses that the kernel adds
+// with the addresses of interfaces, if the first policy rule looks up the table local: packets to
+// these addresses then stay in the namespace, whatever their marks.
 func OverLoopback(ns *netns.NS) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
@@ -36,13 +39,15 @@ func OverLoopback(ns *netns.NS) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		addresses := localAddresses(routes)
+		addresses, err := ownAddresses(h, family)
+		if err != nil {
+			return nil, err
+		}
+		localIsFirst := looksUpLocalFirst(policyRules, family)
 		for _, r := range routes {
 			own := localRoute{family, uint32(r.Table)}
-			isModeled := own.equals(r) && slices.ContainsFunc(policyRules,
-				func(p foundRule) bool { return p.isPlain && p.route() == own })
-			isOfAddress := isOfKernel(r) && addresses[r.Dst.String()]
-			if !isOverLoopback(r) || isModeled || isOfAddress {
+			isModeled := own.equals(r) && isLookedUpByPlainRules(own, policyRules)
+			if !isOverLoopback(r) || isModeled || localIsFirst && isOfAddress(r, addresses) {
 				continue
 			}
 			if len(texts) == maxOverLoopback {
@@ -54,25 +59,52 @@ func OverLoopback(ns *netns.NS) ([]string, error) {
 	return texts, nil
 }
 
-// localAddresses returns the destinations of the local routes in the table local.
-func localAddresses(routes []netlink.Route) map[string]bool {
-	addresses := map[string]bool{}
-	for _, r := range routes {
-		if r.Table == unix.RT_TABLE_LOCAL && r.Type == unix.RTN_LOCAL {
-			addresses[r.Dst.String()] = true
-		}
-	}
-	return addresses
+// looksUpLocalFirst reports whether the first policy rule of the family, if there is any, is the
+// rule of a new namespace that looks up the table local.
+func looksUpLocalFirst(policyRules []foundRule, family rules.Family) bool {
+	i := slices.IndexFunc(policyRules, func(r foundRule) bool { return r.policy.Family == family })
+	return i < 0 || policyRules[i].isDefault() && policyRules[i].kernel.Table == unix.RT_TABLE_LOCAL
 }
 
-// isOfKernel reports whether the kernel, or a program that claims to be the kernel, added the route
-// to a single address.
-func isOfKernel(r netlink.Route) bool {
-	if r.Dst == nil {
+// isLookedUpByPlainRules reports whether policy rules look up the table of the route, and all of
+// them are plain.
+func isLookedUpByPlainRules(route localRoute, policyRules []foundRule) bool {
+	isLookedUp := false
+	for _, r := range policyRules {
+		if r.route() == route {
+			isLookedUp = true
+			if !r.isPlain {
+				return false
+			}
+		}
+	}
+	return isLookedUp
+}
+
+// ownAddresses returns the addresses of the interfaces. The table local is not sufficient: the
+// kernel adds an IPv6 address to this table later than the other route of the address.
+func ownAddresses(h *netlink.Handle, family rules.Family) (map[netip.Addr]bool, error) {
+	list, err := listAll("addresses", func() ([]netlink.Addr, error) {
+		return h.AddrList(nil, addressFamily(family))
+	})
+	addresses := map[netip.Addr]bool{}
+	for _, a := range list {
+		if ip, ok := localAddr(a); ok {
+			addresses[ip] = true
+		}
+	}
+	return addresses, err
+}
+
+// isOfAddress reports whether the kernel, or a program that claims to be the kernel, added the route
+// to one of the addresses.
+func isOfAddress(r netlink.Route, addresses map[netip.Addr]bool) bool {
+	if r.Dst == nil || r.Protocol != unix.RTPROT_KERNEL {
 		return false
 	}
 	ones, bits := r.Dst.Mask.Size()
-	return r.Protocol == unix.RTPROT_KERNEL && ones == bits
+	a, ok := netip.AddrFromSlice(r.Dst.IP)
+	return ok && ones == bits && addresses[a]
 }
 
 // isOverLoopback reports whether the route sends packets to other than loopback addresses over the

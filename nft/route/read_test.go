@@ -263,4 +263,16 @@ func TestOverLoopback(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("routes (-want +got):\n%s", d)
 	}
+	ip(t, n, "-4 rule add pref 6 to 192.0.2.9 lookup 133", "-6 rule add pref 9 lookup local",
+		"-6 rule del pref 0")
+	want = append(want, "ip -4 route local default dev lo table 133",
+		"ip -6 route local ::6/128 dev lo table 255")
+	if got, err = route.OverLoopback(n); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			t.Errorf("with other policy rules: got %q, want also %s", got, w)
+		}
+	}
 }
