@@ -81,8 +81,8 @@ func isLookedUpByPlainRules(route localRoute, policyRules []foundRule) bool {
 	return isLookedUp
 }
 
-// ownAddresses returns the addresses of the interfaces. The table local is not sufficient: the
-// kernel adds an IPv6 address to this table later than the other route of the address.
+// ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the kernel
+// checks that it is unique, and has not added its route to the table local.
 func ownAddresses(h *netlink.Handle, family rules.Family) (map[netip.Addr]bool, error) {
 	list, err := listAll("addresses", func() ([]netlink.Addr, error) {
 		return h.AddrList(nil, addressFamily(family))
