@@ -8,9 +8,9 @@
 //     next write.
 //   - when the rules differ from the desired rules, for example after "nft flush ruleset".
 //     nf_tables reports each change in the network namespace (package nft/watch); iptables-legacy
-//     reports none, so the rules are also compared at an interval.
-//     If another program removes the rules again and again, the guard restores them three times
-//     without delay, and then once per second.
+//     reports none, so the rules are also compared at an interval. If another program removes the
+//     rules repeatedly, the guard restores them three times without delay, and then once per
+//     second.
 //   - when the kubelet has another cgroup: rules refer to a cgroup by its inode number, and systemd
 //     creates the cgroup again when it restarts the kubelet. The guard looks for another cgroup
 //     four times per second.

@@ -79,9 +79,9 @@ type Guard struct {
 	snapshot        compat.Snapshot
 	ruleset         rules.Ruleset // written rules
 	backend         compat.BackendName
-	comparedAt      time.Time // time of the last comparison that found the rules as desired
-	repairs         *rate.Limiter
-	contestedAt     time.Time // time of the last postponed repair; zero if there was none
+	comparedAt      time.Time     // time of the last comparison that found the rules as desired
+	repairs         *rate.Limiter // limits repairs that no change of the desired rules requires
+	contestedAt     time.Time     // time of the last postponed repair; zero if there was none
 	uninstalled     bool
 }
 
@@ -227,23 +227,26 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	if !loaded || g.uninstalled {
 		return nil
 	}
-	lastErr := g.err
-	g.err = g.options.Do(func() error { return g.reconcileInNode(event, urgent) })
-	switch contested := new(contestedError); {
-	case errors.As(g.err, &contested):
-		g.reportContested(contested, event)
-	case g.err != nil && (lastErr == nil || lastErr.Error() != g.err.Error()):
-		g.options.Report(Report{Kind: Failed, Err: g.err})
+	err := g.options.Do(func() error { return g.reconcileInNode(event, urgent) })
+	contested := new(contestedError)
+	switch isContested := errors.As(err, &contested); {
+	case isContested && g.err != nil && !errors.As(g.err, &contested):
+		return g.err // the last repair failed, so that there is no conflict yet
+	case isContested:
+		g.reportContested(event)
+	case err != nil && (g.err == nil || g.err.Error() != err.Error()):
+		g.options.Report(Report{Kind: Failed, Err: err})
 	}
-	return g.err
+	g.err = err
+	return err
 }
 
-// reportContested reports a postponed repair, unless another repair was postponed a short time
-// before.
-func (g *Guard) reportContested(err *contestedError, event *watch.Event) {
+// reportContested reports a postponed repair, unless another one was postponed less than
+// contestedReset before.
+func (g *Guard) reportContested(event *watch.Event) {
 	now := time.Now()
 	if g.contestedAt.IsZero() || now.Sub(g.contestedAt) > contestedReset {
-		r := Report{Kind: Contested, Err: err}
+		r := Report{Kind: Contested}
 		r.setProcess(event)
 		g.options.Report(r)
 	}

@@ -258,7 +258,12 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 		t.Errorf("%d repairs before the first delay, want at least 3", n)
 	}
 	rulestest.Eventually(t, "the state is a problem", func() bool { remove(); return !env.State().InPlace() })
-	// A pod that starts does not wait.
+	// A pod that starts does not wait, whether or not its addresses are already in the desired
+	// rules.
+	must(t, env.Set("a", pods))
+	if !env.hasRules("10.0.0.1") {
+		t.Error("the rules were not restored for a pod that started again during the conflict")
+	}
 	must(t, env.Set("b", addresses("10.0.0.2")))
 	if !env.hasRules("10.0.0.1", "10.0.0.2") {
 		t.Error("the rules do not contain the pod that started during the conflict")
@@ -276,6 +281,51 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 	rulestest.Eventually(t, "the rules are restored", func() bool {
 		return env.hasRules("10.0.0.1") && env.State().InPlace()
 	})
+}
+
+// A failingBackend is a backend whose Apply fails while fails is set.
+type failingBackend struct {
+	compat.Backend
+	fails    atomic.Bool
+	attempts atomic.Int32 // failed calls of Apply
+}
+
+func (b *failingBackend) Apply(
+	ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
+) (compat.Result, error) {
+	if b.fails.Load() {
+		b.attempts.Add(1)
+		return compat.Result{}, errors.New("the write fails")
+	}
+	return b.Backend.Apply(ns, rs, since)
+}
+
+// TestAFailedRepairIsNotAConflict checks that a repair that fails is reported once, although
+// other programs change rules meanwhile and the guard tries again often. It is not a conflict.
+func TestAFailedRepairIsNotAConflict(t *testing.T) {
+	env := newTestEnv(t, compat.BackendNFT)
+	backend := &failingBackend{Backend: env.backend}
+	env.options.Backend = backend
+	env.Guard = hostrules.New(env.options)
+	env.run()
+	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	backend.fails.Store(true)
+	env.runOnNode("", "nft", "flush", "ruleset")
+	changes := 0
+	rulestest.Eventually(t, "the limit is exceeded, and the repair is tried again", func() bool {
+		env.runOnNode("", "nft", "add", "table", "ip", fmt.Sprintf("t%d", changes))
+		changes++
+		return changes > 10 && backend.attempts.Load() > 4
+	})
+	if err := env.State().Err; err == nil || err.Error() != "the write fails" {
+		t.Errorf("state: error %v, want the error of the write", err)
+	}
+	backend.fails.Store(false)
+	rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
+	if failed, contested := env.countReports(hostrules.Failed),
+		env.countReports(hostrules.Contested); failed != 1 || contested != 0 {
+		t.Errorf("%d reports of the failure and %d of a conflict, want 1 and none", failed, contested)
+	}
 }
 
 // TestFirewalldReloads covers a reload of firewalld, which replaces its own table in transactions,

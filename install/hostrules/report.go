@@ -16,7 +16,8 @@ const (
 	// Repaired: another program had changed or removed the rules, and the guard has restored them.
 	Repaired ReportKind = "repaired"
 	// Contested: another program changes or removes the rules repeatedly, and the guard restores
-	// them at most once per second. It is reported once until this has ended for ten minutes.
+	// them at most once per second. It is reported again only after ten minutes without a delayed
+	// repair.
 	Contested ReportKind = "contested"
 	// Failed: the rules cannot be read or written. The guard tries again every second.
 	Failed ReportKind = "failed"
@@ -35,7 +36,7 @@ const (
 // A Report describes a change of the rules, or a problem with them.
 type Report struct {
 	Kind ReportKind
-	// Err is the reason for the report; nil for Repaired and KubeletChanged.
+	// Err is the reason for the report; nil for Repaired, Contested and KubeletChanged.
 	Err error
 	// Process and PID name the process that last changed rules, if it is known.
 	Process string
@@ -74,14 +75,14 @@ func (r Report) Summary() string {
 func (r Report) String() string {
 	text := r.Summary()
 	switch {
-	case r.Kind == Repaired && r.PID != 0, r.Kind == Contested && r.PID != 0:
+	case r.PID != 0:
 		text += fmt.Sprintf(" (the last change of rules was made by process %q, pid %d of the node)",
 			r.Process, r.PID)
 	case r.Kind == KubeletChanged:
 		text += ": " + r.Kubelet.String()
 	case r.Kind == MatchedByUser:
 		text += fmt.Sprintf(": user %d: %v", r.Kubelet.UID, r.Err)
-	case r.Err != nil && r.Kind != Contested:
+	case r.Err != nil:
 		text += ": " + r.Err.Error()
 	}
 	return text

@@ -21,7 +21,7 @@ const (
 	// milliseconds.
 	searchInterval = 2 * time.Second
 	// The rules are repaired without delay repairBurst times, and then once per repairPeriod. If
-	// another program removes them repeatedly, they are missing for about a second each time.
+	// another program removes them repeatedly, they are missing for one to two seconds each time.
 	repairBurst  = 3
 	repairPeriod = time.Second
 	// contestedReset is the time without a postponed repair after which one is reported again.
