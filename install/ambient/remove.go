@@ -3,9 +3,6 @@ package ambient
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -13,14 +10,15 @@ import (
 
 // RemoveRules removes the rules of ambient mode from the network namespaces of all processes of the
 // node, except the node's own. It is for a node without an agent: it does not know the pods, and
-// changes neither their annotations nor ztunnel. It returns the number of namespaces that had
-// rules. The error says how many namespaces may still have rules.
+// changes neither their annotations nor ztunnel. It returns the number of namespaces from which it
+// removed rules. The error contains the number of namespaces that may still have rules.
 func RemoveRules(procDir string) (removed int, err error) {
-	paths, err := sandbox.Namespaces(procDir)
+	namespaces, err := sandbox.Namespaces(procDir)
 	var firstErr error
 	failed := 0
-	for _, path := range paths {
-		had, removeErr := removeRulesAt(path)
+	for _, ns := range namespaces {
+		had, removeErr := removeRulesFrom(ns)
+		_ = ns.Close()
 		if had {
 			removed++
 		}
@@ -28,7 +26,7 @@ func RemoveRules(procDir string) (removed int, err error) {
 			continue
 		}
 		if failed++; firstErr == nil {
-			firstErr = fmt.Errorf("%s: %w", path, removeErr)
+			firstErr = removeErr
 		}
 	}
 	if failed > 0 {
@@ -39,23 +37,13 @@ func RemoveRules(procDir string) (removed int, err error) {
 	return removed, err
 }
 
-// removeRulesAt removes the rules of ambient mode from the network namespace at a path. It reports
-// whether the namespace had rules, and now has none.
-func removeRulesAt(path string) (removed bool, err error) {
-	ns, err := netns.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return false, nil // the process has ended
-	}
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = ns.Close() }()
+// removeRulesFrom removes the rules of ambient mode from a network namespace, and reports whether
+// it has removed any.
+func removeRulesFrom(ns *netns.NS) (removed bool, err error) {
 	has, err := hasRules(ns)
 	if err != nil || !has {
 		return false, err
 	}
-	if err := removeRules(ns); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = removeRules(ns)
+	return err == nil, err
 }

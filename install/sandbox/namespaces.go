@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Namespaces returns the paths of the network namespaces of all processes of the node, one path for
-// each namespace, except the node's own and this process's. It needs no records, results or pods.
-// The error may concern only some processes; the paths of the others are returned too.
-func Namespaces(nodeProc string) ([]string, error) {
+// Namespaces opens the network namespaces of all processes of the node, except the node's own and
+// this process's. The caller closes them. It needs no records, results or pods. The error may
+// concern only some processes; the namespaces of the others are returned too.
+func Namespaces(nodeProc string) ([]*netns.NS, error) {
 	proc := procDir(nodeProc)
 	host, err := proc.namespace(firstProcess)
 	if err != nil { // the node's network namespace could be mistaken for a sandbox
@@ -24,24 +24,39 @@ func Namespaces(nodeProc string) ([]string, error) {
 		return nil, errorIn(Proc, err)
 	}
 	seen := map[netns.ID]bool{host: true, (*netns.NS)(nil).ID(): true}
-	var paths []string
+	var namespaces []*netns.NS
 	var firstErr error
 	failed := 0
 	for _, pid := range pids {
-		id, err := proc.namespace(pid)
+		ns, err := proc.openUnless(seen, pid)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH): // the process has ended
 		case err != nil:
 			if failed++; firstErr == nil {
 				firstErr = err
 			}
-		case !seen[id]:
-			seen[id] = true
-			paths = append(paths, proc.netns(pid))
+		case ns != nil:
+			seen[ns.ID()] = true
+			namespaces = append(namespaces, ns)
 		}
 	}
 	if failed > 0 {
-		return paths, errorIn(Proc, fmt.Errorf("%d processes: the first error is: %w", failed, firstErr))
+		err = errorIn(Proc, fmt.Errorf("%d processes: the first error is: %w", failed, firstErr))
 	}
-	return paths, nil
+	return namespaces, err
+}
+
+// openUnless opens the network namespace of a process, or returns nil if seen contains it.
+func (d procDir) openUnless(seen map[netns.ID]bool, pid int) (*netns.NS, error) {
+	if id, err := d.namespace(pid); err != nil || seen[id] {
+		return nil, err
+	}
+	ns, err := netns.Open(d.netns(pid))
+	if err != nil {
+		return nil, err
+	}
+	if seen[ns.ID()] { // another process has got the process ID
+		return nil, ns.Close()
+	}
+	return ns, nil
 }
