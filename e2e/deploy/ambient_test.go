@@ -31,6 +31,7 @@ func TestProfileEnablesAmbientMode(t *testing.T) {
 		"{profile: ambient, platform: k3s, ambient: {}}":       "true",
 		"{profile: ambient, ambient: {enabled: null}}":         "true",
 		"{profile: ambient, cni: {ambient: {enabled: false}}}": "false",
+		"{ambient: null, cni: {ambient: {enabled: true}}}":     "true",
 	} {
 		deployed, _ := render(t, values, deploy.Options{})
 		if got := deployed.environment(t)["AMBIENT_ENABLED"]; got != want {

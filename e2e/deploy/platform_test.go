@@ -142,6 +142,11 @@ func TestGKEIsRecognized(t *testing.T) {
 	if got := settingsOf(t, deployed).Bin; got != "/var/lib/rancher/k3s/data/cni" {
 		t.Errorf("plugin directory %s, want the directory of k3s, because platform is set", got)
 	}
+	// Without a platform, istio-cni's chart uses this value.
+	deployed, _ = render(t, "{cniBinDir: /opt/cni/bin}", deploy.Options{Kubernetes: "v1.33.4-gke.1245000"})
+	if got := settingsOf(t, deployed).Bin; got != "/opt/cni/bin" {
+		t.Errorf("plugin directory %s, want the value", got)
+	}
 }
 
 // A NetworkAttachmentDefinition without a spec makes Multus search for a configuration of the same

@@ -9,16 +9,18 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- end -}}
 {{- /* In istio-cni's chart, profiles and platforms set values under cni, which take precedence over the same values outside of cni. */ -}}
 {{- $cni := $.given.cni | default dict -}}
+{{- if $v.platform -}}
 {{- range $key, $default := dict "cniBinDir" "/opt/cni/bin" "cniConfDir" "/etc/cni/net.d" "cniNetnsDir" "/var/run/netns" "chained" true "provider" "default" -}}
 {{- $own := index $.platform $key -}}
 {{- if and (eq (toString (index $.given $key)) (toString $default)) (kindIs "invalid" (index $cni $key)) (ne (toString $own) (toString $default)) -}}
 {{- $errors = append $errors (printf "%s %v: istio-cni's chart ignores this value with platform=%s, and uses %v; omit it, or set cni.%s" $key $default $v.platform $own $key) -}}
 {{- end -}}
 {{- end -}}
-{{- if and $.platform.quota (eq (toString $.given.resourceQuotas.enabled) "false") (kindIs "invalid" (dig "resourceQuotas" "enabled" nil $cni)) -}}
+{{- end -}}
+{{- if and $.platform.quota (eq (toString ($.given.resourceQuotas | default dict).enabled) "false") (kindIs "invalid" (dig "resourceQuotas" "enabled" nil $cni)) -}}
 {{- $errors = append $errors (printf "resourceQuotas.enabled false: istio-cni's chart ignores this value with platform=%s; omit it, or set cni.resourceQuotas.enabled" $v.platform) -}}
 {{- end -}}
-{{- if and (eq (coalesce $v.profile $v.global.profile | default "") "ambient") (eq (toString $.given.ambient.enabled) "false") (kindIs "invalid" (dig "ambient" "enabled" nil $cni)) -}}
+{{- if and (eq (coalesce $v.profile $v.global.profile | default "") "ambient") (eq (toString ($.given.ambient | default dict).enabled) "false") (kindIs "invalid" (dig "ambient" "enabled" nil $cni)) -}}
 {{- $errors = append $errors "ambient.enabled false: istio-cni's chart ignores this value with profile=ambient, and enables ambient mode; omit it, or omit profile, or set cni.ambient.enabled" -}}
 {{- end -}}
 {{- $taint := dict -}}
