@@ -50,7 +50,7 @@ type Plugin struct {
 }
 
 // System returns the plugin of this machine. It reads pods from the node agent, and from the API
-// server if the agent gives no answer; it then passes the pod on to the agent.
+// server if the agent gives no answer, and then sends the pod to the agent.
 func System() *Plugin {
 	return &Plugin{
 		Source: func(c *config.Config) source.Source {
@@ -58,7 +58,7 @@ func System() *Plugin {
 				Kubeconfig: c.Kubeconfig, Timeout: c.APIBudget, RequestTimeout: c.APITryTimeout,
 			})
 			node := newAgentClient(c)
-			return source.Fallback(node, node.Passing(api))
+			return source.Fallback(node, node.ReportPods(api))
 		},
 		Agent:   func(c *config.Config) Agent { return newAgentClient(c) },
 		Backend: compat.Choose,

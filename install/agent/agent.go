@@ -174,8 +174,7 @@ func (a *Agent) prepareServing(element []byte) {
 		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },
 		Log:    a.reporter.logPluginLine, Added: a.reporter.countAdd,
-		Read:     a.podCache.Keep,
-		Answered: a.reporter.countAnswer,
+		PodFetched: a.podCache.Keep, Answered: a.reporter.countAnswer,
 		Failed: func(err error) {
 			a.options.Log.Warn("a request on the agent's socket failed", zap.Error(err))
 		},

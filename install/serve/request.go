@@ -67,8 +67,8 @@ func (s *Server) serve(conn *net.UnixConn) error {
 // notify handles requests that are not answered: log lines, reports of ADD, and pods.
 func (s *Server) notify(r *agent.Request) error {
 	if r.Verb == agent.NotifyPod {
-		if err := s.options.Read(r.Pod); err != nil {
-			return fmt.Errorf("read: %w", err)
+		if err := s.options.PodFetched(r.Pod); err != nil {
+			return fmt.Errorf("fetched: %w", err)
 		}
 		return nil
 	}

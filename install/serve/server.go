@@ -57,9 +57,9 @@ type Options struct {
 	Log func(line []byte)
 	// Added is called with each valid report of an ADD.
 	Added func(agent.Add)
-	// Read is called with the JSON of each pod that the plugin has read from the API server. An
-	// error means that the JSON is invalid.
-	Read func(pod []byte) error
+	// PodFetched is called with the JSON of each pod that the plugin has requested from the API
+	// server. An error means that the JSON is invalid.
+	PodFetched func(pod []byte) error
 	// Answered is called with the outcome and the duration of each query.
 	Answered func(Outcome, time.Duration)
 	// Failed is called with errors for the log, such as a client that is not root, an invalid

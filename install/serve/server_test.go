@@ -122,16 +122,16 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 	env.wait(t, "add web success redirect nft 1ms 7")
 }
 
-// TestPodsOfThePluginArePassedOn checks that a pod that the plugin has read from the API server
+// TestFetchedPodsAreReported checks that a pod that the plugin has requested from the API server
 // reaches the agent.
-func TestPodsOfThePluginArePassedOn(t *testing.T) {
+func TestFetchedPodsAreReported(t *testing.T) {
 	received := make(chan string, 1)
 	env := start(t, socket(t), serve.Options{
-		Objects: echo, Read: func(pod []byte) error { received <- string(pod); return nil },
+		Objects: echo, PodFetched: func(pod []byte) error { received <- string(pod); return nil },
 	})
 	apiServer := env.client() // implements source.Source, as the source for the API server does
 	ref := source.Ref{Namespace: "default", Name: "web", UID: "a"}
-	if _, err := env.client().Passing(apiServer).Pod(t.Context(), ref); err != nil {
+	if _, err := env.client().ReportPods(apiServer).Pod(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
 	if pod := <-received; !strings.Contains(pod, `"name":"web","uid":"a"`) {
@@ -187,6 +187,16 @@ func TestInvalidRequests(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an invalid pod", func(t *testing.T) {
+		env := start(t, socket(t), serve.Options{
+			Objects: echo, PodFetched: func([]byte) error { return errors.New("no UID") },
+		})
+		request := []byte(`{"version":1,"verb":"fetched","pod":{}}`)
+		if answer := exchange(t, env.path, agent.AppendFrame(nil, request)); answer != "" {
+			t.Errorf("answer %q, want none", answer)
+		}
+		env.wait(t, "fetched: no UID")
+	})
 	t.Run("a frame that is too long", func(t *testing.T) {
 		env := start(t, socket(t), serve.Options{Objects: echo})
 		if answer := exchange(t, env.path, []byte{0xff, 0xff, 0xff, 0xff}); answer != "" {

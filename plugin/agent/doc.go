@@ -1,7 +1,7 @@
 // Package agent is the protocol of the node agent's socket. The plugin reads pods through it
-// without an API call or a token, reports the results of its ADDs, and passes on the pods that it
-// had to read from the API server. The command rules locates
-// pods of the node through it. The package has few dependencies because that command links it.
+// without an API call or a token, and reports the results of its ADDs and the pods that it had to
+// request from the API server. The command rules locates pods of the node through it. The package
+// has few dependencies because that command links it.
 //
 // A [Caller] sends requests. Package client implements a source of pods with it. Package
 // install/serve is the server. [Request] and [Answer] are the messages; [AppendFrame] and

@@ -34,9 +34,9 @@ const (
 	AskEnroll Verb = "enrol"
 	NotifyLog Verb = "log" // Request.Line is a line of the plugin's log
 	NotifyAdd Verb = "add" // Request.Add is the report of an ADD
-	// NotifyPod passes on Request.Pod, which the plugin has read from the API server because the
+	// NotifyPod reports Request.Pod, which the plugin has requested from the API server because the
 	// agent had no answer.
-	NotifyPod Verb = "read"
+	NotifyPod Verb = "fetched"
 )
 
 // IsQuery reports whether a request with the verb is answered.

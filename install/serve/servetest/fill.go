@@ -33,8 +33,8 @@ func Fill(o serve.Options) serve.Options {
 	if o.Added == nil {
 		o.Added = func(agent.Add) {}
 	}
-	if o.Read == nil {
-		o.Read = func([]byte) error { return nil }
+	if o.PodFetched == nil {
+		o.PodFetched = func([]byte) error { return nil }
 	}
 	if o.Answered == nil {
 		o.Answered = func(serve.Outcome, time.Duration) {}

@@ -24,19 +24,19 @@ func (c *Client) Report(a agent.Add) error {
 	return c.send(agent.Request{Verb: agent.NotifyAdd, Add: &a})
 }
 
-// Passing returns a source of pods that passes each pod on to the agent, in at most 100 ms. The
-// agent keeps the pod, because it may need it in an outage of the API server that begins before the
-// agent lists the node's pods again. A pod that is too long for a request is not passed on.
-func (c *Client) Passing(s source.Source) source.Source { return passing{s, c} }
+// ReportPods returns a source that returns the pods of s, and sends each of them to the agent in at
+// most 100 ms. If the API server becomes unavailable again before the agent has listed the node's
+// pods, the agent answers with the pod. A pod that is too long for a request is not sent.
+func (c *Client) ReportPods(s source.Source) source.Source { return reportingSource{s, c} }
 
-// passing is the source that [Client.Passing] returns.
-type passing struct {
+// A reportingSource is the source that [Client.ReportPods] returns.
+type reportingSource struct {
 	source.Source
 	client *Client
 }
 
 // Pod implements [source.Source].
-func (p passing) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
+func (p reportingSource) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
 	pod, err := p.Source.Pod(ctx, ref)
 	if err != nil {
 		return pod, err
