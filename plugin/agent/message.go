@@ -48,6 +48,9 @@ func (v Verb) IsQuery() bool {
 	return false
 }
 
+// isNotification reports whether the verb is known, and a request with it is not answered.
+func (v Verb) isNotification() bool { return v == NotifyLog || v == NotifyAdd || v == NotifyPod }
+
 // A Request is a message to the agent.
 type Request struct {
 	Version int  `json:"version"`
@@ -65,9 +68,6 @@ type Request struct {
 	// Pod is the JSON of a [decide.Pod], for NotifyPod.
 	Pod json.RawMessage `json:"pod,omitempty"`
 }
-
-// isNotification reports whether a request with the verb is not answered.
-func (v Verb) isNotification() bool { return v == NotifyLog || v == NotifyAdd || v == NotifyPod }
 
 // CheckSupported returns an error unless this version of the protocol supports the request.
 func (r *Request) CheckSupported() error {

@@ -3,6 +3,7 @@ package podcache_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -107,6 +108,15 @@ func TestPodsOfThePluginOutlastAnOutage(t *testing.T) {
 		}
 		if found, _ := env.pod(web); found.Metadata.Labels["old"] != "" {
 			t.Errorf("Pod returns %+v, want the cached pod", found)
+		}
+		long := fmt.Sprintf(`{"metadata":{"namespace":"default","name":"long","uid":"d","labels":{"x":%q}}}`,
+			strings.Repeat("x", 32<<10))
+		if err := env.Keep([]byte(long)); err != nil {
+			t.Error(err)
+		}
+		longRef := source.Ref{Namespace: "default", Name: "long", UID: "d"}
+		if _, _, err := env.Pod(t.Context(), longRef); !source.IsUnavailable(err) {
+			t.Errorf("a pod that is too long for the cache: error %v, want the kind unavailable", err)
 		}
 		env.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
