@@ -19,9 +19,9 @@
 // its length in bytes, as a big-endian 32-bit number, and then its JSON. Both sides check the
 // peer's credentials (SO_PEERCRED) before they send or read data.
 //
-// Requests and answers carry a version. New fields may be added within a version; older peers
-// ignore them. An agent answers all versions up to its own, and refuses others with an error. After
-// a refusal the plugin asks the API server.
+// Requests and answers carry a version. New fields and verbs may be added within a version: older
+// peers ignore unknown fields, and older agents refuse unknown verbs. An agent answers all versions
+// up to its own, and refuses others with an error. After a refusal the plugin asks the API server.
 //
 // Frames are faster than HTTP on the same socket. In a process that has just started, on a busy
 // machine with two cores, the pod of an injected sidecar (3.4 kB of JSON) is received after 0.5 ms
