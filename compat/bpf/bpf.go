@@ -57,12 +57,13 @@ const (
 // A Filter is a filter of tc that is not an eBPF program. Like a program, it can drop, change or
 // redirect packets.
 type Filter struct {
-	Hook Hook // TCIngress or TCEgress
-	At   string
-	Kind string // the kind of the filter in tc, such as u32 or flower
+	Hook      Hook // TCIngress or TCEgress
+	Interface string
+	Parent    string // the argument "parent" of the command tc, such as 1:0
+	Kind      string // the kind of the filter in tc, such as u32 or flower
 }
 
-// A Listing contains the programs of a namespace, and other filters of tc, each kind at a hook
+// A Listing contains the programs of a namespace, and other filters of tc, each kind at a parent
 // once.
 type Listing struct {
 	Programs []Program

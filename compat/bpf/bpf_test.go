@@ -250,58 +250,75 @@ func tc(i netlink.Link, program *ebpf.Program) error {
 	})
 }
 
-// TestOtherFiltersOfTCAreListed covers filters of tc that are not programs, at ingress and, if the
-// kernel supports it, at a qdisc with classes.
+// TestOtherFiltersOfTCAreListed covers filters of tc that are not programs, at each kind of qdisc.
 func TestOtherFiltersOfTCAreListed(t *testing.T) {
-	ns := netnstest.NewPair(t).Pod
-	err := ns.Do(func() error {
-		i, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		index := i.Attrs().Index
-		err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-		}})
-		if err != nil {
-			return fmt.Errorf("qdisc clsact: %w", err)
-		}
-		egress := netlink.MakeHandle(1, 0)
-		err = netlink.QdiscAdd(netlink.NewPrio(netlink.QdiscAttrs{
-			LinkIndex: index, Handle: egress, Parent: netlink.HANDLE_ROOT,
-		}))
-		if errors.Is(err, unix.ENOENT) { // the kernel lacks the qdisc prio
-			egress, err = netlink.HANDLE_MIN_EGRESS, nil
-		}
-		if err != nil {
-			return fmt.Errorf("qdisc prio: %w", err)
-		}
-		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, egress} {
-			err := netlink.FilterAdd(&netlink.U32{
-				FilterAttrs: netlink.FilterAttrs{
-					LinkIndex: index, Parent: parent, Priority: 1, Protocol: unix.ETH_P_IP,
-				},
-				RedirIndex: index,
+	filter := func(hook bpf.Hook, parent string) bpf.Filter {
+		return bpf.Filter{Hook: hook, Interface: "eth0", Parent: parent, Kind: "u32"}
+	}
+	generic := func(kind string, parent uint32) netlink.Qdisc {
+		return &netlink.GenericQdisc{QdiscType: kind, QdiscAttrs: netlink.QdiscAttrs{
+			Handle: netlink.MakeHandle(0xffff, 0), Parent: parent,
+		}}
+	}
+	htb := netlink.QdiscAttrs{Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+	for name, tc := range map[string]struct {
+		qdisc   netlink.Qdisc
+		parents []uint32
+		want    []bpf.Filter
+	}{
+		"clsact": {
+			generic("clsact", netlink.HANDLE_CLSACT),
+			[]uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS},
+			[]bpf.Filter{filter(bpf.TCIngress, "ffff:fff2"), filter(bpf.TCEgress, "ffff:fff3")},
+		},
+		"ingress": {
+			generic("ingress", netlink.HANDLE_INGRESS), []uint32{netlink.MakeHandle(0xffff, 0)},
+			[]bpf.Filter{filter(bpf.TCIngress, "ffff:fff2")},
+		},
+		"htb": {
+			netlink.NewHtb(htb), []uint32{htb.Handle}, []bpf.Filter{filter(bpf.TCEgress, "1:0")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := netnstest.NewPair(t).Pod
+			err := ns.Do(func() error {
+				i, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				return addFilters(i.Attrs().Index, tc.qdisc, tc.parents)
 			})
-			if err != nil {
-				return fmt.Errorf("filter of parent %#x: %w", parent, err)
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+				t.Skipf("the kernel lacks the qdisc or the filter: %v", err)
 			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l := bpf.List(ns, "/proc"); !slices.Equal(l.Filters, tc.want) {
+				t.Errorf("got %+v, want the filters %+v", l, tc.want)
+			}
+		})
+	}
+}
+
+// addFilters adds a qdisc to an interface, and a filter to each of the parents.
+func addFilters(index int, qdisc netlink.Qdisc, parents []uint32) error {
+	qdisc.Attrs().LinkIndex = index
+	if err := netlink.QdiscAdd(qdisc); err != nil {
+		return fmt.Errorf("qdisc %s: %w", qdisc.Type(), err)
+	}
+	for _, parent := range parents {
+		err := netlink.FilterAdd(&netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{
+				LinkIndex: index, Parent: parent, Priority: 1, Protocol: unix.ETH_P_IP,
+			},
+			ClassId: netlink.MakeHandle(1, 1),
+		})
+		if err != nil {
+			return fmt.Errorf("filter of parent %#x: %w", parent, err)
 		}
-		return nil
-	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		t.Skipf("the kernel lacks a qdisc, a filter or an action: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []bpf.Filter{
-		{Hook: bpf.TCIngress, At: "interface eth0", Kind: "u32"},
-		{Hook: bpf.TCEgress, At: "interface eth0", Kind: "u32"},
-	}
-	if l := bpf.List(ns, "/proc"); !slices.Equal(l.Filters, want) {
-		t.Errorf("got %+v, want the filters %+v", l, want)
-	}
+	return nil
 }
 
 func TestNamespaceWithoutProcessesIsReported(t *testing.T) {

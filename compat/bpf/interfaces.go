@@ -59,16 +59,19 @@ func (l *Listing) addInterfaces() {
 // attached to the qdiscs clsact and ingress, or to a qdisc with classes, which sees outgoing
 // packets.
 func (l *Listing) addTCFilters(h *netlink.Handle, i netlink.Link, object string) {
-	l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
-	l.addFiltersOf(h, i, netlink.HANDLE_MIN_EGRESS, TCEgress, object)
 	qdiscs, err := h.QdiscList(i)
 	if err != nil {
 		l.addUnread("qdiscs of "+object, err)
 	}
 	for _, q := range qdiscs {
-		const clsact = 0xffff // also ingress
-		if major, _ := netlink.MajorMinor(q.Attrs().Handle); major != 0 && major != clsact {
-			l.addFiltersOf(h, i, q.Attrs().Handle, TCEgress, object)
+		switch handle := q.Attrs().Handle; {
+		case q.Type() == "clsact":
+			l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
+			l.addFiltersOf(h, i, netlink.HANDLE_MIN_EGRESS, TCEgress, object)
+		case q.Type() == "ingress": // lists its filters for each parent
+			l.addFiltersOf(h, i, netlink.HANDLE_MIN_INGRESS, TCIngress, object)
+		case handle != 0:
+			l.addFiltersOf(h, i, handle, TCEgress, object)
 		}
 	}
 }
@@ -79,14 +82,15 @@ func (l *Listing) addFiltersOf(
 ) {
 	filters, err := h.FilterList(i, parent)
 	if err != nil {
-		return // usually the interface has no such qdisc
+		return // a qdisc without classes has no filters
 	}
 	for _, f := range filters {
 		if p, ok := f.(*netlink.BpfFilter); ok {
 			l.addProgram(hook, object, uint32(p.Id))
 			continue
 		}
-		if other := (Filter{hook, object, f.Type()}); !slices.Contains(l.Filters, other) {
+		other := Filter{hook, i.Attrs().Name, netlink.HandleStr(parent), f.Type()}
+		if !slices.Contains(l.Filters, other) {
 			l.Filters = append(l.Filters, other)
 		}
 	}

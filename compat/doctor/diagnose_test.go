@@ -690,13 +690,13 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 		{
 			"a filter of tc",
 			Facts{Programs: bpf.Listing{Filters: []bpf.Filter{{
-				Hook: bpf.TCIngress, At: "interface eth0", Kind: "u32",
+				Hook: bpf.TCIngress, Interface: "eth0", Parent: "ffff:fff2", Kind: "u32",
 			}}}},
 			Finding{
 				Topic: "programs", Severity: Warning,
 				Summary: "a filter of tc of kind u32 runs at tc_ingress of interface eth0: it can drop, change or redirect packets " +
 					"before Sluice's rules see them",
-				Next: "tc filter show prints its details",
+				Next: "tc filter show dev eth0 parent ffff:fff2 in the namespace prints its details",
 			},
 		},
 		{

@@ -53,8 +53,11 @@ func (d *diagnosis) checkPrograms() {
 	}
 	for _, f := range d.Programs.Filters {
 		effect := effects[f.Hook]
-		d.add("programs", effect.severity, fmt.Sprintf("a filter of tc of kind %s runs at %s of %s: %s",
-			f.Kind, f.Hook, f.At, effect.text), "tc filter show prints its details")
+		d.add("programs", effect.severity, fmt.Sprintf(
+			"a filter of tc of kind %s runs at %s of interface %s: %s", f.Kind, f.Hook, f.Interface,
+			effect.text),
+			fmt.Sprintf("tc filter show dev %s parent %s in the namespace prints its details",
+				f.Interface, f.Parent))
 	}
 	switch {
 	case len(d.Programs.Unread) > 0:
