@@ -54,7 +54,7 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 			difference := fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s",
 				i+1, model, kernel)
 			if o.mayBeForged = strings.HasPrefix(kernel, legacyOrigin); o.mayBeForged {
-				difference += ", or a rule that logs forged this step"
+				difference += " (a rule with the target NFLOG or LOG can forge this report)"
 			}
 			o.Differences = append(o.Differences, difference)
 		}

@@ -215,7 +215,7 @@ func TestOutcomeOfAForgedStepIsUncertain(t *testing.T) {
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 	o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
 	if !ok || !strings.HasPrefix(o.Message, "uncertain: captured") || len(o.Differences) != 1 ||
-		!strings.HasSuffix(o.Differences[0], ", or a rule that logs forged this step") {
+		!strings.HasSuffix(o.Differences[0], " can forge this report)") {
 		t.Errorf("matched %v, message %q, differences %q; want an uncertain outcome", ok, o.Message, o.Differences)
 	}
 }

@@ -33,11 +33,13 @@ func (s *system) print(lines string, d document) error {
 	return systemError(err)
 }
 
+// special matches color codes and all other characters that may not be printable.
+var special = regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
+
 // printText writes lines of text to stdout. It makes them printable except for color codes, because
 // a text may contain a name that a program in the namespace has chosen. A newline in a name must
 // have been replaced before: see [text.Printable].
 func (s *system) printText(lines string) error {
-	special := regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
 	lines = special.ReplaceAllStringFunc(lines, func(found string) string {
 		if bool(s.color) && strings.HasSuffix(found, "m") {
 			return found
