@@ -272,7 +272,8 @@ func TestOtherFiltersOfTCAreListed(t *testing.T) {
 			[]bpf.Filter{filter(bpf.TCIngress, "ffff:fff2"), filter(bpf.TCEgress, "ffff:fff3")},
 		},
 		"ingress": {
-			generic("ingress", netlink.HANDLE_INGRESS), []uint32{netlink.MakeHandle(0xffff, 0)},
+			generic("ingress", netlink.HANDLE_INGRESS),
+			[]uint32{netlink.MakeHandle(0xffff, 0)},
 			[]bpf.Filter{filter(bpf.TCIngress, "ffff:fff2")},
 		},
 		"htb": {
