@@ -1,0 +1,63 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// TestPodsOfTheAPIServerAreReportedToTheAgent checks that the plugin sends a pod to the agent if
+// the agent could not answer, and only the API server returned the pod.
+func TestPodsOfTheAPIServerAreReportedToTheAgent(t *testing.T) {
+	netnstest.RequireRoot(t) // the agent's socket must belong to root
+	server := apiservertest.Start(t)
+	server.Put(`{"metadata":{"namespace":"default","name":"web","uid":"a"}}`)
+	requests := make(chan agent.Request, 2)
+	socket := agenttest.Listen(t, func(c *net.UnixConn) {
+		var r agent.Request
+		if text, err := agent.ReadFrame(c, agent.MaxRequest); err != nil || json.Unmarshal(text, &r) != nil {
+			t.Errorf("request %s, error %v", text, err)
+		}
+		requests <- r
+	})
+	runDir := t.TempDir()
+	link := agent.SocketIn(runDir)
+	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(socket, link); err != nil {
+		t.Fatal(err)
+	}
+	s := plugin.System().Source(&config.Config{
+		RunDir: runDir, Kubeconfig: server.Kubeconfig(),
+		APIBudget: 5 * time.Second, APITryTimeout: 5 * time.Second,
+	})
+	defer s.Close()
+	ref := source.Ref{Namespace: "default", Name: "web", UID: "a"}
+	if pod, err := s.Pod(t.Context(), ref); err != nil || pod.Metadata.UID != "a" {
+		t.Fatalf("Pod returns %+v, error %v", pod, err)
+	}
+	if r := <-requests; r.Verb != agent.GetPod {
+		t.Errorf("the first request has the verb %q, want %q", r.Verb, agent.GetPod)
+	}
+	select {
+	case r := <-requests:
+		var pod struct{ Metadata struct{ UID string } }
+		if err := json.Unmarshal(r.Pod, &pod); r.Verb != agent.NotifyPod || err != nil || pod.Metadata.UID != "a" {
+			t.Errorf("the second request has the verb %q and the pod %s", r.Verb, r.Pod)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the agent did not receive the pod")
+	}
+}
