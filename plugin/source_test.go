@@ -26,7 +26,8 @@ func TestPodsOfTheAPIServerAreReportedToTheAgent(t *testing.T) {
 	requests := make(chan agent.Request, 2)
 	socket := agenttest.Listen(t, func(c *net.UnixConn) {
 		var r agent.Request
-		if text, err := agent.ReadFrame(c, agent.MaxRequest); err != nil || json.Unmarshal(text, &r) != nil {
+		text, err := agent.ReadFrame(c, agent.MaxRequest)
+		if err != nil || json.Unmarshal(text, &r) != nil {
 			t.Errorf("request %s, error %v", text, err)
 		}
 		requests <- r
@@ -54,7 +55,8 @@ func TestPodsOfTheAPIServerAreReportedToTheAgent(t *testing.T) {
 	select {
 	case r := <-requests:
 		var pod struct{ Metadata struct{ UID string } }
-		if err := json.Unmarshal(r.Pod, &pod); r.Verb != agent.NotifyPod || err != nil || pod.Metadata.UID != "a" {
+		err := json.Unmarshal(r.Pod, &pod)
+		if r.Verb != agent.NotifyPod || err != nil || pod.Metadata.UID != "a" {
 			t.Errorf("the second request has the verb %q and the pod %s", r.Verb, r.Pod)
 		}
 	case <-time.After(5 * time.Second):
