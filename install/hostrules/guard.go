@@ -81,7 +81,7 @@ type Guard struct {
 	backend         compat.BackendName
 	comparedAt      time.Time     // time of the last comparison that found the rules as desired
 	repairs         *rate.Limiter // limits repairs that no change of the desired rules requires
-	contestedAt     time.Time     // time of the last postponed repair; zero if there was none
+	conflictAt      time.Time     // time of the last postponed repair; zero if there was none
 	uninstalled     bool
 }
 
@@ -219,7 +219,7 @@ func (g *Guard) parameters() (rules.AmbientHost, uint64) {
 
 // reconcile brings the rules to the desired state. It does nothing before Replace and after
 // Uninstall. The caller holds g.rulesMu. event is the event that caused the call, or nil. Unless
-// urgent is set, a repair may be postponed; the error is then a [contestedError].
+// urgent is set, a repair may be postponed; the error is then a [conflictError].
 func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	g.mu.Lock()
 	loaded := g.loaded
@@ -228,12 +228,12 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 		return nil
 	}
 	err := g.options.Do(func() error { return g.reconcileInNode(event, urgent) })
-	contested := new(contestedError)
-	switch isContested := errors.As(err, &contested); {
-	case isContested && g.err != nil && !errors.As(g.err, &contested):
+	conflict := new(conflictError)
+	switch isConflict := errors.As(err, &conflict); {
+	case isConflict && g.err != nil && !errors.As(g.err, &conflict):
 		return g.err // the last repair failed, so that there is no conflict yet
-	case isContested:
-		g.reportContested(event)
+	case isConflict:
+		g.reportConflict(event)
 	case err != nil && (g.err == nil || g.err.Error() != err.Error()):
 		g.options.Report(Report{Kind: Failed, Err: err})
 	}
@@ -241,16 +241,16 @@ func (g *Guard) reconcile(event *watch.Event, urgent bool) error {
 	return err
 }
 
-// reportContested reports a postponed repair, unless another one was postponed less than
-// contestedReset before.
-func (g *Guard) reportContested(event *watch.Event) {
+// reportConflict reports a postponed repair, unless another one was postponed less than
+// conflictReset before.
+func (g *Guard) reportConflict(event *watch.Event) {
 	now := time.Now()
-	if g.contestedAt.IsZero() || now.Sub(g.contestedAt) > contestedReset {
-		r := Report{Kind: Contested}
+	if g.conflictAt.IsZero() || now.Sub(g.conflictAt) > conflictReset {
+		r := Report{Kind: Conflict}
 		r.setProcess(event)
 		g.options.Report(r)
 	}
-	g.contestedAt = now
+	g.conflictAt = now
 }
 
 // reconcileInNode does the work of reconcile. The calling thread is in the node's namespaces.
@@ -272,7 +272,7 @@ func (g *Guard) reconcileInNode(event *watch.Event, urgent bool) error {
 	}
 	if len(found.Differences) > 0 {
 		if sameRules && !g.repairs.Allow() && !urgent {
-			return &contestedError{}
+			return &conflictError{}
 		}
 		applied, err := g.apply(rs, found.Snapshot)
 		if compat.IsNotSupported(err) && !g.matchesUser &&

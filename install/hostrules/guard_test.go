@@ -246,14 +246,14 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 	env.run()
 	pods := addresses("10.0.0.1")
 	must(t, env.Replace(map[string][]netip.Addr{"a": pods}))
-	isContested := func() bool { return env.countReports(hostrules.Contested) > 0 }
+	isConflict := func() bool { return env.countReports(hostrules.Conflict) > 0 }
 	begin := time.Now()
 	remove := func() {
 		if env.hasRules("10.0.0.1") {
 			env.runOnNode("", "nft", "flush", "ruleset")
 		}
 	}
-	rulestest.Eventually(t, "the conflict is reported", func() bool { remove(); return isContested() })
+	rulestest.Eventually(t, "the conflict is reported", func() bool { remove(); return isConflict() })
 	if n := env.countReports(hostrules.Repaired); n < 3 {
 		t.Errorf("%d repairs before the first delay, want at least 3", n)
 	}
@@ -274,7 +274,7 @@ func TestAnotherProgramRemovesTheRulesRepeatedly(t *testing.T) {
 		return env.countReports(hostrules.Repaired) >= 5
 	})
 	repairs, seconds := env.countReports(hostrules.Repaired), int(time.Since(begin)/time.Second)
-	if repairs > 3+seconds+1 || env.countReports(hostrules.Contested) != 1 {
+	if repairs > 3+seconds+1 || env.countReports(hostrules.Conflict) != 1 {
 		t.Errorf("%d repairs in %d s, reports %v; want three and one per second, and one report of the conflict",
 			repairs, seconds, env.reports)
 	}
@@ -322,9 +322,9 @@ func TestAFailedRepairIsNotAConflict(t *testing.T) {
 	}
 	backend.fails.Store(false)
 	rulestest.Eventually(t, "the rules are restored", func() bool { return env.hasRules("10.0.0.1") })
-	if failed, contested := env.countReports(hostrules.Failed),
-		env.countReports(hostrules.Contested); failed != 1 || contested != 0 {
-		t.Errorf("%d reports of the failure and %d of a conflict, want 1 and none", failed, contested)
+	if failed, conflict := env.countReports(hostrules.Failed),
+		env.countReports(hostrules.Conflict); failed != 1 || conflict != 0 {
+		t.Errorf("%d reports of the failure and %d of a conflict, want 1 and none", failed, conflict)
 	}
 }
 

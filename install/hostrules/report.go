@@ -15,10 +15,10 @@ type ReportKind string
 const (
 	// Repaired: another program had changed or removed the rules, and the guard has restored them.
 	Repaired ReportKind = "repaired"
-	// Contested: another program changes or removes the rules repeatedly, and the guard restores
+	// Conflict: another program changes or removes the rules repeatedly, and the guard restores
 	// them at most once per second. It is reported again only after ten minutes without a delayed
 	// repair.
-	Contested ReportKind = "contested"
+	Conflict ReportKind = "conflict"
 	// Failed: the rules cannot be read or written. The guard tries again every second.
 	Failed ReportKind = "failed"
 	// KubeletChanged: the kubelet has another cgroup or user, and the rules were changed for it.
@@ -36,7 +36,7 @@ const (
 // A Report describes a change of the rules, or a problem with them.
 type Report struct {
 	Kind ReportKind
-	// Err is the reason for the report; nil for Repaired, Contested and KubeletChanged.
+	// Err is the reason for the report; nil for Repaired, Conflict and KubeletChanged.
 	Err error
 	// Process and PID name the process that last changed rules, if it is known.
 	Process string
@@ -51,7 +51,7 @@ func (r Report) Summary() string {
 	case Repaired:
 		return "the rules for probes of pods in ambient mode were changed by another program, " +
 			"and the agent has restored them"
-	case Contested:
+	case Conflict:
 		return "another program changes the rules for probes of pods in ambient mode repeatedly, " +
 			"and the agent restores them at most once per second, so probes may fail"
 	case Failed:
@@ -95,11 +95,11 @@ func (r *Report) setProcess(event *watch.Event) {
 	}
 }
 
-// contestedError is the error if the rules differ from the desired rules, and their repair was
+// conflictError is the error if the rules differ from the desired rules, and their repair was
 // postponed.
-type contestedError struct{}
+type conflictError struct{}
 
-func (*contestedError) Error() string {
+func (*conflictError) Error() string {
 	return "another program changes or removes the rules repeatedly; " +
 		"they are restored at most once per second"
 }

@@ -24,8 +24,8 @@ const (
 	// another program removes them repeatedly, they are missing for one to two seconds each time.
 	repairBurst  = 3
 	repairPeriod = time.Second
-	// contestedReset is the time without a postponed repair after which one is reported again.
-	contestedReset = 10 * time.Minute
+	// conflictReset is the time without a postponed repair after which one is reported again.
+	conflictReset = 10 * time.Minute
 	// defaultRestartTime is the default of [Options.RestartTime].
 	defaultRestartTime = 30 * time.Second
 )

@@ -23,11 +23,11 @@ var ambientMetrics = []Metric{
 	{
 		Name: "sluice_host_rules_events_total", Type: Counter,
 		Labels: []Label{{"event", []string{
-			"repaired", "contested", "failed", "kubelet-changed", "kubelet-missing", "by-user", "unwatched",
+			"repaired", "conflict", "failed", "kubelet-changed", "kubelet-missing", "by-user", "unwatched",
 		}}},
 		Help: "Events of the node's rules for probes of pods in ambient mode; " +
 			"repaired means that another program had changed them, " +
-			"contested that it does so repeatedly",
+			"conflict that it does so repeatedly",
 	},
 }
 
