@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // hostileName is a name that clears the terminal and forges a line of the output. The kernel
@@ -54,6 +55,10 @@ func addHostileTables(t *testing.T, ns *netns.NS) {
 	c.AddRule(&nftables.Rule{Table: table, Chain: output, Exprs: append(port,
 		&expr.Verdict{Kind: expr.VerdictJump, Chain: jumped.Name})})
 	c.AddRule(&nftables.Rule{Table: table, Chain: jumped, Exprs: []expr.Any{&expr.Notrack{}}})
+	received := base(hostileName+"4", nftables.ChainHookPrerouting, -310)
+	c.AddRule(&nftables.Rule{Table: table, Chain: received, Exprs: []expr.Any{
+		&expr.Verdict{Kind: expr.VerdictJump, Chain: jumped.Name},
+	}})
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,15 +79,8 @@ func TestNamesInTheNamespaceArePrintable(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	addHostileTables(t, ns)
-	const packet = "out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000"
-	for _, args := range [][]string{
-		{"show", "--netns", path, "--live"},
-		{"show", "--netns", path, "--live", "--format", "nft"},
-		{"explain", "--netns", path, "--live", packet},
-		slices.Concat([]string{"check"}, capture),
-		slices.Concat([]string{"doctor"}, capture),
-		slices.Concat([]string{"diff"}, capture),
-	} {
+	expectPrintable := func(args ...string) {
+		t.Helper()
 		stdout, stderr := run(args...)
 		if !strings.Contains(stdout, "forged") {
 			t.Errorf("%v: the output does not contain the name:\n%s%s", args, stdout, stderr)
@@ -94,8 +92,38 @@ func TestNamesInTheNamespaceArePrintable(t *testing.T) {
 			}
 		}
 	}
+	const packet = "out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000"
+	for _, args := range [][]string{
+		{"show", "--netns", path, "--live"},
+		{"show", "--netns", path, "--live", "--format", "nft"},
+		{"explain", "--netns", path, "--live", packet},
+		{"explain", "--netns", path, "--live", "in tcp 10.9.9.9:40000 > 10.244.1.5:443"},
+		slices.Concat([]string{"check"}, capture),
+		slices.Concat([]string{"doctor"}, capture),
+		slices.Concat([]string{"diff"}, capture),
+	} {
+		expectPrintable(args...)
+	}
 	stdout, _ := run("show", "--netns", path, "--live", "-o", "json")
 	if want := `"name": "a\u001b[2J\nforged2"`; !strings.Contains(stdout, want) {
 		t.Errorf("JSON %s\nwant %s", stdout, want)
+	}
+
+	addHostileChain(t, ns)
+	expectPrintable(slices.Concat([]string{"check"}, capture)...)
+}
+
+// addHostileChain adds a chain with a hostile name to Sluice's table.
+func addHostileChain(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &nftables.Table{Name: rules.TableName, Family: nftables.TableFamilyINet}
+	chain := c.AddChain(&nftables.Chain{Name: hostileName, Table: table})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Notrack{}}})
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
 	}
 }
