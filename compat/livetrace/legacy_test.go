@@ -200,23 +200,42 @@ func TestOutcomeOfAForgedStepIsUncertain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := func(table string) trace.Event {
-		return trace.Event{
-			Kind: trace.Rule, Family: rules.IPv4, Table: table, Chain: "PREROUTING", Number: 1,
-			Hook: rules.Prerouting, In: 2,
-			Header: &trace.Header{
-				Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.2:40000"),
-				Destination: netip.MustParseAddrPort("10.0.0.1:80"), Flags: rules.SYN,
-			},
-			State: rules.Untracked, HasState: true,
-		}
-	}
-	p := trace.Packet{Events: []trace.Event{event("raw"), event("nat")}}
+	p := trace.Packet{Events: []trace.Event{untrackedEvent("raw"), untrackedEvent("nat")}}
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 	o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
 	if !ok || !strings.HasPrefix(o.Message, "uncertain: captured") || len(o.Differences) != 1 ||
 		!strings.HasSuffix(o.Differences[0], " can forge this report)") {
 		t.Errorf("matched %v, message %q, differences %q; want an uncertain outcome", ok, o.Message, o.Differences)
+	}
+}
+
+// A packet without a reverse path contradicts what the model assumes, not the rules.
+func TestPathThatDependsOnAnAssumptionIsNotCompared(t *testing.T) {
+	ns := netnstest.New(t)
+	legacy(t, ns, "-t raw -A PREROUTING -m rpfilter --invert -j DROP")
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trace.Packet{Events: []trace.Event{untrackedEvent("raw")}}
+	o, ok := livetrace.Match(&live.Ruleset, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), true)
+	if !ok || len(o.Differences) > 0 ||
+		!strings.HasSuffix(o.NotCompared, "assumed: the route to the source uses the input interface: yes") {
+		t.Errorf("matched %v, not compared %q, differences %q; want not compared", ok, o.NotCompared, o.Differences)
+	}
+}
+
+// untrackedEvent returns the event of the first rule at prerouting in a table of iptables-legacy,
+// for an untracked packet.
+func untrackedEvent(table string) trace.Event {
+	return trace.Event{
+		Kind: trace.Rule, Family: rules.IPv4, Table: table, Chain: "PREROUTING", Number: 1,
+		Hook: rules.Prerouting, In: 2,
+		Header: &trace.Header{
+			Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.2:40000"),
+			Destination: netip.MustParseAddrPort("10.0.0.1:80"), Flags: rules.SYN,
+		},
+		State: rules.Untracked, HasState: true,
 	}
 }
 
