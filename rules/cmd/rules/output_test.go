@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 // fullDisk is a writer that always fails.
@@ -83,6 +84,22 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%s: exit code %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// TestPrintedTextIsPrintable checks that text keeps color codes only if the output has colors, and
+// no other control characters.
+func TestPrintedTextIsPrintable(t *testing.T) {
+	const text = "\x1b[31mé\x1b[0m\t\x1b[2J\u202e\xff\n"
+	for painter, want := range map[color.Painter]string{
+		true:  "\x1b[31mé\x1b[0m\t\ufffd[2J\ufffd\ufffd\n",
+		false: "\ufffd[31mé\ufffd[0m\t\ufffd[2J\ufffd\ufffd\n",
+	} {
+		out := new(strings.Builder)
+		s := system{stdout: out, color: painter}
+		if err := s.printText(text); err != nil || out.String() != want {
+			t.Errorf("color %t: got %q, error %v, want %q", painter, out, err, want)
 		}
 	}
 }
