@@ -16,10 +16,10 @@ import (
 const maxOverLoopback = 100
 
 // OverLoopback returns descriptions of the routes that send packets over the loopback interface, at
-// most 100. It omits routes to loopback addresses, and the routes that [ReadAll] returns if no other
-// policy rule looks up their table. It also omits routes to single addresses that the kernel adds
-// with the addresses of interfaces, if the first policy rule looks up the table local: packets to
-// these addresses then stay in the namespace, whatever their marks.
+// most 100. It omits routes to loopback addresses, and the routes that [ReadAll] returns if no
+// other policy rule looks up their table. It also omits routes to single addresses that the kernel
+// adds with the addresses of interfaces, if the first policy rule looks up the table local: packets
+// to these addresses then stay in the namespace, whatever their marks.
 func OverLoopback(ns *netns.NS) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
@@ -81,8 +81,8 @@ func isLookedUpByPlainRules(route localRoute, policyRules []foundRule) bool {
 	return isLookedUp
 }
 
-// ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the kernel
-// checks that it is unique, and has not added its route to the table local.
+// ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the
+// kernel checks that it is unique, and has not added its route to the table local.
 func ownAddresses(h *netlink.Handle, family rules.Family) (map[netip.Addr]bool, error) {
 	list, err := listAll("addresses", func() ([]netlink.Addr, error) {
 		return h.AddrList(nil, addressFamily(family))
@@ -96,8 +96,8 @@ func ownAddresses(h *netlink.Handle, family rules.Family) (map[netip.Addr]bool, 
 	return addresses, err
 }
 
-// isOfAddress reports whether the kernel, or a program that claims to be the kernel, added the route
-// to one of the addresses.
+// isOfAddress reports whether the kernel, or a program that claims to be the kernel, added the
+// route to one of the addresses.
 func isOfAddress(r netlink.Route, addresses map[netip.Addr]bool) bool {
 	if r.Dst == nil || r.Protocol != unix.RTPROT_KERNEL {
 		return false
