@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/text"
@@ -34,13 +35,15 @@ func (s *system) print(lines string, d document) error {
 }
 
 // special matches color codes and all other characters that may not be printable.
-var special = regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
+var special = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\x1b(\[[0-9]+m)?|[^\n\t\x1b -~]+`)
+})
 
 // printText writes lines of text to stdout. It makes them printable except for color codes, because
 // a text may contain a name that a program in the namespace has chosen. A newline in a name must
 // have been replaced before: see [text.Printable].
 func (s *system) printText(lines string) error {
-	lines = special.ReplaceAllStringFunc(lines, func(found string) string {
+	lines = special().ReplaceAllStringFunc(lines, func(found string) string {
 		if bool(s.color) && strings.HasSuffix(found, "m") {
 			return found
 		}
