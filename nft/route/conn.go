@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/internal/dump"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // open opens a route netlink socket in ns. The caller must close the handle.
@@ -41,6 +42,21 @@ func listAll[T any](objects string, read func() ([]T, error)) ([]T, error) {
 		return nil, fmt.Errorf("list %s: %w", objects, err)
 	}
 	return found, nil
+}
+
+// listRoutes returns the routes of a table, or of all tables if table is RT_TABLE_UNSPEC.
+func listRoutes(h *netlink.Handle, f rules.Family, table uint32) ([]netlink.Route, error) {
+	return listAll("routes", func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(addressFamily(f), &netlink.Route{Table: int(table)},
+			netlink.RT_FILTER_TABLE)
+	})
+}
+
+// listAddrs returns the addresses of all interfaces.
+func listAddrs(h *netlink.Handle, f rules.Family) ([]netlink.Addr, error) {
+	return listAll("addresses", func() ([]netlink.Addr, error) {
+		return h.AddrList(nil, addressFamily(f))
+	})
 }
 
 // localAddr returns the local address in a. It returns false if a contains no IP address.

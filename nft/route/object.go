@@ -108,10 +108,7 @@ func (r localRoute) exists(h *netlink.Handle) (bool, error) {
 
 // list returns all routes of the table.
 func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
-	return listAll("routes", func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(addressFamily(r.ipFamily), &netlink.Route{Table: int(r.table)},
-			netlink.RT_FILTER_TABLE)
-	})
+	return listRoutes(h, r.ipFamily, r.table)
 }
 
 // equals reports whether the route found in the table is this route.
@@ -159,9 +156,7 @@ func (a loopbackAddr) remove(h *netlink.Handle) error { return h.AddrDel(nil, a.
 
 // exists reports whether lo has the address.
 func (a loopbackAddr) exists(h *netlink.Handle) (bool, error) {
-	list, err := listAll("addresses", func() ([]netlink.Addr, error) {
-		return h.AddrList(nil, addressFamily(a.family()))
-	})
+	list, err := listAddrs(h, a.family())
 	return slices.ContainsFunc(list, func(found netlink.Addr) bool {
 		ip, _ := localAddr(found)
 		return ip == netip.Addr(a) && found.LinkIndex == netns.LoopbackIndex

@@ -20,43 +20,33 @@ const maxOverLoopback = 100
 // other policy rule looks up their table. It also omits routes to single addresses that the kernel
 // adds with the addresses of interfaces, if the first policy rule looks up the table local: packets
 // to these addresses then stay in the namespace, whatever their marks.
-func OverLoopback(ns *netns.NS) ([]string, error) {
-	h, err := open(ns)
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	policyRules, err := readRules(h)
-	if err != nil {
-		return nil, err
-	}
-	var texts []string
-	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-		routes, err := listAll("routes", func() ([]netlink.Route, error) {
-			return h.RouteListFiltered(addressFamily(family),
-				&netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-		})
-		if err != nil {
-			return nil, err
-		}
-		addresses, err := ownAddresses(h, family)
-		if err != nil {
-			return nil, err
-		}
-		localIsFirst := looksUpLocalFirst(policyRules, family)
-		for _, r := range routes {
-			own := localRoute{family, uint32(r.Table)}
-			isModeled := own.equals(r) && isLookedUpByPlainRules(own, policyRules)
-			if !isOverLoopback(r) || isModeled || localIsFirst && isOfAddress(r, addresses) {
-				continue
+func OverLoopback(ns *netns.NS) (texts []string, err error) {
+	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) error {
+		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+			routes, err := listRoutes(h, family, unix.RT_TABLE_UNSPEC)
+			if err != nil {
+				return err
 			}
-			if len(texts) == maxOverLoopback {
-				return texts, nil
+			addresses, err := ownAddresses(h, family)
+			if err != nil {
+				return err
 			}
-			texts = append(texts, routeText(own, r))
+			localIsFirst := looksUpLocalFirst(policyRules, family)
+			for _, r := range routes {
+				own := localRoute{family, uint32(r.Table)}
+				isModeled := own.equals(r) && isLookedUpByPlainRules(own, policyRules)
+				if !isOverLoopback(r) || isModeled || localIsFirst && isOfAddress(r, addresses) {
+					continue
+				}
+				if len(texts) == maxOverLoopback {
+					return nil
+				}
+				texts = append(texts, routeText(own, r))
+			}
 		}
-	}
-	return texts, nil
+		return nil
+	})
+	return texts, err
 }
 
 // looksUpLocalFirst reports whether the first policy rule of the family, if there is any, is the
@@ -84,9 +74,7 @@ func isLookedUpByPlainRules(route localRoute, policyRules []foundRule) bool {
 // ownAddresses returns the addresses of the interfaces. They include an IPv6 address while the
 // kernel checks that it is unique, and has not added its route to the table local.
 func ownAddresses(h *netlink.Handle, family rules.Family) (map[netip.Addr]bool, error) {
-	list, err := listAll("addresses", func() ([]netlink.Addr, error) {
-		return h.AddrList(nil, addressFamily(family))
-	})
+	list, err := listAddrs(h, family)
 	addresses := map[netip.Addr]bool{}
 	for _, a := range list {
 		if ip, ok := localAddr(a); ok {

@@ -22,71 +22,66 @@ import (
 // [rules.PolicyPriority], and routes in the tables that rules of this package look up.
 //
 // A kernel without IPv6 is not an error.
-func Read(ns *netns.NS) (rules.Routing, error) {
-	h, err := open(ns)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	defer h.Close()
-	policyRules, err := readRules(h)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	found, err := readRouting(h, policyRules, foundRule.isOwned)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	return found, addUnroutedAndForeign(h, policyRules, &found)
+func Read(ns *netns.NS) (found rules.Routing, err error) {
+	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) (err error) {
+		if found, err = readRouting(h, policyRules, foundRule.isOwned); err != nil {
+			return err
+		}
+		return addUnroutedAndForeign(h, policyRules, &found)
+	})
+	return found, err
 }
 
 // ReadAll returns the policy routes of any priority, including Istio's, and ::6. Of several policy
 // routes that differ only in their priority, it returns the first, because the others have no
 // effect.
-func ReadAll(ns *netns.NS) (rules.Routing, error) {
-	h, err := open(ns)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	defer h.Close()
-	policyRules, err := readRules(h)
-	if err != nil {
-		return rules.Routing{}, err
-	}
-	seen := map[rules.PolicyRoute]bool{}
-	return readRouting(h, policyRules, func(r foundRule) bool {
-		key := r.policy
-		key.Priority = 0
-		isFirst := r.isPlain && !seen[key]
-		seen[key] = seen[key] || r.isPlain
-		return isFirst
+func ReadAll(ns *netns.NS) (found rules.Routing, err error) {
+	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) (err error) {
+		seen := map[rules.PolicyRoute]bool{}
+		found, err = readRouting(h, policyRules, func(r foundRule) bool {
+			key := r.policy
+			key.Priority = 0
+			isFirst := r.isPlain && !seen[key]
+			seen[key] = seen[key] || r.isPlain
+			return isFirst
+		})
+		return err
 	})
+	return found, err
 }
 
 // Unmodeled returns descriptions of the policy rules that the routing from [ReadAll] does not
 // represent, and that may therefore route packets differently. It omits the rules that every new
 // namespace has (fib_default_rules_init in net/ipv4/fib_rules.c, fib6_rules_net_init in
 // net/ipv6/fib6_rules.c).
-func Unmodeled(ns *netns.NS) ([]string, error) {
+func Unmodeled(ns *netns.NS) (others []string, err error) {
+	err = withRules(ns, func(h *netlink.Handle, policyRules []foundRule) error {
+		found, err := readRouting(h, policyRules, func(r foundRule) bool { return r.isPlain })
+		if err != nil {
+			return err
+		}
+		for _, r := range policyRules {
+			if !r.isDefault() && !slices.Contains(found.Policies, r.policy) {
+				others = append(others, ruleText(r))
+			}
+		}
+		return nil
+	})
+	return others, err
+}
+
+// withRules calls f with a handle of the namespace and its policy rules.
+func withRules(ns *netns.NS, f func(h *netlink.Handle, policyRules []foundRule) error) error {
 	h, err := open(ns)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer h.Close()
 	policyRules, err := readRules(h)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found, err := readRouting(h, policyRules, func(r foundRule) bool { return r.isPlain })
-	if err != nil {
-		return nil, err
-	}
-	var others []string
-	for _, r := range policyRules {
-		if !r.isDefault() && !slices.Contains(found.Policies, r.policy) {
-			others = append(others, ruleText(r))
-		}
-	}
-	return others, nil
+	return f(h, policyRules)
 }
 
 // readRouting returns the policy routes of the selected rules, and ::6, if they exist.
