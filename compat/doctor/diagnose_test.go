@@ -451,7 +451,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"rules of istio-cni in ambient mode": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-ambient-mangle"}), Warning,
-			"has rules of istio-nftables", Works,
+			"has rules of istio-cni in ambient mode", Works,
 		},
 		"a table with a similar name that rules cleanup does not remove": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-other"}), OK,

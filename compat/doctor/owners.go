@@ -226,6 +226,8 @@ func (d *diagnosis) istioSeverity() Severity {
 // istioProgram returns the program of Istio that created rules of the table, or "".
 func istioProgram(t *rules.Table) string {
 	switch {
+	case nft.IsIstioTable(t) && strings.HasPrefix(t.Name, "istio-ambient-"):
+		return "istio-cni in ambient mode"
 	case nft.IsIstioTable(t):
 		return "istio-nftables"
 	case !istio.Find(t).IsZero():
@@ -238,7 +240,7 @@ func istioProgram(t *rules.Table) string {
 // such as " (of Docker)", or "" if the names show no owner.
 func ownerOf(t *rules.Table) string {
 	if nft.IsIstioTable(t) {
-		return " (of istio-nftables)"
+		return " (of " + istioProgram(t) + ")"
 	}
 	for _, c := range t.Chains {
 		for _, known := range []struct{ prefix, owner string }{
