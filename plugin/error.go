@@ -41,14 +41,14 @@ func cniError(code uint, message string, err error) *types.Error {
 }
 
 // shortLine returns the text as one line of at most maxLine bytes with printable characters.
-func shortLine(s string) string { return text.Truncate(text.Printable(s), maxLine) }
+func shortLine(s string) string { return text.Truncate(rules.Printable(s), maxLine) }
 
 // details returns the text of an error on one line, as the kubelet prints it, in at most maxDetails
 // bytes.
 func details(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	for i := range lines {
-		lines[i] = text.Printable(strings.TrimSpace(lines[i]))
+		lines[i] = rules.Printable(strings.TrimSpace(lines[i]))
 	}
 	return text.Truncate(strings.Join(lines, "; "), maxDetails)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/agent"
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A reporter writes log messages and metrics.
@@ -77,7 +77,7 @@ func (r *reporter) logPluginLine(line []byte) {
 			level = min(parsed, zapcore.ErrorLevel) // a message at level fatal would end the process
 		}
 	}
-	if entry := r.log.Check(level, "plugin: "+text.Printable(fields.Msg)); entry != nil {
+	if entry := r.log.Check(level, "plugin: "+rules.Printable(fields.Msg)); entry != nil {
 		entry.Write(zap.Any("plugin", json.RawMessage(line)))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // Reasons of events on pods, in addition to those of istio-cni.
@@ -56,7 +56,7 @@ func (r *auditRun) recordEvent(reason, message string) {
 	if r.orphaned {
 		message += " (the API server does not have the pod any more, but its sandbox exists)"
 	}
-	message = text.Printable(message) // table names are untrusted
+	message = rules.Printable(message) // table names are untrusted
 	if reason != reasonRepaired {
 		r.Log.Warn(message, zap.Stringer("pod", r.item.Ref), zap.String("reason", reason),
 			r.modeField())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // maxMessage is the maximum size of a message of ztunnel in bytes. Messages without an error have a
@@ -57,5 +58,5 @@ func decodeAck(data []byte) (string, error) {
 	if ack == nil {
 		return "", errors.New("a message of ztunnel is not an acknowledgement")
 	}
-	return text.Truncate(text.Printable(ack.GetError()), maxError), nil
+	return text.Truncate(rules.Printable(ack.GetError()), maxError), nil
 }

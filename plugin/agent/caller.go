@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A Caller sends requests to the node agent, each on its own connection. It is safe for concurrent
@@ -166,7 +166,7 @@ type Refusal struct {
 }
 
 // Error returns the agent's message on one line.
-func (r *Refusal) Error() string { return text.Printable(r.Text) }
+func (r *Refusal) Error() string { return rules.Printable(r.Text) }
 
 // IsNotFound reports whether the error means that the agent knows no such object.
 func IsNotFound(err error) bool {

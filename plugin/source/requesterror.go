@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // maxStatus is the maximum number of bytes that are read from the body of an error.
@@ -119,7 +120,7 @@ func shortQuote(s string) string { return text.Quote(s, 300) }
 // data from a server.
 type singleLine struct{ err error }
 
-func (e singleLine) Error() string { return text.Printable(text.Truncate(e.err.Error(), 600)) }
+func (e singleLine) Error() string { return rules.Printable(text.Truncate(e.err.Error(), 600)) }
 
 func (e singleLine) Unwrap() error { return e.err }
 

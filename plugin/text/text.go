@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/sluice-mesh/sluice/rules"
 )
 
 const ellipsis = "…"
@@ -19,10 +17,6 @@ func Truncate(text string, maxLen int) string {
 	// ToValidUTF8 removes the beginning of a character that was cut.
 	return strings.ToValidUTF8(text[:maxLen-len(ellipsis)], "") + ellipsis
 }
-
-// Printable returns the text as one line: it replaces each white space character with a space, and
-// each other character that is not printable with U+FFFD.
-func Printable(text string) string { return rules.Printable(text) }
 
 // Quote truncates a text to maxLen bytes and quotes it with Go's syntax.
 func Quote(text string, maxLen int) string { return strconv.Quote(Truncate(text, maxLen)) }

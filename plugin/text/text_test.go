@@ -3,7 +3,6 @@ package text_test
 import (
 	"strings"
 	"testing"
-	"unicode"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -25,12 +24,6 @@ func TestTruncate(t *testing.T) {
 		if got := text.Truncate(row.text, row.maxLen); got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
-	}
-}
-
-func TestPrintableIsOneLine(t *testing.T) {
-	if got := text.Printable("a\nb\x1b[1mß"); got != "a b\ufffd[1mß" {
-		t.Errorf("printable text %q, want one line with a replaced escape", got)
 	}
 }
 
@@ -58,11 +51,6 @@ func TestEveryMessageFits(t *testing.T) {
 		}
 		if !strings.HasPrefix(from, strings.TrimSuffix(cut, "…")) {
 			t.Errorf("%q is not a prefix of %q", cut, from)
-		}
-		if i := strings.IndexFunc(text.Printable(from), func(c rune) bool {
-			return !unicode.IsPrint(c) && c != utf8.RuneError
-		}); i >= 0 {
-			t.Errorf("byte %d of the result of Printable(%q) is not printable", i, from)
 		}
 	})
 }

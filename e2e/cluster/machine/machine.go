@@ -109,7 +109,6 @@ func (m *Machine) Reboot(ctx context.Context) error {
 }
 
 // StopService sends SIGKILL to a service and returns when it has ended. Init does not restart it.
-// SIGTERM would not end every service fast.
 func (m *Machine) StopService(ctx context.Context, name string) error {
 	_, err := m.call(ctx, request{Do: stopService, Service: name})
 	return err

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 const (
@@ -228,6 +229,6 @@ func namespaceOf(e Event) string {
 	return cmp.Or(e.About.Namespace, "default")
 }
 
-func messageOf(e Event) string { return text.Truncate(text.Printable(e.Message), maxMessage) }
+func messageOf(e Event) string { return text.Truncate(rules.Printable(e.Message), maxMessage) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

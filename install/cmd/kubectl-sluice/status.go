@@ -22,7 +22,7 @@ import (
 	clientexec "k8s.io/client-go/util/exec"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 const (
@@ -233,7 +233,7 @@ func agentPod(agents []corev1.Pod, node string) *corev1.Pod {
 		switch {
 		case p.Status.Phase == corev1.PodRunning:
 			return 0
-		case isRunning(p):
+		case isActive(p):
 			return 1
 		}
 		return 2
@@ -311,7 +311,7 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 			ready = "yes"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready,
-			text.Printable(cmp.Or(n.AgentVersion, "unknown")), countsText(n.Pods),
+			rules.Printable(cmp.Or(n.AgentVersion, "unknown")), countsText(n.Pods),
 			countsText(n.Drifts), countsText(n.Conflicts))
 	}
 	if err := table.Flush(); err != nil {
@@ -319,7 +319,7 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 	}
 	for _, n := range s.Nodes {
 		for _, r := range n.Reasons {
-			fmt.Fprintf(to, "%s: %s\n", n.Node, text.Printable(r))
+			fmt.Fprintf(to, "%s: %s\n", n.Node, rules.Printable(r))
 		}
 	}
 	if len(s.Versions) > 1 {
@@ -338,5 +338,5 @@ func countsText(counts map[string]int) string {
 			words = append(words, strconv.Itoa(counts[name])+" "+name)
 		}
 	}
-	return text.Printable(cmp.Or(strings.Join(words, ", "), "none"))
+	return rules.Printable(cmp.Or(strings.Join(words, ", "), "none"))
 }

@@ -93,7 +93,7 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 		if err != nil {
 			return nil, err
 		}
-		if !isRunning(&pod) {
+		if !isActive(&pod) {
 			return nil, badInput("pod %s/%s is not running: phase %s", t.namespace, t.name,
 				pod.Status.Phase)
 		}
@@ -153,15 +153,15 @@ func (c cluster) selectPods(
 		&list); err != nil {
 		return nil, err
 	}
-	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !isRunning(&p) })
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !isActive(&p) })
 	if len(pods) == 0 {
 		return nil, badInput("%s has no running pod", description)
 	}
 	return pods, nil
 }
 
-// isRunning reports whether the pod is on a node and has not ended.
-func isRunning(p *corev1.Pod) bool {
+// isActive reports whether the pod is on a node and has not ended.
+func isActive(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded &&
 		p.Status.Phase != corev1.PodFailed
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -135,7 +134,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.color.Paint(color.Red, title))
 	for _, message := range effect.Messages() {
-		fmt.Fprintf(b, "  %s\n", text.Printable(message))
+		fmt.Fprintf(b, "  %s\n", rules.Printable(message))
 	}
 	return b.String()
 }
@@ -158,7 +157,7 @@ func (s *system) differencesText(differences []rules.Difference) string {
 	for _, d := range grouped {
 		if d.Where != where {
 			where = d.Where
-			fmt.Fprintln(b, s.color.Paint(color.Bold, text.Printable(where)))
+			fmt.Fprintln(b, s.color.Paint(color.Bold, rules.Printable(where)))
 		}
 		fmt.Fprintln(b, s.differenceText(d))
 	}
@@ -168,7 +167,7 @@ func (s *system) differencesText(differences []rules.Difference) string {
 // differenceText describes a difference without its position.
 func (s *system) differenceText(d rules.Difference) string {
 	line := func(description, found string) string {
-		return fmt.Sprintf("  %-10s %s", description, text.Printable(found))
+		return fmt.Sprintf("  %-10s %s", description, rules.Printable(found))
 	}
 	switch d.Kind {
 	case rules.Missing:

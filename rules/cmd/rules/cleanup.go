@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -215,7 +214,7 @@ func (c cleanupResult) text() string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s%s:\n", heading, c.Namespace)
 	for _, line := range c.Removed {
-		fmt.Fprintf(b, "  %s\n", text.Printable(line))
+		fmt.Fprintf(b, "  %s\n", rules.Printable(line))
 	}
 	return b.String()
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -199,8 +198,8 @@ func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
 	fmt.Fprintf(b, "%s%s\n", s.color.Paint(verdictColor(verdict), string(verdict)), r.summary())
-	fmt.Fprintf(b, "  left   %s\n  right  %s\n", text.Printable(r.left.title()),
-		text.Printable(r.right.title()))
+	fmt.Fprintf(b, "  left   %s\n  right  %s\n", rules.Printable(r.left.title()),
+		rules.Printable(r.right.title()))
 	s.writeClasses(b, r)
 	for _, u := range r.Undecided {
 		s.writeUndecided(b, r, u)
@@ -220,7 +219,7 @@ func (s *system) diffText(r diffReport) string {
 	for _, side := range []*diffSide{r.left, r.right} {
 		for _, property := range side.undecided {
 			fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow,
-				text.Printable("cannot decide: "+side.name+": "+property)))
+				rules.Printable("cannot decide: "+side.name+": "+property)))
 		}
 	}
 	if len(r.Routing) > 0 {
@@ -310,14 +309,14 @@ func (s *system) writeClass(b *strings.Builder, r diffReport, c *diff.Class, dev
 	if deviations != "" {
 		title += " (known deviation " + deviations + ")"
 	}
-	fmt.Fprintln(b, s.color.Paint(color.Bold, text.Printable(title)))
+	fmt.Fprintln(b, s.color.Paint(color.Bold, rules.Printable(title)))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
 	fmt.Fprintf(b, "  left     %s\n           %s\n",
-		s.color.Paint(color.Red, text.Printable(c.Outcome.Left.Outcome.String())),
-		text.Printable(r.left.decidedBy(c.Outcome.Left)))
+		s.color.Paint(color.Red, rules.Printable(c.Outcome.Left.Outcome.String())),
+		rules.Printable(r.left.decidedBy(c.Outcome.Left)))
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
-		s.color.Paint(color.Green, text.Printable(c.Outcome.Right.Outcome.String())),
-		text.Printable(r.right.decidedBy(c.Outcome.Right)))
+		s.color.Paint(color.Green, rules.Printable(c.Outcome.Right.Outcome.String())),
+		rules.Printable(r.right.decidedBy(c.Outcome.Right)))
 	if c.Outcome.Left.Outcome.Undecided != "" && c.Outcome.Right.Outcome.Undecided != "" {
 		fmt.Fprintln(b, "  note     the outcomes are undecided, but differ for every result of what is"+
 			" unknown")
@@ -331,8 +330,8 @@ func (s *system) writeUndecided(b *strings.Builder, r diffReport, u diff.Undecid
 		name, side = "right", r.right
 	}
 	fmt.Fprintf(b, "\n%s\n", s.color.Paint(color.Yellow,
-		text.Printable("cannot decide: the answer depends on "+u.Text)))
-	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, text.Printable(side.locate(&u.Step)),
+		rules.Printable("cannot decide: the answer depends on "+u.Text)))
+	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, rules.Printable(side.locate(&u.Step)),
 		u.Witness)
 }
 
@@ -340,7 +339,7 @@ func (s *system) writeUndecided(b *strings.Builder, r diffReport, u diff.Undecid
 func (r diffReport) writeRemarks(b *strings.Builder) {
 	var lines []string
 	for _, n := range r.notCompared {
-		lines = append(lines, text.Printable("not compared: "+n))
+		lines = append(lines, rules.Printable("not compared: "+n))
 	}
 	for _, side := range []struct {
 		name   string

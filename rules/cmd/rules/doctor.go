@@ -9,7 +9,6 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/doctor"
 	"github.com/sluice-mesh/sluice/nft/netns"
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
@@ -150,9 +149,9 @@ func (s *system) doctorText(result doctorResult) string {
 		counts[f.Severity]++
 		fmt.Fprintf(b, "  %s  %-10s  %s\n",
 			s.color.Paint(severityColor(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
-			text.Printable(f.Summary))
+			rules.Printable(f.Summary))
 		if f.Next != "" {
-			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", text.Printable(f.Next))
+			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", rules.Printable(f.Next))
 		}
 	}
 	message := result.Verdict.Message()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // The exit codes, which scripts rely on.
@@ -120,5 +120,5 @@ func (s *system) notice(d document, line string) {
 		_, _ = s.stderr.Write(object)
 		return
 	}
-	fmt.Fprintf(s.stderr, "rules: %s\n", text.Printable(line))
+	fmt.Fprintf(s.stderr, "rules: %s\n", rules.Printable(line))
 }

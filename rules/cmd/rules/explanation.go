@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
@@ -23,7 +22,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintf(b, "  %s\n", hookText(pass.Packet))
 		writePass(b, pass)
 	}
-	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, text.Printable(outcomeSentence(trace.Outcome))))
+	fmt.Fprintln(b, "  "+s.color.Paint(color.Bold, rules.Printable(outcomeSentence(trace.Outcome))))
 	if sentence := deliveryText(trace); sentence != "" {
 		fmt.Fprintln(b, "  "+sentence)
 	}
@@ -35,10 +34,10 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		fmt.Fprintln(b, "  Assumed: "+property)
 	}
 	for _, o := range trace.Alternatives {
-		fmt.Fprintln(b, "  By chance: "+text.Printable(outcomeSentence(o)))
+		fmt.Fprintln(b, "  By chance: "+rules.Printable(outcomeSentence(o)))
 	}
 	if len(trace.DependsOn) > 0 {
-		fmt.Fprintln(b, "  This depends on: "+text.Printable(strings.Join(trace.DependsOn, "; ")))
+		fmt.Fprintln(b, "  This depends on: "+rules.Printable(strings.Join(trace.DependsOn, "; ")))
 	}
 	return b.String()
 }
@@ -48,7 +47,7 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 	notes := pass.Notes // in the order of the steps
 	writeNotes := func(before int) {
 		for ; len(notes) > 0 && notes[0].Before <= before; notes = notes[1:] {
-			fmt.Fprintf(b, "    %s\n", text.Printable(notes[0].String()))
+			fmt.Fprintf(b, "    %s\n", rules.Printable(notes[0].String()))
 		}
 	}
 	chain := ""
@@ -72,7 +71,7 @@ func writePass(b *strings.Builder, pass rules.Pass) {
 
 // chainName returns the name of the step's chain, with its table, as printable text.
 func chainName(step rules.Step) string {
-	return text.Printable(step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name)
+	return rules.Printable(step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name)
 }
 
 // hookText returns the hook and the interface of a packet.
@@ -93,7 +92,7 @@ func stepText(step rules.Step) string {
 	if step.Stopped != nil {
 		line += "  (ended at " + step.Stopped.String() + stoppedText(step.Stopped) + ")"
 	}
-	return text.Printable(line)
+	return rules.Printable(line)
 }
 
 // stoppedText returns the reason why a rule ended at the action.

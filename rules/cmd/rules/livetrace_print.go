@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -61,7 +60,7 @@ func (t *liveTracer) writeReproducer(o livetrace.Observation) (string, error) {
 // print prints a packet. known reports whether the sender is known. The process of the sender
 // chooses its name.
 func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, known bool) error {
-	sender.Name = text.Printable(sender.Name)
+	sender.Name = rules.Printable(sender.Name)
 	t.summary.add(o, sender, known)
 	direction, user := "in", ""
 	line := tracedPacket{
@@ -108,10 +107,10 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 func (t *liveTracer) packetText(line tracedPacket, o livetrace.Observation, user string) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, line.Direction, line.Protocol, line.From,
-		line.To, user, text.Printable(o.Message))
+		line.To, user, rules.Printable(o.Message))
 	if t.p.trace.verbose {
 		for _, step := range line.Path {
-			fmt.Fprintf(b, "    %s\n", text.Printable(shorten(step)))
+			fmt.Fprintf(b, "    %s\n", rules.Printable(shorten(step)))
 		}
 		switch line.Listener {
 		case "":
@@ -125,11 +124,11 @@ func (t *liveTracer) packetText(line tracedPacket, o livetrace.Observation, user
 		}
 		if o.NotCompared != "" {
 			fmt.Fprintf(b, "    not compared with the model: %s\n",
-				text.Printable(o.NotCompared))
+				rules.Printable(o.NotCompared))
 		}
 	}
 	for _, d := range o.Differences {
-		fmt.Fprintf(b, "    %s: please report, with %s\n", text.Printable(d),
+		fmt.Fprintf(b, "    %s: please report, with %s\n", rules.Printable(d),
 			cmp.Or(line.Reproducer, "the ruleset"))
 	}
 	return b.String()

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -131,7 +130,7 @@ func (s traceSummary) String() string {
 			cmp.Compare(x, y))
 	})
 	for _, message := range messages {
-		fmt.Fprintf(b, "  %5d  %s\n", packets[message], text.Printable(message))
+		fmt.Fprintf(b, "  %5d  %s\n", packets[message], rules.Printable(message))
 		for _, u := range s.Uncaptured {
 			if u.Message == message {
 				fmt.Fprintf(b, "         %5d  %s\n", u.Packets, u)

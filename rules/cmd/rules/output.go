@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A document is an object that a command prints as JSON. It is a struct without the fields
@@ -41,13 +41,13 @@ var special = sync.OnceValue(func() *regexp.Regexp {
 
 // printText writes lines of text to stdout. It makes them printable except for color codes, because
 // a text may contain a name that a program in the namespace has chosen. A newline in a name must
-// have been replaced before: see [text.Printable].
+// have been replaced before: see [rules.Printable].
 func (s *system) printText(lines string) error {
 	lines = special().ReplaceAllStringFunc(lines, func(found string) string {
 		if bool(s.color) && strings.HasSuffix(found, "m") {
 			return found
 		}
-		return text.Printable(found)
+		return rules.Printable(found)
 	})
 	_, err := io.WriteString(s.stdout, lines)
 	return systemError(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // locateTimeout limits a request to the node agent. The agent's own limit is 2.5 s, so that the
@@ -208,7 +209,7 @@ func decisionText(l *agent.Location) string {
 	if l.Message != "" {
 		line += ": " + l.Message
 	}
-	return text.Printable(line)
+	return rules.Printable(line)
 }
 
 // namespaceNotFound returns the error for a pod whose namespace was not found.

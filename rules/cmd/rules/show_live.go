@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -135,7 +134,7 @@ func (v *liveView) writeChain(
 	if b.Len() > 0 {
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(b, "Chain %s", text.Printable(table+" "+c.Name))
+	fmt.Fprintf(b, "Chain %s", rules.Printable(table+" "+c.Name))
 	if c.Base != nil {
 		fmt.Fprintf(b, " (%s)", strings.TrimSuffix(c.Base.String(), ";"))
 	}
@@ -143,7 +142,7 @@ func (v *liveView) writeChain(
 	fmt.Fprintf(b, "\n%s rule\n", v.columns("pkts", "bytes", "pkts/s", hasRates))
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		line := text.Printable(ruleText(r))
+		line := rules.Printable(ruleText(r))
 		key := ruleKey{table: table, chain: c.Name, text: line}
 		for _, seen := after[key]; seen; _, seen = after[key] {
 			key.n++

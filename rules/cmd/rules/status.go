@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/plugin/agent"
-	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
@@ -110,8 +110,8 @@ func (s *system) statusText(found *agent.Status) string {
 		verdict, code = "not ready", color.Red
 	}
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node),
-		s.color.Paint(code, verdict), text.Printable(found.Version), timeText(found.Time))
+	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", rules.Printable(found.Node),
+		s.color.Paint(code, verdict), rules.Printable(found.Version), timeText(found.Time))
 	for _, t := range found.Topics {
 		s.writeTopic(b, t)
 	}
@@ -123,8 +123,8 @@ func (s *system) statusText(found *agent.Status) string {
 		if e.Error != "" {
 			line += ": " + e.Error
 		}
-		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", timeText(e.Last), text.Printable(e.Level),
-			text.Printable(line), repetitionText(e))
+		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", timeText(e.Last), rules.Printable(e.Level),
+			rules.Printable(line), repetitionText(e))
 	}
 	return b.String()
 }
@@ -136,18 +136,18 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 		facts = []string{""}
 	}
 	state := s.color.Paint(topicColor(t.State),
-		fmt.Sprintf("%-7s", text.Printable(string(t.State))))
+		fmt.Sprintf("%-7s", rules.Printable(string(t.State))))
 	for i, fact := range facts {
 		if i > 0 {
 			state = fmt.Sprintf("%-7s", "")
 			t.Name = ""
 		}
 		fmt.Fprintln(b,
-			strings.TrimRight(fmt.Sprintf("  %s  %-7s  %s", state, text.Printable(t.Name),
-				text.Printable(fact)), " "))
+			strings.TrimRight(fmt.Sprintf("  %s  %-7s  %s", state, rules.Printable(t.Name),
+				rules.Printable(fact)), " "))
 	}
 	if t.Next != "" {
-		fmt.Fprintf(b, "  %-7s  %-7s  next: %s\n", "", "", text.Printable(t.Next))
+		fmt.Fprintf(b, "  %-7s  %-7s  next: %s\n", "", "", rules.Printable(t.Next))
 	}
 }
 
