@@ -53,7 +53,7 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 		default:
 			difference := fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s",
 				i+1, model, kernel)
-			if o.mayBeForged = strings.HasPrefix(kernel, legacyOrigin); o.mayBeForged {
+			if o.Uncertain = strings.HasPrefix(kernel, legacyOrigin); o.Uncertain {
 				difference += " (a rule with the target NFLOG or LOG can forge this report)"
 			}
 			o.Differences = append(o.Differences, difference)

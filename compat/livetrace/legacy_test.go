@@ -203,9 +203,31 @@ func TestOutcomeOfAForgedStepIsUncertain(t *testing.T) {
 	p := trace.Packet{Events: []trace.Event{untrackedEvent("raw"), untrackedEvent("nat")}}
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 	o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
-	if !ok || !strings.HasPrefix(o.Message, "uncertain: captured") || len(o.Differences) != 1 ||
+	if !ok || !strings.HasPrefix(o.Message, "uncertain: captured") || !o.Uncertain || len(o.Differences) != 1 ||
 		!strings.HasSuffix(o.Differences[0], " can forge this report)") {
 		t.Errorf("matched %v, message %q, differences %q; want an uncertain outcome", ok, o.Message, o.Differences)
+	}
+}
+
+// A pod can also prevent the comparison with the prediction, for example by closing its socket
+// before its owner is read.
+func TestOutcomeOfAStepThatIsNotComparedIsUncertain(t *testing.T) {
+	ns := netnstest.New(t)
+	legacy(t, ns, "-t nat -A OUTPUT -p tcp -j REDIRECT --to-ports 15001")
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := untrackedEvent("nat")
+	e.Chain, e.Hook, e.In, e.Out, e.State = "OUTPUT", rules.Output, 0, 2, rules.New
+	p := trace.Packet{Events: []trace.Event{e}}
+	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+	for ownerKnown, want := range map[bool]string{true: "captured: ", false: "uncertain: captured: "} {
+		o, ok := livetrace.Match(&live.Ruleset, p, packet, ownerKnown)
+		if !ok || !strings.HasPrefix(o.Message, want) || o.Uncertain == ownerKnown {
+			t.Errorf("owner known: %v: matched %v, message %q, uncertain %v, not compared %q, differences %q; want %q",
+				ownerKnown, ok, o.Message, o.Uncertain, o.NotCompared, o.Differences, want)
+		}
 	}
 }
 

@@ -47,11 +47,11 @@ type Observation struct {
 	// retransmitted SYN. The kernel does not evaluate NAT rules for such a packet. The outcome of
 	// the packet may therefore differ from the outcome of the connection.
 	Repeated bool
+	// Uncertain is set if the Outcome is based on a step of iptables-legacy that the model did not
+	// predict, or that was not compared with a prediction. A rule that logs can forge such a step:
+	// the kernel reports steps of iptables-legacy as log messages with a prefix.
+	Uncertain bool
 
-	// mayBeForged is set if Differences names a step of iptables-legacy that the model did not
-	// predict. A rule that logs can forge such a step: the kernel reports steps of iptables-legacy
-	// as log messages with a prefix.
-	mayBeForged bool
 	// markedBeforeConntrack is set if iptables-legacy marks packets for tracing before conntrack.
 	markedBeforeConntrack bool
 }
@@ -82,18 +82,24 @@ func Match(
 		// The connection may have existed before the packet. The events do not show this.
 		repeated := o
 		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil
-		repeated.mayBeForged = false
+		repeated.Uncertain = false
 		repeated.compare(rs, ownerKnown)
 		if len(repeated.Differences) == 0 && repeated.NotCompared == "" {
 			o = repeated
 			o.Repeated = true
 		}
 	}
-	if o.mayBeForged {
+	if o.NotCompared != "" && slices.ContainsFunc(o.Steps, isLegacyRule) {
+		o.Uncertain = true
+	}
+	if o.Uncertain {
 		o.Message = "uncertain: " + o.Message
 	}
 	return o, true
 }
+
+// isLegacyRule reports whether the step is a matching rule of iptables-legacy.
+func isLegacyRule(s Step) bool { return s.Event.Number > 0 && s.Index >= 0 }
 
 // isRepeated reports whether, according to the kernel, the connection existed before the packet. It
 // ignores the events of a packet on lo at prerouting, because the packet itself created the

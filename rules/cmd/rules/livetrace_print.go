@@ -24,6 +24,7 @@ type tracedPacket struct {
 	Process     string   `json:"process,omitempty"`
 	Container   string   `json:"container,omitempty"`
 	Outcome     string   `json:"outcome"`
+	Uncertain   bool     `json:"uncertain,omitempty"` // a rule may have forged the outcome
 	Message     string   `json:"message"`
 	Path        []string `json:"path"`
 	Listener    string   `json:"listener,omitempty"` // address, or "none"
@@ -67,7 +68,8 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		Time: o.Time.UTC().Format(timeFormat), Packet: o.Packet.String(),
 		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
 		To:      o.Packet.Destination.String(),
-		Outcome: string(o.Outcome), Message: o.Message, Path: append([]string{}, o.Path()...),
+		Outcome: string(o.Outcome), Uncertain: o.Uncertain, Message: o.Message,
+		Path:        append([]string{}, o.Path()...),
 		Differences: o.Differences, NotCompared: o.NotCompared,
 	}
 	if o.Packet.Hook == rules.Output {

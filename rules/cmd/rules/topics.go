@@ -179,9 +179,9 @@ trace       one object a line: a TracedPacket for each packet, a TracedAnswer fo
             at the end a TraceSummary
             (TracedPacket) time, packet (see rules explain), direction (in, out), protocol, from, to
             (before translation), uid, pid, process, container (of the sender), outcome (captured,
-            not-captured, dropped), message, path[] (the rules that it matched), listener (its
-            address, or none), differences[] (from the model), notCompared (the reason), reproducer
-            (a file)
+            not-captured, dropped), uncertain (a rule may have forged the outcome), message, path[]
+            (the rules that it matched), listener (its address, or none), differences[] (from the
+            model), notCompared (the reason), reproducer (a file)
             (TracedAnswer) time, protocol, from, to (of an earlier packet), answer (connected,
             refused, reset, answered, timed out), by (the destination after translation), mark and
             zone (of conntrack)
