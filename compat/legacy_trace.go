@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"go4.org/netipx"
-
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/trace"
@@ -129,13 +127,6 @@ func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
 
 // traceChain returns the chain that marks the packets that the filter selects.
 func traceChain(f rules.Family, o trace.Options) (encodedChain, error) {
-	conditions := traceConditions(o.Filter)
-	tcp := []rules.Match{
-		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
-		rules.MatchTCPFlags{
-			Mask: rules.FIN | rules.SYN | rules.RST | rules.ACK, Value: rules.SYN,
-		},
-	}
 	others := []rules.Match{rules.MatchProtocol{
 		Not: true, Protocols: []rules.Protocol{rules.TCP},
 	}}
@@ -143,8 +134,8 @@ func traceChain(f rules.Family, o trace.Options) (encodedChain, error) {
 		others = []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}}
 	}
 	chain := encodedChain{name: trace.Chain}
-	for _, protocol := range [][]rules.Match{tcp, others} {
-		r := rules.Rule{Matches: slices.Concat(protocol, conditions)}
+	for _, protocol := range [][]rules.Match{trace.FirstSegment(), others} {
+		r := rules.Rule{Matches: slices.Concat(protocol, o.Filter.Matches())}
 		rules.SortMatches(r.Matches)
 		withoutTarget, err := encodeRule(f, &r)
 		if err != nil {
@@ -170,10 +161,7 @@ func traceJumps(f rules.Family, filter trace.Filter) ([]jumpRule, error) {
 		}
 		jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: trace.Chain}}}
 		if position.hook == rules.Prerouting {
-			// A packet from lo has already traversed the chain OUTPUT, which marks it.
-			jump.Matches = []rules.Match{rules.MatchInterface{
-				Not: true, Names: []rules.InterfaceName{{Name: "lo"}},
-			}}
+			jump.Matches = []rules.Match{trace.NotFromLoopback()}
 		}
 		rule, err := encodeRule(f, &jump)
 		if err != nil {
@@ -182,34 +170,6 @@ func traceJumps(f rules.Family, filter trace.Filter) ([]jumpRule, error) {
 		jumps = append(jumps, jumpRule{chain: position.chain, rule: rule})
 	}
 	return jumps, nil
-}
-
-// traceConditions returns the conditions of a filter.
-func traceConditions(f trace.Filter) []rules.Match {
-	var list []rules.Match
-	addPort := func(side rules.Side, n uint16) {
-		if n != 0 {
-			list = append(list, rules.MatchPort{
-				Side: side, Ports: []rules.PortRange{{First: n, Last: n}},
-			})
-		}
-	}
-	if a := f.From.Addr(); a.IsValid() {
-		list = append(list, rules.MatchAddr{
-			Side: rules.Source, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)},
-		})
-	}
-	if a := f.To.Addr(); a.IsValid() {
-		list = append(list, rules.MatchAddr{
-			Side: rules.Destination, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)},
-		})
-	}
-	addPort(rules.Source, f.From.Port())
-	addPort(rules.Destination, cmp.Or(f.To.Port(), f.Port))
-	if f.UID != nil {
-		list = append(list, rules.MatchOwner{IDs: []rules.IDRange{{First: *f.UID, Last: *f.UID}}})
-	}
-	return list
 }
 
 // limitMatch returns a match that limits a rule to rate packets per second, with a burst of rate

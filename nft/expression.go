@@ -2,6 +2,7 @@ package nft
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -33,6 +34,19 @@ type expressions struct {
 	verdicts   []expr.Verdict
 	redirects  []expr.Redir
 	keys       []byte
+}
+
+// MatchExpressions returns the expressions of the matches of a rule in a table of the family inet. It
+// returns an error if nf_tables does not support a match, or if a match needs a set.
+func MatchExpressions(matches []rules.Match) ([]expr.Any, error) {
+	for _, m := range matches {
+		if needsSet(m) {
+			return nil, fmt.Errorf("the match %s needs a set", m)
+		}
+	}
+	x := expressions{family: rules.Inet}
+	err := x.addRule(&rules.Rule{Matches: matches}, nil)
+	return x.list, err
 }
 
 // reset removes all expressions and reuses their memory. The removed expressions must no longer be

@@ -402,3 +402,17 @@ func describe(list attributes) []string {
 func matchDestinationPorts(negated bool, text string) rules.MatchPort {
 	return rules.MatchPort{Side: rules.Destination, Not: negated, Ports: portList(text)}
 }
+
+// TestMatchExpressionsNeedNoSet checks that a match is refused if its expressions would refer to a
+// set, which MatchExpressions cannot create.
+func TestMatchExpressionsNeedNoSet(t *testing.T) {
+	one := rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80)}
+	list, err := MatchExpressions([]rules.Match{one})
+	if err != nil || len(list) != 2 {
+		t.Errorf("%s: %d expressions, error %v; want 2 expressions", one, len(list), err)
+	}
+	two := rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80, 443)}
+	if list, err := MatchExpressions([]rules.Match{two}); err == nil {
+		t.Errorf("%s: %d expressions, want an error", two, len(list))
+	}
+}

@@ -1,13 +1,15 @@
 package trace
 
 import (
-	"encoding/binary"
+	"cmp"
 	"net/netip"
+	"slices"
 
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"go4.org/netipx"
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -35,123 +37,69 @@ func (f Filter) HasHook(h rules.Hook) bool {
 	return f.Out == (h == rules.Output)
 }
 
-// expressions returns the expressions that match the selected packets at a hook.
-func (f Filter) expressions(h rules.Hook) []expr.Any {
-	var list []expr.Any
-	if h == rules.Prerouting {
-		// Exclude packets from lo. Local sockets sent them, and output selects them.
-		lo := append([]byte("lo"), make([]byte, unix.IFNAMSIZ-2)...)
-		list = append(list, meta(expr.MetaKeyIIFNAME), compare(expr.CmpOpNeq, lo))
-	}
-	list = append(list, addrPort(f.From, source4, source6, sourcePort)...)
-	list = append(list, addrPort(f.To, destination4, destination6, destinationPort)...)
-	if f.Port != 0 {
-		list = append(list, port(destinationPort, f.Port)...)
-	}
-	if f.UID != nil {
-		uid := binaryutil.NativeEndian.PutUint32(*f.UID)
-		list = append(list, meta(expr.MetaKeySKUID), compare(expr.CmpOpEq, uid))
-	}
-	return list
-}
-
-// addrPort returns the expressions that match an address and a port. offset4 and offset6 are the
-// offsets of the address in the IPv4 and the IPv6 header, and offsetPort is the offset of the port
-// in the transport header.
-func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any {
-	var list []expr.Any
-	if addr := a.Addr(); addr.IsValid() {
-		family, offset := byte(unix.NFPROTO_IPV4), offset4
-		if addr.Is6() {
-			family, offset = unix.NFPROTO_IPV6, offset6
+// Matches returns the conditions of the filter on packets at all hooks.
+func (f Filter) Matches() []rules.Match {
+	var list []rules.Match
+	add := func(s rules.Side, a netip.Addr, port uint16) {
+		if a.IsValid() {
+			list = append(list, rules.MatchAddr{
+				Side: s, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)},
+			})
 		}
-		bytes := addr.AsSlice()
-		list = append(list, meta(expr.MetaKeyNFPROTO), compare(expr.CmpOpEq, []byte{family}),
-			load(expr.PayloadBaseNetworkHeader, offset, uint32(len(bytes))),
-			compare(expr.CmpOpEq, bytes))
+		if port != 0 {
+			list = append(list, rules.MatchPort{Side: s, Ports: rules.Singles(port)})
+		}
 	}
-	if a.Port() != 0 {
-		list = append(list, port(offsetPort, a.Port())...)
+	add(rules.Source, f.From.Addr(), f.From.Port())
+	add(rules.Destination, f.To.Addr(), cmp.Or(f.To.Port(), f.Port))
+	if f.UID != nil {
+		list = append(list, rules.MatchOwner{IDs: rules.Singles(*f.UID)})
 	}
 	return list
 }
 
-// Offsets of the addresses in the IPv4 and the IPv6 header.
-const (
-	source4, destination4 = 12, 16
-	source6, destination6 = 8, 24
-)
+// NotFromLoopback returns the condition on packets at prerouting: packets from lo were sent by
+// local sockets, and are selected at output.
+func NotFromLoopback() rules.Match {
+	return rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}}
+}
 
-// Offsets of the ports in the transport header, which are equal for TCP, UDP, SCTP, DCCP and
-// UDP-Lite.
-const (
-	sourcePort      = 0
-	destinationPort = 2
-)
-
-// port returns the expressions that match the port at an offset of the transport header.
-func port(offset uint32, n uint16) []expr.Any {
-	return []expr.Any{
-		load(expr.PayloadBaseTransportHeader, offset, 2),
-		compare(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, n)),
+// FirstSegment returns the conditions on the first TCP segment of a connection.
+func FirstSegment() []rules.Match {
+	return []rules.Match{
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+		rules.MatchTCPFlags{
+			Mask: rules.FIN | rules.SYN | rules.RST | rules.ACK, Value: rules.SYN,
+		},
 	}
 }
 
-// register is the register of all expressions.
-const register = 1
-
-// meta returns the expression that loads a property of the packet.
-func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: register} }
-
-// load returns the expression that loads bytes of the packet. base is the header to which the
-// offset refers.
-func load(base expr.PayloadBase, offset, length uint32) expr.Any {
-	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}
-}
-
-// compare returns the expression that compares the loaded value with data.
-func compare(op expr.CmpOp, data []byte) expr.Any {
-	return &expr.Cmp{Op: op, Register: register, Data: data}
-}
-
-// firstSegment returns the expressions that match the first TCP segment of a connection.
-func firstSegment() []expr.Any {
-	const flagsOffset = 13 // in the TCP header
-	return []expr.Any{
-		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
-		load(expr.PayloadBaseTransportHeader, flagsOffset, 1),
-		and(1, []byte{byte(rules.FIN | rules.SYN | rules.RST | rules.ACK)}),
-		compare(expr.CmpOpEq, []byte{byte(rules.SYN)}),
+// firstPacket returns the conditions on packets of protocols other than TCP in the conntrack state
+// new.
+func firstPacket() []rules.Match {
+	return []rules.Match{
+		rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP}},
+		rules.MatchState{States: rules.States(rules.New)},
 	}
 }
 
-// firstPacket returns the expressions that match packets of protocols other than TCP in the
-// conntrack state new.
-func firstPacket() []expr.Any {
-	return []expr.Any{
-		meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpNeq, []byte{unix.IPPROTO_TCP}),
-		&expr.Ct{Key: expr.CtKeySTATE, Register: register},
-		and(4, binaryutil.NativeEndian.PutUint32(stateNew)),
-		compare(expr.CmpOpNeq, make([]byte, 4)),
+// expressions returns the expressions of a rule at a hook: it enables tracing of the packets that
+// meet the conditions and that the filter selects, for at most rate packets per second on average,
+// and a burst of as many.
+func (f Filter) expressions(
+	h rules.Hook, conditions []rules.Match, rate uint32,
+) ([]expr.Any, error) {
+	matches := slices.Concat(conditions, f.Matches())
+	if h == rules.Prerouting {
+		matches = append(matches, NotFromLoopback())
 	}
-}
-
-// and returns the expression that clears the bits of the loaded value that are not in the mask.
-func and(length uint32, mask []byte) expr.Any {
-	return &expr.Bitwise{
-		SourceRegister: register, DestRegister: register, Len: length,
-		Mask: mask, Xor: make([]byte, length),
-	}
-}
-
-// enableTrace returns the expressions that enable tracing of the packet, for at most rate packets
-// per second on average, and a burst of as many.
-func enableTrace(rate uint32) []expr.Any {
-	return []expr.Any{
+	rules.SortMatches(matches)
+	list, err := nft.MatchExpressions(matches)
+	return append(list,
 		&expr.Limit{
 			Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: rate,
 		},
-		&expr.Immediate{Register: register, Data: []byte{1}},
-		&expr.Meta{Key: expr.MetaKeyNFTRACE, SourceRegister: true, Register: register},
-	}
+		&expr.Immediate{Register: unix.NFT_REG_1, Data: []byte{1}},
+		&expr.Meta{Key: expr.MetaKeyNFTRACE, SourceRegister: true, Register: unix.NFT_REG_1},
+	), err
 }

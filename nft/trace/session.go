@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/nlmsg"
@@ -114,19 +112,20 @@ func (s *Session) addTable(o Options, flags nftables.TableFlags) error {
 		for _, c := range []struct {
 			name     string
 			priority nftables.ChainPriority
-			match    []expr.Any
+			matches  []rules.Match
 		}{
-			{"segments-" + h.hook.String(), math.MinInt32, firstSegment()},
+			{"segments-" + h.hook.String(), math.MinInt32, FirstSegment()},
 			{"packets-" + h.hook.String(), rules.ConntrackPriority + 1, firstPacket()},
 		} {
+			expressions, err := o.Filter.expressions(h.hook, c.matches, rate)
+			if err != nil {
+				return err
+			}
 			chain := s.table.AddChain(&nftables.Chain{
 				Table: t, Name: c.name, Type: nftables.ChainTypeFilter, Hooknum: h.num,
 				Priority: &c.priority,
 			})
-			s.table.AddRule(&nftables.Rule{
-				Table: t, Chain: chain,
-				Exprs: slices.Concat(c.match, o.Filter.expressions(h.hook), enableTrace(rate)),
-			})
+			s.table.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: expressions})
 		}
 	}
 	return s.table.Flush()
