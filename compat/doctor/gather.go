@@ -147,36 +147,16 @@ func interfaceOf(l netlink.Link, addrs []netlink.Addr) Interface {
 // IPv6.
 func policyRuleOf(r netlink.Rule) (PolicyRule, bool) {
 	family := route.FamilyOf(r.Family)
-	p := PolicyRule{Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark}
+	p := PolicyRule{
+		Family: family, Priority: r.Priority, Table: uint32(r.Table), Mark: r.Mark,
+		Text: route.FormatRule(r),
+	}
 	if r.Mask != nil {
 		p.Mask = *r.Mask
 	}
-	var words []string
-	addSelector := func(selected bool, format string, value any) {
-		if selected {
-			p.HasOtherSelectors = true
-			words = append(words, fmt.Sprintf(format, value))
-		}
-	}
-	addSelector(r.Invert, "%s", "not")
-	addSelector(r.Src != nil, "from %s", r.Src)
-	addSelector(r.Dst != nil, "to %s", r.Dst)
-	addSelector(r.IifName != "", "iif %s", r.IifName)
-	addSelector(r.OifName != "", "oif %s", r.OifName)
-	addSelector(r.IPProto != 0, "ipproto %d", r.IPProto)
-	addSelector(r.Tos != 0, "tos %d", r.Tos)
-	addSelector(r.Sport != nil, "sport %v", r.Sport)
-	addSelector(r.Dport != nil, "dport %v", r.Dport)
-	addSelector(r.UIDRange != nil, "uidrange %v", r.UIDRange)
-	if p.Mask != 0 {
-		words = append(words, fmt.Sprintf("fwmark %#x/%#x", p.Mark, p.Mask))
-	}
-	action := fmt.Sprintf("lookup %d", p.Table)
-	if p.Table == unix.RT_TABLE_UNSPEC {
-		action = fmt.Sprintf("action %d", r.Type)
-	}
-	p.Text = fmt.Sprintf("ip -%d rule priority %d %s", family, r.Priority,
-		strings.Join(append(words, action), " "))
+	p.HasOtherSelectors = r.Invert || r.Src != nil || r.Dst != nil || r.IifName != "" ||
+		r.OifName != "" || r.IPProto != 0 || r.Tos != 0 || r.Sport != nil || r.Dport != nil ||
+		r.UIDRange != nil
 	return p, family != rules.Inet
 }
 
@@ -188,60 +168,8 @@ func routeOf(r netlink.Route, links []netlink.Link) Route {
 	return Route{
 		Family: route.FamilyOf(r.Family), Table: uint32(r.Table), Default: size == 0,
 		Local: r.Type == unix.RTN_LOCAL && r.LinkIndex == netns.LoopbackIndex && size == 0,
-		Text:  routeText(r, links),
+		Text:  route.FormatRoute(r, func(index int) string { return linkName(index, links) }),
 	}
-}
-
-// routeText returns the route in the syntax of ip route.
-func routeText(r netlink.Route, links []netlink.Link) string {
-	words := []string{fmt.Sprintf("ip -%d route", route.FamilyOf(r.Family))}
-	if r.Type != unix.RTN_UNICAST {
-		words = append(words, routeType(r.Type))
-	}
-	to := "default"
-	if r.Dst != nil {
-		if size, _ := r.Dst.Mask.Size(); size > 0 {
-			to = r.Dst.String()
-		}
-	}
-	words = append(words, to)
-	addNextHop := func(gateway net.IP, index int) {
-		if len(gateway) > 0 {
-			words = append(words, "via "+gateway.String())
-		}
-		if index != 0 {
-			words = append(words, "dev "+linkName(index, links))
-		}
-	}
-	addNextHop(r.Gw, r.LinkIndex)
-	for _, h := range r.MultiPath {
-		words = append(words, "nexthop")
-		addNextHop(h.Gw, h.LinkIndex)
-	}
-	words = append(words, fmt.Sprintf("table %d", r.Table))
-	if len(r.Src) > 0 {
-		words = append(words, "src "+r.Src.String())
-	}
-	if r.Priority != 0 {
-		words = append(words, fmt.Sprintf("metric %d", r.Priority))
-	}
-	return strings.Join(words, " ")
-}
-
-// routeTypes contains the names of route types in the syntax of ip route.
-var routeTypes = [...]string{
-	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
-	unix.RTN_MULTICAST: "multicast", unix.RTN_BLACKHOLE: "blackhole",
-	unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
-	unix.RTN_NAT: "nat",
-}
-
-// routeType returns the name of a route type, or "type N" if ip route has no name for it.
-func routeType(n int) string {
-	if n < 0 || n >= len(routeTypes) || routeTypes[n] == "" {
-		return fmt.Sprintf("type %d", n)
-	}
-	return routeTypes[n]
 }
 
 // linkName returns the name of the interface with the index. If there is no such interface, it

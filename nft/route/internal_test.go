@@ -145,11 +145,11 @@ func TestExplainError(t *testing.T) {
 	}
 }
 
-// TestRouteTextContainsTheNumberOfAnUnknownType covers types of routes that later kernels may add.
-func TestRouteTextContainsTheNumberOfAnUnknownType(t *testing.T) {
-	got := routeText(localRoute{
-		ipFamily: rules.IPv4, table: 133,
-	}, netlink.Route{Type: 200, LinkIndex: netns.LoopbackIndex})
+// TestFormatRouteContainsTheNumberOfAnUnknownType covers types of routes that later kernels may add.
+func TestFormatRouteContainsTheNumberOfAnUnknownType(t *testing.T) {
+	got := FormatRoute(netlink.Route{
+		Family: netlink.FAMILY_V4, Table: 133, Type: 200, LinkIndex: netns.LoopbackIndex,
+	}, deviceName)
 	if want := "ip -4 route 200 default dev lo table 133"; got != want {
 		t.Errorf("route text %q, want %q", got, want)
 	}

@@ -41,7 +41,7 @@ func OverLoopback(ns *netns.NS) (texts []string, err error) {
 				if len(texts) == maxOverLoopback {
 					return nil
 				}
-				texts = append(texts, routeText(own, r))
+				texts = append(texts, FormatRoute(r, deviceName))
 			}
 		}
 		return nil

@@ -62,7 +62,7 @@ func Unmodeled(ns *netns.NS) (others []string, err error) {
 		}
 		for _, r := range policyRules {
 			if !r.isDefault() && !slices.Contains(found.Policies, r.policy) {
-				others = append(others, ruleText(r))
+				others = append(others, FormatRule(r.kernel))
 			}
 		}
 		return nil

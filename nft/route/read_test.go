@@ -252,7 +252,7 @@ func TestOverLoopback(t *testing.T) {
 		"ip -4 route local 10.3.0.0/16 dev lo table 255",
 		"ip -6 route unicast fd01::/64 dev lo table 254 metric 256",
 		"ip -4 route local 10.6.0.0/16 dev if9 table 255",
-		"ip -4 route unicast 10.7.0.0/16 nexthop dev lo nexthop dev if9 table 254",
+		"ip -4 route unicast 10.7.0.0/16 nexthop dev lo nexthop via 10.244.1.1 dev if9 table 254",
 	}
 	got, err := route.OverLoopback(n)
 	if err != nil {
