@@ -44,7 +44,7 @@ func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
 		addMatch(&rule, m)
 	}
 	for _, x := range r.Matches() {
-		for _, m := range xt.DecodeMatch(&rule, family, xtExtension(x)) {
+		for _, m := range xt.DecodeMatch(&rule, family, x) {
 			addMatch(&rule, m)
 		}
 	}
@@ -72,10 +72,6 @@ func addMatch(r *rules.Rule, m rules.Match) {
 	}
 }
 
-func xtExtension(x xtables.Extension) xt.Extension {
-	return xt.Extension{Name: x.Name, Revision: uint32(x.Revision), Data: x.Data}
-}
-
 // actionOf returns the action of a rule, or nil if it only counts.
 func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	if chain, isGoto := r.Jump(); chain != "" {
@@ -83,7 +79,7 @@ func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 	}
 	verdict, ok := r.Verdict()
 	if !ok {
-		return xt.DecodeTarget(family, xtExtension(r.Target()))
+		return xt.DecodeTarget(family, r.Target())
 	}
 	switch verdict {
 	case xtables.Continue:

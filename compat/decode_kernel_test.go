@@ -50,7 +50,7 @@ func eachExtension(
 	for _, f := range istiotest.Families {
 		for _, name := range kernelNames(t, ns, f, list) {
 			found := 0
-			for revision := range uint8(8) {
+			for revision := range uint32(8) {
 				feature := xtables.Feature{Family: f, Kind: kind, Name: name, Revision: revision}
 				if xtables.Probe(ns, feature) != nil {
 					continue
@@ -61,7 +61,7 @@ func eachExtension(
 					for i := range data[:random.IntN(80)] {
 						data[i] = byte(random.UintN(256) >> random.IntN(9))
 					}
-					check(f, xt.Extension{Name: name, Revision: uint32(revision), Data: data})
+					check(f, xt.Extension{Name: name, Revision: revision, Data: data})
 				}
 			}
 			if found == 0 && name != "ERROR" && name != "" {

@@ -22,7 +22,7 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 			return xtables.Rule{}, fmt.Errorf("%s: %w", m, err)
 		}
 	}
-	extensions, err := xt.EncodeMatches(e.protocol(), e.extensionMatches)
+	matches, err := xt.EncodeMatches(e.protocol(), e.extensionMatches)
 	if err != nil {
 		return xtables.Rule{}, err
 	}
@@ -33,21 +33,13 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 		if err != nil {
 			return xtables.Rule{}, err
 		}
-		extensions = append(extensions, x)
-	}
-	matches := make([]xtables.Extension, len(extensions))
-	for i, x := range extensions {
-		matches[i] = xtablesExtension(x)
+		matches = append(matches, x)
 	}
 	target, err := encodeTarget(family, r.Actions)
 	if err != nil {
 		return xtables.Rule{}, err
 	}
 	return xtables.NewRule(family, e.header, matches, target)
-}
-
-func xtablesExtension(x xt.Extension) xtables.Extension {
-	return xtables.Extension{Name: x.Name, Revision: uint8(x.Revision), Data: x.Data}
 }
 
 // encodeTarget encodes the action of a rule. It ignores rules.Count.
@@ -74,7 +66,7 @@ func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, 
 		return xtables.Target{Chain: a.Chain, Goto: a.Goto}, nil
 	}
 	x, err := xt.EncodeTarget(family, action)
-	return xtables.Target{Extension: xtablesExtension(x)}, err
+	return xtables.Target{Extension: x}, err
 }
 
 // headerEncoder collects the header of a rule, and the matches that need extensions.

@@ -25,8 +25,8 @@ func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	if target.Name == "" {
 		return encoded, nil
 	}
-	for _, x := range xt.Newer(xtExtension(target)) {
-		if newer := xtablesExtension(x); kernelHas(family, newer) {
+	for _, newer := range xt.Newer(target) {
+		if kernelHas(family, newer) {
 			return xtables.NewRule(family, encoded.Header(), encoded.Matches(),
 				xtables.Target{Extension: newer})
 		}
@@ -40,7 +40,7 @@ var targetSupport sync.Map
 // kernelHas reports whether the kernel is known to support a revision of a target. It probes the
 // kernel, unless an earlier probe of the revision was conclusive. The probe needs CAP_NET_ADMIN in
 // the namespace of the thread, and loads the target's module.
-func kernelHas(family rules.Family, x xtables.Extension) bool {
+func kernelHas(family rules.Family, x xt.Extension) bool {
 	f := xtables.Feature{
 		Family: family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -143,7 +144,7 @@ func traceChain(f rules.Family, o trace.Options) (encodedChain, error) {
 		}
 		rule, err := xtables.NewRule(f, withoutTarget.Header(),
 			append(withoutTarget.Matches(), limitMatch(cmp.Or(o.Rate, trace.DefaultRate))),
-			xtables.Target{Extension: xtables.Extension{Name: "TRACE"}})
+			xtables.Target{Extension: xt.Extension{Name: "TRACE"}})
 		if err != nil {
 			return chain, err
 		}
@@ -174,10 +175,10 @@ func traceJumps(f rules.Family, filter trace.Filter) ([]jumpRule, error) {
 
 // limitMatch returns a match that limits a rule to rate packets per second, with a burst of rate
 // packets.
-func limitMatch(rate uint32) xtables.Extension {
+func limitMatch(rate uint32) xt.Extension {
 	const scale = 10000      // XT_LIMIT_SCALE, linux/netfilter/xt_limit.h
 	data := make([]byte, 40) // struct xt_rateinfo; the kernel sets the fields after avg and burst
 	binary.NativeEndian.PutUint32(data, max(scale/rate, 1))
 	binary.NativeEndian.PutUint32(data[4:], rate)
-	return xtables.Extension{Name: "limit", Data: data}
+	return xt.Extension{Name: "limit", Data: data}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -18,7 +19,7 @@ type Target struct {
 	Chain string
 	Goto  bool
 	// Extension is a target extension. Its name is empty if the target is a jump or a verdict.
-	Extension Extension
+	Extension xt.Extension
 	// Verdict is the verdict of a rule without chain and extension. The zero value continues with
 	// the next rule.
 	Verdict Verdict
@@ -28,7 +29,7 @@ type Target struct {
 // each match in order. It sets the goto flag of the header from the target, and pads the data of
 // extensions. It does not validate the data of extensions, because the kernel does so. [Replace]
 // checks that the chain of the target exists.
-func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
+func NewRule(family rules.Family, h Header, matches []xt.Extension, target Target) (Rule, error) {
 	l, err := layoutOf(family)
 	if err != nil {
 		return Rule{}, err
@@ -48,12 +49,12 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 		return Rule{}, errors.New("a rule must have at most one of chain, extension and verdict")
 	case target.Chain != "":
 		// Replace writes the offset of the chain instead of the verdict.
-		r.entry = l.newEntry(matches, "", 0, verdictData(0))
+		r.entry = l.newEntry(matches, verdictTarget(0))
 	case x.Name != "":
-		r.entry = l.newEntry(matches, x.Name, x.Revision, x.Data)
+		r.entry = l.newEntry(matches, x)
 	default:
 		r.fallsThrough = target.Verdict == Continue
-		r.entry = l.newEntry(matches, "", 0, verdictData(target.Verdict))
+		r.entry = l.newEntry(matches, verdictTarget(target.Verdict))
 	}
 	if len(r.entry) > math.MaxUint16 {
 		return Rule{}, fmt.Errorf("the rule has %d bytes, more than the maximum of %d",
@@ -67,30 +68,32 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 }
 
 // newEntry returns an entry with the matches and the target, and without conditions in the header.
-func (l *layout) newEntry(matches []Extension, target string, revision uint8, data []byte) entry {
+func (l *layout) newEntry(matches []xt.Extension, target xt.Extension) entry {
 	e := make(entry, l.headerSize, l.headerSize+standardSize)
 	for _, x := range matches {
-		e = appendExtension(e, x.Name, x.Revision, x.Data)
+		e = appendExtension(e, x)
 	}
 	byteOrder.PutUint16(e[l.targetOffset:], uint16(len(e)))
-	e = appendExtension(e, target, revision, data)
+	e = appendExtension(e, target)
 	byteOrder.PutUint16(e[l.nextOffset:], uint16(len(e)))
 	return e
 }
 
 // appendExtension appends a match or a target.
-func appendExtension(e entry, name string, revision uint8, data []byte) entry {
-	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
+func appendExtension(e entry, x xt.Extension) entry {
+	size := (extensionSize + len(x.Data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
 	byteOrder.PutUint16(b, uint16(size))
-	copy(b[extensionNameOffset:extensionRevisionOffset], name)
-	b[extensionRevisionOffset] = revision
-	copy(b[extensionSize:], data)
+	copy(b[extensionNameOffset:extensionRevisionOffset], x.Name)
+	b[extensionRevisionOffset] = uint8(x.Revision)
+	copy(b[extensionSize:], x.Data)
 	return append(e, b...)
 }
 
-// verdictData returns the data of a standard target.
-func verdictData(v Verdict) []byte { return byteOrder.AppendUint32(nil, uint32(v)) }
+// verdictTarget returns the standard target, which has no name, with a verdict.
+func verdictTarget(v Verdict) xt.Extension {
+	return xt.Extension{Data: byteOrder.AppendUint32(nil, uint32(v))}
+}
 
 // putHeader writes the header of the entry.
 func (l *layout) putHeader(e entry, h Header) error {

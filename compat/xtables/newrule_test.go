@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -44,21 +45,21 @@ func someRules(t testing.TB, f rules.Family) (list []Rule, text string) {
 	full.Source, full.Destination = addr("10.0.0.0/8", "fd00::/8"),
 		addr("192.0.2.1/32", "fd00::1/128")
 	full.Invert = InvertIn | InvertDestination
-	dport := Extension{
+	dport := xt.Extension{
 		Name: "tcp", Data: slices.Concat([]byte{0, 0, 255, 255, 80, 0, 80, 0}, make([]byte, 4)),
 	}
-	mark := Extension{Name: "mark", Revision: 1, Data: []byte{1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0}}
-	setMark := Extension{Name: "MARK", Revision: 2, Data: []byte{5, 0, 0, 0, 255, 255, 255, 255}}
+	mark := xt.Extension{Name: "mark", Revision: 1, Data: []byte{1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0}}
+	setMark := xt.Extension{Name: "MARK", Revision: 2, Data: []byte{5, 0, 0, 0, 255, 255, 255, 255}}
 	for _, r := range []struct {
 		header  Header
-		matches []Extension
+		matches []xt.Extension
 		target  Target
 	}{
 		{anywhere, nil, Target{}},
-		{full, []Extension{dport, mark}, Target{Verdict: Accept}},
-		{tcp, []Extension{dport}, Target{Chain: "SECOND"}},
+		{full, []xt.Extension{dport, mark}, Target{Verdict: Accept}},
+		{tcp, []xt.Extension{dport}, Target{Chain: "SECOND"}},
 		{tcp, nil, Target{Chain: "SECOND", Goto: true}},
-		{anywhere, []Extension{mark}, Target{Extension: setMark}},
+		{anywhere, []xt.Extension{mark}, Target{Extension: setMark}},
 		{anywhere, nil, Target{Verdict: Drop}},
 		{anywhere, nil, Target{Verdict: Return}},
 	} {
@@ -119,7 +120,7 @@ func TestNewRuleBytes(t *testing.T) {
 	}
 	h.Destination = Address{netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("255.0.0.0")}
 	r := must(NewRule(rules.IPv4, h,
-		[]Extension{{Name: "mark", Revision: 1, Data: []byte{1, 2, 3}}},
+		[]xt.Extension{{Name: "mark", Revision: 1, Data: []byte{1, 2, 3}}},
 		Target{Chain: "X", Goto: true}))
 	at := map[int]string{
 		// addresses, address masks, interface names, interface masks
@@ -140,12 +141,12 @@ func TestNewRuleBytes(t *testing.T) {
 }
 
 func TestNewRuleRejectsInvalidRules(t *testing.T) {
-	long := Extension{Name: "comment", Data: make([]byte, 40000)}
+	long := xt.Extension{Name: "comment", Data: make([]byte, 40000)}
 	for _, tc := range []struct {
 		name    string
 		family  rules.Family
 		header  Header
-		matches []Extension
+		matches []xt.Extension
 		target  Target
 		want    string
 	}{
@@ -153,7 +154,7 @@ func TestNewRuleRejectsInvalidRules(t *testing.T) {
 		{
 			"a name without space for the terminating zero", rules.IPv4,
 			Header{},
-			[]Extension{{Name: strings.Repeat("x", 29)}},
+			[]xt.Extension{{Name: strings.Repeat("x", 29)}},
 			Target{},
 			"is not a name of a match or target",
 		},
@@ -168,13 +169,13 @@ func TestNewRuleRejectsInvalidRules(t *testing.T) {
 			"a target with a verdict", rules.IPv4,
 			Header{},
 			nil,
-			Target{Extension: Extension{Name: "LOG"}, Verdict: Drop},
+			Target{Extension: xt.Extension{Name: "LOG"}, Verdict: Drop},
 			"a rule must have at most one of chain, extension and verdict",
 		},
 		{
 			"an entry larger than the size field allows", rules.IPv4,
 			Header{},
-			[]Extension{long, long},
+			[]xt.Extension{long, long},
 			Target{},
 			"bytes, more than the maximum of 65535",
 		},

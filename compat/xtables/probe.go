@@ -13,7 +13,7 @@ type Feature struct {
 	Kind   Kind
 	Name   string // "nat", "owner", "TPROXY"
 	// Revision is the revision of a match or target.
-	Revision uint8
+	Revision uint32
 }
 
 // Kind is the kind of a feature.
@@ -57,7 +57,7 @@ func Probe(ns *netns.NS, f Feature) error {
 		// struct xt_get_revision: the name, as in struct xt_entry_match, and the revision.
 		b := make([]byte, extensionNameSize+1)
 		copy(b[:len(b)-2], f.Name)
-		b[len(b)-1] = f.Revision
+		b[len(b)-1] = uint8(f.Revision)
 		return c.get(l.revisionOption+int(f.Kind-KindMatch), b)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/xt"
 )
 
 // Replace atomically replaces the kernel's table with t, which was returned by [Read] or [Open] and
@@ -122,7 +123,7 @@ func (t *Table) mustEnterUserNamespace() bool { return t.hasMatch("owner") && !o
 func (t *Table) hasMatch(match string) bool {
 	return slices.ContainsFunc(t.Chains, func(c Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r Rule) bool {
-			return slices.ContainsFunc(r.Matches(), func(x Extension) bool {
+			return slices.ContainsFunc(r.Matches(), func(x xt.Extension) bool {
 				return x.Name == match
 			})
 		})

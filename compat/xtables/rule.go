@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -32,29 +33,21 @@ const (
 	Return   Verdict = -5 // XT_RETURN
 )
 
-// An Extension is a match or a target.
-type Extension struct {
-	Name     string
-	Revision uint8
-	// Data is the extension's structure, possibly with padding. It refers to the memory of the rule
-	// and must not be changed.
-	Data []byte
-}
-
-// extensionAt returns the match or target at the offset. The entry must be well-formed; see
-// checkEntry.
-func extensionAt(e entry, at int) Extension {
+// extensionAt returns the match or target at the offset. Its data refers to the memory of the
+// entry. The entry must be well-formed; see checkEntry.
+func extensionAt(e entry, at int) xt.Extension {
 	size := int(byteOrder.Uint16(e[at:]))
-	return Extension{
+	return xt.Extension{
 		Name:     zeroTerminated(e[at+extensionNameOffset : at+extensionRevisionOffset]),
-		Revision: e[at+extensionRevisionOffset],
+		Revision: uint32(e[at+extensionRevisionOffset]),
 		Data:     e[at+extensionSize : at+size : at+size],
 	}
 }
 
-// Matches returns the rule's matches in order.
-func (r *Rule) Matches() []Extension {
-	var matches []Extension
+// Matches returns the rule's matches in order. Their data, which may end with padding, refers to the
+// memory of the rule and must not be changed.
+func (r *Rule) Matches() []xt.Extension {
+	var matches []xt.Extension
 	target := r.layout.targetOf(r.entry)
 	for at := r.layout.headerSize; at < target; at += int(byteOrder.Uint16(r.entry[at:])) {
 		matches = append(matches, extensionAt(r.entry, at))
@@ -62,8 +55,9 @@ func (r *Rule) Matches() []Extension {
 	return matches
 }
 
-// Target returns the target extension of the rule. Its name is empty for a verdict or a jump.
-func (r *Rule) Target() Extension { return extensionAt(r.entry, r.layout.targetOf(r.entry)) }
+// Target returns the target extension of the rule. Its name is empty for a verdict or a jump. For
+// its data see [Rule.Matches].
+func (r *Rule) Target() xt.Extension { return extensionAt(r.entry, r.layout.targetOf(r.entry)) }
 
 // Verdict returns the verdict of the rule. It returns false if the rule has a jump or a target
 // extension instead.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -74,9 +75,10 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 	l := t.layout
 	t.Chains = append(t.Chains, Chain{
 		Name: name,
-		head: element{entry: l.newEntry(nil, errorTarget, 0,
-			append([]byte(name), make([]byte, errorNameSize-len(name))...))},
-		foot: element{entry: l.newEntry(nil, "", 0, verdictData(Return))},
+		head: element{entry: l.newEntry(nil, xt.Extension{
+			Name: errorTarget, Data: append([]byte(name), make([]byte, errorNameSize-len(name))...),
+		})},
+		foot: element{entry: l.newEntry(nil, verdictTarget(Return))},
 	})
 	return &t.Chains[len(t.Chains)-1], nil
 }
