@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -30,8 +29,8 @@ func IsNotSupported(err error) bool {
 // ProbeLegacy tests in a temporary namespace whether the kernel supports the iptables-legacy
 // tables, matches and targets that the ruleset needs. It does not depend on installed programs. If
 // the kernel lacks iptables-legacy for a family, the result contains a single feature for the
-// family. Like nft.Probe, ProbeLegacy caches the results and needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
-// It also needs CAP_SYS_MODULE if the module of the family is not loaded.
+// family. Like nft.Probe, ProbeLegacy needs CAP_SYS_ADMIN and CAP_NET_ADMIN. It also needs
+// CAP_SYS_MODULE if the module of the family is not loaded.
 func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	translated, err := Translate(rs)
 	if err != nil {
@@ -41,15 +40,27 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	if err != nil {
 		return nil, err
 	}
-	probeCache.Lock()
-	defer probeCache.Unlock()
-	if err := probeCache.probe(needed); err != nil {
+	support, err := probeFeatures(needed)
+	if err != nil {
 		return nil, fmt.Errorf("probe the kernel's iptables-legacy features: %w", err)
 	}
+	return support, nil
+}
+
+// probeFeatures tests the features in a temporary namespace.
+func probeFeatures(features []xtables.Feature) ([]nft.Support, error) {
+	scratch, err := netns.New()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = scratch.Close() }()
 	var support []nft.Support
-	for _, f := range needed {
+	for _, f := range features {
 		s := nft.Support{Feature: describeFeature(f)}
-		if err := probeCache.errs[f]; err != nil {
+		if err := xtables.Probe(scratch, f); err != nil {
+			if !isMissing(err) {
+				return nil, fmt.Errorf("%s: %w", f, err)
+			}
 			if errors.Is(err, unix.ENOPROTOOPT) {
 				s.Feature = describeFamily(f.Family)
 			}
@@ -97,40 +108,6 @@ func featuresOf(desired tables) ([]xtables.Feature, error) {
 		}
 	}
 	return features, nil
-}
-
-// probeCache caches the results by feature. A nil error means that the kernel supports the feature.
-var probeCache featureCache
-
-type featureCache struct {
-	sync.Mutex
-	errs map[xtables.Feature]error
-}
-
-// probe tests the features that are not cached.
-func (c *featureCache) probe(features []xtables.Feature) error {
-	if c.errs == nil {
-		c.errs = map[xtables.Feature]error{}
-	}
-	var scratch *netns.NS
-	defer func() { _ = scratch.Close() }()
-	for _, f := range features {
-		if _, known := c.errs[f]; known {
-			continue
-		}
-		if scratch == nil {
-			var err error
-			if scratch, err = netns.New(); err != nil {
-				return err
-			}
-		}
-		err := xtables.Probe(scratch, f)
-		if err != nil && !isMissing(err) {
-			return fmt.Errorf("%s: %w", f, err)
-		}
-		c.errs[f] = err
-	}
-	return nil
 }
 
 // isMissing reports whether the error means that the kernel lacks the feature.
