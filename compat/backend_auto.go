@@ -158,25 +158,21 @@ func needsFeature(rs *rules.Ruleset, f nft.Feature) bool {
 }
 
 func anyChain(rs *rules.Ruleset, matches func(*rules.Chain) bool) bool {
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			if matches(&rs.Tables[i].Chains[j]) {
-				return true
-			}
+	for _, c := range rs.AllChains() {
+		if matches(c) {
+			return true
 		}
 	}
 	return false
 }
 
 func anyRule(rs *rules.Ruleset, matches func(*rules.Rule) bool) bool {
-	return anyChain(rs, func(c *rules.Chain) bool {
-		for i := range c.Rules {
-			if matches(&c.Rules[i]) {
-				return true
-			}
+	for _, r := range rs.AllRules() {
+		if matches(r) {
+			return true
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // hasType reports whether one of the values has type T.

@@ -115,7 +115,7 @@ func rulesInOtherBackend(name BackendName, tables []rules.Table) []rules.Differe
 		diffs = append(diffs, rules.Difference{
 			Kind: rules.Extra, Where: name.String(),
 			Got: fmt.Sprintf("table %s %s with %d rules of Sluice", t.Family, t.Name,
-				countRules(t)),
+				t.CountRules()),
 		})
 	}
 	return diffs

@@ -107,16 +107,7 @@ func jumpsTo(r *rules.Rule, matches func(chain string) bool) bool {
 func (m tables) count() int {
 	n := 0
 	for _, t := range m {
-		n += countRules(t)
-	}
-	return n
-}
-
-// countRules returns the number of rules of the table.
-func countRules(t *rules.Table) int {
-	n := 0
-	for _, c := range t.Chains {
-		n += len(c.Rules)
+		n += t.CountRules()
 	}
 	return n
 }

@@ -36,11 +36,9 @@ var liveHooks = []rules.Hook{rules.Prerouting, rules.Output, rules.Postrouting}
 // orderLive sets the order of the base chains at liveHooks, and returns the ambiguities. The tables
 // from index firstLegacy are tables of iptables-legacy.
 func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity {
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			if b := rs.Tables[i].Chains[j].Base; b != nil {
-				b.Order = 0
-			}
+	for _, c := range rs.AllChains() {
+		if c.Base != nil {
+			c.Base.Order = 0
 		}
 	}
 	legacy := map[*rules.Table]bool{}

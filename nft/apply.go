@@ -296,9 +296,7 @@ func (a *applier) resetResult() {
 	a.result = Result{}
 	for i := range a.desired.Tables {
 		t := &a.desired.Tables[i]
-		for j := range t.Chains {
-			a.result.Rules += len(t.Chains[j].Rules)
-		}
+		a.result.Rules += t.CountRules()
 		for _, m := range t.Sets() {
 			a.result.Sets++
 			a.result.Elements += len(m.Ranges)

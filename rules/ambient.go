@@ -120,13 +120,9 @@ func (rs *Ruleset) RedirectsToZtunnel() bool {
 		m, ok := a.(MixMark)
 		return ok && m.Conntrack && m.Xor == AmbientMark
 	}
-	for _, t := range rs.Tables {
-		for _, c := range t.Chains {
-			for _, r := range c.Rules {
-				if slices.ContainsFunc(r.Actions, setsAmbientMark) {
-					return true
-				}
-			}
+	for _, r := range rs.AllRules() {
+		if slices.ContainsFunc(r.Actions, setsAmbientMark) {
+			return true
 		}
 	}
 	return false

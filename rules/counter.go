@@ -17,13 +17,9 @@ func (r *Rule) KeepsEstablished() bool {
 // HasCounters reports whether any rule has a counter, except rules that keep established
 // connections (see [Rule.KeepsEstablished]).
 func (rs Ruleset) HasCounters() bool {
-	for i := range rs.Tables {
-		for _, c := range rs.Tables[i].Chains {
-			for j := range c.Rules {
-				if r := &c.Rules[j]; r.Counts() && !r.KeepsEstablished() {
-					return true
-				}
-			}
+	for _, r := range rs.AllRules() {
+		if r.Counts() && !r.KeepsEstablished() {
+			return true
 		}
 	}
 	return false

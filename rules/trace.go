@@ -132,12 +132,9 @@ func (s Step) String() string {
 // order of the ruleset.
 func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 	var chains []ChainRef
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			c := &rs.Tables[i].Chains[j]
-			if c.Base != nil && c.Base.Hook == h {
-				chains = append(chains, ChainRef{&rs.Tables[i], c})
-			}
+	for t, c := range rs.AllChains() {
+		if c.Base != nil && c.Base.Hook == h {
+			chains = append(chains, ChainRef{t, c})
 		}
 	}
 	slices.SortStableFunc(chains, func(x, y ChainRef) int {

@@ -117,7 +117,7 @@ func (d *diagnosis) checkInstalled() {
 			"run rules apply to keep only one of the two")
 	case t != nil:
 		d.add("rules", OK,
-			fmt.Sprintf("table inet %s exists, with %s", t.Name, countText(countRules(t), "rule")),
+			fmt.Sprintf("table inet %s exists, with %s", t.Name, countText(t.CountRules(), "rule")),
 			next)
 	case len(legacy) > 0:
 		d.add("rules", OK,

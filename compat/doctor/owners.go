@@ -259,14 +259,6 @@ func ownerOf(t *rules.Table) string {
 	return ""
 }
 
-func countRules(t *rules.Table) int {
-	n := 0
-	for _, c := range t.Chains {
-		n += len(c.Rules)
-	}
-	return n
-}
-
 // countText returns a count with a noun that contains the word "rule", in the plural if n is not 1.
 func countText(n int, noun string) string {
 	if n == 1 {

@@ -222,16 +222,12 @@ func unknownEffects(live *compat.Live) []string {
 
 // hasOnlySluiceRules reports whether the namespace has no foreign rules.
 func hasOnlySluiceRules(live *compat.Live) bool {
-	for i := range live.Ruleset.Tables {
-		t := &live.Ruleset.Tables[i]
-		if compat.IsSluiceTable(t) {
-			continue
-		}
-		for j := range t.Chains {
-			if !compat.IsLegacyTable(t) && len(t.Chains[j].Rules) > 0 ||
-				compat.IsLegacyTable(t) && !jumpsOnlyToSluice(&t.Chains[j]) {
-				return false
-			}
+	for t, c := range live.Ruleset.AllChains() {
+		switch {
+		case compat.IsSluiceTable(t):
+		case compat.IsLegacyTable(t) && !jumpsOnlyToSluice(c),
+			!compat.IsLegacyTable(t) && len(c.Rules) > 0:
+			return false
 		}
 	}
 	return true

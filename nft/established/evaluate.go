@@ -203,7 +203,12 @@ func (e *evaluator) device(a netip.Addr) string {
 // the matches of the ruleset, and an id outside all ranges if there is one. If the ranges do not
 // overlap, the ruleset treats every id like one of these.
 func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
-	ranges := slices.Collect(ownerRanges(rs, group))
+	var ranges []rules.IDRange
+	for m := range allMatches(rs) {
+		if owner, ok := m.(rules.MatchOwner); ok && owner.Group == group {
+			ranges = append(ranges, owner.IDs...)
+		}
+	}
 	ids := []uint32{}
 	for _, r := range ranges {
 		for _, id := range []uint32{r.First, r.Last} {
@@ -229,39 +234,22 @@ func representativeIDs(rs *rules.Ruleset, group bool) []uint32 {
 // the rules compare complete marks, and none with 0, they treat every other mark like 0.
 func representativeMarks(rs *rules.Ruleset) []uint32 {
 	marks := []uint32{0}
-	visitMatches(rs, func(m rules.Match) bool {
+	for m := range allMatches(rs) {
 		mark, ok := m.(rules.MatchMark)
 		if ok && !mark.Conntrack && !slices.Contains(marks, mark.Value) {
 			marks = append(marks, mark.Value)
 		}
-		return true
-	})
+	}
 	return marks
 }
 
-// ownerRanges yields the ranges of users, or of groups if group is true, in the matches of the
-// ruleset.
-func ownerRanges(rs *rules.Ruleset, group bool) iter.Seq[rules.IDRange] {
-	return func(yield func(rules.IDRange) bool) {
-		visitMatches(rs, func(m rules.Match) bool {
-			owner, ok := m.(rules.MatchOwner)
-			if !ok || owner.Group != group {
-				return true
-			}
-			return !slices.ContainsFunc(owner.IDs, func(r rules.IDRange) bool { return !yield(r) })
-		})
-	}
-}
-
-// visitMatches calls visit for each match of a ruleset until visit returns false.
-func visitMatches(rs *rules.Ruleset, visit func(rules.Match) bool) {
-	for _, t := range rs.Tables {
-		for _, c := range t.Chains {
-			for _, r := range c.Rules {
-				for _, m := range r.Matches {
-					if !visit(m) {
-						return
-					}
+// allMatches returns the matches of all rules of a ruleset.
+func allMatches(rs *rules.Ruleset) iter.Seq[rules.Match] {
+	return func(yield func(rules.Match) bool) {
+		for _, r := range rs.AllRules() {
+			for _, m := range r.Matches {
+				if !yield(m) {
+					return
 				}
 			}
 		}
@@ -270,13 +258,12 @@ func visitMatches(rs *rules.Ruleset, visit func(rules.Match) bool) {
 
 // matchesSourcePorts reports whether rules match source ports.
 func matchesSourcePorts(rs *rules.Ruleset) bool {
-	found := false
-	visitMatches(rs, func(m rules.Match) bool {
-		port, ok := m.(rules.MatchPort)
-		found = ok && port.Side == rules.Source
-		return !found
-	})
-	return found
+	for m := range allMatches(rs) {
+		if port, ok := m.(rules.MatchPort); ok && port.Side == rules.Source {
+			return true
+		}
+	}
+	return false
 }
 
 // String returns the protocol and addresses, such as "tcp 10.0.0.1:1 > 10.0.0.2:80".

@@ -7,22 +7,6 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// allRules returns the rules of all chains, at any hook.
-func allRules(rs *rules.Ruleset) iter.Seq[*rules.Rule] {
-	return func(yield func(*rules.Rule) bool) {
-		for i := range rs.Tables {
-			for j := range rs.Tables[i].Chains {
-				chain := &rs.Tables[i].Chains[j]
-				for k := range chain.Rules {
-					if !yield(&chain.Rules[k]) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
 // evaluatedRules returns the rules of the chains that packets of the families may traverse at the
 // hooks that are evaluated.
 func evaluatedRules(rs *rules.Ruleset, families []rules.Family) iter.Seq[*rules.Rule] {
@@ -60,7 +44,7 @@ func yieldEvaluated(t *rules.Table, yield func(*rules.Rule) bool) bool {
 // hasMatch reports whether a rule of the ruleset has a match for which the condition is true, among
 // its matches or in a [rules.Require] action.
 func hasMatch(rs *rules.Ruleset, condition func(rules.Match) bool) bool {
-	for r := range allRules(rs) {
+	for _, r := range rs.AllRules() {
 		if ruleHasMatch(r, condition) {
 			return true
 		}
@@ -80,7 +64,7 @@ func ruleHasMatch(r *rules.Rule, condition func(rules.Match) bool) bool {
 
 // hasAction reports whether a rule of the ruleset has an action for which the condition is true.
 func hasAction(rs *rules.Ruleset, condition func(rules.Action) bool) bool {
-	for r := range allRules(rs) {
+	for _, r := range rs.AllRules() {
 		if slices.ContainsFunc(r.Actions, condition) {
 			return true
 		}

@@ -22,17 +22,10 @@ func OmitsAuthenticationHeaders(left, right *rules.Ruleset) bool {
 // comparesProtocols reports whether a rule depends on the protocol of IPv6 packets. If legacy is
 // true, it considers only the rules of iptables-legacy, otherwise only the other rules.
 func comparesProtocols(rs *rules.Ruleset, legacy bool) bool {
-	for i := range rs.Tables {
-		t := &rs.Tables[i]
-		if t.Family == rules.IPv4 || t.XTables != legacy {
-			continue
-		}
-		for j := range t.Chains {
-			if slices.ContainsFunc(t.Chains[j].Rules, func(r rules.Rule) bool {
-				return !isOfOtherFamily(&r, rules.IPv6) && ruleHasMatch(&r, readsProtocol)
-			}) {
-				return true
-			}
+	for t, r := range rs.AllRules() {
+		if t.Family != rules.IPv4 && t.XTables == legacy && !isOfOtherFamily(r, rules.IPv6) &&
+			ruleHasMatch(r, readsProtocol) {
+			return true
 		}
 	}
 	return false

@@ -31,26 +31,20 @@ func conntrackUse(rs *rules.Ruleset, f rules.Family) (certain bool, unknowns str
 			texts = append(texts, keySeparator+u.Text)
 		}
 	}
-	for i := range rs.Tables {
-		t := &rs.Tables[i]
+	for t, r := range rs.AllRules() {
 		if !appliesTo(t, f) {
 			continue
 		}
-		for j := range t.Chains {
-			for k := range t.Chains[j].Rules {
-				r := &t.Chains[j].Rules[k]
-				if enablesConntrack(r, f) {
-					return true, ""
-				}
-				for _, m := range r.Matches {
-					addUnknown(m)
-				}
-				for _, a := range r.Actions {
-					addUnknown(a)
-					if q, ok := a.(rules.Require); ok {
-						addUnknown(q.Match)
-					}
-				}
+		if enablesConntrack(r, f) {
+			return true, ""
+		}
+		for _, m := range r.Matches {
+			addUnknown(m)
+		}
+		for _, a := range r.Actions {
+			addUnknown(a)
+			if q, ok := a.(rules.Require); ok {
+				addUnknown(q.Match)
 			}
 		}
 	}

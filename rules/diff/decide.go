@@ -348,11 +348,9 @@ func (d *decision) addUndecided(s *space, c comparison, left, right *walk) {
 
 // hasChain reports whether a chain belongs to the ruleset.
 func hasChain(rs *rules.Ruleset, c *rules.Chain) bool {
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			if &rs.Tables[i].Chains[j] == c {
-				return true
-			}
+	for _, other := range rs.AllChains() {
+		if other == c {
+			return true
 		}
 	}
 	return false

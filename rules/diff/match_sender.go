@@ -71,7 +71,7 @@ func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 // addCgroups adds the path of each cgroup in the rules, by the number of the cgroup. Only the
 // matches of compiled rules contain both.
 func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
-	for r := range allRules(rs) {
+	for _, r := range rs.AllRules() {
 		for _, m := range r.Matches {
 			if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
 				to[c.ID] = c.Path

@@ -10,7 +10,7 @@ import (
 func interfaceNames(rulesets ...rules.Ruleset) []rules.InterfaceName {
 	var n nameCollector
 	for i := range rulesets {
-		for r := range allRules(&rulesets[i]) {
+		for _, r := range rulesets[i].AllRules() {
 			n.addRule(r)
 		}
 	}

@@ -27,16 +27,14 @@ type packetScope struct {
 // prerouting or postrouting, where packets on lo are already translated, or a rule matches on the
 // translation.
 func seesTranslations(rs *rules.Ruleset) bool {
-	for _, t := range rs.Tables {
-		for _, c := range t.Chains {
-			b := c.Base
-			if b == nil || b.Type == rules.NAT || idle(&c) {
-				continue
-			}
-			if b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||
-				b.Hook == rules.Output && b.Position() > destinationNATPosition {
-				return true
-			}
+	for _, c := range rs.AllChains() {
+		b := c.Base
+		if b == nil || b.Type == rules.NAT || idle(c) {
+			continue
+		}
+		if b.Hook == rules.Prerouting || b.Hook == rules.Postrouting ||
+			b.Hook == rules.Output && b.Position() > destinationNATPosition {
+			return true
 		}
 	}
 	return hasMatch(rs, readsTranslation)

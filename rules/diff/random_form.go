@@ -41,7 +41,7 @@ func randomForms(rs *rules.Ruleset) randomForm {
 			forms |= randomFormOf(u)
 		}
 	}
-	for r := range allRules(rs) {
+	for _, r := range rs.AllRules() {
 		for _, m := range r.Matches {
 			addForm(m)
 		}

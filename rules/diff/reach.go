@@ -25,14 +25,10 @@ func appliesToOthers(t *rules.Table, families []rules.Family) bool {
 // output, except idle chains.
 func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	var found []rules.ChainRef
-	for i := range rs.Tables {
-		t := &rs.Tables[i]
-		for j := range t.Chains {
-			c := &t.Chains[j]
-			applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
-			if applies && c.Base != nil && !isCompared(c.Base.Hook) && !idle(c) {
-				found = append(found, rules.ChainRef{Table: t, Chain: c})
-			}
+	for t, c := range rs.AllChains() {
+		applies := t.Family == rules.Inet || slices.Contains(families, t.Family)
+		if applies && c.Base != nil && !isCompared(c.Base.Hook) && !idle(c) {
+			found = append(found, rules.ChainRef{Table: t, Chain: c})
 		}
 	}
 	return found

@@ -41,14 +41,11 @@ func newSharedState(sides ...*rules.Ruleset) sharedState {
 				storeIn(&shared.hasNAT, f, true)
 			}
 		}
-		for i := range rs.Tables {
-			for j := range rs.Tables[i].Chains {
-				c := &rs.Tables[i].Chains[j]
-				for state := range writtenIn(c) {
-					shared.written[state] = true
-				}
-				shared.hasHelper = shared.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
+		for _, c := range rs.AllChains() {
+			for state := range writtenIn(c) {
+				shared.written[state] = true
 			}
+			shared.hasHelper = shared.hasHelper || slices.ContainsFunc(c.Rules, assignsHelper)
 		}
 	}
 	return shared

@@ -192,12 +192,8 @@ func contents(b compat.Backend, rs rules.Ruleset) []string {
 	}
 	var names []string
 	for _, t := range rs.Tables {
-		n := 0
-		for _, c := range t.Chains {
-			n += len(c.Rules)
-		}
-		names = append(names,
-			fmt.Sprintf("%stable %s %s with %s", prefix, t.Family, t.Name, count(n, "rule")))
+		names = append(names, fmt.Sprintf("%stable %s %s with %s", prefix, t.Family, t.Name,
+			count(t.CountRules(), "rule")))
 	}
 	return names
 }

@@ -90,14 +90,11 @@ func (t *liveTracer) warnOfLegacy() {
 	if t.source.logErr == nil {
 		return
 	}
-	for i := range t.ruleset.Tables {
-		table := &t.ruleset.Tables[i]
-		for _, c := range table.Chains {
-			if compat.IsLegacyTable(table) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
-				t.s.warn("the rules of iptables-legacy are not traced, but they may determine "+
-					"outcomes (table %s %s): %v", table.Family, table.Name, t.source.logErr)
-				return
-			}
+	for table, c := range t.ruleset.AllChains() {
+		if compat.IsLegacyTable(table) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
+			t.s.warn("the rules of iptables-legacy are not traced, but they may determine "+
+				"outcomes (table %s %s): %v", table.Family, table.Name, t.source.logErr)
+			return
 		}
 	}
 }
