@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // hasSluiceChains reports whether the table has chains of Sluice.
@@ -105,10 +108,11 @@ func (d *diagnosis) deviationsWithoutEffect() []rules.DeviationID {
 	return nil
 }
 
-// checkInstalled reports which backend holds Sluice's rules.
+// checkInstalled reports which backend holds Sluice's rules, and whether they differ from the
+// parameters.
 func (d *diagnosis) checkInstalled() {
 	legacy := d.sluiceLegacyTables()
-	const next = "run rules check to compare them with the parameters"
+	d.checkDrift()
 	switch t := d.sluiceTable(); {
 	case t != nil && len(legacy) > 0:
 		d.add("rules", Warning,
@@ -117,13 +121,66 @@ func (d *diagnosis) checkInstalled() {
 			"run rules apply to keep only one of the two")
 	case t != nil:
 		d.add("rules", OK,
-			fmt.Sprintf("table inet %s exists, with %s", t.Name, countText(t.CountRules(), "rule")),
-			next)
+			fmt.Sprintf("table inet %s exists, with %s", t.Name, countText(t.CountRules(), "rule")), "")
 	case len(legacy) > 0:
 		d.add("rules", OK,
 			fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s",
-				strings.Join(legacy, ", ")), next)
+				strings.Join(legacy, ", ")), "")
 	default:
 		d.add("rules", Note, "there are no rules of Sluice", "run rules apply to create them")
 	}
+}
+
+// nextForDrift is the next step if Sluice's rules differ from the parameters.
+const nextForDrift = "run rules check to list all differences; run rules apply to correct them"
+
+// checkDrift reports that Sluice's rules differ from the parameters. This is a problem if captured
+// traffic therefore bypasses the proxy.
+func (d *diagnosis) checkDrift() {
+	if d.DriftErr != nil {
+		d.add("rules", Warning, "cannot compare Sluice's rules with these parameters: "+
+			strings.ReplaceAll(d.DriftErr.Error(), "\n", "; "), nextForDrift)
+	}
+	if len(d.Drift) == 0 {
+		return
+	}
+	text := fmt.Sprintf("Sluice's rules and routes differ from these parameters (%s)", d.Drift[0])
+	if more := len(d.Drift) - 1; more > 0 {
+		text = fmt.Sprintf("Sluice's rules and routes differ from these parameters (%s, and %d more)",
+			d.Drift[0], more)
+	}
+	if bypass := d.bypassByDrift(); bypass != "" {
+		d.add("rules", Problem, text+": "+bypass, nextForDrift)
+		return
+	}
+	d.add("rules", Warning, text, nextForDrift)
+}
+
+// bypassByDrift describes packets that bypass the proxy because Sluice's rules differ from the
+// parameters, or returns "". If DriftEffect does not contain such packets, for example because the
+// decision exceeded its budget, bypassByDrift evaluates samples.
+func (d *diagnosis) bypassByDrift() string {
+	if d.DriftEffect == nil {
+		return ""
+	}
+	for _, b := range d.DriftEffect.Bypasses {
+		if b.Owner == "" || b.Owner == foreign.OwnerSluice {
+			return b.String()
+		}
+	}
+	if d.sluiceTable() == nil {
+		return "" // Tables does not contain the rules
+	}
+	installed := rules.Ruleset{Tables: []rules.Table{*d.sluiceTable()}, Routing: d.compiled.Routing}
+	budget := d.Budget.From(time.Now()) // for all samples together
+	for _, s := range d.samples() {
+		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Outcome
+		found := diff.ExplainWithin(&installed, s.packet, budget)
+		if alone.Captured() && !found.Outcome.Dropped && found.Exhausted == "" &&
+			found.Outcome.Undecided == "" && !d.sameCapture(alone, found.Outcome) {
+			return fmt.Sprintf("%s (%s): with these parameters the packet is %s; with the rules it is %s",
+				s.description, s.packet, d.outcomeText(alone), d.outcomeText(found.Outcome))
+		}
+	}
+	return ""
 }

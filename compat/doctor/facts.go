@@ -48,6 +48,15 @@ type Facts struct {
 	// ruleset captures. It is nil if the effect was not determined.
 	Foreign *foreign.Effect
 
+	// Drift contains the differences of the rules of Sluice from the ruleset, and of its routes if
+	// there are rules. It is empty if both backends have rules of Sluice. DriftErr is the reason
+	// why the differences are unknown.
+	Drift    []rules.Difference
+	DriftErr error
+	// DriftEffect is the effect of all rules in the namespace, including Sluice's, on the traffic
+	// that the ruleset captures. It is nil if Drift is empty.
+	DriftEffect *foreign.Effect
+
 	// Programs are the eBPF programs that see the traffic outside netfilter.
 	Programs bpf.Listing
 	// Sockets are the packet sockets and raw IP sockets of the namespace.

@@ -49,7 +49,22 @@ func Gather(ns *netns.NS, desired rules.Ruleset, budget diff.Budget) Facts {
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
 	effect := foreign.InspectAsInstalled(ns, desired, budget)
 	f.Foreign = &effect
+	if f.Drift, f.DriftErr = drift(ns, desired); len(f.Drift) > 0 {
+		effect := foreign.InspectDrifted(ns, desired, budget)
+		f.DriftEffect = &effect
+	}
 	return f
+}
+
+// drift compares the rules and routes of Sluice with the desired ruleset. It returns no differences
+// unless exactly one backend has rules of Sluice.
+func drift(ns *netns.NS, desired rules.Ruleset) ([]rules.Difference, error) {
+	installed, err := compat.InstalledBackends(ns)
+	if err != nil || len(installed) != 1 {
+		return nil, err
+	}
+	found, err := installed[0].Check(ns, desired, compat.Snapshot{})
+	return found.Differences, err
 }
 
 // kernelRelease returns the release of the running kernel, as uname -r prints it.

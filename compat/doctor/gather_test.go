@@ -267,3 +267,65 @@ func TestPacketAndRawSocketsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// TestDriftedRules verifies that rules of Sluice that differ from the parameters are a problem if
+// captured traffic therefore bypasses the proxy, and otherwise a warning.
+func TestDriftedRules(t *testing.T) {
+	nftables := netnstest.RequireBinary(t, "nft")
+	const notrack = `
+		nft add chain inet sluice early "{ type filter hook output priority -400; }"
+		nft add rule inet sluice early tcp dport 80 notrack`
+	for name, row := range map[string]struct {
+		mode     rules.Mode
+		script   string
+		severity Severity
+		want     string
+		verdict  Verdict
+	}{
+		"the table is dormant": {
+			rules.ModeRedirect, `nft add table inet sluice "{ flags dormant; }"`, Problem,
+			"goes to its destination, not captured", Degraded,
+		},
+		"the table is dormant, TPROXY": {
+			rules.ModeTProxy, `nft add table inet sluice "{ flags dormant; }"`, Problem,
+			"; with the rules it is not captured", Degraded,
+		},
+		"a chain in the table bypasses the proxy": {
+			rules.ModeRedirect, notrack, Problem,
+			"extra in the ruleset: chain inet sluice early): packets with", Degraded,
+		},
+		"a rule of the table is missing": {
+			rules.ModeRedirect, "nft flush chain inet sluice nat-output", Problem, "and 7 more",
+			Degraded,
+		},
+		"a rule without an effect on captured traffic": {
+			rules.ModeRedirect, "nft add rule inet sluice nat-output udp dport 9 accept", Warning,
+			"extra in chain inet sluice nat-output", Works,
+		},
+		"the table is equal": {
+			rules.ModeRedirect, "", OK, "table inet sluice exists, with 24 rules", Works,
+		},
+		"there is no table": {
+			rules.ModeRedirect, "nft delete table inet sluice", Note, "there are no rules of Sluice",
+			Works,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			parameters := typical(row.mode)
+			desired := rules.MustCompile(parameters)
+			if _, err := nft.Apply(pair.Pod, desired); err != nil {
+				t.Fatal(err)
+			}
+			shell(t, pair.Pod, strings.ReplaceAll(row.script, "nft ", nftables+" "))
+			findings := Diagnose(Gather(pair.Pod, desired, diff.AgentBudget), parameters)
+			found := slices.ContainsFunc(findings, func(f Finding) bool {
+				return f.Severity == row.severity && strings.Contains(f.Summary, row.want)
+			})
+			if verdict := Sum(findings); !found || verdict != row.verdict {
+				t.Errorf("verdict %q, want %q and a %s with %q; got\n%s", verdict, row.verdict,
+					row.severity, row.want, list(findings))
+			}
+		})
+	}
+}

@@ -121,10 +121,15 @@ const maxClasses = 3
 // ruleset captures. live contains all rules of the namespace, including Sluice's rules. Decide
 // may change the order of the chains in live.Ambiguous. The budget bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
 	if hasOnlySluiceRules(&live) {
-		return e
+		return Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
 	}
+	return decideAll(live, desired, b)
+}
+
+// decideAll is like [Decide], but does not assume that Sluice's rules are the desired ruleset.
+func decideAll(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
+	e := Effect{Bypasses: []Bypass{}, Unknown: unknownEffects(&live)}
 	setOrders, ok := ordersOf(live.Ambiguous)
 	if !ok {
 		for _, a := range live.Ambiguous {

@@ -73,6 +73,17 @@ func InspectAsInstalled(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effe
 	return Decide(live, desired, b)
 }
 
+// InspectDrifted is like [Inspect], but Sluice's rules may differ from the desired ruleset. It
+// returns the effect of all live rules, including Sluice's. The owner of a bypass that Sluice's
+// rules decide is [OwnerSluice]. If no rule decides a bypass, the bypass has no owner.
+func InspectDrifted(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		return unreadable(err)
+	}
+	return decideAll(live, desired, b)
+}
+
 // inOrder returns the desired tables with the order that their base chains will have among the
 // chains of the other tables. A chain that is installed with the same priority keeps its order, and
 // shares its Base with the installed chain, because [Decide] tries all possible orders of installed

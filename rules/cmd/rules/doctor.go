@@ -16,10 +16,11 @@ import (
 const doctorHelp = `
 Check a namespace for everything that can prevent redirection: kernel features of nf_tables and
 iptables-legacy, permissions, sysctls, interfaces and addresses, policy rules and routes, rules of
-other owners and their order relative to Sluice's, captured traffic that bypasses the proxy because
-of these rules, and packet processing outside netfilter: eBPF programs attached to the cgroups of
-the namespace's processes, to the namespace and to its interfaces, and packet and raw sockets. Each
-finding explains its effect with these parameters, and the remedy. With --node, the command checks
+Sluice that differ from these parameters, rules of other owners and their order relative to
+Sluice's, captured traffic that bypasses the proxy because of these rules, and packet processing
+outside netfilter: eBPF programs attached to the cgroups of the namespace's processes, to the
+namespace and to its interfaces, and packet and raw sockets. Each finding explains its effect with
+these parameters, and the remedy. With --node, the command checks
 the kernel, and the source address that all rules of the node together give to probes of pods in
 ambient mode. Nothing is changed, and no iptables-legacy table is created by the check. --max-time
 and --max-memory limit the work of each decision about rules.
