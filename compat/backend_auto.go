@@ -131,15 +131,15 @@ func (autoBackend) supportedBackend(ns *netns.NS, rs rules.Ruleset) Backend {
 		features = []nft.Support{{Feature: nft.FeatureTables, Err: err}}
 	}
 	for _, s := range features {
-		if s.Err != nil && lacksNFT(s.Err) && needsFeature(&rs, s.Feature) {
+		if s.Err != nil && lacksNFT(s.Err) && NeedsFeature(&rs, s.Feature) {
 			return legacyBackend{}
 		}
 	}
 	return nftBackend{}
 }
 
-// needsFeature reports whether the ruleset needs the feature of nf_tables.
-func needsFeature(rs *rules.Ruleset, f nft.Feature) bool {
+// NeedsFeature reports whether the ruleset needs the feature of nf_tables.
+func NeedsFeature(rs *rules.Ruleset, f nft.Feature) bool {
 	switch f {
 	case nft.FeatureTProxy:
 		return anyRule(rs, func(r *rules.Rule) bool { return hasType[rules.TProxy](r.Actions) })

@@ -20,7 +20,7 @@ func (d *diagnosis) checkKernel() {
 		summary := fmt.Sprintf("Linux %s lacks %s", d.Kernel, s.Feature.Name)
 		switch {
 		case s.Err == nil:
-		case !d.needsFeature(s.Feature):
+		case !compat.NeedsFeature(&d.compiled, s.Feature):
 			d.add("kernel", Note, summary+"; these parameters do not need it", "")
 		case d.usesLegacy():
 			lacksNeeded = true
@@ -45,25 +45,6 @@ func kernelWith(f nft.Feature) string {
 
 // runAsRoot is the remedy for missing privileges to probe the kernel.
 const runAsRoot = "run rules doctor as root to determine the kernel's features"
-
-// needsFeature reports whether the parameters need a feature.
-func (d *diagnosis) needsFeature(f nft.Feature) bool {
-	r := &d.redirect
-	switch f {
-	case nft.FeatureTProxy:
-		return d.usesTProxy()
-	case nft.FeatureRoute:
-		return d.markedRoute().used
-	case nft.FeatureZone:
-		// TPROXY and DropInvalid match conntrack states, and DNS capture sets zones.
-		return d.usesTProxy() || r.DropInvalid || r.DNS.Capture
-	case nft.FeatureInterval:
-		return slices.ContainsFunc(d.compiled.Tables, func(t rules.Table) bool {
-			return len(t.Sets()) > 0
-		})
-	}
-	return true
-}
 
 // checkUnprobedKernel reports what the installed rules and the kernel's version show about the
 // features. It is called if the features could not be probed.
