@@ -164,11 +164,7 @@ func (n *Network) setSysctls() error {
 
 // withRouteSocket runs fn with a route netlink socket of the namespace.
 func withRouteSocket(ns *netns.NS, fn func(*netlink.Handle) error) error {
-	var h *netlink.Handle
-	err := ns.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}

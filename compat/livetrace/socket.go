@@ -31,12 +31,10 @@ type Namespace struct {
 // OpenNamespace opens the namespace (nil: the current one). proc is a /proc directory that contains
 // the processes of the namespace.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
-	n := &Namespace{id: ns.ID(), proc: proc, maps: owner.MapsOf(ns, proc)}
-	err := ns.Do(func() (err error) {
-		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
-		return err
-	})
-	return n, err
+	handle, err := ns.Netlink(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
+	return &Namespace{
+		handle: handle, id: ns.ID(), proc: proc, maps: owner.MapsOf(ns, proc),
+	}, err
 }
 
 // Close closes the netlink sockets.

@@ -2,7 +2,6 @@ package validation
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -20,15 +19,11 @@ type network struct {
 }
 
 func openNetwork(ns *netns.NS) (*network, error) {
-	n := &network{ns: ns}
-	err := ns.Do(func() (err error) {
-		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
+	handle, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("open route netlink socket: %w", err)
+		return nil, err
 	}
-	return n, nil
+	return &network{ns, handle}, nil
 }
 
 func (n *network) close() { n.handle.Close() }

@@ -30,13 +30,9 @@ const (
 // sockets returns the TCP and UDP sockets of the namespace. It needs no privilege, but a kernel
 // with CONFIG_INET_DIAG.
 func sockets(ns *netns.NS) ([]socketEntry, error) {
-	var h *netlink.Handle
-	err := ns.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_INET_DIAG)
-		return err
-	})
+	h, err := ns.Netlink(unix.NETLINK_INET_DIAG)
 	if err != nil {
-		return nil, fmt.Errorf("open a socket for the list of sockets: %w", err)
+		return nil, err
 	}
 	defer h.Close()
 	var found []socketEntry

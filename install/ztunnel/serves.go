@@ -20,13 +20,9 @@ import (
 // Later a process of the pod can open them too. The result is then true although no ztunnel serves
 // the pod; that process then captures only the traffic of its own pod.
 func Serves(ns *netns.NS) (bool, error) {
-	var h *netlink.Handle
-	err := ns.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_INET_DIAG)
-		return err
-	})
+	h, err := ns.Netlink(unix.NETLINK_INET_DIAG)
 	if err != nil {
-		return false, fmt.Errorf("open a socket for the list of sockets: %w", err)
+		return false, err
 	}
 	defer h.Close()
 	missing := map[uint16]bool{

@@ -37,7 +37,7 @@ func Ensure(ns *netns.NS, want rules.Routing) (Change, error) {
 			return Change{want: want, added: added}, nil
 		}
 	}
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return Change{}, err
 	}
@@ -132,7 +132,7 @@ func (c Change) Undo() error {
 	if c.Empty() {
 		return nil
 	}
-	h, err := open(c.ns)
+	h, err := c.ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}

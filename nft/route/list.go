@@ -6,26 +6,10 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/internal/dump"
-	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 )
-
-// open opens a route netlink socket in ns. The caller must close the handle.
-func open(ns *netns.NS) (h *netlink.Handle, err error) {
-	// netlink.NewHandleAt would save a thread switch (16 µs), but it uses the current namespace if
-	// ns is closed, and needs privileges even if ns is the current namespace.
-	err = ns.Do(func() error {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open route netlink socket: %w", err)
-	}
-	return h, nil
-}
 
 // dumpAttempts is the maximum number of attempts to dump a list without a concurrent change.
 // Because a dump takes microseconds, ten interruptions mean continuous changes.

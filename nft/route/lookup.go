@@ -23,7 +23,7 @@ type ReceivedPacket struct {
 // kernel, which applies the policy rules of all owners. It returns false for a packet that the
 // kernel drops, for example because of its source.
 func Delivers(ns *netns.NS, p ReceivedPacket) (bool, error) {
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return false, err
 	}
@@ -59,7 +59,7 @@ type SentPacket struct {
 // protocols and ports. A source that is not an address of the namespace has no effect. The name is
 // empty if there is no route.
 func OutInterface(ns *netns.NS, p SentPacket) (string, error) {
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
@@ -23,7 +24,7 @@ func Prune(ns *netns.NS, keep rules.Routing) (removed int, err error) {
 
 // Find returns descriptions of the objects that Prune would remove.
 func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func PruneIstio(
 // FindIstio returns descriptions of the objects that PruneIstio would remove after Prune. It omits
 // the objects that Prune would remove already.
 func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]string, error) {
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ type pruning struct {
 
 // prune removes the selected objects, and returns the objects that it has removed.
 func prune(ns *netns.NS, p pruning) (removed []object, err error) {
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func Unmodeled(ns *netns.NS) (others []string, err error) {
 
 // withRules calls f with a handle of the namespace and its policy rules.
 func withRules(ns *netns.NS, f func(h *netlink.Handle, policyRules []foundRule) error) error {
-	h, err := open(ns)
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}

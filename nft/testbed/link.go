@@ -24,11 +24,7 @@ func sysctl(name, value string) error {
 
 // withHandle runs fn with a route netlink socket of the namespace.
 func withHandle(ns *netns.NS, fn func(*netlink.Handle) error) error {
-	var h *netlink.Handle
-	err := ns.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
+	h, err := ns.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}

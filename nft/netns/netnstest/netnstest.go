@@ -77,14 +77,11 @@ func setUp(t testing.TB, n *netns.NS) *netns.NS {
 }
 
 // newHandle opens a route netlink socket in n.
-func newHandle(t testing.TB, n *netns.NS) (h *netlink.Handle) {
+func newHandle(t testing.TB, n *netns.NS) *netlink.Handle {
 	t.Helper()
-	err := n.Do(func() (err error) {
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
+	h, err := n.Netlink(unix.NETLINK_ROUTE)
 	if err != nil {
-		t.Fatalf("netlink socket in %s: %v", n, err)
+		t.Fatalf("%s: %v", n, err)
 	}
 	return h
 }
