@@ -24,7 +24,7 @@ import (
 // namespaces were not found or could not be read are searched again in their next reconciliation.
 func (n *Node) findLeftovers(ctx context.Context, objects []*decide.Pod) {
 	n.markUnsearched(objects...)
-	found, _ := n.sandboxes(ctx, objects)
+	found := n.sandboxes(ctx, objects)
 	for _, o := range objects {
 		m := o.Metadata
 		sb, ok := found[m.UID]

@@ -32,7 +32,7 @@ type Options struct {
 	Ztunnel Ztunnel
 	Host    Host
 	// Find finds the sandboxes of pods; see [sandbox.Finder.Find].
-	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
+	Find func(context.Context, []sandbox.Pod) (map[sandbox.Pod]sandbox.Sandbox, map[sandbox.Pod]sandbox.Missing)
 	// IsHost reports whether a network namespace is the node's, in which rules of pods must not be
 	// installed.
 	IsHost func(netns.ID) bool

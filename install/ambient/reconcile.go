@@ -3,7 +3,6 @@ package ambient
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -158,46 +157,29 @@ func hasAny(ns *netns.NS, addresses []netip.Addr) bool {
 
 // sandboxOf returns the sandbox of a pod, or nil and the reason.
 func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sandbox, error) {
-	found, err := n.sandboxes(ctx, []*decide.Pod{object})
-	if sb, ok := found[object.Metadata.UID]; ok {
+	p := sandbox.PodOf(object)
+	found, missing := n.Find(ctx, []sandbox.Pod{p})
+	if sb, ok := found[p]; ok {
 		return &sb, nil
 	}
-	return nil, err
+	return nil, missing[p].Err
 }
 
-// sandboxes returns the sandboxes of pods, by the pods' UIDs in the API server. The error contains
-// the reasons why sandboxes were not found. A static pod has another UID in the kubelet; see
-// [sandbox.Pod].
-func (n *Node) sandboxes(
-	ctx context.Context, objects []*decide.Pod,
-) (map[string]sandbox.Sandbox, error) {
-	staticPods := map[string]sandbox.Sandbox{}
-	var wanted []sandbox.Pod
-	var missing []sandbox.Missing
-	for _, o := range objects {
-		p := sandbox.PodOf(o)
-		if !p.Unproven {
-			wanted = append(wanted, p)
-			continue
+// sandboxes returns the sandboxes of pods, by the pods' UIDs in the API server. A static pod has
+// another UID in the kubelet; see [sandbox.Pod].
+func (n *Node) sandboxes(ctx context.Context, objects []*decide.Pod) map[string]sandbox.Sandbox {
+	pods := make([]sandbox.Pod, len(objects))
+	for i, o := range objects {
+		pods[i] = sandbox.PodOf(o)
+	}
+	found, _ := n.Find(ctx, pods)
+	byUID := make(map[string]sandbox.Sandbox, len(found))
+	for i, o := range objects {
+		if sb, ok := found[pods[i]]; ok {
+			byUID[o.Metadata.UID] = sb
 		}
-		found, notFound := n.Find(ctx, []sandbox.Pod{p})
-		if sb, ok := found[p.UID]; ok {
-			staticPods[o.Metadata.UID] = sb
-		}
-		missing = append(missing, notFound...)
 	}
-	found := staticPods
-	if len(wanted) > 0 {
-		var notFound []sandbox.Missing
-		found, notFound = n.Find(ctx, wanted)
-		maps.Copy(found, staticPods)
-		missing = append(missing, notFound...)
-	}
-	var err error
-	for _, m := range missing {
-		err = errors.Join(err, m.Err)
-	}
-	return found, err
+	return byUID
 }
 
 // sameAddresses reports whether normalize returns the same addresses for two lists.

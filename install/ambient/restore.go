@@ -28,7 +28,7 @@ func (n *Node) restore(ctx context.Context) bool {
 	}
 	inAmbient, others := n.podsByMode(ctx)
 	// The reconciliation searches again for the sandboxes that are not found now.
-	found, _ := n.sandboxes(ctx, inAmbient)
+	found := n.sandboxes(ctx, inAmbient)
 	reported := make([]ztunnel.Pod, len(inAmbient))
 	addresses := make(map[string][]netip.Addr, len(inAmbient))
 	for i, object := range inAmbient {

@@ -288,17 +288,16 @@ func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 // find returns the sandboxes of the pods, and an error for each pod without a sandbox.
 func (env *testEnv) find(
 	_ context.Context, list []sandbox.Pod,
-) (map[string]sandbox.Sandbox, []sandbox.Missing) {
+) (map[sandbox.Pod]sandbox.Sandbox, map[sandbox.Pod]sandbox.Missing) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.searches++
-	found := map[string]sandbox.Sandbox{}
-	var missing []sandbox.Missing
+	found, missing := map[sandbox.Pod]sandbox.Sandbox{}, map[sandbox.Pod]sandbox.Missing{}
 	for _, p := range list {
 		if sb, ok := env.sandboxes[p.UID]; ok && sb.Pod == p {
-			found[p.UID] = sb
+			found[p] = sb
 		} else {
-			missing = append(missing, sandbox.Missing{Pod: p, Err: errors.New("no process")})
+			missing[p] = sandbox.Missing{Err: errors.New("no process")}
 		}
 	}
 	return found, missing

@@ -61,28 +61,27 @@ func (env *testEnv) Namespace(context.Context, string) (text []byte, fetched boo
 
 func (env *testEnv) find(
 	_ context.Context, pods []sandbox.Pod,
-) (map[string]sandbox.Sandbox, []sandbox.Missing) {
+) (map[sandbox.Pod]sandbox.Sandbox, map[sandbox.Pod]sandbox.Missing) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.searches++
-	found := map[string]sandbox.Sandbox{}
-	var missing []sandbox.Missing
+	found, missing := map[sandbox.Pod]sandbox.Sandbox{}, map[sandbox.Pod]sandbox.Missing{}
 	for _, p := range pods {
 		path, ok := env.netnsPaths[p.UID]
 		switch {
 		case ok && env.findErr != nil:
-			missing = append(missing, sandbox.Missing{Pod: p, Err: env.findErr})
+			missing[p] = sandbox.Missing{Err: env.findErr}
 		case ok && p.Unproven && env.namespaces[path] != nil && !env.namespaces[path].belongsTo(p):
-			missing = append(missing, sandbox.Missing{Pod: p, Err: errNoSandbox})
+			missing[p] = sandbox.Missing{Err: errNoSandbox}
 		case ok && env.namespaces[path] != nil:
-			found[p.UID] = sandbox.Sandbox{
+			found[p] = sandbox.Sandbox{
 				Pod: p, Path: path, ID: env.namespaces[path].id, Source: env.source, Created: env.created,
 				ContainerID: env.containerID,
 			}
 		case ok:
-			missing = append(missing, sandbox.Missing{Pod: p, Err: fs.ErrNotExist, Ended: true})
+			missing[p] = sandbox.Missing{Err: fs.ErrNotExist, Ended: true}
 		default:
-			missing = append(missing, sandbox.Missing{Pod: p, Err: errNoSandbox})
+			missing[p] = sandbox.Missing{Err: errNoSandbox}
 		}
 	}
 	return found, missing

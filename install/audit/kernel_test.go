@@ -37,9 +37,15 @@ func newKernelTestEnv(t testing.TB, env map[string]string) *kernelTestEnv {
 	r := &kernelTestEnv{newTestEnv(t, env), map[string]sandbox.Sandbox{}}
 	r.options.Open, r.options.ProcessorTime = audit.Open, audit.ProcessorTime
 	r.options.FindSandboxes = func(
-		context.Context, []sandbox.Pod,
-	) (map[string]sandbox.Sandbox, []sandbox.Missing) {
-		return r.sandboxes, nil
+		_ context.Context, pods []sandbox.Pod,
+	) (map[sandbox.Pod]sandbox.Sandbox, map[sandbox.Pod]sandbox.Missing) {
+		found := map[sandbox.Pod]sandbox.Sandbox{}
+		for _, p := range pods {
+			if sb, ok := r.sandboxes[p.UID]; ok {
+				found[p] = sb
+			}
+		}
+		return found, nil
 	}
 	r.options.Listen = func() (audit.Events, error) { return watch.Open() }
 	return r

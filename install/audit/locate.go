@@ -118,12 +118,8 @@ func (a *Auditor) sandboxOf(
 		}
 	}
 	found, missing := a.FindSandboxes(ctx, []sandbox.Pod{p})
-	if sb, ok := found[p.UID]; ok {
+	if sb, ok := found[p]; ok {
 		return &sb, nil
 	}
-	var reason error
-	for _, m := range missing {
-		reason = errors.Join(reason, m.Err)
-	}
-	return nil, reason
+	return nil, missing[p].Err
 }

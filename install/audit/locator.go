@@ -68,8 +68,7 @@ func (l *locator) run(ctx context.Context) {
 	}
 }
 
-// search searches for all requested sandboxes in one call of FindSandboxes, except that each pod
-// with an unproven UID has a call of its own.
+// search searches for all requested sandboxes in one call of FindSandboxes.
 func (l *locator) search(ctx context.Context) {
 	l.mu.Lock()
 	pending := l.pending
@@ -77,29 +76,12 @@ func (l *locator) search(ctx context.Context) {
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
+	found, missing := l.auditor.FindSandboxes(ctx, slices.Collect(maps.Values(pending)))
 	for uid, p := range pending {
-		if p.Unproven { // see [sandbox.Pod]
-			delete(pending, uid)
-			l.searchFor(ctx, map[string]sandbox.Pod{uid: p})
-		}
-	}
-	if len(pending) > 0 {
-		l.searchFor(ctx, pending)
-	}
-}
-
-// searchFor searches for the sandboxes of pods, by the pods' UIDs in the API server.
-func (l *locator) searchFor(ctx context.Context, pods map[string]sandbox.Pod) {
-	found, missing := l.auditor.FindSandboxes(ctx, slices.Collect(maps.Values(pods)))
-	results := make(map[string]sandbox.Missing, len(missing))
-	for _, m := range missing {
-		results[m.Pod.UID] = m
-	}
-	for uid, p := range pods {
-		if sb, ok := found[p.UID]; ok {
+		if sb, ok := found[p]; ok {
 			l.auditor.onFound(uid, sb)
 		} else {
-			l.auditor.onNotFound(uid, results[p.UID])
+			l.auditor.onNotFound(uid, missing[p])
 		}
 	}
 }

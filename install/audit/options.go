@@ -57,7 +57,9 @@ type Options struct {
 	Pods    Pods
 	Cluster Cluster
 	// FindSandboxes finds the sandboxes of pods; see [sandbox.Finder.Find].
-	FindSandboxes func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
+	FindSandboxes func(
+		context.Context, []sandbox.Pod,
+	) (map[sandbox.Pod]sandbox.Sandbox, map[sandbox.Pod]sandbox.Missing)
 	// Open opens the network namespace of a sandbox; usually [Open].
 	Open func(sandbox.Sandbox) (Namespace, error)
 	// ProcessorTime returns the processor time of the process; usually [ProcessorTime].

@@ -56,7 +56,7 @@ func benchmark(b *testing.B, pods []sandbox.Pod, finder func() *sandbox.Finder) 
 	start := processorTime(b)
 	for b.Loop() {
 		if found, missing := finder().Find(b.Context(), pods); len(missing) > 0 {
-			b.Fatalf("found %d of %d pods, want all; missing %v", len(found), len(pods), missing[0])
+			b.Fatalf("found %d of %d pods, want all; missing %v", len(found), len(pods), missing)
 		}
 	}
 	b.ReportMetric(float64(processorTime(b)-start)/1000/float64(b.N)/float64(len(pods)),

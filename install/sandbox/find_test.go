@@ -405,7 +405,7 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	found, missing := f.Find(ctx, []sandbox.Pod{p})
-	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[0].Err, context.Canceled) {
+	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[p].Err, context.Canceled) {
 		t.Errorf("found %v, missing %v, want the pod missing because of the context", found, missing)
 	}
 	wantFound(t, f, p, ns, sandbox.Runtime)
@@ -422,7 +422,7 @@ func TestAnInterruptedSearchUsesNoResult(t *testing.T) {
 	n.cache = filepath.Join(n.cache, "cache") // the finder reads this cache last
 	n.result(t, p, "c2", path)
 	found, missing := f.Find(&endingContext{Context: t.Context(), remaining: 1}, []sandbox.Pod{old})
-	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[0].Err, context.Canceled) {
+	if len(found) != 0 || len(missing) != 1 || !errors.Is(missing[old].Err, context.Canceled) {
 		t.Errorf("found %v, missing %v, want the pod missing because of the context", found, missing)
 	}
 	wantMissing(t, f, old, "/run/netns/cni-1 belongs to pod "+p.String())
@@ -507,7 +507,7 @@ func TestEndedSandbox(t *testing.T) {
 			n, p := newNode(t), newPod()
 			row.prepare(n, p)
 			_, missing := n.finder().Find(t.Context(), []sandbox.Pod{p})
-			if len(missing) != 1 || missing[0].Ended != row.want {
+			if len(missing) != 1 || missing[p].Ended != row.want {
 				t.Errorf("missing %+v, want one pod with Ended %v", missing, row.want)
 			}
 		})
@@ -549,6 +549,11 @@ func TestUnprovenUIDNeedsTheName(t *testing.T) {
 			unproven.Name, unproven.Address = "another", netip.Addr{}
 			wantMissing(t, f, unproven)
 			wantFound(t, f, p, ns, source)
+			found, missing := n.finder().Find(t.Context(), []sandbox.Pod{unproven, p})
+			if len(found) != 1 || found[p].ID != ns.ID() || missing[unproven].Err == nil {
+				t.Errorf("both pods in one search: found %v, missing %v; want only %s found", found,
+					missing, p)
+			}
 		})
 	}
 }

@@ -40,7 +40,7 @@ type Finder struct {
 	results *results
 
 	mu     sync.Mutex
-	cached map[string]cachedSandbox // by UID
+	cached map[Pod]cachedSandbox
 	// removeEndedAt is the number of cached sandboxes at which ended sandboxes are removed.
 	removeEndedAt int
 }
@@ -57,44 +57,40 @@ func New(o Options) *Finder {
 		proc:    procDir(o.ProcDir),
 		records: &records{disabled: o.RunDir == "", store: record.In(o.RunDir)},
 		results: &results{dirs: o.ResultDirs},
-		cached:  map[string]cachedSandbox{}, removeEndedAt: minCached,
+		cached:  map[Pod]cachedSandbox{}, removeEndedAt: minCached,
 	}
 }
 
-// Find returns the sandboxes of the pods by their UIDs, and the pods whose sandbox was not found.
-// It searches each source once for all pods, and ends early when ctx is done.
+// Find returns the sandboxes of the pods, and the pods whose sandbox was not found. It searches each
+// source once for all pods, and ends early when ctx is done.
 func (f *Finder) Find(
 	ctx context.Context, pods []Pod,
-) (found map[string]Sandbox, missing []Missing) {
+) (found map[Pod]Sandbox, missing map[Pod]Missing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := search{
-		Finder: f, ctx: ctx, found: make(map[string]Sandbox, len(pods)),
-		wanted: map[string]*Missing{}, own: (*netns.NS)(nil).ID(),
+		Finder: f, ctx: ctx, found: make(map[Pod]Sandbox, len(pods)),
+		wanted: map[Pod]*Missing{}, own: (*netns.NS)(nil).ID(),
 	}
+	missing = map[Pod]Missing{}
 	s.addError(s.records.refresh())
 	for _, p := range pods {
 		if p.UID == "" {
-			missing = append(missing, Missing{Pod: p, Err: errors.New("the pod has no UID")})
+			missing[p] = Missing{Err: errors.New("the pod has no UID")}
 			continue
 		}
 		if sb, ok := f.fromCache(p); ok {
-			s.found[p.UID] = sb
+			s.found[p] = sb
 		} else {
-			s.wanted[p.UID] = &Missing{Pod: p}
+			s.wanted[p] = &Missing{}
 		}
 	}
 	s.run()
-	for _, p := range pods {
-		if m := s.wanted[p.UID]; m != nil {
-			delete(s.wanted, p.UID)
-			cause := errors.Join(m.Err, s.err)
-			if cause == nil {
-				cause = errors.New("neither a record nor the runtime's cache contains the pod")
-			}
-			m.Err = cause
-			missing = append(missing, *m)
+	for p, m := range s.wanted {
+		if m.Err = errors.Join(m.Err, s.err); m.Err == nil {
+			m.Err = errors.New("neither a record nor the runtime's cache contains the pod")
 		}
+		missing[p] = *m
 	}
 	f.removeEnded()
 	return s.found, missing
@@ -109,18 +105,18 @@ type cachedSandbox struct {
 
 // cache stores a found sandbox. [Finder.fromCache] decides whether it is still valid.
 func (f *Finder) cache(s Sandbox) {
-	f.cached[s.Pod.UID] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID).containerID}
+	f.cached[s.Pod] = cachedSandbox{s, f.records.candidates.newest(s.Pod.UID).containerID}
 }
 
 // fromCache returns the cached sandbox of a pod if it is still valid.
 func (f *Finder) fromCache(p Pod) (Sandbox, bool) {
-	c, ok := f.cached[p.UID]
+	c, ok := f.cached[p]
 	if !ok {
 		return Sandbox{}, false
 	}
-	if c.recordedID != f.records.candidates.newest(p.UID).containerID || c.Pod != p ||
-		!c.exists() || !f.proc.confirms(c.Sandbox) {
-		delete(f.cached, p.UID)
+	if c.recordedID != f.records.candidates.newest(p.UID).containerID || !c.exists() ||
+		!f.proc.confirms(c.Sandbox) {
+		delete(f.cached, p)
 		return Sandbox{}, false
 	}
 	return c.Sandbox, true
@@ -132,7 +128,7 @@ func (f *Finder) removeEnded() {
 	if len(f.cached) < f.removeEndedAt {
 		return
 	}
-	maps.DeleteFunc(f.cached, func(_ string, c cachedSandbox) bool { return !c.exists() })
+	maps.DeleteFunc(f.cached, func(_ Pod, c cachedSandbox) bool { return !c.exists() })
 	f.removeEndedAt = max(minCached, 2*len(f.cached))
 }
 

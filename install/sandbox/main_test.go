@@ -175,9 +175,9 @@ func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, re
 		t.Fatalf("found %v, missing %v; want the pod in one of them", found, missing)
 	}
 	if len(missing) == 1 {
-		return sandbox.Sandbox{}, missing[0].Err.Error()
+		return sandbox.Sandbox{}, missing[p].Err.Error()
 	}
-	return found[p.UID], ""
+	return found[p], ""
 }
 
 // wantFound checks that the pod's sandbox is the namespace, and that it is found in the source.

@@ -19,8 +19,7 @@ type Pod struct {
 	UID string
 	// Unproven is set if the UID may belong to another pod because it comes from an annotation,
 	// which users can set. A network namespace in /proc is then accepted only if it has Address,
-	// because /proc does not contain the names of pods. Search for such a pod in a separate call,
-	// because the result of [Finder.Find] contains one sandbox for each UID.
+	// because /proc does not contain the names of pods.
 	Unproven bool
 	// Address is an address in the pod's status, which only the kubelet sets. It is needed only if
 	// Unproven is set.
@@ -104,9 +103,8 @@ func identify(path string) (netns.ID, error) {
 	return netns.ID{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
-// Missing is a pod whose sandbox was not found.
+// Missing is the reason why the sandbox of a pod was not found.
 type Missing struct {
-	Pod Pod
 	// Err contains the reason for each source. It is not necessarily a failure, because a pod that
 	// is starting or ending has no sandbox.
 	Err error

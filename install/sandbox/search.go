@@ -14,8 +14,8 @@ import (
 type search struct {
 	*Finder
 	ctx    context.Context
-	found  map[string]Sandbox
-	wanted map[string]*Missing // pods that have not been found yet, by UID
+	found  map[Pod]Sandbox
+	wanted map[Pod]*Missing // pods that have not been found yet
 	// own and host are the network namespaces of this process and of the node, which are not
 	// sandboxes. host is zero if the node's namespace is unknown.
 	own, host netns.ID
@@ -51,10 +51,10 @@ func (s *search) run() {
 
 // searchCandidates searches the candidates of a source.
 func (s *search) searchCandidates(source Source, all *candidates) {
-	for uid, m := range s.wanted {
-		hasEnded := source == Record && len(all.byUID[uid]) > 0
-		for _, c := range all.byUID[uid] {
-			found, err := s.verify(m.Pod, c, all)
+	for p, m := range s.wanted {
+		hasEnded := source == Record && len(all.byUID[p.UID]) > 0
+		for _, c := range all.byUID[p.UID] {
+			found, err := s.verify(p, c, all)
 			if err == nil {
 				found.Source = source
 				s.addFound(found)
@@ -72,8 +72,8 @@ func (s *search) searchCandidates(source Source, all *candidates) {
 // addFound adds a found sandbox.
 func (s *search) addFound(f Sandbox) {
 	f.Created = s.creationTime(f.Path)
-	delete(s.wanted, f.Pod.UID)
-	s.found[f.Pod.UID] = f
+	delete(s.wanted, f.Pod)
+	s.found[f.Pod] = f
 	s.cache(f)
 }
 

@@ -48,6 +48,10 @@ func (s *search) searchProc() {
 		}
 		return paths
 	})
+	wanted := make(map[string]bool, len(s.wanted)) // by UID
+	for p := range s.wanted {
+		wanted[p.UID] = true
+	}
 	best, errs := map[string]processNetns{}, map[string]error{} // by UID
 	for _, pid := range pids {
 		if err := s.ctx.Err(); err != nil {
@@ -55,7 +59,7 @@ func (s *search) searchProc() {
 			return
 		}
 		uid := s.proc.podOf(pid)
-		if s.wanted[uid] == nil {
+		if !wanted[uid] {
 			continue
 		}
 		n, err := s.netnsOf(pid, uid, mounts)
@@ -68,12 +72,12 @@ func (s *search) searchProc() {
 			best[uid] = n
 		}
 	}
-	for uid, m := range s.wanted {
-		n, ok := best[uid]
-		err := errs[uid]
+	for p, m := range s.wanted {
+		n, ok := best[p.UID]
+		err := errs[p.UID]
 		switch {
 		case ok:
-			err = checkAddress(n, m.Pod)
+			err = checkAddress(n, p)
 		case err == nil:
 			err = errors.New("the pod has no process")
 		}
@@ -81,7 +85,7 @@ func (s *search) searchProc() {
 			m.Err = errors.Join(m.Err, errorIn(Proc, err))
 			continue
 		}
-		s.addFound(Sandbox{Pod: m.Pod, Path: n.path, ID: n.id, Source: Proc})
+		s.addFound(Sandbox{Pod: p, Path: n.path, ID: n.id, Source: Proc})
 	}
 }
 
