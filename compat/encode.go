@@ -12,9 +12,8 @@ import (
 )
 
 // encodeRule encodes a rule of one family for xtables. It is the inverse of decodeRule. The rule
-// must be expressible in xtables: at most one value for each field of the rule header, matches in
-// the canonical order, and at most one action in addition to rules.Count. The error names the
-// unsupported match or action.
+// must be expressible in xtables: each match has one value, and there is at most one action in
+// addition to rules.Count.
 func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	e := headerEncoder{family: family}
 	for _, m := range r.Matches {
@@ -46,11 +45,11 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, error) {
 	var action rules.Action
 	for _, a := range actions {
-		if a == rules.Action(rules.Count{}) {
+		if _, counts := a.(rules.Count); counts {
 			continue
 		}
 		if action != nil {
-			const format = "%s and %s: an xtables rule must have exactly one target"
+			const format = "%s and %s: an xtables rule can have only one target"
 			return xtables.Target{}, fmt.Errorf(format, action, a)
 		}
 		action = a
@@ -59,9 +58,13 @@ func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, 
 	case nil:
 		return xtables.Target{}, nil
 	case rules.Verdict:
-		return xtables.Target{Verdict: map[rules.Verdict]xtables.Verdict{
+		v, known := map[rules.Verdict]xtables.Verdict{
 			rules.Accept: xtables.Accept, rules.Drop: xtables.Drop, rules.Return: xtables.Return,
-		}[a]}, nil
+		}[a]
+		if !known {
+			return xtables.Target{}, fmt.Errorf("%s: xtables has no such verdict", a)
+		}
+		return xtables.Target{Verdict: v}, nil
 	case rules.Jump:
 		return xtables.Target{Chain: a.Chain, Goto: a.Goto}, nil
 	}
@@ -87,8 +90,11 @@ func (e *headerEncoder) addMatch(m rules.Match) error {
 	case rules.MatchAddr:
 		return e.addAddress(m)
 	case rules.MatchProtocol:
-		if len(m.Protocols) != 1 || e.header.Protocol != 0 || m.Protocols[0] == 0 {
+		if len(m.Protocols) != 1 || e.header.Protocol != 0 {
 			return errSingleValue
+		}
+		if m.Protocols[0] == 0 {
+			return errors.New("in an xtables rule the protocol 0 means any protocol")
 		}
 		e.header.Protocol = uint16(m.Protocols[0])
 		e.setInvert(m.Not, xtables.InvertProtocol)
@@ -130,8 +136,8 @@ func (e *headerEncoder) addInterface(m rules.MatchInterface) error {
 	return err
 }
 
-// addAddress encodes a prefix in the header. It adds a range that is not a prefix, or a second
-// match of the same side, to the matches that need an extension.
+// addAddress encodes a prefix in the header. It adds a range that is not a prefix, a prefix of
+// length 0, or a second match of the same side, to the matches that need an extension.
 func (e *headerEncoder) addAddress(m rules.MatchAddr) error {
 	if m.Family() != e.family {
 		return fmt.Errorf("the address is not of family %s", e.family)
@@ -142,7 +148,8 @@ func (e *headerEncoder) addAddress(m rules.MatchAddr) error {
 		return errSingleValue
 	}
 	p, isPrefix := m.Ranges[0].Prefix()
-	if !isFirst || !isPrefix || p.Bits() == 0 { // 0 bits match every address
+	// In the header, the mask of a prefix of length 0 means that there is no match.
+	if !isFirst || !isPrefix || p.Bits() == 0 {
 		e.extensionMatches = append(e.extensionMatches, m)
 		return nil
 	}

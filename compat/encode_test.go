@@ -101,7 +101,7 @@ func TestEncodeRejectsRulesThatNoSingleXTablesRuleExpresses(t *testing.T) {
 		{
 			"protocol 0, which means all protocols in an xtables rule",
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
-			"an xtables rule can compare it only once",
+			"in an xtables rule the protocol 0 means any protocol",
 		},
 		{
 			"ports of all protocols but TCP", rule([]rules.Match{
@@ -112,7 +112,7 @@ func TestEncodeRejectsRulesThatNoSingleXTablesRuleExpresses(t *testing.T) {
 		},
 		{
 			"two actions", rule(nil, rules.Count{}, rules.SaveMark{}, rules.Accept),
-			"ct mark set meta mark and accept: an xtables rule must have exactly one target",
+			"ct mark set meta mark and accept: an xtables rule can have only one target",
 		},
 		{
 			"tproxy without a drop", rule(nil, rules.TProxy{Port: 1}),

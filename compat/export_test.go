@@ -13,9 +13,9 @@ import (
 // that tests can pass tables that the kernel rejects.
 var ApplyLegacy = applyLegacy
 
-// ApplyLegacyWithoutRollback is ApplyLegacy with a rollback that fails, because it begins with a
+// ApplyLegacyWithFailingRollback is ApplyLegacy with a rollback that fails, because it begins with a
 // table that does not exist.
-func ApplyLegacyWithoutRollback(ns *netns.NS, desired Legacy) (result Result, err error) {
+func ApplyLegacyWithFailingRollback(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
 		a := legacyApplier{desired: tablesOf(desired.Tables)}
 		a.writer.replaced = []replacedRules{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
@@ -57,7 +57,7 @@ func SetHits(s Snapshot, packets uint64) {
 	}
 }
 
-// LegacyTables returns Sluice's rules in iptables-legacy, as the nft backend reads them.
+// LegacyTables is the function with which the nft backend reads Sluice's rules of iptables-legacy.
 var LegacyTables = legacyTables
 
 // DescribeFeature returns the name, the source and the first kernel version of a feature.
@@ -83,8 +83,8 @@ func Steps(desired, current []rules.Table) []string {
 // tables are replaced. A killed process may leave such a table.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()) }
 
-// BeginApply executes the first count steps of an Apply, like a process that is then killed. It
-// reports whether there are further steps.
+// BeginApply executes the first count steps of an Apply, as if the process were killed after them.
+// It reports whether there are further steps.
 func BeginApply(ns *netns.NS, desired []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
 		current, err := readLegacy(sluiceRules)

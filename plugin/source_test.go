@@ -17,9 +17,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestPodsOfTheAPIServerAreReportedToTheAgent checks that the plugin sends a pod to the agent if
+// TestPodFromTheAPIServerIsReportedToTheAgent checks that the plugin sends a pod to the agent if
 // the agent could not answer, and only the API server returned the pod.
-func TestPodsOfTheAPIServerAreReportedToTheAgent(t *testing.T) {
+func TestPodFromTheAPIServerIsReportedToTheAgent(t *testing.T) {
 	netnstest.RequireRoot(t) // the agent's socket must belong to root
 	server := apiservertest.Start(t)
 	server.Put(`{"metadata":{"namespace":"default","name":"web","uid":"a"}}`)
@@ -27,7 +27,10 @@ func TestPodsOfTheAPIServerAreReportedToTheAgent(t *testing.T) {
 	socket := agenttest.Listen(t, func(c *net.UnixConn) {
 		var r agent.Request
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
-		if err != nil || json.Unmarshal(text, &r) != nil {
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err != nil {
 			t.Errorf("request %s, error %v", text, err)
 		}
 		requests <- r
@@ -52,14 +55,10 @@ func TestPodsOfTheAPIServerAreReportedToTheAgent(t *testing.T) {
 	if r := <-requests; r.Verb != agent.GetPod {
 		t.Errorf("the first request has the verb %q, want %q", r.Verb, agent.GetPod)
 	}
-	select {
-	case r := <-requests:
-		var pod struct{ Metadata struct{ UID string } }
-		err := json.Unmarshal(r.Pod, &pod)
-		if r.Verb != agent.NotifyPod || err != nil || pod.Metadata.UID != "a" {
-			t.Errorf("the second request has the verb %q and the pod %s", r.Verb, r.Pod)
-		}
-	case <-time.After(5 * time.Second):
-		t.Error("the agent did not receive the pod")
+	r := <-requests
+	var pod struct{ Metadata struct{ UID string } }
+	err := json.Unmarshal(r.Pod, &pod)
+	if r.Verb != agent.NotifyPod || err != nil || pod.Metadata.UID != "a" {
+		t.Errorf("the second request has the verb %q and the pod %s", r.Verb, r.Pod)
 	}
 }

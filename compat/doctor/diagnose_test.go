@@ -385,6 +385,19 @@ func TestDiagnose(t *testing.T) {
 				}},
 			}}}), Warning, "before Sluice's (priority -310). They assign conntrack zones", Works,
 		},
+		"a chain to which foreign rules jump assigns zones first": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{
+				{
+					Name: "out",
+					Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -400},
+					Rules: []rules.Rule{{
+						Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.Jump{Chain: "zone"}},
+					}},
+				},
+				{Name: "zone", Rules: []rules.Rule{{Actions: []rules.Action{rules.SetZone{Zone: 7}}}}},
+			}}), Warning, "before Sluice's (priority -310). They assign conntrack zones", Works,
+		},
 		"foreign mangle rules": {
 			tproxy, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{

@@ -69,7 +69,7 @@ func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 		return
 	}
 	summary, first := d.describeOrder(t, c, "rule", sluicePriority)
-	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
+	if isRaw && first && d.redirect.DNS.Capture && assignsZone(t.ReachableFrom(c)) {
 		d.add("rules", Warning,
 			summary+". They assign conntrack zones: the first assignment takes effect, and answers"+
 				" to captured DNS queries may be lost",
@@ -85,28 +85,37 @@ func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 	if !c.Base.Drop && !canDrop(t.ReachableFrom(c)) {
 		return
 	}
+	policy := ""
+	if c.Base.Drop {
+		policy = ", the policy drop,"
+	}
 	d.add("rules", Warning,
-		rulePosition(t, c, "rule")+" and can drop packets; the effect on captured connections is"+
+		rulePosition(t, c, "rule")+policy+" and can drop packets; the effect on captured connections is"+
 			" unknown, because doctor does not evaluate rules at input",
 		"run rules validate to test it with connections")
 }
 
 // canDrop reports whether a rule of the chains drops or rejects packets.
 func canDrop(chains []*rules.Chain) bool {
-	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
-				_, isReject := a.(rules.Reject)
-				return isReject || a == rules.Drop
-			})
-		})
+	return anyAction(chains, func(a rules.Action) bool {
+		_, isReject := a.(rules.Reject)
+		return isReject || a == rules.Drop
 	})
 }
 
-func setsZone(r rules.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+// assignsZone reports whether a rule of the chains assigns a conntrack zone.
+func assignsZone(chains []*rules.Chain) bool {
+	return anyAction(chains, func(a rules.Action) bool {
 		_, ok := a.(rules.SetZone)
 		return ok
+	})
+}
+
+func anyAction(chains []*rules.Chain, is func(rules.Action) bool) bool {
+	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.ContainsFunc(r.Actions, is)
+		})
 	})
 }
 

@@ -62,9 +62,9 @@ func (t *probe) outcomeText(o observation) string {
 	case refused:
 		return "refused: there is no listener at its destination"
 	case receivedOutside:
-		return "answered from outside the namespace: not captured"
+		return "received outside of the namespace: not captured"
 	case unknown:
-		return "the connection was accepted, but the accepting socket is unknown"
+		return "it is unknown which socket received it"
 	case answered:
 		return fmt.Sprintf("redirected to port %d, and answered with the source address %s",
 			o.arrival.port, to)
@@ -103,21 +103,18 @@ func (t *probe) advice(o observation, rulesMatch bool) string {
 		repair       = ": run 'rules check' to list the differences, and 'rules apply' to repair them"
 	)
 	switch {
-	case rulesMatch && errors.Is(o.err, unix.EADDRNOTAVAIL): // see below
+	case errors.Is(o.err, unix.EADDRNOTAVAIL) && (rulesMatch || t.hint == "" && t.packet.Mark == 0):
+		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case rulesMatch && o.outcome == refused && t.trace.Outcome.Captured():
 		return rulesCorrect + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())
 	case rulesMatch:
 		return rulesCorrect
-	}
-	switch {
 	case t.hint != "":
 		return t.hint
 	case t.packet.Mark != 0:
 		return "run 'rules apply' to restore the rules for marked packets, the policy rule and its" +
 			" route"
-	case errors.Is(o.err, unix.EADDRNOTAVAIL):
-		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case o.outcome == refused && t.trace.Outcome.Captured():
 		return "the rules differ from the parameters, or the proxy does not listen for " +
 			familyName(t.packet.Family()) + repair

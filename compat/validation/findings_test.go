@@ -75,7 +75,7 @@ func TestProbeResults(t *testing.T) {
 			outbound,
 			observation{outcome: unknown, err: unix.ENOENT},
 			NotChecked,
-			"the accepting socket is unknown",
+			"it is unknown which socket received it",
 		},
 		"not captured, as expected": {
 			uncaptured, at(15002, "127.0.0.6:15002"), OK,

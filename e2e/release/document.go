@@ -53,27 +53,27 @@ func (r *Release) generateDocuments(ctx context.Context) (documents, error) {
 }
 
 // manPage converts a manual page from Markdown. The title of the page replaces the heading of the
-// document, and the other headings become sections.
+// document, and the other headings move up one level.
 func manPage(program, section string, r *Release, markdown string) []byte {
 	title := fmt.Sprintf("%% %s %s %q %q %q\n\n", strings.ToUpper(program), section,
 		r.Time.UTC().Format("January 2006"),
 		"Sluice "+r.versionNumber(), "Sluice manual")
 	var body strings.Builder
-	isFirst, inCode := true, false
-	for line := range strings.Lines(markdown) {
-		switch {
-		case strings.HasPrefix(line, "```"):
-			inCode = !inCode
-		case !inCode && isFirst && strings.HasPrefix(line, "# "):
-			isFirst = false
+	hasTitle := false
+	// The text before, between and after blocks of code alternates with the blocks.
+	for i, part := range strings.Split("\n"+markdown, "\n```") {
+		if isCode := i%2 == 1; isCode {
+			body.WriteString("\n```" + part + "\n```")
 			continue
-		case !inCode && strings.HasPrefix(line, "#"):
-			line = strings.TrimPrefix(line, "#")
 		}
-		if !inCode {
-			line = link.ReplaceAllStringFunc(line, withoutTarget)
+		part = link.ReplaceAllStringFunc(part, withoutTarget)
+		for line := range strings.Lines(part) {
+			if !hasTitle && strings.HasPrefix(line, "# ") {
+				hasTitle = true
+				continue
+			}
+			body.WriteString(strings.TrimPrefix(line, "#"))
 		}
-		body.WriteString(line)
 	}
 	return md2man.Render([]byte(title + body.String()))
 }
@@ -81,8 +81,8 @@ func manPage(program, section string, r *Release, markdown string) []byte {
 // link matches a Markdown link.
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
 
-// withoutTarget removes the target of a link to a file of the checkout, which a man page cannot
-// open.
+// withoutTarget removes the target of a link unless it is an https URL. The other targets are files
+// of the checkout and headings, which a man page cannot open.
 func withoutTarget(text string) string {
 	match := link.FindStringSubmatch(text)
 	linkText, target := match[1], match[2]

@@ -347,13 +347,13 @@ func TestSBOMListsTheModules(t *testing.T) {
 func TestManPage(t *testing.T) {
 	r := newRelease(t)
 	page := string(manPage("rules", "1", r,
-		"# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n"+
+		"# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md), [the\nchart](chart/README.md) and [home](https://a.b)\n\n"+
 			"```\n# comment of a shell\n```\n"))
 	if strings.Contains(page, "README") {
 		t.Errorf("the page contains a link to a file:\n%s", page)
 	}
 	for _, want := range []string{
-		"see diff and", "https://a.b", ".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name",
+		"see diff, the\nchart and", "https://a.b", ".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name",
 		"# comment of a shell",
 	} {
 		if !strings.Contains(page, want) {

@@ -15,30 +15,31 @@
 //	err := server.Add(ctx, ztunnel.Pod{UID: uid, Name: "web", Namespace: "default", Netns: ns})
 //	switch {
 //	case errors.Is(err, ztunnel.ErrNotConnected): // the next ztunnel receives the pod
-//	case errors.Is(err, ztunnel.ErrRefused):      // err contains the error of ztunnel
+//	case errors.Is(err, ztunnel.ErrRefused):      // err contains the message that ztunnel sent
 //	}
 //
 // # Protocol
 //
 // The protocol is Istio's, on a Unix socket of the type SOCK_SEQPACKET. One packet is one message
-// of package zds. ztunnel connects and sends a hello with its version, which the agent records and
-// does not compare. The agent then sends an add for each pod, with the descriptor of the pod's
-// network namespace, or a keep if the namespace is unknown. The end of the snapshot follows, and
-// then adds and deletes as they occur. ztunnel acknowledges each message, in order. A connection
-// has at most one unacknowledged message.
+// of package zds. ztunnel connects and sends a ZdsHello with its version, which the agent records
+// but does not check. The agent then sends an AddWorkload for each pod, with the descriptor of the
+// pod's network namespace, or a KeepWorkload if the namespace is unknown: ztunnel continues to serve
+// the pod if it served it before. SnapshotSent ends this snapshot. Then follow an AddWorkload or a
+// DelWorkload for each change. ztunnel acknowledges each message, in order. A connection has at most
+// one unacknowledged message.
 //
-// During an upgrade several ztunnels are connected. Each receives all messages. An add succeeds
-// when the first ztunnel has acknowledged it, a removal when all have. A ztunnel that disconnects
-// meanwhile does not count.
+// During an upgrade several ztunnels are connected. Each receives all messages. [Server.Add]
+// succeeds when the first ztunnel has acknowledged the message, [Server.Remove] when all have that
+// are still connected.
 //
-// Differences from istio-cni are in the manual of the tests (e2e/README.md, Ambient mode).
+// The section "Ambient mode" of e2e/README.md lists the differences from istio-cni.
 //
 // # Limits
 //
-//   - The hello must arrive within 5 s after the connection was accepted and [Server.Restore] was
-//     called.
-//   - A message of ztunnel has at most 64 KiB.
-//   - At most 16 connections are served; others wait in the queue of the socket.
+//   - ZdsHello must arrive within 5 s of the acceptance of the connection or of the call of
+//     [Server.Restore], whichever is later.
+//   - A message from ztunnel has at most 64 KiB.
+//   - At most 16 connections are served; others wait in the listen backlog of the socket.
 //   - Only root may connect.
 //   - There is no time limit for an acknowledgement, because a late one is still valid. The callers
 //     of Add and Remove set a deadline; [Server.State] shows which message is not acknowledged, and

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Open returns a core for a logger of zap, and a function that closes the log file. The core is safe
+// Open returns a core for a zap logger, and a function that closes the log file. The core is safe
 // for concurrent use. It writes each line to stderr, the log file and the other writers, each with
 // one call of Write. The file is opened when the first line is written; if it cannot be opened,
 // writing returns the error.
 //
-// Open returns a core instead of a logger, so that this package needs only zapcore: package zap
-// links net/http.
+// Open returns a core instead of a logger, because package zap imports net/http, which makes a
+// program start later.
 func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, func()) {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",

@@ -13,36 +13,36 @@ import (
 
 // fixedSource is a source that always returns the same answer, and records the requests.
 type fixedSource struct {
-	uid       string
+	name      string // also the UID of the returned objects
 	err       error
 	requested *[]string
 }
 
 func (f fixedSource) Pod(context.Context, source.Ref) (*decide.Pod, error) {
-	*f.requested = append(*f.requested, f.uid)
+	*f.requested = append(*f.requested, f.name)
 	if f.err != nil {
 		return nil, f.err
 	}
-	return &decide.Pod{Metadata: decide.Metadata{UID: f.uid}}, nil
+	return &decide.Pod{Metadata: decide.Metadata{UID: f.name}}, nil
 }
 
 func (f fixedSource) Namespace(context.Context, string) (*decide.Namespace, error) {
-	*f.requested = append(*f.requested, f.uid)
+	*f.requested = append(*f.requested, f.name)
 	if f.err != nil {
 		return nil, f.err
 	}
-	return &decide.Namespace{Metadata: decide.Metadata{UID: f.uid}}, nil
+	return &decide.Namespace{Metadata: decide.Metadata{UID: f.name}}, nil
 }
 
 func (f fixedSource) Ready(context.Context) error {
-	*f.requested = append(*f.requested, f.uid)
+	*f.requested = append(*f.requested, f.name)
 	return f.err
 }
 
-func (f fixedSource) Close() { *f.requested = append(*f.requested, f.uid) }
+func (f fixedSource) Close() { *f.requested = append(*f.requested, f.name) }
 
 func TestFallback(t *testing.T) {
-	because := func(kind source.Kind) error {
+	errorOf := func(kind source.Kind) error {
 		return source.WithKind(kind, errors.New(string(kind)))
 	}
 	for _, row := range []struct {
@@ -54,48 +54,48 @@ func TestFallback(t *testing.T) {
 	}{
 		{"the first answer is sufficient", nil, nil, []string{"a"}, "", ""},
 		{
-			"not found is an answer", because(source.NotFound), nil,
+			"not found is an answer", errorOf(source.NotFound), nil,
 			[]string{"a"},
 			source.NotFound, "not-found",
 		},
 		{
 			"replaced is not an answer, because the next source may retry longer",
-			because(source.Replaced), nil,
+			errorOf(source.Replaced), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
 		{
-			"replaced by all sources",
-			because(source.Replaced), because(source.Replaced),
+			"all sources report that the pod was replaced",
+			errorOf(source.Replaced), errorOf(source.Replaced),
 			[]string{"a", "b"},
 			source.Replaced, "replaced; replaced",
 		},
 		{
-			"unavailable is not an answer", because(source.Unavailable), nil,
+			"unavailable is not an answer", errorOf(source.Unavailable), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
-		{"forbidden is not an answer", because(source.Forbidden), nil, []string{"a", "b"}, "", ""},
+		{"forbidden is not an answer", errorOf(source.Forbidden), nil, []string{"a", "b"}, "", ""},
 		{
-			"unauthorized is not an answer", because(source.Unauthorized), nil,
+			"unauthorized is not an answer", errorOf(source.Unauthorized), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
 		{
-			"misconfigured is not an answer", because(source.Misconfigured), nil,
+			"misconfigured is not an answer", errorOf(source.Misconfigured), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
 		{"an error without a kind is not an answer", errors.New("what?"), nil, []string{"a", "b"}, "", ""},
 		{
-			"not found of a later source is an answer",
-			because(source.Unavailable), because(source.NotFound),
+			"not found from a later source is an answer",
+			errorOf(source.Unavailable), errorOf(source.NotFound),
 			[]string{"a", "b"},
 			source.NotFound, "not-found",
 		},
 		{
 			"without an answer the errors of all sources are reported",
-			because(source.Unavailable), because(source.Forbidden),
+			errorOf(source.Unavailable), errorOf(source.Forbidden),
 			[]string{"a", "b"},
 			source.Forbidden, "unavailable; forbidden",
 		},
@@ -105,23 +105,31 @@ func TestFallback(t *testing.T) {
 			pod, err := source.Fallback(fixedSource{
 				"a", row.a, &requested,
 			}, fixedSource{"b", row.b, &requested}).Pod(t.Context(), web)
+			if pod != nil && pod.Metadata.UID != requested[len(requested)-1] {
+				t.Errorf("the pod is of source %s, want that of the last requested source of %q",
+					pod.Metadata.UID, requested)
+			}
 			outcome{pod: pod, err: err}.check(t, row.kind, row.text)
 			if d := cmp.Diff(row.requested, requested); d != "" {
 				t.Errorf("requested sources (-want +got)\n%s", d)
 			}
-			_, err = source.Fallback(fixedSource{
+			namespace, err := source.Fallback(fixedSource{
 				"a", row.a, &namespaces,
 			}, fixedSource{"b", row.b, &namespaces}).Namespace(t.Context(), "default")
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, namespaces) {
-				t.Errorf("Namespace: error %v, requested sources %q, want the kind and the sources of Pod",
-					err, namespaces)
+				t.Errorf("Namespace: error %v, requested sources %q, want kind %q and sources %q",
+					err, namespaces, row.kind, row.requested)
+			}
+			if namespace != nil && namespace.Metadata.UID != namespaces[len(namespaces)-1] {
+				t.Errorf("the namespace is of source %s, want that of the last requested source of %q",
+					namespace.Metadata.UID, namespaces)
 			}
 			err = source.Fallback(fixedSource{
 				"a", row.a, &ready,
 			}, fixedSource{"b", row.b, &ready}).Ready(t.Context())
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, ready) {
-				t.Errorf("Ready: error %v, requested sources %q, want the kind and the sources of Pod",
-					err, ready)
+				t.Errorf("Ready: error %v, requested sources %q, want kind %q and sources %q",
+					err, ready, row.kind, row.requested)
 			}
 		})
 	}
@@ -135,14 +143,14 @@ func TestFallbackClosesAll(t *testing.T) {
 	}
 }
 
-func TestFallbackOfNone(t *testing.T) {
+func TestFallbackWithoutSources(t *testing.T) {
 	_, err := source.Fallback().Pod(t.Context(), web)
 	if !source.IsMisconfigured(err) {
 		t.Errorf("error %v, want the kind misconfigured", err)
 	}
 }
 
-func TestFallbackStopsWithTheContext(t *testing.T) {
+func TestFallbackStopsWhenTheContextIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var requested []string

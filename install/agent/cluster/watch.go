@@ -18,10 +18,10 @@ import (
 const (
 	// The client requests that the API server end a watch after a random time between minWatchTime
 	// and maxWatchTime (the values of client-go). This replaces dead connections, and the agents of
-	// a cluster do not watch again at the same time.
+	// a cluster do not all watch again at the same time.
 	minWatchTime = 5 * time.Minute
 	maxWatchTime = 10 * time.Minute
-	// replyTimeout is the time limit of a request to list. If the API server does not end a watch
+	// replyTimeout is the time limit of a list request. If the API server does not end a watch
 	// after the requested time, the client ends the watch after this additional time.
 	replyTimeout = 30 * time.Second
 )
@@ -35,25 +35,27 @@ func watchBackoff() wait.Backoff {
 }
 
 // WatchDaemonSet calls seen with the metadata of the DaemonSet, or nil if there is none, and again
-// after each change, until ctx is done. The rest of the DaemonSet is not requested, because during
-// an update its status changes for each node, and each change would be sent to each agent.
-// WatchDaemonSet calls broken, unless nil, with each error, and retries with increasing random
-// delays.
+// after each change and whenever it begins a new watch, until ctx is done. The rest of the
+// DaemonSet is not requested: during an update its status changes for each node, and each change is
+// sent to each agent. WatchDaemonSet calls failed, unless nil, with each error, and retries with
+// increasing random delays.
 func (c *Client) WatchDaemonSet(
-	ctx context.Context, n Name, seen func(*DaemonSet), broken func(error),
+	ctx context.Context, n Name, seen func(*DaemonSet), failed func(error),
 ) {
 	backoff := watchBackoff()
 	for ctx.Err() == nil {
-		version, err := c.listDaemonSet(ctx, n, seen)
+		resourceVersion, err := c.listDaemonSet(ctx, n, seen)
 		if err == nil {
-			backoff = watchBackoff()
-			err = c.followDaemonSet(ctx, n, version, seen)
+			began := time.Now()
+			err = c.followDaemonSet(ctx, n, resourceVersion, seen)
+			if time.Since(began) >= minWatchTime {
+				backoff = watchBackoff() // the API server supports the watch
+			}
 		}
-		if err != nil && ctx.Err() == nil && broken != nil {
-			broken(fmt.Errorf("watch DaemonSet %s: %w", n, err))
+		if err != nil && ctx.Err() == nil && failed != nil {
+			failed(fmt.Errorf("watch DaemonSet %s: %w", n, err))
 		}
-		// Wait without an error too: the API server ends watches from time to time, and may end a
-		// broken one immediately.
+		// Wait without an error too: the API server may end a watch right after its beginning.
 		select {
 		case <-ctx.Done():
 		case <-time.After(backoff.Step()):
@@ -61,10 +63,11 @@ func (c *Client) WatchDaemonSet(
 	}
 }
 
-// listDaemonSet calls seen with the current DaemonSet, and returns the version from which to watch.
+// listDaemonSet calls seen with the current DaemonSet, and returns the resourceVersion from which
+// to watch.
 func (c *Client) listDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet),
-) (version string, err error) {
+) (resourceVersion string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
 	var list struct {
@@ -94,14 +97,14 @@ func (c *Client) listDaemonSet(
 
 // followDaemonSet calls seen with each changed state until the watch ends.
 func (c *Client) followDaemonSet(
-	ctx context.Context, n Name, version string, seen func(*DaemonSet),
+	ctx context.Context, n Name, resourceVersion string, seen func(*DaemonSet),
 ) error {
 	duration := minWatchTime + rand.N(maxWatchTime-minWatchTime)
 	ctx, cancel := context.WithTimeout(ctx, duration+replyTimeout)
 	defer cancel()
 	query := selectName(n)
 	query.Set("watch", "true")
-	query.Set("resourceVersion", version)
+	query.Set("resourceVersion", resourceVersion)
 	query.Set("timeoutSeconds", strconv.Itoa(int(duration/time.Second)))
 	response, err := c.requestMetadata(ctx, daemonSetsPath(n.Namespace), query)
 	if err != nil {
@@ -135,7 +138,9 @@ func reportChange(
 	switch eventType {
 	case "ADDED", "MODIFIED", "DELETED":
 	default: // ERROR, usually because the resourceVersion is too old
-		return fmt.Errorf("the watch ends with %s", eventType)
+		var status struct{ Message string }
+		_ = json.Unmarshal(object, &status) // the type of the event is reported in any case
+		return fmt.Errorf("event %s of the watch: %s", eventType, status.Message)
 	}
 	d := new(DaemonSet)
 	if err := json.Unmarshal(object, d); err != nil {
@@ -151,8 +156,7 @@ func reportChange(
 	return nil
 }
 
-// requestMetadata requests only the metadata of objects, and returns the response if it has a 2xx
-// status.
+// requestMetadata requests only the metadata of objects. A response without a 2xx status is an error.
 func (c *Client) requestMetadata(
 	ctx context.Context, path string, query url.Values,
 ) (*http.Response, error) {

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,44 @@ func TestEndlessWatch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDelaysGrowIfOnlyTheWatchIsRefused checks that a successful list request before each refused
+// watch does not reset the delays, and that the reason is reported.
+func TestDelaysGrowIfOnlyTheWatchIsRefused(t *testing.T) {
+	const event = `{"type":"ERROR","object":{"kind":"Status","message":"watches are disabled"}}`
+	synctest.Test(t, func(t *testing.T) {
+		server := apiservertest.StartInMemory(t)
+		for range 1000 {
+			server.Next(apiservertest.Reply(http.StatusOK, "application/json",
+				`{"kind":"DaemonSetList","metadata":{"resourceVersion":"1"},"items":[]}`),
+				apiservertest.Reply(http.StatusOK, "application/json", event))
+		}
+		api, err := apiclient.New(apiclient.Options{
+			Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+			Dial: server.Dial,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := cluster.New(api)
+		defer c.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		failed, done := make(chan error, 1000), make(chan struct{})
+		go func() {
+			defer close(done)
+			c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, func(err error) { failed <- err })
+		}()
+		time.Sleep(10 * time.Minute)
+		if n := len(failed); n > 80 { // at most every 8 s
+			t.Errorf("%d watches within ten minutes, want at most 80", n)
+		}
+		if err := <-failed; !strings.Contains(err.Error(), "ERROR of the watch: watches are disabled") {
+			t.Errorf("the watch reports %v, want the message of the API server", err)
+		}
+		cancel()
+		<-done
+	})
 }
 
 // TestAgentsDoNotWatchTogether checks that the requests of agents that started together are spread
