@@ -178,8 +178,8 @@ func (d *diagnosis) bypassByDrift() string {
 		found := diff.ExplainWithin(&installed, s.packet, budget)
 		if alone.Captured() && !found.Outcome.Dropped && found.Exhausted == "" &&
 			found.Outcome.Undecided == "" && !d.sameCapture(alone, found.Outcome) {
-			return fmt.Sprintf("%s (%s): with these parameters the packet is %s; with the rules it is %s",
-				s.description, s.packet, d.outcomeText(alone), d.outcomeText(found.Outcome))
+			return fmt.Sprintf("%s (%s): with these parameters the packet %s; with the rules it %s",
+				s.description, s.packet, d.predicate(alone), d.predicate(found.Outcome))
 		}
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -136,9 +137,12 @@ func (d *diagnosis) checkConflicts() {
 				"run rules explain --live to follow one connection, or set a larger --max-time or --max-memory")
 			return
 		}
-		if d.sameCapture(alone, trace.Outcome) ||
-			d.bypasses() && alone.Captured() && !trace.Outcome.Dropped {
-			continue // no conflict, or a bypass that checkForeignEffect reports
+		if d.sameCapture(alone, trace.Outcome) {
+			foundConflict = d.checkZone(s, alone, trace) || foundConflict
+			continue
+		}
+		if d.bypasses() && alone.Captured() && !trace.Outcome.Dropped {
+			continue // a bypass that checkForeignEffect reports
 		}
 		foundConflict = true
 		severity, next := Warning,
@@ -151,7 +155,7 @@ func (d *diagnosis) checkConflicts() {
 			if alone.Captured() {
 				severity = Problem
 			}
-		case d.isIstio(lastForeign(trace)):
+		case d.isIstio(lastForeign(trace, isAnyRule)):
 			severity, next = d.istioSeverity(), removeIstio
 			if alone.Captured() {
 				severity = Problem
@@ -161,13 +165,32 @@ func (d *diagnosis) checkConflicts() {
 		}
 		d.add("rules", severity,
 			fmt.Sprintf(
-				"%s (%s): with these parameters alone the packet is %s; with foreign rules %s",
-				s.description, s.packet, d.outcomeText(alone), d.actualText(trace)), next)
+				"%s (%s): with these parameters alone the packet %s; with foreign rules %s",
+				s.description, s.packet, d.predicate(alone), d.actualText(trace)), next)
 	}
 	if !foundConflict && !d.bypasses() {
 		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections at"+
 			" prerouting, output and postrouting", "")
 	}
+}
+
+// checkZone reports that foreign rules assign another conntrack zone to a captured packet. alone is
+// the outcome of the packet with Sluice's rules alone. checkZone returns whether it found a
+// conflict.
+func (d *diagnosis) checkZone(s sample, alone rules.Outcome, trace rules.Trace) bool {
+	if !alone.Captured() || alone.Zone == trace.Outcome.Zone {
+		return false
+	}
+	by := ""
+	if step := lastForeign(trace, setsZone); step != nil {
+		by = fmt.Sprintf(" by %s", step)
+	}
+	d.add("rules", Warning,
+		fmt.Sprintf("%s (%s): with foreign rules the packet %s, conntrack zone %d%s: the answers are"+
+			" lost unless they are in the same zone",
+			s.description, s.packet, d.predicate(trace.Outcome), trace.Outcome.Zone, by),
+		"run rules validate to test it with connections")
+	return true
 }
 
 // withCompiled returns the foreign tables together with the compiled table, which takes the
@@ -211,30 +234,43 @@ func (d *diagnosis) outcomeText(o rules.Outcome) string {
 	return o.String()
 }
 
+// predicate returns [diagnosis.outcomeText] with a verb, such as "is dropped".
+func (d *diagnosis) predicate(o rules.Outcome) string {
+	text := d.outcomeText(o)
+	if strings.HasPrefix(text, "goes ") {
+		return text
+	}
+	return "is " + text
+}
+
 // actualText describes the outcome of the packet, and the chain whose policy dropped the packet or
 // the last matching rule of a foreign table.
 func (d *diagnosis) actualText(t rules.Trace) string {
-	text := "it is " + d.outcomeText(t.Outcome)
+	text := "it " + d.predicate(t.Outcome)
 	if note := t.DroppedWithoutRule(); note != nil {
 		return fmt.Sprintf("%s: %s", text, note)
 	}
-	if step := lastForeign(t); step != nil {
+	if step := lastForeign(t, isAnyRule); step != nil {
 		return fmt.Sprintf("%s by %s", text, step)
 	}
 	return text
 }
 
-// lastForeign returns the last matching rule of a foreign table, or nil.
-func lastForeign(t rules.Trace) *rules.Step {
+// lastForeign returns the last matching rule of a foreign table for which isWanted returns true, or
+// nil.
+func lastForeign(t rules.Trace, isWanted func(rules.Rule) bool) *rules.Step {
 	for _, pass := range slices.Backward(t.Passes) {
 		for i := range slices.Backward(pass.Steps) {
-			if step := &pass.Steps[i]; step.Table.Name != rules.TableName {
+			step := &pass.Steps[i]
+			if !compat.IsSluiceTable(step.Table) && isWanted(*step.Rule()) {
 				return step
 			}
 		}
 	}
 	return nil
 }
+
+func isAnyRule(rules.Rule) bool { return true }
 
 // isIstio reports whether the rule of the step is in a table with rules of Istio.
 func (d *diagnosis) isIstio(step *rules.Step) bool {

@@ -85,6 +85,16 @@ var redirectHTTP = rules.Rule{
 	Actions: []rules.Action{rules.RedirectTo{Port: 7777}},
 }
 
+// marking returns a foreign table with a rule that sets the mark of connections.
+func marking(hook rules.Hook, mark uint32) rules.Table {
+	return rules.Table{Name: "marks", Chains: []rules.Chain{{
+		Name: "c", Base: &rules.Base{Type: rules.Filter, Hook: hook},
+		Rules: []rules.Rule{{
+			Actions: []rules.Action{rules.MixMark{Conntrack: true, Xor: mark}},
+		}},
+	}}}
+}
+
 // istioMangle contains the rules of istio-iptables that save TPROXY's mark.
 var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rules.Chain{
 	{
@@ -375,6 +385,40 @@ func TestDiagnose(t *testing.T) {
 			Matches: []rules.Match{rules.Unknown{Text: "numgen"}},
 			Actions: []rules.Action{rules.Drop},
 		})), Warning, "it is undecided: numgen", Works},
+		"foreign rules drop, in a table with the name of Sluice's": {
+			redirect, nil,
+			tables(rules.Table{Family: rules.IPv4, Name: "sluice", Chains: []rules.Chain{{
+				Name: "out", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -400},
+				Rules: []rules.Rule{{Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.Drop}}},
+			}}}), Problem, "it is dropped by ip sluice out #1: tcp dport 80 drop", Degraded,
+		},
+		"foreign rules assign a zone to captured connections": {
+			redirect, nil,
+			tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{{
+				Name: "out", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -300},
+				Rules: []rules.Rule{{
+					Matches: redirectHTTP.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}},
+				}},
+			}}}), Warning,
+			"of this host, conntrack zone 7 by ip zones out #1: tcp dport 80 ct zone set 7", Works,
+		},
+		"foreign rules mark connections of the proxy": {
+			tproxy, nil, tables(marking(rules.Output, 1337)), Warning,
+			"foreign rules it goes to its destination, not captured, connection mark 0x539 by inet marks", Degraded,
+		},
+		"foreign rules set TPROXY's mark on connections at input": {
+			tproxy, nil, tables(marking(rules.Input, 1337)), Problem,
+			"table inet marks has 1 rule at input (chain c, priority 0): they set TPROXY's mark 0x539",
+			Degraded,
+		},
+		"foreign rules set another mark on connections at input": {
+			tproxy, nil, tables(marking(rules.Input, 1338)), OK,
+			"foreign rules in nf_tables do not affect the tested connections", Works,
+		},
+		"foreign rules set TPROXY's mark on connections at input, REDIRECT": {
+			redirect, nil, tables(marking(rules.Input, 1337)), OK,
+			"foreign rules in nf_tables do not affect the tested connections", Works,
+		},
 		"foreign rules assign zones first": {
 			redirect, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{{

@@ -79,10 +79,17 @@ func (d *diagnosis) checkEarlyChain(t *rules.Table, c *rules.Chain) {
 	d.add("rules", Note, summary, "")
 }
 
-// checkInputChain reports a foreign chain at input that can drop packets. checkConflicts does not
-// evaluate this hook, which comes after the redirection.
+// checkInputChain reports a foreign chain at input that can drop packets, or that sets TPROXY's mark
+// on connections. checkConflicts does not evaluate this hook, which comes after the redirection.
 func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
-	if !c.Base.Drop && !canDrop(t.ReachableFrom(c)) {
+	reachable := t.ReachableFrom(c)
+	if d.usesTProxy() && setsConnectionMark(reachable, d.redirect.TProxyMark) {
+		d.add("rules", Problem,
+			fmt.Sprintf("%s: they set TPROXY's mark %#x on connections, whose answers are routed to lo"+
+				" and lost", rulePosition(t, c, "rule"), d.redirect.TProxyMark),
+			"remove the rule that sets the mark, or choose another mark")
+	}
+	if !c.Base.Drop && !canDrop(reachable) {
 		return
 	}
 	policy := ""
@@ -93,6 +100,17 @@ func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 		rulePosition(t, c, "rule")+policy+" and can drop packets; the effect on captured connections is"+
 			" unknown, because doctor does not evaluate rules at input",
 		"run rules validate to test it with connections")
+}
+
+// setsConnectionMark reports whether a rule of the chains sets the mark of connections to the
+// number.
+func setsConnectionMark(chains []*rules.Chain, mark uint32) bool {
+	want := rules.Action(rules.MixMark{Conntrack: true, Xor: mark})
+	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.Contains(r.Actions, want)
+		})
+	})
 }
 
 // canDrop reports whether a rule of the chains drops or rejects packets.
