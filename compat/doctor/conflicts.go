@@ -182,7 +182,9 @@ func (d *diagnosis) checkZone(s sample, alone rules.Outcome, trace rules.Trace) 
 		return false
 	}
 	by := ""
-	if step := lastForeign(trace, setsZone); step != nil {
+	if step := lastForeign(trace, func(r rules.Rule) bool {
+		return slices.ContainsFunc(r.Actions, isZone)
+	}); step != nil {
 		by = fmt.Sprintf(" by %s", step)
 	}
 	d.add("rules", Warning,

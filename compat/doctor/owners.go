@@ -105,11 +105,8 @@ func (d *diagnosis) checkInputChain(t *rules.Table, c *rules.Chain) {
 // setsConnectionMark reports whether a rule of the chains sets the mark of connections to the
 // number.
 func setsConnectionMark(chains []*rules.Chain, mark uint32) bool {
-	want := rules.Action(rules.MixMark{Conntrack: true, Xor: mark})
-	return slices.ContainsFunc(chains, func(c *rules.Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return slices.Contains(r.Actions, want)
-		})
+	return anyAction(chains, func(a rules.Action) bool {
+		return a == rules.Action(rules.MixMark{Conntrack: true, Xor: mark})
 	})
 }
 
@@ -122,11 +119,11 @@ func canDrop(chains []*rules.Chain) bool {
 }
 
 // assignsZone reports whether a rule of the chains assigns a conntrack zone.
-func assignsZone(chains []*rules.Chain) bool {
-	return anyAction(chains, func(a rules.Action) bool {
-		_, ok := a.(rules.SetZone)
-		return ok
-	})
+func assignsZone(chains []*rules.Chain) bool { return anyAction(chains, isZone) }
+
+func isZone(a rules.Action) bool {
+	_, ok := a.(rules.SetZone)
+	return ok
 }
 
 func anyAction(chains []*rules.Chain, is func(rules.Action) bool) bool {
