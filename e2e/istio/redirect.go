@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os/user"
 	"strconv"
 	"strings"
@@ -22,144 +21,61 @@ type input struct {
 	variables   []string
 	isBool      bool
 	// set parses the text and stores the value.
-	set func(r *rules.Redirect, text string) error
+	set func(text string) error
 }
 
-// setter returns a function that parses a text and stores the value in a field of a Redirect.
-func setter[T any](
-	parse func(string) (T, error), field func(*rules.Redirect) *T,
-) func(*rules.Redirect, string) error {
-	return func(r *rules.Redirect, text string) error {
-		value, err := parse(text)
-		*field(r) = value
+// into returns a function that parses a text and stores the value in a field.
+func into[T any](field *T, parse func(string) (T, error)) func(string) error {
+	return func(text string) (err error) {
+		*field, err = parse(text)
 		return err
 	}
 }
 
-// inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This list
-// is independent of the list in Sluice's command, so that a test can compare them.
-func inputs() []input {
-	type redirect = *rules.Redirect
-	ports := func(field func(redirect) *[]rules.PortRange) func(redirect, string) error {
-		return setter(rules.ParsePorts, field)
+// inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go, with
+// functions that set fields of r. This list is independent of the list in Sluice's command, so that
+// a test can compare them.
+func inputs(r *rules.Redirect) []input {
+	stringFlag := func(flag, short string, set func(string) error) input {
+		return input{flag: flag, short: short, set: set}
 	}
-	interfaces := func(field func(redirect) *[]rules.InterfaceName) func(redirect, string) error {
-		return setter(rules.ParseInterfaces, field)
+	boolFlag := func(flag string, field *bool, variables ...string) input {
+		return input{
+			flag: flag, variables: variables, isBool: true, set: into(field, rules.ParseBool),
+		}
 	}
-	boolean := func(field func(redirect) *bool) func(redirect, string) error {
-		return setter(rules.ParseBool, field)
+	variable := func(name string, set func(string) error) input {
+		return input{variables: []string{name}, set: set}
 	}
 	return []input{
-		{
-			flag: "envoy-port", short: "p",
-			set: setter(rules.ParsePort, func(r redirect) *uint16 { return &r.ProxyPort }),
-		},
-		{
-			flag: "inbound-capture-port", short: "z",
-			set: setter(rules.ParsePort, func(r redirect) *uint16 { return &r.InboundCapturePort }),
-		},
-		{
-			flag: "inbound-tunnel-port", short: "e",
-			set: setter(rules.ParsePort, func(r redirect) *uint16 { return &r.TunnelPort }),
-		},
-		{
-			flag: "proxy-uid", short: "u",
-			set: setter(parseUsers, func(r redirect) *[]rules.IDRange { return &r.ProxyUIDs }),
-		},
-		{
-			flag: "proxy-gid", short: "g",
-			set: setter(parseGroups, func(r redirect) *[]rules.IDRange { return &r.ProxyGIDs }),
-		},
-		{
-			flag: "istio-inbound-interception-mode", short: "m",
-			set: setter(rules.ParseMode, func(r redirect) *rules.Mode { return &r.Mode }),
-		},
-		{
-			flag: "istio-inbound-tproxy-mark", short: "t",
-			set: setter(rules.ParseMark, func(r redirect) *uint32 {
-				return &r.TProxyMark
-			}),
-		},
-		{
-			flag: "istio-inbound-tproxy-route-table", short: "r",
-			set: setter(rules.ParseMark, func(r redirect) *uint32 { return &r.TProxyRouteTable }),
-		},
-		{
-			flag: "istio-inbound-ports", short: "b",
-			set: setter(rules.ParsePortSelection, func(r redirect) *rules.PortSelection {
-				return &r.InboundPorts
-			}),
-		},
-		{
-			flag: "istio-local-exclude-ports", short: "d",
-			set: ports(func(r redirect) *[]rules.PortRange { return &r.InboundExcludePorts }),
-		},
-		{
-			flag: "istio-service-cidr", short: "i",
-			set: setter(rules.ParsePrefixSelection, func(r redirect) *rules.PrefixSelection {
-				return &r.OutboundCIDRs
-			}),
-		},
-		{
-			flag: "istio-service-exclude-cidr", short: "x",
-			set: setter(rules.ParsePrefixes, func(r redirect) *[]netip.Prefix {
-				return &r.OutboundExcludeCIDRs
-			}),
-		},
-		{
-			flag: "istio-outbound-ports", short: "q",
-			set: ports(func(r redirect) *[]rules.PortRange { return &r.OutboundPorts }),
-		},
-		{
-			flag: "istio-local-outbound-ports-exclude", short: "o",
-			set: ports(func(r redirect) *[]rules.PortRange { return &r.OutboundExcludePorts }),
-		},
-		{
-			flag: "istio-exclude-interfaces", short: "c",
-			set: interfaces(func(r redirect) *[]rules.InterfaceName {
-				return &r.ExcludeInterfaces
-			}),
-		},
-		{
-			flag: "kube-virt-interfaces", short: "k",
-			set: interfaces(func(r redirect) *[]rules.InterfaceName {
-				return &r.RerouteInterfaces
-			}),
-		},
-		{
-			flag: "redirect-dns", variables: []string{"ISTIO_META_DNS_CAPTURE"}, isBool: true,
-			set: boolean(func(r redirect) *bool { return &r.DNS.Capture }),
-		},
-		{
-			flag: "capture-all-dns", isBool: true,
-			set: boolean(func(r redirect) *bool { return &r.DNS.All }),
-		},
-		{
-			flag: "drop-invalid", variables: []string{"INVALID_DROP"}, isBool: true,
-			set: boolean(func(r redirect) *bool { return &r.DropInvalid }),
-		},
-		{
-			flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, isBool: true,
-			set: boolean(func(r redirect) *bool { return &r.IPv6 }),
-		},
-		{
-			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS"},
-			set: setter(parseGroupSelection, func(r redirect) *rules.GroupSelection {
-				return &r.OwnerGroups
-			}),
-		},
-		{
-			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
-			set: setter(parseGroups, func(r redirect) *[]rules.IDRange {
-				return &r.OwnerGroupsExclude
-			}),
-		},
-		{
-			variables: []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
-			set: setter(rules.ParseLoopbackCIDR, func(r redirect) *netip.Prefix {
-				return &r.LoopbackCIDR
-			}),
-		},
+		stringFlag("envoy-port", "p", into(&r.ProxyPort, rules.ParsePort)),
+		stringFlag("inbound-capture-port", "z", into(&r.InboundCapturePort, rules.ParsePort)),
+		stringFlag("inbound-tunnel-port", "e", into(&r.TunnelPort, rules.ParsePort)),
+		stringFlag("proxy-uid", "u", into(&r.ProxyUIDs, parseUsers)),
+		stringFlag("proxy-gid", "g", into(&r.ProxyGIDs, parseGroups)),
+		stringFlag("istio-inbound-interception-mode", "m", into(&r.Mode, rules.ParseMode)),
+		stringFlag("istio-inbound-tproxy-mark", "t", into(&r.TProxyMark, rules.ParseMark)),
+		stringFlag("istio-inbound-tproxy-route-table", "r",
+			into(&r.TProxyRouteTable, rules.ParseMark)),
+		stringFlag("istio-inbound-ports", "b", into(&r.InboundPorts, rules.ParsePortSelection)),
+		stringFlag("istio-local-exclude-ports", "d", into(&r.InboundExcludePorts, rules.ParsePorts)),
+		stringFlag("istio-service-cidr", "i", into(&r.OutboundCIDRs, rules.ParsePrefixSelection)),
+		stringFlag("istio-service-exclude-cidr", "x",
+			into(&r.OutboundExcludeCIDRs, rules.ParsePrefixes)),
+		stringFlag("istio-outbound-ports", "q", into(&r.OutboundPorts, rules.ParsePorts)),
+		stringFlag("istio-local-outbound-ports-exclude", "o",
+			into(&r.OutboundExcludePorts, rules.ParsePorts)),
+		stringFlag("istio-exclude-interfaces", "c",
+			into(&r.ExcludeInterfaces, rules.ParseInterfaces)),
+		stringFlag("kube-virt-interfaces", "k", into(&r.RerouteInterfaces, rules.ParseInterfaces)),
+		boolFlag("redirect-dns", &r.DNS.Capture, "ISTIO_META_DNS_CAPTURE"),
+		boolFlag("capture-all-dns", &r.DNS.All),
+		boolFlag("drop-invalid", &r.DropInvalid, "INVALID_DROP"),
+		boolFlag("dual-stack", &r.IPv6, "ISTIO_DUAL_STACK"),
+		variable("ISTIO_OUTBOUND_OWNER_GROUPS", into(&r.OwnerGroups, parseGroupSelection)),
+		variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", into(&r.OwnerGroupsExclude, parseGroups)),
+		variable("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+			into(&r.LoopbackCIDR, rules.ParseLoopbackCIDR)),
 	}
 }
 
@@ -168,15 +84,15 @@ func inputs() []input {
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
-	parameters := inputs()
+	parameters := inputs(&r)
 	flags, err := parseFlags(parameters, c.Args)
 	if err != nil {
 		return r, err
 	}
 	var errs []error
-	for _, in := range parameters {
-		if text, isSet := c.value(in, flags); isSet {
-			errs = append(errs, in.set(&r, text))
+	for _, p := range parameters {
+		if text, isSet := c.value(p, flags); isSet {
+			errs = append(errs, p.set(text))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
