@@ -164,7 +164,20 @@ func TestKrewManifestContainsTheArchives(t *testing.T) {
 	if err := r.addKrew(); err != nil {
 		t.Fatal(err)
 	}
-	var m krewPlugin
+	// The fields in the version v1alpha2 of krew's format.
+	var m struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name string }
+		Spec             struct {
+			Version, Homepage, ShortDescription, Description, Caveats string
+
+			Platforms []struct {
+				Selector         struct{ MatchLabels map[string]string }
+				URI, SHA256, Bin string
+				Files            []struct{ From, To string }
+			}
+		}
+	}
 	if err := yaml.UnmarshalStrict(r.read(t, "sluice.yaml"), &m); err != nil {
 		t.Fatal(err)
 	}
