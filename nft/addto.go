@@ -113,7 +113,7 @@ func libraryChain(table *nftables.Table, c *rules.Chain) *nftables.Chain {
 		if b.Drop {
 			policy = nftables.ChainPolicyDrop
 		}
-		hook := nftables.ChainHook(hookNumbers[b.Hook])
+		hook := nftables.ChainHook(b.Hook)
 		chain.Type, chain.Hooknum, chain.Policy = nftables.ChainType(b.Type.String()), &hook,
 			&policy
 		chain.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(b.Priority))

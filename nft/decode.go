@@ -52,10 +52,8 @@ func decodeChain(a attributes) rules.Chain {
 		Priority: int(int32(hook.Number(unix.NFTA_HOOK_PRIORITY))),
 		Drop:     a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}
-	for h, number := range hookNumbers {
-		if number == hook.Number(unix.NFTA_HOOK_HOOKNUM) {
-			c.Base.Hook = rules.Hook(h)
-		}
+	if number := hook.Number(unix.NFTA_HOOK_HOOKNUM); number <= uint32(rules.Ingress) {
+		c.Base.Hook = rules.Hook(number)
 	}
 	for _, t := range []rules.ChainType{rules.Filter, rules.NAT, rules.Route} {
 		if t.String() == a.Text(unix.NFTA_CHAIN_TYPE) {

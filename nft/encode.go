@@ -223,14 +223,6 @@ func (e *encoder) nextSetID() uint32 {
 	return e.lastSetID
 }
 
-// hookNumbers contains the kernel's numbers of the hooks.
-var hookNumbers = [...]uint32{
-	rules.Prerouting: unix.NF_INET_PRE_ROUTING, rules.Input: unix.NF_INET_LOCAL_IN,
-	rules.Forward: unix.NF_INET_FORWARD,
-	rules.Output:  unix.NF_INET_LOCAL_OUT, rules.Postrouting: unix.NF_INET_POST_ROUTING,
-	rules.Ingress: unix.NF_INET_NUMHOOKS, // NF_INET_INGRESS
-}
-
 // writeChain creates a chain without its rules.
 func (e *encoder) writeChain(c *rules.Chain) {
 	e.beginMessage(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, description{chain: c})
@@ -238,7 +230,7 @@ func (e *encoder) writeChain(c *rules.Chain) {
 	e.addText(unix.NFTA_CHAIN_NAME, c.Name)
 	if b := c.Base; b != nil {
 		hook := e.beginNest(unix.NFTA_CHAIN_HOOK)
-		e.addNumber(unix.NFTA_HOOK_HOOKNUM, hookNumbers[b.Hook])
+		e.addNumber(unix.NFTA_HOOK_HOOKNUM, uint32(b.Hook))
 		e.addNumber(unix.NFTA_HOOK_PRIORITY, uint32(int32(b.Priority)))
 		e.endNest(hook)
 		policy := expr.VerdictAccept

@@ -113,7 +113,7 @@ func (c *conn) hookList(family rules.Family, hook rules.Hook) (HookList, error) 
 	for range maxReads {
 		l := HookList{Family: family, Hook: hook}
 		interrupted, err := c.exchange(h,
-			func(m *messages) { m.addNumber(nfnlaHookNumber, hookNumbers[hook]) },
+			func(m *messages) { m.addNumber(nfnlaHookNumber, uint32(hook)) },
 			func(_ uint8, a attributes) {
 				l.Functions = append(l.Functions, decodeHook(family, a))
 			})

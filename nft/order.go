@@ -10,8 +10,8 @@ import (
 // of equal priority. The kernel lists the chains of a table in the order of their creation, but
 // calls chains of equal priority in the reverse order.
 func orderChains(rs *rules.Ruleset) {
-	for h := range hookNumbers {
-		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
+	for h := range rules.Ingress + 1 {
+		for chains := rs.BaseChains(h); len(chains) > 0; {
 			end := slices.IndexFunc(chains, func(c rules.ChainRef) bool {
 				return c.Chain.Base.Position() != chains[0].Chain.Base.Position()
 			})

@@ -72,7 +72,7 @@ func (u *unmodeledChains) addChain(family uint8, a attributes) {
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	hookNumber := hook.Number(unix.NFTA_HOOK_HOOKNUM)
 	_, isFamilySupported := decodeFamily(family)
-	isSupported := isFamilySupported && hookNumber != hookNumbers[rules.Ingress]
+	isSupported := isFamilySupported && hookNumber != uint32(rules.Ingress)
 	if isBase := hook != nil; !isBase || isSupported || u.dormant[tableID{family, table}] {
 		return
 	}
@@ -131,10 +131,8 @@ func hookName(family uint8, number uint32) string {
 	case unix.NFPROTO_ARP:
 		names = []string{"input", "output", "forward"}
 	default:
-		for h, n := range hookNumbers {
-			if n == number {
-				return rules.Hook(h).String()
-			}
+		if number <= uint32(rules.Ingress) {
+			return rules.Hook(number).String()
 		}
 	}
 	return keyName(names, number)

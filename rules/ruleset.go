@@ -160,7 +160,8 @@ func (b *Base) Position() int {
 	return destinationNATPosition
 }
 
-// Hook is a hook of netfilter: one of the constants. Methods panic for other values.
+// Hook is a hook of netfilter: one of the constants, which are the kernel's numbers (enum
+// nf_inet_hooks in linux/netfilter.h). Methods panic for other values.
 type Hook uint8
 
 // The hooks of redirection, and others at which foreign chains may be registered.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -27,10 +28,9 @@ func undecidedTranslations(tables []rules.Table) []string {
 // isIPTables reports whether a table has rules, and has the name and a chain of an iptables table.
 func isIPTables(t *rules.Table) bool {
 	tables := []string{"filter", "nat", "mangle", "raw", "security"}
-	chains := []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 	return t.Family != rules.Inet && slices.Contains(tables, t.Name) &&
 		slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-			return slices.Contains(chains, c.Name)
+			return slices.Contains(xt.BuiltInChains[:], c.Name)
 		}) &&
 		slices.ContainsFunc(t.Chains, func(c rules.Chain) bool { return len(c.Rules) > 0 })
 }

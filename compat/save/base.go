@@ -3,6 +3,7 @@ package save
 import (
 	"slices"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -43,12 +44,6 @@ func builtInHooks(table string) []rules.Hook {
 	return nil
 }
 
-// chainNames contains the names of the built-in chains by hook.
-var chainNames = [...]string{
-	rules.Prerouting: "PREROUTING", rules.Input: "INPUT", rules.Forward: "FORWARD",
-	rules.Output: "OUTPUT", rules.Postrouting: "POSTROUTING",
-}
-
 // Base returns the type, hook, priority and policy of the built-in chain of a table at a hook. drop
 // sets the policy DROP.
 func Base(table string, hook rules.Hook, drop bool) *rules.Base {
@@ -68,7 +63,7 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 // HookOf returns the hook of a built-in chain of the table, and reports whether the table has the
 // chain.
 func HookOf(table, chain string) (rules.Hook, bool) {
-	i := slices.Index(chainNames[:], chain)
+	i := slices.Index(xt.BuiltInChains[:], chain)
 	if i < 0 {
 		return 0, false
 	}

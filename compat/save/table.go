@@ -3,6 +3,7 @@ package save
 import (
 	"container/list"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -138,7 +139,7 @@ func newTable(family rules.Family, name string) (*table, bool) {
 		chainByName: map[string]*chain{},
 	}
 	for _, h := range hooks {
-		t.add(&chain{name: chainNames[h], base: Base(name, h, false)})
+		t.add(&chain{name: xt.BuiltInChains[h], base: Base(name, h, false)})
 	}
 	return t, hooks != nil
 }

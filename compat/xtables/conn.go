@@ -23,11 +23,11 @@ const (
 
 // Sizes of the structures of the options, without the entries or counters that follow them.
 const (
-	infoSize        = nameSize + 4 + 2*4*len(hooks) + 8   // struct ipt_getinfo
-	getEntriesSize  = nameSize + 8                        // struct ipt_get_entries, padded
-	replaceSize     = nameSize + 12 + 2*4*len(hooks) + 12 // struct ipt_replace
-	addCountersSize = nameSize + 8                        // struct xt_counters_info, padded
-	countersPointer = replaceSize - 8                     // offset in struct ipt_replace
+	infoSize        = nameSize + 4 + 2*4*hookCount + 8   // struct ipt_getinfo
+	getEntriesSize  = nameSize + 8                       // struct ipt_get_entries, padded
+	replaceSize     = nameSize + 12 + 2*4*hookCount + 12 // struct ipt_replace
+	addCountersSize = nameSize + 8                       // struct xt_counters_info, padded
+	countersPointer = replaceSize - 8                    // offset in struct ipt_replace
 )
 
 // ErrChanged means that another process has changed the table since it was read. Read the table
@@ -166,11 +166,11 @@ func (c *conn) info() (offsets, int, error) {
 		return o, 0, err
 	}
 	field := func(n int) uint32 { return byteOrder.Uint32(buf[nameSize+4*n:]) }
-	o.validHooks, o.count = field(0), field(1+2*len(hooks))
-	for h := range hooks {
+	o.validHooks, o.count = field(0), field(1+2*hookCount)
+	for h := range hookCount {
 		if o.validHooks&(1<<h) != 0 { // otherwise the kernel's number is undefined
-			o.hookEntry[h], o.underflow[h] = field(1+h), field(1+len(hooks)+h)
+			o.hookEntry[h], o.underflow[h] = field(1+h), field(1+hookCount+h)
 		}
 	}
-	return o, int(field(2 + 2*len(hooks))), nil
+	return o, int(field(2 + 2*hookCount)), nil
 }

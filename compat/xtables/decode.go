@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/sluice-mesh/sluice/nft/xt"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // decode decodes a table. It rejects a table that iptables cannot have written, because the encoder
@@ -94,26 +97,27 @@ func (d *decoder) addChain(c Chain, foot int) error {
 
 // addBuiltInChains decodes the built-in chains, in the order of the table.
 func (d *decoder) addBuiltInChains() error {
-	var present []int
-	for h := range hooks {
+	var present []rules.Hook
+	for h := range hookCount {
 		if d.blob.validHooks&(1<<h) != 0 {
-			present = append(present, h)
+			present = append(present, rules.Hook(h))
 		}
 	}
-	if d.blob.validHooks>>len(hooks) != 0 {
+	if d.blob.validHooks>>hookCount != 0 {
 		return fmt.Errorf("unknown hooks 0x%x", d.blob.validHooks)
 	}
-	slices.SortFunc(present, func(a, b int) int {
+	slices.SortFunc(present, func(a, b rules.Hook) int {
 		return cmp.Compare(d.blob.hookEntry[a], d.blob.hookEntry[b])
 	})
 	for _, h := range present {
 		foot := slices.Index(d.offsets[:len(d.elements)], int(d.blob.underflow[h]))
 		if d.done >= len(d.elements) || d.offsets[d.done] != int(d.blob.hookEntry[h]) ||
 			foot < d.done {
-			return fmt.Errorf("chain %s has invalid offsets %d to %d", chainNames[h],
+			return fmt.Errorf("chain %s has invalid offsets %d to %d", xt.BuiltInChains[h],
 				d.blob.hookEntry[h], d.blob.underflow[h])
 		}
-		if err := d.addChain(Chain{Name: chainNames[h], Hook: new(hooks[h])}, foot); err != nil {
+		c := Chain{Name: xt.BuiltInChains[h], Hook: new(h)}
+		if err := d.addChain(c, foot); err != nil {
 			return err
 		}
 	}

@@ -179,7 +179,7 @@ func FuzzDecode(f *testing.F) {
 		b := &blob{entries: entries, offsets: offsets{validHooks: validHooks}}
 		for i, at := range [][]uint32{b.hookEntry[:], b.underflow[:]} {
 			for h := range at {
-				if n := 4 * (i*len(hooks) + h); validHooks&(1<<h) != 0 && len(offsetData) >= n+4 {
+				if n := 4 * (i*hookCount + h); validHooks&(1<<h) != 0 && len(offsetData) >= n+4 {
 					at[h] = byteOrder.Uint32(offsetData[n:])
 				}
 			}

@@ -50,7 +50,7 @@ func digestTable(h hash.Hash, id ID) error {
 		c.clearKernelFields(b.entries)
 		_, _ = h.Write([]byte(id.String() + "\x00")) // never fails
 		_, _ = h.Write(b.entries)
-		for i := range hooks {
+		for i := range hookCount {
 			offsets := byteOrder.AppendUint32(nil, b.hookEntry[i])
 			_, _ = h.Write(byteOrder.AppendUint32(offsets, b.underflow[i]))
 		}

@@ -15,7 +15,7 @@ func (t *Table) encode() (b *blob, oldPositions []int, err error) {
 		if c.Hook == nil {
 			e.write(c.head)
 		} else {
-			h := slices.Index(hooks[:], *c.Hook)
+			h := *c.Hook
 			e.blob.validHooks |= 1 << h
 			e.blob.hookEntry[h] = uint32(len(e.blob.entries))
 		}
@@ -25,7 +25,7 @@ func (t *Table) encode() (b *blob, oldPositions []int, err error) {
 			}
 		}
 		if c.Hook != nil {
-			e.blob.underflow[slices.Index(hooks[:], *c.Hook)] = uint32(len(e.blob.entries))
+			e.blob.underflow[*c.Hook] = uint32(len(e.blob.entries))
 		}
 		e.write(c.foot)
 	}

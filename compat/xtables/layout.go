@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -87,14 +88,8 @@ const (
 	errorNameSize = 30      // XT_FUNCTION_MAXNAMELEN
 )
 
-// hooks contains the hooks in the order of the kernel's numbers (enum nf_inet_hooks). chainNames
-// contains iptables' names of the built-in chains at these hooks.
-var (
-	hooks = [...]rules.Hook{
-		rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
-	}
-	chainNames = [len(hooks)]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-)
+// hookCount is the number of hooks at which a table may have built-in chains.
+const hookCount = len(xt.BuiltInChains)
 
 // A blob is a table in the kernel's format.
 type blob struct {
@@ -104,10 +99,10 @@ type blob struct {
 
 // offsets contains the offsets of the chains and the number of entries.
 type offsets struct {
-	validHooks uint32             // a bit for each hook at which the table has a chain
-	hookEntry  [len(hooks)]uint32 // offsets of the first entries of the built-in chains
-	underflow  [len(hooks)]uint32 // offsets of the last entries of the built-in chains
-	count      uint32             // the number of entries
+	validHooks uint32            // a bit for each hook at which the table has a chain
+	hookEntry  [hookCount]uint32 // offsets of the first entries of the built-in chains
+	underflow  [hookCount]uint32 // offsets of the last entries of the built-in chains
+	count      uint32            // the number of entries
 }
 
 // entry is one entry of a blob.

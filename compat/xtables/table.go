@@ -67,7 +67,7 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 		return nil, fmt.Errorf("%s: chain %s already exists", t, name)
 	case name == "", len(name) > MaxChainName, strings.ContainsFunc(name, isSpaceOrControl),
 		strings.HasPrefix(name, "-"), strings.HasPrefix(name, "!"),
-		slices.Contains(reservedNames, name), slices.Contains(chainNames[:], name):
+		slices.Contains(reservedNames, name), slices.Contains(xt.BuiltInChains[:], name):
 		const allowed = "must have 1 to %d bytes, no spaces, no leading - or !," +
 			" and not be the name of a verdict or built-in chain, or ERROR"
 		return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, MaxChainName)

@@ -26,11 +26,6 @@ const (
 	attrConnectionInfo = 19 // enum ip_conntrack_info
 )
 
-// loggedHooks contains the hooks. The index is the kernel's number (enum nf_inet_hooks).
-var loggedHooks = [...]rules.Hook{
-	rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
-}
-
 // decodeLogged decodes a logged packet. It returns false if the prefix does not belong to a trace,
 // for example because a rule with the target NFLOG logged the packet, or if the message is
 // incomplete.
@@ -47,13 +42,13 @@ func decodeLogged(payload []byte) (Event, bool) {
 	d.ByteOrder = binary.BigEndian
 	var packet []byte
 	var owner rules.Owner
-	ownerAttrs := 0          // number of decoded attributes attrUID and attrGID
-	hook := len(loggedHooks) // until the packet header is read
+	ownerAttrs := 0       // number of decoded attributes attrUID and attrGID
+	hook := rules.Ingress // until the packet header is read
 	for d.Next() {
 		switch d.Type() {
 		case attrPacketHeader:
 			if b := d.Bytes(); len(b) > 2 {
-				hook = int(b[2]) // struct nfulnl_msg_packet_hdr
+				hook = rules.Hook(b[2]) // struct nfulnl_msg_packet_hdr
 			}
 		case attrLoggedMark:
 			e.Mark = d.Uint32()
@@ -77,13 +72,13 @@ func decodeLogged(payload []byte) (Event, bool) {
 			e.setConnectionState(d.Uint32())
 		}
 	}
-	if d.Err() != nil || hook >= len(loggedHooks) || !e.setPosition(prefix) {
+	if d.Err() != nil || hook >= rules.Ingress || !e.setPosition(prefix) {
 		return e, false
 	}
 	if ownerAttrs == 2 {
 		e.Owner = &owner
 	}
-	e.Family, e.Hook = rules.IPv4, loggedHooks[hook]
+	e.Family, e.Hook = rules.IPv4, hook
 	if family == unix.AF_INET6 {
 		e.Family = rules.IPv6
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sluice-mesh/sluice/nft/xt"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -65,16 +66,13 @@ func (p *Packet) contains(e Event) bool {
 	})
 }
 
-// builtInChains contains the names of the chains of iptables that a packet traverses once in each
-// table.
-var builtInChains = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-
-// repeats reports whether the event repeats an earlier event at the same rule of a built-in chain.
-// If so, the earlier event belongs to another packet with the same header.
+// repeats reports whether the event repeats an earlier event at the same rule of a built-in chain,
+// which a packet traverses once in each table. If so, the earlier event belongs to another packet
+// with the same header.
 func (e *Event) repeats(earlier Event) bool {
 	return e.isLegacy() && e.Number == earlier.Number && e.Table == earlier.Table &&
 		e.Chain == earlier.Chain && e.Hook == earlier.Hook && e.In == earlier.In &&
-		slices.Contains(builtInChains, e.Chain)
+		slices.Contains(xt.BuiltInChains[:], e.Chain)
 }
 
 // A Collector groups events by packet. The zero value is ready to use. A Collector is not safe for

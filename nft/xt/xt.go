@@ -10,6 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// BuiltInChains contains iptables' names of the built-in chains. The index is the [rules.Hook].
+var BuiltInChains = [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
 // An Extension is a match or a target in the kernel's representation.
 type Extension struct {
 	Name     string
