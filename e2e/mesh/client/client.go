@@ -24,41 +24,40 @@ const (
 // 200 or ctx is done. Each attempt uses a new connection. After the response, Get keeps the
 // connection open until hold returns.
 func Get(ctx context.Context, caller, url string, hold func()) path.Report {
-	return retry(ctx, func() path.Report {
-		r := path.Report{Caller: caller}
-		r.Answer = &path.Answer{}
-		if err := get(url, &r, hold); err != nil {
-			r.Answer, r.Error = nil, err.Error()
-		}
-		return r
-	})
+	return report(ctx, caller, func(r *path.Report) error { return get(url, r, hold) })
 }
 
 // Datagram sends a UDP datagram to an address with port, at least once, and repeats it until a
 // response arrives or ctx is done.
 func Datagram(ctx context.Context, caller, to string) path.Report {
-	return retry(ctx, func() path.Report {
-		r := path.Report{Caller: caller}
-		r.Answer = &path.Answer{}
-		if err := datagram(to, &r); err != nil {
+	return report(ctx, caller, func(r *path.Report) error { return datagram(to, r) })
+}
+
+// report repeats an attempt until it succeeds or ctx is done. The attempt stores the addresses and
+// the answer in its report.
+func report(ctx context.Context, caller string, try func(*path.Report) error) path.Report {
+	return retry(ctx, func() (path.Report, bool) {
+		r := path.Report{Caller: caller, Answer: &path.Answer{}}
+		err := try(&r)
+		if err != nil {
 			r.Answer, r.Error = nil, err.Error()
 		}
-		return r
+		return r, err == nil
 	})
 }
 
-// retry repeats an attempt until a response arrives or ctx is done.
-func retry(ctx context.Context, try func() path.Report) path.Report {
+// retry repeats an attempt until it succeeds or ctx is done, and returns the last result.
+func retry[T any](ctx context.Context, try func() (result T, succeeded bool)) T {
 	tick := time.NewTicker(retryDelay)
 	defer tick.Stop()
 	for {
-		r := try()
-		if r.Answer != nil {
-			return r
+		result, succeeded := try()
+		if succeeded {
+			return result
 		}
 		select {
 		case <-ctx.Done():
-			return r
+			return result
 		case <-tick.C:
 		}
 	}

@@ -3,7 +3,8 @@ package client
 import (
 	"context"
 	"net"
-	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
@@ -19,38 +20,29 @@ type Lookup struct {
 
 // Do sends the query, at least once, and repeats it until a valid response arrives or ctx is done.
 func (l Lookup) Do(ctx context.Context) name.Resolution {
-	tick := time.NewTicker(retryDelay)
-	defer tick.Stop()
-	for {
+	return retry(ctx, func() (name.Resolution, bool) {
 		r, err := l.try()
-		if err == nil {
-			return r
+		if err != nil {
+			r.Error = err.Error()
 		}
-		select {
-		case <-ctx.Done():
-			return name.Resolution{Error: err.Error()}
-		case <-tick.C:
-		}
-	}
+		return r, err == nil
+	})
 }
 
 // try sends the query once.
 func (l Lookup) try() (name.Resolution, error) {
-	query, err := name.Query(l.Name, l.IPv6)
-	if err != nil {
-		return name.Resolution{}, err
+	recordType := dns.TypeA
+	if l.IPv6 {
+		recordType = dns.TypeAAAA
 	}
-	conn, err := net.DialTimeout(l.Network, l.Resolver, tryTimeout)
+	conn, err := net.DialTimeout(l.Network, l.Resolver, name.Timeout)
 	if err != nil {
 		return name.Resolution{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(tryTimeout)); err != nil {
-		return name.Resolution{}, err
-	}
-	answer, err := name.Exchange(conn, l.Network, query)
+	response, err := name.Exchange(conn, new(dns.Msg).SetQuestion(l.Name, recordType))
 	if err != nil {
 		return name.Resolution{}, err
 	}
-	return name.Read(answer)
+	return name.Read(response)
 }

@@ -1,44 +1,31 @@
 package name
 
 import (
-	"encoding/binary"
-	"io"
 	"net"
+	"time"
+
+	"github.com/miekg/dns"
 )
 
 // maxDatagram is the size in bytes of the buffer for a UDP message. Longer messages, which the
 // tests do not send, are truncated.
 const maxDatagram = 4096
 
-// Exchange sends a query over a connection, and returns the response. network is "udp" or "tcp".
-func Exchange(conn net.Conn, network string, query []byte) ([]byte, error) {
-	if network == "tcp" {
-		if err := WriteFrame(conn, query); err != nil {
-			return nil, err
-		}
-		return ReadFrame(conn)
-	}
-	if _, err := conn.Write(query); err != nil {
-		return nil, err
-	}
-	answer := make([]byte, maxDatagram)
-	n, err := conn.Read(answer)
-	return answer[:n], err
+// Timeout is the time limit of an exchange.
+const Timeout = 3 * time.Second
+
+// Exchange sends a query over a connection, and returns the response.
+func Exchange(conn net.Conn, query *dns.Msg) (*dns.Msg, error) {
+	c := dns.Client{Timeout: Timeout, UDPSize: maxDatagram}
+	response, _, err := c.ExchangeWithConn(query, &dns.Conn{Conn: conn})
+	return response, err
 }
 
-// ReadFrame reads a message from a stream (RFC 1035, section 4.2.2).
-func ReadFrame(r io.Reader) ([]byte, error) {
-	var length [2]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, err
+// Forward is Exchange for the proxy of a pod: it adds the name of the pod to the response.
+func Forward(conn net.Conn, query *dns.Msg, pod string) (*dns.Msg, error) {
+	response, err := Exchange(conn, query)
+	if err == nil {
+		Sign(response, Proxy, pod)
 	}
-	message := make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err := io.ReadFull(r, message)
-	return message, err
-}
-
-// WriteFrame writes a message of at most 65535 bytes to a stream.
-func WriteFrame(w io.Writer, message []byte) error {
-	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...))
-	return err
+	return response, err
 }

@@ -4,12 +4,11 @@
 package name
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 
-	"golang.org/x/net/dns/dnsmessage"
+	"github.com/miekg/dns"
 )
 
 // Owner names of the records that proxies and servers add.
@@ -33,80 +32,50 @@ type Resolution struct {
 	Server string         `json:"server,omitempty"`
 	Peer   netip.AddrPort `json:"peer,omitzero"`
 	// Addresses contains the addresses in the answer section. Code is the response code, such as
-	// "RCodeSuccess".
+	// "NOERROR".
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Code      string       `json:"code,omitempty"`
 	// Error is the reason for a missing response.
 	Error string `json:"error,omitempty"`
 }
 
-// signature is the content of the record that the server adds.
-type signature struct {
-	Server string         `json:"server"`
-	Peer   netip.AddrPort `json:"peer"`
-}
-
-// Query returns a query for the IPv4 address of a host, or for its IPv6 address if isIPv6 is true.
-func Query(host string, isIPv6 bool) ([]byte, error) {
-	owner, err := dnsmessage.NewName(host)
-	if err != nil {
-		return nil, fmt.Errorf("name %q: %w", host, err)
-	}
-	recordType := dnsmessage.TypeA
-	if isIPv6 {
-		recordType = dnsmessage.TypeAAAA
-	}
-	m := dnsmessage.Message{
-		Header:    dnsmessage.Header{ID: 0x5c1c, RecursionDesired: true},
-		Questions: []dnsmessage.Question{{Name: owner, Type: recordType, Class: dnsmessage.ClassINET}},
-	}
-	return m.Pack()
-}
-
-// Sign adds a TXT record with an owner name and a text to a response.
-func Sign(answer []byte, owner, text string) ([]byte, error) {
-	var m dnsmessage.Message
-	if err := m.Unpack(answer); err != nil {
-		return nil, fmt.Errorf("parse the response: %w", err)
-	}
-	m.Additionals = append(m.Additionals, dnsmessage.Resource{
-		Header: dnsmessage.ResourceHeader{
-			Name: dnsmessage.MustNewName(owner), Class: dnsmessage.ClassINET,
-		},
-		Body: &dnsmessage.TXTResource{TXT: []string{text}},
+// Sign adds a TXT record with an owner name and texts to a response.
+func Sign(response *dns.Msg, owner string, texts ...string) {
+	response.Compress = true
+	response.Extra = append(response.Extra, &dns.TXT{
+		Hdr: dns.RR_Header{Name: owner, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: texts,
 	})
-	return m.Pack()
 }
 
-// Read parses a response. It returns an error if two proxies have signed it.
-func Read(answer []byte) (Resolution, error) {
-	var m dnsmessage.Message
-	if err := m.Unpack(answer); err != nil {
-		return Resolution{}, fmt.Errorf("parse the response: %w", err)
-	}
-	r := Resolution{Code: m.RCode.String()}
-	for _, a := range m.Answers {
-		switch body := a.Body.(type) {
-		case *dnsmessage.AResource:
-			r.Addresses = append(r.Addresses, netip.AddrFrom4(body.A))
-		case *dnsmessage.AAAAResource:
-			r.Addresses = append(r.Addresses, netip.AddrFrom16(body.AAAA))
+// Read returns the content of a response. It returns an error if two proxies have signed it.
+func Read(response *dns.Msg) (Resolution, error) {
+	r := Resolution{Code: dns.RcodeToString[response.Rcode]}
+	for _, record := range response.Answer {
+		var address netip.Addr
+		switch record := record.(type) {
+		case *dns.A:
+			address, _ = netip.AddrFromSlice(record.A.To4())
+		case *dns.AAAA:
+			address, _ = netip.AddrFromSlice(record.AAAA.To16())
+		}
+		if address.IsValid() {
+			r.Addresses = append(r.Addresses, address)
 		}
 	}
-	for _, a := range m.Additionals {
-		text, ok := a.Body.(*dnsmessage.TXTResource)
+	for _, record := range response.Extra {
+		text, ok := record.(*dns.TXT)
 		switch {
-		case !ok || len(text.TXT) != 1:
-		case a.Header.Name.String() == Proxy && r.Proxy != "":
+		case !ok:
+		case text.Hdr.Name == Proxy && len(text.Txt) == 1 && r.Proxy != "":
 			return Resolution{}, errors.New("two proxies forwarded the query")
-		case a.Header.Name.String() == Proxy:
-			r.Proxy = text.TXT[0]
-		case a.Header.Name.String() == Server:
-			var s signature
-			if err := json.Unmarshal([]byte(text.TXT[0]), &s); err != nil {
+		case text.Hdr.Name == Proxy && len(text.Txt) == 1:
+			r.Proxy = text.Txt[0]
+		case text.Hdr.Name == Server && len(text.Txt) == 2:
+			var err error
+			if r.Peer, err = netip.ParseAddrPort(text.Txt[1]); err != nil {
 				return Resolution{}, fmt.Errorf("parse the server's record: %w", err)
 			}
-			r.Server, r.Peer = s.Server, s.Peer
+			r.Server = text.Txt[0]
 		}
 	}
 	return r, nil
@@ -114,34 +83,20 @@ func Read(answer []byte) (Resolution, error) {
 
 // Answer returns the response to a query from peer. Each name has the address [Answered4] or
 // [Answered6].
-func Answer(query []byte, pod string, peer netip.AddrPort) ([]byte, error) {
-	var m dnsmessage.Message
-	if err := m.Unpack(query); err != nil {
-		return nil, fmt.Errorf("parse the query: %w", err)
-	}
-	m.Response, m.Authoritative = true, true
-	m.Additionals = nil
-	for _, q := range m.Questions {
-		a := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{
-			Name: q.Name, Class: q.Class, TTL: 1,
-		}}
-		switch q.Type {
-		case dnsmessage.TypeA:
-			a.Body = &dnsmessage.AResource{A: Answered4.As4()}
-		case dnsmessage.TypeAAAA:
-			a.Body = &dnsmessage.AAAAResource{AAAA: Answered6.As16()}
-		default:
-			continue
+func Answer(query *dns.Msg, pod string, peer netip.AddrPort) *dns.Msg {
+	response := new(dns.Msg).SetReply(query)
+	response.Authoritative = true
+	for _, q := range query.Question {
+		header := dns.RR_Header{Name: q.Name, Rrtype: q.Qtype, Class: q.Qclass, Ttl: 1}
+		switch q.Qtype {
+		case dns.TypeA:
+			response.Answer = append(response.Answer,
+				&dns.A{Hdr: header, A: Answered4.AsSlice()})
+		case dns.TypeAAAA:
+			response.Answer = append(response.Answer,
+				&dns.AAAA{Hdr: header, AAAA: Answered6.AsSlice()})
 		}
-		m.Answers = append(m.Answers, a)
 	}
-	packed, err := m.Pack()
-	if err != nil {
-		return nil, fmt.Errorf("encode the response: %w", err)
-	}
-	text, err := json.Marshal(signature{pod, peer})
-	if err != nil {
-		return nil, err
-	}
-	return Sign(packed, Server, string(text))
+	Sign(response, Server, pod, peer.String())
+	return response
 }

@@ -5,46 +5,50 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
 func TestResponseNamesServerAndProxy(t *testing.T) {
 	peer := netip.MustParseAddrPort("10.0.0.1:5353")
-	for _, c := range []struct {
-		isIPv6 bool
-		want   netip.Addr
-	}{{false, name.Answered4}, {true, name.Answered6}} {
-		query, err := name.Query("a.example.", c.isIPv6)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := name.Answer(query, "dns", peer)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for recordType, address := range map[uint16]netip.Addr{
+		dns.TypeA: name.Answered4, dns.TypeAAAA: name.Answered6,
+	} {
+		query := new(dns.Msg).SetQuestion("a.example.", recordType)
+		response := name.Answer(query, "dns", peer)
 		want := name.Resolution{
-			Server: "dns", Peer: peer, Addresses: []netip.Addr{c.want}, Code: "RCodeSuccess",
+			Server: "dns", Peer: peer, Addresses: []netip.Addr{address}, Code: "NOERROR",
 		}
-		check(t, answer, want)
-		if answer, err = name.Sign(answer, name.Proxy, "a"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, response, want)
+		name.Sign(response, name.Proxy, "a")
 		want.Proxy = "a"
-		check(t, answer, want)
-		if answer, err = name.Sign(answer, name.Proxy, "b"); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := name.Read(answer); err == nil {
+		check(t, response, want)
+		name.Sign(response, name.Proxy, "b")
+		if r, err := name.Read(transmitted(t, response)); err == nil {
 			t.Errorf("records of two proxies: %+v, want an error", r)
 		}
 	}
 }
 
-// check fails the test unless the response has the content want.
-func check(t *testing.T, answer []byte, want name.Resolution) {
+// transmitted returns the message as its receiver decodes it.
+func transmitted(t *testing.T, m *dns.Msg) *dns.Msg {
 	t.Helper()
-	got, err := name.Read(answer)
+	packed, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	received := new(dns.Msg)
+	if err := received.Unpack(packed); err != nil {
+		t.Fatal(err)
+	}
+	return received
+}
+
+// check fails the test unless the response has the content want.
+func check(t *testing.T, response *dns.Msg, want name.Resolution) {
+	t.Helper()
+	got, err := name.Read(transmitted(t, response))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,13 +60,16 @@ func check(t *testing.T, answer []byte, want name.Resolution) {
 }
 
 func FuzzRead(f *testing.F) {
-	query, err := name.Query("a.example.", false)
+	query, err := new(dns.Msg).SetQuestion("a.example.", dns.TypeA).Pack()
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(query)
 	f.Fuzz(func(_ *testing.T, message []byte) {
-		_, _ = name.Read(message)
-		_, _ = name.Answer(message, "dns", netip.AddrPort{})
+		var m dns.Msg
+		if m.Unpack(message) == nil {
+			_, _ = name.Read(&m)
+			_ = name.Answer(&m, "dns", netip.AddrPort{})
+		}
 	})
 }

@@ -5,10 +5,22 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+
+	"github.com/miekg/dns"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
 // A Responder returns the response to a DNS query from a peer.
-type Responder func(network string, query []byte, peer netip.AddrPort) ([]byte, error)
+type Responder func(network string, query *dns.Msg, peer netip.AddrPort) (*dns.Msg, error)
+
+// ServeDNS implements [dns.Handler]. If the Responder returns an error, the query gets no response.
+func (r Responder) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
+	peer := w.RemoteAddr()
+	if response, err := r(peer.Network(), query, path.AddrPort(peer)); err == nil {
+		_ = w.WriteMsg(response)
+	}
+}
 
 // A Listener receives DNS queries over UDP and TCP. [Listen] creates it.
 type Listener struct {
@@ -31,13 +43,17 @@ func Listen(ctx context.Context, config net.ListenConfig, addr string) (*Listene
 }
 
 // Serve responds to queries until ctx is canceled or a socket fails, and then closes the sockets.
-// It returns nil if ctx was canceled. If respond returns an error, the query gets no response.
+// It returns nil if ctx was canceled.
 func (l *Listener) Serve(ctx context.Context, respond Responder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() { _, _ = l.udp.Close(), l.tcp.Close() }()
-	go func() { cancel(serveUDP(l.udp, respond)) }()
-	go func() { cancel(serveTCP(l.tcp, respond)) }()
+	for _, s := range []*dns.Server{
+		{PacketConn: l.udp, UDPSize: maxDatagram, Handler: respond},
+		{Listener: l.tcp, Handler: respond},
+	} {
+		go func() { cancel(s.ActivateAndServe()) }()
+	}
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -52,41 +68,4 @@ func Serve(ctx context.Context, addr string, respond Responder) error {
 		return err
 	}
 	return s.Serve(ctx, respond)
-}
-
-func serveUDP(l net.PacketConn, respond Responder) error {
-	for {
-		query := make([]byte, maxDatagram)
-		n, peer, err := l.ReadFrom(query)
-		if err != nil {
-			return err
-		}
-		go func() {
-			if answer, err := respond("udp", query[:n],
-				peer.(*net.UDPAddr).AddrPort()); err == nil {
-				_, _ = l.WriteTo(answer, peer)
-			}
-		}()
-	}
-}
-
-// serveTCP responds to the first query of each connection.
-func serveTCP(l net.Listener, respond Responder) error {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			defer func() { _ = conn.Close() }()
-			query, err := ReadFrame(conn)
-			if err != nil {
-				return
-			}
-			if answer, err := respond("tcp", query,
-				conn.RemoteAddr().(*net.TCPAddr).AddrPort()); err == nil {
-				_ = WriteFrame(conn, answer)
-			}
-		}()
-	}
 }

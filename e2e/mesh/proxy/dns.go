@@ -6,13 +6,11 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
-
-// responseTimeout is the time limit for the resolver's response.
-const responseTimeout = 3 * time.Second
 
 // serveDNS starts the servers that forward DNS queries. They listen on the loopback addresses to
 // which queries are redirected, so that responses have these source addresses.
@@ -32,28 +30,21 @@ func (o Options) serveDNS(ctx context.Context, serve func(func() error)) {
 
 // forward sends a query to the pod's resolver, and adds the name of the proxy to the response. It
 // logs and returns errors.
-func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
-	answer, err := o.askResolver(network, query)
+func (o Options) forward(network string, query *dns.Msg, peer netip.AddrPort) (*dns.Msg, error) {
+	response, err := o.askResolver(network, query)
 	if err != nil {
 		log.Printf("query of %s: %v", peer, err)
 	}
-	return answer, err
+	return response, err
 }
 
 // askResolver sends a query to the pod's resolver, and returns the response with the name of
 // the proxy.
-func (o Options) askResolver(network string, query []byte) ([]byte, error) {
-	conn, err := net.DialTimeout(network, o.Resolver, responseTimeout)
+func (o Options) askResolver(network string, query *dns.Msg) (*dns.Msg, error) {
+	conn, err := net.DialTimeout(network, o.Resolver, name.Timeout)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
-		return nil, err
-	}
-	answer, err := name.Exchange(conn, network, query)
-	if err != nil {
-		return nil, err
-	}
-	return name.Sign(answer, name.Proxy, o.Name)
+	return name.Forward(conn, query, o.Name)
 }

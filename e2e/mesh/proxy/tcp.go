@@ -53,25 +53,31 @@ func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	return err
 }
 
-// exchange connects to the original destination, and copies in both directions until both have
-// ended or the direction to the destination fails.
+// exchange connects to the original destination, and copies in both directions.
 func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {
 		return err
 	}
+	return Exchange(down, down.CloseWrite, up, hop)
+}
+
+// Exchange copies in both directions between down and up until both have ended or the direction to
+// up fails, and then closes up. It sets hop.Upstream, and calls closeWrite to end the direction to
+// down.
+func Exchange(down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop) error {
 	defer func() { _ = up.Close() }()
 	hop.Upstream = path.AddrPort(up.LocalAddr())
 	received := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(down, up)
-		_ = down.CloseWrite()
+		_ = closeWrite()
 		received <- err
 	}()
 	if err := CopyWithHop(up, down, *hop); err != nil {
 		return err
 	}
-	_ = up.CloseWrite()
+	_ = up.(*net.TCPConn).CloseWrite()
 	return <-received
 }
 
@@ -79,7 +85,7 @@ func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop
 // connection is 127.0.0.6 or ::6, or with TPROXY the address of the caller.
 func (c tcpProxy) dial(
 	ctx context.Context, peer netip.Addr, to netip.AddrPort,
-) (*net.TCPConn, error) {
+) (net.Conn, error) {
 	if port := to.Port(); port == outboundPort || port == inboundPort {
 		return nil, &net.AddrError{Err: "destination is the proxy itself", Addr: to.String()}
 	}
@@ -94,9 +100,5 @@ func (c tcpProxy) dial(
 	default:
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP("::6")}
 	}
-	conn, err := dialer.DialContext(ctx, "tcp", to.String())
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.TCPConn), nil
+	return dialer.DialContext(ctx, "tcp", to.String())
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/net/http2"
 
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
@@ -22,8 +23,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// dialTimeout is the time limit of a connect, of a query to the resolver, and for the arrival of an
-// HBONE request's header.
+// dialTimeout is the time limit of a connect, and for the arrival of an HBONE request's header.
 const dialTimeout = 5 * time.Second
 
 // dial connects from the namespace of the pod, with ztunnel's mark. If from is not zero, it is the
@@ -60,7 +60,7 @@ func (p *pod) outbound(ctx context.Context, down *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	return exchange(down, down.CloseWrite, up, &hop)
+	return proxy.Exchange(down, down.CloseWrite, up, &hop)
 }
 
 // inbound forwards a captured connection to the pod.
@@ -80,28 +80,7 @@ func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	return exchange(down, down.CloseWrite, up, &hop)
-}
-
-// exchange copies in both directions between down and up until both have ended or the direction to
-// up fails, and then closes up. It sets hop.Upstream, and calls closeWrite to end the direction to
-// down.
-func exchange(
-	down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop,
-) error {
-	defer func() { _ = up.Close() }()
-	hop.Upstream = path.AddrPort(up.LocalAddr())
-	received := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(down, up)
-		_ = closeWrite()
-		received <- err
-	}()
-	if err := proxy.CopyWithHop(up, down, *hop); err != nil {
-		return err
-	}
-	_ = up.(*net.TCPConn).CloseWrite()
-	return <-received
+	return proxy.Exchange(down, down.CloseWrite, up, &hop)
 }
 
 // newTransport returns the HBONE client. It uses one connection for all tunnels to a pod.
@@ -188,7 +167,7 @@ func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
 	_ = stream.controller.Flush()
 	hop := path.Hop{Proxy: p.name, Direction: path.Inbound, Peer: peer, Original: to}
 	// The server ends the stream to the client when this function returns.
-	_ = exchange(stream, func() error { return nil }, up, &hop)
+	_ = proxy.Exchange(stream, func() error { return nil }, up, &hop)
 	return 0
 }
 
@@ -208,7 +187,7 @@ func (s stream) Write(data []byte) (int, error) {
 }
 
 // forwardQuery forwards a DNS query to the resolver, and adds the name of the pod to the response.
-func (p *pod) forwardQuery(network string, query []byte, _ netip.AddrPort) ([]byte, error) {
+func (p *pod) forwardQuery(network string, query *dns.Msg, _ netip.AddrPort) (*dns.Msg, error) {
 	to, err := netip.ParseAddrPort(p.z.Resolver)
 	if err != nil {
 		return nil, err
@@ -218,12 +197,5 @@ func (p *pod) forwardQuery(network string, query []byte, _ netip.AddrPort) ([]by
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-		return nil, err
-	}
-	answer, err := name.Exchange(conn, network, query)
-	if err != nil {
-		return nil, err
-	}
-	return name.Sign(answer, name.Proxy, p.name)
+	return name.Forward(conn, query, p.name)
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -373,8 +374,8 @@ func (env *testEnv) mustForwardQueries() {
 	}
 	done := make(chan error)
 	go func() {
-		done <- l.Serve(ctx, func(_ string, query []byte, peer netip.AddrPort) ([]byte, error) {
-			return name.Answer(query, "neighbor", peer)
+		done <- l.Serve(ctx, func(_ string, query *dns.Msg, peer netip.AddrPort) (*dns.Msg, error) {
+			return name.Answer(query, "neighbor", peer), nil
 		})
 	}()
 	for _, network := range []string{"udp", "tcp"} {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/miekg/dns"
+
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 	"github.com/sluice-mesh/sluice/e2e/mesh/proxy"
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
@@ -60,9 +62,10 @@ func runDNS(ctx context.Context, pod string, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return name.Serve(ctx, *at, func(_ string, query []byte, peer netip.AddrPort) ([]byte, error) {
-		return name.Answer(query, pod, netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()))
-	})
+	respond := func(_ string, query *dns.Msg, peer netip.AddrPort) (*dns.Msg, error) {
+		return name.Answer(query, pod, peer), nil
+	}
+	return name.Serve(ctx, *at, respond)
 }
 
 // cause returns nil if ctx was canceled by a signal, and otherwise the cause.
