@@ -161,8 +161,12 @@ func (a *Answers) Unanswered() int {
 	return n
 }
 
-// Read reads events and returns the answers to watched connections. now is the current time. lost
-// is the number of events that the kernel dropped because the buffer was full.
+// maxQueued is the maximum number of kept events.
+const maxQueued = 1 << 14
+
+// Read reads up to 4,096 events and returns the answers to watched connections. now is the current
+// time. lost is the number of events that the kernel dropped because the buffer was full, and of
+// the oldest kept events that Read discards because there are more than 16,384.
 //
 // The caller must read the trace events before each call of Read. The conntrack event of a packet
 // may nevertheless arrive before the packet's trace events, and thus before the caller can watch
@@ -175,13 +179,23 @@ func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, er
 			e.nextRead = now
 		}
 	}
+	apply := func(e connectionEvent) (isWatched bool) {
+		answer, isWatched := a.applyEvent(e)
+		if answer.Result != "" {
+			answers = append(answers, answer)
+		}
+		return isWatched
+	}
+	a.queue = slices.DeleteFunc(a.queue, func(e connectionEvent) bool {
+		return apply(e) || e.nextRead.Before(forget)
+	})
 	err = a.receiver.Control(func(fd int) (err error) {
-		lost, err = a.receiver.Drain(fd, func() bool { return true }, func(datagram []byte) {
+		lost, err = a.receiver.Drain(fd, func(datagram []byte) {
 			var m netlink.Message
 			e := connectionEvent{time: now}
 			// An event without a Flow does not describe a connection.
 			if m.UnmarshalBinary(datagram) == nil && e.event.Unmarshal(m) == nil &&
-				e.event.Flow != nil {
+				e.event.Flow != nil && !apply(e) {
 				a.queue = append(a.queue, e)
 			}
 		})
@@ -190,13 +204,10 @@ func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, er
 	if errors.Is(err, unix.EAGAIN) {
 		err = nil
 	}
-	a.queue = slices.DeleteFunc(a.queue, func(e connectionEvent) bool {
-		answer, isWatched := a.applyEvent(e)
-		if answer.Result != "" {
-			answers = append(answers, answer)
-		}
-		return isWatched || !e.nextRead.IsZero() && e.nextRead.Before(forget)
-	})
+	if excess := len(a.queue) - maxQueued; excess > 0 {
+		a.queue = slices.Delete(a.queue, 0, excess)
+		lost += uint32(excess)
+	}
 	return answers, lost, err
 }
 

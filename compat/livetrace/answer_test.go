@@ -316,3 +316,78 @@ func TestExpiredConnectionTimesOut(t *testing.T) {
 		t.Error("IsWaiting returns true after the connections timed out, want false")
 	}
 }
+
+// sendDatagrams sends a datagram to each port of the neighbor from first to last, and returns the
+// connections.
+func (a *answerTest) sendDatagrams(t *testing.T, first, last int) []livetrace.Connection {
+	t.Helper()
+	fd, source := a.socket(t, unix.SOCK_DGRAM)
+	var sent []livetrace.Connection
+	for port := first; port <= last; port++ {
+		to := &unix.SockaddrInet4{Addr: a.NeighborIP4.As4(), Port: port}
+		if err := unix.Sendto(fd, []byte("x"), 0, to); err != nil {
+			t.Fatal(err)
+		}
+		sent = append(sent, livetrace.Connection{
+			Protocol: rules.UDP, Source: source,
+			Destination: netip.AddrPortFrom(a.NeighborIP4, uint16(port)),
+		})
+	}
+	return sent
+}
+
+// blockNeighbor makes the neighbor drop all packets.
+func (a *answerTest) blockNeighbor(t *testing.T) {
+	t.Helper()
+	runIn(t, a.Neighbor, "nft", "table ip silent { chain input { type filter hook prerouting "+
+		"priority -300; drop; }; }")
+}
+
+// A call of Read handles a limited number of events, so that it also returns if connections begin
+// faster than Read handles their events.
+func TestReadIsLimited(t *testing.T) {
+	const limit = 4096
+	a := newAnswerTest(t)
+	a.blockNeighbor(t)
+	for _, c := range a.sendDatagrams(t, 1, limit+100) {
+		a.answers.Watch(c, time.Time{})
+	}
+	now := time.Now()
+	for i, want := range []int{limit, limit + 100} {
+		_, lost, err := a.answers.Read(now, now.Add(-time.Hour))
+		if n := a.answers.Unanswered(); n != want || lost > 0 || err != nil {
+			t.Errorf("call %d: %d connections have an entry, %d events are lost, error %v; want %d "+
+				"connections and none lost", i+1, n, lost, err, want)
+		}
+	}
+}
+
+// Read keeps a limited number of events of connections that are not watched: the latest. The other
+// events count as lost.
+func TestKeptEventsAreLimited(t *testing.T) {
+	const limit, chunk, chunks = 1 << 14, 4000, 5
+	a := newAnswerTest(t)
+	a.blockNeighbor(t)
+	now := time.Now()
+	var sent []livetrace.Connection
+	var lost uint32
+	for i := range chunks {
+		sent = append(sent, a.sendDatagrams(t, i*chunk+1, (i+1)*chunk)...)
+		_, n, err := a.answers.Read(now, now.Add(-time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost += n
+	}
+	if want := uint32(chunks*chunk - limit); lost != want {
+		t.Errorf("%d events of %d are lost, want %d", lost, len(sent), want)
+	}
+	a.answers.Watch(sent[lost-1], time.Time{})
+	for _, c := range sent[lost:] {
+		a.answers.Watch(c, time.Time{})
+	}
+	if _, n, err := a.answers.Read(now, now); err != nil || n > 0 || a.answers.Unanswered() != limit {
+		t.Errorf("%d connections have an entry, %d events are lost, error %v, want %d and 0",
+			a.answers.Unanswered(), n, err, limit)
+	}
+}

@@ -178,7 +178,7 @@ func readAnswer(fd int) error {
 func (l *Log) Read() (Batch, error) {
 	var b Batch
 	err := l.events.Control(func(fd int) (err error) {
-		b.Lost, err = l.events.Drain(fd, b.hasRoom, b.addLogged)
+		b.Lost, err = l.events.Drain(fd, b.addLogged)
 		return err
 	})
 	if errors.Is(err, unix.EAGAIN) {

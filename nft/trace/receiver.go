@@ -43,13 +43,14 @@ func NewReceiver(size int) (*Receiver, error) {
 	return r, nil
 }
 
-// Drain reads datagrams of the kernel and calls add for each, while wantsMore returns true. If the
-// queue is empty, it returns EAGAIN. lost is the number of messages that the kernel dropped because
-// the buffer was full. Before Linux 4.12 the number is a lower bound.
-func (r *Receiver) Drain(
-	fd int, wantsMore func() bool, add func(datagram []byte),
-) (lost uint32, err error) {
-	for wantsMore() {
+// maxDatagrams is the maximum number of datagrams that Drain reads.
+const maxDatagrams = 4096
+
+// Drain reads up to 4,096 datagrams and calls add for each datagram of the kernel. If the queue is
+// empty, it returns EAGAIN. lost is the number of messages that the kernel dropped because the
+// buffer was full. Before Linux 4.12 the number is a lower bound.
+func (r *Receiver) Drain(fd int, add func(datagram []byte)) (lost uint32, err error) {
+	for range maxDatagrams {
 		n, from, err := unix.Recvfrom(fd, r.buffer, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.ENOBUFS):

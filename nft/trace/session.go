@@ -170,7 +170,7 @@ func (s *Session) SetDeadline(t time.Time) error { return s.events.SetReadDeadli
 func (s *Session) Next() (Batch, error) {
 	var b Batch
 	err := s.events.WhenReadable(func(fd int) error {
-		lost, err := s.events.Drain(fd, b.hasRoom, b.add)
+		lost, err := s.events.Drain(fd, b.add)
 		b.Lost += lost
 		if errors.Is(err, unix.EAGAIN) && (len(b.Events) > 0 || b.Changed || b.Lost > 0) {
 			return nil
@@ -180,18 +180,11 @@ func (s *Session) Next() (Batch, error) {
 	return b, err
 }
 
-// maxEvents limits a batch: a batch with this number of events or more receives no further
-// datagram.
-const maxEvents = 4096
-
 // Types of messages (linux/netfilter/nf_tables.h).
 const (
 	newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 	traceMessage  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE
 )
-
-// hasRoom reports whether another datagram may be added to the batch.
-func (b *Batch) hasRoom() bool { return len(b.Events) < maxEvents }
 
 // add decodes and adds the messages of a datagram. It ignores malformed messages.
 func (b *Batch) add(data []byte) {

@@ -61,7 +61,7 @@ func (t *liveTracer) printAnswers(now time.Time) error {
 	}
 	if lost > 0 {
 		t.summary.Lost += lost
-		t.s.warn("%d events of conntrack are lost: the buffer of the kernel was full", lost)
+		t.s.warn("%d events of conntrack are lost: they arrived faster than they were read", lost)
 	}
 	for _, a := range answers {
 		if err := t.printAnswer(a); err != nil {
