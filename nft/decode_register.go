@@ -111,8 +111,8 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 		}
 		source := d.load(a, attr)
 		op.dependOn(source)
-		if shift, ok := shiftText(name, a); ok {
-			op.text = source.String() + shift
+		if text, ok := bitwiseText(name, a); ok {
+			op.text = source.String() + text
 			continue
 		}
 		op.text += " of " + source.String()
@@ -120,10 +120,23 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 	return d.storePending(a, kind.destination, op)
 }
 
-// shiftText returns the operator and the number of bits of a shift of 4 bytes in nft's syntax.
-func shiftText(name string, a attributes) (string, bool) {
+// bitwiseText returns the operator and the constant of a shift of 4 bytes, or the mask and the xor
+// value of a bitwise expression, in nft's syntax.
+func bitwiseText(name string, a attributes) (string, bool) {
+	if name != "bitwise" {
+		return "", false
+	}
+	if mask, xor := constantValue(a, unix.NFTA_BITWISE_MASK),
+		constantValue(a, unix.NFTA_BITWISE_XOR); a.Number(nftaBitwiseOp) == bitwiseMaskXor &&
+		len(mask) > 0 && len(xor) > 0 {
+		text := fmt.Sprintf(" & 0x%x", mask)
+		if !isZero(xor) {
+			text += fmt.Sprintf(" ^ 0x%x", xor)
+		}
+		return text, true
+	}
 	bits, ok := hostNumber(constantValue(a, nftaBitwiseData))
-	if name != "bitwise" || !ok || a.Number(unix.NFTA_BITWISE_LEN) != 4 {
+	if !ok || a.Number(unix.NFTA_BITWISE_LEN) != 4 {
 		return "", false
 	}
 	operator, ok := map[uint32]string{
