@@ -1,5 +1,6 @@
 // Package metrics contains a table of the node agent's metrics: names, help, labels and buckets.
-// The agent creates its collectors from the table, and the dashboard and the alert rules are tested
+// Each entry is a function that returns a series of the metric for given values of its labels. The
+// agent creates its collectors from the table, and the dashboard and the alert rules are tested
 // against it. Names follow the conventions of Prometheus: units are base units, and the names of
 // counters end in _total. Metrics whose names begin with istio_cni_ or ztunnel_ have the same
 // meaning as in istio-cni, so that existing alerts keep working.
@@ -51,7 +52,4 @@ func (m Metric) LabelNames() []string {
 }
 
 // All returns the metrics.
-func All() []Metric {
-	return slices.Concat(installMetrics, addMetrics, auditMetrics, ambientMetrics, agentMetrics,
-		istioMetrics)
-}
+func All() []Metric { return slices.Clone(all) }

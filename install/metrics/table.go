@@ -2,27 +2,28 @@ package metrics
 
 import "github.com/sluice-mesh/sluice/plugin/agent"
 
-var installMetrics = []Metric{
-	{
-		Name: "sluice_install_ready", Type: Gauge,
+// Metrics of the installation.
+var (
+	InstallReady = define0[GaugeSeries](Metric{
+		Name: "sluice_install_ready",
 		Help: "Whether an ADD on this node would succeed, as reported by readyz: 1 or 0",
-	},
-	{
-		Name: "sluice_install_part_ready", Type: Gauge, Labels: []Label{readyPart},
+	})
+	InstallPartReady = define1[GaugeSeries, string](Metric{
+		Name: "sluice_install_part_ready", Labels: []Label{readyPart},
 		Help: "Whether a part that an ADD needs is ready: 1 or 0; " +
 			"one of kubeconfig and socket is sufficient",
-	},
-	{
-		Name: "sluice_install_writes_total", Type: Counter, Labels: []Label{part, result},
+	})
+	InstallWrites = define2[CounterSeries, string, Result](Metric{
+		Name: "sluice_install_writes_total", Labels: []Label{part, result},
 		Help: "Writes of a part of the installation",
-	},
-	{
-		Name: "sluice_chain_bypassed", Type: Gauge,
+	})
+	ChainBypassed = define0[GaugeSeries](Metric{
+		Name: "sluice_chain_bypassed",
 		Help: "Whether the runtime uses a configuration without the plugin, according to its " +
 			"directory and to the pods that it has started: 1 or 0",
-	},
-	{
-		Name: "sluice_node_directory", Type: Gauge,
+	})
+	NodeDirectory = define2[GaugeSeries, string, string](Metric{
+		Name: "sluice_node_directory",
 		Labels: []Label{
 			{"directory", []string{"configuration", "binary"}},
 			{"state", []string{"same", "replaced", "missing", "unknown"}},
@@ -30,63 +31,64 @@ var installMetrics = []Metric{
 		Help: "Whether the runtime reads the directory that the agent writes: 1 for the current " +
 			"state; " +
 			"unknown means that the agent cannot see the node's directories",
-	},
-	{
-		Name: "sluice_conflicting_writes_total", Type: Counter, Labels: []Label{{Name: "writer"}},
+	})
+	ConflictingWrites = define1[CounterSeries, string](Metric{
+		Name: "sluice_conflicting_writes_total", Labels: []Label{{Name: "writer"}},
 		Help: "Removals of the plugin from the configuration, or of its executable, by the " +
 			"program that removed it",
-	},
-	{
-		Name: "sluice_token_age_seconds", Type: Gauge,
+	})
+	TokenAge = define0[GaugeSeries](Metric{
+		Name: "sluice_token_age_seconds",
 		Help: "Age of the service account token that the plugin uses",
-	},
-	{
-		Name: "sluice_token_expiry_timestamp_seconds", Type: Gauge,
+	})
+	TokenExpiry = define0[GaugeSeries](Metric{
+		Name: "sluice_token_expiry_timestamp_seconds",
 		Help: "Time at which the service account token that the plugin uses expires, in seconds " +
 			"since 1970",
-	},
-	{
-		Name: "sluice_token_publications_total", Type: Counter,
+	})
+	TokenPublications = define1[CounterSeries, TokenResult](Metric{
+		Name:   "sluice_token_publications_total",
 		Labels: []Label{{"result", []string{"success", "refused", "error"}}},
 		Help: "Attempts to publish a token for the plugin; refused means that the API server " +
 			"rejected the token",
-	},
-}
+	})
+)
 
-var addMetrics = []Metric{
-	{
-		Name: "sluice_adds_total", Type: Counter, Labels: []Label{result, decision, backend},
+// Metrics of the calls of the plugin, by the fields of the plugin's report.
+var (
+	Adds = define3[CounterSeries, string, string, string](Metric{
+		Name: "sluice_adds_total", Labels: []Label{result, decision, backend},
 		Help: "Pods for which the plugin was called, by result",
-	},
-	{
-		Name: "sluice_add_reasons_total", Type: Counter,
+	})
+	AddReasons = define1[CounterSeries, string](Metric{
+		Name:   "sluice_add_reasons_total",
 		Labels: []Label{{"reason", agent.Reasons()}},
 		Help:   "Pods for which the plugin was called, by the reason of the decision",
-	},
-	{
-		Name: "sluice_uncaptured_pods_total", Type: Counter,
+	})
+	UncapturedPods = define1[CounterSeries, string](Metric{
+		Name:   "sluice_uncaptured_pods_total",
 		Labels: []Label{{"family", agent.Families()}},
 		Help:   "Mesh pods with an address family that Istio's rules do not capture",
-	},
-	{
-		Name: "sluice_add_duration_seconds", Type: Histogram, Labels: []Label{result, decision},
+	})
+	AddDuration = define2[HistogramSeries, string, string](Metric{
+		Name: "sluice_add_duration_seconds", Labels: []Label{result, decision},
 		Buckets: durations,
 		Help:    "Duration of an ADD",
-	},
-	{
-		Name: "sluice_transaction_bytes", Type: Histogram, Labels: []Label{backend}, Buckets: sizes,
+	})
+	TransactionBytes = define1[HistogramSeries, string](Metric{
+		Name: "sluice_transaction_bytes", Labels: []Label{backend}, Buckets: sizes,
 		Help: "Size of the transaction for a pod",
-	},
-	{
-		Name: "sluice_serve_requests_total", Type: Counter,
+	})
+	ServeRequests = define1[CounterSeries, string](Metric{
+		Name: "sluice_serve_requests_total",
 		Labels: []Label{{
 			"result", []string{"success", "fetched", "not_found", "refused", "error"},
 		}},
 		Help: "Requests of the plugin; fetched means that the agent requested the object from " +
 			"the API server",
-	},
-	{
-		Name: "sluice_serve_duration_seconds", Type: Histogram, Buckets: durations,
+	})
+	ServeDuration = define0[HistogramSeries](Metric{
+		Name: "sluice_serve_duration_seconds", Buckets: durations,
 		Help: "Duration of a request of the plugin",
-	},
-}
+	})
+)
