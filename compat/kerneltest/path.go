@@ -95,8 +95,7 @@ func (n *Network) tracePaths(
 			counts.NotCompared[cause]++
 			continue
 		}
-		const ownerKnown = true
-		o, ok := livetrace.Match(&live.Ruleset, *traced[i], *p, ownerKnown)
+		o, ok := livetrace.Match(&live.Ruleset, *traced[i], *p, livetrace.Options{OwnerKnown: true})
 		switch {
 		case !ok:
 			counts.NotTraced++

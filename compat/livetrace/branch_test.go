@@ -95,7 +95,7 @@ func TestMatchFindsTheElementOfAMap(t *testing.T) {
 					Flags:       rules.SYN,
 				},
 			}}}
-			o, ok := livetrace.Match(&rs, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), false)
+			o, ok := livetrace.Match(&rs, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), livetrace.Options{})
 			if !ok || o.Message != tc.message || o.LocalPort != tc.local {
 				t.Errorf("matched %v, message %q, local port %d\nwant message %q, local port %d", ok,
 					o.Message, o.LocalPort, tc.message, tc.local)

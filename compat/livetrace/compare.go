@@ -14,13 +14,13 @@ import (
 // compare predicts the path of the packet with package diff, and compares the observed path with
 // the prediction. It sets Differences if the paths differ, or NotCompared if it cannot compare the
 // paths.
-func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
-	if o.Packet.Hook == rules.Output && !ownerKnown {
+func (o *Observation) compare(rs *rules.Ruleset, options Options) {
+	if o.Packet.Hook == rules.Output && !options.OwnerKnown {
 		o.NotCompared = "the owner of the socket is not known"
 		return
 	}
 	evaluated := withoutTraceMarks(rs)
-	o.Predicted = diff.Explain(&evaluated, o.Packet)
+	o.Predicted = diff.ExplainWithin(&evaluated, o.Packet, options.Budget)
 	switch {
 	case o.Predicted.Exhausted != "":
 		o.NotCompared = "the prediction takes too much work: " + o.Predicted.Exhausted

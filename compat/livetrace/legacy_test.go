@@ -123,7 +123,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 			continue // a reset or an ICMP error that the kernel sends
 		}
 		delete(want, packet.Destination.Port())
-		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
+		o, ok := livetrace.Match(&live.Ruleset, p, packet, livetrace.Options{OwnerKnown: true})
 		if !ok || len(o.Differences) > 0 || o.NotCompared != "" || o.Repeated {
 			t.Errorf("%s: matched %v, differences %q, not compared: %q, repeated: %v; "+
 				"want the predicted path of a first packet", packet, ok,
@@ -182,7 +182,7 @@ func TestMatchReportsCaptureByLegacyTPROXY(t *testing.T) {
 		State: rules.New, HasState: true,
 	}}}
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
-	o, ok := livetrace.Match(&live, p, packet, true)
+	o, ok := livetrace.Match(&live, p, packet, livetrace.Options{OwnerKnown: true})
 	if !ok || o.Outcome != livetrace.Captured || o.LocalPort != 15006 ||
 		o.Message != "captured: inbound to the proxy (15006)" {
 		t.Errorf("matched %v, %s, port %d: %s; want captured to port 15006", ok, o.Outcome,
@@ -202,7 +202,7 @@ func TestOutcomeOfAForgedStepIsUncertain(t *testing.T) {
 	}
 	p := trace.Packet{Events: []trace.Event{untrackedEvent("raw"), untrackedEvent("nat")}}
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
-	o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
+	o, ok := livetrace.Match(&live.Ruleset, p, packet, livetrace.Options{OwnerKnown: true})
 	if !ok || !strings.HasPrefix(o.Message, "uncertain: captured") || !o.Uncertain || len(o.Differences) != 1 ||
 		!strings.HasSuffix(o.Differences[0], " can forge this report)") {
 		t.Errorf("matched %v, message %q, differences %q; want an uncertain outcome", ok, o.Message, o.Differences)
@@ -223,7 +223,7 @@ func TestOutcomeOfAStepThatIsNotComparedIsUncertain(t *testing.T) {
 	p := trace.Packet{Events: []trace.Event{e}}
 	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 	for ownerKnown, want := range map[bool]string{true: "captured: ", false: "uncertain: captured: "} {
-		o, ok := livetrace.Match(&live.Ruleset, p, packet, ownerKnown)
+		o, ok := livetrace.Match(&live.Ruleset, p, packet, livetrace.Options{OwnerKnown: ownerKnown})
 		if !ok || !strings.HasPrefix(o.Message, want) || o.Uncertain == ownerKnown {
 			t.Errorf("owner known: %v: matched %v, message %q, uncertain %v, not compared %q, differences %q; want %q",
 				ownerKnown, ok, o.Message, o.Uncertain, o.NotCompared, o.Differences, want)
@@ -240,7 +240,7 @@ func TestPathThatDependsOnAnAssumptionIsNotCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := trace.Packet{Events: []trace.Event{untrackedEvent("raw")}}
-	o, ok := livetrace.Match(&live.Ruleset, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), true)
+	o, ok := livetrace.Match(&live.Ruleset, p, livetrace.PacketOf(p, map[uint32]string{2: "eth0"}), livetrace.Options{OwnerKnown: true})
 	if !ok || len(o.Differences) > 0 ||
 		!strings.HasSuffix(o.NotCompared, "assumed: the route to the source uses the input interface: yes") {
 		t.Errorf("matched %v, not compared %q, differences %q; want not compared", ok, o.NotCompared, o.Differences)
@@ -283,7 +283,7 @@ func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {
 		}}}
 		packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 		packet.InAddress = packet.Destination.Addr()
-		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
+		o, ok := livetrace.Match(&live.Ruleset, p, packet, livetrace.Options{OwnerKnown: true})
 		if !ok || (o.NotCompared == "") != isCompared || (len(o.Differences) == 1) != isCompared {
 			t.Errorf("%s: not compared: %q, differences %q; want compared %v, with one difference if so",
 				protocol, o.NotCompared, o.Differences, isCompared)

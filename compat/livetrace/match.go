@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // An Outcome is what the rules do with a packet.
@@ -56,11 +57,19 @@ type Observation struct {
 	markedBeforeConntrack bool
 }
 
+// Options are the options of [Match].
+type Options struct {
+	// OwnerKnown is set if the owner of the packet is known, or if it is known to have none.
+	OwnerKnown bool
+	// Budget limits the work of the prediction.
+	Budget diff.Budget
+}
+
 // Match returns the observation of a packet. rs is the live ruleset, traced contains the events of
-// the packet, and packet contains facts that the events lack, such as the names of interfaces and,
-// if ownerKnown is set, the owner. Match returns false if the first event of the packet was lost.
+// the packet, and packet contains facts that the events lack, such as the names of interfaces and
+// the owner. Match returns false if the first event of the packet was lost.
 func Match(
-	rs *rules.Ruleset, traced trace.Packet, packet rules.Packet, ownerKnown bool,
+	rs *rules.Ruleset, traced trace.Packet, packet rules.Packet, options Options,
 ) (Observation, bool) {
 	if traced.Header() == nil {
 		return Observation{}, false
@@ -77,13 +86,13 @@ func Match(
 		packet.Mark&rules.AmbientMarkMask == rules.ZtunnelMark && rs.RedirectsToZtunnel() {
 		o.Message = "not captured: sent by ztunnel"
 	}
-	o.compare(rs, ownerKnown)
+	o.compare(rs, options)
 	if len(o.Differences) > 0 && !o.Repeated && !traced.HasState() {
 		// The connection may have existed before the packet. The events do not show this.
 		repeated := o
 		repeated.Packet.Status, repeated.Differences = rules.StatusConfirmed, nil
 		repeated.Uncertain = false
-		repeated.compare(rs, ownerKnown)
+		repeated.compare(rs, options)
 		if len(repeated.Differences) == 0 && repeated.NotCompared == "" {
 			o = repeated
 			o.Repeated = true

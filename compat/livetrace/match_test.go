@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 // ruleset returns a ruleset with one chain, which has two rules that match every packet.
@@ -62,7 +63,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 			p := trace.Packet{Events: tc.events}
 			packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 			packet.Owner = &rules.Owner{}
-			o, ok := livetrace.Match(&rs, p, packet, true)
+			o, ok := livetrace.Match(&rs, p, packet, livetrace.Options{OwnerKnown: true})
 			if !ok || o.Message != tc.wantMessage {
 				t.Errorf("matched %v, message %q, want %q", ok, o.Message, tc.wantMessage)
 			}
@@ -76,7 +77,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 		})
 	}
 	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}},
-		rules.Packet{}, true); ok {
+		rules.Packet{}, livetrace.Options{}); ok {
 		t.Error("Match returns true for a packet without its first event, want false")
 	}
 }
@@ -107,10 +108,32 @@ func TestMatchTrustsTheReportedState(t *testing.T) {
 		}}}
 		packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 		packet.Owner = &rules.Owner{}
-		o, ok := livetrace.Match(&rs, p, packet, true)
+		o, ok := livetrace.Match(&rs, p, packet, livetrace.Options{OwnerKnown: true})
 		if !ok || o.Repeated == isReported || (len(o.Differences) == 1) != isReported {
 			t.Errorf("state reported %v: repeated %v, differences %q; want one difference if the state"+
 				" is reported, and otherwise a repeated packet", isReported, o.Repeated, o.Differences)
+		}
+	}
+}
+
+// A prediction that exceeds its budget is not compared with the path in the kernel.
+func TestPredictionIsLimited(t *testing.T) {
+	rs := ruleset()
+	p := trace.Packet{Events: []trace.Event{{
+		Kind: trace.Rule, Table: "x", Chain: "out", Handle: 5, Verdict: trace.Continue, Out: 2,
+		Header: &trace.Header{
+			Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+			Destination: netip.MustParseAddrPort("10.0.0.2:80"), Flags: rules.SYN,
+		},
+	}}}
+	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+	for budget, want := range map[diff.Budget]string{
+		{}:          "",
+		{Memory: 1}: "the prediction takes too much work: more than 0 MB of memory",
+	} {
+		o, ok := livetrace.Match(&rs, p, packet, livetrace.Options{OwnerKnown: true, Budget: budget})
+		if !ok || o.NotCompared != want {
+			t.Errorf("budget %+v: matched %v, not compared %q, want %q", budget, ok, o.NotCompared, want)
 		}
 	}
 }

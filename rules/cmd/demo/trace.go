@@ -62,12 +62,11 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 			if packet.Destination != call.To {
 				continue
 			}
-			const ownerKnown = true
 			packet.Owner = &traced.row.caller.owner
 			if packet.Hook == rules.Prerouting {
 				packet.Owner = nil // it arrives from the neighbor
 			}
-			o, complete := livetrace.Match(&rs, events, packet, ownerKnown)
+			o, complete := livetrace.Match(&rs, events, packet, livetrace.Options{OwnerKnown: true})
 			if complete && !o.Repeated {
 				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol,
 					packet.Source, packet.Destination, o.Message)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -9,12 +10,28 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// budgetTable lists the parameters that limit the work of diff and explain, and of doctor.
+// defaultBudget and defaultDoctorBudget return the default limits of the work of check, diff and
+// explain, and of doctor.
+func defaultBudget() diff.Budget       { return withinMemoryLimit(diff.DefaultBudget) }
+func defaultDoctorBudget() diff.Budget { return withinMemoryLimit(diff.AgentBudget) }
+
+// withinMemoryLimit returns the budget with at most half of the memory limit of the process, in
+// whole megabytes. The memory limit (GOMEMLIMIT) of a command in the container of a node agent is
+// the limit of the container, in which the agent needs memory too.
+func withinMemoryLimit(b diff.Budget) diff.Budget {
+	const unchanged = -1
+	megabytes := max(1, debug.SetMemoryLimit(unchanged)/2>>20)
+	b.Memory = min(b.Memory, megabytes<<20)
+	return b
+}
+
+// budgetTable lists the parameters that limit the work of check, diff and explain, and of doctor.
 func budgetTable() []parameter {
 	return slices.Concat(
-		budgetParameters(sectionBudget, diff.DefaultBudget, "reading and deciding",
+		budgetParameters(sectionBudget, defaultBudget(),
+			"the decision, in diff and explain including reading",
 			func(p *parameters) *diff.Budget { return &p.budget }),
-		budgetParameters(sectionDoctorBudget, diff.AgentBudget, "a decision about the live rules",
+		budgetParameters(sectionDoctorBudget, defaultDoctorBudget(), "a decision about the live rules",
 			func(p *parameters) *diff.Budget { return &p.doctorBudget }))
 }
 
@@ -42,7 +59,7 @@ func budgetParameters(
 			flag: "max-memory", value: "MB",
 			fallback: strconv.FormatInt(fallback.Memory>>20, 10), section: s,
 			help: "memory limit of the decision, in megabytes; beyond it the answer is " +
-				`"cannot decide"`,
+				`"cannot decide"; the default is at most half of $GOMEMLIMIT`,
 			set: func(p *parameters, text string) error {
 				n, err := strconv.ParseInt(text, 10, 32)
 				if err != nil || n <= 0 {

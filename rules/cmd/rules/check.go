@@ -13,7 +13,6 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
-	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 const checkHelp = `
@@ -44,7 +43,7 @@ const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,150
 func newCheckCommand(s *system) *cobra.Command {
 	in := &inputs{
 		sections: captureSectionsAnd(sectionNamespace, sectionAgent, sectionNode, sectionRunDir,
-			sectionBackend, sectionOutput),
+			sectionBackend, sectionBudget, sectionOutput),
 		ignoredSections: actionSections,
 	}
 	cmd := &cobra.Command{
@@ -94,7 +93,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 		// The node's rules capture nothing.
 		effect = &foreign.Effect{Bypasses: []foreign.Bypass{}, Unknown: []string{}}
 	default:
-		read := foreign.Inspect(ns, desired, diff.DefaultBudget)
+		read := foreign.Inspect(ns, desired, p.budget)
 		effect = &read.Effect
 	}
 	return s.reportCheck(ns, found, effect)

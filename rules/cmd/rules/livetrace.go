@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
 const liveTraceHelp = `
@@ -42,8 +43,9 @@ TCP segments that open a connection are traced from the first chain on. Packets 
 are traced until the first answer, but only in the chains after conntrack; in a kernel without
 nf_tables all packets of other protocols are traced. At each hook at most 1000 segments and 1000
 other packets a second are traced. The path of each packet in the kernel is compared with the
-prediction of "rules explain". For each of the first ten differences, the packet and the ruleset are
-written to a file, and the path of the file is printed.
+prediction of "rules explain", if the predictions for packets that arrive together take less than a
+second. For each of the first ten differences, the packet and the ruleset are written to a file, and
+the path of the file is printed.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid has ended or the
 network namespace was removed. It then prints a summary that lists connections that were not
@@ -74,6 +76,10 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 
 // idleTime is the time without further events of a packet after which the packet is printed.
 const idleTime = 50 * time.Millisecond
+
+// predictionTime limits the predictions of the packets that are printed together. Events that arrive
+// meanwhile stay in the buffer of the kernel.
+const predictionTime = time.Second
 
 // A liveTracer prints the first packets of connections in a namespace, and the answers to them.
 type liveTracer struct {
@@ -280,6 +286,7 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 	if err != nil {
 		return err
 	}
+	budget := diff.Budget{Time: predictionTime, Memory: t.p.budget.Memory}.From(time.Now())
 	for _, p := range packets {
 		if p.Header() == nil || t.isCountReached() {
 			continue
@@ -296,7 +303,8 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if known {
 			packet.Owner = &sender.Owner
 		}
-		o, ok, err := t.match(now, p, packet, known)
+		o, ok, err := t.match(now, p, packet,
+			livetrace.Options{OwnerKnown: known, Budget: budget})
 		if err != nil {
 			return err
 		}
@@ -318,14 +326,14 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 // began after a change, and afterwards if the path differs from the prediction and the ruleset has
 // changed.
 func (t *liveTracer) match(
-	now time.Time, p trace.Packet, packet rules.Packet, known bool,
+	now time.Time, p trace.Packet, packet rules.Packet, options livetrace.Options,
 ) (o livetrace.Observation, ok bool, err error) {
 	if !t.staleSince.IsZero() && p.Time.After(t.staleSince) {
 		if err := t.readRuleset(); err != nil {
 			return o, false, err
 		}
 	}
-	o, ok = livetrace.Match(&t.ruleset, p, packet, known)
+	o, ok = livetrace.Match(&t.ruleset, p, packet, options)
 	if !ok || len(o.Differences) == 0 {
 		return o, ok, nil
 	}
@@ -335,7 +343,7 @@ func (t *liveTracer) match(
 	if err := t.readRuleset(); err != nil {
 		return o, false, err
 	}
-	o, ok = livetrace.Match(&t.ruleset, p, packet, known)
+	o, ok = livetrace.Match(&t.ruleset, p, packet, options)
 	return o, ok, nil
 }
 

@@ -41,7 +41,7 @@ type parameters struct {
 	istio bool // of cleanup
 	diff  diffParameters
 	trace liveTraceParameters
-	// budget bounds the work of diff and explain, doctorBudget each decision of doctor.
+	// budget bounds the work of check, diff and explain, doctorBudget each decision of doctor.
 	budget, doctorBudget diff.Budget
 
 	sideName string // of diff: the name of the side that the parameters describe
@@ -56,8 +56,8 @@ func defaultParameters(n params.Names) *parameters {
 		probeTimeout: defaultProbeTimeout,
 		output:       outputText,
 		format:       formatNFT,
-		budget:       diff.DefaultBudget,
-		doctorBudget: diff.AgentBudget,
+		budget:       defaultBudget(),
+		doctorBudget: defaultDoctorBudget(),
 		runDir:       config.DefaultRunDir,
 	}
 }
