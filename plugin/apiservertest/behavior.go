@@ -33,6 +33,20 @@ func Normal() Behavior {
 	})
 }
 
+// SilentWatches accepts watches and sends no events, and replies normally to other requests.
+func SilentWatches() Behavior {
+	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
+		if !isWatch(r) {
+			s.answer(w, r, nil)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+}
+
 // Slow replies normally after a delay.
 func Slow(d time.Duration) Behavior {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {

@@ -210,7 +210,7 @@ func (c *Cache) CurrentNamespace(
 ) (namespace []byte, fetched bool, err error) {
 	n := name{"", namespaceName}
 	cached := c.namespaces.get(n)
-	if cached == nil || c.namespaces.watchError() == nil {
+	if cached == nil || c.namespaces.isCurrent() {
 		return c.Namespace(ctx, namespaceName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, refetchTimeout)

@@ -19,8 +19,13 @@ type store struct {
 	// watch has not reported since then. At most maxFetched objects are kept.
 	fetched  map[name]*cachedObject
 	synced   bool
-	watchErr error     // error of the current watch; nil if it is established
+	watchErr error     // error of the last request; nil since the watch was last established
 	reported time.Time // time of the last report of watchErr
+	// current is set while the watch is established: it runs, and its list is in objects. In
+	// contrast to watchErr it is also false between the end of a watch and the next result.
+	current bool
+	// receivesList is set while the watch sends a list, which Replace receives at its end.
+	receivesList bool
 	// changed, unless nil, is called after each change, with the zero name if any object may have
 	// changed.
 	changed func(name)
@@ -131,18 +136,41 @@ func (s *store) refusedError() error {
 // more often.
 const reportInterval = 30 * time.Second
 
-// setWatchError records the result of the last request. It returns true if the error must be
-// reported.
+// setWatchError records that a request has failed. It returns true if the error must be reported.
 func (s *store) setWatchError(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	report = err != nil && (s.watchErr == nil || now.Sub(s.reported) >= reportInterval)
+	report = s.watchErr == nil || now.Sub(s.reported) >= reportInterval
 	if report {
 		s.reported = now
 	}
 	s.watchErr = err
 	return report
+}
+
+// watchStarted records that the API server has accepted a watch. If sendsList is set, the watch is
+// established only when Replace receives the list.
+func (s *store) watchStarted(sendsList bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.receivesList = sendsList; !sendsList {
+		s.watchErr, s.current = nil, true
+	}
+}
+
+// watchEnded records that a watch has ended, with or without an error.
+func (s *store) watchEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.receivesList = false, false
+}
+
+// isCurrent reports whether the watch is established.
+func (s *store) isCurrent() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.current
 }
 
 // Transformer implements [cache.TransformingStore]: the objects of a streamed list are converted
@@ -216,6 +244,9 @@ func (s *store) Replace(list []any, _ string) error {
 	}
 	s.mu.Lock()
 	s.objects, s.fetched, s.synced = objects, nil, true
+	if s.receivesList {
+		s.watchErr, s.current, s.receivesList = nil, true, false
+	}
 	s.mu.Unlock()
 	s.notify(name{})
 	return nil

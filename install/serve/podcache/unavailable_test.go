@@ -168,6 +168,18 @@ func TestStartingPodsGetCurrentNamespaces(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		want("b", false, "after the watch was established again")
+		// The API server still answers, so that no request fails.
+		env.server.ForgetHistory()
+		synctest.Wait()
+		put("c")
+		want("c", true, "after the watch has ended with an error, before the next attempt")
+		time.Sleep(2 * time.Minute)
+		want("c", false, "after the watch was established again")
+		env.server.Always(apiservertest.SilentWatches())
+		env.server.ForgetHistory()
+		time.Sleep(2 * time.Minute)
+		put("d")
+		want("d", true, "while a new watch has not sent its list")
 	})
 }
 

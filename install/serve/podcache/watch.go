@@ -43,7 +43,8 @@ const listTimeout = time.Minute
 // every few seconds. A namespace that is not cached is requested as a single object.
 var namespaceBackoff *wait.Backoff
 
-// A boundedWatch is a watch that cancels its context when it is stopped.
+// A boundedWatch is a watch that calls end when it is stopped. The reflector stops each watch that
+// ends, also after an error, before it starts the next one.
 type boundedWatch struct {
 	watch.Interface
 	end func()
@@ -67,11 +68,9 @@ func (c *Cache) watch(
 		return c.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
 			MaxRetries(0)
 	}
-	// record records the result of a request, and reports an error at most every reportInterval.
+	// record records the error of a request, and reports it at most every reportInterval.
 	record := func(err error) {
-		if err != nil {
-			err = fmt.Errorf("watch %s: %w", resource, err)
-		}
+		err = fmt.Errorf("watch %s: %w", resource, err)
 		if s.setWatchError(err) && ctx.Err() == nil && c.options.WatchFailed != nil {
 			c.options.WatchFailed(err)
 		}
@@ -95,19 +94,20 @@ func (c *Cache) watch(
 			startTimer := time.AfterFunc(listTimeout, cancel)
 			o.Watch = true
 			w, err := request(o).Watch(ctx)
-			record(err)
 			if !startTimer.Stop() || err != nil {
 				cancel()
 			}
 			if err != nil {
+				record(err)
 				return nil, err
 			}
+			s.watchStarted(o.SendInitialEvents != nil && *o.SendInitialEvents)
 			stopEndTimer := func() bool { return false }
 			if o.TimeoutSeconds != nil {
 				watchTime := time.Duration(*o.TimeoutSeconds) * time.Second
 				stopEndTimer = time.AfterFunc(watchTime+listTimeout, cancel).Stop
 			}
-			return boundedWatch{w, func() { stopEndTimer(); cancel() }}, nil
+			return boundedWatch{w, func() { stopEndTimer(); cancel(); s.watchEnded() }}, nil
 		},
 	}
 	options := cache.ReflectorOptions{Name: "podcache", TypeDescription: resource, Backoff: backoff}
