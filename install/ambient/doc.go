@@ -47,7 +47,8 @@
 //
 // When the agent starts, it serves ztunnels only after it has listed all pods of the node and
 // searched for their network namespaces. The agent also sends ztunnel the pods whose network
-// namespaces were not found: ztunnel keeps the pods among them that it already serves.
+// namespaces were not found, and the pods that may be in ambient mode, because their namespaces
+// cannot be read yet: ztunnel keeps the pods among them that it already serves.
 //
 // # The annotation
 //

@@ -40,6 +40,16 @@ var errNotAmbient = errors.New("the pod is not in ambient mode")
 // not be in ambient mode. With an error, only the object is valid, and it is nil if the pod could
 // not be read.
 func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, error) {
+	return n.desiredPodIn(ctx, ref, func(name string) ([]byte, error) {
+		data, _, err := n.Pods.Namespace(ctx, name)
+		return data, err
+	})
+}
+
+// desiredPodIn is like desiredPod, and calls namespace if it needs the JSON of the pod's namespace.
+func (n *Node) desiredPodIn(
+	ctx context.Context, ref source.Ref, namespace func(name string) ([]byte, error),
+) (desiredPod, error) {
 	data, _, err := n.Pods.Pod(ctx, ref)
 	if err != nil {
 		return desiredPod{}, err
@@ -54,7 +64,7 @@ func (n *Node) desiredPod(ctx context.Context, ref source.Ref) (desiredPod, erro
 	}
 	d := decide.Decide(in, n.Decide)
 	if d.Reason == decide.NamespaceUnknown {
-		data, _, err := n.Pods.Namespace(ctx, ref.Namespace)
+		data, err := namespace(ref.Namespace)
 		if err != nil {
 			return desired, err
 		}

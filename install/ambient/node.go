@@ -52,6 +52,9 @@ type Options struct {
 	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; 2 s
 	// if it is 0.
 	ReportWait time.Duration
+	// ModeTime is the time limit for reading the namespaces of the node's pods when the agent
+	// starts; 5 s if it is 0. No pod is enrolled and no ztunnel is served before.
+	ModeTime time.Duration
 	// Interval is the time between two reconciliations of an unchanged pod; 30 s if it is 0.
 	Interval time.Duration
 	// SandboxTime is the time for which the network namespace of a running pod may be missing
@@ -101,6 +104,7 @@ type Host interface {
 const (
 	defaultAddTimeout  = 30 * time.Second
 	defaultReportWait  = 2 * time.Second
+	defaultModeTime    = 5 * time.Second
 	defaultInterval    = 30 * time.Second
 	defaultSandboxTime = time.Minute
 	defaultZtunnelTime = 10 * time.Second
@@ -140,6 +144,7 @@ type Node struct {
 func New(o Options) *Node {
 	o.AddTimeout = cmp.Or(o.AddTimeout, defaultAddTimeout)
 	o.ReportWait = cmp.Or(o.ReportWait, defaultReportWait)
+	o.ModeTime = cmp.Or(o.ModeTime, defaultModeTime)
 	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	o.SandboxTime = cmp.Or(o.SandboxTime, defaultSandboxTime)
 	o.ZtunnelTime = cmp.Or(o.ZtunnelTime, defaultZtunnelTime)

@@ -1,10 +1,15 @@
 package ambient_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/ambient"
@@ -86,6 +91,109 @@ func TestPodLeavesBeforeItsNetworkNamespaceIsFound(t *testing.T) {
 	env.addSandbox("web", ns)
 	env.Changed("shop", "web")
 	rulestest.Eventually(t, "the rules are removed", func() bool { return hasNoRules(t, ns) })
+}
+
+// TestModeIsUnknownAtTheStart covers an agent that cannot read the pods' namespace when it starts.
+// A pod that may be outside the mesh is not sent to ztunnel with its network namespace, and leaves
+// no trace when the namespace can be read. A pod that an earlier agent has enrolled stays enrolled.
+func TestModeIsUnknownAtTheStart(t *testing.T) {
+	env := newTestEnv(t)
+	env.namespaceErr = errors.New("the kubeconfig does not exist")
+	env.namespaces["shop"] = "none"
+	outside := env.addSandbox("outside", netnstest.New(t))
+	env.put("outside", running("10.0.0.7"), removeLabels)
+	enrolled := env.addSandbox("enrolled", netnstest.New(t))
+	env.put("enrolled", running("10.0.0.8"), removeLabels, annotated(redirection, "enabled"))
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
+	z.Wait(t, "snapshot")
+	messages := slices.DeleteFunc(z.Messages(), func(m string) bool { return m == "snapshot" })
+	slices.Sort(messages)
+	if got := strings.Join(messages, ", "); got != "add uid-enrolled, keep uid-outside" {
+		t.Errorf("ztunnel receives %s, want add uid-enrolled, keep uid-outside", got)
+	}
+	if p := z.Pods()["uid-enrolled"]; p != enrolled.ID() {
+		t.Errorf("ztunnel received the network namespace %v, want %v", p, enrolled.ID())
+	}
+	env.mu.Lock()
+	if len(env.replaced) != 1 || env.replaced["uid-enrolled"] == nil {
+		t.Errorf("the node's rules receive %v, want only the addresses of the enrolled pod", env.replaced)
+	}
+	env.namespaceErr = nil
+	env.mu.Unlock()
+	env.Changed("", "")
+	z.Wait(t, "del uid-outside")
+	z.Wait(t, "del uid-enrolled")
+	rulestest.Eventually(t, "no pod is in ambient mode", func() bool {
+		return env.annotation("enrolled") == "" && env.Count()[ambient.Pending] == 0
+	})
+	if env.probed("outside") != nil || env.probed("enrolled") != nil || !hasNoRules(t, outside) ||
+		len(env.ztunnels.State().Pods) > 0 {
+		t.Error("ztunnel, the node's rules or a pod still contain what a pod outside the mesh should not have")
+	}
+}
+
+// TestPodsThatCannotBeReadAtTheStart checks that ztunnel keeps a pod that it serves and whose
+// object the agent cannot read.
+func TestPodsThatCannotBeReadAtTheStart(t *testing.T) {
+	env := newTestEnv(t)
+	ns := env.addSandbox("web", netnstest.New(t))
+	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	env.podErr = errors.New("the API server is unavailable")
+	env.start()
+	z := ztunneltest.Start(t, env.socket, nil)
+	z.Wait(t, "snapshot")
+	if got := z.Messages(); !slices.Equal(got, []string{"keep uid-web", "snapshot"}) {
+		t.Errorf("ztunnel receives %q, want keep uid-web", got)
+	}
+	env.mu.Lock()
+	env.podErr = nil
+	env.mu.Unlock()
+	env.Changed("", "")
+	z.Wait(t, "add uid-web")
+	if z.Pods()["uid-web"] != ns.ID() {
+		t.Error("ztunnel received another network namespace")
+	}
+}
+
+// TestNamespacesAreReadOnceAtTheStart checks that the start of the agent, for which each ADD and
+// each ztunnel waits, takes a bounded time while the API server does not answer.
+func TestNamespacesAreReadOnceAtTheStart(t *testing.T) {
+	env := newTestEnv(t)
+	env.options.ModeTime = 50 * time.Millisecond
+	env.namespaceErr = context.DeadlineExceeded
+	for i := range 5 {
+		env.put(fmt.Sprint("web-", i), running("10.0.0.7"), removeLabels)
+	}
+	reads := 0
+	env.onFind = func() { // called after the namespaces are read, by restore for the first time
+		env.mu.Lock()
+		defer env.mu.Unlock()
+		if reads == 0 {
+			reads = env.reads
+		}
+	}
+	env.start()
+	rulestest.Eventually(t, "the pods are known", env.Restored)
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	if reads != 1 {
+		t.Errorf("the namespace was requested %d times, want once", reads)
+	}
+}
+
+// TestPodIsDeletedAtTheStart covers a pod that is deleted after the agent has listed it, and before
+// the agent has sent it to ztunnel.
+func TestPodIsDeletedAtTheStart(t *testing.T) {
+	env := newTestEnv(t)
+	env.addSandbox("web", netnstest.New(t))
+	env.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	env.onFind = sync.OnceFunc(func() { env.delete("web") })
+	env.start()
+	rulestest.Eventually(t, "the pods are known", env.Restored)
+	rulestest.Eventually(t, "ztunnel and the node's rules do not contain the pod", func() bool {
+		return len(env.ztunnels.State().Pods) == 0 && env.probed("web") == nil
+	})
 }
 
 // TestStaticPodAfterARestart covers a static pod, whose UID in the kubelet differs from its UID in

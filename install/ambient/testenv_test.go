@@ -61,9 +61,15 @@ type testEnv struct {
 	replaced   map[string][]netip.Addr    // passed to the node's rules at the start
 	patches    []string                   // name=value
 	events     []cluster.Event
-	searches   int   // calls of find
-	patchErr   error // returned by AnnotatePod
-	hostErr    error // returned by the methods of probes
+	searches   int    // calls of find
+	onFind     func() // called by find, unless nil
+	reads      int    // calls of Namespace
+	// namespaceErr is returned by Namespace, unless nil. If it is a context's error, Namespace first
+	// waits for the end of the context.
+	namespaceErr error
+	podErr       error // returned by Pod, unless nil
+	patchErr     error // returned by AnnotatePod
+	hostErr      error // returned by the methods of probes
 }
 
 func newTestEnv(t testing.TB) *testEnv {
@@ -224,7 +230,17 @@ func (env *testEnv) Item(namespace, name string) (podcache.Item, bool) {
 	return item, ok
 }
 
-func (env *testEnv) Namespace(_ context.Context, name string) ([]byte, bool, error) {
+func (env *testEnv) Namespace(ctx context.Context, name string) ([]byte, bool, error) {
+	env.mu.Lock()
+	env.reads++
+	err := env.namespaceErr
+	env.mu.Unlock()
+	if errors.Is(err, context.DeadlineExceeded) {
+		<-ctx.Done()
+	}
+	if err != nil {
+		return nil, true, source.WithKind(source.Unavailable, err)
+	}
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	data, err := json.Marshal(decide.Namespace{Metadata: decide.Metadata{
@@ -236,6 +252,9 @@ func (env *testEnv) Namespace(_ context.Context, name string) ([]byte, bool, err
 func (env *testEnv) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
+	if env.podErr != nil {
+		return nil, true, source.WithKind(source.Unavailable, env.podErr)
+	}
 	p := env.objects[ref.Namespace+"/"+ref.Name]
 	if p == nil {
 		return nil, false, source.WithKind(source.NotFound, errors.New("no such pod"))
@@ -289,6 +308,12 @@ func (env *testEnv) SendEvent(_ context.Context, e cluster.Event) error {
 func (env *testEnv) find(
 	_ context.Context, list []sandbox.Pod,
 ) (map[sandbox.Pod]sandbox.Sandbox, map[sandbox.Pod]sandbox.Missing) {
+	env.mu.Lock()
+	onFind := env.onFind
+	env.mu.Unlock()
+	if onFind != nil {
+		onFind()
+	}
 	env.mu.Lock()
 	defer env.mu.Unlock()
 	env.searches++

@@ -84,8 +84,8 @@ func (n *Node) findRemaining(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	var remaining []*decide.Pod
-	inAmbient, others := n.podsByMode(ctx)
-	for _, o := range slices.Concat(inAmbient, others) {
+	pods := n.podsByMode(ctx, searchTime)
+	for _, o := range slices.Concat(pods.inAmbient, pods.unknown, pods.others) {
 		if p := n.pod(source.Ref{UID: o.Metadata.UID}, false); p == nil || !p.isLocated() {
 			remaining = append(remaining, o)
 		}
