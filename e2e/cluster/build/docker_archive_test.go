@@ -23,7 +23,7 @@ func TestDockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	}
 	if err := (dockerArchive{
 		refs: []string{"x:1", "y:1"}, env: []string{"PATH=/bin"}, root: root,
-	}).write(file); err != nil {
+	}).write(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	files := archiveEntries(t, strings.NewReader(read(t, file)))

@@ -173,6 +173,6 @@ func (t tree) writeImages(ctx context.Context, s *Software, version string) erro
 	archive := dockerArchive{
 		refs: refs, root: string(layer), env: []string{"PATH=/usr/local/bin:/usr/sbin"},
 	}
-	return errors.Join(archive.write(t.path("kind/images/control-plane.tar")),
+	return errors.Join(archive.write(ctx, t.path("kind/images/control-plane.tar")),
 		os.RemoveAll(string(layer)))
 }
