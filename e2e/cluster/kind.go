@@ -28,6 +28,8 @@ type kindCluster struct {
 	name      string // the cluster's name in kind
 	engine    docker.Engine
 	kindNodes []*kindNode // the same nodes as in Cluster.nodes
+	// usesHostEngine is true if the engine runs on this machine, outside of an emulated machine.
+	usesHostEngine bool
 }
 
 // StartKind creates a cluster of two nodes with kind, and returns when the cluster is ready to run
@@ -42,15 +44,16 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	o.setDefaults()
 	p := newProgress(o.Name, o.Log)
-	hostHasDocker := docker.Runs(ctx)
-	software, err := build.ForKind(ctx, p, !hostHasDocker, o.NodeImage == BuildNodeImage)
+	usesHostEngine := docker.Runs(ctx)
+	software, err := build.ForKind(ctx, p, !usesHostEngine, o.NodeImage == BuildNodeImage)
 	if err != nil {
 		return nil, err
 	}
 	k := &kindCluster{
 		options: o, software: software, name: fmt.Sprintf("%s-%d", o.Name, os.Getpid()),
+		usesHostEngine: usesHostEngine,
 	}
-	if hostHasDocker {
+	if usesHostEngine {
 		k.engine, err = docker.UseHost(software.Kind, o.Dir, k.name)
 	} else {
 		k.engine, err = docker.StartNamespaced(ctx, software, o.Dir)

@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
+
+	"github.com/google/go-containerregistry/pkg/crane"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
@@ -21,75 +26,79 @@ func (k *kindCluster) nodeImage(ctx context.Context) (string, error) {
 	switch {
 	case k.options.NodeImage == BuildNodeImage:
 		return k.importImage(ctx)
-	case k.software.Crane != "":
-		return k.fetchImage(ctx)
-	default:
+	case k.usesHostEngine:
 		return k.options.NodeImage, nil
+	default:
+		return k.fetchImage(ctx)
 	}
 }
 
 // importImage loads the built node image into the engine, and returns its name.
 func (k *kindCluster) importImage(ctx context.Context) (string, error) {
-	name := docker.NodeImage(k.name)
-	load := k.engine.Command(ctx, "docker", "import", "--change=ENV container=docker",
-		`--change=ENTRYPOINT ["`+build.NodeInit+`"]`, "-", name)
+	imageName := docker.NodeImage(k.name)
 	// docker import does not support hard links.
 	archive := exec.CommandContext(ctx, "tar", "--create", "--numeric-owner", "--hard-dereference",
 		"--directory="+k.software.NodeRoot, ".")
-	var stderr, out bytes.Buffer
-	archive.Stderr, load.Stdout, load.Stderr = &stderr, &out, &out
-	var err error
-	if load.Stdin, err = archive.StdoutPipe(); err != nil {
-		return "", err
-	}
-	if err = load.Start(); err == nil {
-		err = errors.Join(archive.Run(), load.Wait())
-	}
+	var stderr bytes.Buffer
+	archive.Stderr = &stderr
+	err := k.pipe(ctx, func(w io.Writer) error {
+		archive.Stdout = w
+		return archive.Run()
+	}, "docker", "import", "--change=ENV container=docker",
+		`--change=ENTRYPOINT ["`+build.NodeInit+`"]`, "-", imageName)
 	if err != nil {
-		return "", fmt.Errorf("import the node image: %w: %s%s", err, &stderr, &out)
+		return "", fmt.Errorf("import the node image: %w: %s", err, &stderr)
 	}
 	k.progress.logf("imported the node image")
-	return name, nil
+	return imageName, nil
 }
 
 // fetchImage pulls the node image on this machine, loads it into an engine without access to a
 // registry, and returns its name in the engine.
 func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
-	name := k.options.NodeImage
-	if name == "" {
+	source := k.options.NodeImage
+	if source == "" {
 		defaultImage, err := os.ReadFile(filepath.Join(k.software.Kind, "image"))
 		if err != nil {
 			return "", err
 		}
-		name = string(defaultImage)
+		source = string(defaultImage)
 	}
-	k.progress.logf("pulling %s", name)
-	archive := filepath.Join(k.engine.Dir(), "node-image.tar")
-	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH,
-		name, archive)
-	if err := withOutput(fetch.CombinedOutput()); err != nil {
-		return "", withBuildHint(fmt.Errorf("pull the node image %s: %w", name, err))
+	k.progress.logf("pulling %s", source)
+	image, err := crane.Pull(source, crane.WithContext(ctx),
+		crane.WithPlatform(&v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
+	if err != nil {
+		return "", withBuildHint(fmt.Errorf("pull the node image %s: %w", source, err))
 	}
-	file, err := os.Open(archive)
+	tag, err := name.NewTag(docker.NodeImage(k.name))
 	if err != nil {
 		return "", err
 	}
-	defer func() { _, _ = file.Close(), os.Remove(archive) }()
-	load := k.engine.Command(ctx, "docker", "load")
-	load.Stdin = file
-	out, err := load.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("load the node image %s: %w", name, withOutput(out, err))
-	}
-	// The image in the archive has another name if it was pulled by digest: crane replaces the
-	// digest with a tag.
-	_, loaded, found := strings.Cut(string(out), "Loaded image: ")
-	if !found {
-		return "", fmt.Errorf("load the node image %s: docker load printed no image name: %s", name,
-			out)
+	// The layers are pulled while the engine loads them.
+	if err := k.pipe(ctx, func(w io.Writer) error { return tarball.Write(tag, image, w) }, "docker",
+		"load"); err != nil {
+		return "", fmt.Errorf("load the node image %s: %w", source, err)
 	}
 	k.progress.logf("loaded the node image")
-	return strings.TrimSpace(loaded), nil
+	return tag.String(), nil
+}
+
+// pipe runs a command of the engine whose input is the output of write.
+func (k *kindCluster) pipe(
+	ctx context.Context, write func(io.Writer) error, argv ...string,
+) error {
+	cmd := k.engine.Command(ctx, argv...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = errors.Join(write(in), in.Close())
+	return withOutput(output.Bytes(), errors.Join(err, cmd.Wait()))
 }
 
 // withBuildHint adds a hint to an error from pulling the node image: how to build a node image

@@ -18,17 +18,13 @@ var DockerPath = []string{"bin", "unpacked/usr/bin", "unpacked/usr/sbin"}
 // ForKind returns the software of a kind cluster: kind, and the same software as Build. If
 // withDocker is true, it includes docker. If withNodeRoot is true, it includes the file system of a
 // node. docker and the file system are built from the distribution's packages, whose mirrors must
-// be reachable. With docker but without the file system, it includes crane, which pulls a node
-// image.
+// be reachable.
 func ForKind(
 	ctx context.Context, log io.Writer, withDocker, withNodeRoot bool,
 ) (*Software, error) {
 	components := []component{kind, nodeProgram, pause}
 	if withDocker {
 		components = append(components, docker)
-	}
-	if withDocker && !withNodeRoot {
-		components = append(components, crane)
 	}
 	components = append(components, containers, kubernetes, dns)
 	if withNodeRoot {
@@ -69,19 +65,6 @@ func writeDefaultImage(source, file string) error {
 		return fmt.Errorf("kind's %s: no constant Image", source)
 	}
 	return os.WriteFile(file, found[1], 0o644)
-}
-
-// crane pulls an image for a docker that has no access to a registry.
-var crane = component{
-	name: "crane", inputs: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
-	make: func(ctx context.Context, b *builder, out string) error {
-		return b.compile(ctx, compilation{
-			module:   "../../deploy",
-			packages: []string{"github.com/google/go-containerregistry/cmd/crane"},
-			flags:    []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "crane"),
-		})
-	},
-	set: func(s *Software, dir string) { s.Crane = filepath.Join(dir, "crane") },
 }
 
 var docker = component{

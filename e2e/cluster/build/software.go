@@ -26,10 +26,10 @@ type Software struct {
 	// dnsImage, which contains CoreDNS.
 	Pause, DNS string
 	// Only ForKind sets these. Kind is a directory with the program kind, and the name of its
-	// default node image in the file image. Crane is the program crane. Docker is a directory with
-	// docker; its programs are in the subdirectories DockerPath. NodeRoot is the file system of a
-	// kind node; it must not be changed.
-	Kind, Crane, Docker, NodeRoot string
+	// default node image in the file image. Docker is a directory with docker; its programs are in
+	// the subdirectories DockerPath. NodeRoot is the file system of a kind node; it must not be
+	// changed.
+	Kind, Docker, NodeRoot string
 	// Only ForVM sets these. VM is a directory with the boot files of a virtual machine. CRIO is a
 	// directory with CRI-O, if the machine uses it.
 	VM, CRIO string
