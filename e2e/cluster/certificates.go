@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
@@ -14,17 +13,16 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
-// certificateType is the type of certificates in PEM.
-const certificateType = "CERTIFICATE"
-
-// An authority is the cluster's certificate authority. Its own certificate and the certificates
-// that it issues are valid for a day.
+// An authority is the cluster's certificate authority. The certificates that it issues are valid
+// for a day.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	pem         []byte
+	pem         []byte // the certificate
 }
 
 // A keyPair is a certificate and its key in PEM.
@@ -36,19 +34,19 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := certificateTemplate("kubernetes")
-	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true,
-		x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := cert.NewSelfSignedCACert(cert.Config{
+		CommonName: "kubernetes", NotBefore: notBefore(),
+	}, key)
 	if err != nil {
 		return nil, fmt.Errorf("create the certificate authority: %w", err)
 	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("create the certificate authority: %w", err)
-	}
-	return &authority{certificate: parsed, key: key, pem: encodePEM(certificateType, der)}, nil
+	encoded, err := cert.EncodeCertificates(certificate)
+	return &authority{certificate: certificate, key: key, pem: encoded}, err
 }
+
+// notBefore returns the start of the validity of a certificate. It is only a minute ago, which
+// suffices because all programs of the cluster use this machine's clock.
+func notBefore() time.Time { return time.Now().Add(-time.Minute) }
 
 // newKey creates a private key.
 func newKey() (*ecdsa.PrivateKey, error) {
@@ -59,14 +57,13 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// certificateTemplate returns a template of a certificate. NotBefore is only a minute ago, which
-// suffices because all programs of the cluster use this machine's clock.
+// certificateTemplate returns a template of a certificate.
 func certificateTemplate(name string, groups ...string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
 		Subject:      pkix.Name{CommonName: name, Organization: groups},
-		NotBefore:    now.Add(-time.Minute), NotAfter: now.Add(24 * time.Hour),
+		NotBefore:    notBefore(), NotAfter: now.Add(24 * time.Hour),
 	}
 }
 
@@ -97,8 +94,12 @@ func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
 		return keyPair{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName,
 			err)
 	}
-	encoded, err := encodeKey(key)
-	return keyPair{encodePEM(certificateType, der), encoded}, err
+	encodedKey, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return keyPair{}, err
+	}
+	encoded, err := cert.EncodeCertificates(&x509.Certificate{Raw: der})
+	return keyPair{encoded, encodedKey}, err
 }
 
 // kubeconfig returns a kubeconfig for the API server at the URL server, with the client
@@ -113,18 +114,4 @@ func (a *authority) kubeconfig(server string, client keyPair) ([]byte, error) {
 	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
 	c.CurrentContext = name
 	return clientcmd.Write(*c)
-}
-
-// encodeKey encodes a private key in PEM.
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return encodePEM("PRIVATE KEY", der), nil
-}
-
-// encodePEM encodes a DER value as a PEM block.
-func encodePEM(blockType string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der})
 }

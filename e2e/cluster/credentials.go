@@ -2,8 +2,9 @@ package cluster
 
 import (
 	"crypto/ecdsa"
-	"crypto/x509"
 	"errors"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 // writeCredentials writes the certificates, keys and kubeconfigs of the cluster. serverHost is the
@@ -45,12 +46,9 @@ func (d *disk) writeCredentials(o Options, ca *authority, serverHost string) err
 	}
 	d.write(pkiDir+"ca.crt", ca.pem, 0o644)
 	for name, key := range map[string]*ecdsa.PrivateKey{"accounts": accountKey, "ca": ca.key} {
-		content, err := encodeKey(key)
+		content, err := keyutil.MarshalPrivateKeyToPEM(key)
 		d.err = errors.Join(d.err, err)
 		d.write(pkiDir+name+".key", content, 0o600)
 	}
-	public, err := x509.MarshalPKIXPublicKey(accountKey.Public())
-	d.err = errors.Join(d.err, err)
-	d.write(pkiDir+"accounts.pub", encodePEM("PUBLIC KEY", public), 0o644)
 	return d.err
 }

@@ -61,7 +61,7 @@ func (o Options) services(apiAddress string) []machine.Service {
 			"--requestheader-allowed-names=front-proxy-client",
 			"--requestheader-username-headers=X-Remote-User",
 			"--requestheader-group-headers=X-Remote-Group",
-			"--service-account-key-file="+pkiDir+"accounts.pub",
+			"--service-account-key-file="+pkiDir+"accounts.key",
 			"--service-account-signing-key-file="+pkiDir+"accounts.key",
 		)},
 		// With the default of 20 requests per second, the service account of a new namespace is
