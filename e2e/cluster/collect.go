@@ -84,18 +84,15 @@ func saveOutput(file string, cmd *exec.Cmd) error {
 	return errors.Join(os.WriteFile(file, out, 0o644), err)
 }
 
-// collectFailed is Collect for a cluster whose start failed. If dir is empty, it creates a new
-// directory in defaultParent. It never returns nil: without another error, the returned error only
-// names the directory.
-func (c *Cluster) collectFailed(dir, defaultParent string) error {
-	if dir == "" {
-		if err := os.MkdirAll(defaultParent, 0o755); err != nil {
-			return err
-		}
-		var err error
-		if dir, err = os.MkdirTemp(defaultParent, c.progress.name+"-"); err != nil {
-			return err
-		}
+// collectFailed is Collect for a cluster whose start failed, into a new directory in parent. It
+// never returns nil: without another error, the returned error only names the directory.
+func (c *Cluster) collectFailed(parent string) error {
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(parent, c.progress.name+"-")
+	if err != nil {
+		return err
 	}
 	return errors.Join(fmt.Errorf("logs are in %s", dir), c.Collect(dir))
 }

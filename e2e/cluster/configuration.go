@@ -58,13 +58,9 @@ func (o Options) proxyConfiguration() object {
 	}
 }
 
-// conflist returns the content of the file ConflistPath of a node: Options.Conflist, or a default
-// with the subnets of the node's pods, one for each address family.
-func (o Options) conflist(subnets ...string) ([]byte, error) {
-	if o.Conflist != nil {
-		return o.Conflist, nil
-	}
-	version := cmp.Or(o.CNIVersion, "1.0.0")
+// conflist returns the content of the file ConflistPath of a node with the subnets of the node's
+// pods, one for each address family.
+func (o Options) conflist(subnets ...string) object {
 	var ranges [][]object
 	for _, subnet := range subnets {
 		ranges = append(ranges, []object{{"subnet": subnet}})
@@ -73,8 +69,8 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 	for _, anyAddress := range o.addressList("0.0.0.0/0", "::/0") {
 		routes = append(routes, object{"dst": anyAddress})
 	}
-	return encodeJSON(object{
-		"cniVersion": version, "name": "e2e",
+	return object{
+		"cniVersion": cmp.Or(o.CNIVersion, "1.0.0"), "name": "e2e",
 		"plugins": []object{
 			{
 				"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false,
@@ -83,7 +79,7 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 			},
 			{"type": "portmap", "capabilities": object{"portMappings": true}},
 		},
-	})
+	}
 }
 
 // encodeJSON encodes an object as indented JSON.

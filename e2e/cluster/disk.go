@@ -85,9 +85,7 @@ func machineID() []byte { return fmt.Appendf(nil, "%032x\n", os.Getpid()) }
 // install writes all files that the node needs at its first boot, except credentials.
 func (d *disk) install(o Options, s *build.Software) error {
 	d.writeSystem(o)
-	conflist, err := o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...)
-	d.err = errors.Join(d.err, err)
-	d.write(ConflistPath, conflist, 0o644)
+	d.writeJSON(ConflistPath, o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...))
 	d.copyPrograms(s.Plugins, "/opt/cni/bin")
 	d.write(containerdConfigPath, containerdConfiguration, 0o644)
 	d.writeJSON(kubeletConfigPath, o.kubeletConfiguration())

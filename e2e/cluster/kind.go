@@ -67,7 +67,7 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if err := k.create(ctx); err != nil {
 		err = fmt.Errorf("start cluster %s: %w", k.name, err)
-		return nil, errors.Join(err, k.collectFailed(o.Logs, software.Logs), k.remove())
+		return nil, errors.Join(err, k.collectFailed(software.Logs), k.remove())
 	}
 	return k.Cluster, nil
 }

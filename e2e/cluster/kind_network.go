@@ -71,14 +71,10 @@ func (k *kindCluster) installPodNetwork(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		conflist, err := k.options.conflist(cidrs...)
-		if err != nil {
-			return err
-		}
 		d := &disk{root: n.Path("/")}
 		d.copyPrograms(k.software.Plugins, "/opt/cni/bin")
 		// The file is renamed when it is complete, because containerd watches the directory.
-		d.write(ConflistPath+".new", conflist, 0o644)
+		d.writeJSON(ConflistPath+".new", k.options.conflist(cidrs...))
 		if d.err == nil {
 			d.err = os.Rename(n.Path(ConflistPath+".new"), n.Path(ConflistPath))
 		}

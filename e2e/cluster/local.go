@@ -49,7 +49,7 @@ func (o Options) start(
 	}
 	if err := c.makeReady(ctx, o, software); err != nil {
 		err = fmt.Errorf("start cluster %s: %w", o.Name, err)
-		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.remove())
+		return nil, errors.Join(err, c.collectFailed(software.Logs), c.remove())
 	}
 	return c, nil
 }

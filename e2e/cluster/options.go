@@ -12,9 +12,6 @@ type Options struct {
 	// at the stop. It must be on a file system that overlayfs can use as upper directory, so
 	// neither overlayfs nor NFS. The default is os.TempDir().
 	Dir string
-	// Logs is the directory for the output of Collect if the cluster fails to start. The default is
-	// a new directory in bin/e2e/logs of the checkout.
-	Logs string
 	// Log receives a line for each step, and every few seconds during a long step. Writes are
 	// serialized. Nil discards the log.
 	Log io.Writer
@@ -26,11 +23,9 @@ type Options struct {
 	// FeatureGates are the feature gates of all Kubernetes programs.
 	FeatureGates map[string]bool
 
-	// CNIVersion is the version of the default conflist; the default is "1.0.0". From "1.1.0" on,
-	// containerd calls STATUS.
+	// CNIVersion is the version of the conflist; the default is "1.0.0". From "1.1.0" on, containerd
+	// calls STATUS.
 	CNIVersion string
-	// Conflist replaces the content of the file ConflistPath.
-	Conflist []byte
 	// Runtime is the container runtime of StartVM's node: Containerd, the default, or CRIO.
 	Runtime string
 	// NodeImage is the node image of StartKind: BuildNodeImage, or the name of an image in a

@@ -96,7 +96,7 @@ func bootVM(
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.remove())
+		return nil, errors.Join(err, c.collectFailed(software.Logs), c.remove())
 	}
 	return c, nil
 }

@@ -101,9 +101,7 @@ func (o Options) writeNodeFiles(dir string, ca *authority, sshKey []byte) error 
 	d.write("/etc/ssh/sshd_config.d/e2e.conf",
 		[]byte("MaxSessions 100\nUsePAM no\nPermitRootLogin prohibit-password\n"), 0o644)
 
-	conflist, err := o.conflist(podRangeIPv4)
-	d.err = errors.Join(d.err, err)
-	d.write(ConflistPath, conflist, 0o644)
+	d.writeJSON(ConflistPath, o.conflist(podRangeIPv4))
 	d.configureRuntime(o.Runtime)
 	kubelet := o.kubeletConfiguration()
 	kubelet["cgroupDriver"] = "systemd"
