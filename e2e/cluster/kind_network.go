@@ -106,7 +106,7 @@ func (k *kindCluster) addRoutes(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				if _, err := from.run(ctx, "ip", "route", "replace", cidr, "via",
+				if _, err := run(ctx, from, "ip", "route", "replace", cidr, "via",
 					gateway); err != nil {
 					return err
 				}

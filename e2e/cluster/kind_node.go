@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -81,18 +80,6 @@ func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 		"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 	}
 	return cmd
-}
-
-// run runs a command on the node, and returns its output.
-func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
-	var stderr bytes.Buffer
-	cmd := n.Command(ctx, argv...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err, &stderr)
-	}
-	return strings.TrimSpace(string(out)), nil
 }
 
 // Reboot implements Node.

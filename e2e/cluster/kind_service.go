@@ -23,7 +23,7 @@ func isUnit(service string) bool { return service == Kubelet || service == Conta
 // stops when their manifest is removed. kube-proxy is a DaemonSet, and cannot be stopped.
 func (n *kindNode) StopService(ctx context.Context, service string) error {
 	if isUnit(service) {
-		_, err := n.run(ctx, "systemctl", "stop", service)
+		_, err := run(ctx, n, "systemctl", "stop", service)
 		return err
 	}
 	if service == Proxy {
@@ -34,7 +34,7 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 	}
 	condition := service + " is stopped"
 	return n.cluster.progress.waitUntil(ctx, condition, func(ctx context.Context) error {
-		pods, err := n.run(ctx, "crictl", "pods", "--quiet", "--state=ready",
+		pods, err := run(ctx, n, "crictl", "pods", "--quiet", "--state=ready",
 			"--namespace=kube-system", "--name=^"+service+"-")
 		if err != nil || pods == "" {
 			return err
@@ -42,9 +42,9 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		// The kubelet waits up to 30 seconds for the pod to terminate, and does not stop it at all
 		// while the API server is unavailable.
 		if ids := n.containers(ctx, service); len(ids) > 0 {
-			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
+			_, err = run(ctx, n, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
-		_, stopErr := n.run(ctx, append([]string{"crictl", "stopp"}, strings.Fields(pods)...)...)
+		_, stopErr := run(ctx, n, append([]string{"crictl", "stopp"}, strings.Fields(pods)...)...)
 		return errors.Join(errors.New("the pod was running"), err, stopErr)
 	})
 }
@@ -52,7 +52,7 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 // StartService implements Node.
 func (n *kindNode) StartService(ctx context.Context, service string) error {
 	if isUnit(service) {
-		_, err := n.run(ctx, "systemctl", "start", "--no-block", service)
+		_, err := run(ctx, n, "systemctl", "start", "--no-block", service)
 		return err
 	}
 	if service == Proxy {
@@ -82,7 +82,7 @@ func (n *kindNode) moveManifest(service, from, to string) error {
 
 // containers returns the IDs of a service's running containers, or nil if crictl fails.
 func (n *kindNode) containers(ctx context.Context, service string) []string {
-	out, err := n.run(ctx, "crictl", "ps", "--quiet", "--name=^"+service+"$")
+	out, err := run(ctx, n, "crictl", "ps", "--quiet", "--name=^"+service+"$")
 	if err != nil {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (n *kindNode) KillService(ctx context.Context, service string) error {
 	if err != nil {
 		return fmt.Errorf("kill %s: %w", service, err)
 	}
-	if _, err := n.run(ctx, "kill", "-KILL", pid); err != nil {
+	if _, err := run(ctx, n, "kill", "-KILL", pid); err != nil {
 		return fmt.Errorf("kill %s: %w", service, err)
 	}
 	return n.cluster.progress.waitUntil(ctx, service+" is killed", func(context.Context) error {
@@ -111,7 +111,7 @@ func (n *kindNode) KillService(ctx context.Context, service string) error {
 // servicePID returns the process ID of a service on the node.
 func (n *kindNode) servicePID(ctx context.Context, service string) (string, error) {
 	if isUnit(service) {
-		pid, err := n.run(ctx, "systemctl", "show", "--property=MainPID", "--value", service)
+		pid, err := run(ctx, n, "systemctl", "show", "--property=MainPID", "--value", service)
 		if err == nil && pid == "0" {
 			err = errors.New("the service is not running")
 		}
@@ -121,6 +121,6 @@ func (n *kindNode) servicePID(ctx context.Context, service string) (string, erro
 	if len(ids) != 1 {
 		return "", fmt.Errorf("%d running containers, want 1", len(ids))
 	}
-	return n.run(ctx, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}",
+	return run(ctx, n, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}",
 		ids[0])
 }

@@ -1,10 +1,12 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"os/exec"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
@@ -81,4 +83,17 @@ func listen(namespaceFile, address string) (listener net.Listener, err error) {
 		return nil, fmt.Errorf("listen on %s of a node: %w", address, err)
 	}
 	return listener, nil
+}
+
+// run runs a command on a node, and returns its output.
+func run(ctx context.Context, n Node, argv ...string) (string, error) {
+	var stderr bytes.Buffer
+	cmd := n.Command(ctx, argv...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w: %s", n.Name(), argv[0], err,
+			bytes.TrimSpace(stderr.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
 }

@@ -53,19 +53,6 @@ func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 		strings.Join(words, " "))
 }
 
-// run runs a command on the node, and returns its output.
-func (n *vmNode) run(ctx context.Context, argv ...string) (string, error) {
-	var stderr strings.Builder
-	cmd := n.Command(ctx, argv...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err,
-			strings.TrimSpace(stderr.String()))
-	}
-	return strings.TrimSpace(string(out)), nil
-}
-
 // loadImage imports the image of an archive with skopeo into CRI-O's storage.
 func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	ref, err := image.Name(archive)
@@ -87,7 +74,7 @@ func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 
 // bootID returns an identifier that differs after each boot.
 func (n *vmNode) bootID(ctx context.Context) (string, error) {
-	return n.run(ctx, "cat", "/proc/sys/kernel/random/boot_id")
+	return run(ctx, n, "cat", "/proc/sys/kernel/random/boot_id")
 }
 
 // StopService implements Node.
@@ -95,7 +82,7 @@ func (n *vmNode) StopService(ctx context.Context, service string) error {
 	if !runsOnVMNode(service) {
 		return n.host.StopService(ctx, service)
 	}
-	_, err := n.run(ctx, "systemctl", "stop", service)
+	_, err := run(ctx, n, "systemctl", "stop", service)
 	return err
 }
 
@@ -104,7 +91,7 @@ func (n *vmNode) StartService(ctx context.Context, service string) error {
 	if !runsOnVMNode(service) {
 		return n.host.StartService(ctx, service)
 	}
-	_, err := n.run(ctx, "systemctl", "start", "--no-block", service)
+	_, err := run(ctx, n, "systemctl", "start", "--no-block", service)
 	return err
 }
 
@@ -113,7 +100,7 @@ func (n *vmNode) KillService(ctx context.Context, service string) error {
 	if !runsOnVMNode(service) {
 		return n.host.KillService(ctx, service)
 	}
-	_, err := n.run(ctx, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", service)
+	_, err := run(ctx, n, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", service)
 	return err
 }
 
@@ -125,7 +112,7 @@ func (n *vmNode) Reboot(ctx context.Context) error {
 	}
 	rebootTime := time.Now()
 	// The connection may end before the command does.
-	if _, err := n.run(ctx, "systemctl", "reboot", "--no-block"); err != nil {
+	if _, err := run(ctx, n, "systemctl", "reboot", "--no-block"); err != nil {
 		n.cluster.progress.logf("systemctl reboot: %v", err)
 	}
 	condition := n.name + " has booted again"
@@ -150,7 +137,7 @@ func (n *vmNode) copyJournal(dir string) error {
 	const timeout = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	journal, err := n.run(ctx, "journalctl", "--no-pager", "--output=short-precise", "--merge")
+	journal, err := run(ctx, n, "journalctl", "--no-pager", "--output=short-precise", "--merge")
 	if err != nil {
 		return err
 	}
