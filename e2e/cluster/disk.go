@@ -53,38 +53,15 @@ func (d *disk) copyPrograms(from, to string) {
 	}
 }
 
-// writeSystem writes the files that depend neither on the container runtime nor on Kubernetes.
-func (d *disk) writeSystem(o Options) {
-	for _, folder := range []string{
-		"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv",
-	} {
-		if d.err == nil {
-			d.err = os.Mkdir(filepath.Join(d.root, folder), 0o755)
-		}
-	}
-	d.link("../run", "/var/run")
-	d.link("usr/bin", "/bin")
-	d.link("usr/sbin", "/sbin")
-	d.linkLibraries()
-	d.write("/etc/passwd",
-		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"),
-		0o644)
-	d.write("/etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644)
-	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
-	d.write("/etc/hosts",
-		fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
-	d.write("/etc/resolv.conf", nil, 0o644)
-	d.write(resolvConf, nil, 0o644)
-	d.write("/etc/machine-id", machineID(), 0o444)
-}
-
 // machineID returns an ID in the form of machine-id(5): 32 hexadecimal digits. It is unique among
 // the processes of this machine that run clusters.
 func machineID() []byte { return fmt.Appendf(nil, "%032x\n", os.Getpid()) }
 
-// install writes all files that the node needs at its first boot, except credentials.
+// install writes the files that a local node needs at its first boot, except credentials and the
+// files that [machine.Dir.WriteSystem] writes.
 func (d *disk) install(o Options, s *build.Software) error {
-	d.writeSystem(o)
+	d.write(resolvConf, nil, 0o644)
+	d.write("/etc/machine-id", machineID(), 0o444)
 	d.writeJSON(ConflistPath, o.conflist(o.addressList(podRangeIPv4, podRangeIPv6)...))
 	d.copyPrograms(s.Plugins, "/opt/cni/bin")
 	d.write(containerdConfigPath, containerdConfiguration, 0o644)
@@ -94,14 +71,4 @@ func (d *disk) install(o Options, s *build.Software) error {
 		return fmt.Errorf("write the node's disk: %w", d.err)
 	}
 	return nil
-}
-
-// linkLibraries creates the links in the root directory to the library directories in /usr. Which
-// of them exist depends on the distribution.
-func (d *disk) linkLibraries() {
-	for _, name := range []string{"lib", "lib32", "lib64", "libx32"} {
-		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {
-			d.link("usr/"+name, "/"+name)
-		}
-	}
 }

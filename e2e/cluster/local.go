@@ -67,7 +67,8 @@ func boot(
 		return nil, errors.Join(err, dir.Remove())
 	}
 	d := &disk{root: dir.Root()}
-	err = errors.Join(d.install(o, software), d.writeCredentials(o, ca, "127.0.0.1"))
+	err = errors.Join(dir.WriteSystem(o.Name, nodeIPv4), d.install(o, software),
+		d.writeCredentials(o, ca, "127.0.0.1"))
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}

@@ -40,8 +40,7 @@ const (
 func (o Options) installVM(
 	ctx context.Context, dir *machine.Dir, s *build.Software, ca *authority,
 ) error {
-	d := &disk{root: dir.Root()}
-	d.writeSystem(o)
+	d := &disk{root: dir.Root(), err: dir.WriteSystem(o.Name, nodeIPv4)}
 	d.write(vmConnectScript, fmt.Appendf(nil,
 		"#!/bin/sh -e\nip address add %s/24 dev $1\nip link set $1 up\nip route add %s via %s\n",
 		gatewayIPv4, podRangeIPv4, nodeIPv4), 0o755)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +23,7 @@ func StartNamespaced(ctx context.Context, software *build.Software, parent strin
 	if err != nil {
 		return nil, err
 	}
-	if err := writeDisk(dir.Root()); err != nil {
+	if err := dir.WriteSystem(hostname, address); err != nil {
 		return nil, errors.Join(fmt.Errorf("write the disk of the engine: %w", err), dir.Remove())
 	}
 	m, err := machine.Start(ctx, software.Node, dir, machineSpec(software))
@@ -42,7 +41,7 @@ func machineSpec(software *build.Software) machine.Spec {
 		path = append(path, programs+folder)
 	}
 	s := machine.Spec{
-		Hostname: "docker", Addresses: []string{"10.88.0.2/24", "fd00:88::2/64"},
+		Hostname: hostname, Addresses: []string{address + "/24", "fd00:88::2/64"},
 		Services: []machine.Service{{
 			Name: dockerd, Argv: []string{dockerd, "--storage-driver=overlay2"},
 		}},
@@ -59,51 +58,12 @@ func machineSpec(software *build.Software) machine.Spec {
 	return s
 }
 
-// dockerd is the program of the engine, and the name of its service.
-const dockerd = "dockerd"
-
-// writeDisk writes the machine's files before it boots.
-func writeDisk(root string) error {
-	var errs []error
-	for _, folder := range []string{"var/lib/docker", "var/log", "var/tmp", "root", "etc"} {
-		errs = append(errs, os.MkdirAll(filepath.Join(root, folder), 0o755))
-	}
-	for name, content := range map[string]string{
-		"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\ndocker:x:999:\n",
-		"resolv.conf": "",
-		"hosts":       "127.0.0.1 localhost\n::1 localhost\n10.88.0.2 docker\n",
-		"hostname":    "docker\n",
-	} {
-		errs = append(errs, os.WriteFile(filepath.Join(root, "etc", name), []byte(content), 0o644))
-	}
-	for target, name := range map[string]string{
-		"../run": "var/run", "usr/bin": "bin", "usr/sbin": "sbin",
-	} {
-		errs = append(errs, os.Symlink(target, filepath.Join(root, name)))
-	}
-	return errors.Join(append(errs, linkLibraries(root))...)
-}
-
-// linkLibraries creates the library directories, with links into /usr. It always creates
-// /lib/modules, because kind mounts that directory into every node.
-func linkLibraries(root string) error {
-	var errs []error
-	for _, name := range []string{"lib32", "lib64", "libx32"} {
-		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {
-			errs = append(errs, os.Symlink("usr/"+name, filepath.Join(root, name)))
-		}
-	}
-	entries, err := os.ReadDir("/usr/lib")
-	errs = append(errs, err, os.Mkdir(filepath.Join(root, "lib"), 0o755))
-	for _, entry := range entries {
-		errs = append(errs,
-			os.Symlink("../usr/lib/"+entry.Name(), filepath.Join(root, "lib", entry.Name())))
-	}
-	if err := os.Mkdir(filepath.Join(root, "lib/modules"), 0o755); !errors.Is(err, fs.ErrExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
+const (
+	// dockerd is the program of the engine, and the name of its service.
+	dockerd = "dockerd"
+	// hostname and address are the name and the IPv4 address of the machine.
+	hostname, address = "docker", "10.88.0.2"
+)
 
 // Proc implements Engine.
 func (n namespaced) Proc() string { return n.Path("/proc") }
