@@ -137,12 +137,14 @@ func (r *auditRun) run(ctx context.Context) {
 		}
 		return
 	}
-	if !r.Compare && r.desired.origin != fromPod {
-		r.checkAfterRepair(ctx)
-		return
-	}
-	if ns := r.enter(ctx); ns != nil {
+	ns := r.enter(ctx)
+	if ns != nil {
 		defer func() { _ = ns.Close() }()
+	}
+	switch {
+	case !r.Compare && r.desired.origin != fromPod:
+		r.checkStart(ctx, ns)
+	case ns != nil:
 		r.auditNamespace(ctx, ns)
 	}
 }

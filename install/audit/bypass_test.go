@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -121,6 +122,62 @@ func TestARecordOfAnEarlierSandboxHidesNoBypass(t *testing.T) {
 				}
 				if env.states() != "1 redirected" {
 					t.Errorf("%s, want 1 redirected", env.states())
+				}
+			})
+		})
+	}
+}
+
+// TestWithoutComparisonsANewSandboxIsABypass checks that a later sandbox that the runtime has created
+// without the plugin is redirected and reported even if SLUICE_AUDIT is false.
+func TestWithoutComparisonsANewSandboxIsABypass(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		first func(*testEnv, *decide.Pod) *fakeNamespace // adds the first sandbox
+	}{
+		{"after an ADD", (*testEnv).addRedirected},
+		{"after a repair", func(env *testEnv, p *decide.Pod) *fakeNamespace {
+			s := env.addSandbox(p)
+			env.put(p, running)
+			return s
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ready := time.Now()
+				web := meshPod("web")
+				var first *fakeNamespace
+				env := startTestEnv(t, map[string]string{"SLUICE_AUDIT": "false"}, func(env *testEnv) {
+					env.completeChain(ready)
+					env.source, env.containerID = sandbox.Runtime, "c-uid-web"
+					env.created = ready.Add(-time.Minute)
+					first = row.first(env, web)
+				})
+				applied := first.applied
+				if len(first.rules.Tables) == 0 {
+					t.Fatal("the first sandbox has no rules")
+				}
+				advance(5 * time.Minute)
+				env.set(func() { first.rules = rules.Ruleset{} })
+				env.put(web, running)
+				advance(time.Second)
+				if first.applied != applied || env.metric("sluice_bypassed_pods_total{}") != 0 {
+					t.Errorf("removed rules of the first sandbox were repaired %d times, %v bypasses; want none",
+						first.applied-applied, env.metric("sluice_bypassed_pods_total{}"))
+				}
+				env.set(func() {
+					delete(env.namespaces, env.netnsPaths["uid-web"])
+					env.created, env.containerID = time.Now(), "c-new"
+				})
+				s := env.addSandbox(web)
+				env.put(web, running)
+				advance(time.Second)
+				if got := env.metric("sluice_repairs_total{bypass,repair,success}"); got != 1 ||
+					!rules.Equal(rules.MustCompile(env.redirect(web)), s.rules) {
+					t.Errorf("counted %v repairs because of a bypass, want 1 and the rules of ADD", got)
+				}
+				if _, bypassed := env.options.Bypass.Current(); !bypassed {
+					t.Error("the bypass is not reported")
 				}
 			})
 		})

@@ -43,6 +43,25 @@ func (r *auditRun) hasRecord() bool {
 	})
 }
 
+// checkStart handles a pod with a record of ADD or of a repair while comparisons are disabled. It
+// acts on a later sandbox that started without the plugin, and otherwise only applies the policy. ns
+// is nil if the sandbox cannot be entered now.
+func (r *auditRun) checkStart(ctx context.Context, ns Namespace) {
+	if ns == nil || !r.startedWithoutPlugin() {
+		r.checkAfterRepair(ctx)
+		return
+	}
+	switch noRules, err := ns.HasNoRules(); {
+	case err != nil:
+		r.onUnreadable(err)
+	case noRules:
+		r.state = Unprotected
+		r.onUnprotected(ctx, ns)
+	default:
+		r.checkAfterRepair(ctx)
+	}
+}
+
 // onUnprotected handles a pod that has no rules, and no record of an ADD that could read the pod:
 // the pod started before the plugin was installed, or the runtime did not call the plugin, or
 // neither the agent nor the API server replied to the plugin.
