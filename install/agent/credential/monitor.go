@@ -36,7 +36,8 @@ type Options struct {
 	// Record is the path of the file that counts exits across restarts.
 	Record string
 	// Changed, unless nil, is called when the credentials are accepted for the first time or again,
-	// are rejected, or are rejected for another reason. It must not block.
+	// are rejected, or are rejected for another reason. It is called in the order of the changes,
+	// and not concurrently. It must not block.
 	Changed func(Status)
 	// ReplacementTimeout is the time within which the kubelet must replace a rejected token after
 	// 80 % of the token's lifetime, or after the first rejection if it is later; 2 min if it is 0.
@@ -60,10 +61,15 @@ type Status struct {
 type Monitor struct {
 	options Options
 	wake    chan struct{}
+	begin   time.Time // when the monitor was created
 
 	mu       sync.Mutex
 	status   Status
 	rejected string // the token that the API server rejects; empty if it rejects none
+	// unreported contains the changes of status that have not been reported yet. reporting is set
+	// while a goroutine reports them.
+	unreported []Status
+	reporting  bool
 }
 
 // New returns a monitor.
@@ -71,7 +77,7 @@ func New(o Options) *Monitor {
 	if o.ReplacementTimeout == 0 {
 		o.ReplacementTimeout = defaultReplacementTimeout
 	}
-	return &Monitor{options: o, wake: make(chan struct{}, 1)}
+	return &Monitor{options: o, wake: make(chan struct{}, 1), begin: time.Now()}
 }
 
 // Status returns the current status.
@@ -99,14 +105,27 @@ func (m *Monitor) RecordResponse(usedToken string, code int, err error) {
 				untrusted.Err))
 	case err != nil:
 		// An unavailable API server does not show whether the credentials are valid.
-	case code != http.StatusUnauthorized:
+	case isAuthenticated(code):
 		m.setState("", nil)
-	case usedToken == m.projectedToken():
+	case code == http.StatusUnauthorized && usedToken == m.projectedToken():
 		m.setState(usedToken,
 			errors.New("the API server rejects the agent's service account token (401)"))
 	default:
-		// The token has been replaced meanwhile.
+		// The token has been replaced meanwhile, or was not authenticated.
 	}
+}
+
+// isAuthenticated reports whether the API server sends a reply with this code only after it has
+// authenticated the token. It sends 400, 429, 503 and 504 also before, for example while it starts
+// or when a deadline has passed (DefaultBuildHandlerChain in k8s.io/apiserver), and load balancers
+// send 5xx.
+func isAuthenticated(code int) bool {
+	switch code {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
+		http.StatusUnprocessableEntity:
+		return true
+	}
+	return code >= 200 && code < 300
 }
 
 // projectedToken returns the token in the file, or an empty string if it cannot be read.
@@ -129,17 +148,39 @@ func (m *Monitor) setState(rejected string, problem error) {
 		m.status.Since = time.Now()
 	}
 	after := m.status
+	isChanged := before.Accepted != after.Accepted ||
+		fmt.Sprint(before.Problem) != fmt.Sprint(problem)
+	if isChanged && m.options.Changed != nil {
+		m.unreported = append(m.unreported, after)
+	}
 	m.mu.Unlock()
-	if before.Accepted == after.Accepted && fmt.Sprint(before.Problem) == fmt.Sprint(problem) {
+	if !isChanged {
 		return
 	}
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
-	if m.options.Changed != nil {
-		m.options.Changed(after)
+	m.report()
+}
+
+// report reports changes of the status in their order. If another goroutine is reporting changes,
+// it reports this one too.
+func (m *Monitor) report() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reporting {
+		return
 	}
+	m.reporting = true
+	for len(m.unreported) > 0 {
+		next := m.unreported[0]
+		m.unreported = m.unreported[1:]
+		m.mu.Unlock()
+		m.options.Changed(next)
+		m.mu.Lock()
+	}
+	m.reporting = false
 }
 
 // Run returns nil when ctx is done, or an error when the agent should exit because the kubelet does
@@ -175,7 +216,7 @@ func (m *Monitor) check(now time.Time) (time.Duration, error) {
 	}
 	earlier := loadExits(m.options.Record)
 	due := latest(renewal(rejected, status.Since).Add(m.options.ReplacementTimeout),
-		earlier.nextAllowed(now))
+		earlier.nextAllowed(m.begin))
 	if wait := due.Sub(now); wait > 0 {
 		return min(wait, pollInterval), nil
 	}
@@ -207,7 +248,9 @@ func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 
 // renewal returns the time by which the kubelet should have replaced a rejected token: after 80 %
 // of the token's lifetime, but not before since, when the API server first rejected the token. If
-// the token does not contain its lifetime, renewal assumes defaultLife from since on.
+// the token does not contain its lifetime, renewal assumes defaultLife from since on. A token that
+// was issued after since, because the clock was set back, counts as issued at since. The result has
+// the monotonic reading of since.
 func renewal(rejected string, since time.Time) time.Time {
 	issued, expiry := token.Validity(rejected)
 	if issued.IsZero() || expiry.IsZero() {
@@ -217,7 +260,8 @@ func renewal(rejected string, since time.Time) time.Time {
 	if lifetime > extendedLife {
 		lifetime = defaultLife
 	}
-	return latest(issued.Add(lifetime*8/10), since)
+	age := max(0, since.Sub(issued))
+	return since.Add(max(0, lifetime*8/10-age))
 }
 
 func latest(a, b time.Time) time.Time {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -194,4 +196,104 @@ func TestNoAnswerIsNoRejection(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// TestErrorsBeforeAuthenticationAreNoAcceptance checks that replies that the API server or a load
+// balancer sends before the token is authenticated do not count as its acceptance, and do not end a
+// rejection.
+func TestErrorsBeforeAuthenticationAreNoAcceptance(t *testing.T) {
+	for _, code := range []int{302, 400, 408, 429, 500, 502, 503, 504} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPod(t)
+				m, _ := p.start()
+				reports := 0
+				m.options.Changed = func(Status) { reports++ }
+				m.RecordResponse("first", code, nil)
+				if s := m.Status(); s != (Status{}) {
+					t.Errorf("after a first reply with code %d the status is %+v, want the zero value", code, s)
+				}
+				m.RecordResponse("first", 401, nil)
+				rejected := m.Status()
+				for _, next := range []int{code, 401} {
+					time.Sleep(time.Second)
+					m.RecordResponse("first", next, nil)
+					if s := m.Status(); fmt.Sprint(s) != fmt.Sprint(rejected) || reports != 1 {
+						t.Errorf("replies 401, %d, 401: status %+v and %d reports after %d, want %+v and 1", code, s,
+							reports, next, rejected)
+					}
+				}
+			})
+		})
+	}
+	for _, code := range []int{200, 201, 403, 404, 409, 410, 422} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, _ := newPod(t).start()
+				m.RecordResponse("first", code, nil)
+				if s := m.Status(); !s.Accepted || s.Problem != nil {
+					t.Errorf("after a reply with code %d the status is %+v, want accepted", code, s)
+				}
+			})
+		})
+	}
+}
+
+// TestChangesAreReportedInOrder checks that a change during the report of another one is reported
+// after it.
+func TestChangesAreReportedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPod(t)
+		m, _ := p.start()
+		var reports []bool // whether the token is rejected
+		m.options.Changed = func(s Status) {
+			if s.Problem != nil {
+				accepted := make(chan struct{})
+				go func() {
+					m.RecordResponse("first", 200, nil)
+					close(accepted)
+				}()
+				<-accepted
+			}
+			reports = append(reports, s.Problem != nil)
+		}
+		m.RecordResponse("first", 401, nil)
+		if want := []bool{true, false}; !slices.Equal(reports, want) {
+			t.Errorf("reported rejections: %v, want %v", reports, want)
+		}
+	})
+}
+
+// TestTimesInTheFutureDoNotPreventAnExit covers a node's clock that was set back: the last exit and
+// the issue of the token are in the future.
+func TestTimesInTheFutureDoNotPreventAnExit(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, row := range []struct {
+		name     string
+		lastExit time.Duration // relative to now
+		issued   time.Duration
+		want     time.Duration
+	}{
+		{"the last exit is in the future", year, -24 * time.Hour, 2 * time.Minute},
+		{"the token was issued in the future", -24 * time.Hour, year, 10 * time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				token := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(row.issued),
+					time.Now().Add(row.issued+10*time.Minute))
+				p := newPod(t)
+				p.project("token", token)
+				last := exits{Count: 1, Last: time.Now().Add(row.lastExit)}
+				if err := last.store(filepath.Join(p.dir, "exits.json")); err != nil {
+					t.Fatal(err)
+				}
+				m, done := p.start()
+				elapsed, err := timeToExit(m, done, token, 401, 2*time.Hour)
+				if err == nil || elapsed < row.want || elapsed > row.want+pollInterval+time.Second {
+					t.Errorf("the monitor ended after %v with %v, want an error after %v", elapsed, err,
+						row.want)
+				}
+			})
+		})
+	}
 }

@@ -41,8 +41,9 @@ func (e exits) store(path string) error {
 }
 
 // nextAllowed returns the earliest time of the next exit, or the zero time if there was no exit. If
-// the last exit is in the future, because the clock was set back, it counts as now.
-func (e exits) nextAllowed(now time.Time) time.Time {
+// the last exit is later than begin, when the monitor was created, because the clock was set back,
+// it counts as begin. The result has the monotonic reading of begin.
+func (e exits) nextAllowed(begin time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}
 	}
@@ -50,9 +51,5 @@ func (e exits) nextAllowed(now time.Time) time.Time {
 	if e.Count < 7 { // from the seventh exit on the doubled interval exceeds maxExitInterval
 		interval = min(maxExitInterval, minExitInterval<<(e.Count-1))
 	}
-	last := e.Last
-	if last.After(now) {
-		last = now
-	}
-	return last.Add(interval)
+	return begin.Add(interval - max(0, begin.Sub(e.Last)))
 }
