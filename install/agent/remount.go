@@ -36,7 +36,7 @@ func (a *Agent) exitToRemount(s node.Status) {
 }
 
 // reportExit sends the node's pending events before the agent exits. Problems that have just begun
-// are reported too.
+// are reported too. It returns when ctx is done at the latest.
 func (a *Agent) reportExit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, exitReportTimeout)
 	defer cancel()

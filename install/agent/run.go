@@ -94,14 +94,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.stopping.Store(true)
 	stopWorking()
 	workers.Wait()
+	if err != nil {
+		a.reportExit(ctx)
+	}
 	uninstalled := false
-	if err == nil {
-		uninstalled, err = a.retire(context.WithoutCancel(ctx))
+	// The DaemonSet may also be deleted during an exit for another reason. No agent follows then.
+	if ctx.Err() != nil {
+		var retireErr error
+		uninstalled, retireErr = a.retire(context.WithoutCancel(ctx))
 		if uninstalled && a.ambient != nil {
-			err = a.ambient.uninstall(context.WithoutCancel(ctx))
+			retireErr = a.ambient.uninstall(context.WithoutCancel(ctx))
 		}
-	} else {
-		a.reportExit(context.WithoutCancel(ctx))
+		err = errors.Join(err, retireErr)
 	}
 	stopServing(nil)
 	servers.Wait()

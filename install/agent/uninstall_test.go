@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -103,5 +105,25 @@ func TestUninstallByHandRemovesTheRulesOfPods(t *testing.T) {
 	}
 	if entries := logged.FilterField(zap.Int("pods", 2)).All(); len(entries) != 1 {
 		t.Errorf("log %v, want a warning that the rules of two pods were removed", logged.All())
+	}
+}
+
+// TestSIGTERMDuringAnotherExitUninstalls covers a DaemonSet that is deleted while its agent exits
+// for another reason: the agent is not started again, and must remove the plugin.
+func TestSIGTERMDuringAnotherExitUninstalls(t *testing.T) {
+	tn := newTestNode(t)
+	var exit func()
+	var reporting <-chan struct{}
+	r := tn.run(func(a *agent.Agent) { exit, reporting = a.HoldExitReport() })
+	r.waitReady()
+	exit()
+	<-reporting
+	tn.SetDaemonSet("")
+	r.stop()
+	if err := <-r.done; err == nil || !strings.Contains(err.Error(), "new mounts") {
+		t.Errorf("the agent exited with %v, want an error about new mounts", err)
+	}
+	if chain := tn.chain(); slices.Contains(chain, "sluice-cni") {
+		t.Errorf("the chain is %v, want it without the plugin", chain)
 	}
 }
