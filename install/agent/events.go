@@ -175,14 +175,20 @@ func (p problemEvent) settleTime(settle time.Duration) time.Duration {
 	return settle
 }
 
-// deliver sends the pending events until a request fails, and reports whether all were sent. See
-// [problemEvent.settleTime] for settle.
+// deliver sends the pending events until a request fails, and reports whether all were sent. It
+// drops an event that the API server rejects permanently. A denied permission applies to all events,
+// and may be granted later. See [problemEvent.settleTime] for settle.
 func (ne *nodeEvents) deliver(ctx context.Context, now time.Time, settle time.Duration) bool {
 	for _, e := range ne.pendingEvents(now, settle) {
 		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)
 		err := ne.send(deadlineCtx, e.Event)
 		cancel()
-		if err != nil {
+		switch {
+		case err == nil:
+		case cluster.IsPermanent(err) && !cluster.IsRefused(err):
+			ne.log.Warn("an event about the node cannot be sent, and is dropped",
+				zap.String("reason", e.Reason), zap.Error(err))
+		default:
 			ne.log.Warn("an event about the node cannot be sent yet", zap.String("reason", e.Reason),
 				zap.Error(err))
 			return false

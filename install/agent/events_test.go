@@ -98,6 +98,55 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
+// TestARejectedNodeEventDelaysNoOther checks that an event that the API server rejects permanently is
+// dropped, and that the others are sent. A missing permission may be granted later: then nothing is
+// dropped.
+func TestARejectedNodeEventDelaysNoOther(t *testing.T) {
+	for _, row := range []struct {
+		code     int
+		requests int // that are rejected
+		want     string
+	}{
+		{422, 2, "ConflictingWriter, DiskFull, Installed"},
+		{403, 1, "Past, OtherPast, ConflictingWriter, DiskFull, Installed"},
+	} {
+		t.Run(strconv.Itoa(row.code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var events []string
+				requests, forbidden := 0, true
+				ne := newNodeEvents(func(_ context.Context, e cluster.Event) error {
+					if strings.HasSuffix(e.Reason, "Past") && forbidden {
+						requests++
+						return &cluster.StatusError{Code: row.code}
+					}
+					events = append(events, e.Reason)
+					return nil
+				}, "node-1", zap.NewNop())
+				ne.settle = 0
+				ne.notePast(problemEvent{reason: "Past", message: "a"})
+				ne.notePast(problemEvent{reason: "OtherPast", message: "b"})
+				ne.set([]problemEvent{{"ConflictingWriter", "c", 1}, {reason: "DiskFull", message: "d"}}, false)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go ne.run(ctx)
+				synctest.Wait()
+				forbidden = row.code != 403
+				time.Sleep(10 * time.Minute)
+				ne.set(nil, true)
+				synctest.Wait()
+				if got := strings.Join(events, ", "); got != row.want {
+					t.Errorf("sent %s, want %s", got, row.want)
+				}
+				if requests != row.requests {
+					t.Errorf("%d requests for rejected events, want %d", requests, row.requests)
+				}
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 // TestNodeEventsWaitAfterAFailure checks that, while the API server is unavailable, the requests do
 // not follow the reconciliations, each of which sets the same problem.
 func TestNodeEventsWaitAfterAFailure(t *testing.T) {
