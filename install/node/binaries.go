@@ -26,7 +26,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 		if foreignChange {
 			n.conflicts.count(status.At, path, "", unknownWriter)
 		}
-		n.countFailed(s, err)
+		n.countFailed(s, err, status)
 		if name == s.Type {
 			status.Executable = n.executables.classify(name, s.Binaries[name], versions(j, name))
 			outdated = status.Executable != Verified
@@ -62,15 +62,19 @@ func (n *Node) wrongExecutable(path, source string, cause error) Problem {
 }
 
 // countFailed counts err if it is the error of a failed write: as "binary" for a file in CNIBinDir,
-// and as "configuration" for another file, such as the journal.
-func (n *Node) countFailed(s Settings, err error) {
+// and as "configuration" for another file, such as the journal. It sets writeFailed of the status
+// if the file is in a managed directory.
+func (n *Node) countFailed(s Settings, err error, status *Status) {
 	var failed *file.Error
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
 		return
 	}
 	part := "configuration"
-	if filepath.Dir(failed.Path) == filepath.Clean(s.CNIBinDir) {
-		part = "binary"
+	switch filepath.Dir(failed.Path) {
+	case filepath.Clean(s.CNIBinDir):
+		part, status.writeFailed = "binary", true
+	case filepath.Clean(s.CNIConfDir):
+		status.writeFailed = true
 	}
 	n.totals.FailedWrites[part]++
 }
@@ -165,6 +169,7 @@ func (n *Node) updateNoops(s Settings, j *journal.Journal, status *Status) {
 // writeNoop writes the no-op executable to the path of a plugin.
 func (n *Node) writeNoop(s Settings, j *journal.Journal, plugin string, status *Status) error {
 	changed, err := n.putNoop(j, plugin, s.Noop)
+	n.countFailed(s, err, status)
 	if changed {
 		status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, plugin))
 	}

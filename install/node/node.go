@@ -213,7 +213,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 		return plugin == s.Type || slices.Contains(s.ReplacedTypes, plugin)
 	})
 	status.PluginsElsewhere = n.executables.elsewhere(others)
-	n.countFailed(s, err)
+	n.countFailed(s, err, status)
 	if err != nil {
 		status.add(problemOf(err))
 	}

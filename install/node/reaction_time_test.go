@@ -1,7 +1,9 @@
 package node_test
 
 import (
+	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,4 +115,53 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 			t.Errorf("problems %v, want InvalidConfiguration", s.Problems)
 		}
 	})
+}
+
+// TestAFailedWriteIsNotRepeatedAtOnce checks that events, which the failed attempt itself causes, do
+// not start the next attempt before retryInterval.
+func TestAFailedWriteIsNotRepeatedAtOnce(t *testing.T) {
+	if !denyInotify(t) {
+		return
+	}
+	for name, row := range map[string]struct {
+		file   string // a file system is mounted on it, so that it cannot be replaced
+		before func(tn *testNode)
+	}{
+		"the executable":       {"bin/sluice-cni", func(*testNode) {}},
+		"the no-op executable": {"bin/istio-cni", func(tn *testNode) { tn.cacheResult("one", "istio-cni") }},
+		"the configuration":    {"conf/10-a.conflist", func(*testNode) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tn := newTestNode(t)
+				tn.put("conf/10-a.conflist", list("calico"))
+				row.before(tn)
+				if _, err := os.Stat(tn.path(row.file)); err != nil {
+					tn.put(row.file, script)
+				}
+				tn.must(unix.Mount(tn.path(row.file), tn.path(row.file), "", unix.MS_BIND, ""))
+				unmount := sync.OnceFunc(func() { tn.must(unix.Unmount(tn.path(row.file), unix.MNT_DETACH)) })
+				t.Cleanup(unmount)
+				n := tn.node()
+				statuses := tn.runNode(n)
+				for range 3 {
+					s := <-statuses
+					if s.Installed() == (name != "the no-op executable") {
+						t.Errorf("installed %t, problems %v", s.Installed(), s.Problems)
+					}
+					start := time.Now()
+					n.Wake()
+					<-statuses
+					if elapsed := time.Since(start); elapsed < time.Second {
+						t.Errorf("the next attempt is %v after a failed one, want at least 1 s", elapsed)
+					}
+					n.Wake()
+				}
+				unmount()
+				awaitWithin(t, time.Second, statuses, "the plugin is installed", func(s node.Status) bool {
+					return len(s.Problems) == 1 // WatchFailed
+				})
+			})
+		})
+	}
 }

@@ -11,7 +11,8 @@ import (
 
 const (
 	// retryInterval is the maximum time between reconciliations while the node has a blocking
-	// problem, or while the directories cannot be watched.
+	// problem, or while the directories cannot be watched. After a failed write it is also the
+	// minimum time.
 	retryInterval = time.Second
 	// minInterval is the minimum time between two reconciliations, and conflictInterval the minimum
 	// time while there is a conflicting writer.
@@ -69,6 +70,10 @@ func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	}
 	if !wait(ctx, interval, nil) {
 		return false
+	}
+	if status.writeFailed {
+		// Ignore events, because the failed attempt may have caused them.
+		return wait(ctx, retryInterval-interval, nil)
 	}
 	timeout := n.currentSettings().Resync
 	if polling || !status.Installed() {
