@@ -35,8 +35,8 @@ type Options struct {
 	Lock func() (unlock func(), err error)
 	// FindKubelet returns the kubelet. It is called in Do.
 	FindKubelet func() (Kubelet, error)
-	// IsKubeletCurrent reports whether the kubelet's process still runs and the process's cgroup
-	// still exists; see [Kubelet.IsCurrent].
+	// IsKubeletCurrent reports whether the kubelet's process still runs in the same cgroup; see
+	// [Kubelet.IsCurrent]. It is called in Do.
 	IsKubeletCurrent func(Kubelet) bool
 	// Subscribe subscribes to changes of rules.
 	Subscribe func() (Events, error)
@@ -377,7 +377,8 @@ func (g *Guard) reportMissing(err error) {
 	g.options.Report(Report{Kind: KubeletMissing, Err: err})
 }
 
-// isSearchDue reports whether the kubelet must be searched for again after the first search.
+// isSearchDue reports whether the kubelet must be searched for again after the first search. The
+// calling thread is in the node's namespaces.
 func (g *Guard) isSearchDue() bool {
 	if g.kubeletErr != nil {
 		return time.Since(g.searchedAt) >= searchInterval

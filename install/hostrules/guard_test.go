@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/hostrules"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/watch"
@@ -75,6 +76,9 @@ func newTestEnv(t testing.TB, backend compat.BackendName) *testEnv {
 		Open: func() (*netns.NS, error) { return netns.FromHandle(env.host.Handle()) },
 		Do:   env.host.Do, Lock: env.lock, FindKubelet: env.find,
 		IsKubeletCurrent: func(k hostrules.Kubelet) bool {
+			if in := (*netns.NS)(nil).ID(); in != env.host.ID() {
+				t.Errorf("IsKubeletCurrent is called in namespace %v, want %v", in, env.host.ID())
+			}
 			env.mu.Lock()
 			defer env.mu.Unlock()
 			return env.kubeletErr == nil && k == env.kubelet
@@ -590,6 +594,44 @@ func TestLegacyTablesAreWrittenWithTheLock(t *testing.T) {
 	}
 	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 {
 		t.Errorf("after uninstallation: rules in the backends %v, error %v; want neither", installed, err)
+	}
+}
+
+// TestRemovalWithoutTheLock checks that only the rules of iptables-legacy remain if the lock of the
+// iptables programs cannot be taken.
+func TestRemovalWithoutTheLock(t *testing.T) {
+	env := newTestEnv(t, compat.BackendLegacy)
+	must(t, env.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	p, _, _ := env.Parameters()
+	rs, err := rules.CompileAmbientHost(p)
+	must(t, err)
+	_, err = nft.Apply(env.host, rs) // unlike the backends, it keeps the rules of other backends
+	must(t, err)
+	env.lockErr = errors.New("another program has it")
+	remove := func() (removed bool, err error) {
+		err = env.host.Do(func() (err error) {
+			removed, err = hostrules.RemoveRules(env.options.Lock, false)
+			return err
+		})
+		return removed, err
+	}
+	removed, err := remove()
+	installed, installedErr := compat.InstalledBackends(env.host)
+	must(t, installedErr)
+	if !removed || !errors.Is(err, env.lockErr) || len(installed) != 1 ||
+		installed[0].Name() != compat.BackendLegacy {
+		t.Errorf("without the lock: removed %t, error %v, then rules in %v; want true, %v, only iptables-legacy",
+			removed, err, installed, env.lockErr)
+	}
+	if removed, err := remove(); removed || !errors.Is(err, env.lockErr) {
+		t.Errorf("without the lock again: removed %t, error %v; want false and %v", removed, err, env.lockErr)
+	}
+	env.lockErr = nil
+	if removed, err := remove(); !removed || err != nil {
+		t.Errorf("with the lock: removed %t, error %v; want true and no error", removed, err)
+	}
+	if installed, err := compat.InstalledBackends(env.host); err != nil || len(installed) > 0 || env.locked {
+		t.Errorf("after the removal: rules in %v, error %v, lock held: %t; want none", installed, err, env.locked)
 	}
 }
 

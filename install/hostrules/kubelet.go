@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,8 @@ type Kubelet struct {
 	// such cgroup, or one that rules cannot match.
 	Cgroup rules.MatchCgroup
 
-	cgroupDir string // directory of the cgroup
+	cgroupPath string // as in the file cgroup of the process; empty without a cgroup of version 2
+	cgroupDir  string // directory of Cgroup; empty if Cgroup is the zero value
 }
 
 // String describes the kubelet.
@@ -50,7 +52,8 @@ var errNoKubelet = errors.New("no process in the node's network namespace and ou
 
 // FindKubelet returns the kubelet in a mounted /proc: the oldest process with one of kubeletNames
 // that is in the network namespace host and not in a pod. The calling thread must be in the node's
-// cgroup namespace.
+// cgroup namespace. If a process that may be the kubelet cannot be examined, FindKubelet returns the
+// error.
 func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 	entries, err := os.ReadDir(procDir)
 	if err != nil {
@@ -62,7 +65,10 @@ func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 		if err != nil {
 			continue
 		}
-		k, ok := candidate(procDir, pid, host)
+		k, ok, err := candidate(procDir, pid, host)
+		if err != nil {
+			return Kubelet{}, fmt.Errorf("search for the kubelet: %w", err)
+		}
 		if ok && (found == nil || k.Started < found.Started) {
 			found = &k
 		}
@@ -75,49 +81,57 @@ func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
 
 // candidate returns the process if it may be the kubelet. It returns false for other processes, and
 // for a process that ends meanwhile.
-func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
+func candidate(procDir string, pid int, host netns.ID) (k Kubelet, ok bool, err error) {
 	dir := filepath.Join(procDir, strconv.Itoa(pid))
 	name, err := os.ReadFile(filepath.Join(dir, "comm"))
 	if err != nil || !slices.Contains(kubeletNames(), strings.TrimSpace(string(name))) {
-		return Kubelet{}, false
+		return Kubelet{}, false, nil
 	}
 	var ns unix.Stat_t
 	if unix.Stat(filepath.Join(dir, "ns/net"), &ns) != nil || ns.Ino != host.Ino ||
 		ns.Dev != host.Dev {
-		return Kubelet{}, false
+		return Kubelet{}, false, nil
 	}
-	k := Kubelet{PID: pid}
+	k = Kubelet{PID: pid}
+	isInPod, err := k.examine(procDir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return Kubelet{}, false, nil // the process has ended
+	}
+	return k, !isInPod && err == nil, err
+}
+
+// examine sets the fields after PID, and reports whether the process is in a pod. The fields may be
+// incomplete if it is in a pod, or with an error.
+func (k *Kubelet) examine(procDir string) (isInPod bool, err error) {
+	dir := filepath.Join(procDir, strconv.Itoa(k.PID))
 	if k.Started, err = startTime(dir); err != nil {
-		return Kubelet{}, false
+		return false, err
 	}
 	status, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {
-		return Kubelet{}, false
+		return false, err
 	}
 	k.UID = realUID(status)
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
 	if err != nil || bytes.Contains(text, []byte("kubepods")) {
-		return Kubelet{}, false
+		return err == nil, err
 	}
-	if path, ok := cgroup2Path(text); ok {
-		k.setCgroup(procDir, path)
-	}
-	return k, true
+	k.cgroupPath = cgroup2Path(text)
+	return false, k.setCgroup(dir)
 }
 
-// setCgroup sets the cgroup of the process from its path in the hierarchy, unless rules cannot
-// match the cgroup or its directory is not found.
-func (k *Kubelet) setCgroup(procDir, path string) {
-	m := rules.CgroupOf(path)
+// setCgroup sets Cgroup from cgroupPath, unless rules cannot match the cgroup or its directory does
+// not exist. dir is the directory of the process in /proc.
+func (k *Kubelet) setCgroup(dir string) error {
+	m := rules.CgroupOf(k.cgroupPath)
 	// Rules can match neither the root nor a cgroup outside the cgroup namespace, whose path begins
 	// with "..".
 	if m.Level == 0 || strings.HasPrefix(m.Path, "..") {
-		return
+		return nil
 	}
-	process := filepath.Join(procDir, strconv.Itoa(k.PID))
-	mounts, err := os.ReadFile(filepath.Join(process, "mountinfo"))
+	mounts, err := os.ReadFile(filepath.Join(dir, "mountinfo"))
 	if err != nil {
-		return
+		return err
 	}
 	for line := range strings.Lines(string(mounts)) {
 		before, after, _ := strings.Cut(line, " - ")
@@ -125,21 +139,31 @@ func (k *Kubelet) setCgroup(procDir, path string) {
 		if len(fields) < 5 || fields[3] != "/" || !strings.HasPrefix(after, "cgroup2 ") {
 			continue
 		}
-		dir := filepath.Join(process, "root", fields[4], m.Path)
+		path := filepath.Join(dir, "root", fields[4], m.Path)
 		var s unix.Stat_t
-		if unix.Stat(dir, &s) == nil {
+		switch err := unix.Stat(path, &s); {
+		case err == nil:
 			m.ID = s.Ino
-			k.Cgroup, k.cgroupDir = m, dir
-			return
+			k.Cgroup, k.cgroupDir = m, path
+			return nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return &fs.PathError{Op: "stat", Path: path, Err: err}
 		}
 	}
+	return nil
 }
 
-// IsCurrent reports whether the process still runs and its cgroup still exists. It does not notice
-// that the process was moved to another cgroup.
+// IsCurrent reports whether the process still runs, is still in the same cgroup, and the cgroup
+// still has the same id. The calling thread must be in the node's cgroup namespace, as for
+// [FindKubelet], because the paths of cgroups depend on it.
 func (k Kubelet) IsCurrent(procDir string) bool {
-	started, err := startTime(filepath.Join(procDir, strconv.Itoa(k.PID)))
+	dir := filepath.Join(procDir, strconv.Itoa(k.PID))
+	started, err := startTime(dir)
 	if err != nil || started != k.Started {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	if err != nil || cgroup2Path(text) != k.cgroupPath {
 		return false
 	}
 	if k.cgroupDir == "" {
@@ -180,12 +204,12 @@ func realUID(status []byte) uint32 {
 }
 
 // cgroup2Path returns the path of the cgroup of version 2 in the file cgroup of a process
-// (cgroups(7)), and whether there is one.
-func cgroup2Path(text []byte) (string, bool) {
+// (cgroups(7)), or "" if there is none.
+func cgroup2Path(text []byte) string {
 	for line := range bytes.Lines(text) {
 		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {
-			return string(path), true
+			return string(path)
 		}
 	}
-	return "", false
+	return ""
 }

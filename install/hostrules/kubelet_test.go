@@ -114,6 +114,17 @@ func TestFindKubelet(t *testing.T) {
 		!k.IsCurrent("/proc") {
 		t.Errorf("found %+v; want the running process %d in cgroup %s (%d)", k, pid, name, id)
 	}
+	moved, movedID := newCgroup(t, name+"-moved")
+	if err := os.WriteFile(filepath.Join(moved, "cgroup.procs"), fmt.Append(nil, pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	if k.IsCurrent("/proc") {
+		t.Error("IsCurrent of a kubelet that was moved to another cgroup is true, want false")
+	}
+	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID != pid ||
+		k.Cgroup.ID != movedID || !k.IsCurrent("/proc") {
+		t.Errorf("after the move: found %+v, error %v; want process %d in cgroup %d", k, err, pid, movedID)
+	}
 	stop()
 	if k.IsCurrent("/proc") {
 		t.Error("IsCurrent of a kubelet that has ended is true, want false")
@@ -127,6 +138,46 @@ func TestFindKubelet(t *testing.T) {
 	}
 	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID == pid {
 		t.Errorf("after the end of the kubelet: found %v, error %v; want the younger kubelet", k, err)
+	}
+}
+
+// TestAKubeletThatCannotBeExamined checks that an error while the kubelet's cgroup is determined is
+// not treated as a kubelet without a cgroup.
+func TestAKubeletThatCannotBeExamined(t *testing.T) {
+	host := (*netns.NS)(nil).ID()
+	for _, row := range []struct {
+		name     string
+		file     string // a directory in place of this file causes the error
+		wantText string // of the error
+	}{
+		{"the user is unknown", "status", "7/status"},
+		{"the cgroup is unknown", "cgroup", "7/cgroup"},
+		{"the mounts are unknown", "mountinfo", "7/mountinfo"},
+		{"the process has ended", "", "no process"},
+	} {
+		proc := t.TempDir()
+		dir := filepath.Join(proc, "7")
+		err := os.MkdirAll(filepath.Join(dir, "ns"), 0o700)
+		if err == nil {
+			err = os.Symlink("/proc/self/ns/net", filepath.Join(dir, "ns/net"))
+		}
+		for name, text := range map[string]string{
+			"comm": "kubelet\n", "status": "Uid:\t0\t0\t0\t0\n", "cgroup": "0::/kubelet\n",
+			"stat": "7 (kubelet) S" + strings.Repeat(" 1", 30),
+		} {
+			if err == nil && name != row.file && (row.file != "" || name != "status") {
+				err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
+			}
+		}
+		if err == nil && row.file != "" {
+			err = os.Mkdir(filepath.Join(dir, row.file), 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k, err := hostrules.FindKubelet(proc, host); err == nil || !strings.Contains(err.Error(), row.wantText) {
+			t.Errorf("%s: found %v, error %v; want an error with %q", row.name, k, err, row.wantText)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package hostrules
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/sluice-mesh/sluice/compat"
 )
@@ -31,9 +30,9 @@ func (n *Node) Remove(nftOnly bool) (removed bool, err error) {
 }
 
 // remove removes the rules in the network namespace of the thread from all backends. It holds the
-// lock of the iptables programs if there are rules in iptables-legacy. If it cannot read a backend,
-// for example without CAP_NET_RAW, it removes the rules from the other backend and returns the
-// error. If nftOnly is set, a missing permission to read iptables-legacy is no error.
+// lock of the iptables programs while it removes rules from iptables-legacy. If it cannot take the
+// lock, or cannot read a backend, for example without CAP_NET_RAW, it removes the rules from the
+// other backend and returns the error. If nftOnly is set, a missing permission to read iptables-legacy is no error.
 func remove(
 	lock func() (unlock func(), err error), nftOnly bool,
 ) (removed bool, err error) {
@@ -41,19 +40,21 @@ func remove(
 	if nftOnly && compat.IsNotPermitted(err) {
 		installed, err = compat.BackendsWithRules(nil, compat.BackendNFT)
 	}
-	if len(installed) == 0 {
-		return false, err
-	}
-	if slices.ContainsFunc(installed, isLegacy) {
-		unlock, lockErr := lock()
-		if lockErr != nil {
-			return false, errors.Join(err, lockErr)
-		}
-		defer unlock()
-	}
 	for _, b := range installed {
-		removedFrom, removeErr := b.Remove(nil)
+		removedFrom, removeErr := removeFrom(b, lock)
 		removed, err = removed || removedFrom, errors.Join(err, removeErr)
 	}
 	return removed, err
+}
+
+// removeFrom removes the rules from one backend; see remove.
+func removeFrom(b compat.Backend, lock func() (unlock func(), err error)) (removed bool, err error) {
+	if isLegacy(b) {
+		unlock, err := lock()
+		if err != nil {
+			return false, err
+		}
+		defer unlock()
+	}
+	return b.Remove(nil)
 }

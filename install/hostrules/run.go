@@ -76,7 +76,13 @@ func (g *Guard) interval() time.Duration {
 func (g *Guard) isKubeletSearchDue() bool {
 	g.rulesMu.Lock()
 	defer g.rulesMu.Unlock()
-	return !g.searchedAt.IsZero() && g.isSearchDue()
+	if g.searchedAt.IsZero() {
+		return false
+	}
+	due := false
+	// An error of Do is ignored here, because the next reconciliation reports it.
+	_ = g.options.Do(func() error { due = g.isSearchDue(); return nil })
+	return due
 }
 
 // listen sends the events of the node's network namespace until the context ends.
