@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -141,8 +140,8 @@ func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 // deleted. Here a process owns Sluice's table, which no other process can delete.
 func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	ns := netnstest.New(t)
-	ownTable(t, ns,
-		"add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
+	netnstest.OwnTable(t, ns,
+		"table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
 	before, err := nft.Read(ns)
 	if err != nil || len(before.Tables) != 1 {
 		t.Fatalf("nftables has %+v, error %v; want one table", before, err)
@@ -159,37 +158,6 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	if tables, err := compat.LegacyTables(ns); err != nil || len(tables) > 0 {
 		t.Errorf("iptables-legacy has tables %v, error %v; want none", tables, err)
 	}
-}
-
-// ownTable executes an nft command that creates a table with the flag owner. The nft process owns
-// the table, and runs until the test ends.
-func ownTable(t *testing.T, ns *netns.NS, line string) {
-	t.Helper()
-	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "--interactive")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.Do(cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = stdin.Close()
-		_ = cmd.Wait()
-	})
-	if _, err := fmt.Fprintf(stdin, "%s\nlist tables\n", line); err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if strings.HasSuffix(lines.Text(), "table inet sluice") {
-			return
-		}
-	}
-	t.Fatal("nft did not execute the command")
 }
 
 // If a rollback fails, the outcome shows whether rules were created or replaced.

@@ -3,6 +3,7 @@ package compat_test
 import (
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -327,4 +328,35 @@ func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 		!strings.Contains(got, "accept") {
 		t.Errorf("after a change: %q, want the rule and the rules in iptables-legacy", got)
 	}
+}
+
+// A process of the pod can replace Sluice's table with an equal one that it owns. The kernel
+// deletes this table when the process ends, without a new generation.
+func TestCheckReportsATableThatAProcessOwns(t *testing.T) {
+	ns := netnstest.New(t)
+	b, rs := chosen(t, compat.BackendNFT), compiled(t)
+	applyAndCheck(t, b, ns, rs, nft.Created)
+	check := func(prev compat.Snapshot, want string) compat.Snapshot {
+		t.Helper()
+		c, err := b.Check(ns, rs, prev)
+		if err != nil || len(c.Differences) != 1 || c.Differences[0].String() != want {
+			t.Fatalf("differences %v, error %v; want %q", c.Differences, err, want)
+		}
+		return c.Snapshot
+	}
+	inSync, err := b.Check(ns, rs, compat.Snapshot{})
+	if err != nil || len(inSync.Differences) > 0 {
+		t.Fatalf("differences %v, error %v; want none", inSync.Differences, err)
+	}
+	owned := rules.Ruleset{Tables: slices.Clone(rs.Tables)}
+	owned.Tables[0].Owned = true
+	release := netnstest.OwnTable(t, ns, "delete table inet sluice\n"+owned.String())
+	prev := check(inSync.Snapshot, "changed in table inet sluice: want no owner, found flags owner")
+	for _, prev := range []compat.Snapshot{prev, {}} {
+		if result, err := b.Apply(ns, rs, prev); !nft.IsNotPermitted(err) || result.Outcome != "" {
+			t.Errorf("result %+v, error %v; want the error that the table has an owner", result, err)
+		}
+	}
+	release()
+	check(prev, "missing in the ruleset: table inet sluice")
 }

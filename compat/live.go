@@ -44,6 +44,9 @@ type Live struct {
 	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
 	// on packets is unknown. It is empty for OriginIPTablesNFT and OriginLegacy.
 	UnmodeledChains []string
+	// HasOwnedTable reports that a process owns a table of nf_tables ([nft.Snapshot]). The rules
+	// may then change without an event. It is false for OriginLegacy.
+	HasOwnedTable bool
 	// UnmodeledRoutes describes the policy rules that are not in Ruleset ([route.Unmodeled]).
 	UnmodeledRoutes []string
 	// LoopbackRoutes describes routes that send packets over the loopback interface
@@ -121,6 +124,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 			if live.LoopbackRoutes, err = route.OverLoopback(ns); err != nil {
 				return Live{}, err
 			}
+			live.HasOwnedTable = found.HasOwnedTable
 			if origin == OriginAll || origin == OriginNFT {
 				for _, c := range found.UnmodeledChains {
 					live.UnmodeledChains = append(live.UnmodeledChains, c.String())

@@ -22,12 +22,14 @@ type foundTable struct {
 
 // decodeTable decodes a table without its chains.
 func decodeTable(family rules.Family, a attributes) foundTable {
+	flags := a.Number(unix.NFTA_TABLE_FLAGS)
 	return foundTable{
 		Table: rules.Table{
 			Family: family, Name: a.Text(unix.NFTA_TABLE_NAME),
 			Comment: comment(a.Get(nftaTableUserdata)),
+			Owned:   flags&nftTableFlagOwner != 0,
 		},
-		dormant: a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0,
+		dormant: flags&unix.NFT_TABLE_F_DORMANT != 0,
 	}
 }
 

@@ -31,8 +31,8 @@ func newExpectation(t *rules.Table) *expectation {
 // reset clears the counts for another read.
 func (x *expectation) reset() { x.recognized, x.unrecognized = 0, 0 }
 
-// isMet reports whether the table that was read has exactly the expected chains and rules, and no
-// unused sets.
+// isMet reports whether the table that was read has exactly the expected chains and rules, no unused
+// sets, and no owner.
 func (x *expectation) isMet(found *foundTable) bool {
 	expected := 0
 	for i := range x.table.Chains {
@@ -42,7 +42,7 @@ func (x *expectation) isMet(found *foundTable) bool {
 			return false
 		}
 	}
-	return x.unrecognized == 0 && x.recognized == expected &&
+	return x.unrecognized == 0 && x.recognized == expected && !found.Owned &&
 		len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 

@@ -31,6 +31,9 @@ type Snapshot struct {
 	// UnmodeledChains contains the base chains that [ReadAllTables] has found and that Ruleset
 	// cannot represent completely.
 	UnmodeledChains []UnmodeledChain
+	// HasOwnedTable reports that [ReadAllTables] has found a table of any family that a process
+	// owns; see [rules.Table.Owned]. The tables may then change without a new generation.
+	HasOwnedTable bool
 	// netns is the namespace, and found contains its tables with the additional data that a plan
 	// needs.
 	netns netns.ID
@@ -38,11 +41,12 @@ type Snapshot struct {
 }
 
 // ReadSince is like [Read], but does not read again what has not changed since an earlier read.
-// generation is [Snapshot.Generation] of the earlier read, or 0 to read everything. Every change of
-// nf_tables increments the generation. If the generation has not changed, the tables are unchanged,
-// and the result has none. ReadSince returns the given routing of the earlier read without reading
-// the routing again if generation is not 0, the routing has no policy routes, and a fast check
-// confirms that it has not changed.
+// generation is [Snapshot.Generation] of the earlier read, or 0 to read everything. Every
+// transaction of nf_tables increments the generation. If the generation has not changed, the tables
+// are unchanged, and the result has none. A table that a process owns ([rules.Table.Owned]) is
+// deleted without a new generation: pass 0 if the earlier read has returned such a table. ReadSince
+// returns the given routing of the earlier read without reading the routing again if generation is
+// not 0, the routing has no policy routes, and a fast check confirms that it has not changed.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot, error) {
 	readRouting := func() (rules.Routing, error) {
 		// The fast check ignores foreign routes in the tables of policy routes.
@@ -96,7 +100,7 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 		})
 	})
 	orderChains(&r.Ruleset)
-	r.UnmodeledChains = unmodeled.chains
+	r.UnmodeledChains, r.HasOwnedTable = unmodeled.chains, unmodeled.hasOwnedTable
 	return r, err
 }
 

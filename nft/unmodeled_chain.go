@@ -45,6 +45,8 @@ func (c UnmodeledChain) String() string {
 type unmodeledChains struct {
 	dormant map[tableID]bool
 	chains  []UnmodeledChain
+	// hasOwnedTable reports that a process owns a table of any family; see [rules.Table.Owned].
+	hasOwnedTable bool
 }
 
 // A tableID identifies a table. The family is the kernel's number.
@@ -53,10 +55,12 @@ type tableID struct {
 	name   string
 }
 
-// addTable records a table of any family if the table is dormant: the kernel does not call its
-// chains.
+// addTable records a table of any family if a process owns the table, or if the table is dormant:
+// the kernel does not call its chains.
 func (u *unmodeledChains) addTable(family uint8, a attributes) {
-	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
+	flags := a.Number(unix.NFTA_TABLE_FLAGS)
+	u.hasOwnedTable = u.hasOwnedTable || flags&nftTableFlagOwner != 0
+	if flags&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
 	}
 	if u.dormant == nil {

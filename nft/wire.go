@@ -11,6 +11,7 @@ import (
 // Numbers from linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
 	nftaTableUserdata = 6
+	nftTableFlagOwner = 2
 
 	nftaHookDevs = 4
 

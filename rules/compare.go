@@ -91,6 +91,11 @@ func compareTables(want, got *Table) []Difference {
 	chainName := func(c *Chain) string { return "chain " + table + " " + c.Name }
 	diffs := compareNamed(want.Chains, got.Chains, chainName,
 		func(want, got *Chain) []Difference { return compareChains(chainName(want), want, got) })
+	if want.Owned != got.Owned {
+		diffs = append(diffs, Difference{
+			Kind: Changed, Where: "table " + table, Want: want.ownerText(), Got: got.ownerText(),
+		})
+	}
 	for _, name := range got.UnusedSets {
 		// If the rule that uses the set is missing, the missing rule is already reported.
 		if !slices.ContainsFunc(want.Sets(), func(m MatchAddr) bool { return m.Set == name }) {
@@ -100,6 +105,14 @@ func compareTables(want, got *Table) []Difference {
 		}
 	}
 	return diffs
+}
+
+// ownerText describes whether a process owns the table.
+func (t *Table) ownerText() string {
+	if t.Owned {
+		return "flags owner"
+	}
+	return "no owner"
 }
 
 // compareChains returns the differences of two chains. where describes the chain.

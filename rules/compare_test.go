@@ -77,6 +77,9 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			"changed in chain inet sluice nat-output: want type nat hook output priority -110; policy accept;, " +
 				"found type nat hook output priority -100; policy accept;",
 		}},
+		{"a table that a process owns", func(rs *rules.Ruleset) { rs.Tables[0].Owned = true }, []string{
+			"changed in table inet sluice: want no owner, found flags owner",
+		}},
 		{"another policy", inChain("nat-output", func(c *rules.Chain) {
 			c.Base.Drop = true
 		}), []string{

@@ -41,6 +41,9 @@ func (rs Ruleset) String() string {
 // print writes the table with its sets and chains.
 func (t *Table) print(b *strings.Builder) {
 	fmt.Fprintf(b, "table %s %s {\n", t.Family, Printable(t.Name))
+	if t.Owned {
+		b.WriteString("\tflags owner\n")
+	}
 	for _, set := range t.Sets() {
 		keyType := set.Family().ipName() + "_addr"
 		fmt.Fprintf(b, "\tset %s {\n\t\ttype %s\n\t\tflags interval\n", Printable(set.Set), keyType)

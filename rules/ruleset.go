@@ -59,6 +59,10 @@ type Table struct {
 	XTables bool
 	// UnusedSets are the names of sets that no rule of the table uses.
 	UnusedSets []string
+	// Owned reports that the table has nftables' flag owner: only the process that owns the table
+	// can change it. When the process ends, the kernel deletes the table without a notification and
+	// without a new generation, or clears the flag if the table also has the flag persist.
+	Owned bool
 }
 
 // Chain returns the chain with the name, or nil.

@@ -19,7 +19,10 @@ type Snapshot struct {
 	// Traced reports whether the namespace has the rules of a trace. A killed process may have left
 	// these rules.
 	Traced bool
-	legacy xtables.Digest // of the iptables-legacy tables
+	// hasOwnedTable reports that a process owns a table of nf_tables. The agent gets no event when
+	// the process ends and the kernel deletes the table.
+	hasOwnedTable bool
+	legacy        xtables.Digest // of the iptables-legacy tables
 	// loopback is the name of the loopback interface. The agent gets no event when it changes.
 	loopback string
 	// routes contains the routes over lo, and is compared if dependsOnRoutes is set. The agent gets
@@ -44,6 +47,7 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	s.Traced = slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
 		return t.Name == trace.Table && t.Family == rules.Inet || t.Chain(trace.Chain) != nil
 	})
+	s.hasOwnedTable = live.HasOwnedTable
 	s.loopback = live.LoopbackName
 	s.routes = live.LoopbackRoutes
 	s.dependsOnRoutes = reroutingStep(&live) != nil
@@ -143,9 +147,9 @@ func hasSluiceChains(t rules.Table) bool {
 // iptables-legacy tables, for which the kernel sends no events, the name of the loopback interface,
 // and the routes over it if foreign rules may route packets again. A snapshot is never valid if the
 // inspection failed or used up its budget (Exhausted), or if the namespace has the rules of a
-// trace.
+// trace or a table that a process owns.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
-	if s.Exhausted || s.Traced {
+	if s.Exhausted || s.Traced || s.hasOwnedTable {
 		return false
 	}
 	current, err := xtables.DigestTables(ns)

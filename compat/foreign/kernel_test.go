@@ -324,6 +324,18 @@ func TestSnapshotIsValidUntilTheLoopbackInterfaceIsRenamed(t *testing.T) {
 	}
 }
 
+// TestSnapshotIsNotValidWithATableThatAProcessOwns inspects tables that the kernel deletes without an
+// event when their owner ends.
+func TestSnapshotIsNotValidWithATableThatAProcessOwns(t *testing.T) {
+	for _, family := range []string{"inet", "bridge"} {
+		network, desired := redirectedPod(t, compat.BackendNFT)
+		netnstest.OwnTable(t, network.Pod, "table "+family+" own { flags owner; }")
+		if found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget); found.IsValid(network.Pod) {
+			t.Errorf("the snapshot is valid while a process owns a table of family %s", family)
+		}
+	}
+}
+
 // TestEffectOfUnreadableRulesHasLists verifies that the effect of rules that cannot be read
 // contains lists in JSON, as the schema of rules check requires.
 func TestEffectOfUnreadableRulesHasLists(t *testing.T) {
