@@ -42,6 +42,8 @@ func (o *Observation) compare(rs *rules.Ruleset, options Options) {
 			continue
 		}
 		switch {
+		case options.GroupUnknown:
+			o.NotCompared = "the group of the socket is not known"
 		case setsTrace(o.Predicted):
 			o.NotCompared = "a rule sets nftrace, after which the kernel may report no further rules"
 		case o.mayLackEvents():

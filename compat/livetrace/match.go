@@ -61,6 +61,9 @@ type Observation struct {
 type Options struct {
 	// OwnerKnown is set if the owner of the packet is known, or if it is known to have none.
 	OwnerKnown bool
+	// GroupUnknown is set if the group of the owner is a guess. A deviation from the predicted path
+	// is then no difference.
+	GroupUnknown bool
 	// Budget limits the work of the prediction.
 	Budget diff.Budget
 }

@@ -137,3 +137,34 @@ func TestPredictionIsLimited(t *testing.T) {
 		}
 	}
 }
+
+// If the group of the sender is a guess, it may be the reason for a deviation from the prediction.
+func TestDeviationWithAnUnknownGroupIsNoDifference(t *testing.T) {
+	rs := rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{{
+		Name: "out", Base: &rules.Base{Hook: rules.Output},
+		Rules: []rules.Rule{{
+			Handle: 5, Actions: []rules.Action{rules.Drop},
+			Matches: []rules.Match{rules.MatchOwner{Group: true, IDs: rules.Singles[uint32](1337)}},
+		}},
+	}}}}}
+	p := trace.Packet{Events: []trace.Event{{
+		Kind: trace.Policy, Table: "x", Chain: "out", Verdict: trace.Accept, Out: 2,
+		Header: &trace.Header{
+			Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+			Destination: netip.MustParseAddrPort("10.0.0.2:80"), Flags: rules.SYN,
+		},
+	}}}
+	packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+	packet.Owner = &rules.Owner{UID: 1337, GID: 1337}
+	for groupUnknown, want := range map[bool]string{
+		false: "", true: "the group of the socket is not known",
+	} {
+		o, ok := livetrace.Match(&rs, p, packet, livetrace.Options{
+			OwnerKnown: true, GroupUnknown: groupUnknown,
+		})
+		if !ok || o.NotCompared != want || (len(o.Differences) == 0) != groupUnknown {
+			t.Errorf("group unknown %v: matched %v, differences %q, not compared %q, want %q",
+				groupUnknown, ok, o.Differences, o.NotCompared, want)
+		}
+	}
+}

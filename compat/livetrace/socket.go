@@ -3,6 +3,7 @@ package livetrace
 import (
 	"fmt"
 	"iter"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -57,14 +58,16 @@ func (n *Namespace) Interfaces() (map[uint32]string, error) {
 type Process struct {
 	// Owner contains ids of the user namespace that owns the network namespace, as rules do.
 	Owner rules.Owner
-	PID   int
-	Name  string
+	// GroupUnknown is set if the group is unknown. Owner.GID then equals Owner.UID.
+	GroupUnknown bool
+	PID          int
+	Name         string
 	// Container is the ID of the container of the process, or "".
 	Container string
 }
 
 // Processes returns the processes that opened the connections. It omits connections whose socket is
-// closed or unknown. If no visible process has the socket open, PID is 0 and GID equals UID.
+// closed or unknown. If no visible process has the socket open, PID is 0 and the group is unknown.
 // Processes reads the sockets and the processes once for all connections. It returns no processes
 // if another user namespace owns the network namespace and /proc has no process of that user
 // namespace, because the owners are then unknown.
@@ -100,8 +103,8 @@ func (n *Namespace) Processes(connections []Connection) map[Connection]Process {
 	for c, s := range senders {
 		p := openedBy[s.INode]
 		p.Owner.UID = s.UID
-		if p.PID == 0 {
-			p.Owner.GID = s.UID
+		if p.PID == 0 || p.GroupUnknown {
+			p.Owner.GID, p.GroupUnknown = s.UID, true
 		}
 		p.Owner, _ = n.TranslateOwner(p.Owner)
 		processes[c] = p
@@ -118,11 +121,15 @@ func (n *Namespace) TranslateOwner(o rules.Owner) (rules.Owner, bool) {
 }
 
 // isSender reports whether the socket may have sent packets of the connection. The caller has
-// compared the source port.
+// compared the source port. A socket that no process can use any more, such as one in the state
+// TIME_WAIT, has the inode 0. The kernel reports the user 0 for it, whatever user opened it.
 func isSender(s *netlink.Socket, c Connection) bool {
-	local := localAddr(s)
+	if s.INode == 0 {
+		return false
+	}
+	local, peer := localAddr(s), addrOf(s.ID.Destination)
 	return (local == c.Source.Addr() || local.IsUnspecified()) &&
-		(s.ID.DestinationPort == c.Destination.Port() ||
+		(s.ID.DestinationPort == c.Destination.Port() && peer == c.Destination.Addr() ||
 			s.ID.DestinationPort == 0 && c.Protocol == rules.UDP)
 }
 
@@ -146,9 +153,12 @@ func (n *Namespace) sockets(protocol rules.Protocol) iter.Seq[*netlink.Socket] {
 }
 
 // localAddr returns the local address of the socket.
-func localAddr(s *netlink.Socket) netip.Addr {
-	local, _ := netip.AddrFromSlice(s.ID.Source)
-	return local.Unmap()
+func localAddr(s *netlink.Socket) netip.Addr { return addrOf(s.ID.Source) }
+
+// addrOf converts an address. IPv4 addresses of IPv6 sockets become IPv4 addresses.
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
 }
 
 // Listener returns the local address of a socket that receives new connections (TCP) or datagrams
@@ -195,8 +205,9 @@ func (n *Namespace) processesWithSockets(inodes map[uint32]bool) map[uint32]Proc
 }
 
 // readProcess reads the facts about the process with the /proc directory dir, except its UID. Facts
-// that cannot be read stay zero.
-func readProcess(dir string) (p Process) {
+// that cannot be read stay zero, and the group is then unknown.
+func readProcess(dir string) Process {
+	p := Process{GroupUnknown: true}
 	p.PID, _ = strconv.Atoi(filepath.Base(dir))
 	if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
 		p.Container = regexp.MustCompile(containerIDPattern).FindString(string(cgroup))
@@ -209,7 +220,7 @@ func readProcess(dir string) (p Process) {
 			p.Name = words[1]
 		case len(words) > 4 && words[0] == "Gid:":
 			if gid, err := strconv.ParseUint(words[4], 10, 32); err == nil {
-				p.Owner.GID = uint32(gid)
+				p.Owner.GID, p.GroupUnknown = uint32(gid), false
 			}
 		}
 	}

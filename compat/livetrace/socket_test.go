@@ -1,7 +1,9 @@
 package livetrace_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
@@ -104,6 +106,67 @@ func TestProcessesAreFoundBySocket(t *testing.T) {
 	}
 	if at, ok := n.Listener(rules.TCP, local.Port()); ok {
 		t.Errorf("got a TCP listener at %v, want none", at)
+	}
+	if err := os.Remove(filepath.Join(process, "status")); err != nil {
+		t.Fatal(err)
+	}
+	want = livetrace.Process{GroupUnknown: true, PID: 4711, Container: id}
+	if got := n.Processes(connections[:1]); got[connections[0]] != want {
+		t.Errorf("without the file status: got %+v, want %+v", got, want)
+	}
+}
+
+// The kernel reports the user 0 for a socket in the state TIME_WAIT, whatever user opened it.
+func TestClosedSocketHasNoProcess(t *testing.T) {
+	ns := netnstest.New(t)
+	var server, client net.Conn
+	if err := ns.Do(func() error {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = l.Close() }()
+		if client, err = net.Dial("tcp4", l.Addr().String()); err != nil {
+			return err
+		}
+		server, err = l.Accept()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := livetrace.OpenNamespace(ns, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	c := livetrace.Connection{
+		Protocol:    rules.TCP,
+		Source:      client.LocalAddr().(*net.TCPAddr).AddrPort(),
+		Destination: client.RemoteAddr().(*net.TCPAddr).AddrPort(),
+	}
+	elsewhere := c
+	elsewhere.Destination = netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), c.Destination.Port())
+	connections := []livetrace.Connection{c, elsewhere}
+	// The group is unknown, because no process is visible.
+	want := map[livetrace.Connection]livetrace.Process{c: {GroupUnknown: true}}
+	if got := n.Processes(connections); !maps.Equal(got, want) {
+		t.Errorf("connected: processes %+v, want %+v", got, want)
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The server sees the end of the connection after the client's socket has changed its state.
+	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("error %v, want the end of the connection", err)
+	}
+	if got := n.Processes(connections); len(got) > 0 {
+		t.Errorf("closed by the client: processes %+v, want none", got)
+	}
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.Processes(connections); len(got) > 0 {
+		t.Errorf("in the state TIME_WAIT: processes %+v, want none", got)
 	}
 }
 

@@ -259,6 +259,7 @@ func (t *liveTracer) findSenders(events []trace.Event) {
 		if owner != nil {
 			// The event contains the owner even if the socket is closed.
 			p.Owner, found = t.namespace.TranslateOwner(*owner)
+			p.GroupUnknown = false
 		}
 		if found {
 			t.senders[connection] = p
@@ -303,8 +304,9 @@ func (t *liveTracer) addBatch(now time.Time, b trace.Batch) error {
 		if known {
 			packet.Owner = &sender.Owner
 		}
-		o, ok, err := t.match(now, p, packet,
-			livetrace.Options{OwnerKnown: known, Budget: budget})
+		o, ok, err := t.match(now, p, packet, livetrace.Options{
+			OwnerKnown: known, GroupUnknown: sender.GroupUnknown, Budget: budget,
+		})
 		if err != nil {
 			return err
 		}
