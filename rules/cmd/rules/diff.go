@@ -224,27 +224,36 @@ func (in *inputs) setsCapture(s *system) bool {
 	})
 }
 
+// loadSides loads both sides. Flags are loaded after the other side, because a log on the other side
+// contains properties of the pod.
+func (s *system) loadSides(
+	p *parameters, specs diff.Pair[spec],
+) (left, right *diffSide, err error) {
+	if specs.Right.kind == kindFlags {
+		if left, err = s.load(p, specs.Left, specs.Right, nil); err != nil {
+			return nil, nil, err
+		}
+		right, err = s.load(p, specs.Right, specs.Left, left)
+		return left, right, err
+	}
+	right, err = s.load(p, specs.Right, specs.Left, nil)
+	if err != nil && specs.Left.isFile() {
+		_, leftErr := s.load(p, specs.Left, specs.Right, nil)
+		return nil, nil, errors.Join(leftErr, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	left, err = s.load(p, specs.Left, specs.Right, right)
+	return left, right, err
+}
+
 // diff makes and prints the decision.
 func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	budget := p.budget.From(time.Now())
-	right, err := s.load(p, specs.Right, specs.Left, nil)
-	if err != nil && specs.Left.isFile() {
-		_, leftErr := s.load(p, specs.Left, specs.Right, nil)
-		return errors.Join(leftErr, err)
-	}
+	left, right, err := s.loadSides(p, specs)
 	if err != nil {
 		return err
-	}
-	left, err := s.load(p, specs.Left, specs.Right, right)
-	if err != nil {
-		return err
-	}
-	if specs.Right.kind == kindFlags && left.logRedirect != nil {
-		// The flags on the right side are completed from the log on the left side, which was not
-		// loaded before.
-		if right, err = s.load(p, specs.Right, specs.Left, left); err != nil {
-			return err
-		}
 	}
 	families := commonFamilies(left, right)
 	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families, Budget: budget})
