@@ -188,6 +188,10 @@ func TestTheAgentAudits(t *testing.T) {
 			return strings.Contains(text, "\nsluice_install_part_ready{part=\""+part+"\"} 1\n")
 		})
 	}
+	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 200 ||
+		!strings.Contains(text, "\n[?] runtime\n    cannot determine for some pods whether the runtime called the plugin (number of pods: 1)") {
+		t.Errorf("/readyz with a pod whose sandbox is not found: %d %s, want 200 and [?] runtime", code, text)
+	}
 	l := tn.locate()
 	if l.UID != "1" || l.Decision != "redirect" || l.Backend != "nft" || l.NetNS != "" ||
 		!rules.Equal(rules.MustCompile(want), rules.MustCompile(*l.Redirect)) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -52,8 +53,9 @@ func (a *Agent) noteChain(s node.Status) {
 	a.bypass.NoteChain(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(reasons, "; "))
 }
 
-// runtimePart reports whether the runtime called the plugin for the pods that it started last. If
-// no enabled feature enters network namespaces, this is unknown.
+// runtimePart reports whether the runtime called the plugin for the pods that it started last. This
+// is unknown if no enabled feature enters network namespaces, or if some pods have not been audited
+// yet or cannot be audited.
 func (a *Agent) runtimePart() observe.Part {
 	b, bypassed := a.bypass.Current()
 	v := a.options.Settings
@@ -66,7 +68,20 @@ func (a *Agent) runtimePart() observe.Part {
 				"audit.enabled and repair.repairPods are false",
 		}}
 	}
-	return observe.Part{Name: observe.Runtime, Ready: true}
+	part := observe.Part{Name: observe.Runtime, Ready: true}
+	switch pods, listed := a.auditor.UnknownStarts(); {
+	case !listed:
+		part.Unknown, part.Reasons = true, []string{
+			"cannot determine whether the runtime calls the plugin: the node's pods have not been " +
+				"listed yet",
+		}
+	case pods > 0:
+		part.Unknown, part.Reasons = true, []string{fmt.Sprintf("cannot determine for some "+
+			"pods whether the runtime called the plugin (number of pods: %d): they have not been "+
+			"audited yet, or their network namespaces cannot be found or read; the agent's log "+
+			"names them", pods)}
+	}
+	return part
 }
 
 // isBypassed reports whether, according to the last reconciliation, the runtime uses a

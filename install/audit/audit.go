@@ -156,7 +156,7 @@ func (a *Auditor) updatePod(n cluster.Name, item podcache.Item, ok bool) {
 	p, now := a.pods[item.UID], time.Now()
 	if p == nil {
 		p = newPod()
-		p.existed = !a.listed
+		p.existed, p.startUnknownSince = !a.listed, now
 		a.pods[item.UID] = p
 	} else if !p.orphaned && p.item.ResourceVersion == item.ResourceVersion {
 		return

@@ -42,6 +42,7 @@ type auditRun struct {
 	ended         bool            // the pod is orphaned, and needs no more audits
 	effect        foreign.Verdict // of foreign rules; empty if it was not determined
 	hasCompared   bool            // the states were compared, or the pod's parameters are invalid
+	needsSandbox  bool            // the pod has started, and its sandbox must be found first
 	processorTime time.Duration   // an upper bound of the time that the audit used
 	nextAuditAt   time.Time       // time of the next audit without an event; zero for none
 }
@@ -91,6 +92,12 @@ func (a *Auditor) storeResults(r *auditRun) (removed bool) {
 	p.auditPause.beginAfter(r.processorTime, time.Now())
 	if r.hasCompared {
 		p.audited = r.now
+	}
+	switch isUnknown := r.needsSandbox || r.state == Unknown && !r.hasCompared; {
+	case !isUnknown:
+		p.startUnknownSince = time.Time{}
+	case p.startUnknownSince.IsZero():
+		p.startUnknownSince = r.now
 	}
 	if !r.nextAuditAt.IsZero() {
 		a.scheduleAudit(r.uid, r.nextAuditAt)

@@ -71,7 +71,8 @@ func (r *auditRun) requestSandbox(ctx context.Context) {
 		r.ended = true
 		return
 	}
-	if isRetried && (r.hasStarted() || r.item.PodStatus.Deleted) && !hasEnded {
+	r.needsSandbox = (r.hasStarted() || r.item.PodStatus.Deleted) && !hasEnded
+	if isRetried && r.needsSandbox {
 		r.state = Unknown
 		if missing >= errorBackoff {
 			r.logUnknownState(lookup.Err)

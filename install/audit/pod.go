@@ -46,8 +46,11 @@ type pod struct {
 	replaced bool
 	// audited is the time of the last audit that set hasCompared.
 	audited time.Time
-	sandbox *sandbox.Sandbox // nil if unknown
-	lookup  sandbox.Missing  // result of the last search for the sandbox if it was not found
+	// startUnknownSince is the time since which it is unknown whether the runtime called the plugin
+	// for the pod's sandbox. It is zero if this is known, or if the pod needs no plugin.
+	startUnknownSince time.Time
+	sandbox           *sandbox.Sandbox // nil if unknown
+	lookup            sandbox.Missing  // result of the last search for the sandbox if it was not found
 	// eventLimit limits the audits after events, and changeLimit the audits after changes of the
 	// pod.
 	eventLimit, changeLimit auditLimit

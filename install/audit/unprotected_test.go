@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/install/serve/podcache"
@@ -504,5 +505,69 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 				"the plugin could not read the pod when the pod started; ") {
 			t.Errorf("applied %d times, events %+v; want once, one event with the reason", s.applied, env.events)
 		}
+	})
+}
+
+// TestUnknownStarts checks which pods are counted because it is unknown whether the runtime called
+// the plugin for them.
+func TestUnknownStarts(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		want  string // at once, and a minute later
+		start func(*testEnv)
+	}{
+		{"no pods", "0 0", func(*testEnv) {}},
+		{"the pods have not been listed", "0 0, not listed", func(env *testEnv) { env.synced = false }},
+		{"a redirected pod", "0 0", func(env *testEnv) { env.addRedirected(meshPod("web")) }},
+		{"a pod outside the mesh", "0 0", func(env *testEnv) {
+			env.put(&decide.Pod{Metadata: decide.Metadata{Namespace: "shop", Name: "job", UID: "1"}}, running)
+		}},
+		{"no sandbox is found", "1 1", func(env *testEnv) { env.put(meshPod("web"), running) }},
+		{"the pod is starting", "0 0", func(env *testEnv) {
+			web := meshPod("web")
+			web.Status = decide.PodStatus{}
+			env.put(web, podcache.PodStatus{Phase: "Pending"})
+		}},
+		{"the rules cannot be read", "1 1", func(env *testEnv) {
+			env.addRedirected(meshPod("web")).checkErr = errors.New("no memory")
+		}},
+		{"foreign rules have an unknown effect", "0 0", func(env *testEnv) {
+			env.addRedirected(meshPod("web")).foreign = foreign.Effect{Unknown: []string{"a rule"}}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				env := startTestEnv(t, nil, row.start)
+				first, _ := env.UnknownStarts()
+				advance(time.Minute)
+				second, listed := env.UnknownStarts()
+				got := fmt.Sprint(first, second)
+				if !listed {
+					got += ", not listed"
+				}
+				if got != row.want {
+					t.Errorf("%s pods, want %s", got, row.want)
+				}
+			})
+		})
+	}
+	t.Run("a later pod", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			env := startTestEnv(t, nil)
+			env.put(meshPod("web"), running)
+			settle()
+			if n, _ := env.UnknownStarts(); n != 0 {
+				t.Errorf("a pod that has just appeared: %d pods, want 0", n)
+			}
+			advance(time.Minute)
+			if n, _ := env.UnknownStarts(); n != 1 {
+				t.Errorf("no sandbox is found within a minute: %d pods, want 1", n)
+			}
+			env.addRedirected(meshPod("web"))
+			advance(time.Second)
+			if n, _ := env.UnknownStarts(); n != 0 {
+				t.Errorf("the sandbox is found: %d pods, want 0", n)
+			}
+		})
 	})
 }
