@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"net/netip"
 	"slices"
@@ -184,6 +185,10 @@ func (r *auditRun) auditNamespace(ctx context.Context, ns Namespace) {
 	switch err := r.ensureParameters(ctx, r.pod, r.item, ns); {
 	case errors.Is(err, errNoAddress):
 		r.state, r.nextAuditAt = Unknown, r.now.Add(errorBackoff)
+		undecided := r.timeSince(&r.undecidedSince)
+		if undecided >= errorBackoff && !r.isSandboxEnding(undecided) {
+			r.logUnknownState(err)
+		}
 		return
 	case errors.As(err, new(invalidPodError)):
 		r.onInvalidPod(err)
@@ -237,11 +242,16 @@ func (r *auditRun) compare(ns Namespace) (found compat.Comparison, err error) {
 	return found, err
 }
 
+// maxADDTime is the time after which the ADD of a running pod is no longer expected to run: the
+// kubelet waits twice its --runtime-request-timeout (2 min) for a sandbox.
+const maxADDTime = 4 * time.Minute
+
 // mayADDBeRunning reports whether the pod's ADD may be running. The pod's addresses may then not be
 // assigned yet, and the pod does not count as unprotected. ADD may be running only if the sandbox
 // was found in /proc, because processes of the pod may exist before ADD ends. Other sources contain
 // a sandbox only after its ADD. If the runtime replaces the sandbox of a running pod, the pod's
-// status contains the addresses of the earlier sandbox until ADD has ended.
+// status contains the addresses of the earlier sandbox until ADD has ended. If this takes longer
+// than errorBackoff, mayADDBeRunning logs the addresses.
 func (r *auditRun) mayADDBeRunning(ns Namespace) bool {
 	if r.desired.origin != fromPod || r.sandbox.Source != sandbox.Proc {
 		return false
@@ -250,10 +260,23 @@ func (r *auditRun) mayADDBeRunning(ns Namespace) bool {
 		return true
 	}
 	addresses, err := ns.Addresses()
-	return err == nil && len(r.desired.addresses) > 0 &&
-		!slices.ContainsFunc(addresses, func(a netip.Addr) bool {
+	if err != nil || len(r.desired.addresses) == 0 ||
+		slices.ContainsFunc(addresses, func(a netip.Addr) bool {
 			return slices.Contains(r.desired.addresses, a.Unmap())
-		})
+		}) {
+		r.addressesDifferSince = time.Time{}
+		return false
+	}
+	waiting := r.timeSince(&r.addressesDifferSince)
+	if waiting >= maxADDTime {
+		return false
+	}
+	if waiting >= errorBackoff {
+		r.logUnknownState(fmt.Errorf("the addresses of its network namespace are %v, and its status "+
+			"has %v: its ADD may be running, which is expected to take at most %v", addresses,
+			r.desired.addresses, maxADDTime))
+	}
+	return true
 }
 
 // hasStarted reports whether the pod's status shows a sandbox with a network.

@@ -47,6 +47,7 @@ func (r *auditRun) sandboxExists() bool {
 // discardSandbox discards the location of the sandbox.
 func (r *auditRun) discardSandbox() {
 	r.lastEqual = lastEqual{} // the kernel may reuse the namespace's inode number
+	r.addressesDifferSince = time.Time{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pod.sandbox == r.sandbox {

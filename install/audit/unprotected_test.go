@@ -571,3 +571,60 @@ func TestUnknownStarts(t *testing.T) {
 		})
 	})
 }
+
+// TestAddressesThatNeverMatch covers running pods without a record whose ADD may seem to run for
+// ever: the sandbox was found in /proc, and the status has an address that the network namespace
+// never gets. It also covers a network namespace without an address, for which the needed rules are
+// unknown.
+func TestAddressesThatNeverMatch(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		status    string // the address in the pod's status
+		addresses []netip.Addr
+		logged    string // within a minute
+		repaired  bool
+	}{
+		{
+			"another address", "10.0.0.1",
+			[]netip.Addr{netip.MustParseAddr("10.0.0.2")},
+			"are [10.0.0.2], and its status has [10.0.0.1]", true,
+		},
+		{"no address", "10.0.0.1", nil, "are [], and its status has [10.0.0.1]", false},
+		{"no address anywhere", "", nil, "the pod's network namespace has no address", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				core, lines := observer.New(zap.WarnLevel)
+				web := meshPod("web")
+				web.Status.PodIP = row.status
+				var s *fakeNamespace
+				env := startTestEnv(t, nil, func(env *testEnv) {
+					env.options.Log = zap.New(core)
+					env.source = sandbox.Proc
+					s = env.addSandbox(web)
+					s.addresses = row.addresses
+					env.put(web, running)
+				})
+				advance(10 * time.Second)
+				if lines.Len() != 0 || s.applied != 0 {
+					t.Errorf("within 10 s: log %v, applied %d times; want nothing", lines.All(), s.applied)
+				}
+				advance(50 * time.Second)
+				if text := fmt.Sprint(lines.All()); !strings.Contains(text, row.logged) {
+					t.Errorf("within a minute: log %s, want %q", text, row.logged)
+				}
+				if s.applied != 0 {
+					t.Error("the pod is repaired while its ADD may be running")
+				}
+				advance(9 * time.Minute)
+				if got := lines.FilterMessage("a pod cannot be audited").Len(); got < 1 || got > 2 {
+					t.Errorf("%d lines in ten minutes, want 1 or 2", got)
+				}
+				want := map[bool]string{true: "1 redirected", false: "1 unknown"}[row.repaired]
+				if env.states() != want || s.applied != map[bool]int{true: 1}[row.repaired] {
+					t.Errorf("after ten minutes: %s, applied %d times; want %s", env.states(), s.applied, want)
+				}
+			})
+		})
+	}
+}
