@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"context"
-	_ "embed" // for the configuration
+	_ "embed" // for the configurations and the script
 	"errors"
 	"fmt"
 	"os"
@@ -12,16 +12,17 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
-	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 	vm "github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// Configurations of the container runtimes.
+// Configurations of the container runtimes, and the first program of the initramfs.
 var (
 	//go:embed containerd-debian.toml
 	debianContainerdConfiguration []byte
 	//go:embed crio.toml
 	crioConfiguration []byte
+	//go:embed vm_init.sh
+	vmInit []byte
 )
 
 // VMPluginDir is the directory of the CNI plugins in a virtual machine, where Debian installs them.
@@ -168,8 +169,8 @@ func writeInitramfs(file, software, files string) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	a := vm.NewInitramfs(out)
-	a.Copy("/init", 0o755, filepath.Join(software, build.VMInit))
+	a.Bytes("/init", 0o755, vmInit)
+	a.Copy("/bin/busybox", 0o755, filepath.Join(software, build.VMBusybox))
 	a.Copy("/"+build.VMModule, 0o644, filepath.Join(software, build.VMModule))
-	a.Copy(guest.ModulesFile, 0o644, filepath.Join(software, build.VMModules))
-	return errors.Join(a.Tree(guest.FilesDir, files), a.Close())
+	return errors.Join(a.Tree("/files", files), a.Close())
 }

@@ -1,29 +1,21 @@
 package build
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-
-	"github.com/ulikunitz/xz"
-
-	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
 // Files in Software.VM.
 const (
 	VMDisk    = "disk.img"
 	VMKernel  = "vmlinuz"
-	VMModule  = "virtio_blk.ko"
-	VMModules = "modules.json"
-	VMInit    = "diskinit"
+	VMModule  = "virtio_blk.ko.xz" // the driver of the disk
+	VMBusybox = "busybox"
 )
 
 // vmDiskSize is the size of the sparse disk image.
@@ -48,9 +40,8 @@ var (
 // vmComponent returns the component of a virtual machine's boot files, with additional software on
 // its disk.
 func vmComponent(name string, extra ...component) component {
-	inputs := slices.Concat([]string{
-		"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest", "../../kernels/kmod",
-	}, vmSystem.inputs, kubernetes.inputs, containers.inputs)
+	inputs := slices.Concat([]string{"vm.go"}, vmSystem.inputs, kubernetes.inputs,
+		containers.inputs)
 	for _, c := range extra {
 		inputs = append(inputs, c.inputs...)
 	}
@@ -71,12 +62,7 @@ func vmComponent(name string, extra ...component) component {
 				string(root)); err != nil {
 				return err
 			}
-			init := compilation{
-				module: "../../kernels/cmd/diskinit", packages: []string{"."},
-				flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, VMInit),
-			}
-			return errors.Join(root.installVMPrograms(ctx, s), root.copyKernel(out),
-				b.compile(ctx, init),
+			return errors.Join(root.installVMPrograms(ctx, s), root.copyBootFiles(ctx, out),
 				runIn(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0",
 					"-d", string(root), VMDisk, vmDiskSize),
 				os.RemoveAll(string(root)))
@@ -104,50 +90,20 @@ func (t tree) installVMPrograms(ctx context.Context, s *Software) error {
 	return errors.Join(errs...)
 }
 
-// copyKernel copies the kernel and the uncompressed disk driver from the tree to the directory out,
-// and writes an index of modules for diskinit there.
-func (t tree) copyKernel(out string) error {
-	kernelFile, err := t.onlyFile("boot/vmlinuz-*")
-	if err != nil {
-		return err
+// copyBootFiles copies the kernel and the files of the initramfs from the tree to the directory out.
+func (t tree) copyBootFiles(ctx context.Context, out string) error {
+	var errs []error
+	for name, pattern := range map[string]string{
+		VMKernel: "boot/vmlinuz-*", VMBusybox: "usr/bin/busybox",
+		VMModule: "usr/lib/modules/*/kernel/drivers/block/" + VMModule,
+	} {
+		file, err := t.onlyFile(pattern)
+		if err == nil {
+			err = runIn(ctx, out, "cp", file, name)
+		}
+		errs = append(errs, err)
 	}
-	kernel, err := os.ReadFile(kernelFile)
-	if err != nil {
-		return err
-	}
-	compressed, err := t.onlyFile("usr/lib/modules/*/kernel/drivers/block/" + VMModule + ".xz")
-	if err != nil {
-		return err
-	}
-	file, err := os.Open(compressed)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }()
-	uncompressed, err := xz.NewReader(file)
-	if err != nil {
-		return err
-	}
-	module, err := io.ReadAll(uncompressed)
-	if err != nil {
-		return err
-	}
-	driver, err := kmod.Describe(bytes.NewReader(module))
-	if err != nil {
-		return err
-	}
-	if len(driver.Needs) > 0 {
-		return fmt.Errorf("module %s needs other modules: %s", driver.Name,
-			strings.Join(driver.Needs, ", "))
-	}
-	driver.Path = "/" + VMModule
-	index, err := json.Marshal(kmod.Index{driver})
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(filepath.Join(out, VMKernel), kernel, 0o644),
-		os.WriteFile(filepath.Join(out, VMModule), module, 0o644),
-		os.WriteFile(filepath.Join(out, VMModules), index, 0o644))
+	return errors.Join(errs...)
 }
 
 // onlyFile returns the file that matches the pattern. It returns an error if not exactly one file

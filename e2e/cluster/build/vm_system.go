@@ -10,7 +10,7 @@ import (
 // The system of a virtual machine: release and packages, for both container runtimes.
 const (
 	vmRelease  = "trixie"
-	vmPackages = "systemd-sysv,dbus,udev,kmod,linux-image-cloud-amd64,apparmor," +
+	vmPackages = "systemd-sysv,dbus,udev,kmod,linux-image-cloud-amd64,busybox-static,apparmor," +
 		"containerd,runc,containernetworking-plugins,crun,conmon,skopeo," +
 		"openssh-server,iproute2,nftables,iptables,conntrack,ethtool,procps,mount"
 )

@@ -13,7 +13,6 @@ import (
 const (
 	PlanFile    = "/plan.json"    // the steps
 	ModulesFile = "/modules.json" // a kmod.Index
-	FilesDir    = "/files"        // files that diskinit copies to the disk
 )
 
 // A Step is a command to run.

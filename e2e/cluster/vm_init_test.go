@@ -1,13 +1,16 @@
-package main
+package cluster
 
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-func TestCopyFilesReplacesExistingFiles(t *testing.T) {
+// The function copy_files of the initramfs replaces existing files.
+func TestVMInitReplacesExistingFiles(t *testing.T) {
 	files, disk := t.TempDir(), t.TempDir()
 	target := filepath.Join(disk, "etc/kept")
 	if err := errors.Join(
@@ -20,8 +23,13 @@ func TestCopyFilesReplacesExistingFiles(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if err := copyFiles(files, disk); err != nil {
-		t.Fatal(err)
+	functions, _, found := strings.Cut(string(vmInit), "boot() {")
+	if !found {
+		t.Fatal("the script has no function boot")
+	}
+	script := functions + "\ncopy_files \"$1\" \"$2\""
+	if out, err := exec.Command("sh", "-c", script, "sh", files, disk).CombinedOutput(); err != nil {
+		t.Fatalf("copy_files: %v: %s", err, out)
 	}
 	for name, want := range map[string]string{
 		"etc/name": "new", "etc/units/link": "new", "etc/kept": "kept",
