@@ -98,7 +98,7 @@ func checkSums(t *testing.T, r *Release, names []string) {
 	t.Helper()
 	command(t, r.Out, "sha256sum", "--check", "--strict", "SHA256SUMS")
 	sums := r.read(t, "SHA256SUMS")
-	if err := Verify(&r.Key.PublicKey, sums, string(r.read(t, "SHA256SUMS.sig"))); err != nil {
+	if err := verify(&r.Key.PublicKey, sums, string(r.read(t, "SHA256SUMS.sig"))); err != nil {
 		t.Error(err)
 	}
 	for _, name := range names {
@@ -161,7 +161,7 @@ func checkSigned(t *testing.T, r *Release, ref string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := VerifyImage(&r.Key.PublicKey, signature, digest); err != nil {
+	if err := verifyImage(&r.Key.PublicKey, signature, digest); err != nil {
 		t.Errorf("%s: %v", ref, err)
 	}
 	return digest

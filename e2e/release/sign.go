@@ -50,19 +50,6 @@ func sign(key *ecdsa.PrivateKey, text []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(signature), nil
 }
 
-// Verify returns an error if the signature of the text is not valid.
-func Verify(key *ecdsa.PublicKey, text []byte, signature string) error {
-	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(signature))
-	if err != nil {
-		return fmt.Errorf("decode the signature: %w", err)
-	}
-	digest := sha256.Sum256(text)
-	if !ecdsa.VerifyASN1(key, digest[:], raw) {
-		return errors.New("the signature is not valid for this key and content")
-	}
-	return nil
-}
-
 // Media type and annotation of a cosign signature in a registry.
 const (
 	signatureType       = "application/vnd.dev.cosign.simplesigning.v1+json"
@@ -93,41 +80,6 @@ func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, err
 		Layer:       static.NewLayer(text, signatureType),
 		Annotations: map[string]string{signatureAnnotation: signature},
 	})
-}
-
-// VerifyImage returns an error if the image signature does not contain a valid signature of the
-// digest.
-func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error {
-	manifest, err := signature.Manifest()
-	if err != nil {
-		return err
-	}
-	for _, l := range manifest.Layers {
-		layer, err := signature.LayerByDigest(l.Digest)
-		if err != nil {
-			return err
-		}
-		content, err := layer.Compressed()
-		if err != nil {
-			return err
-		}
-		var text bytes.Buffer
-		_, err = text.ReadFrom(content)
-		if err := errors.Join(err, content.Close()); err != nil {
-			return err
-		}
-		if err := Verify(key, text.Bytes(), l.Annotations[signatureAnnotation]); err != nil {
-			return err
-		}
-		var signed payload.SimpleContainerImage
-		if err := json.Unmarshal(text.Bytes(), &signed); err != nil {
-			return err
-		}
-		if signed.Critical.Image.DockerManifestDigest == digest {
-			return nil
-		}
-	}
-	return fmt.Errorf("no signature of %s", digest)
 }
 
 // addSignatures writes the signatures of the image and the chart as OCI layouts.
