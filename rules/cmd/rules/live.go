@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -14,47 +16,64 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	if !p.live {
 		return s.compile(p)
 	}
-	var live rules.Ruleset
-	err := p.inNamespace(func(ns *netns.NS) (err error) {
-		live, err = s.readLive(ns, compat.BackendName(p.Backend))
+	live, warnings, err := p.readLive()
+	new(repeatedWarnings).print(s, warnings)
+	return live, err
+}
+
+// readLive reads the rules in the namespace of the parameters, and returns them with warnings.
+func (p *parameters) readLive() (live rules.Ruleset, warnings []string, err error) {
+	err = p.inNamespace(func(ns *netns.NS) (err error) {
+		live, warnings, err = readLive(ns, compat.BackendName(p.Backend))
 		return systemError(err)
 	})
-	return live, err
+	return live, warnings, err
 }
 
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
 // in which packets traverse them. If both are wanted and the rules of iptables-legacy cannot be
-// read, it warns and returns the rules of nf_tables.
-func (s *system) readLive(ns *netns.NS, name compat.BackendName) (rules.Ruleset, error) {
+// read, it returns the rules of nf_tables and a warning. It also returns warnings about rules that
+// the model does not contain.
+func readLive(
+	ns *netns.NS, name compat.BackendName,
+) (found rules.Ruleset, warnings []string, err error) {
 	origin := compat.OriginAll
 	switch name {
 	case compat.BackendNFT:
-		return nft.ReadAll(ns)
+		found, err = nft.ReadAll(ns)
+		return found, nil, err
 	case compat.BackendLegacy:
 		origin = compat.OriginLegacy
 	}
 	live, err := compat.ReadLive(ns, origin)
 	if err != nil && name == compat.BackendAuto {
 		if tables, nftErr := nft.ReadAll(ns); nftErr == nil {
-			s.warn("rules of iptables-legacy, if there are any, are left out: %s",
-				strings.ReplaceAll(err.Error(), "\n", "; "))
-			return tables, nil
+			return tables, []string{"rules of iptables-legacy, if there are any, are left out: " +
+				strings.ReplaceAll(err.Error(), "\n", "; ")}, nil
 		}
 	}
 	if err != nil {
-		return rules.Ruleset{}, err
+		return rules.Ruleset{}, nil, err
 	}
 	for _, a := range live.Ambiguous {
-		s.warn("%s: the order in the kernel may differ from the order here", a)
+		warnings = append(warnings,
+			fmt.Sprintf("%s: the order in the kernel may differ from the order here", a))
 	}
-	for _, text := range live.UnmodeledChains {
-		s.warn("left out: %s", text)
+	for _, text := range slices.Concat(live.UnmodeledChains, live.UnmodeledRoutes) {
+		warnings = append(warnings, "left out: "+text)
 	}
-	for _, text := range live.UnmodeledRoutes {
-		s.warn("left out: %s", text)
+	return live.Ruleset, append(warnings, live.UndecidedEffects()...), nil
+}
+
+// repeatedWarnings are the warnings of a reading that is repeated.
+type repeatedWarnings struct{ last []string }
+
+// print prints the warnings that the previous reading did not have.
+func (w *repeatedWarnings) print(s *system, warnings []string) {
+	for _, text := range warnings {
+		if !slices.Contains(w.last, text) {
+			s.warn("%s", text)
+		}
 	}
-	for _, text := range live.UndecidedEffects() {
-		s.warn("%s", text)
-	}
-	return live.Ruleset, nil
+	w.last = warnings
 }

@@ -89,6 +89,7 @@ type liveTracer struct {
 	namespace *livetrace.Namespace
 	source    traceSource
 	ruleset   rules.Ruleset
+	warnings  repeatedWarnings // about the ruleset
 	// staleSince is when the first change of the live ruleset after its last reading was noticed;
 	// zero if there was none.
 	staleSince time.Time
@@ -230,9 +231,10 @@ func namespaceName(ns *netns.NS) string {
 
 // readRuleset reads the live ruleset.
 func (t *liveTracer) readRuleset() error {
-	live, err := t.s.readLive(t.ns, compat.BackendAuto)
+	live, warnings, err := readLive(t.ns, compat.BackendAuto)
 	if err == nil {
 		t.ruleset, t.staleSince = live, time.Time{}
+		t.warnings.print(t.s, warnings)
 	}
 	return err
 }

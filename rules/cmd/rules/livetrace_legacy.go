@@ -20,7 +20,7 @@ type legacyWatcher struct {
 	disabled bool      // the digest could not be read
 }
 
-// start reads the digest of the rules. It ignores an error, because [system.readLive] reports that
+// start reads the digest of the rules. It ignores an error, because [readLive] reports that
 // it cannot read the rules.
 func (w *legacyWatcher) start(ns *netns.NS) {
 	digest, err := xtables.DigestTables(ns)

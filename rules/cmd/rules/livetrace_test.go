@@ -81,6 +81,22 @@ func startTrace(t *testing.T, ns *netns.NS, args ...string) (lines *bufio.Scanne
 	}
 }
 
+// A trace reads the rules again when they change. It repeats no warning about them.
+func TestTraceDoesNotRepeatWarnings(t *testing.T) {
+	ns := netnstest.New(t)
+	within(t, ns, "ip", "rule", "add", "priority", "7", "fwmark", "5", "lookup", "100")
+	s, errs := testSystem()
+	tracer := liveTracer{s: s, ns: ns}
+	for range 3 {
+		if err := tracer.readRuleset(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(errs.String(), "left out: ip -4 rule priority 7"); n != 1 {
+		t.Errorf("got %q, want one warning about the policy rule", errs)
+	}
+}
+
 func TestTraceOfRealConnections(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())

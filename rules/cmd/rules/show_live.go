@@ -19,11 +19,12 @@ import (
 type liveView struct {
 	s     *system
 	exact bool
-	read  func() (rules.Ruleset, error)
+	read  func() (live rules.Ruleset, warnings []string, err error)
 	// before contains the counters of the last reading, by rule. lastTime is the time of the last
 	// reading.
 	before   map[ruleKey]rules.Hits
 	lastTime time.Time
+	warnings repeatedWarnings
 }
 
 // A ruleKey identifies a rule across readings: the nth rule with the text in the chain, from 0.
@@ -34,9 +35,7 @@ type ruleKey struct {
 
 // showLive prints the live rules once, or with --watch repeatedly until a signal.
 func (s *system) showLive(p *parameters) error {
-	v := liveView{
-		s: s, exact: p.exact, read: func() (rules.Ruleset, error) { return s.rulesetOf(p) },
-	}
+	v := liveView{s: s, exact: p.exact, read: p.readLive}
 	if p.watch == 0 {
 		return v.print(time.Time{})
 	}
@@ -63,46 +62,58 @@ func (v *liveView) watch(ctx context.Context, now time.Time, ticks <-chan time.T
 
 // print reads and prints the rules. The time is zero without --watch.
 func (v *liveView) print(now time.Time) error {
-	live, err := v.read()
+	live, warnings, err := v.read()
 	if err != nil {
 		return err
 	}
-	if v.lastTime.IsZero() {
-		v.s.warnOfCounters(&live)
+	warnings = append(warnings, countersWarnings(&live)...)
+	isScreen := !now.IsZero() && bool(v.s.color) && !v.s.json
+	if !isScreen {
+		v.warnings.print(v.s, warnings)
 	}
-	lines := v.text(&live, now)
-	d := rulesetDocumentOf(live)
-	d.addCounters(&live)
-	if now.IsZero() {
-		return v.s.print(lines, d)
-	}
-	v.lastTime = now
 	if v.s.json {
+		d := rulesetDocumentOf(live)
+		d.addCounters(&live)
+		if now.IsZero() {
+			return v.s.print("", d)
+		}
 		d.Time = now.UTC().Format(time.RFC3339Nano)
 		return v.s.printLine(d)
 	}
-	if v.s.color {
+	lines := v.text(&live, now)
+	if now.IsZero() {
+		return v.s.printText(lines)
+	}
+	v.lastTime = now
+	lines = now.Format(time.RFC3339) + "\n" + lines + "\n"
+	if isScreen {
 		const clearTerminal = "\x1b[H\x1b[2J"
 		if _, err := io.WriteString(v.s.stdout, clearTerminal); err != nil {
 			return systemError(err)
 		}
+		// On stderr, the next clearing of the terminal would remove them.
+		for _, text := range warnings {
+			lines += "warning: " + rules.Printable(text) + "\n"
+		}
 	}
-	return v.s.print(now.Format(time.RFC3339)+"\n"+lines+"\n", d)
+	return v.s.printText(lines)
 }
 
-// warnOfCounters warns if Sluice's rules have no counters.
-func (s *system) warnOfCounters(live *rules.Ruleset) {
+// countersWarnings returns a warning if Sluice's rules have no counters.
+func countersWarnings(live *rules.Ruleset) []string {
+	var warnings []string
 	for i := range live.Tables {
 		t := &live.Tables[i]
 		if t.Name != rules.TableName || t.Family != rules.Inet {
 			continue
 		}
 		if own := (rules.Ruleset{Tables: []rules.Table{*t}}); !own.HasCounters() {
-			s.warn("the rules of table %s %s have no counters; rules apply --counters, "+
-				"the chart value counters or the annotation sluice-mesh.github.io/counters "+
-				"of the pod adds them", t.Family, t.Name)
+			warnings = append(warnings, fmt.Sprintf("the rules of table %s %s have no counters; "+
+				"rules apply --counters, the chart value counters or the annotation "+
+				"sluice-mesh.github.io/counters of the pod adds them", t.Family, t.Name))
 		}
 	}
+	return warnings
 }
 
 // text returns the chains in the form of iptables -vnL, and then the routing. The line of a rule
@@ -140,13 +151,12 @@ func (v *liveView) writeChain(
 	}
 	hasRates := v.before != nil
 	fmt.Fprintf(b, "\n%s rule\n", v.columns("pkts", "bytes", "pkts/s", hasRates))
+	same := map[string]int{} // the number of rules with the text
 	for i := range c.Rules {
 		r := &c.Rules[i]
 		line := rules.Printable(ruleText(r))
-		key := ruleKey{table: table, chain: c.Name, text: line}
-		for _, seen := after[key]; seen; _, seen = after[key] {
-			key.n++
-		}
+		key := ruleKey{table: table, chain: c.Name, text: line, n: same[line]}
+		same[line]++
 		after[key] = r.Hits
 		packets, bytes, rate := "-", "-", "-"
 		if r.Counts() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/internal/color"
 )
 
 func TestCountersAreFormattedAsByIptables(t *testing.T) {
@@ -48,14 +50,14 @@ func TestWatchPrintsRates(t *testing.T) {
 	s, _ := testSystem()
 	var out strings.Builder
 	s.stdout = &out
-	v := liveView{s: s, read: func() (rules.Ruleset, error) {
+	v := liveView{s: s, read: func() (rules.Ruleset, []string, error) {
 		next := readings[0]
 		if readings = readings[1:]; len(readings) == 0 {
 			cancel()
 		} else {
 			ticks <- start.Add(5 * time.Second)
 		}
-		return next, nil
+		return next, nil, nil
 	}}
 	if err := v.watch(ctx, start, ticks); err != nil {
 		t.Fatal(err)
@@ -79,6 +81,70 @@ Chain inet t c
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// Warnings are printed when they begin. On a terminal, which each output clears, they are part of the
+// output.
+func TestWatchPrintsWarnings(t *testing.T) {
+	start := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	const clearTerminal = "\x1b[H\x1b[2J"
+	for _, row := range []struct {
+		name                   string
+		isTerminal             bool
+		wantOutput, wantErrors string
+	}{
+		{
+			"a file", false,
+			"2026-11-25T12:00:00Z\n\n" + "2026-11-25T12:00:01Z\n\n" + "2026-11-25T12:00:02Z\n\n",
+			"rules: warning: first\nrules: warning: second\n",
+		},
+		{
+			"a terminal", true,
+			clearTerminal + "2026-11-25T12:00:00Z\n\nwarning: first\n" +
+				clearTerminal + "2026-11-25T12:00:01Z\n\nwarning: first\nwarning: second\n" +
+				clearTerminal + "2026-11-25T12:00:02Z\n\nwarning: second\n",
+			"",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s, errs := testSystem()
+			var out strings.Builder
+			s.stdout, s.color = &out, color.Painter(row.isTerminal)
+			warnings := [][]string{{"first"}, {"first", "second"}, {"second"}}
+			v := liveView{s: s, read: func() (rules.Ruleset, []string, error) {
+				next := warnings[0]
+				warnings = warnings[1:]
+				return rules.Ruleset{}, next, nil
+			}}
+			for i := range len(warnings) {
+				if err := v.print(start.Add(time.Duration(i) * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if out.String() != row.wantOutput || errs.String() != row.wantErrors {
+				t.Errorf("got %q, and on stderr %q; want %q and %q", out.String(), errs.String(),
+					row.wantOutput, row.wantErrors)
+			}
+		})
+	}
+}
+
+// A pod can add many identical rules. Quadratic work would exceed the time limit of the tests.
+func TestManyIdenticalRulesAreShown(t *testing.T) {
+	const count = 200_000
+	c := rules.Chain{Name: "c", Rules: slices.Repeat([]rules.Rule{
+		{Actions: []rules.Action{rules.Count{}}},
+	}, count)}
+	c.Rules[count-1].Hits.Packets = 7
+	live := rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{c}}}}
+	v := new(liveView)
+	if n := strings.Count(v.text(&live, time.Time{}), "\n"); n != count+2 {
+		t.Errorf("%d lines, want %d", n, count+2)
+	}
+	last := ruleKey{table: "inet t", chain: "c", n: count - 1}
+	if n := v.before[last].Packets; n != 7 {
+		t.Errorf("the last rule has counted %d packets, want 7", n)
 	}
 }
 
