@@ -90,7 +90,7 @@ func FuzzDiscover(f *testing.F) {
 		if _, err := libcni.NetworkConfFromBytes(choice.List.Bytes()); err != nil {
 			t.Fatalf("libcni rejects %s: %v", choice.List.Bytes(), err)
 		}
-		delegation := choice.Delegates(choice, "sluice-cni")
+		delegation := choice.Delegates(choice, "/x", "sluice-cni")
 		if chain.IsMultus(choice.List.Plugins[0].Type) == (delegation == chain.NoDelegation) {
 			t.Fatalf("delegation %q of %s; want a delegation if and only if the first plugin is Multus",
 				delegation, choice.List.Bytes())

@@ -1,9 +1,9 @@
 package chain
 
 import (
+	"cmp"
 	"encoding/json"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -20,7 +20,7 @@ const (
 	// contains the plugin.
 	Followed Delegation = "delegates to it"
 	// Unclear: it cannot be determined which configuration Multus runs; the network may be a
-	// NetworkAttachmentDefinition.
+	// NetworkAttachmentDefinition, or in another directory.
 	Unclear Delegation = "delegates to a network that is not seen here"
 	// Elsewhere: Multus runs a third configuration.
 	Elsewhere Delegation = "delegates to another configuration"
@@ -32,39 +32,51 @@ const (
 // the daemon of Multus.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
-// Delegates returns how c delegates to the other configuration, which contains the plugin. See
-// "clusterNetwork" and "delegates" in Multus' configuration reference; Multus ignores delegates if
-// clusterNetwork is set.
-func (c Choice) Delegates(to Choice, plugin string) Delegation {
+// defaultMultusConfDir is Multus' default of confDir.
+const defaultMultusConfDir = "/etc/cni/multus/net.d"
+
+// Delegates returns how c delegates to the other configuration, which contains the plugin. Both are
+// in the directory dir of the node. See "clusterNetwork" and "delegates" in Multus' configuration
+// reference: Multus ignores delegates if clusterNetwork is set. A clusterNetwork with a slash is the
+// path of a file or of a directory. Another one is the name of a NetworkAttachmentDefinition or, if
+// there is none, the name of a network in the directory confDir.
+func (c Choice) Delegates(to Choice, dir, plugin string) Delegation {
 	multus := c.List.Plugins[0]
 	if !IsMultus(multus.Type) {
 		return NoDelegation
 	}
 	var fields struct {
 		ClusterNetwork string
+		ConfDir        string
 		Delegates      []json.RawMessage
 	}
 	if err := json.Unmarshal(multus.Raw, &fields); err != nil {
 		return Unclear
 	}
-	network := fields.ClusterNetwork
-	base := filepath.Base(network)
+	network, base := fields.ClusterNetwork, filepath.Base(fields.ClusterNetwork)
 	switch {
 	case network == "" && len(fields.Delegates) == 0:
 		return Unclear
 	case network == "":
 		return inspectCopy(fields.Delegates[0], plugin)
-	// The network is a directory, or a NetworkAttachmentDefinition with its namespace.
-	case strings.Contains(network, "/") && !IsConfiguration(base):
-		return Unclear
-	case slices.Contains([]string{
-		to.Name, strings.TrimSuffix(to.Name, filepath.Ext(to.Name)), to.List.Name,
-	}, base):
-		return Followed
-	case IsConfiguration(base):
+	case !strings.Contains(network, "/"):
+		confDir := cmp.Or(fields.ConfDir, defaultMultusConfDir)
+		if network == to.List.Name && isNodeDir(confDir, dir) {
+			return Followed
+		}
+	case IsConfiguration(base) && base != to.Name:
 		return Elsewhere
+	case IsConfiguration(base) && isNodeDir(filepath.Dir(network), dir):
+		return Followed
 	}
 	return Unclear
+}
+
+// isNodeDir reports whether path is the directory dir of the node, or this directory as the daemon
+// of Multus sees it, whose container has the node's directories below /host.
+func isNodeDir(path, dir string) bool {
+	path = filepath.Clean(path)
+	return dir != "" && (path == filepath.Clean(dir) || path == filepath.Join("/host", dir))
 }
 
 // inspectCopy returns Followed if the first delegate, which is the network of each pod, contains

@@ -21,11 +21,33 @@ func TestMultusDelegates(t *testing.T) {
 			`"type":"multus-shim","clusterNetwork":"/host/etc/cni/net.d/10-calico.conflist"`,
 			chain.Followed,
 		},
-		"the file, named without its extension": {
-			`"type":"multus","clusterNetwork":"10-calico"`, chain.Followed,
+		"the file, named by its path, without the daemon": {
+			`"type":"multus","clusterNetwork":"/etc/cni//net.d/10-calico.conflist"`, chain.Followed,
+		},
+		"a file of the same name in another directory": {
+			`"type":"multus","clusterNetwork":"/etc/cni/multus/net.d/10-calico.conflist"`,
+			chain.Unclear,
+		},
+		"a file of the same name in a directory that is relative": {
+			`"type":"multus","clusterNetwork":"net.d/10-calico.conflist"`, chain.Unclear,
+		},
+		"the file, named without its directory and extension": {
+			`"type":"multus","confDir":"/etc/cni/net.d","clusterNetwork":"10-calico"`, chain.Unclear,
+		},
+		"the file, named without its directory": {
+			`"type":"multus","confDir":"/etc/cni/net.d","clusterNetwork":"10-calico.conflist"`,
+			chain.Unclear,
 		},
 		"the network, named by its name": {
-			`"type":"multus","clusterNetwork":"k8s-pod-network"`, chain.Followed,
+			`"type":"multus","confDir":"/etc/cni/net.d/","clusterNetwork":"k8s-pod-network"`,
+			chain.Followed,
+		},
+		"the network, named by its name, as the daemon sees it": {
+			`"type":"multus-shim","confDir":"/host/etc/cni/net.d","clusterNetwork":"k8s-pod-network"`,
+			chain.Followed,
+		},
+		"a network of the same name in the default directory": {
+			`"type":"multus","clusterNetwork":"k8s-pod-network"`, chain.Unclear,
 		},
 		"another file": {
 			`"type":"multus","clusterNetwork":"/etc/cni/net.d/20-flannel.conflist"`,
@@ -55,14 +77,14 @@ func TestMultusDelegates(t *testing.T) {
 			`"type":"multus","delegates":[` + calico + `,` + with + `]`, chain.Copied,
 		},
 		"a copy that is ignored because of a name": {
-			`"type":"multus","clusterNetwork":"10-calico","delegates":[` + calico + `]`,
-			chain.Followed,
+			`"type":"multus","clusterNetwork":"macvlan","delegates":[` + calico + `]`,
+			chain.Unclear,
 		},
 		"an invalid copy": {
 			`"type":"multus","delegates":[1]`, chain.Copied,
 		},
 		"a list with plugins after Multus": {
-			`"type":"multus-shim","clusterNetwork":"/x/10-calico.conflist"},{"type":"tuning"`,
+			`"type":"multus-shim","clusterNetwork":"/host/etc/cni/net.d/10-calico.conflist"},{"type":"tuning"`,
 			chain.Followed,
 		},
 	} {
@@ -81,7 +103,7 @@ func TestMultusDelegates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := first.Delegates(named, "sluice-cni"); got != row.want {
+			if got := first.Delegates(named, "/etc/cni/net.d", "sluice-cni"); got != row.want {
 				t.Errorf("delegation %q, want %q", got, row.want)
 			}
 		})

@@ -73,7 +73,7 @@ func (h *history) checkPluginIsUsed(state node.State) {
 	if err != nil || !named.List.Has("sluice-cni") {
 		h.t.Fatalf("no problem is blocking, but the plugin is not in %s: error %v, problems %v", state.Primary, err, state.Problems)
 	}
-	if d := first.Delegates(named, "sluice-cni"); d != chain.Followed && d != chain.Unclear {
+	if d := first.Delegates(named, h.settings.NodeCNIConfDir, "sluice-cni"); d != chain.Followed && d != chain.Unclear {
 		h.t.Fatalf("no problem is blocking, but the first file %s lacks the plugin; problems %v", first.Name, state.Problems)
 	}
 }

@@ -184,7 +184,7 @@ func (p *planner) updatePrimary(files []chain.File, chosen chain.Choice) {
 // may have no redirection. But first may delegate to the named configuration through the API server
 // or another directory, and with a blocking problem such a node would never become ready.
 func (p *planner) reportNotInUse(named, first chain.Choice) {
-	delegation := first.Delegates(named, p.Type)
+	delegation := first.Delegates(named, p.NodeCNIConfDir, p.Type)
 	switch {
 	case delegation == chain.Followed:
 	case delegation == chain.Unclear, first.List.Has(p.Type):

@@ -63,10 +63,21 @@ func TestInstall(t *testing.T) {
 				"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni",
 			},
 		},
+		"the configured list gets the plugin if Multus, which sorts first, delegates to a file elsewhere": {
+			settings: named("20-b.conflist"),
+			before: map[string]string{
+				"00-multus.conf": multus(`"clusterNetwork":"/etc/cni/multus/net.d/20-b.conflist"`),
+				"20-b.conflist":  list("calico"),
+			},
+			after: map[string]string{
+				"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni",
+			},
+			reasons: []node.Reason{node.ConfigurationNotInUse},
+		},
 		"no pod uses the configured list if Multus, which sorts first, delegates to another list": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
-				"00-multus.conf": multus(`"clusterNetwork":"30-c.conflist"`),
+				"00-multus.conf": multus(`"clusterNetwork":"/etc/cni/net.d/30-c.conflist"`),
 				"20-b.conflist":  list("calico"),
 			},
 			after: map[string]string{

@@ -61,8 +61,9 @@ func testNodeIn(t testing.TB, dir string) *testNode {
 	tn := &testNode{t: t, dir: dir}
 	tn.settings = node.Settings{
 		CNIBinDir: tn.path("bin"), CNIConfDir: tn.path("conf"), StateDir: tn.path("state"),
-		ResultDirs: []string{tn.path("results")},
-		Chained:    true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
+		NodeCNIConfDir: "/etc/cni/net.d",
+		ResultDirs:     []string{tn.path("results")},
+		Chained:        true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
 		Binaries:       map[string]string{"sluice-cni": tn.path("image", "v1")},
 		Noop:           tn.path("image", "noop"),
 		AgentNamespace: "istio-system", AgentDaemonSet: "sluice-node",

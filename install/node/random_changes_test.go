@@ -37,7 +37,7 @@ func newHistory(t *rapid.T) *history {
 		},
 		settings: node.Settings{
 			CNIBinDir: "/bin", CNIConfDir: "/conf", StateDir: "/state", Chained: true,
-			Type: "sluice-cni", Element: json.RawMessage(elementV1),
+			NodeCNIConfDir: "/etc/cni/net.d", Type: "sluice-cni", Element: json.RawMessage(elementV1),
 			Binaries: map[string]string{"sluice-cni": "x"},
 		}.WithDefaults(),
 	}

@@ -38,7 +38,7 @@ type Settings struct {
 	// problem if the other file is a configuration of Multus that delegates to the named file. The
 	// problem is not blocking if the other file contains the plugin, or if the agent cannot
 	// determine to which configuration Multus delegates (no clusterNetwork and no delegates, a
-	// NetworkAttachmentDefinition, a directory).
+	// NetworkAttachmentDefinition, a directory, a file or a network in another directory).
 	//
 	// Without Chained, CNIConfFileName is the name of the stand-alone configuration
 	// (YYY-sluice-cni.conf), and must not end in .conflist.
