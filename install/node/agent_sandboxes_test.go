@@ -84,6 +84,9 @@ func TestLeftoverGivesTheReasons(t *testing.T) {
 			"it is unknown whether sandboxes need it for their removal (permission denied)": {
 			Path: "/bin/x", ReferencesErr: os.ErrPermission, Noop: true,
 		},
+		"/bin/x is kept because it is unknown whether a configuration names it (permission denied)": {
+			Path: "/bin/x", UnreadErr: os.ErrPermission,
+		},
 	} {
 		if got := l.String(); got != want {
 			t.Errorf("%+v: got  %s\nwant %s", l, got, want)

@@ -117,22 +117,27 @@ func (r cachedResult) pod() (namespace, name string) {
 }
 
 // mentionedBy returns, by type of plugin, the path of the first configuration in a directory that
-// names the plugin anywhere. The result is empty if the directory does not exist.
-func mentionedBy(dir string) (map[string]string, error) {
+// names the plugin anywhere. unread is the error of the first configuration that cannot be read, and
+// may name any plugin. The map is empty if the directory does not exist.
+func mentionedBy(dir string) (first map[string]string, unread, err error) {
 	files, _, err := readConfigurations(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find configurations that name the plugins: %w", err)
+		return nil, nil, fmt.Errorf("find configurations that name the plugins: %w", err)
 	}
-	first := map[string]string{}
+	first = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := filepath.Join(dir, name)
+		if err := files[name].Err; err != nil && unread == nil {
+			unread = fmt.Errorf("%s: %w", path, err)
+		}
 		for _, plugin := range chain.Mentions(files[name].Data) {
 			if first[plugin] == "" {
-				first[plugin] = filepath.Join(dir, name)
+				first[plugin] = path
 			}
 		}
 	}
-	return first, nil
+	return first, unread, nil
 }

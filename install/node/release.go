@@ -12,7 +12,7 @@ import (
 // Released returns the state of the configuration directory without Sluice. Files that the agent
 // created are removed, unless another program has replaced their content. Edited files that no other
 // program has changed get their original bytes; other files keep their current bytes without
-// Sluice's element. Plugins that Sluice's plugin replaced are inserted again if their executable
+// Sluice's element. Files that cannot be read, and their journal entries, do not change. Plugins that Sluice's plugin replaced are inserted again if their executable
 // exists, and otherwise left out.
 func Released(s Settings, f Actual) State {
 	var state State
@@ -35,9 +35,14 @@ func release(s Settings, f Actual, name string) []Target {
 	t := Target{
 		Name: name, Current: file.Data, Content: file.Data, Mode: file.Mode, Forget: hasEntry,
 	}
-	if !exists || file.Err != nil {
+	switch {
+	case file.Err != nil:
+		// The file stays as it is, and so does its journal entry: the file may still contain the
+		// plugin, and its original content is needed as soon as it can be read.
+		return nil
+	case !exists:
 		t.Current, t.Content = nil, nil
-		return []Target{t} // a file that was removed, or cannot be read, stays as it is
+		return []Target{t}
 	}
 	unchanged, hasPlugin := hasEntry && e.WrittenByAgent(file.Data), f.hasPlugin(name, s.Type)
 	switch {
@@ -48,7 +53,9 @@ func release(s Settings, f Actual, name string) []Target {
 	case hasEntry && e.Kind == journal.Edited && unchanged:
 		t.Content = reinsertReplaced(f, removeTypes(e.Original, typesWithoutExecutable(s, f)), e)
 		t.Mode = e.Mode
-	case hasEntry && e.Kind == journal.Created, name == s.IstioOwnedCNIConfigFileName,
+	case hasEntry && e.Kind == journal.Created,
+		// The journal was lost. With an entry of another kind, the file belongs to another program.
+		!hasEntry && name == s.IstioOwnedCNIConfigFileName,
 		filepath.Ext(name) != ".conflist":
 		t.Content = nil
 	default:

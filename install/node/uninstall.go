@@ -24,7 +24,7 @@ type Report struct {
 }
 
 // A Leftover is an executable that remains because sandboxes need it, or may need it, for their
-// removal, or because a foreign configuration names it. A later Uninstall removes it when nothing
+// removal, or because a foreign configuration names it, or may name it. A later Uninstall removes it when nothing
 // names it.
 type Leftover struct {
 	Path string
@@ -40,6 +40,9 @@ type Leftover struct {
 	// NamedBy is the path of the first configuration that names the executable, such as a copy that
 	// Multus made; empty if no configuration names the executable.
 	NamedBy string
+	// UnreadErr is the error if a configuration cannot be read, so that it is unknown whether it
+	// names the executable.
+	UnreadErr error
 	// Noop is set if the executable was replaced with the no-op executable, whose ADD fails and
 	// whose other commands succeed.
 	Noop bool
@@ -56,6 +59,10 @@ func (l Leftover) String() string {
 	}
 	if l.NamedBy != "" {
 		reasons = append(reasons, fmt.Sprintf("%s names it", l.NamedBy))
+	}
+	if l.UnreadErr != nil {
+		reasons = append(reasons,
+			fmt.Sprintf("it is unknown whether a configuration names it (%v)", l.UnreadErr))
 	}
 	text := l.Path
 	if l.Noop {
@@ -98,8 +105,8 @@ const (
 // Uninstall removes the plugin from the configurations, and then removes the executables that no
 // cached result of a runtime and no configuration names. It waits until no cached result names the
 // plugin, but at most for the timeout, and not for the sandboxes of the agent's pods, which end
-// after the agent. Executables that are still named, or that cached results may name because these
-// cannot be read, are replaced with the no-op executable if [Settings.Noop] is set, and the journal
+// after the agent. Executables that are still named, or that a cached result or a configuration may
+// name because it cannot be read, are replaced with the no-op executable if [Settings.Noop] is set, and the journal
 // is kept until nothing is left. Uninstall may be repeated, even after a kill. The error wraps
 // [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, timeout time.Duration) (Report, error) {
@@ -193,12 +200,13 @@ func waitUntilUnreferenced(
 }
 
 // removeExecutables removes Sluice's executables. Executables that are still named, or may be named
-// because referencesErr is not nil, are replaced with the no-op executable if there is one.
+// because referencesErr is not nil or a configuration cannot be read, are replaced with the no-op
+// executable if there is one.
 func (n *Node) removeExecutables(
 	s Settings, j *journal.Journal, references map[string]ReferenceCount, referencesErr error,
 	report *Report,
 ) error {
-	namedBy, err := mentionedBy(s.CNIConfDir)
+	namedBy, unreadErr, err := mentionedBy(s.CNIConfDir)
 	if err != nil {
 		return err
 	}
@@ -211,7 +219,8 @@ func (n *Node) removeExecutables(
 		if referencesErr == nil {
 			count = references[name]
 		}
-		isNeeded := referencesErr != nil || count.Sandboxes > 0 || namedBy[name] != ""
+		isNeeded := referencesErr != nil || count.Sandboxes > 0 || namedBy[name] != "" ||
+			unreadErr != nil
 		if isNeeded && n.executables.exists(name) {
 			isNoop := slices.Contains(noops, name)
 			if !isNoop && s.Noop != "" {
@@ -224,7 +233,8 @@ func (n *Node) removeExecutables(
 			}
 			report.Left = append(report.Left, Leftover{
 				Path: path, References: count.Sandboxes, AgentPods: count.AgentPods,
-				ReferencesErr: referencesErr, NamedBy: namedBy[name], Noop: isNoop,
+				ReferencesErr: referencesErr, NamedBy: namedBy[name], UnreadErr: unreadErr,
+				Noop: isNoop,
 			})
 			continue
 		}

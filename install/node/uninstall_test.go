@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -63,6 +64,13 @@ func TestUninstallRemovesOnlyTheElementOfSluice(t *testing.T) {
 				tn.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "calico"},
+		},
+		"a foreign list with the name of the owned configuration was edited": {
+			before: map[string]string{"conf/02-istio-cni.conflist": list("calico")},
+			do: func(tn *testNode) {
+				tn.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni"))
+			},
+			want: map[string]string{"02-istio-cni.conflist": "calico tuning"},
 		},
 		"the owned configuration became foreign": {
 			settings: owned,
@@ -228,6 +236,35 @@ func TestExecutableIsKeptIfTheCachedResultsCannotBeRead(t *testing.T) {
 		t.Errorf("without sandboxes: %+v, want no leftover", report)
 	}
 	tn.wantRestored(before)
+}
+
+// TestExecutableIsKeptIfAConfigurationCannotBeRead covers a link that the runtime can follow, but
+// the agent's container cannot: the target still contains the plugin.
+func TestExecutableIsKeptIfAConfigurationCannotBeRead(t *testing.T) {
+	tn := newTestNode(t)
+	addLink(tn)
+	before := tn.filesToRestore()
+	tn.mustBeInstalled(tn.reconcile())
+	tn.must(os.Rename(tn.path("elsewhere"), tn.path("invisible")))
+	for range 2 {
+		report := tn.uninstall()
+		if len(report.Left) != 1 || !report.Left[0].Noop || report.Left[0].NamedBy != "" ||
+			!errors.Is(report.Left[0].UnreadErr, fs.ErrNotExist) || tn.read("bin/sluice-cni") != noop {
+			t.Fatalf("left %+v, want a no-op with UnreadErr", report.Left)
+		}
+		if message := report.Left[0].String(); !strings.Contains(message, "unknown whether a configuration names it (") ||
+			!strings.Contains(message, tn.path("conf/05-link.conflist")) {
+			t.Errorf("message %q, want the configuration that cannot be read", message)
+		}
+	}
+	tn.must(os.Rename(tn.path("invisible"), tn.path("elsewhere")))
+	if report := tn.uninstall(); len(report.Left) != 0 {
+		t.Errorf("with a readable configuration: %+v, want no leftover", report)
+	}
+	tn.wantRestored(before)
+	if got := tn.read("elsewhere/calico"); got != list("calico") {
+		t.Errorf("the configuration is %s, want its original bytes", got)
+	}
 }
 
 func TestReinstallationReplacesTheNoop(t *testing.T) {
