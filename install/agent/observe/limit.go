@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Limits for the clients of a port. Each connection costs at most two descriptors and about 30 KiB.
+// Limits for the clients of a port. Each connection costs at most two descriptors and about 30 KiB,
+// and serves one request.
 const (
 	// maxOpen limits the open connections of all addresses other than the node's, and
 	// maxOpenPerAddress the open connections of one address. The kubelet opens two connections at a
-	// time, and a Prometheus server opens one.
+	// time, and a Prometheus server opens one for each scrape.
 	maxOpen           = 64
 	maxOpenPerAddress = 8
 	// maxRate and maxRatePerAddress limit the new connections per second in the same way.

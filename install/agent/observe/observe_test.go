@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -329,24 +331,11 @@ func TestReplacedSeriesEnd(t *testing.T) {
 
 // TestServe checks that Serve answers requests, and ends with its context.
 func TestServe(t *testing.T) {
-	l, err := observe.Listen(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		hello := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
-		done <- observe.Port{
-			Handler:  http.HandlerFunc(hello),
-			FromNode: func(netip.Addr) bool { return false },
-			Refused:  func() { t.Error("a connection was refused") },
-			Report:   func(observe.Refusals) { t.Error("a refused connection was reported") },
-		}.Serve(ctx, l)
-	}()
+	var requests atomic.Int32
+	address, stop := serve(t, &requests)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		"http://"+strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), nil)
+		"http://"+address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,11 +347,62 @@ func TestServe(t *testing.T) {
 		t.Errorf("the answer is %q, %v; want hello", text, err)
 	}
 	_ = answer.Body.Close()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	stop()
 	if _, err := client.Do(r); err == nil {
 		t.Error("the port is open after Serve has returned")
+	}
+}
+
+// serve serves a handler that counts requests. It returns the address, and a function that waits
+// until Serve has returned.
+func serve(t *testing.T, requests *atomic.Int32) (address string, stop func()) {
+	t.Helper()
+	l, err := observe.Listen(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		hello := func(w http.ResponseWriter, _ *http.Request) {
+			requests.Add(1)
+			_, _ = io.WriteString(w, "hello")
+		}
+		done <- observe.Port{
+			Handler:  http.HandlerFunc(hello),
+			FromNode: func(netip.Addr) bool { return false },
+			Refused:  func() { t.Error("a connection was refused") },
+			Report:   func(observe.Refusals) { t.Error("a refused connection was reported") },
+		}.Serve(ctx, l)
+	}()
+	return strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAConnectionServesOneRequest checks that the limits of connections also limit requests: of
+// many requests on one connection, only the first is answered.
+func TestAConnectionServesOneRequest(t *testing.T) {
+	var requests atomic.Int32
+	address, stop := serve(t, &requests)
+	defer stop()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const sent = 100
+	if _, err := io.WriteString(conn, strings.Repeat("GET / HTTP/1.1\r\nHost: a\r\n\r\n", sent)); err != nil {
+		t.Fatal(err)
+	}
+	// The server may reset the connection, because it does not read all requests.
+	text, _ := io.ReadAll(conn)
+	if n := requests.Load(); n != 1 || !strings.Contains(string(text), "\r\nConnection: close\r\n") {
+		t.Errorf("%d of %d requests on one connection were answered, want 1; received\n%s", n, sent, text)
 	}
 }

@@ -18,7 +18,6 @@ import (
 const (
 	headerTimeout  = 2 * time.Second
 	requestTimeout = 5 * time.Second
-	idleTimeout    = 30 * time.Second
 	maxHeader      = 16 << 10
 	// receiveBuffer limits the data that the kernel stores for a connection before the agent reads
 	// it.
@@ -57,8 +56,8 @@ type Port struct {
 	Log *log.Logger
 }
 
-// Serve serves the connections of a listener until ctx is done, and then closes the listener and
-// returns nil. Running requests have one second to complete. Serve returns an error if the listener
+// Serve serves the connections of a listener, one request on each, until ctx is done, and then
+// closes the listener and returns nil. Running requests have one second to complete. Serve returns an error if the listener
 // fails.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{
@@ -66,9 +65,9 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	}
 	server := http.Server{
 		Handler: p.Handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout,
-		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, ErrorLog: p.Log,
+		WriteTimeout: requestTimeout, MaxHeaderBytes: maxHeader, ErrorLog: p.Log,
 	}
+	server.SetKeepAlivesEnabled(false) // the limits of connections thus limit requests
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(guarded) }()
 	select {
